@@ -1,0 +1,233 @@
+use std::fmt;
+
+/// A moment on some clock: nanoseconds since that clock's own origin.
+///
+/// A timestamp does not carry its [`ClockDomain`]: whoever produces timestamps says once which
+/// domain they are in, and a [`ClockMap`] takes them from one domain to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// The moment `nanos` nanoseconds after the origin of the clock.
+    #[inline]
+    pub const fn from_nanos(nanos: i64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the origin of the clock.
+    #[inline]
+    pub const fn nanos(self) -> i64 {
+        self.0
+    }
+
+    /// Nanoseconds from `earlier` to `self`: negative if `earlier` is the later one, clamped
+    /// at the ends of `i64`.
+    #[inline]
+    pub const fn nanos_since(self, earlier: Self) -> i64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// This moment moved by `nanos`, clamped at the ends of `i64`.
+    #[inline]
+    pub const fn saturating_add_nanos(self, nanos: i64) -> Self {
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// Seconds with nine decimals, e.g. `12.000000345`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let abs = self.0.unsigned_abs();
+        write!(f, "{sign}{}.{:09}", abs / 1_000_000_000, abs % 1_000_000_000)
+    }
+}
+
+/// Which clock a [`Timestamp`] was read from.
+///
+/// The first five are those of `clock_gettime(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ClockDomain {
+    /// `CLOCK_MONOTONIC`: the domain that all of a merged timeline is converted to.
+    Monotonic,
+    /// `CLOCK_REALTIME`: nanoseconds since the Unix epoch, UTC.
+    Realtime,
+    /// `CLOCK_BOOTTIME`: monotonic, and goes on while the machine is suspended.
+    Boottime,
+    /// `CLOCK_MONOTONIC_RAW`: monotonic, not disciplined by NTP.
+    MonotonicRaw,
+    /// `CLOCK_TAI`: international atomic time.
+    Tai,
+    /// A clock whose relation to the others is known from the trace alone, if at all: the
+    /// perf clock without `use_clockid`, Go traces before 1.22. The number tells traces apart.
+    Local(u32),
+}
+
+impl fmt::Display for ClockDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Monotonic => f.write_str("CLOCK_MONOTONIC"),
+            Self::Realtime => f.write_str("CLOCK_REALTIME"),
+            Self::Boottime => f.write_str("CLOCK_BOOTTIME"),
+            Self::MonotonicRaw => f.write_str("CLOCK_MONOTONIC_RAW"),
+            Self::Tai => f.write_str("CLOCK_TAI"),
+            Self::Local(n) => write!(f, "trace-local clock {n}"),
+        }
+    }
+}
+
+/// A conversion that cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClockError {
+    /// No snapshot, nor chain of snapshots, holds both clocks.
+    #[error(
+        "cannot convert from {from} to {to}: the trace has no clock snapshot that relates them"
+    )]
+    Unrelated {
+        /// The domain of the timestamp.
+        from: ClockDomain,
+        /// The domain asked for.
+        to: ClockDomain,
+    },
+    /// The result does not fit in 64 bits of nanoseconds.
+    #[error("timestamp {0} is out of range after conversion")]
+    OutOfRange(Timestamp),
+}
+
+/// Converts timestamps between clock domains by snapshots: readings of several clocks taken at
+/// one moment.
+///
+/// Between two domains the snapshot that is nearest *before* the timestamp decides (the first
+/// one for earlier timestamps), so that a step of the wall clock or a suspend between snapshots
+/// is followed. Where no snapshot holds both domains, the conversion goes through a third one;
+/// where there is no such path it is refused: a guess would put events in the wrong place.
+#[derive(Clone, Debug, Default)]
+pub struct ClockMap {
+    snapshots: Vec<Vec<(ClockDomain, Timestamp)>>,
+}
+
+impl ClockMap {
+    /// A map that knows of no relation yet.
+    pub const fn new() -> Self {
+        Self { snapshots: Vec::new() }
+    }
+
+    /// Adds readings of several clocks that were taken at one moment.
+    pub fn add(&mut self, readings: impl IntoIterator<Item = (ClockDomain, Timestamp)>) {
+        self.snapshots.push(readings.into_iter().collect());
+    }
+
+    /// Whether [`ClockMap::convert`] can go from `from` to `to`.
+    pub fn relates(&self, from: ClockDomain, to: ClockDomain) -> bool {
+        !matches!(self.convert(Timestamp::default(), from, to), Err(ClockError::Unrelated { .. }))
+    }
+
+    /// The timestamp of domain `to` at which the clock `from` showed `at`.
+    pub fn convert(
+        &self,
+        at: Timestamp,
+        from: ClockDomain,
+        to: ClockDomain,
+    ) -> Result<Timestamp, ClockError> {
+        // Breadth first, so that the fewest snapshots come between; there are a handful of domains.
+        let mut reached = vec![(from, at)];
+        let mut next = 0;
+        while let Some(&(domain, at)) = reached.get(next) {
+            if domain == to {
+                return Ok(at);
+            }
+            next += 1;
+            for other in self.neighbours(domain) {
+                if reached.iter().all(|(d, _)| *d != other) {
+                    if let Some(offset) = self.offset(at, domain, other) {
+                        let moved = i64::try_from(i128::from(at.nanos()) + offset)
+                            .map_err(|_| ClockError::OutOfRange(at))?;
+                        reached.push((other, Timestamp(moved)));
+                    }
+                }
+            }
+        }
+        Err(ClockError::Unrelated { from, to })
+    }
+
+    fn neighbours(&self, domain: ClockDomain) -> impl Iterator<Item = ClockDomain> + '_ {
+        self.snapshots
+            .iter()
+            .filter(move |s| s.iter().any(|(d, _)| *d == domain))
+            .flatten()
+            .map(|(d, _)| *d)
+    }
+
+    /// What to add to `from` to get `to` at the moment `at` (a time of `from`).
+    fn offset(&self, at: Timestamp, from: ClockDomain, to: ClockDomain) -> Option<i128> {
+        let mut best: Option<(Timestamp, i128)> = None;
+        for snapshot in &self.snapshots {
+            let reading = |domain| snapshot.iter().find(|(d, _)| *d == domain).map(|(_, t)| *t);
+            let (Some(a), Some(b)) = (reading(from), reading(to)) else { continue };
+            let better = match best {
+                None => true,
+                Some((best, _)) if best <= at => a <= at && a > best,
+                Some((best, _)) => a < best,
+            };
+            if better {
+                best = Some((a, i128::from(b.nanos()) - i128::from(a.nanos())));
+            }
+        }
+        best.map(|(_, offset)| offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ClockDomain::{Boottime, Local, Monotonic, Realtime};
+    use super::*;
+
+    const fn ns(n: i64) -> Timestamp {
+        Timestamp::from_nanos(n)
+    }
+
+    #[test]
+    fn the_nearest_snapshot_before_decides() {
+        let mut map = ClockMap::new();
+        map.add([(Monotonic, ns(100)), (Realtime, ns(1_100))]);
+        map.add([(Monotonic, ns(200)), (Realtime, ns(1_250))]); // the wall clock was stepped by 50
+        let wall = |t| map.convert(ns(t), Monotonic, Realtime).unwrap().nanos();
+        assert_eq!(wall(50), 1_050, "before the first one, the first one");
+        assert_eq!(wall(150), 1_150);
+        assert_eq!(wall(200), 1_250);
+        assert_eq!(wall(300), 1_350);
+        assert_eq!(map.convert(ns(1_350), Realtime, Monotonic), Ok(ns(300)));
+    }
+
+    #[test]
+    fn conversion_goes_through_a_third_clock_or_is_refused() {
+        let mut map = ClockMap::new();
+        map.add([(Local(1), ns(0)), (Monotonic, ns(500))]);
+        map.add([(Monotonic, ns(1_000)), (Boottime, ns(3_000))]);
+        assert_eq!(map.convert(ns(7), Local(1), Boottime), Ok(ns(2_507)));
+        assert!(map.relates(Boottime, Local(1)));
+        assert_eq!(
+            map.convert(ns(7), Local(2), Boottime),
+            Err(ClockError::Unrelated { from: Local(2), to: Boottime })
+        );
+        assert!(!map.relates(Monotonic, Realtime));
+        assert_eq!(map.convert(ns(7), Realtime, Realtime), Ok(ns(7)));
+    }
+
+    #[test]
+    fn results_beyond_64_bits_are_refused() {
+        let mut map = ClockMap::new();
+        map.add([(Monotonic, ns(0)), (Realtime, ns(i64::MAX))]);
+        assert_eq!(map.convert(ns(1), Monotonic, Realtime), Err(ClockError::OutOfRange(ns(1))));
+        assert!(map.relates(Monotonic, Realtime));
+    }
+
+    #[test]
+    fn timestamps_print_as_seconds() {
+        assert_eq!(ns(12_000_000_345).to_string(), "12.000000345");
+        assert_eq!(ns(-1).to_string(), "-0.000000001");
+        assert_eq!(ns(i64::MIN).to_string(), "-9223372036.854775808");
+    }
+}

@@ -1,0 +1,252 @@
+/// A bounds-checked reader over borrowed bytes.
+///
+/// All multi-byte integers are little-endian, as in every format this workspace reads. A read
+/// that fails leaves the position where it was and says at which offset of the *whole input*
+/// it failed: see [`Cursor::with_base`].
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor<'a> {
+    data: &'a [u8],
+    pos: usize,
+    base: u64,
+}
+
+/// A read that could not be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} at offset {offset}")]
+pub struct ReadError {
+    /// Offset of the item that could not be read, from the start of the whole input.
+    pub offset: u64,
+    /// What was wrong.
+    pub kind: ReadErrorKind,
+}
+
+/// Why a read could not be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadErrorKind {
+    /// Fewer bytes are left than the item needs.
+    #[error("unexpected end of data: {wanted} bytes wanted, {left} left")]
+    UnexpectedEnd {
+        /// Bytes that the item needs; for a variable-length integer, one more than are there.
+        wanted: usize,
+        /// Bytes that are left.
+        left: usize,
+    },
+    /// A variable-length integer does not fit in 64 bits.
+    #[error("variable-length integer overflows 64 bits")]
+    VarintOverflow,
+}
+
+macro_rules! little_endian {
+    ($($name:ident: $ty:ty),*) => {$(
+        #[doc = concat!("Reads a little-endian `", stringify!($ty), "`.")]
+        #[inline]
+        pub fn $name(&mut self) -> Result<$ty, ReadError> {
+            self.array().map(<$ty>::from_le_bytes)
+        }
+    )*};
+}
+
+impl<'a> Cursor<'a> {
+    /// A cursor at the start of `data`; offsets count from 0.
+    #[inline]
+    pub const fn new(data: &'a [u8]) -> Self {
+        Self::with_base(data, 0)
+    }
+
+    /// A cursor at the start of `data`, which itself begins at offset `base` of the input.
+    #[inline]
+    pub const fn with_base(data: &'a [u8], base: u64) -> Self {
+        Self { data, pos: 0, base }
+    }
+
+    /// Offset of the next byte, from the start of the whole input.
+    #[inline]
+    pub const fn offset(&self) -> u64 {
+        self.base + self.pos as u64
+    }
+
+    /// Index of the next byte in the slice given to [`Cursor::new`].
+    #[inline]
+    pub const fn position(&self) -> usize {
+        self.pos
+    }
+
+    /// Bytes that are left.
+    #[inline]
+    pub const fn remaining(&self) -> usize {
+        self.data.len() - self.pos
+    }
+
+    /// Whether nothing is left.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.pos == self.data.len()
+    }
+
+    /// The bytes that are left, without reading them.
+    #[inline]
+    pub fn rest(&self) -> &'a [u8] {
+        self.data.get(self.pos..).unwrap_or_default()
+    }
+
+    /// The next byte, without reading it.
+    #[inline]
+    pub fn peek(&self) -> Option<u8> {
+        self.data.get(self.pos).copied()
+    }
+
+    /// Reads `n` bytes.
+    #[inline]
+    pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], ReadError> {
+        match self.rest().get(..n) {
+            Some(bytes) => {
+                self.pos += n;
+                Ok(bytes)
+            }
+            None => Err(self.short(n)),
+        }
+    }
+
+    /// Reads `N` bytes as an array.
+    #[inline]
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
+        match self.rest().first_chunk::<N>() {
+            Some(bytes) => {
+                self.pos += N;
+                Ok(*bytes)
+            }
+            None => Err(self.short(N)),
+        }
+    }
+
+    /// Reads `n` bytes as a cursor of their own, which keeps counting offsets of the whole input.
+    #[inline]
+    pub fn sub(&mut self, n: usize) -> Result<Self, ReadError> {
+        let base = self.offset();
+        Ok(Self::with_base(self.bytes(n)?, base))
+    }
+
+    /// Skips `n` bytes.
+    #[inline]
+    pub fn skip(&mut self, n: usize) -> Result<(), ReadError> {
+        self.bytes(n).map(drop)
+    }
+
+    /// Reads one byte.
+    #[inline]
+    pub fn u8(&mut self) -> Result<u8, ReadError> {
+        self.array::<1>().map(|[b]| b)
+    }
+
+    little_endian!(u16: u16, u32: u32, u64: u64, i16: i16, i32: i32, i64: i64, f32: f32, f64: f64);
+
+    /// Reads an unsigned LEB128 integer of at most 64 bits.
+    ///
+    /// Padded encodings (trailing groups of zero) are accepted up to ten bytes, as Go's
+    /// `binary.ReadUvarint` does.
+    #[inline]
+    pub fn uvarint(&mut self) -> Result<u64, ReadError> {
+        // Most integers of a trace fit in one byte.
+        if let Some(&b) = self.data.get(self.pos) {
+            if b < 0x80 {
+                self.pos += 1;
+                return Ok(u64::from(b));
+            }
+        }
+        self.uvarint_long()
+    }
+
+    fn uvarint_long(&mut self) -> Result<u64, ReadError> {
+        let mut value = 0u64;
+        let rest = self.rest();
+        for (i, &b) in rest.iter().take(10).enumerate() {
+            if i == 9 && b > 1 {
+                return Err(self.error(ReadErrorKind::VarintOverflow));
+            }
+            value |= u64::from(b & 0x7f) << (7 * i);
+            if b < 0x80 {
+                self.pos += i + 1;
+                return Ok(value);
+            }
+        }
+        if rest.len() >= 10 {
+            return Err(self.error(ReadErrorKind::VarintOverflow));
+        }
+        Err(self.short(rest.len() + 1))
+    }
+
+    #[cold]
+    fn short(&self, wanted: usize) -> ReadError {
+        self.error(ReadErrorKind::UnexpectedEnd { wanted, left: self.remaining() })
+    }
+
+    #[cold]
+    fn error(&self, kind: ReadErrorKind) -> ReadError {
+        ReadError { offset: self.offset(), kind }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The obvious encoder, to test the decoder with.
+    fn put_uvarint(out: &mut Vec<u8>, mut v: u64) {
+        while v >= 0x80 {
+            out.push(v as u8 | 0x80);
+            v >>= 7;
+        }
+        out.push(v as u8);
+    }
+
+    #[test]
+    fn reads_report_the_offset_in_the_whole_input() {
+        let mut c = Cursor::with_base(&[1, 2, 3], 100);
+        assert_eq!(c.u16().unwrap(), 0x0201);
+        let err = c.u32().unwrap_err();
+        assert_eq!(err.offset, 102);
+        assert_eq!(err.kind, ReadErrorKind::UnexpectedEnd { wanted: 4, left: 1 });
+        assert_eq!(c.remaining(), 1, "a failed read does not move the cursor");
+        let sub = c.sub(1).unwrap();
+        assert_eq!((sub.offset(), sub.remaining(), c.offset()), (102, 1, 103));
+    }
+
+    #[test]
+    fn padded_varints_are_accepted_to_ten_bytes_and_no_further() {
+        let padded = [0x81, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00];
+        assert_eq!(Cursor::new(&padded).uvarint(), Ok(1));
+        let max = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+        assert_eq!(Cursor::new(&max).uvarint(), Ok(u64::MAX));
+        for bad in [
+            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02],
+            [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80],
+        ] {
+            let err = Cursor::new(&bad).uvarint().unwrap_err();
+            assert_eq!((err.offset, err.kind), (0, ReadErrorKind::VarintOverflow));
+        }
+        let err = Cursor::new(&[0x80, 0x80]).uvarint().unwrap_err();
+        assert_eq!(err.kind, ReadErrorKind::UnexpectedEnd { wanted: 3, left: 2 });
+    }
+
+    proptest! {
+        #[test]
+        fn varints_round_trip(values: Vec<u64>, cut in 0usize..64) {
+            let mut bytes = Vec::new();
+            for &v in &values {
+                put_uvarint(&mut bytes, v);
+            }
+            let mut c = Cursor::new(&bytes);
+            for &v in &values {
+                prop_assert_eq!(c.uvarint(), Ok(v));
+            }
+            prop_assert!(c.is_empty());
+
+            // Cut anywhere, it ends with an error and never reads past the end.
+            let mut c = Cursor::new(&bytes[..cut.min(bytes.len())]);
+            while c.uvarint().is_ok() {}
+            prop_assert!(c.offset() as usize <= cut);
+        }
+    }
+}

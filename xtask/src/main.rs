@@ -1,0 +1,42 @@
+//! `cargo xtask <task>`: everything that checks this workspace, in one place.
+//!
+//! One file per task. What tasks share: [`cache`] (downloads, kept by version), [`pypi`]
+//! (packages that carry toolchains), [`run`] (child processes), [`lane`] (what cannot run here).
+#![forbid(unsafe_code)]
+
+mod cache;
+mod lane;
+mod pypi;
+mod run;
+
+use std::process::ExitCode;
+
+/// Anything that ends a task early, as text for a person.
+type Error = Box<dyn std::error::Error>;
+type Result<T = ()> = std::result::Result<T, Error>;
+
+struct Task {
+    name: &'static str,
+    help: &'static str,
+    run: fn(&[String]) -> Result,
+}
+
+const TASKS: &[Task] = &[];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let Some(task) = args.first().and_then(|name| TASKS.iter().find(|t| t.name == name)) else {
+        eprintln!("usage: cargo xtask <task> [options]\n");
+        for task in TASKS {
+            eprintln!("  {:<14} {}", task.name, task.help);
+        }
+        return ExitCode::from(2);
+    };
+    match (task.run)(&args[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {}: {error}", task.name);
+            ExitCode::FAILURE
+        }
+    }
+}
