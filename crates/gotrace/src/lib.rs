@@ -1,0 +1,21 @@
+//! Reader of Go execution traces.
+#![forbid(unsafe_code)]
+
+mod error;
+mod event;
+mod id;
+mod spec;
+mod table;
+mod version;
+
+pub use bstr;
+pub use error::{Error, ErrorKind, Inconsistency, Place};
+pub use event::{
+    Event, EventKind, ExperimentalBatch, ExperimentalEvent, Label, Log, Metric, OwnedEvent, Range,
+    RangeAttribute, RangeName, Region, Stack, StackFrame, StateTransition, Sync, Task, Value,
+};
+pub use id::{GoId, GoState, ProcId, ProcState, ResourceId, ResourceKind, TaskId, ThreadId};
+pub use spec::{EventSpec, EventType, Experiment};
+pub use table::ClockSnapshot;
+pub use trace_common::{Limits, Timestamp};
+pub use version::Version;
