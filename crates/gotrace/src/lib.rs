@@ -3,6 +3,7 @@
 
 mod error;
 mod event;
+mod gosort;
 mod id;
 mod spec;
 mod table;
