@@ -7,6 +7,7 @@ mod gosort;
 mod id;
 mod spec;
 mod table;
+mod v1;
 mod version;
 
 pub use bstr;
