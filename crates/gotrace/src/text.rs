@@ -2,10 +2,10 @@
 //! `go tool trace -d=parsed` prints.
 
 use crate::event::{
-    Event, EventKind, ExperimentalEvent, Metric, OwnedEvent, Range, Stack, StateTransition, Sync,
-    Value,
+    Event, EventKind, ExperimentalEvent, Metric, OwnedEvent, Range, RangeName, Stack,
+    StateTransition, Sync, Value,
 };
-use crate::quote::append_quoted;
+use crate::quote::{append_escaped, append_quoted};
 use crate::table::ClockSnapshot;
 use std::fmt;
 use std::io::Write;
@@ -65,19 +65,14 @@ impl TextFormatter {
     }
 
     fn append_transition(&mut self, transition: StateTransition<'_>, out: &mut Vec<u8>) {
-        let states = if let Some((from, to)) = transition.goroutine() {
-            append_field(b" GoID=", transition.resource().id(), out);
-            (from.name(), to.name())
-        } else if let Some((from, to)) = transition.proc() {
-            append_field(b" ProcID=", transition.resource().id(), out);
-            (from.name(), to.name())
-        } else {
-            ("", "") // a transition has no other resources
-        };
-        out.push(b' ');
-        out.extend_from_slice(states.0.as_bytes());
-        out.extend_from_slice(b"->");
-        out.extend_from_slice(states.1.as_bytes());
+        let resource = transition.resource();
+        if let (Some(id), Some((from, to))) = (resource.goroutine(), transition.goroutine()) {
+            append_field(b" GoID=", id.0, out);
+            append_states(from.name(), to.name(), out);
+        } else if let (Some(id), Some((from, to))) = (resource.proc(), transition.proc()) {
+            append_field(b" ProcID=", id.0, out);
+            append_states(from.name(), to.name(), out);
+        }
         out.extend_from_slice(b" Reason=");
         append_quoted(transition.reason(), out);
         if let Some(stack) = transition.stack() {
@@ -97,9 +92,7 @@ fn append_details(event: Event<'_>, out: &mut Vec<u8>) {
         append_quoted_field(b" Label=", label.label, out);
         append_display(b" Resource=", label.resource, out);
     } else if let Some(Range { name, scope }) = event.range() {
-        let mut text = Vec::new();
-        name.append(&mut text);
-        append_quoted_field(b" Name=", &text, out);
+        append_range_name(name, out);
         append_display(b" Scope=", scope, out);
         if let Some(attributes) = event.range_attributes() {
             out.extend_from_slice(b" Attributes=[");
@@ -194,6 +187,26 @@ fn civil_date(days: i64) -> (i64, i64, i64) {
 fn append_field(name: &[u8], value: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(name);
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+fn append_states(from: &str, to: &str, out: &mut Vec<u8>) {
+    out.push(b' ');
+    out.extend_from_slice(from.as_bytes());
+    out.extend_from_slice(b"->");
+    out.extend_from_slice(to.as_bytes());
+}
+
+fn append_range_name(name: RangeName<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b" Name=\"");
+    match name {
+        RangeName::StopTheWorld(reason) => {
+            out.extend_from_slice(b"stop-the-world (");
+            append_escaped(reason, out);
+            out.push(b')');
+        }
+        _ => append_display(b"", name, out),
+    }
+    out.push(b'"');
 }
 
 fn append_quoted_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
