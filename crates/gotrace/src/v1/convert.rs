@@ -3,12 +3,13 @@
 //! Most have a counterpart. A goroutine that was there before the trace has no creation in it,
 //! but a status; a system call becomes a pair of events, one nanosecond apart unless it blocks.
 
-use super::event::{Event, Procs};
+use super::event::Event;
 use super::wire::Type;
 use super::{V1, args_of, log_message};
 use crate::error::{Error, ErrorKind, Place};
 use crate::event::{Record, State};
 use crate::id::{GoId, GoState, ProcId, ProcState, TaskId, ThreadId};
+use crate::reader::check_ids;
 use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
 use crate::table::{SeededState, Table};
 use crate::version::Version;
@@ -87,8 +88,6 @@ pub(super) struct Converter {
     task_types: HashMap<u64, u64, SeededState>,
     /// The string of the last stop of the world.
     stop: u64,
-    /// Time of the last event given out.
-    pub(super) last_time: i64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,35 +113,24 @@ impl Converter {
             tasks: HashMap::default(),
             task_types: HashMap::default(),
             stop: 0,
-            last_time: -1,
         }
     }
 }
 
 impl V1 {
-    /// The next event; `None` at the end.
+    /// The next event; `None` at the end. Several may have the same time.
     pub(crate) fn next(&mut self) -> Result<Option<Record>, Error> {
-        let mut record = loop {
+        loop {
             if let Some(record) = self.queued() {
-                break record;
+                return Ok(Some(record));
             }
             let Some(event) = self.events.get(self.position).copied() else { return Ok(None) };
             self.position += 1;
-            match self.convert(&event).and_then(|record| self.validate(&event, record)) {
-                Ok(Some(record)) => break record,
-                Ok(None) => {}
-                Err(error) => {
-                    self.position = usize::MAX;
-                    self.converter.extra = None;
-                    return Err(error);
-                }
+            if let Some(record) = self.convert(&event)? {
+                self.validate(&event, &record)?;
+                return Ok(Some(record));
             }
-        };
-        // No two events have the same time.
-        let last = &mut self.converter.last_time;
-        record.time = record.time.max(last.wrapping_add(1));
-        *last = record.time;
-        Ok(Some(record))
+        }
     }
 
     fn queued(&mut self) -> Option<Record> {
@@ -156,41 +144,37 @@ impl V1 {
     }
 
     /// Nothing that an event refers to may be missing: Go's reader panics when asked for it.
-    fn validate(&self, event: &Event, record: Option<Record>) -> Result<Option<Record>, Error> {
-        let Some(record) = record else { return Ok(None) };
-        let unknown = |what, id| {
-            let offset = u64::from(event.at);
-            let place = Place { offset, event: Some(record.ty), ..Place::default() };
-            Err(Error::new(ErrorKind::UnknownId { what, id }, place))
-        };
+    fn validate(&self, event: &Event, record: &Record) -> Result<(), Error> {
+        check_ids(record, &self.table)
+            .and_then(|()| self.check_frames(record))
+            .map_err(|kind| self.error(event, record, kind))
+    }
+
+    /// Checks that the stacks of the event do not lack strings.
+    fn check_frames(&self, record: &Record) -> Result<(), ErrorKind> {
+        if self.broken_stacks.is_empty() {
+            return Ok(());
+        }
         let plan = PLANS[usize::from(record.ty.0)];
-        let arg = |index: u8| {
-            if index == Plan::NONE { 0 } else { record.args[usize::from(index) % MAX_ARGS] }
+        let sample = if record.ty == EventType::CPU_SAMPLE { 0 } else { Plan::NONE };
+        for arg in [plan.stack, plan.other_stack, sample] {
+            let stack = record.args.get(usize::from(arg)).copied().unwrap_or(0);
+            if let Some(&id) = self.broken_stacks.get(&(stack as u32)) {
+                return Err(ErrorKind::UnknownId { what: "string", id });
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn error(&self, event: &Event, record: &Record, kind: ErrorKind) -> Error {
+        let place = Place {
+            offset: u64::from(event.at),
+            generation: None,
+            thread: record.m.is_some().then_some(record.m),
+            event: Some(record.ty),
         };
-        for string in [arg(plan.string), arg(plan.other_string)] {
-            if !self.table.has_string(string) {
-                return unknown("string", string);
-            }
-        }
-        let sample = if record.ty == EventType::CPU_SAMPLE { record.args[0] } else { 0 };
-        for stack in [arg(plan.stack), arg(plan.other_stack), sample] {
-            if !self.table.has_stack(stack) {
-                return unknown("stack", stack);
-            }
-            if !self.broken_stacks.is_empty() {
-                if let Some(&string) = self.broken_stacks.get(&(stack as u32)) {
-                    return unknown("string", string);
-                }
-            }
-        }
-        if let Some(Record { ty: EventType::GO_LABEL, args: [label, ..], .. }) =
-            self.converter.extra
-        {
-            if !self.table.has_string(label) {
-                return unknown("string", label);
-            }
-        }
-        Ok(Some(record))
+        Error::new(kind, place)
     }
 
     /// Identifier of the string that is number `index` of [`BUILT_IN`].

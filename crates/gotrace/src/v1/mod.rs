@@ -89,11 +89,6 @@ impl V1 {
     pub(crate) fn first_sync_time(&self) -> Option<i64> {
         self.events.first().map(|event| event.time.wrapping_sub(1))
     }
-
-    /// The time of the sync event behind all that have been given out.
-    pub(crate) fn last_sync_time(&self) -> i64 {
-        self.converter.last_time.wrapping_add(1)
-    }
 }
 
 impl fmt::Debug for V1 {
@@ -112,7 +107,10 @@ fn read_all(source: impl Read, limit: usize) -> Result<Vec<u8>, Error> {
     let limit = limit.min(u32::MAX as usize - Version::HEADER_LEN);
     let mut data = Vec::new();
     match source.take(limit as u64 + 1).read_to_end(&mut data) {
-        Err(error) => Err(Error::at(offset_of(data.len()), error)),
+        Err(error) => Err(match error.downcast::<Error>() {
+            Ok(error) => error, // of the reader's own source
+            Err(error) => Error::at(offset_of(data.len()), error),
+        }),
         Ok(_) if data.len() > limit => {
             let what = "size of a v1 trace";
             Err(Error::at(offset_of(limit), ErrorKind::Limit { what, limit }))
