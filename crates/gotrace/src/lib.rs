@@ -7,7 +7,6 @@ mod event;
 mod frontier;
 mod generation;
 mod gosort;
-mod header;
 mod id;
 mod order;
 mod printable;
