@@ -116,6 +116,37 @@ pub enum ErrorKind {
     /// The event contradicts what is known of the goroutine, proc or thread.
     #[error("{0}")]
     Inconsistent(Inconsistency),
+    /// An event of a v1 trace contradicts what is known of the goroutine or P.
+    #[error("{event}: {problem}")]
+    InconsistentV1 {
+        /// The v1 event.
+        event: &'static str,
+        /// The contradiction.
+        problem: Inconsistency,
+    },
+    /// An event of a v1 trace that no version from Go 1.11 on writes.
+    #[error("unexpected v1 event {0}")]
+    UnexpectedV1Event(&'static str),
+    /// An event of a v1 trace before the first batch.
+    #[error("{0} outside of any batch")]
+    OutsideBatch(&'static str),
+    /// An event of a v1 trace with another number of arguments than its type has.
+    #[error("{event} has {found} arguments instead of {wanted}")]
+    WrongArguments {
+        /// The v1 event.
+        event: &'static str,
+        /// Number of arguments that it should have.
+        wanted: usize,
+        /// Number that it has.
+        found: usize,
+    },
+    /// A string of a v1 trace without an identifier or without content.
+    #[error("string {0} has no identifier or is empty")]
+    EmptyString(u64),
+    /// The times of a v1 trace contradict the order of its events, or its clock does not
+    /// advance: the clocks of the processors differ.
+    #[error("times contradict the order of events")]
+    TimeOrder,
     /// No thread's next event can be the next one of the trace.
     #[error("no thread can advance: the order of events is broken")]
     BrokenOrder,
@@ -209,6 +240,25 @@ pub enum Inconsistency {
     /// A region ends that is not the innermost open one of its goroutine.
     #[error("the region is not the innermost open one of goroutine {0}")]
     Region(i64),
+    /// The goroutine does not run where the event says that it does.
+    #[error("P {proc} does not run goroutine {goroutine}")]
+    NotRunning {
+        /// The proc.
+        proc: i64,
+        /// The goroutine.
+        goroutine: i64,
+    },
+    /// The proc runs a goroutine where the event needs it not to.
+    #[error("P {proc} still runs goroutine {goroutine}")]
+    Busy {
+        /// The proc.
+        proc: i64,
+        /// The goroutine.
+        goroutine: i64,
+    },
+    /// A region neither begins nor ends.
+    #[error("region mode {0} is neither begin (0) nor end (1)")]
+    RegionMode(u64),
     /// The phase of the garbage collector is not what the event says.
     #[error("the garbage collector is not in the phase that the event needs")]
     GcPhase,

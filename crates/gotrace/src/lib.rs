@@ -16,6 +16,8 @@ mod reader;
 mod source;
 mod spec;
 mod table;
+mod text;
+mod v1;
 mod version;
 
 pub use bstr;
@@ -28,5 +30,6 @@ pub use id::{GoId, GoState, ProcId, ProcState, ResourceId, ResourceKind, TaskId,
 pub use reader::{Loss, Reader};
 pub use spec::{EventSpec, EventType, Experiment};
 pub use table::ClockSnapshot;
+pub use text::TextFormatter;
 pub use trace_common::{Limits, Timestamp};
 pub use version::Version;
