@@ -11,10 +11,10 @@ use trace_common::ReadErrorKind;
 /// assert_eq!(error.to_string(), "not a Go execution trace (at byte 0)");
 /// ```
 #[derive(Debug)]
-pub struct Error {
-    pub(crate) kind: ErrorKind,
-    pub(crate) place: Place,
-}
+pub struct Error(
+    /// Boxed: results are passed around for every event, errors are not.
+    Box<(ErrorKind, Place)>,
+);
 
 /// Where in a trace something is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -266,21 +266,25 @@ pub enum Inconsistency {
 
 impl Error {
     pub(crate) fn new(kind: impl Into<ErrorKind>, place: Place) -> Self {
-        Self { kind: kind.into(), place }
+        Self(Box::new((kind.into(), place)))
     }
 
     pub(crate) fn at(offset: u64, kind: impl Into<ErrorKind>) -> Self {
         Self::new(kind, Place { offset, ..Place::default() })
     }
 
+    pub(crate) fn place_mut(&mut self) -> &mut Place {
+        &mut self.0.1
+    }
+
     /// What was wrong.
-    pub const fn kind(&self) -> &ErrorKind {
-        &self.kind
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.0
     }
 
     /// Where it was.
-    pub const fn place(&self) -> Place {
-        self.place
+    pub fn place(&self) -> Place {
+        self.0.1
     }
 }
 
@@ -290,9 +294,16 @@ impl From<Inconsistency> for ErrorKind {
     }
 }
 
+impl From<Box<Inconsistency>> for Box<ErrorKind> {
+    #[cold]
+    fn from(what: Box<Inconsistency>) -> Self {
+        Self::new(ErrorKind::Inconsistent(*what))
+    }
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.kind {
+        match self.kind() {
             ErrorKind::Io(error) => Some(error),
             _ => None,
         }
@@ -301,14 +312,15 @@ impl std::error::Error for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (at byte {}", self.kind, self.place.offset)?;
-        if let Some(generation) = self.place.generation {
+        let place = self.place();
+        write!(f, "{} (at byte {}", self.kind(), place.offset)?;
+        if let Some(generation) = place.generation {
             write!(f, ", generation {generation}")?;
         }
-        if let Some(thread) = self.place.thread {
+        if let Some(thread) = place.thread {
             write!(f, ", M {thread}")?;
         }
-        if let Some(event) = self.place.event {
+        if let Some(event) = place.event {
             write!(f, ", in {event}")?;
         }
         f.write_str(")")
