@@ -1,4 +1,3 @@
-use crate::{batch, header};
 use crate::error::{Error, ErrorKind, Place};
 use crate::event::{Event, OwnedEvent, Record};
 use crate::frontier::Frontier;
@@ -9,6 +8,7 @@ use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
 use crate::table::Table;
 use crate::v1::V1;
 use crate::version::Version;
+use crate::{batch, header};
 use std::io::Read;
 use std::mem;
 use std::sync::Arc;
@@ -125,13 +125,8 @@ enum After {
 
 /// Which record holds the next event, and which table goes with it.
 enum Next {
-<<<<<<< HEAD
-    Ordered(usize),
-    Made,
-=======
     Ordered(u8),
-    Sample,
->>>>>>> main
+    Made,
     /// Whether it begins a generation.
     Sync(bool),
 }
@@ -249,13 +244,8 @@ impl<R: Read> Reader<R> {
             _ => &self.no_table,
         };
         let record = match next {
-<<<<<<< HEAD
-            Next::Ordered(index) => self.order.output(*index),
-            Next::Made | Next::Sync(_) => &mut self.made,
-=======
             Next::Ordered(index) => self.order.output(index),
-            Next::Sample | Next::Sync(_) => &mut self.made,
->>>>>>> main
+            Next::Made | Next::Sync(_) => &mut self.made,
         };
         if let Some(kind) = missing_id(record, table) {
             if !self.lenient {
@@ -596,13 +586,8 @@ const MIN_WORK: u64 = 1 << 24;
 
 /// What an event names that is not in the tables of its generation.
 #[inline]
-<<<<<<< HEAD
-pub(crate) fn check_ids(record: &Record, table: &Table) -> Result<(), ErrorKind> {
-    let plan = PLANS[record.ty.0 as usize];
-=======
-fn missing_id(record: &Record, table: &Table) -> Option<ErrorKind> {
+pub(crate) fn missing_id(record: &Record, table: &Table) -> Option<ErrorKind> {
     let plan = &PLANS[record.ty.0 as usize];
->>>>>>> main
     let arg = |index: u8| record.args[index as usize & (MAX_ARGS - 1)];
     if plan.stack != Plan::NONE && !table.has_stack(arg(plan.stack)) {
         return Some(ErrorKind::UnknownId { what: "stack", id: arg(plan.stack) });

@@ -9,7 +9,7 @@ use super::{V1, args_of, log_message};
 use crate::error::{Error, ErrorKind, Place};
 use crate::event::{Record, State};
 use crate::id::{GoId, GoState, ProcId, ProcState, TaskId, ThreadId};
-use crate::reader::check_ids;
+use crate::reader::missing_id;
 use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
 use crate::table::{SeededState, Table};
 use crate::version::Version;
@@ -145,25 +145,24 @@ impl V1 {
 
     /// Nothing that an event refers to may be missing: Go's reader panics when asked for it.
     fn validate(&self, event: &Event, record: &Record) -> Result<(), Error> {
-        check_ids(record, &self.table)
-            .and_then(|()| self.check_frames(record))
-            .map_err(|kind| self.error(event, record, kind))
+        match missing_id(record, &self.table).or_else(|| self.missing_in_frames(record)) {
+            Some(kind) => Err(self.error(event, record, kind)),
+            None => Ok(()),
+        }
     }
 
-    /// Checks that the stacks of the event do not lack strings.
-    fn check_frames(&self, record: &Record) -> Result<(), ErrorKind> {
+    /// What the frames of the event's stacks lack.
+    fn missing_in_frames(&self, record: &Record) -> Option<ErrorKind> {
         if self.broken_stacks.is_empty() {
-            return Ok(());
+            return None;
         }
         let plan = PLANS[usize::from(record.ty.0)];
         let sample = if record.ty == EventType::CPU_SAMPLE { 0 } else { Plan::NONE };
-        for arg in [plan.stack, plan.other_stack, sample] {
+        [plan.stack, plan.other_stack, sample].into_iter().find_map(|arg| {
             let stack = record.args.get(usize::from(arg)).copied().unwrap_or(0);
-            if let Some(&id) = self.broken_stacks.get(&(stack as u32)) {
-                return Err(ErrorKind::UnknownId { what: "string", id });
-            }
-        }
-        Ok(())
+            let id = *self.broken_stacks.get(&(stack as u32))?;
+            Some(ErrorKind::UnknownId { what: "string", id })
+        })
     }
 
     #[cold]
