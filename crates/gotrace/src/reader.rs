@@ -4,7 +4,7 @@ use crate::frontier::Frontier;
 use crate::generation::{Generation, Loaded, Loader};
 use crate::order::Ordering;
 use crate::source::Source;
-use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
+use crate::spec::{MAX_ARGS, PLANS, Plan};
 use crate::table::Table;
 use crate::v1::V1;
 use crate::version::Version;

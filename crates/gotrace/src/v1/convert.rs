@@ -11,13 +11,13 @@ use crate::event::{Record, State};
 use crate::id::{GoId, GoState, ProcId, ProcState, TaskId, ThreadId};
 use crate::reader::missing_id;
 use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
-use crate::table::{SeededState, Table};
+use crate::table::SeededState;
 use crate::version::Version;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Strings that v2 has and v1 has not: why a goroutine blocks or stops …
-const REASONS: [(Type, &str); 11] = [
+const REASONS: [(Type, &str); 12] = [
     (Type::GO_STOP, "forever"),
     (Type::GO_PREEMPT, "preempted"),
     (Type::GO_SCHED, "runtime.Gosched"),
@@ -28,12 +28,14 @@ const REASONS: [(Type, &str); 11] = [
     (Type::GO_BLOCK_SYNC, "sync"),
     (Type::GO_BLOCK_COND, "sync.(*Cond).Wait"),
     (Type::GO_BLOCK_SELECT, "select"),
+    (Type::GO_BLOCK, ""),
     (Type::GO_BLOCK_GC, "GC mark assist wait for work"),
 ];
 
-/// … and why the world is stopped, by the numbers of Go 1.21 from 1 on. Those before have the
-/// first two only, from 0 on.
-const STOPS: [&str; 16] = [
+/// … and why the world is stopped, by the numbers of Go 1.21. Versions before know the first two
+/// only, and number them from 0 on.
+const STOPS: [&str; 17] = [
+    "",
     "GC mark termination",
     "GC sweep termination",
     "write heap dump",
@@ -52,7 +54,8 @@ const STOPS: [&str; 16] = [
     "ResetDebugLog (test)",
 ];
 
-/// The strings above: they get identifiers behind those of the trace.
+/// The strings above. They get identifiers behind those of the trace, in the order that Go's
+/// reader has them in: damage may make a frame refer to one of them.
 pub(super) const BUILT_IN: [&str; REASONS.len() + STOPS.len()] = {
     let mut all = [""; REASONS.len() + STOPS.len()];
     let mut i = 0;
@@ -62,13 +65,6 @@ pub(super) const BUILT_IN: [&str; REASONS.len() + STOPS.len()] = {
     }
     all
 };
-
-/// Adds [`BUILT_IN`] to the strings of a trace.
-pub(super) fn add_built_in(table: &mut Table, first: u64) {
-    for (id, string) in (first..).zip(BUILT_IN) {
-        table.strings.insert(id, Arc::from(string.as_bytes()));
-    }
-}
 
 /// What the conversion remembers.
 #[derive(Debug)]
@@ -182,21 +178,15 @@ impl V1 {
     }
 
     fn reason(&self, ty: Type) -> u64 {
-        // A plain "block" has none: the empty string.
         REASONS.iter().position(|&(of, _)| of == ty).map_or(0, |index| self.built_in(index))
     }
 
     fn stop_reason(&self, kind: u64) -> u64 {
-        let number = if self.version < Version::Go121 {
-            if kind < 2 { kind as usize + 1 } else { 0 }
-        } else {
-            usize::try_from(kind).unwrap_or(usize::MAX)
+        let number = match self.version {
+            Version::Go121 => usize::try_from(kind).ok().filter(|&number| number < STOPS.len()),
+            _ => (kind < 2).then_some(kind as usize + 1),
         };
-        if (1..=STOPS.len()).contains(&number) {
-            self.built_in(REASONS.len() + number - 1)
-        } else {
-            0
-        }
+        self.built_in(REASONS.len() + number.unwrap_or(0))
     }
 
     /// Converts one event; `None` if it says nothing (yet).

@@ -64,7 +64,6 @@ impl V1 {
         let mut events = order::merge(&data, &mut scan)?;
         check::fix_times(&data, &scan, &mut events)?;
         check::check(&data, &scan, &mut events)?;
-        convert::add_built_in(&mut scan.table, scan.first_free_string);
         Ok(Self {
             version,
             data,
@@ -72,7 +71,7 @@ impl V1 {
             position: 0,
             table: Arc::new(scan.table),
             messages: scan.messages,
-            first_built_in: scan.first_free_string,
+            first_built_in: scan.first_built_in,
             broken_stacks: scan.broken_stacks,
             converter: Converter::new(scan.goroutines.ids.len(), scan.procs.ids.len()),
             procs: scan.procs,
