@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod go;
 mod lane;
 mod pypi;
 mod run;
@@ -21,7 +22,9 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: &[Task] = &[];
+const TASKS: &[Task] = &[
+    Task { name: "test-go", help: "Go traces: ours against Go's own reader", run: go::test_go },
+];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

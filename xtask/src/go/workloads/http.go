@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand"
+	"net"
+	"net/http"
+	"runtime/trace"
+	"sort"
+	"sync"
+	"time"
+)
+
+// httpWork is a busy server and its clients in one process.
+func httpWork() { serve(4, 100) }
+
+// httpSmall is the same for a trace that is kept as a fixture.
+func httpSmall() { serve(3, 12) }
+
+// serve lets clients make requests of a shop: a lookup that waits for a store behind a lock, work
+// on the CPU, and an answer. Every request is a task with regions and a log line.
+func serve(clients, requests int) {
+	var store sync.Mutex
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		ctx, task := trace.NewTask(r.Context(), "GET "+r.URL.Path)
+		defer task.End()
+		trace.Log(ctx, "user", r.URL.Query().Get("user"))
+		var prices []int
+		trace.WithRegion(ctx, "lookup", func() {
+			store.Lock()
+			defer store.Unlock()
+			time.Sleep(100 * time.Microsecond)
+			random := rand.New(rand.NewSource(int64(len(r.URL.RawQuery))))
+			for i := 0; i < 2000; i++ {
+				prices = append(prices, random.Intn(10_000))
+			}
+		})
+		trace.WithRegion(ctx, "rank", func() { sort.Ints(prices) })
+		trace.WithRegion(ctx, "render", func() {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(prices[:50])
+		})
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/cart", handler)
+	mux.HandleFunc("/search", handler)
+	server := &http.Server{Handler: mux}
+	served := make(chan struct{})
+	go func() { _ = server.Serve(listener); close(served) }()
+	var wg sync.WaitGroup
+	for c := 0; c < clients; c++ {
+		wg.Add(1)
+		go func(c int) {
+			defer wg.Done()
+			client := &http.Client{Transport: &http.Transport{}}
+			for i := 0; i < requests; i++ {
+				path := [...]string{"cart", "search"}[i%2]
+				url := fmt.Sprintf("http://%s/%s?user=%d", listener.Addr(), path, c)
+				response, err := client.Get(url)
+				check(err)
+				_, err = io.Copy(io.Discard, response.Body)
+				check(err)
+				response.Body.Close()
+			}
+			client.CloseIdleConnections()
+		}(c)
+	}
+	wg.Wait()
+	check(server.Shutdown(context.Background()))
+	<-served
+}
