@@ -6,6 +6,7 @@
 //! from, so that a second run only compares.
 
 mod compare;
+mod corpus;
 mod digest;
 mod judge;
 mod matrix;
@@ -93,6 +94,7 @@ fn parallel<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> Result<R> + Syn
 pub(crate) fn test_go(args: &[String]) -> Result {
     let tools = Tools::ready()?;
     let toolchains = parallel(toolchain::VERSIONS.to_vec(), Toolchain::install)?;
-    let failed = matrix::check(&tools, &toolchains, args)?;
+    let mut failed = matrix::check(&tools, &toolchains, args)?;
+    failed += corpus::check(&tools, &toolchains)?;
     if failed == 0 { Ok(()) } else { Err(format!("{failed} differences").into()) }
 }

@@ -19,7 +19,7 @@ pub(super) const NEWEST: &str = "1.27.3";
 pub(super) struct Toolchain {
     /// Such as `1.27.3`.
     pub(super) version: &'static str,
-    goroot: PathBuf,
+    pub(super) goroot: PathBuf,
     build_cache: PathBuf,
 }
 

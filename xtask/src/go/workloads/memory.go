@@ -26,7 +26,7 @@ var sink sync.Map // keeps garbage reachable for a while
 // gcWork allocates from several goroutines with a tight heap goal: collections follow each other,
 // allocating goroutines assist and sweep, and every reason to stop the world that a program can
 // give is given once.
-func gcWork() { collect(12, 14) }
+func gcWork() { collect(6, 13) }
 
 // gcSmall is the same for a trace that is kept as a fixture.
 func gcSmall() { collect(2, 11) }
