@@ -5,11 +5,15 @@
 //! All that is fetched, built and recorded is kept below the cache directory by what it is made
 //! from, so that a second run only compares.
 
+mod batches;
 mod compare;
 mod corpus;
 mod digest;
+mod fixtures;
 mod judge;
 mod matrix;
+mod mutation;
+mod random;
 mod reference;
 mod toolchain;
 mod workload;
@@ -96,5 +100,11 @@ pub(crate) fn test_go(args: &[String]) -> Result {
     let toolchains = parallel(toolchain::VERSIONS.to_vec(), Toolchain::install)?;
     let mut failed = matrix::check(&tools, &toolchains, args)?;
     failed += corpus::check(&tools, &toolchains)?;
+    failed += fixtures::check(&tools)?;
     if failed == 0 { Ok(()) } else { Err(format!("{failed} differences").into()) }
+}
+
+/// `cargo xtask fixtures-go [NAME…]`.
+pub(crate) fn fixtures_go(args: &[String]) -> Result {
+    fixtures::make(&Tools::ready()?, args)
 }

@@ -31,9 +31,8 @@ const fn plain(name: &'static str, since: u32, debug: &'static str) -> Workload 
 /// All of them. A period of generations (nanoseconds) is for Go ≥ 1.22, older ones ignore it.
 pub(super) const ALL: [Workload; 21] = [
     plain("http", 0, ""),
-    plain("http-small", 0, ""),
+    plain("shop", 0, ""),
     plain("gc", 0, "traceadvanceperiod=10000000"),
-    plain("gc-small", 0, ""),
     plain("contention", 0, ""),
     plain("annotations", 0, ""),
     plain("syscalls", 0, ""),
@@ -47,6 +46,7 @@ pub(super) const ALL: [Workload; 21] = [
     plain("idle", 0, "traceadvanceperiod=20000000"),
     plain("allocations", 0, "traceallocfree=1"),
     plain("killed", 0, "traceadvanceperiod=10000000"),
+    plain("fixture", 0, "traceadvanceperiod=20000000"),
     plain("startstop", 0, ""),
     plain("coroutines", 23, ""),
     plain("flight", 25, "traceadvanceperiod=10000000"),

@@ -8,6 +8,8 @@ import (
 	"math/rand"
 	"net"
 	"net/http"
+	"runtime/debug"
+	"runtime/pprof"
 	"runtime/trace"
 	"sort"
 	"sync"
@@ -17,8 +19,14 @@ import (
 // httpWork is a busy server and its clients in one process.
 func httpWork() { serve(4, 100) }
 
-// httpSmall is the same for a trace that is kept as a fixture.
-func httpSmall() { serve(3, 12) }
+// shop is a smaller one with a collection and a CPU profile on top: an example of a trace.
+func shop() {
+	silence(func() { check(pprof.StartCPUProfile(io.Discard)) })
+	old := debug.SetGCPercent(30)
+	serve(3, 40)
+	debug.SetGCPercent(old)
+	pprof.StopCPUProfile()
+}
 
 // serve lets clients make requests of a shop: a lookup that waits for a store behind a lock, work
 // on the CPU, and an answer. Every request is a task with regions and a log line.

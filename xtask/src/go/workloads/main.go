@@ -16,9 +16,8 @@ import (
 // run ahead of the recording and leaves something behind that the trace starts with.
 var traced = map[string]struct{ before, run func() }{
 	"http":        {nil, httpWork},
-	"http-small":  {nil, httpSmall},
+	"shop":        {nil, shop},
 	"gc":          {nil, gcWork},
-	"gc-small":    {nil, gcSmall},
 	"contention":  {nil, contention},
 	"annotations": {openTask, annotations},
 	"syscalls":    {nil, syscalls},
@@ -28,10 +27,11 @@ var traced = map[string]struct{ before, run func() }{
 	"gomaxprocs":  {nil, gomaxprocs},
 	"lockthread":  {lockedBefore, lockThread},
 	"deepstacks":  {nil, deepStacks},
-	"generations": {nil, generations},
+	"generations": {nil, func() { generations(6) }},
 	"idle":        {nil, idle},
 	"allocations": {nil, allocations},
 	"killed":      {nil, killed},
+	"fixture":     {openTask, fixture},
 }
 
 // controlled maps a name to work that starts and stops the recording itself.

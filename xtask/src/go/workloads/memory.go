@@ -26,12 +26,7 @@ var sink sync.Map // keeps garbage reachable for a while
 // gcWork allocates from several goroutines with a tight heap goal: collections follow each other,
 // allocating goroutines assist and sweep, and every reason to stop the world that a program can
 // give is given once.
-func gcWork() { collect(6, 13) }
-
-// gcSmall is the same for a trace that is kept as a fixture.
-func gcSmall() { collect(2, 11) }
-
-func collect(rounds, depth int) {
+func gcWork() {
 	old := debug.SetGCPercent(5)
 	defer debug.SetGCPercent(old)
 	var wg sync.WaitGroup
@@ -39,8 +34,8 @@ func collect(rounds, depth int) {
 		wg.Add(1)
 		go func(worker int) {
 			defer wg.Done()
-			for round := 0; round < rounds; round++ {
-				sink.Store(worker, tree(depth))
+			for round := 0; round < 6; round++ {
+				sink.Store(worker, tree(13))
 				sink.Store(worker+10, make([]byte, 256<<10))
 			}
 		}(worker)

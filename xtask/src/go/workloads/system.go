@@ -102,7 +102,7 @@ func silence(f func()) {
 }
 
 // generations is for a short GODEBUG=traceadvanceperiod: whatever can span generations does.
-func generations() {
+func generations(collections int) {
 	ctx, task := trace.NewTask(context.Background(), "spans generations")
 	region := trace.StartRegion(ctx, "spans generations too")
 	stop := make(chan struct{})
@@ -139,7 +139,7 @@ func generations() {
 		task.End()
 	})
 	sink.Store("ballast", make([]*node, 1<<20)) // long marking
-	for i := 0; i < 6; i++ {
+	for i := 0; i < collections; i++ {
 		runtime.GC()
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -148,6 +148,31 @@ func generations() {
 	region.End()
 	task.End()
 	sink.Delete("ballast")
+}
+
+// fixture does a little of all that a trace can show, for traces that are kept as test data.
+func fixture() {
+	annotations()
+	deepStack := make(chan int)
+	descend(140, func() {
+		go func() { descend(20, func() { deepStack <- 1 }) }()
+		<-deepStack
+	})
+	silence(func() { check(pprof.StartCPUProfile(io.Discard)) })
+	var wg sync.WaitGroup
+	for i := 0; i < 2; i++ {
+		wg.Add(1)
+		go func() { defer wg.Done(); spin(25 * time.Millisecond) }()
+	}
+	pause := syscall.NsecToTimespec(1_000_000)
+	syscall.Nanosleep(&pause, nil)
+	wg.Wait()
+	pprof.StopCPUProfile()
+	before := runtime.GOMAXPROCS(3)
+	sink.Store("fixture", tree(8))
+	runtime.GC()
+	runtime.GOMAXPROCS(before)
+	_ = exec.Command("true").Run()
 }
 
 // idle lets generations pass in which next to nothing happens.
