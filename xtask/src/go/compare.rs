@@ -63,7 +63,10 @@ impl<'a> Iterator for Events<'a> {
         }
         let mut end = 0;
         loop {
-            end += self.0[end..].iter().position(|&b| b == b'\n').map_or(self.0.len() - end, |n| n + 1);
+            end += self.0[end..]
+                .iter()
+                .position(|&b| b == b'\n')
+                .map_or(self.0.len() - end, |n| n + 1);
             let rest = &self.0[end..];
             let inside = rest.first().is_some_and(|b| matches!(b, b'\t' | b'\n'))
                 || rest.starts_with(b"Stack=\n")
@@ -123,7 +126,8 @@ fn without_time(event: &[u8]) -> (i64, Vec<u8>) {
 mod tests {
     use super::*;
 
-    const TWO: &[u8] = b"M=1 P=2 G=3 A Time=10 X\nStack=\n\tf @ 0x1\n\t\tfile:1\n\nM=1 P=2 G=3 B Time=11\n";
+    const TWO: &[u8] =
+        b"M=1 P=2 G=3 A Time=10 X\nStack=\n\tf @ 0x1\n\t\tfile:1\n\nM=1 P=2 G=3 B Time=11\n";
 
     #[test]
     fn events_keep_their_stacks() {
@@ -143,7 +147,8 @@ mod tests {
 
     #[test]
     fn only_neighbouring_nanoseconds_may_change_places() {
-        let swapped = b"M=1 P=2 G=3 B Time=10\nM=1 P=2 G=3 A Time=11 X\nStack=\n\tf @ 0x1\n\t\tfile:1\n\n";
+        let swapped =
+            b"M=1 P=2 G=3 B Time=10\nM=1 P=2 G=3 A Time=11 X\nStack=\n\tf @ 0x1\n\t\tfile:1\n\n";
         assert_eq!(unordered_within_ticks(TWO), unordered_within_ticks(swapped));
         let later = String::from_utf8(TWO.to_vec()).unwrap().replace("Time=11", "Time=12");
         assert_ne!(unordered_within_ticks(later.as_bytes()), unordered_within_ticks(swapped));

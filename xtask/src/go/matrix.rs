@@ -40,9 +40,9 @@ pub(super) fn check(tools: &Tools, toolchains: &[Toolchain], only: &[String]) ->
     }
     // First the programs, one at a time for each toolchain: many traces need the same one.
     parallel(toolchains.to_vec(), |toolchain| {
-        work.iter().filter(|(_, t)| t.version == toolchain.version).try_for_each(
-            |(workload, toolchain)| workload.program(toolchain).map(drop),
-        )
+        work.iter()
+            .filter(|(_, t)| t.version == toolchain.version)
+            .try_for_each(|(workload, toolchain)| workload.program(toolchain).map(drop))
     })?;
     let cells = parallel(work, |(workload, toolchain)| cell(tools, &workload, &toolchain))?;
     print_table(&cells, toolchains);

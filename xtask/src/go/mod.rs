@@ -62,7 +62,10 @@ fn triscope() -> Result<PathBuf> {
 }
 
 /// Does `work` for all items on as many threads as there are CPUs; the results keep their order.
-fn parallel<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> Result<R> + Sync) -> Result<Vec<R>> {
+fn parallel<T: Send, R: Send>(
+    items: Vec<T>,
+    work: impl Fn(T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut results: Vec<Option<R>> = Vec::new();
     results.resize_with(items.len(), || None);

@@ -127,7 +127,9 @@ impl Mutation {
                 bytes = pieces.bytes();
             }
             Mutation::Shorten => {
-                if let Batch::Sized { data, .. } | Batch::Proc { data, .. } = &mut pieces.batches[any] {
+                if let Batch::Sized { data, .. } | Batch::Proc { data, .. } =
+                    &mut pieces.batches[any]
+                {
                     data.truncate(data.len().saturating_sub(1 + random.below(12)));
                 }
                 bytes = pieces.bytes();
@@ -136,7 +138,9 @@ impl Mutation {
                 let reach = [3, 30, 300, 3000, 30_000, 1_000_000][random.below(6)];
                 let mut offsets = BTreeMap::new();
                 for batch in &mut pieces.batches {
-                    let (Batch::Sized { thread: id, time, .. } | Batch::Proc { proc: id, time, .. }) = batch else {
+                    let (Batch::Sized { thread: id, time, .. }
+                    | Batch::Proc { proc: id, time, .. }) = batch
+                    else {
                         continue;
                     };
                     let offset = offsets
@@ -156,8 +160,10 @@ impl Mutation {
                 bytes = pieces.bytes();
             }
             Mutation::Version => {
-                let others: Vec<u32> =
-                    [11, 19, 21, 22, 23, 25, 26, 27].into_iter().filter(|&v| v != minor(trace)).collect();
+                let others: Vec<u32> = [11, 19, 21, 22, 23, 25, 26, 27]
+                    .into_iter()
+                    .filter(|&v| v != minor(trace))
+                    .collect();
                 let other = others[random.below(others.len())];
                 bytes[..16].copy_from_slice(format!("go 1.{other} trace\0\0\0").as_bytes());
             }
