@@ -164,7 +164,7 @@ fn judged(tools: &Tools, trace: &[u8]) -> Result<Printed> {
     let path = scratch.path().join("trace");
     fs::write(&path, trace)?;
     let mut judge = Judge::start(&tools.judge)?;
-    let answer = judge.ask(&path)?;
+    let answer = judge.ask("events", &path)?;
     judge.finish()?;
     let exit = if answer.verdict == Verdict::Accepted { 0 } else { 1 };
     Ok(Printed { text: answer.text, exit: Some(exit), remark: answer.message })

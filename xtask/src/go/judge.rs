@@ -107,9 +107,9 @@ impl Judge {
         Ok(Judge { child, questions, answers })
     }
 
-    /// Has the file at `path` read.
-    pub(super) fn ask(&mut self, path: &Path) -> Result<Answer> {
-        writeln!(self.questions, "{}", path.display())?;
+    /// Has the file at `path` read: its ordered `events`, or its `wire` events as they are.
+    pub(super) fn ask(&mut self, layer: &str, path: &Path) -> Result<Answer> {
+        writeln!(self.questions, "{layer} {}", path.display())?;
         let mut text = Vec::new();
         loop {
             let mut line = String::new();

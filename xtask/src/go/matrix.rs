@@ -95,7 +95,7 @@ pub(super) fn compare_file(
             problems.push(format!("go events, whatever the order in a tick: {d}"));
         } else {
             let mut judge = Judge::start(&tools.judge)?;
-            let answer = judge.ask(original)?;
+            let answer = judge.ask("events", original)?;
             judge.finish()?;
             if (answer.verdict == Verdict::Accepted) != ours.accepted() {
                 problems.push(format!("go events: the judge says {:?}", answer.verdict));

@@ -12,6 +12,7 @@ mod digest;
 mod fixtures;
 mod judge;
 mod matrix;
+mod mutants;
 mod mutation;
 mod random;
 mod reference;
@@ -104,6 +105,7 @@ pub(crate) fn test_go(args: &[String]) -> Result {
     let mut failed = matrix::check(&tools, &toolchains, args)?;
     failed += corpus::check(&tools, &toolchains)?;
     failed += fixtures::check(&tools)?;
+    failed += mutants::check(&tools)?;
     if failed == 0 { Ok(()) } else { Err(format!("{failed} differences").into()) }
 }
 

@@ -2,7 +2,8 @@
 // test-go` and `cargo xtask bench-go`. It is built below the src directory of a copied GOROOT, where
 // it may import what the go command keeps internal.
 //
-//	triscopejudge text           read every file named on a line of standard input, print its events
+//	triscopejudge text           read every file named on a line of standard input ("events FILE" or
+//	                             "wire FILE") and print its events
 //	triscopejudge bytes IN OUT   turn a .test file, or one of the fuzz corpus, into trace bytes
 //	triscopejudge drain FILE N   read all events N times, print the fastest time of each
 //	triscopejudge raw FILE N     the same on the wire level
@@ -61,9 +62,14 @@ func textAll(in io.Reader, out io.Writer) error {
 	w := bufio.NewWriterSize(out, 1<<16)
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
-		data, err := os.ReadFile(lines.Text())
+		layer, path, _ := strings.Cut(lines.Text(), " ")
+		data, err := os.ReadFile(path)
 		if err != nil {
 			return err
+		}
+		read := readEvents
+		if layer == "wire" {
+			read = readWire
 		}
 		done := make(chan answer, 1)
 		go func() { done <- read(bytes.NewReader(data)) }()
@@ -94,16 +100,31 @@ type answer struct {
 	text             bytes.Buffer
 }
 
-func read(in io.Reader) (a answer) {
+func readEvents(in io.Reader) answer {
+	return collect(func() (func() (fmt.Stringer, error), error) {
+		r, err := trace.NewReader(in)
+		return func() (fmt.Stringer, error) { return r.ReadEvent() }, err
+	})
+}
+
+func readWire(in io.Reader) answer {
+	return collect(func() (func() (fmt.Stringer, error), error) {
+		r, err := raw.NewReader(in)
+		return func() (fmt.Stringer, error) { ev, err := r.ReadEvent(); return &ev, err }, err
+	})
+}
+
+// collect opens a trace and takes all the events that the function then gives.
+func collect(open func() (func() (fmt.Stringer, error), error)) (a answer) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.verdict, a.message = "panic", fmt.Sprint(p)
 		}
 	}()
-	r, err := trace.NewReader(in)
+	next, err := open()
 	for err == nil {
-		var ev trace.Event
-		if ev, err = r.ReadEvent(); err == nil {
+		var ev fmt.Stringer
+		if ev, err = next(); err == nil {
 			a.text.WriteString(ev.String())
 			a.text.WriteByte('\n')
 			a.events++
