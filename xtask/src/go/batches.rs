@@ -80,6 +80,29 @@ impl Pieces {
     }
 }
 
+/// Whether a trace of the format that marks the end of generations ends without such a mark.
+///
+/// The reference takes it for complete if no events of that generation are there yet.
+pub(super) fn ends_within_generation(trace: &[u8]) -> bool {
+    minor(trace) >= 26
+        && Pieces::of(trace).is_ok_and(|p| p.batches.last() != Some(&Batch::EndOfGeneration))
+}
+
+/// How many generations are missing between others, in a trace whose generations are in order.
+pub(super) fn missing_generations(trace: &[u8]) -> Option<u64> {
+    let mut numbers = Pieces::of(trace).ok()?.batches.into_iter().filter_map(|b| match b {
+        Batch::Sized { generation, .. } => Some(generation),
+        _ => None,
+    });
+    let mut last = numbers.next()?;
+    let mut missing = 0;
+    for number in numbers.filter(|&n| n != 0) {
+        missing += number.checked_sub(last)?.saturating_sub(1);
+        last = number;
+    }
+    Some(missing)
+}
+
 /// The N of the header's 1.N.
 pub(super) fn minor(trace: &[u8]) -> u32 {
     let digits = trace.strip_prefix(b"go 1.").unwrap_or_default();

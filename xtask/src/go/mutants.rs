@@ -3,7 +3,7 @@
 //! Where the reference itself is at fault, ours must not be: each such case is counted under its
 //! name, and has an assertion of its own.
 
-use super::batches::{Batch, Pieces, minor};
+use super::batches::{self, Pieces};
 use super::judge::{Answer, Judge, Verdict};
 use super::mutation;
 use super::random::Random;
@@ -25,7 +25,11 @@ const MAX_SEED: usize = 80_000;
 struct Ours {
     text: Vec<u8>,
     /// The error, or `None` for a trace that is read to its end.
-    error: Option<String>,
+    error: Option<gotrace::Error>,
+    /// Generations that are missing between others.
+    gaps: u64,
+    /// Events that are there behind the error, when asked to go on.
+    recovered: usize,
 }
 
 /// A fault of the reference that a damaged trace met.
@@ -39,15 +43,21 @@ enum Defect {
     Panic,
     /// A wire event that is cut between two of its numbers is no error.
     CutWireEvent,
+    /// Go's format 1.26: generations may be missing between others, without a word.
+    SilentGap,
 }
 
 impl Defect {
+    const ALL: [Self; 5] =
+        [Self::CutGeneration, Self::EarlyEnd, Self::Panic, Self::CutWireEvent, Self::SilentGap];
+
     fn explain(self) -> &'static str {
         match self {
-            Self::CutGeneration => "the reference takes a generation cut short for the end",
-            Self::EarlyEnd => "the reference takes damage for the end of the trace",
-            Self::Panic => "the reference panics",
-            Self::CutWireEvent => "the reference takes a cut wire event for the end",
+            Self::CutGeneration => "it takes a generation cut short for the end; ours refuses",
+            Self::EarlyEnd => "it takes damage for the end of the trace; ours refuses",
+            Self::Panic => "it panics; ours refuses",
+            Self::CutWireEvent => "it takes a cut wire event for the end; ours refuses",
+            Self::SilentGap => "it does not tell of missing generations; ours counts them",
         }
     }
 }
@@ -57,7 +67,16 @@ struct Tally {
     total: usize,
     accepted: usize,
     defects: BTreeMap<Defect, usize>,
+    recovered: usize,
     different: Vec<String>,
+}
+
+impl Tally {
+    fn count(&mut self, defect: Option<Defect>) {
+        if let Some(defect) = defect {
+            *self.defects.entry(defect).or_default() += 1;
+        }
+    }
 }
 
 /// Makes the mutations and compares all; returns how many differences there were.
@@ -72,6 +91,7 @@ pub(super) fn check(tools: &Tools) -> Result<usize> {
     for tally in tallies? {
         sum.total += tally.total;
         sum.accepted += tally.accepted;
+        sum.recovered += tally.recovered;
         sum.different.extend(tally.different);
         for (defect, n) in tally.defects {
             *sum.defects.entry(defect).or_default() += n;
@@ -86,8 +106,14 @@ pub(super) fn check(tools: &Tools) -> Result<usize> {
         sum.accepted,
         sum.different.len()
     );
-    for (defect, n) in sum.defects {
-        println!("  {n:>4} times {}; ours refuses", defect.explain());
+    println!("  events behind the error, for who asks to go on: {}", sum.recovered);
+    println!("  known faults of the reference:");
+    for defect in Defect::ALL {
+        let n = sum.defects.get(&defect).copied().unwrap_or(0);
+        println!("  {n:>6} times {}", defect.explain());
+        if n == 0 {
+            sum.different.push(format!("no damaged trace shows that {}", defect.explain()));
+        }
     }
     Ok(sum.different.len())
 }
@@ -104,22 +130,24 @@ fn of_fixture(tools: &Tools, name: &str, scratch: &Path) -> Result<Tally> {
     let path = scratch.join(name);
     for kind in mutation::ALL {
         for number in 0..EACH {
-            let bytes = kind.of(&trace, &pieces, &mut random)?;
+            let Some(bytes) = kind.of(&trace, &pieces, &mut random)? else { break };
             fs::write(&path, &bytes)?;
             tally.total += 1;
             let theirs = judge.ask("events", &path)?;
             tally.accepted += usize::from(theirs.verdict == Verdict::Accepted);
+            let wire = judge.ask("wire", &path)?;
             let mut problems = Vec::new();
-            let mut note = |result: std::result::Result<Option<Defect>, String>| match result {
-                Ok(defect) => {
-                    if let Some(defect) = defect {
-                        *tally.defects.entry(defect).or_default() += 1;
-                    }
+            match compare_events(&bytes, &theirs) {
+                Ok((defect, recovered)) => {
+                    tally.recovered += recovered;
+                    tally.count(defect);
                 }
                 Err(problem) => problems.push(problem),
-            };
-            note(compare_events(&bytes, &theirs));
-            note(compare_wire(&bytes, &judge.ask("wire", &path)?));
+            }
+            match compare_wire(&bytes, &wire) {
+                Ok(defect) => tally.count(defect),
+                Err(problem) => problems.push(problem),
+            }
             for problem in problems {
                 let kept = keep(&format!("{name}-{kind:?}-{number}"), &bytes)?;
                 tally.different.push(format!("{name}, {kind:?} {number} ({kept}): {problem}"));
@@ -139,26 +167,31 @@ fn keep(name: &str, bytes: &[u8]) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-fn compare_events(bytes: &[u8], theirs: &Answer) -> std::result::Result<Option<Defect>, String> {
+/// A fault of the reference that accounts for different verdicts, or what is different; and how
+/// many events are recovered.
+fn compare_events(
+    bytes: &[u8],
+    theirs: &Answer,
+) -> std::result::Result<(Option<Defect>, usize), String> {
     let ours = caught(|| events(bytes))?;
-    let mut defect = None;
-    match (&ours.error, theirs.verdict) {
-        (None, Verdict::Accepted) | (Some(_), Verdict::Refused) => {}
-        (Some(_), Verdict::Panicked) => defect = Some(Defect::Panic),
-        (Some(_), Verdict::Silent) => defect = Some(Defect::EarlyEnd),
-        (Some(_), Verdict::Accepted) if ends_within_generation(bytes) => {
-            defect = Some(Defect::CutGeneration);
+    let defect = match (&ours.error, theirs.verdict) {
+        (None, Verdict::Accepted) => match batches::missing_generations(bytes) {
+            Some(missing) if missing != ours.gaps => {
+                return Err(format!("{missing} generations are missing, ours says {}", ours.gaps));
+            }
+            Some(1..) => Some(Defect::SilentGap),
+            _ => None,
+        },
+        (Some(_), Verdict::Refused) => None,
+        (Some(_), Verdict::Panicked) => Some(Defect::Panic),
+        (Some(_), Verdict::Silent) => Some(Defect::EarlyEnd),
+        (Some(_), Verdict::Accepted) if batches::ends_within_generation(bytes) => {
+            Some(Defect::CutGeneration)
         }
-        (error, verdict) => {
-            return Err(format!(
-                "events: ours says {}, the reference {verdict:?} {}",
-                error.as_deref().unwrap_or("ok"),
-                theirs.message
-            ));
-        }
-    }
+        (error, verdict) => return Err(verdicts("events", error.as_ref(), verdict, theirs)),
+    };
     match compare::difference(&ours.text, &theirs.text) {
-        None => Ok(defect),
+        None => Ok((defect, ours.recovered)),
         Some(different) => Err(format!("events: {different}")),
     }
 }
@@ -167,19 +200,25 @@ fn compare_wire(bytes: &[u8], theirs: &Answer) -> std::result::Result<Option<Def
     let ours = caught(|| wire(bytes))?;
     let defect = match (&ours.error, theirs.verdict) {
         (None, Verdict::Accepted) | (Some(_), Verdict::Refused) => None,
-        (Some(_), Verdict::Accepted) => Some(Defect::CutWireEvent),
-        (error, verdict) => {
-            return Err(format!(
-                "wire: ours says {}, the reference {verdict:?} {}",
-                error.as_deref().unwrap_or("ok"),
-                theirs.message
-            ));
+        (Some(error), Verdict::Accepted) if error.place().offset == bytes.len() as u64 => {
+            Some(Defect::CutWireEvent)
         }
+        (error, verdict) => return Err(verdicts("wire", error.as_ref(), verdict, theirs)),
     };
     match compare::difference(&ours.text, &theirs.text) {
         None => Ok(defect),
         Some(different) => Err(format!("wire: {different}")),
     }
+}
+
+fn verdicts(
+    layer: &str,
+    ours: Option<&gotrace::Error>,
+    verdict: Verdict,
+    theirs: &Answer,
+) -> String {
+    let ours = ours.map_or_else(|| "ok".to_owned(), ToString::to_string);
+    format!("{layer}: ours says {ours}, the reference {verdict:?} {}", theirs.message)
 }
 
 fn caught<T>(read: impl FnOnce() -> T) -> std::result::Result<T, String> {
@@ -190,15 +229,33 @@ fn caught<T>(read: impl FnOnce() -> T) -> std::result::Result<T, String> {
 }
 
 fn events(bytes: &[u8]) -> Ours {
-    let mut text = String::new();
-    let error = (|| {
-        let mut reader = gotrace::Reader::new(bytes)?;
-        while let Some(event) = reader.next_event()? {
-            let _ = writeln!(text, "{event}"); // a string takes everything
+    let mut ours = Ours { text: Vec::new(), error: None, gaps: 0, recovered: 0 };
+    let mut reader = match gotrace::Reader::new(bytes) {
+        Ok(reader) => reader,
+        Err(error) => {
+            ours.error = Some(error);
+            return ours;
         }
-        Ok::<(), gotrace::Error>(())
-    })();
-    Ours { text: text.into_bytes(), error: error.err().map(|e| e.to_string()) }
+    };
+    let mut text = String::new();
+    loop {
+        match reader.next_event() {
+            Ok(Some(event)) if ours.error.is_none() => {
+                let _ = writeln!(text, "{event}"); // a string takes everything
+            }
+            Ok(Some(_)) => ours.recovered += 1,
+            Ok(None) => break,
+            Err(error) => {
+                ours.error.get_or_insert(error);
+                if !matches!(reader.recover(), Ok(Some(_))) {
+                    break;
+                }
+            }
+        }
+    }
+    ours.gaps = reader.missing_generations();
+    ours.text = text.into_bytes();
+    ours
 }
 
 fn wire(bytes: &[u8]) -> Ours {
@@ -211,11 +268,5 @@ fn wire(bytes: &[u8]) -> Ours {
         }
         Ok::<(), gotrace::Error>(())
     })();
-    Ours { text, error: error.err().map(|e| e.to_string()) }
-}
-
-/// Whether a trace of the format that marks the end of generations ends without such a mark.
-fn ends_within_generation(bytes: &[u8]) -> bool {
-    minor(bytes) >= 26
-        && Pieces::of(bytes).is_ok_and(|p| p.batches.last() != Some(&Batch::EndOfGeneration))
+    Ours { text, error: error.err(), gaps: 0, recovered: 0 }
 }

@@ -38,9 +38,13 @@ pub(super) enum Mutation {
     Version,
     /// The trace is there twice, one after the other.
     Repeat,
+    /// A CPU sample has a stack that is in no table.
+    SampleStack,
+    /// The data of an experiment is of one that nobody knows.
+    Experiment,
 }
 
-pub(super) const ALL: [Mutation; 15] = [
+pub(super) const ALL: [Mutation; 17] = [
     Mutation::Cut,
     Mutation::CutBatch,
     Mutation::CutHeader,
@@ -56,11 +60,19 @@ pub(super) const ALL: [Mutation; 15] = [
     Mutation::Renumber,
     Mutation::Version,
     Mutation::Repeat,
+    Mutation::SampleStack,
+    Mutation::Experiment,
 ];
 
 impl Mutation {
-    /// A damaged copy of `trace`, whose batches are `pieces`.
-    pub(super) fn of(self, trace: &[u8], pieces: &Pieces, random: &mut Random) -> Result<Vec<u8>> {
+    /// A damaged copy of `trace`, whose batches are `pieces`; `None` if it has nothing to damage in
+    /// this way.
+    pub(super) fn of(
+        self,
+        trace: &[u8],
+        pieces: &Pieces,
+        random: &mut Random,
+    ) -> Result<Option<Vec<u8>>> {
         let mut bytes = trace.to_vec();
         let mut pieces = pieces.clone();
         let count = pieces.batches.len();
@@ -171,7 +183,32 @@ impl Mutation {
                 let from = if random.below(2) == 0 { 0 } else { 16 };
                 bytes.extend_from_slice(&trace[from..]);
             }
+            Mutation::SampleStack => {
+                let tables = pieces.batches.iter_mut().filter_map(cpu_samples);
+                let Some(samples) = tables.last() else { return Ok(None) };
+                // The stack is the last number of a sample.
+                let end = samples.iter().rposition(|b| *b < 0x80).unwrap_or(0);
+                samples.splice(end.., [0xff, 0xff, 0xff, 0xff, 0x0f]);
+                bytes = pieces.bytes();
+            }
+            Mutation::Experiment => {
+                let experiments = pieces.batches.iter_mut().filter_map(|b| match b {
+                    Batch::Sized { experiment, .. } => experiment.as_mut(),
+                    _ => None,
+                });
+                let Some(experiment) = experiments.last() else { return Ok(None) };
+                *experiment = 2 + random.below(254) as u8;
+                bytes = pieces.bytes();
+            }
         }
-        Ok(bytes)
+        Ok(Some(bytes))
+    }
+}
+
+/// The data of a batch if that is a table of CPU samples.
+fn cpu_samples(batch: &mut Batch) -> Option<&mut Vec<u8>> {
+    match batch {
+        Batch::Sized { experiment: None, data, .. } if data.first() == Some(&6) => Some(data),
+        _ => None,
     }
 }
