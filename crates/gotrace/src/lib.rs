@@ -7,7 +7,6 @@ mod event;
 mod frontier;
 mod generation;
 mod gosort;
-mod header;
 mod id;
 mod order;
 mod printable;
@@ -18,6 +17,7 @@ mod source;
 mod spec;
 mod table;
 mod text;
+mod v1;
 mod version;
 
 pub use bstr;
