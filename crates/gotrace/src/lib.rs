@@ -7,6 +7,7 @@ mod event;
 mod frontier;
 mod generation;
 mod gosort;
+mod header;
 mod id;
 mod order;
 mod printable;

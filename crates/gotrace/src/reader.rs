@@ -1,4 +1,4 @@
-use crate::batch;
+use crate::{batch, header};
 use crate::error::{Error, ErrorKind, Place};
 use crate::event::{Event, OwnedEvent, Record};
 use crate::frontier::Frontier;
@@ -163,7 +163,7 @@ impl<R: Read> Reader<R> {
     /// As [`Reader::new`].
     pub fn with_limits(input: R, limits: Limits) -> Result<Self, Error> {
         let mut source = Source::new(input, limits.max_buffer);
-        let version = Version::read_header(&mut source)?;
+        let version = header::read(&mut source)?;
         if version.is_v1() {
             // Until format v1 is wired up.
             return Err(Error::at(0, ErrorKind::UnknownVersion(u64::from(version.minor()))));
