@@ -25,6 +25,11 @@ struct Task {
 const TASKS: &[Task] = &[
     Task { name: "test-go", help: "Go traces: ours against Go's own reader", run: go::test_go },
     Task { name: "fixtures-go", help: "record gotrace's test data anew", run: go::fixtures_go },
+    Task {
+        name: "bench-go",
+        help: "Go traces: speed and memory beside Go's own reader",
+        run: go::bench_go,
+    },
 ];
 
 fn main() -> ExitCode {

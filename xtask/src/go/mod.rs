@@ -6,6 +6,7 @@
 //! from, so that a second run only compares.
 
 mod batches;
+mod bench;
 mod compare;
 mod corpus;
 mod digest;
@@ -112,4 +113,9 @@ pub(crate) fn test_go(args: &[String]) -> Result {
 /// `cargo xtask fixtures-go [NAME…]`.
 pub(crate) fn fixtures_go(args: &[String]) -> Result {
     fixtures::make(&Tools::ready()?, args)
+}
+
+/// `cargo xtask bench-go [TRACE]`.
+pub(crate) fn bench_go(args: &[String]) -> Result {
+    bench::run(args)
 }

@@ -53,6 +53,9 @@ pub(super) const ALL: [Workload; 21] = [
     Workload { name: "cgo", since: 0, debug: "", program: Program::Cgo },
 ];
 
+/// The one for benchmarks, whose trace is too large for the others.
+pub(super) const BUSY: Workload = plain("busy", 0, "");
+
 /// The workload of that name.
 pub(super) fn named(name: &str) -> Result<Workload> {
     let found = ALL.into_iter().find(|w| w.name == name);

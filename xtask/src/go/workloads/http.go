@@ -13,6 +13,7 @@ import (
 	"runtime/trace"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,6 +27,26 @@ func shop() {
 	serve(3, 40)
 	debug.SetGCPercent(old)
 	pprof.StopCPUProfile()
+}
+
+// busy records a server under load until the trace has some 40 MB.
+func busy(out io.Writer) {
+	size := &counter{to: out}
+	check(trace.Start(size))
+	for size.bytes.Load() < 40_000_000 {
+		serve(16, 500)
+	}
+	trace.Stop()
+}
+
+type counter struct {
+	to    io.Writer
+	bytes atomic.Int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.bytes.Add(int64(len(p)))
+	return c.to.Write(p)
 }
 
 // serve lets clients make requests of a shop: a lookup that waits for a store behind a lock, work

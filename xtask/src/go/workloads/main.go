@@ -37,6 +37,7 @@ var traced = map[string]struct{ before, run func() }{
 // controlled maps a name to work that starts and stops the recording itself.
 var controlled = map[string]func(out io.Writer){
 	"startstop": startStop,
+	"busy":      busy,
 }
 
 func main() {
