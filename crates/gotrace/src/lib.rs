@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod build;
 mod error;
 mod event;
 mod frontier;
@@ -22,6 +23,7 @@ mod v1;
 mod version;
 
 pub use bstr;
+pub use build::{BuildError, EventConfig, EventDetails, OwnedStack, SyncDetails};
 pub use error::{Error, ErrorKind, Inconsistency, Place};
 pub use event::{
     Event, EventKind, ExperimentalBatch, ExperimentalEvent, Label, Log, Metric, OwnedEvent, Range,
