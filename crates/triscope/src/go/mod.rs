@@ -41,7 +41,11 @@ impl Trace {
     pub(crate) fn open(path: &Path, progress: Progress) -> Result<Self> {
         let mut input = Input::open(path, progress)?;
         let name = input.name.clone();
-        let bytes: Box<dyn Read + Send> = match input.format {
+        let mut format = input.format;
+        if format == Format::Unknown && path.extension().is_some_and(|ext| ext == "test") {
+            format = Format::GoTest; // it may begin with a comment
+        }
+        let bytes: Box<dyn Read + Send> = match format {
             Format::GoTrace => Box::new(input),
             Format::GoText => {
                 Box::new(TextToWire::new(input).map_err(|e| Failure::about(&name, e))?)
