@@ -1,4 +1,10 @@
 //! Events as text, compared with what Go prints.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
 
 use gotrace::bstr::BStr;
 use gotrace::raw::TextToWire;

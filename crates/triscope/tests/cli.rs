@@ -1,4 +1,10 @@
 //! Runs the program and looks at what it prints and how it ends.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
 
 use std::fs;
 use std::io::{Read, Write};
