@@ -227,12 +227,13 @@ fn append_value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-fn append_stack(stack: Stack<'_>, out: &mut Vec<u8>) {
+fn append_stack(stack: Stack<'_>, indent: &[u8], out: &mut Vec<u8>) {
     for frame in stack.frames() {
-        out.push(b'\t');
+        out.extend_from_slice(indent);
         out.extend_from_slice(frame.func);
         let _ = writeln!(out, " @ 0x{:x}", frame.pc); // writing to a vector does not fail
-        out.extend_from_slice(b"\t\t");
+        out.extend_from_slice(indent);
+        out.push(b'\t');
         out.extend_from_slice(frame.file);
         append_field(b":", frame.line, out);
         out.push(b'\n');
@@ -271,7 +272,7 @@ impl StackTexts {
     #[cold]
     fn append_new(&mut self, stack: Stack<'_>, out: &mut Vec<u8>) {
         let from = out.len();
-        append_stack(stack, out);
+        append_stack(stack, b"\t", out);
         let text = &out[from..];
         if stack.table.serial != self.serial || self.text.len() + text.len() > Self::MAX_TEXT {
             self.serial = stack.table.serial;
@@ -322,6 +323,15 @@ impl fmt::Debug for Event<'_> {
             all.field("stack", &stack);
         }
         all.finish()
+    }
+}
+
+impl fmt::Display for Stack<'_> {
+    /// Two lines for each frame: function and program counter, file and line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Vec::new();
+        append_stack(*self, b"", &mut text);
+        f.write_str(&String::from_utf8_lossy(&text))
     }
 }
 

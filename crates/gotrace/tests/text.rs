@@ -66,6 +66,17 @@ fn display_is_the_same_text_where_it_is_utf8() {
 }
 
 #[test]
+fn a_stack_prints_as_in_go() {
+    let events = kinds();
+    let sample = events.iter().find(|e| e.as_event().kind() == gotrace::EventKind::StackSample);
+    assert_eq!(
+        sample.unwrap().as_event().stack().unwrap().to_string(),
+        "main.main @ 0x1234\n\t/src/main.go:17\nmain.(*T[...]).f\u{fffd} @ 0xffffffffffffffff\n\
+         \t/src/b\u{fffd}.go:18446744073709551615\n"
+    );
+}
+
+#[test]
 fn debug_shows_what_the_accessors_give() {
     let events = kinds();
     let shown = |kind: &str| {

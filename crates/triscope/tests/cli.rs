@@ -233,7 +233,7 @@ fn recover_goes_on_and_reports_what_is_lost() {
     let lines: Vec<&str> = ran.stderr.lines().collect();
     assert_eq!(lines.len(), 2, "{}", ran.stderr);
     assert!(lines[0].contains("invalid status 77") && lines[0].contains("going on at byte"));
-    assert!(lines[1].contains("damaged.out: damaged: "), "{}", lines[1]);
+    assert!(lines[1].contains("damaged.out: damaged in 1 place, "), "{}", lines[1]);
     assert!(ran.stdout.len() > before + KINDS_EVENTS.len() / 2, "the second generation is there");
 
     let ran = run(&["go", "stats", "--json", "--recover", &path]);

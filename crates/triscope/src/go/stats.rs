@@ -154,7 +154,7 @@ impl Stats {
         }
         if reading.losses > 0 {
             let (losses, lost) = (reading.losses, reading.lost_bytes);
-            writeln!(out, "lost         {lost} bytes at {losses} places")?;
+            writeln!(out, "skipped      {lost} bytes at {losses} damaged places")?;
         }
         if reading.unresolved > 0 {
             writeln!(out, "unresolved   {} strings and stacks", reading.unresolved)?;
