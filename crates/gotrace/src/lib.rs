@@ -4,6 +4,9 @@
 mod error;
 mod event;
 mod id;
+mod printable;
+mod quote;
+pub mod raw;
 mod spec;
 mod table;
 mod version;

@@ -181,6 +181,13 @@ impl EventType {
         (!spec.name.is_empty()).then_some(spec)
     }
 
+    /// What is known of this type; of one that no version of Go has, that it has no name and
+    /// no arguments.
+    #[inline]
+    pub(crate) fn entry(self) -> &'static EventSpec {
+        &SPEC_TABLE[self.0 as usize]
+    }
+
     /// The type with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         (1..=u8::MAX).map(Self).find(|ty| ty.spec().is_some_and(|spec| spec.name == name))
