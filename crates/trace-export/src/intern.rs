@@ -316,14 +316,13 @@ impl Interner {
     fn frame_index(&mut self, frame: FrameRecord) -> u32 {
         let hash = self.hash.hash_one(frame);
         let tables = &mut self.current;
-        let found =
-            tables.frame_index.find(hash, |&i| tables.frames[i as usize] == frame).copied();
+        let found = tables.frame_index.find(hash, |&i| tables.frames[i as usize] == frame).copied();
         found.unwrap_or_else(|| {
             let index = tables.frames.len() as u32;
             tables.frames.push(frame);
-            tables.frame_index.insert_unique(hash, index, |&i| {
-                self.hash.hash_one(tables.frames[i as usize])
-            });
+            tables
+                .frame_index
+                .insert_unique(hash, index, |&i| self.hash.hash_one(tables.frames[i as usize]));
             index
         })
     }
@@ -337,8 +336,7 @@ impl Interner {
             .copied();
         found.unwrap_or_else(|| {
             let index = tables.stacks.len() as u32;
-            let span =
-                Span { start: tables.stack_frames.len() as u32, len: frames.len() as u32 };
+            let span = Span { start: tables.stack_frames.len() as u32, len: frames.len() as u32 };
             tables.stack_frames.extend_from_slice(frames);
             tables.stacks.push(span);
             tables.stack_index.insert_unique(hash, index, |&i| {

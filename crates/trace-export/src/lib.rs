@@ -3,14 +3,14 @@
 //! ```
 //! use trace_export::{ClockDomain, Entry, PerfettoSink, Sink, Timestamp, Track};
 //!
-//! let ms = |n| Timestamp::from_nanos(n * 1_000_000);
+//! let ms = |n: i64| Timestamp::from_nanos(n * 1_000_000);
 //! let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
 //! let process = sink.track(&Track::process(42, b"server"))?;
 //! let requests = sink.track(&Track::custom(b"requests").below(process))?;
 //!
 //! let get = sink.text(b"GET /");
 //! sink.begin(ms(1), requests, &Entry::new(get))?;
-//! sink.end(ms(3), requests)?;
+//! sink.end(ms(3), requests, &[])?;
 //! sink.finish()?;
 //! std::fs::write(std::env::temp_dir().join("example.pftrace"), sink.into_inner())?;
 //! # Ok::<(), std::io::Error>(())
@@ -27,7 +27,7 @@
 //! It does not read traces of any kind: that is the work of the crates beside it.
 #![forbid(unsafe_code)]
 
-#[cfg(any())]
+#[cfg(feature = "go")]
 pub mod go;
 mod intern;
 mod model;

@@ -352,6 +352,9 @@ pub trait Sink {
     /// Whether `id` can be used still.
     fn holds_stack(&self, id: StackId) -> bool;
 
+    /// A number for an arrow that no other arrow of the timeline has: see [`Flow`].
+    fn new_flow(&mut self) -> u64;
+
     /// The track is in the state `entry` from now until its next state; `None`: in none.
     ///
     /// States may be inside a slice of the same track. Slices inside a state go on a track of
@@ -362,8 +365,9 @@ pub trait Sink {
     /// A slice begins, inside those that are open on its track.
     fn begin(&mut self, at: Timestamp, track: TrackId, entry: &Entry<'_>) -> io::Result<()>;
 
-    /// The innermost open slice of the track ends, and the state inside it.
-    fn end(&mut self, at: Timestamp, track: TrackId) -> io::Result<()>;
+    /// The innermost open slice of the track ends, and the state inside it. `args` are what is
+    /// known of it only now.
+    fn end(&mut self, at: Timestamp, track: TrackId, args: &[Arg<'_>]) -> io::Result<()>;
 
     /// Something happens that takes no time.
     fn instant(&mut self, at: Timestamp, track: TrackId, entry: &Entry<'_>) -> io::Result<()>;

@@ -50,6 +50,7 @@ pub struct PerfettoSink<W> {
     tracks: Vec<TrackState>,
     by_tid: HashMap<(i32, i32), TrackId>,
     losses: Option<TrackId>,
+    flows: u64,
     cpus: Vec<Bundle>,
     /// What to add to a time for `CLOCK_BOOTTIME`.
     to_boottime: Option<i64>,
@@ -165,6 +166,7 @@ impl<W: Write> PerfettoSink<W> {
             tracks: Vec::new(),
             by_tid: HashMap::new(),
             losses: None,
+            flows: 0,
             cpus: Vec::new(),
             to_boottime: (domain == ClockDomain::Boottime).then_some(0),
             stats: PerfettoStats::default(),
@@ -300,6 +302,26 @@ impl<W: Write> PerfettoSink<W> {
         message
     }
 
+    /// Writes an event of a track that has nothing to it but its type.
+    #[inline]
+    fn bare_event(&mut self, at: Timestamp, track: TrackId, ty: u64) -> io::Result<()> {
+        let at = self.nanos(at);
+        self.prepare_at(at)?;
+        let message = self.open_packet(at);
+        let body = self.open_event(ty, track);
+        self.out.close(body);
+        self.out.close(message);
+        Ok(())
+    }
+
+    #[inline]
+    fn open_event(&mut self, ty: u64, track: TrackId) -> proto::Open {
+        let body = self.out.open(packet::TRACK_EVENT);
+        self.out.varint(event::TYPE, ty);
+        self.out.varint(event::TRACK_UUID, uuid(track));
+        body
+    }
+
     /// Writes an event of a track.
     #[inline]
     fn track_event(
@@ -307,42 +329,25 @@ impl<W: Write> PerfettoSink<W> {
         at: Timestamp,
         track: TrackId,
         ty: u64,
-        entry: Option<&Entry<'_>>,
+        entry: &Entry<'_>,
     ) -> io::Result<()> {
         let at = self.nanos(at);
         self.prepare_at(at)?;
-        let Some(entry) = entry else {
-            let message = self.open_packet(at);
-            let body = self.out.open(packet::TRACK_EVENT);
-            self.out.varint(event::TYPE, ty);
-            self.out.varint(event::TRACK_UUID, uuid(track));
-            self.out.close(body);
-            self.out.close(message);
-            return Ok(());
-        };
         // Whatever the event refers to comes before it.
         let name = match entry.name {
-            Name::Text(id) => Some(self.text_iid(id, TextKind::EventName)),
-            Name::Once(_) => None,
+            Name::Text(id) => self.text_iid(id, TextKind::EventName),
+            Name::Once(_) => 0,
         };
-        let stack = entry.stack.map(|id| self.stack_iid(id));
-        for arg in entry.args {
-            self.text_iid(arg.name, TextKind::ArgName);
-            if let Value::Text(Name::Text(id)) = arg.value {
-                self.text_iid(id, TextKind::ArgValue);
-            }
-        }
+        let stack = entry.stack.and_then(|id| self.stack_iid(id));
+        self.write_arg_texts(entry.args);
 
         let message = self.open_packet(at);
-        let body = self.out.open(packet::TRACK_EVENT);
-        self.out.varint(event::TYPE, ty);
-        self.out.varint(event::TRACK_UUID, uuid(track));
-        match (name, entry.name) {
-            (Some(iid), _) => self.out.varint(event::NAME_IID, iid),
-            (None, Name::Once(text)) => self.out.text(event::NAME, cut(text)),
-            (None, Name::Text(_)) => {}
+        let body = self.open_event(ty, track);
+        match entry.name {
+            Name::Text(_) => self.out.varint(event::NAME_IID, name),
+            Name::Once(text) => self.out.text(event::NAME, cut(text)),
         }
-        if let Some(Some(iid)) = stack {
+        if let Some(iid) = stack {
             self.out.varint(event::CALLSTACK_IID, iid);
         }
         match entry.flow {
@@ -356,6 +361,17 @@ impl<W: Write> PerfettoSink<W> {
         self.out.close(body);
         self.out.close(message);
         Ok(())
+    }
+
+    /// Sees to it that the texts of `args` are in the file.
+    #[inline]
+    fn write_arg_texts(&mut self, args: &[Arg<'_>]) {
+        for arg in args {
+            self.text_iid(arg.name, TextKind::ArgName);
+            if let Value::Text(Name::Text(id)) = arg.value {
+                self.text_iid(id, TextKind::ArgValue);
+            }
+        }
     }
 
     fn arg(&mut self, arg: &Arg<'_>) {
@@ -689,9 +705,9 @@ impl<W: Write> Sink for PerfettoSink<W> {
     ) -> io::Result<()> {
         let state = self.track_state(track)?;
         if std::mem::replace(&mut state.in_state, entry.is_some()) {
-            self.track_event(at, track, event::SLICE_END, None)?;
+            self.bare_event(at, track, event::SLICE_END)?;
         }
-        if entry.is_some() {
+        if let Some(entry) = entry {
             self.stats.slices += 1;
             self.track_event(at, track, event::SLICE_BEGIN, entry)?;
         }
@@ -701,10 +717,15 @@ impl<W: Write> Sink for PerfettoSink<W> {
     fn begin(&mut self, at: Timestamp, track: TrackId, entry: &Entry<'_>) -> io::Result<()> {
         self.track_state(track)?.depth += 1;
         self.stats.slices += 1;
-        self.track_event(at, track, event::SLICE_BEGIN, Some(entry))
+        self.track_event(at, track, event::SLICE_BEGIN, entry)
     }
 
-    fn end(&mut self, at: Timestamp, track: TrackId) -> io::Result<()> {
+    fn new_flow(&mut self) -> u64 {
+        self.flows += 1;
+        self.flows
+    }
+
+    fn end(&mut self, at: Timestamp, track: TrackId, args: &[Arg<'_>]) -> io::Result<()> {
         self.state(at, track, None)?;
         let state = self.track_state(track)?;
         if state.depth == 0 {
@@ -712,13 +733,26 @@ impl<W: Write> Sink for PerfettoSink<W> {
             return Ok(());
         }
         state.depth -= 1;
-        self.track_event(at, track, event::SLICE_END, None)
+        if args.is_empty() {
+            return self.bare_event(at, track, event::SLICE_END);
+        }
+        let at = self.nanos(at);
+        self.prepare_at(at)?;
+        self.write_arg_texts(args);
+        let message = self.open_packet(at);
+        let body = self.open_event(event::SLICE_END, track);
+        for arg in args {
+            self.arg(arg);
+        }
+        self.out.close(body);
+        self.out.close(message);
+        Ok(())
     }
 
     fn instant(&mut self, at: Timestamp, track: TrackId, entry: &Entry<'_>) -> io::Result<()> {
         self.track_state(track)?;
         self.stats.instants += 1;
-        self.track_event(at, track, event::INSTANT, Some(entry))
+        self.track_event(at, track, event::INSTANT, entry)
     }
 
     fn counter(&mut self, at: Timestamp, track: TrackId, value: i64) -> io::Result<()> {
@@ -727,9 +761,7 @@ impl<W: Write> Sink for PerfettoSink<W> {
         let at = self.nanos(at);
         self.prepare_at(at)?;
         let message = self.open_packet(at);
-        let body = self.out.open(packet::TRACK_EVENT);
-        self.out.varint(event::TYPE, event::COUNTER);
-        self.out.varint(event::TRACK_UUID, uuid(track));
+        let body = self.open_event(event::COUNTER, track);
         self.out.int(event::COUNTER_VALUE, value);
         self.out.close(body);
         self.out.close(message);
