@@ -11,10 +11,10 @@ use trace_common::ReadErrorKind;
 /// assert_eq!(error.to_string(), "not a Go execution trace (at byte 0)");
 /// ```
 #[derive(Debug)]
-pub struct Error {
-    pub(crate) kind: ErrorKind,
-    pub(crate) place: Place,
-}
+pub struct Error(
+    /// Boxed: results are passed around for every event, errors are not.
+    Box<(ErrorKind, Place)>,
+);
 
 /// Where in a trace something is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,6 +116,37 @@ pub enum ErrorKind {
     /// The event contradicts what is known of the goroutine, proc or thread.
     #[error("{0}")]
     Inconsistent(Inconsistency),
+    /// An event of a v1 trace contradicts what is known of the goroutine or P.
+    #[error("{event}: {problem}")]
+    InconsistentV1 {
+        /// The v1 event.
+        event: &'static str,
+        /// The contradiction.
+        problem: Inconsistency,
+    },
+    /// An event of a v1 trace that no version from Go 1.11 on writes.
+    #[error("unexpected v1 event {0}")]
+    UnexpectedV1Event(&'static str),
+    /// An event of a v1 trace before the first batch.
+    #[error("{0} outside of any batch")]
+    OutsideBatch(&'static str),
+    /// An event of a v1 trace with another number of arguments than its type has.
+    #[error("{event} has {found} arguments instead of {wanted}")]
+    WrongArguments {
+        /// The v1 event.
+        event: &'static str,
+        /// Number of arguments that it should have.
+        wanted: usize,
+        /// Number that it has.
+        found: usize,
+    },
+    /// A string of a v1 trace without an identifier or without content.
+    #[error("string {0} has no identifier or is empty")]
+    EmptyString(u64),
+    /// The times of a v1 trace contradict the order of its events, or its clock does not
+    /// advance: the clocks of the processors differ.
+    #[error("times contradict the order of events")]
+    TimeOrder,
     /// No thread's next event can be the next one of the trace.
     #[error("no thread can advance: the order of events is broken")]
     BrokenOrder,
@@ -209,6 +240,25 @@ pub enum Inconsistency {
     /// A region ends that is not the innermost open one of its goroutine.
     #[error("the region is not the innermost open one of goroutine {0}")]
     Region(i64),
+    /// The goroutine does not run where the event says that it does.
+    #[error("P {proc} does not run goroutine {goroutine}")]
+    NotRunning {
+        /// The proc.
+        proc: i64,
+        /// The goroutine.
+        goroutine: i64,
+    },
+    /// The proc runs a goroutine where the event needs it not to.
+    #[error("P {proc} still runs goroutine {goroutine}")]
+    Busy {
+        /// The proc.
+        proc: i64,
+        /// The goroutine.
+        goroutine: i64,
+    },
+    /// A region neither begins nor ends.
+    #[error("region mode {0} is neither begin (0) nor end (1)")]
+    RegionMode(u64),
     /// The phase of the garbage collector is not what the event says.
     #[error("the garbage collector is not in the phase that the event needs")]
     GcPhase,
@@ -216,21 +266,25 @@ pub enum Inconsistency {
 
 impl Error {
     pub(crate) fn new(kind: impl Into<ErrorKind>, place: Place) -> Self {
-        Self { kind: kind.into(), place }
+        Self(Box::new((kind.into(), place)))
     }
 
     pub(crate) fn at(offset: u64, kind: impl Into<ErrorKind>) -> Self {
         Self::new(kind, Place { offset, ..Place::default() })
     }
 
+    pub(crate) fn place_mut(&mut self) -> &mut Place {
+        &mut self.0.1
+    }
+
     /// What was wrong.
-    pub const fn kind(&self) -> &ErrorKind {
-        &self.kind
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.0
     }
 
     /// Where it was.
-    pub const fn place(&self) -> Place {
-        self.place
+    pub fn place(&self) -> Place {
+        self.0.1
     }
 }
 
@@ -240,9 +294,16 @@ impl From<Inconsistency> for ErrorKind {
     }
 }
 
+impl From<Box<Inconsistency>> for Box<ErrorKind> {
+    #[cold]
+    fn from(what: Box<Inconsistency>) -> Self {
+        Self::new(ErrorKind::Inconsistent(*what))
+    }
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.kind {
+        match self.kind() {
             ErrorKind::Io(error) => Some(error),
             _ => None,
         }
@@ -251,14 +312,15 @@ impl std::error::Error for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (at byte {}", self.kind, self.place.offset)?;
-        if let Some(generation) = self.place.generation {
+        let place = self.place();
+        write!(f, "{} (at byte {}", self.kind(), place.offset)?;
+        if let Some(generation) = place.generation {
             write!(f, ", generation {generation}")?;
         }
-        if let Some(thread) = self.place.thread {
+        if let Some(thread) = place.thread {
             write!(f, ", M {thread}")?;
         }
-        if let Some(event) = self.place.event {
+        if let Some(event) = place.event {
             write!(f, ", in {event}")?;
         }
         f.write_str(")")

@@ -1,7 +1,7 @@
 //! The next event of every thread, and the heap that finds the earliest.
 
 use crate::error::{Error, ErrorKind, Place};
-use crate::generation::{EventBatch, Generation, NO_BATCH, ticks_to_nanos};
+use crate::generation::{EventBatch, Generation, NO_BATCH, TickScale};
 use crate::gosort;
 use crate::id::ThreadId;
 use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
@@ -27,6 +27,8 @@ pub(crate) struct Cursor {
     /// Start of `event`, and of what is behind it, as indexes into the source's bytes.
     pub(crate) start: usize,
     at: usize,
+    /// End of the batch.
+    end: usize,
 }
 
 /// What decoding needs besides the cursor.
@@ -34,34 +36,27 @@ pub(crate) struct Cursor {
 pub(crate) struct Input<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) batches: &'a [EventBatch],
-    pub(crate) nanos_per_tick: f64,
+    pub(crate) scale: TickScale,
 }
 
 impl Cursor {
     fn new(thread: ThreadId, slot: u32, first: u32, batches: &[EventBatch]) -> Self {
-        let at = batches.get(first as usize).map_or(0, |b| b.data.start);
+        let (at, end) = batches.get(first as usize).map_or((0, 0), |b| (b.data.start, b.data.end));
         let event = RawEvent { time: 0, args: [0; MAX_ARGS], ty: EventType(0) };
-        Self { event, thread, slot, last_time: 0, batch: first, start: at, at }
+        Self { event, thread, slot, last_time: 0, batch: first, start: at, at, end }
     }
 
     /// Decodes the next event; `false` if there is none.
     #[inline]
     fn advance(&mut self, input: Input<'_>) -> Result<bool, Error> {
-        let mut batch = &input.batches[self.batch as usize];
-        while self.at == batch.data.end {
-            if batch.next == NO_BATCH {
-                return Ok(false);
-            }
-            self.batch = batch.next;
-            batch = &input.batches[self.batch as usize];
-            self.at = batch.data.start;
-            self.last_time = 0;
+        if self.at == self.end && !self.next_batch(input) {
+            return Ok(false);
         }
         if self.last_time == 0 {
-            self.last_time = ticks_to_nanos(batch.ticks, input.nanos_per_tick);
+            self.last_time = input.scale.nanos(input.batches[self.batch as usize].ticks);
         }
         self.start = self.at;
-        let data = &input.bytes[..batch.data.end];
+        let data = &input.bytes[..self.end];
         let ty = EventType(data[self.at]);
         let plan = &PLANS[ty.0 as usize];
         if plan.args == Plan::NOT_TIMED {
@@ -85,11 +80,24 @@ impl Cursor {
             return Err(self.malformed(data, at));
         }
         self.at = at;
-        let time = ticks_to_nanos(ticks, input.nanos_per_tick).wrapping_add(self.last_time);
+        let time = input.scale.nanos(ticks).wrapping_add(self.last_time);
         self.last_time = time;
         self.event.time = time;
         self.event.ty = ty;
         Ok(true)
+    }
+
+    /// Goes to the thread's next batch that is not empty; `false` if there is none.
+    #[cold]
+    fn next_batch(&mut self, input: Input<'_>) -> bool {
+        while self.at == self.end {
+            let next = input.batches[self.batch as usize].next;
+            let Some(batch) = input.batches.get(next as usize) else { return false };
+            self.batch = next;
+            (self.at, self.end) = (batch.data.start, batch.data.end);
+            self.last_time = 0;
+        }
+        true
     }
 
     #[cold]
@@ -139,10 +147,16 @@ fn uvarint(data: &[u8], at: &mut usize) -> Option<u64> {
 }
 
 fn long_uvarint(data: &[u8], at: &mut usize) -> Option<u64> {
-    let mut cursor = trace_common::Cursor::new(data.get(*at..)?);
-    let value = cursor.uvarint().ok()?;
-    *at += cursor.position();
-    Some(value)
+    let mut value = 0;
+    for (i, &byte) in data.get(*at..)?.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * i);
+        if byte < 0x80 {
+            *at += i + 1;
+            // The tenth byte has room for one bit.
+            return (i < 9 || byte <= 1).then_some(value);
+        }
+    }
+    None
 }
 
 /// A place in the heap.
@@ -300,6 +314,63 @@ impl Frontier {
 
 impl Generation {
     pub(crate) fn input<'a>(&'a self, bytes: &'a [u8]) -> Input<'a> {
-        Input { bytes, batches: &self.batches, nanos_per_tick: self.table.sync.nanos_per_tick }
+        Input { bytes, batches: &self.batches, scale: self.scale }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The decoder of the hot path accepts, refuses and reads what the shared one does.
+        #[test]
+        fn integers_are_read_as_the_cursor_reads_them(
+            data in prop::collection::vec(prop_oneof![any::<u8>(), 0x80u8..=0xff], 0..12),
+        ) {
+            let mut cursor = trace_common::Cursor::new(&data);
+            let mut at = 0;
+            let value = uvarint(&data, &mut at);
+            prop_assert_eq!(value, cursor.uvarint().ok());
+            if value.is_some() {
+                prop_assert_eq!(at, cursor.position());
+            }
+        }
+    }
+
+    fn frontier(times: &[i64]) -> Frontier {
+        let mut frontier = Frontier::default();
+        for (i, &time) in times.iter().enumerate() {
+            frontier.heap.push(Entry { time, cursor: i as u32 });
+            frontier.sift_up(i);
+        }
+        frontier
+    }
+
+    proptest! {
+        #[test]
+        fn the_head_is_always_the_earliest(
+            mut times in prop::collection::vec(0i64..50, 1..40),
+            removals in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+        ) {
+            let mut frontier = frontier(&times);
+            for removal in removals {
+                prop_assert_eq!(frontier.head_time(), times.iter().min().copied());
+                if frontier.heap.is_empty() {
+                    break;
+                }
+                let index = removal.index(frontier.heap.len());
+                let time = frontier.heap[index].time;
+                frontier.remove(index);
+                times.remove(times.iter().position(|t| *t == time).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn ties_stay_in_the_order_of_insertion_at_the_head() {
+        let frontier = frontier(&[5, 5, 5]);
+        assert_eq!(frontier.heap[0].cursor, 0);
     }
 }

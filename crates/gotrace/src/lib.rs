@@ -17,6 +17,8 @@ mod reader;
 mod source;
 mod spec;
 mod table;
+mod text;
+mod v1;
 mod version;
 
 pub use bstr;
@@ -29,5 +31,6 @@ pub use id::{GoId, GoState, ProcId, ProcState, ResourceId, ResourceKind, TaskId,
 pub use reader::{Loss, Reader};
 pub use spec::{EventSpec, EventType, Experiment};
 pub use table::ClockSnapshot;
+pub use text::TextFormatter;
 pub use trace_common::{Limits, Timestamp};
 pub use version::Version;

@@ -22,6 +22,12 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 /// Appends `text` in double quotes, as `strconv.AppendQuote` and the verb `%q` do.
 pub(crate) fn append_quoted(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
+    append_escaped(text, out);
+    out.push(b'"');
+}
+
+/// Appends `text` as it stands between double quotes.
+pub(crate) fn append_escaped(text: &[u8], out: &mut Vec<u8>) {
     let mut rest = text;
     loop {
         let plain = rest.iter().position(|&b| !PLAIN[b as usize]).unwrap_or(rest.len());
@@ -50,7 +56,6 @@ pub(crate) fn append_quoted(text: &[u8], out: &mut Vec<u8>) {
             }
         };
     }
-    out.push(b'"');
 }
 
 fn append_escaped_ascii(byte: u8, out: &mut Vec<u8>) {

@@ -1,13 +1,13 @@
+use crate::{batch, header};
 use crate::error::{Error, ErrorKind, Place};
 use crate::event::{Event, OwnedEvent, Record};
 use crate::frontier::Frontier;
-use crate::generation::{Generation, Loaded, Loader, ticks_to_nanos};
+use crate::generation::{Generation, Loaded, Loader};
 use crate::order::Ordering;
 use crate::source::Source;
 use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
 use crate::table::Table;
 use crate::version::Version;
-use crate::{batch, header};
 use std::io::Read;
 use std::mem;
 use std::sync::Arc;
@@ -96,6 +96,17 @@ struct Failure {
     loader: Option<Box<Loader>>,
 }
 
+impl Failure {
+    fn new(error: &Error, generation: Option<&Generation>, frontier: &Frontier) -> Self {
+        Self {
+            offset: error.place().offset,
+            generation: error.place().generation,
+            event_bytes: generation.map_or(0, |g| frontier.bytes_left(&g.batches)),
+            loader: None,
+        }
+    }
+}
+
 /// What comes behind the current generation.
 #[derive(Debug)]
 enum After {
@@ -111,7 +122,7 @@ enum After {
 
 /// Which record holds the next event, and which table goes with it.
 enum Next {
-    Ordered(usize),
+    Ordered(u8),
     Sample,
     /// Whether it begins a generation.
     Sync(bool),
@@ -222,43 +233,35 @@ impl<R: Read> Reader<R> {
             Ok(None) => return Ok(None),
             Err(error) => return Err(self.fail(error)),
         };
-        let (record, table) = self.parts(&next);
-        if let Err(kind) = check_ids(record, table) {
-            let place = Place {
-                offset: 0,
-                generation: Some(table.generation),
-                thread: Some(record.m),
-                event: Some(record.ty),
-            };
-            if !self.lenient {
-                let offset = self.source.offset() + self.event_start as u64;
-                return Err(self.fail(Error::new(kind, Place { offset, ..place })));
-            }
-            self.unresolved += 1;
-        }
-        // No two events have the same time.
-        let last = self.last_time;
-        let (record, _) = self.parts(&next);
-        if record.time <= last {
-            record.time = last.wrapping_add(1);
-        }
-        self.last_time = record.time;
-        let (record, table) = self.parts(&next);
-        Ok(Some(Event { table, record }))
-    }
-
-    /// The record and the table of the next event.
-    #[inline]
-    fn parts(&mut self, next: &Next) -> (&mut Record, &Arc<Table>) {
         let table = match &self.generation {
             Some(generation) if !matches!(next, Next::Sync(false)) => &generation.table,
             _ => &self.no_table,
         };
         let record = match next {
-            Next::Ordered(index) => self.order.output(*index),
+            Next::Ordered(index) => self.order.output(index),
             Next::Sample | Next::Sync(_) => &mut self.made,
         };
-        (record, table)
+        if let Some(kind) = missing_id(record, table) {
+            if !self.lenient {
+                let place = Place {
+                    offset: self.source.offset() + self.event_start as u64,
+                    generation: Some(table.generation),
+                    thread: Some(record.m),
+                    event: Some(record.ty),
+                };
+                let error = Error::new(kind, place);
+                let generation = self.generation.as_ref();
+                self.phase = Phase::Failed(Failure::new(&error, generation, &self.frontier));
+                return Err(error);
+            }
+            self.unresolved += 1;
+        }
+        // No two events have the same time.
+        if record.time <= self.last_time {
+            record.time = self.last_time.wrapping_add(1);
+        }
+        self.last_time = record.time;
+        Ok(Some(Event { table, record }))
     }
 
     #[inline]
@@ -313,12 +316,12 @@ impl<R: Read> Reader<R> {
         match self.order.advance(&cursor.event, cursor.slot, table, number) {
             Ok(true) => {}
             Ok(false) => return Ok(false),
-            Err(kind) => return Err(self.error_at(index, kind)),
+            Err(kind) => return Err(self.error_at(index, *kind)),
         }
         let input = generation.input(self.source.window());
         if let Err(mut error) = self.frontier.next(index, input) {
-            error.place.offset += self.source.offset();
-            error.place.generation = Some(number);
+            error.place_mut().offset += self.source.offset();
+            error.place_mut().generation = Some(number);
             return Err(error);
         }
         Ok(true)
@@ -360,13 +363,9 @@ impl<R: Read> Reader<R> {
     /// Notes the error for [`Reader::recover`].
     #[cold]
     fn fail(&mut self, error: Error) -> Error {
-        let loader = self.failed_loader.take();
-        let Place { offset, generation, .. } = error.place;
-        let event_bytes = match &self.generation {
-            Some(g) if self.generation_len > 0 => self.frontier.bytes_left(&g.batches),
-            _ => 0,
-        };
-        self.phase = Phase::Failed(Failure { offset, generation, event_bytes, loader });
+        let mut failure = Failure::new(&error, self.generation.as_ref(), &self.frontier);
+        failure.loader = self.failed_loader.take();
+        self.phase = Phase::Failed(failure);
         error
     }
 
@@ -434,11 +433,11 @@ impl<R: Read> Reader<R> {
         let bytes = self.source.window();
         let order = &mut self.order;
         let started = self.frontier.start(&generation, bytes, |id| order.slot_of(id));
-        let min_time = ticks_to_nanos(generation.min_ticks, self.nanos_per_tick);
+        let min_time = generation.min_time;
         self.generation = Some(generation);
         if let Err(mut error) = started {
-            error.place.offset += self.source.offset();
-            error.place.generation = Some(number);
+            error.place_mut().offset += self.source.offset();
+            error.place_mut().generation = Some(number);
             return Err(error);
         }
         let limit = self.limits.max_entries;
@@ -558,32 +557,25 @@ impl<R: Read> Reader<R> {
 const WORK_PER_BYTE: u64 = 512;
 const MIN_WORK: u64 = 1 << 24;
 
-/// Checks that the strings and stacks which an event names are there.
+/// What an event names that is not in the tables of its generation.
 #[inline]
-fn check_ids(record: &Record, table: &Table) -> Result<(), ErrorKind> {
-    let plan = PLANS[record.ty.0 as usize];
+fn missing_id(record: &Record, table: &Table) -> Option<ErrorKind> {
+    let plan = &PLANS[record.ty.0 as usize];
     let arg = |index: u8| record.args[index as usize & (MAX_ARGS - 1)];
-    let unknown = |what, id| Err(ErrorKind::UnknownId { what, id });
-    if plan.stack != Plan::NONE {
-        if !table.has_stack(arg(plan.stack)) {
-            return unknown("stack", arg(plan.stack));
-        }
-        if plan.other_stack != Plan::NONE && !table.has_stack(arg(plan.other_stack)) {
-            return unknown("stack", arg(plan.other_stack));
-        }
+    if plan.stack != Plan::NONE && !table.has_stack(arg(plan.stack)) {
+        return Some(ErrorKind::UnknownId { what: "stack", id: arg(plan.stack) });
     }
-    if plan.string != Plan::NONE {
-        if !table.has_string(arg(plan.string)) {
-            return unknown("string", arg(plan.string));
-        }
-        if plan.other_string != Plan::NONE && !table.has_string(arg(plan.other_string)) {
-            return unknown("string", arg(plan.other_string));
-        }
+    if plan.string != Plan::NONE && !table.has_string(arg(plan.string)) {
+        return Some(ErrorKind::UnknownId { what: "string", id: arg(plan.string) });
     }
-    if record.ty == EventType::CPU_SAMPLE && !table.has_stack(record.args[0]) {
-        return unknown("stack", record.args[0]);
+    // Few types have more than one of a kind.
+    if plan.other_stack != Plan::NONE && !table.has_stack(arg(plan.other_stack)) {
+        return Some(ErrorKind::UnknownId { what: "stack", id: arg(plan.other_stack) });
     }
-    Ok(())
+    if plan.other_string != Plan::NONE && !table.has_string(arg(plan.other_string)) {
+        return Some(ErrorKind::UnknownId { what: "string", id: arg(plan.other_string) });
+    }
+    None
 }
 
 impl<R: Read> Iterator for Reader<R> {

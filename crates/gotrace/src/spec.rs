@@ -264,6 +264,8 @@ pub(crate) static PLANS: [Plan; 256] = {
         }
         ty += 1;
     }
+    // Not in a thread's stream, but it becomes an event: with its stack as the first argument.
+    plans[EventType::CPU_SAMPLE.0 as usize].stack = 0;
     plans
 };
 

@@ -104,12 +104,12 @@ impl Table {
         if id == 0 { Some(BStr::new("")) } else { self.strings.get(id).map(|s| BStr::new(&s[..])) }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_string(&self, id: u64) -> bool {
         id == 0 || self.strings.get(id).is_some()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_stack(&self, id: u64) -> bool {
         id == 0 || self.stacks.get(id).is_some()
     }
@@ -162,13 +162,17 @@ impl<T> IdTable<T> {
         self.len
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, id: u64) -> Option<&T> {
         match self.dense.get(id as usize) {
             Some(Some(value)) => Some(value),
-            _ if self.sparse.is_empty() => None,
-            _ => self.sparse.get(&id),
+            _ => self.get_sparse(id),
         }
+    }
+
+    #[cold]
+    fn get_sparse(&self, id: u64) -> Option<&T> {
+        self.sparse.get(&id)
     }
 
     /// Adds a value; `false` if `id` is taken (0 always is: it stands for no value).

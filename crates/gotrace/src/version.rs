@@ -1,7 +1,5 @@
-use crate::error::{Error, ErrorKind};
 use crate::spec::{EventSpec, EventType};
 use std::fmt;
-use std::io::{self, Read};
 
 /// The version in the header of a trace.
 ///
@@ -55,30 +53,6 @@ impl Version {
         header[5] = b'0' + (self.minor() / 10) as u8;
         header[6] = b'0' + (self.minor() % 10) as u8;
         header
-    }
-
-    /// Reads the header that begins a trace.
-    pub(crate) fn read_header(source: &mut impl Read) -> Result<Self, Error> {
-        let mut header = [0; Self::HEADER_LEN];
-        match source.read_exact(&mut header) {
-            Ok(()) => Self::parse_header(&header).map_err(|kind| Error::at(0, kind)),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(Error::at(0, ErrorKind::NotATrace))
-            }
-            Err(error) => Err(Error::at(0, error)),
-        }
-    }
-
-    fn parse_header(header: &[u8; Self::HEADER_LEN]) -> Result<Self, ErrorKind> {
-        let minor = header
-            .strip_prefix(b"go 1.")
-            .and_then(|rest| {
-                rest.strip_suffix(b" trace\0\0\0").or(rest.strip_suffix(b" trace\0\0\0\0"))
-            })
-            .filter(|digits| digits.iter().all(u8::is_ascii_digit))
-            .and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok())
-            .ok_or(ErrorKind::NotATrace)?;
-        Self::from_minor(minor).ok_or(ErrorKind::UnknownVersion(minor.into()))
     }
 
     /// What is known of `ty` if events of that type belong to this version's wire format.

@@ -1,7 +1,7 @@
 //! Goroutines: created, started, stopped, switched, in system calls.
 
 use super::state::{NO_HINT, go_status, proc_status};
-use super::{Advance, Context, Inconsistency, Need, Ordering, wrong_goroutine, wrong_proc};
+use super::{Advance, Context, Fault, Inconsistency, Need, Ordering, wrong_goroutine, wrong_proc};
 use crate::event::{Record, State};
 use crate::id::{GoId, GoState, ProcId, ProcState, ThreadId};
 use crate::spec::EventType;
@@ -25,7 +25,7 @@ impl Ordering {
         let status = status as u8;
         let Some(&state) = STATES.get(status as usize) else {
             let status = u64::from(status);
-            return Err(Inconsistency::InvalidStatus { what: "goroutine", id: g.0, status });
+            return Err(Inconsistency::InvalidStatus { what: "goroutine", id: g.0, status }.into());
         };
         let first = c.generation == self.initial_generation;
         let mut from = state;
@@ -33,7 +33,7 @@ impl Ordering {
             Some(slot) => {
                 let goroutine = self.goroutines.get_mut(slot);
                 if goroutine.status != status {
-                    return Err(wrong_goroutine(g));
+                    return Err(wrong_goroutine(g).into());
                 }
                 goroutine.seq = c.seq(0);
                 slot
@@ -43,7 +43,7 @@ impl Ordering {
                 self.goroutines.insert(g.0, status, c.seq(0))
             }
             // After the first generation, goroutines become known by their creation.
-            None => return Err(Inconsistency::Unknown { what: "goroutine", id: g.0 }),
+            None => return Err(Inconsistency::Unknown { what: "goroutine", id: g.0 }.into()),
         };
         (self.output[0].from, self.output[0].to) = (State::Go(from), State::Go(state));
 
@@ -51,12 +51,12 @@ impl Ordering {
             go_status::RUNNING => self.bind_goroutine(c, g, slot),
             go_status::SYSCALL => {
                 if !m.is_some() {
-                    return Err(Inconsistency::Context { what: "thread", wanted: true });
+                    return Err(Inconsistency::Context { what: "thread", wanted: true }.into());
                 }
                 if m == c.m {
                     // After the first generation, the thread must have been seen to enter it.
                     if !first && c.g != g {
-                        return Err(other_goroutine(m, c.g, g));
+                        return Err(other_goroutine(m, c.g, g).into());
                     }
                     self.bind_goroutine(c, g, slot);
                 } else {
@@ -70,17 +70,12 @@ impl Ordering {
         Ok(true)
     }
 
-    fn go_status_elsewhere(
-        &mut self,
-        g: GoId,
-        m: ThreadId,
-        hint: u32,
-    ) -> Result<(), Inconsistency> {
+    fn go_status_elsewhere(&mut self, g: GoId, m: ThreadId, hint: u32) -> Result<(), Fault> {
         match self.known_thread(m) {
             Some(other) => {
                 let found = self.threads[other].g;
                 if found != g {
-                    return Err(other_goroutine(m, found, g));
+                    return Err(other_goroutine(m, found, g).into());
                 }
                 self.output[0].g = found;
             }
@@ -100,12 +95,12 @@ impl Ordering {
         c.needs(Need::Must, Need::May)?;
         if let Ok(slot) = self.current_goroutine(c) {
             if self.goroutines.get(slot).status != go_status::RUNNING {
-                return Err(wrong_goroutine(c.g));
+                return Err(wrong_goroutine(c.g).into());
             }
         }
         let id = self.output[0].args[0] as i64;
         if self.goroutines.find(id).is_some() {
-            return Err(Inconsistency::Exists { what: "goroutine", id });
+            return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }
         let status = if self.output[0].ty == EventType::GO_CREATE {
             go_status::RUNNABLE
@@ -123,7 +118,7 @@ impl Ordering {
         let slot = self.current_goroutine(c)?;
         let goroutine = self.goroutines.get_mut(slot);
         if goroutine.status != go_status::RUNNING {
-            return Err(wrong_goroutine(c.g));
+            return Err(wrong_goroutine(c.g).into());
         }
         match self.output[0].ty {
             EventType::GO_BLOCK => goroutine.status = go_status::WAITING,
@@ -169,7 +164,7 @@ impl Ordering {
         c.needs_user_code()?;
         let current = self.current_goroutine(c)?;
         if self.goroutines.get(current).status != go_status::RUNNING {
-            return Err(wrong_goroutine(c.g));
+            return Err(wrong_goroutine(c.g).into());
         }
         let Record { ty, time, args, .. } = self.output[0];
         let seq = c.seq(args[1]);
@@ -200,7 +195,7 @@ impl Ordering {
         let slot = self.current_goroutine(c)?;
         let goroutine = self.goroutines.get_mut(slot);
         if goroutine.status != go_status::RUNNING {
-            return Err(wrong_goroutine(c.g));
+            return Err(wrong_goroutine(c.g).into());
         }
         goroutine.status = go_status::SYSCALL;
         // The proc's number tells which system call a later steal of the proc belongs to. It
@@ -211,7 +206,7 @@ impl Ordering {
         let seq = c.seq(self.output[0].args[0]);
         if !seq.succeeds(proc.seq) {
             let (last, found) = (proc.seq.number, seq.number);
-            return Err(Inconsistency::Sequence { id: c.p.0, last, found });
+            return Err(Inconsistency::Sequence { id: c.p.0, last, found }.into());
         }
         proc.seq = seq;
         Ok(true)
@@ -223,13 +218,13 @@ impl Ordering {
         let slot = self.current_goroutine(c)?;
         let goroutine = self.goroutines.get_mut(slot);
         if goroutine.status != go_status::SYSCALL {
-            return Err(wrong_goroutine(c.g));
+            return Err(wrong_goroutine(c.g).into());
         }
         goroutine.status = go_status::RUNNING;
         let slot = self.current_proc(c)?;
         let proc = self.procs.get_mut(slot);
         if proc.status != proc_status::SYSCALL {
-            return Err(wrong_proc(c.p));
+            return Err(wrong_proc(c.p).into());
         }
         proc.status = proc_status::RUNNING;
         Ok(true)
@@ -249,7 +244,7 @@ impl Ordering {
         let slot = self.current_goroutine(c)?;
         let goroutine = self.goroutines.get_mut(slot);
         if goroutine.status != go_status::SYSCALL {
-            return Err(wrong_goroutine(c.g));
+            return Err(wrong_goroutine(c.g).into());
         }
         goroutine.status = go_status::RUNNABLE;
         self.bind_goroutine(c, GoId::NONE, NO_HINT);
@@ -261,7 +256,7 @@ impl Ordering {
         c.needs(Need::May, Need::MustNot)?;
         let id = self.output[0].args[0] as i64;
         if self.goroutines.find(id).is_some() {
-            return Err(Inconsistency::Exists { what: "goroutine", id });
+            return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }
         let slot = self.goroutines.insert(id, go_status::SYSCALL, c.seq(0));
         self.bind_goroutine(c, GoId(id), slot);
@@ -274,7 +269,7 @@ impl Ordering {
         c.needs(Need::May, Need::Must)?;
         let slot = self.current_goroutine(c)?;
         if self.goroutines.get(slot).status != go_status::SYSCALL {
-            return Err(wrong_goroutine(c.g));
+            return Err(wrong_goroutine(c.g).into());
         }
         self.goroutines.remove(slot);
         self.bind_goroutine(c, GoId::NONE, NO_HINT);
@@ -282,7 +277,7 @@ impl Ordering {
             let slot = self.current_proc(c)?;
             let proc = self.procs.get_mut(slot);
             if proc.status != proc_status::SYSCALL {
-                return Err(wrong_proc(c.p));
+                return Err(wrong_proc(c.p).into());
             }
             proc.status = proc_status::SYSCALL_ABANDONED;
             self.bind_proc(c, ProcId::NONE, NO_HINT);

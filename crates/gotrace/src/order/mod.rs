@@ -25,8 +25,11 @@ use crate::table::{SeededState, Table};
 use state::{ActiveTask, Goroutine, NO_HINT, Proc, Seq, Slab, Thread};
 use std::collections::HashMap;
 
+/// Boxed, so that results stay small: they are passed around for every event, and faults are rare.
+type Fault = Box<Inconsistency>;
+
 /// Whether the event was taken.
-type Advance = Result<bool, Inconsistency>;
+type Advance = Result<bool, Fault>;
 
 /// The phase of the garbage collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +53,8 @@ pub(crate) struct Ordering {
     initial_generation: u64,
     /// The events that the last call of [`Ordering::advance`] made.
     output: [Record; 3],
-    made: usize,
-    given: usize,
+    made: u8,
+    given: u8,
     /// Steps of the work that is not constant per event: see [`Ordering::charge`].
     work: u64,
 }
@@ -76,7 +79,7 @@ enum Need {
 
 impl Context {
     #[inline]
-    fn needs(&self, p: Need, g: Need) -> Result<(), Inconsistency> {
+    fn needs(&self, p: Need, g: Need) -> Result<(), Fault> {
         let fits = |need, there: bool| match need {
             Need::Must => there,
             Need::MustNot => !there,
@@ -92,12 +95,12 @@ impl Context {
         } else {
             ("goroutine", g == Need::Must)
         };
-        Err(Inconsistency::Context { what, wanted })
+        Err(Inconsistency::Context { what, wanted }.into())
     }
 
     /// What events need that user code makes: a thread with a proc and a goroutine.
     #[inline]
-    fn needs_user_code(&self) -> Result<(), Inconsistency> {
+    fn needs_user_code(&self) -> Result<(), Fault> {
         self.needs(Need::Must, Need::Must)
     }
 
@@ -151,7 +154,7 @@ impl Ordering {
     /// Gives out the next event that has been made, if any, as an index for
     /// [`Ordering::output`].
     #[inline]
-    pub(crate) fn next_output(&mut self) -> Option<usize> {
+    pub(crate) fn next_output(&mut self) -> Option<u8> {
         (self.given < self.made).then(|| {
             self.given += 1;
             self.given - 1
@@ -159,8 +162,8 @@ impl Ordering {
     }
 
     #[inline]
-    pub(crate) fn output(&mut self, index: usize) -> &mut Record {
-        &mut self.output[index]
+    pub(crate) fn output(&mut self, index: u8) -> &mut Record {
+        &mut self.output[usize::from(index)]
     }
 
     /// States of live goroutines, procs and threads that are held.
@@ -189,7 +192,7 @@ impl Ordering {
         slot: u32,
         table: &Table,
         generation: u64,
-    ) -> Result<bool, ErrorKind> {
+    ) -> Result<bool, Box<ErrorKind>> {
         use EventType as T;
         if self.initial_generation == 0 {
             self.initial_generation = generation;
@@ -232,7 +235,7 @@ impl Ordering {
             T::USER_REGION_BEGIN | T::USER_REGION_END => return self.region(c, table),
             EventType(128..) => c.needs(Need::May, Need::May).map(|()| true),
             // Clock snapshots look like timed events but are part of sync batches.
-            ty => return Err(ErrorKind::UnexpectedEvent(ty)),
+            ty => return Err(Box::new(ErrorKind::UnexpectedEvent(ty))),
         }?;
         if taken {
             // Handlers that make more than one event have said so already.
@@ -245,24 +248,24 @@ impl Ordering {
     }
 
     /// Says that the handler has made `count` events.
-    fn make(&mut self, count: usize) {
+    fn make(&mut self, count: u8) {
         (self.made, self.given) = (count, 0);
     }
 
     /// Where the state of the goroutine in the context is.
     #[inline]
-    fn current_goroutine(&self, c: Context) -> Result<u32, Inconsistency> {
+    fn current_goroutine(&self, c: Context) -> Result<u32, Fault> {
         self.goroutines
             .find_at(c.g.0, self.threads[c.slot].g_hint)
-            .ok_or(Inconsistency::Unknown { what: "goroutine", id: c.g.0 })
+            .ok_or_else(|| Box::new(Inconsistency::Unknown { what: "goroutine", id: c.g.0 }))
     }
 
     /// Where the state of the proc in the context is.
     #[inline]
-    fn current_proc(&self, c: Context) -> Result<u32, Inconsistency> {
+    fn current_proc(&self, c: Context) -> Result<u32, Fault> {
         self.procs
             .find_at(c.p.0, self.threads[c.slot].p_hint)
-            .ok_or(Inconsistency::Unknown { what: "proc", id: c.p.0 })
+            .ok_or_else(|| Box::new(Inconsistency::Unknown { what: "proc", id: c.p.0 }))
     }
 
     /// Binds a goroutine, or none, to the thread of the context.

@@ -22,7 +22,7 @@ impl Ordering {
         let [p, status, ..] = self.output[0].args;
         let p = ProcId(p as i64);
         let Some(&state) = STATES.get(usize::try_from(status).unwrap_or(usize::MAX)) else {
-            return Err(Inconsistency::InvalidStatus { what: "proc", id: p.0, status });
+            return Err(Inconsistency::InvalidStatus { what: "proc", id: p.0, status }.into());
         };
         let status = status as u8;
         let (mut from, mut to) = (state, state);
@@ -37,7 +37,7 @@ impl Ordering {
                         (from, to) = (ProcState::Running, ProcState::Running);
                     }
                     (old, new) if old == new => {}
-                    _ => return Err(wrong_proc(p)),
+                    _ => return Err(wrong_proc(p).into()),
                 }
                 proc.seq = c.seq(0);
                 slot
@@ -61,7 +61,7 @@ impl Ordering {
             self.charge(self.threads.len());
             let bound = self.threads.iter().find(|t| t.seen && t.p == p);
             let Some(thread) = bound else {
-                return Err(Inconsistency::Unknown { what: "thread of proc", id: p.0 });
+                return Err(Inconsistency::Unknown { what: "thread of proc", id: p.0 }.into());
             };
             let (m, g) = (thread.id, thread.g);
             let event = &mut self.output[0];
@@ -91,7 +91,7 @@ impl Ordering {
         let slot = self.current_proc(c)?;
         let proc = self.procs.get_mut(slot);
         if !matches!(proc.status, proc_status::RUNNING | proc_status::SYSCALL) {
-            return Err(wrong_proc(c.p));
+            return Err(wrong_proc(c.p).into());
         }
         c.needs(Need::Must, Need::May)?;
         proc.status = proc_status::IDLE;
@@ -129,7 +129,9 @@ impl Ordering {
         let thread = &mut self.threads[other];
         if thread.p != p {
             let (thread, found, expected) = (m.0, thread.p.0, p.0);
-            return Err(Inconsistency::WrongBinding { thread, what: "proc", found, expected });
+            return Err(
+                Inconsistency::WrongBinding { thread, what: "proc", found, expected }.into()
+            );
         }
         // Now that thread can go on to the end of its system call.
         (thread.p, thread.p_hint) = (ProcId::NONE, NO_HINT);

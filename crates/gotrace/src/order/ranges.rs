@@ -78,14 +78,14 @@ impl Ordering {
         let seq = self.output[0].args[0];
         if c.generation == self.initial_generation {
             if self.gc_phase != GcPhase::Undetermined {
-                return Err(Inconsistency::GcPhase);
+                return Err(Inconsistency::GcPhase.into());
             }
         } else {
             if seq != self.gc_seq.wrapping_add(1) {
                 return Ok(false);
             }
             if self.gc_phase != GcPhase::Running {
-                return Err(Inconsistency::GcPhase);
+                return Err(Inconsistency::GcPhase.into());
             }
             c.needs_user_code()?;
         }
@@ -100,7 +100,7 @@ impl Ordering {
                 return Ok(false);
             }
             if self.gc_phase == GcPhase::Running {
-                return Err(Inconsistency::GcPhase);
+                return Err(Inconsistency::GcPhase.into());
             }
             c.needs_user_code()?;
         }
@@ -114,7 +114,7 @@ impl Ordering {
             return Ok(false);
         }
         if self.gc_phase != GcPhase::Running {
-            return Err(Inconsistency::GcPhase);
+            return Err(Inconsistency::GcPhase.into());
         }
         c.needs_user_code()?;
         (self.gc_seq, self.gc_phase) = (seq, GcPhase::NotRunning);

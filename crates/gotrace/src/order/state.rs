@@ -1,5 +1,6 @@
 //! What the ordering knows of goroutines, procs and threads.
 
+use super::Fault;
 use crate::error::Inconsistency;
 use crate::id::{GoId, ProcId, TaskId, ThreadId};
 use crate::spec::EventType;
@@ -94,19 +95,19 @@ impl Ranges {
         self.0.clear();
     }
 
-    pub(crate) fn begin(&mut self, start: EventType, why: u64) -> Result<(), Inconsistency> {
+    pub(crate) fn begin(&mut self, start: EventType, why: u64) -> Result<(), Fault> {
         if self.0.contains(&(start, why)) {
-            return Err(Inconsistency::Range { range: start, open: true });
+            return Err(Inconsistency::Range { range: start, open: true }.into());
         }
         self.0.push((start, why));
         Ok(())
     }
 
     /// A range goes on: in the first generation that is how it becomes known.
-    pub(crate) fn active(&mut self, start: EventType, first: bool) -> Result<(), Inconsistency> {
+    pub(crate) fn active(&mut self, start: EventType, first: bool) -> Result<(), Fault> {
         let open = self.0.contains(&(start, 0));
         if open == first {
-            return Err(Inconsistency::Range { range: start, open });
+            return Err(Inconsistency::Range { range: start, open }.into());
         }
         if first {
             self.0.push((start, 0));
@@ -114,10 +115,10 @@ impl Ranges {
         Ok(())
     }
 
-    pub(crate) fn end(&mut self, start: EventType) -> Result<u64, Inconsistency> {
+    pub(crate) fn end(&mut self, start: EventType) -> Result<u64, Fault> {
         match self.0.iter().position(|(ty, _)| *ty == start) {
             Some(index) => Ok(self.0.swap_remove(index).1),
-            None => Err(Inconsistency::Range { range: start, open: false }),
+            None => Err(Inconsistency::Range { range: start, open: false }.into()),
         }
     }
 }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 impl Ordering {
     /// Tasks need no beginning in the trace, may end more than once, and their identifiers may
     /// be used again; only a second beginning is wrong.
-    pub(super) fn task_begin(&mut self, c: Context, table: &Table) -> Result<bool, ErrorKind> {
+    pub(super) fn task_begin(&mut self, c: Context, table: &Table) -> Result<bool, Box<ErrorKind>> {
         let [id, parent, name, _] = self.output[0].args;
         if self.tasks.contains_key(&id) {
-            return Err(Inconsistency::Exists { what: "task", id: id as i64 }.into());
+            return Err(Box::new(Inconsistency::Exists { what: "task", id: id as i64 }).into());
         }
         let parent = no_task(TaskId(parent));
         self.output[0].args[1] = parent.0;
@@ -38,7 +38,7 @@ impl Ordering {
     }
 
     /// Regions nest, within a goroutine. Those that began before the trace may end in it.
-    pub(super) fn region(&mut self, c: Context, table: &Table) -> Result<bool, ErrorKind> {
+    pub(super) fn region(&mut self, c: Context, table: &Table) -> Result<bool, Box<ErrorKind>> {
         c.needs_user_code()?;
         let [task, name, ..] = self.output[0].args;
         let region = UserRegion { task: TaskId(task), name: name_of(table, name)? };
@@ -49,7 +49,7 @@ impl Ordering {
         } else {
             match regions.pop() {
                 Some(innermost) if innermost != region => {
-                    return Err(Inconsistency::Region(c.g.0).into());
+                    return Err(Box::new(Inconsistency::Region(c.g.0)).into());
                 }
                 _ => {}
             }
@@ -60,10 +60,10 @@ impl Ordering {
 }
 
 /// A name that outlives the generation.
-fn name_of(table: &Table, id: u64) -> Result<Arc<[u8]>, ErrorKind> {
+fn name_of(table: &Table, id: u64) -> Result<Arc<[u8]>, Box<ErrorKind>> {
     match table.strings.get(id) {
         _ if id == 0 => Ok(Arc::default()),
         Some(name) => Ok(Arc::clone(name)),
-        None => Err(ErrorKind::UnknownId { what: "string", id }),
+        None => Err(Box::new(ErrorKind::UnknownId { what: "string", id })),
     }
 }

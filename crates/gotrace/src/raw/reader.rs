@@ -1,9 +1,12 @@
 use super::{Event, FRAME_FIELDS, spec_of};
 use crate::error::{Error, ErrorKind, Place};
+use crate::header;
+use crate::source::Source;
 use crate::spec::EventType;
 use crate::version::Version;
 use std::fmt;
-use std::io::{self, Read};
+use std::io::Read;
+use std::mem;
 use std::ops::Range;
 use trace_common::{Cursor, Limits, ReadErrorKind};
 
@@ -15,14 +18,11 @@ use trace_common::{Cursor, Limits, ReadErrorKind};
 /// Where Go's `raw.Reader` takes a trace that is cut between two integers of an event for one
 /// that ends there, this is an error.
 pub struct Reader<R> {
-    source: R,
+    source: Source<R>,
     version: Version,
-    limits: Limits,
-    buffer: Vec<u8>,
-    /// Bytes of the buffer that are read from the source but not yet decoded.
-    pending: Range<usize>,
-    /// Offset in the trace of the first byte of the buffer.
-    base: u64,
+    limit: usize,
+    /// Bytes of the event that was given out last.
+    used: usize,
     at_end: bool,
     failed: bool,
     args: Vec<u64>,
@@ -59,19 +59,12 @@ impl<R: Read> Reader<R> {
     }
 
     /// A reader with limits of its own: [`Limits::max_buffer`] is what one event may take.
-    pub fn with_limits(mut source: R, limits: Limits) -> Result<Self, Error> {
-        let version = Version::read_header(&mut source)?;
-        Ok(Self {
-            source,
-            version,
-            limits,
-            buffer: vec![0; (64 << 10).min(limits.max_buffer).max(64)],
-            pending: 0..0,
-            base: Version::HEADER_LEN as u64,
-            at_end: false,
-            failed: false,
-            args: Vec::new(),
-        })
+    pub fn with_limits(source: R, limits: Limits) -> Result<Self, Error> {
+        let limit = limits.max_buffer;
+        let mut source = Source::new(source, limit);
+        let version = header::read(&mut source)?;
+        let args = Vec::new();
+        Ok(Self { source, version, limit, used: 0, at_end: false, failed: false, args })
     }
 
     /// The version of the trace.
@@ -81,86 +74,73 @@ impl<R: Read> Reader<R> {
 
     /// Offset in the trace of the next event, in bytes.
     pub fn offset(&self) -> u64 {
-        self.base + self.pending.start as u64
+        self.source.offset() + self.used as u64
     }
 
     /// The next event; `None` at the end, and after an error.
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, Error> {
+        self.source.release(mem::take(&mut self.used));
         if self.failed {
             return Ok(None);
         }
         let found = loop {
-            let bytes = &self.buffer[self.pending.clone()];
-            let obstacle = match decode(bytes, self.version, &self.limits, &mut self.args) {
+            let bytes = self.source.window();
+            match decode(bytes, self.version, self.limit, &mut self.args) {
                 Ok(found) => break found,
-                Err(_) if bytes.is_empty() && self.at_end => return Ok(None),
-                Err(obstacle) => obstacle,
-            };
-            let ty = bytes.first().map(|&b| EventType(b));
-            let mut place = Place { offset: self.offset(), event: ty, ..Place::default() };
-            let kind = match obstacle {
-                Obstacle::Short { needed, .. } if !self.at_end => {
-                    if let Err(error) = self.fill(needed) {
+                Err(Obstacle::Short { .. }) if bytes.is_empty() && self.at_end => return Ok(None),
+                Err(Obstacle::Short { needed, .. }) if !self.at_end => match self.fill(needed) {
+                    Ok(()) => {}
+                    Err(error) => {
                         self.failed = true;
                         return Err(error);
                     }
-                    continue;
+                },
+                Err(obstacle) => {
+                    self.failed = true;
+                    return Err(self.error(obstacle));
                 }
-                Obstacle::Short { what, cause, .. } => {
-                    place.offset += bytes.len() as u64;
-                    ErrorKind::Malformed { what, cause }
-                }
-                Obstacle::Malformed { offset, what, cause } => {
-                    place.offset += offset as u64;
-                    ErrorKind::Malformed { what, cause }
-                }
-                Obstacle::Invalid(ty) => {
-                    place.event = None;
-                    ErrorKind::InvalidEvent(ty.0)
-                }
-                Obstacle::TooLarge => self.too_large(),
-            };
-            self.failed = true;
-            return Err(Error::new(kind, place));
+            }
         };
-        let start = self.pending.start;
-        self.pending.start += found.len;
-        let data = found.data.map(|data| &self.buffer[start + data.start..start + data.end]);
+        self.used = found.len;
+        let data = found.data.map(|data| &self.source.window()[data]);
         Ok(Some(Event { version: self.version, ty: found.ty, args: &self.args, data }))
     }
 
-    fn too_large(&self) -> ErrorKind {
-        ErrorKind::Limit { what: "the size of an event", limit: self.limits.max_buffer }
-    }
-
-    /// Reads until `needed` bytes are pending or the source ends.
+    /// Reads until so many bytes of the event are there, or the source ends.
     #[cold]
     fn fill(&mut self, needed: u64) -> Result<(), Error> {
-        self.buffer.copy_within(self.pending.clone(), 0);
-        self.base += self.pending.start as u64;
-        self.pending = 0..self.pending.len();
-        while (self.pending.end as u64) < needed {
-            if self.pending.end == self.buffer.len() {
-                // A length in the trace may claim anything: grow with what is really there.
-                let size = (2 * self.buffer.len()).min(self.limits.max_buffer);
-                if size <= self.buffer.len() {
-                    return Err(Error::at(self.base, self.too_large()));
-                }
-                self.buffer.resize(size, 0);
+        match usize::try_from(needed) {
+            Ok(needed) if needed <= self.limit => {
+                self.at_end = !self.source.ensure(needed)?;
+                Ok(())
             }
-            match self.source.read(&mut self.buffer[self.pending.end..]) {
-                Ok(0) => {
-                    self.at_end = true;
-                    break;
-                }
-                Ok(n) => self.pending.end += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    return Err(Error::at(self.base + self.pending.end as u64, error));
-                }
-            }
+            _ => Err(self.error(Obstacle::TooLarge)),
         }
-        Ok(())
+    }
+
+    #[cold]
+    fn error(&self, obstacle: Obstacle) -> Error {
+        let bytes = self.source.window();
+        let event = bytes.first().map(|&b| EventType(b));
+        let mut place = Place { offset: self.source.offset(), event, ..Place::default() };
+        let kind = match obstacle {
+            Obstacle::Malformed { offset, what, cause } => {
+                place.offset += offset as u64;
+                ErrorKind::Malformed { what, cause }
+            }
+            Obstacle::Short { what, cause, .. } => {
+                place.offset += bytes.len() as u64;
+                ErrorKind::Malformed { what, cause }
+            }
+            Obstacle::Invalid(ty) => {
+                place.event = None;
+                ErrorKind::InvalidEvent(ty.0)
+            }
+            Obstacle::TooLarge => {
+                ErrorKind::Limit { what: "the size of an event", limit: self.limit }
+            }
+        };
+        Error::new(kind, place)
     }
 }
 
@@ -169,7 +149,7 @@ impl<R: Read> Reader<R> {
 fn decode(
     bytes: &[u8],
     version: Version,
-    limits: &Limits,
+    limit: usize,
     args: &mut Vec<u64>,
 ) -> Result<Found, Obstacle> {
     let mut cursor = Cursor::new(bytes);
@@ -184,7 +164,7 @@ fn decode(
         // Go has the number of frames signed: what is negative is none.
         let frames = args.get(1).map_or(0, |&n| i64::try_from(n).unwrap_or(0).unsigned_abs());
         let count = frames.saturating_mul(FRAME_FIELDS.len() as u64);
-        if count > cursor.remaining() as u64 && count / 8 > limits.max_buffer as u64 {
+        if count > cursor.remaining() as u64 && count / 8 > limit as u64 {
             return Err(Obstacle::TooLarge);
         }
         read_args(&mut cursor, count, "a frame of a stack", args)?;
@@ -196,7 +176,7 @@ fn decode(
         let len = args.pop().map_or(0, |n| i64::try_from(n).unwrap_or(0).unsigned_abs());
         let start = cursor.position();
         let needed = (start as u64).saturating_add(len);
-        if needed > limits.max_buffer as u64 {
+        if needed > limit as u64 {
             return Err(Obstacle::TooLarge);
         }
         if cursor.skip(len as usize).is_err() {
@@ -241,7 +221,7 @@ impl<R> fmt::Debug for Reader<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader")
             .field("version", &self.version)
-            .field("offset", &(self.base + self.pending.start as u64))
+            .field("at_end", &self.at_end)
             .finish_non_exhaustive()
     }
 }
