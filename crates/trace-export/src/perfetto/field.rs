@@ -13,6 +13,8 @@ pub(super) mod packet {
     pub(in super::super) const TRACK_EVENT: u32 = 11;
     pub(in super::super) const INTERNED_DATA: u32 = 12;
     pub(in super::super) const SEQUENCE_FLAGS: u32 = 13;
+    #[cfg(feature = "compress")]
+    pub(in super::super) const COMPRESSED_PACKETS: u32 = 50;
     pub(in super::super) const TIMESTAMP_CLOCK_ID: u32 = 58;
     pub(in super::super) const TRACE_PACKET_DEFAULTS: u32 = 59;
     pub(in super::super) const TRACK_DESCRIPTOR: u32 = 60;

@@ -1,8 +1,13 @@
 //! The sink that writes Perfetto's trace format.
 
+#[cfg(feature = "compress")]
+mod compress;
 mod field;
 mod proto;
 mod sched;
+
+#[cfg(feature = "compress")]
+pub use compress::Compressor;
 
 use crate::intern::{Frame, Interner, StackId, TextId};
 use crate::model::{

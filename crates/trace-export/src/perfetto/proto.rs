@@ -35,6 +35,12 @@ impl Buffer {
         &self.bytes
     }
 
+    /// The bytes, to append to.
+    #[cfg(feature = "compress")]
+    pub(super) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
