@@ -6,6 +6,7 @@
 
 mod cache;
 mod lane;
+mod lint_perfetto;
 mod pypi;
 mod run;
 
@@ -21,7 +22,11 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: &[Task] = &[];
+const TASKS: &[Task] = &[Task {
+    name: "lint-perfetto",
+    help: "check Perfetto traces against the official schema: FILE...",
+    run: lint_perfetto::task,
+}];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
