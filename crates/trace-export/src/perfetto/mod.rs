@@ -178,6 +178,13 @@ impl<W: Write> PerfettoSink<W> {
         }
     }
 
+    /// Puts the timeline on another clock. To be called before anything is written: times that
+    /// are written already are not changed.
+    pub fn set_domain(&mut self, domain: ClockDomain) {
+        self.domain = domain;
+        self.to_boottime = (domain == ClockDomain::Boottime).then_some(0);
+    }
+
     /// What has been written so far.
     pub fn stats(&self) -> PerfettoStats {
         PerfettoStats { bytes: self.stats.bytes + self.out.len() as u64, ..self.stats }
