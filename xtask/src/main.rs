@@ -5,6 +5,9 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod ci;
+mod fuzz;
+mod go;
 mod lane;
 mod lint_perfetto;
 mod pypi;
@@ -22,11 +25,22 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: &[Task] = &[Task {
-    name: "lint-perfetto",
-    help: "check Perfetto traces against the official schema: FILE...",
-    run: lint_perfetto::task,
-}];
+const TASKS: &[Task] = &[
+    Task { name: "ci", help: "every check; or those whose name contains a word", run: ci::task },
+    Task { name: "fuzz", help: "fuzz targets for a while [TARGET] [--seconds N]", run: fuzz::task },
+    Task { name: "test-go", help: "Go traces: ours against Go's own reader", run: go::test_go },
+    Task { name: "fixtures-go", help: "record gotrace's test data anew", run: go::fixtures_go },
+    Task {
+        name: "bench-go",
+        help: "Go traces: speed and memory beside Go's own reader",
+        run: go::bench_go,
+    },
+    Task {
+        name: "lint-perfetto",
+        help: "check Perfetto traces against the official schema: FILE...",
+        run: lint_perfetto::task,
+    },
+];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
