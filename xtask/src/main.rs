@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod ci;
+mod fuzz;
 mod go;
 mod lane;
 mod pypi;
@@ -23,13 +25,11 @@ struct Task {
 }
 
 const TASKS: &[Task] = &[
+    Task { name: "ci", help: "every check; or those whose name contains a word", run: ci::task },
+    Task { name: "fuzz", help: "fuzz targets for a while [TARGET] [--seconds N]", run: fuzz::task },
     Task { name: "test-go", help: "Go traces: ours against Go's own reader", run: go::test_go },
     Task { name: "fixtures-go", help: "record gotrace's test data anew", run: go::fixtures_go },
-    Task {
-        name: "bench-go",
-        help: "Go traces: speed and memory beside Go's own reader",
-        run: go::bench_go,
-    },
+    Task { name: "bench-go", help: "Go traces: speed and memory beside Go's", run: go::bench_go },
 ];
 
 fn main() -> ExitCode {
