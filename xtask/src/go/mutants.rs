@@ -9,8 +9,8 @@ use super::mutation;
 use super::random::Random;
 use super::{Tools, compare, fixtures, parallel};
 use crate::Result;
+use gotrace::{ErrorKind, EventType, TextFormatter};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -30,6 +30,8 @@ struct Ours {
     gaps: u64,
     /// Events that are there behind the error, when asked to go on.
     recovered: usize,
+    /// Whether there is data of an experiment that is not known.
+    unknown_experiment: bool,
 }
 
 /// A fault of the reference that a damaged trace met.
@@ -39,8 +41,10 @@ enum Defect {
     CutGeneration,
     /// A table or batch header that ends early reads as the end of the whole trace.
     EarlyEnd,
-    /// It panics.
-    Panic,
+    /// A CPU sample with an unknown stack makes it panic.
+    SamplePanic,
+    /// Data of an unknown experiment makes it panic.
+    ExperimentPanic,
     /// A wire event that is cut between two of its numbers is no error.
     CutWireEvent,
     /// Go's format 1.26: generations may be missing between others, without a word.
@@ -48,14 +52,21 @@ enum Defect {
 }
 
 impl Defect {
-    const ALL: [Self; 5] =
-        [Self::CutGeneration, Self::EarlyEnd, Self::Panic, Self::CutWireEvent, Self::SilentGap];
+    const ALL: [Self; 6] = [
+        Self::CutGeneration,
+        Self::EarlyEnd,
+        Self::SamplePanic,
+        Self::ExperimentPanic,
+        Self::CutWireEvent,
+        Self::SilentGap,
+    ];
 
     fn explain(self) -> &'static str {
         match self {
             Self::CutGeneration => "it takes a generation cut short for the end; ours refuses",
             Self::EarlyEnd => "it takes damage for the end of the trace; ours refuses",
-            Self::Panic => "it panics; ours refuses",
+            Self::SamplePanic => "a CPU sample with an unknown stack makes it panic; ours refuses",
+            Self::ExperimentPanic => "data of an unknown experiment makes it panic; ours gives it",
             Self::CutWireEvent => "it takes a cut wire event for the end; ours refuses",
             Self::SilentGap => "it does not tell of missing generations; ours counts them",
         }
@@ -183,9 +194,19 @@ fn compare_events(
             _ => None,
         },
         (Some(_), Verdict::Refused) => None,
-        (Some(_), Verdict::Panicked) => Some(Defect::Panic),
+        (Some(error), Verdict::Panicked) if is_sample(error) => Some(Defect::SamplePanic),
+        (None, Verdict::Panicked) if ours.unknown_experiment => {
+            // Ours goes on where the reference gave up.
+            let before = ours.text.get(..theirs.text.len()).unwrap_or_default();
+            return match compare::difference(before, &theirs.text) {
+                None => Ok((Some(Defect::ExperimentPanic), 0)),
+                Some(different) => Err(format!("events: {different}")),
+            };
+        }
         (Some(_), Verdict::Silent) => Some(Defect::EarlyEnd),
-        (Some(_), Verdict::Accepted) if batches::ends_within_generation(bytes) => {
+        (Some(error), Verdict::Accepted)
+            if at_end(error, bytes) || batches::ends_within_generation(bytes) =>
+        {
             Some(Defect::CutGeneration)
         }
         (error, verdict) => return Err(verdicts("events", error.as_ref(), verdict, theirs)),
@@ -200,7 +221,10 @@ fn compare_wire(bytes: &[u8], theirs: &Answer) -> std::result::Result<Option<Def
     let ours = caught(|| wire(bytes))?;
     let defect = match (&ours.error, theirs.verdict) {
         (None, Verdict::Accepted) | (Some(_), Verdict::Refused) => None,
-        (Some(error), Verdict::Accepted) if error.place().offset == bytes.len() as u64 => {
+        // A size that no input has is refused before the rest is read.
+        (Some(error), Verdict::Accepted)
+            if at_end(error, bytes) || matches!(error.kind(), ErrorKind::Limit { .. }) =>
+        {
             Some(Defect::CutWireEvent)
         }
         (error, verdict) => return Err(verdicts("wire", error.as_ref(), verdict, theirs)),
@@ -209,6 +233,17 @@ fn compare_wire(bytes: &[u8], theirs: &Answer) -> std::result::Result<Option<Def
         None => Ok(defect),
         Some(different) => Err(format!("wire: {different}")),
     }
+}
+
+/// Whether the input ended where more was expected.
+fn at_end(error: &gotrace::Error, bytes: &[u8]) -> bool {
+    error.place().offset == bytes.len() as u64
+}
+
+/// Whether the error is about the stack of a CPU sample.
+fn is_sample(error: &gotrace::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnknownId { what: "stack", .. })
+        && error.place().event == Some(EventType::CPU_SAMPLE)
 }
 
 fn verdicts(
@@ -229,7 +264,8 @@ fn caught<T>(read: impl FnOnce() -> T) -> std::result::Result<T, String> {
 }
 
 fn events(bytes: &[u8]) -> Ours {
-    let mut ours = Ours { text: Vec::new(), error: None, gaps: 0, recovered: 0 };
+    let mut ours =
+        Ours { text: Vec::new(), error: None, gaps: 0, recovered: 0, unknown_experiment: false };
     let mut reader = match gotrace::Reader::new(bytes) {
         Ok(reader) => reader,
         Err(error) => {
@@ -237,11 +273,16 @@ fn events(bytes: &[u8]) -> Ours {
             return ours;
         }
     };
-    let mut text = String::new();
+    let mut formatter = TextFormatter::new();
     loop {
         match reader.next_event() {
             Ok(Some(event)) if ours.error.is_none() => {
-                let _ = writeln!(text, "{event}"); // a string takes everything
+                if let Some(sync) = event.sync() {
+                    ours.unknown_experiment |=
+                        sync.experimental_batches().any(|b| b.experiment.name().is_none());
+                }
+                formatter.append(event, &mut ours.text);
+                ours.text.push(b'\n');
             }
             Ok(Some(_)) => ours.recovered += 1,
             Ok(None) => break,
@@ -254,7 +295,6 @@ fn events(bytes: &[u8]) -> Ours {
         }
     }
     ours.gaps = reader.missing_generations();
-    ours.text = text.into_bytes();
     ours
 }
 
@@ -268,5 +308,5 @@ fn wire(bytes: &[u8]) -> Ours {
         }
         Ok::<(), gotrace::Error>(())
     })();
-    Ours { text, error: error.err(), gaps: 0, recovered: 0 }
+    Ours { text, error: error.err(), gaps: 0, recovered: 0, unknown_experiment: false }
 }
