@@ -13,10 +13,10 @@ use gotrace::{ErrorKind, EventType, TextFormatter};
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Mutations of each kind of each committed trace.
-const EACH: usize = 12;
+/// Mutations of each kind of each trace, unless told otherwise.
+pub(super) const EACH: usize = 12;
 
 /// Traces with more bytes than this are not damaged: it would take long and show nothing new.
 const MAX_SEED: usize = 80_000;
@@ -43,6 +43,8 @@ enum Defect {
     EarlyEnd,
     /// A CPU sample with an unknown stack makes it panic.
     SamplePanic,
+    /// A string or stack that a trace of Go ≤ 1.21 lacks makes it panic.
+    OldPanic,
     /// Data of an unknown experiment makes it panic.
     ExperimentPanic,
     /// A wire event that is cut between two of its numbers is no error.
@@ -52,10 +54,11 @@ enum Defect {
 }
 
 impl Defect {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::CutGeneration,
         Self::EarlyEnd,
         Self::SamplePanic,
+        Self::OldPanic,
         Self::ExperimentPanic,
         Self::CutWireEvent,
         Self::SilentGap,
@@ -66,6 +69,7 @@ impl Defect {
             Self::CutGeneration => "it takes a generation cut short for the end; ours refuses",
             Self::EarlyEnd => "it takes damage for the end of the trace; ours refuses",
             Self::SamplePanic => "a CPU sample with an unknown stack makes it panic; ours refuses",
+            Self::OldPanic => "what an old trace's tables lack makes it panic; ours refuses",
             Self::ExperimentPanic => "data of an unknown experiment makes it panic; ours gives it",
             Self::CutWireEvent => "it takes a cut wire event for the end; ours refuses",
             Self::SilentGap => "it does not tell of missing generations; ours counts them",
@@ -75,6 +79,7 @@ impl Defect {
 
 #[derive(Debug, Default)]
 struct Tally {
+    seeds: usize,
     total: usize,
     accepted: usize,
     defects: BTreeMap<Defect, usize>,
@@ -90,16 +95,33 @@ impl Tally {
     }
 }
 
-/// Makes the mutations and compares all; returns how many differences there were.
-pub(super) fn check(tools: &Tools) -> Result<usize> {
+/// Damages the committed traces and those of Go's corpus, `each` times in every way, and compares;
+/// returns how many differences there were.
+pub(super) fn check(tools: &Tools, corpus: &[PathBuf], each: usize) -> Result<usize> {
     let scratch = tempfile::tempdir()?;
-    let jobs: Vec<_> = fixtures::names().collect();
+    let mut seeds = Vec::new();
+    for name in fixtures::names() {
+        seeds.push((name.to_owned(), fixtures::load(name)?));
+    }
+    for item in corpus {
+        let name = item.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        seeds.push((name, fs::read(item.join("trace"))?));
+    }
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {})); // a panic of ours is reported as a difference
-    let tallies = parallel(jobs, |name| of_fixture(tools, name, scratch.path()));
+    let tallies = parallel(seeds, |(name, trace)| {
+        let pieces = Pieces::of(&trace);
+        match pieces {
+            Ok(pieces) if trace.len() <= MAX_SEED && !pieces.batches.is_empty() => {
+                damaged(tools, &Seed { name, trace, pieces }, each, scratch.path())
+            }
+            _ => Ok(Tally::default()), // too large, or not whole to begin with
+        }
+    });
     std::panic::set_hook(hook);
     let mut sum = Tally::default();
     for tally in tallies? {
+        sum.seeds += tally.seeds;
         sum.total += tally.total;
         sum.accepted += tally.accepted;
         sum.recovered += tally.recovered;
@@ -112,8 +134,10 @@ pub(super) fn check(tools: &Tools) -> Result<usize> {
         println!("DIFFERENT: {different}\n");
     }
     println!(
-        "damaged traces: {}, each read as events and as wire events; both accept {}, {} differences",
+        "damaged traces: {} made from {}, each read as events and as wire events; both accept {}, \
+         {} differences",
         sum.total,
+        sum.seeds,
         sum.accepted,
         sum.different.len()
     );
@@ -129,19 +153,22 @@ pub(super) fn check(tools: &Tools) -> Result<usize> {
     Ok(sum.different.len())
 }
 
-fn of_fixture(tools: &Tools, name: &str, scratch: &Path) -> Result<Tally> {
-    let trace = fixtures::load(name)?;
-    let mut tally = Tally::default();
-    if trace.len() > MAX_SEED {
-        return Ok(tally);
-    }
-    let pieces = Pieces::of(&trace)?;
+/// A healthy trace.
+struct Seed {
+    name: String,
+    trace: Vec<u8>,
+    pieces: Pieces,
+}
+
+fn damaged(tools: &Tools, seed: &Seed, each: usize, scratch: &Path) -> Result<Tally> {
+    let Seed { name, trace, pieces } = seed;
+    let mut tally = Tally { seeds: 1, ..Tally::default() };
     let mut random = Random::new(trace.len() as u64);
     let mut judge = Judge::start(&tools.judge)?;
     let path = scratch.join(name);
     for kind in mutation::ALL {
-        for number in 0..EACH {
-            let Some(bytes) = kind.of(&trace, &pieces, &mut random)? else { break };
+        for number in 0..each {
+            let Some(bytes) = kind.of(trace, pieces, &mut random)? else { break };
             fs::write(&path, &bytes)?;
             tally.total += 1;
             let theirs = judge.ask("events", &path)?;
@@ -195,6 +222,9 @@ fn compare_events(
         },
         (Some(_), Verdict::Refused) => None,
         (Some(error), Verdict::Panicked) if is_sample(error) => Some(Defect::SamplePanic),
+        (Some(error), Verdict::Panicked) if batches::minor(bytes) < 22 && is_unknown(error) => {
+            Some(Defect::OldPanic)
+        }
         (None, Verdict::Panicked) if ours.unknown_experiment => {
             // Ours goes on where the reference gave up.
             let before = ours.text.get(..theirs.text.len()).unwrap_or_default();
@@ -240,10 +270,14 @@ fn at_end(error: &gotrace::Error, bytes: &[u8]) -> bool {
     error.place().offset == bytes.len() as u64
 }
 
-/// Whether the error is about the stack of a CPU sample.
+/// Whether the error is about a string or stack that is in no table.
+fn is_unknown(error: &gotrace::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnknownId { .. })
+}
+
+/// Whether it is about that of a CPU sample.
 fn is_sample(error: &gotrace::Error) -> bool {
-    matches!(error.kind(), ErrorKind::UnknownId { what: "stack", .. })
-        && error.place().event == Some(EventType::CPU_SAMPLE)
+    is_unknown(error) && error.place().event == Some(EventType::CPU_SAMPLE)
 }
 
 fn verdicts(
