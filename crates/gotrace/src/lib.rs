@@ -54,7 +54,6 @@
 #![forbid(unsafe_code)]
 
 mod batch;
-mod build;
 mod error;
 mod event;
 mod frontier;
@@ -62,6 +61,7 @@ mod generation;
 mod gosort;
 mod header;
 mod id;
+pub mod make;
 mod order;
 mod printable;
 mod quote;
@@ -75,7 +75,6 @@ mod v1;
 mod version;
 
 pub use bstr;
-pub use build::{BuildError, EventConfig, EventDetails, OwnedStack, SyncDetails};
 pub use error::{Error, ErrorKind, Inconsistency, Place};
 pub use event::{
     Event, EventKind, ExperimentalBatch, ExperimentalEvent, Label, Log, Metric, OwnedEvent, Range,

@@ -1,11 +1,11 @@
 //! Events made by hand are as Go's `MakeEvent` makes them: `tests/data/made_events` has the
 //! text of the same events from Go 1.27.3.
 
+use gotrace::make::{BuildError, EventConfig, EventDetails, OwnedStack, SyncDetails};
 use gotrace::{
-    BuildError, ClockSnapshot, Event, EventConfig, EventDetails, EventKind, Experiment,
-    ExperimentalBatch, GoId, GoState, Label, Log, Metric, OwnedEvent, OwnedStack, ProcId,
-    ProcState, Range, RangeName, Region, ResourceId, StackFrame, StateTransition, SyncDetails,
-    Task, TaskId, ThreadId, Timestamp, Value, bstr::BStr,
+    ClockSnapshot, Event, EventKind, Experiment, ExperimentalBatch, GoId, GoState, Label, Log,
+    Metric, OwnedEvent, ProcId, ProcState, Range, RangeName, Region, ResourceId, StackFrame,
+    StateTransition, Task, TaskId, ThreadId, Timestamp, Value, bstr::BStr,
 };
 use std::fmt::Write;
 

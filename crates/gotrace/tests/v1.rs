@@ -1,29 +1,30 @@
 //! Format v1: small traces assembled here, whole and damaged.
+#![allow(clippy::expect_used, reason = "helpers of tests may panic")]
 
 use gotrace::{ErrorKind, Reader, TextFormatter};
 use proptest::prelude::*;
 
 /// Types of v1 events, as Go's runtime numbers them.
 mod ty {
-    pub const BATCH: u8 = 1;
-    pub const FREQUENCY: u8 = 2;
-    pub const STACK: u8 = 3;
-    pub const GOMAXPROCS: u8 = 4;
-    pub const PROC_START: u8 = 5;
-    pub const GO_CREATE: u8 = 13;
-    pub const GO_START: u8 = 14;
-    pub const GO_BLOCK: u8 = 20;
-    pub const GO_UNBLOCK: u8 = 21;
-    pub const GO_SYSCALL: u8 = 28;
-    pub const GO_SYSCALL_EXIT: u8 = 29;
-    pub const GO_SYSCALL_BLOCK: u8 = 30;
-    pub const GO_WAITING: u8 = 31;
-    pub const HEAP_ALLOC: u8 = 33;
-    pub const FUTILE_WAKEUP: u8 = 36;
-    pub const STRING: u8 = 37;
-    pub const USER_TASK_CREATE: u8 = 45;
-    pub const USER_LOG: u8 = 48;
-    pub const CPU_SAMPLE: u8 = 49;
+    pub(super) const BATCH: u8 = 1;
+    pub(super) const FREQUENCY: u8 = 2;
+    pub(super) const STACK: u8 = 3;
+    pub(super) const GOMAXPROCS: u8 = 4;
+    pub(super) const PROC_START: u8 = 5;
+    pub(super) const GO_CREATE: u8 = 13;
+    pub(super) const GO_START: u8 = 14;
+    pub(super) const GO_BLOCK: u8 = 20;
+    pub(super) const GO_UNBLOCK: u8 = 21;
+    pub(super) const GO_SYSCALL: u8 = 28;
+    pub(super) const GO_SYSCALL_EXIT: u8 = 29;
+    pub(super) const GO_SYSCALL_BLOCK: u8 = 30;
+    pub(super) const GO_WAITING: u8 = 31;
+    pub(super) const HEAP_ALLOC: u8 = 33;
+    pub(super) const FUTILE_WAKEUP: u8 = 36;
+    pub(super) const STRING: u8 = 37;
+    pub(super) const USER_TASK_CREATE: u8 = 45;
+    pub(super) const USER_LOG: u8 = 48;
+    pub(super) const CPU_SAMPLE: u8 = 49;
 }
 
 /// Assembles a trace.

@@ -1,4 +1,9 @@
 //! Events made by hand, for the tests of programs that work on events.
+//!
+//! [`EventConfig::build`] makes one event, [`OwnedStack::new`] a stack. What an event consists of
+//! is made by the `new` of its type: [`Metric::new`], [`Label::new`], [`Range::new`],
+//! [`Task::new`], [`Region::new`], [`Log::new`], [`StackFrame::new`],
+//! [`StateTransition::of_goroutine`], [`StateTransition::of_proc`].
 
 use crate::event::{
     ExperimentalBatch, Label, Log, Metric, OwnedEvent, Range, RangeName, Record, Region, SYNC,
@@ -14,10 +19,10 @@ use trace_common::Timestamp;
 /// What an event is to be, for [`EventConfig::build`]: Go's `trace.EventConfig`.
 ///
 /// ```
-/// use gotrace::{EventConfig, EventDetails, GoId, GoState, OwnedStack, StackFrame};
-/// use gotrace::{StateTransition, Timestamp};
+/// use gotrace::make::{BuildError, EventConfig, EventDetails, OwnedStack};
+/// use gotrace::{GoId, GoState, StackFrame, StateTransition, Timestamp};
 ///
-/// # fn main() -> Result<(), gotrace::BuildError> {
+/// # fn main() -> Result<(), BuildError> {
 /// let stack = OwnedStack::new(&[StackFrame::new(0x10, "main.main", "main.go", 7)]);
 /// let blocks = StateTransition::of_goroutine(GoId(1), GoState::Running, GoState::Waiting);
 /// let event = EventConfig::new(EventDetails::StateTransition(blocks.with_reason("select")))
