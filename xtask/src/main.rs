@@ -9,6 +9,7 @@ mod ci;
 mod fuzz;
 mod go;
 mod lane;
+mod lint_perfetto;
 mod pypi;
 mod run;
 
@@ -33,6 +34,11 @@ const TASKS: &[Task] = &[
         name: "bench-go",
         help: "Go traces: speed and memory beside Go's own reader",
         run: go::bench_go,
+    },
+    Task {
+        name: "lint-perfetto",
+        help: "check Perfetto traces against the official schema: FILE...",
+        run: lint_perfetto::task,
     },
 ];
 
