@@ -9,7 +9,7 @@ mod ci;
 mod fuzz;
 mod go;
 mod lane;
-mod lint_perfetto;
+mod perfetto;
 mod pypi;
 mod run;
 
@@ -37,8 +37,13 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "lint-perfetto",
-        help: "check Perfetto traces against the official schema: FILE...",
-        run: lint_perfetto::task,
+        help: "Perfetto traces against the official schema: ours, or FILE...",
+        run: perfetto::lint,
+    },
+    Task {
+        name: "draw-timeline",
+        help: "a part of a Perfetto trace as a picture: FILE -o OUT.svg, --help",
+        run: perfetto::draw,
     },
 ];
 

@@ -105,6 +105,13 @@ pub(crate) struct Recovery {
     wanted: bool,
 }
 
+impl Recovery {
+    /// Whether to go on behind damage.
+    pub(crate) const fn wanted(self) -> bool {
+        self.wanted
+    }
+}
+
 /// How reading a trace went.
 pub(crate) struct Reading {
     pub(crate) name: String,
