@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use trace_export::go::{GoOptions, GoSource, GoStats};
 use trace_export::{ClockDomain, Compressor, Loss, PerfettoSink, Sink};
 
-/// Make a timeline of a trace, to be opened at https://ui.perfetto.dev
+/// Make a timeline of a trace, to be opened in the Perfetto UI (ui.perfetto.dev)
 ///
 /// The timeline shows what each P and each thread did, every goroutine with its states and
 /// stacks, collections and stops of the world, tasks, regions and logs, counters, CPU samples,

@@ -391,7 +391,7 @@ impl GoSource {
         let stack = self.names.stack(transition.stack(), event.generation(), sink);
         if from == GoState::NotExist {
             let entry = transition.stack().and_then(|stack| stack.frames().next());
-            let entry = entry.map_or(UNKNOWN, |frame| frame.func);
+            let entry = entry.map_or(UNKNOWN, |frame| &**frame.func);
             self.end_goroutine(id, at, sink)?; // one that is still there is another one
             let created = self.names.stack(event.stack(), event.generation(), sink);
             let arrow = if wake_ups {
