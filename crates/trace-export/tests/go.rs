@@ -1,6 +1,12 @@
 //! Go traces on a timeline: one written by hand, line by line, and every recorded one by numbers
 //! that are counted from its events in another way.
 #![cfg(feature = "go")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
 
 #[allow(dead_code, reason = "shared with other tests")]
 mod common;

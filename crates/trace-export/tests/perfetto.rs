@@ -1,4 +1,10 @@
 //! What the Perfetto sink writes, read back.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
 
 #[allow(dead_code, reason = "shared with other tests")]
 mod common;

@@ -1,4 +1,10 @@
 //! `triscope convert` as a process: files, messages and exit codes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
