@@ -151,7 +151,9 @@ impl EventBuilder {
     /// The clock of all timestamps (Linux 4.1). Without it, they are of the kernel's own perf
     /// clock, which is near `CLOCK_MONOTONIC` but not the same.
     ///
-    /// A [`ClockDomain::Local`] is that own clock.
+    /// Clocks that cannot be read in a non-maskable interrupt (`REALTIME`, `BOOTTIME`, `TAI`) are
+    /// for software events and breakpoints only: tracepoints and hardware take `MONOTONIC` and
+    /// `MONOTONIC_RAW`. A [`ClockDomain::Local`] is that own clock.
     #[must_use]
     pub fn clock(mut self, clock: ClockDomain) -> Self {
         self.attr.set_use_clockid(clock_id(clock).is_some());

@@ -90,7 +90,11 @@ impl Counter {
     /// [`Error::RefreshIsFinal`] for an event that was [refreshed](Self::refresh), on kernels that
     /// would accept the call and never count again.
     pub fn enable(&self) -> Result<()> {
-        if self.refreshed.load(Ordering::Relaxed) && !KernelFeatures::refresh_restarts() {
+        let is_tracepoint = self.event.as_tracepoint().is_some();
+        if is_tracepoint
+            && self.refreshed.load(Ordering::Relaxed)
+            && !KernelFeatures::refresh_restarts()
+        {
             return Err(Error::RefreshIsFinal { event: self.event.name().to_owned() });
         }
         self.control("PERF_EVENT_IOC_ENABLE", ioctl_enable(&self.fd, 0))
@@ -120,8 +124,8 @@ impl Counter {
 
     /// Enables a sampling event for so many samples more; then it disables itself.
     ///
-    /// Up to Linux 6.17 it can be enabled again after that. From 6.18 it can not, whatever the
-    /// ioctl returns: [`enable`](Self::enable) says so, see [`KernelFeatures::refresh_restarts`].
+    /// It can be enabled again after that; but a tracepoint, from Linux 6.18, can not, whatever
+    /// the ioctl returns: [`enable`](Self::enable) says so, see [`KernelFeatures::refresh_restarts`].
     pub fn refresh(&self, samples: u32) -> Result<()> {
         if samples == 0 {
             return self.control("PERF_EVENT_IOC_REFRESH", Err(Errno::INVAL));
@@ -192,18 +196,20 @@ impl Counter {
         Ok(ids)
     }
 
-    /// Changes a breakpoint to the address, length and access of another event.
+    /// Changes a breakpoint to the address, length and access of another event. It counts from
+    /// then on, whether it did before or not.
     pub fn modify(&mut self, to: &EventBuilder) -> Result<()> {
         let mut attr = self.attr;
         attr.bp_type = to.attr().bp_type;
         attr.config1 = to.attr().config1;
         attr.config2 = to.attr().config2;
+        attr.set_disabled(false); // the kernel would disable it
         self.control("PERF_EVENT_IOC_MODIFY_ATTRIBUTES", ioctl_modify_attributes(&self.fd, &attr))?;
         self.attr = attr;
         Ok(())
     }
 
-    /// Stops writing to the ring; what happens meanwhile is not counted as lost.
+    /// Stops writing to the ring; the kernel counts what happens meanwhile as lost.
     pub fn pause_output(&self) -> Result<()> {
         self.control("PERF_EVENT_IOC_PAUSE_OUTPUT", ioctl_pause_output(&self.fd, true))
     }

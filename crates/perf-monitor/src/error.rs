@@ -137,7 +137,7 @@ pub enum Error {
         /// The event.
         event: String,
     },
-    /// From Linux 6.18 an event whose REFRESH ran out cannot be enabled again.
+    /// From Linux 6.18 a tracepoint whose REFRESH ran out cannot be enabled again.
     #[error(
         "{event} was limited by refresh(), and this kernel never restarts such an event: open a \
          new one"

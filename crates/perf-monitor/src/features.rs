@@ -155,8 +155,8 @@ impl KernelFeatures {
         self.flags.contains(&name)
     }
 
-    /// Whether an event that used up its [`refresh`](crate::Counter::refresh) can be enabled
-    /// again: true up to Linux 6.17. Tried once per process.
+    /// Whether a tracepoint that used up its [`refresh`](crate::Counter::refresh) can be enabled
+    /// again: true up to Linux 6.17. Other events always can. Tried once per process.
     pub fn refresh_restarts() -> bool {
         static ANSWER: OnceLock<bool> = OnceLock::new();
         // If it cannot be tried, nothing is forbidden.
@@ -164,27 +164,19 @@ impl KernelFeatures {
     }
 }
 
-/// Lets a sampling event on page faults run out, enables it, and looks whether it counts.
-fn try_refresh() -> Result<bool, Errno> {
-    let mut attr = perf_event_attr::new(PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS);
-    attr.sample_period = 1;
-    attr.set_disabled(true);
-    attr.set_exclude_kernel(true);
-    attr.set_exclude_hv(true);
-    let target = Target::ThisThread;
-    let fd = Attempt { attr, path: None, target, group: None, flags: 0 }.open()?;
-    let faults = || {
-        // A mapping of its own, so that its pages are new.
-        if let Ok(mut map) = memmap2::MmapMut::map_anon(4 * rustix::param::page_size()) {
-            for byte in map.iter_mut().step_by(rustix::param::page_size()) {
-                *byte = 1;
-            }
-        }
-        let mut count = [0; 8];
-        rustix::io::read(&fd, &mut count).map(|_| u64::from_ne_bytes(count))
+/// Lets a tracepoint run out, enables it, and looks whether it samples.
+fn try_refresh() -> crate::Result<bool> {
+    let event = crate::Event::tracepoint("raw_syscalls", "sys_enter")?.builder();
+    let mut sampler =
+        event.sample_period(1).sample(SampleFlags::TID).open_sampler(Target::ThisThread, 1)?;
+    let samples = |sampler: &mut crate::Sampler| {
+        rustix::process::getppid();
+        rustix::process::getppid();
+        sampler.drain(|_| ())
     };
-    ioctl_refresh(&fd, 1)?;
-    let before = faults()?;
-    ioctl_enable(&fd, 0)?;
-    Ok(faults()? > before)
+    let control = |errno| crate::Error::System { call: "PERF_EVENT_IOC_REFRESH", errno };
+    ioctl_refresh(sampler.counter(), 1).map_err(control)?;
+    samples(&mut sampler)?;
+    ioctl_enable(sampler.counter(), 0).map_err(control)?;
+    Ok(samples(&mut sampler)? > 0)
 }
