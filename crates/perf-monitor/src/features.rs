@@ -170,8 +170,8 @@ fn try_refresh() -> crate::Result<bool> {
     let mut sampler =
         event.sample_period(1).sample(SampleFlags::TID).open_sampler(Target::ThisThread, 1)?;
     let samples = |sampler: &mut crate::Sampler| {
-        rustix::process::getppid();
-        rustix::process::getppid();
+        let _ = rustix::process::getppid();
+        let _ = rustix::process::getppid();
         sampler.drain(|_| ())
     };
     let control = |errno| crate::Error::System { call: "PERF_EVENT_IOC_REFRESH", errno };

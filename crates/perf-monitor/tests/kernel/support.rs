@@ -194,7 +194,6 @@ pub(crate) fn child_main(role: &str) -> ! {
             TestChild::start(&format!("getppid {}", number / 4)).go();
         }
         "files" => super::errors::run_out_of_files(),
-        "no-tracefs" => super::errors::without_tracefs(),
         other => panic!("no role {other}"),
     }
     std::process::exit(0);
