@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod ci;
+mod fuzz;
 mod lane;
 mod pypi;
 mod run;
@@ -21,7 +23,10 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: &[Task] = &[];
+const TASKS: &[Task] = &[
+    Task { name: "ci", help: "every check; or those whose name contains a word", run: ci::task },
+    Task { name: "fuzz", help: "fuzz targets for a while [TARGET] [--seconds N]", run: fuzz::task },
+];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
