@@ -6,10 +6,12 @@
 
 mod cache;
 mod ci;
+mod debian;
 mod fuzz;
 mod lane;
 mod pypi;
 mod run;
+mod test_kernel;
 
 use std::process::ExitCode;
 
@@ -26,6 +28,11 @@ struct Task {
 const TASKS: &[Task] = &[
     Task { name: "ci", help: "every check; or those whose name contains a word", run: ci::task },
     Task { name: "fuzz", help: "fuzz targets for a while [TARGET] [--seconds N]", run: fuzz::task },
+    Task {
+        name: "test-kernel",
+        help: "perf-monitor on real kernels: this one and virtual machines [--kernel …]",
+        run: test_kernel::task,
+    },
 ];
 
 fn main() -> ExitCode {

@@ -232,7 +232,8 @@ pub(crate) fn open(attempt: &Attempt<'_>, errno: Errno) -> Refusal {
                 }
             }
             if errno == Errno::NOENT {
-                return Refusal::NoSuchEvent;
+                let probe = attempt.path.is_some();
+                return if probe { Refusal::NoSuchProbePoint } else { Refusal::NoSuchEvent };
             }
             refused_fields(attempt).map_or(Refusal::Unknown, Refusal::Fields)
         }

@@ -226,6 +226,8 @@ pub enum Refusal {
     },
     /// This machine has no such event (a virtual machine often has no hardware PMU).
     NoSuchEvent,
+    /// There is no such function or file to probe.
+    NoSuchProbePoint,
     /// The thread does not exist, or not any more.
     NoSuchThread(u32),
     /// The CPU does not exist.
@@ -309,6 +311,7 @@ impl fmt::Display for Refusal {
                 "this machine does not have the event (virtual machines often have no hardware \
                  counters)",
             ),
+            Self::NoSuchProbePoint => f.write_str("there is no such function or file to probe"),
             Self::NoSuchThread(tid) => write!(f, "there is no thread {tid}"),
             Self::NoSuchCpu(cpu) => write!(f, "there is no CPU {cpu}"),
             Self::OfflineCpu(cpu) => write!(f, "CPU {cpu} is offline"),

@@ -165,6 +165,8 @@ kernel_tests! {
             samplers.push(t.needs(builder.open_sampler(Target::Cpu(cpu), 64), (5, 7))?);
         }
         samplers.iter().for_each(|s| s.counter().enable().unwrap());
+        // Perf events follow the cgroups of a hierarchy that has an active controller.
+        std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+pids").unwrap();
         let dir = "/sys/fs/cgroup/perf-test";
         std::fs::create_dir(dir).map_err(|e| t.cannot(e))?;
         std::thread::sleep(Duration::from_millis(20));
@@ -175,7 +177,6 @@ kernel_tests! {
         assert!(paths.contains(&b"/perf-test".to_vec()), "{paths:?}");
 
         // And an event on it.
-        std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+pids").unwrap();
         let fd = std::fs::File::open(dir).unwrap();
         use rustix::fd::AsFd;
         let clock = Event::software(Software::TaskClock).builder();

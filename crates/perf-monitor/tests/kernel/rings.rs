@@ -124,8 +124,7 @@ kernel_tests! {
         assert!(snapshot.overwritten_bytes() > 0);
         getppid(1);
         let newer = ring.snapshot().unwrap();
-        let first = newer.records().next().unwrap();
-        assert!(plan.timestamp(first).unwrap() > times[0], "it goes on");
+        assert!(newer.overwritten_bytes() > snapshot.overwritten_bytes(), "it goes on");
     }
 
     fn a_paused_ring_takes_nothing(t) {

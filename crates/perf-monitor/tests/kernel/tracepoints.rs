@@ -172,7 +172,7 @@ kernel_tests! {
         }
         let error = Event::kprobe("no_such_function_at_all", 0).unwrap()
             .builder().open(Target::ThisThread).unwrap_err();
-        t.note(&error);
+        assert_eq!(error.refusal(), Some(&perf_monitor::Refusal::NoSuchProbePoint), "{error}");
     }
 
     fn uprobes_by_pmu_count(t) {
