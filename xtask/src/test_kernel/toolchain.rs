@@ -4,7 +4,7 @@
 //! toolchain needs to be installed then; the linker is Debian's cross compiler.
 
 use super::machine::Arch;
-use crate::debian::{Debian, ensure_program};
+use crate::debian::{Debian, Package, ensure_program};
 use crate::{Result, cache, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,9 +18,10 @@ pub(crate) struct Programs {
 
 const TEST: &[&str] = &["test", "--no-run", "--package", "perf-monitor", "--test", "kernel"];
 
-/// The tests, for this machine.
-pub(crate) fn host_test() -> Result<PathBuf> {
-    artifact(Command::new("cargo").args(TEST), "kernel")
+/// A test program of perf-monitor, for this machine.
+pub(crate) fn host_test(name: &str) -> Result<PathBuf> {
+    let args = ["test", "--no-run", "--package", "perf-monitor", "--test", name];
+    artifact(Command::new("cargo").args(args), name)
 }
 
 /// Builds the init and the tests, static.
@@ -86,15 +87,14 @@ fn rustc_web(debian: &Debian) -> Result<PathBuf> {
     let key = format!("debian/rustc-web/{}", super::file_name(&rustc.version));
     cache::entry(&key, |dir| {
         let mut packages = vec![rustc.clone()];
-        for prefix in ["libstd-rust-web-", "libllvm"] {
-            packages.extend(debian.dependencies(&rustc, prefix)?);
+        let mut of_std = rustc.clone();
+        of_std.name = "libstd-rust-web-dev".into();
+        for shared in debian.dependencies(&of_std, "libstd-rust-web-")? {
+            packages.extend(debian.dependencies(&shared, "libllvm")?);
+            packages.push(shared);
         }
-        packages.retain(|p| !p.name.ends_with("-dev"));
         for arch in ["amd64", "arm64"] {
-            let mut std = rustc.clone();
-            std.name = "libstd-rust-web-dev".into();
-            std.arch = arch.into();
-            packages.push(std);
+            packages.push(Package { arch: arch.into(), ..of_std.clone() });
         }
         debian.unpack(&packages, dir)
     })
