@@ -8,7 +8,9 @@ mod cache;
 mod ci;
 mod debian;
 mod fuzz;
+mod go;
 mod lane;
+mod lint_perfetto;
 mod pypi;
 mod run;
 mod test_kernel;
@@ -28,6 +30,18 @@ struct Task {
 const TASKS: &[Task] = &[
     Task { name: "ci", help: "every check; or those whose name contains a word", run: ci::task },
     Task { name: "fuzz", help: "fuzz targets for a while [TARGET] [--seconds N]", run: fuzz::task },
+    Task { name: "test-go", help: "Go traces: ours against Go's own reader", run: go::test_go },
+    Task { name: "fixtures-go", help: "record gotrace's test data anew", run: go::fixtures_go },
+    Task {
+        name: "bench-go",
+        help: "Go traces: speed and memory beside Go's own reader",
+        run: go::bench_go,
+    },
+    Task {
+        name: "lint-perfetto",
+        help: "check Perfetto traces against the official schema: FILE...",
+        run: lint_perfetto::task,
+    },
     Task {
         name: "test-kernel",
         help: "perf-monitor on real kernels: this one and virtual machines [--kernel …]",

@@ -5,6 +5,7 @@
 //! [`failure`] (what ends a command early).
 #![forbid(unsafe_code)]
 
+mod convert;
 mod failure;
 mod go;
 mod input;
@@ -22,6 +23,7 @@ use std::process::ExitCode;
     propagate_version = true,
     after_help = "\
 Examples:
+  triscope convert trace.out -o trace.pftrace   a timeline for https://ui.perfetto.dev
   triscope go stats trace.out          what is in a Go execution trace
   triscope go events trace.out | less  every event as text
   curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope go stats -
@@ -35,6 +37,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Convert(convert::Args),
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
@@ -42,6 +45,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Convert(args) => convert::run(&args),
         Command::Go(command) => command.run(),
     };
     result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)

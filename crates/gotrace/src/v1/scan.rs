@@ -3,6 +3,7 @@
 //! Every byte is looked at and checked here, so that the passes behind it only have to follow
 //! what events say.
 
+use super::convert::BUILT_IN;
 use super::event::{Event, Goroutines, Procs};
 use super::wire::{self, Lead, MAX_ARGS, MAX_STRING, Type, uvarint};
 use crate::error::{Error, ErrorKind};
@@ -21,9 +22,8 @@ pub(super) struct Scan {
     pub(super) table: Table,
     /// Identifiers of messages of logs, which the trace has in the place where they are used.
     pub(super) messages: HashMap<Arc<[u8]>, u64>,
-    /// Identifier of the first of the strings that are not in the trace, see
-    /// [`super::convert::BUILT_IN`].
-    pub(super) first_free_string: u64,
+    /// Identifier of the first of [`BUILT_IN`].
+    pub(super) first_built_in: u64,
     /// Stacks with a frame of which a string is missing, by the identifier of that string.
     pub(super) broken_stacks: HashMap<u32, u64, SeededState>,
     pub(super) procs: Procs,
@@ -48,7 +48,7 @@ pub(super) fn scan(data: &[u8], version: Version, limits: &Limits) -> Result<Sca
         scan: Scan {
             table: Table::new(0),
             messages: HashMap::new(),
-            first_free_string: 0,
+            first_built_in: 0,
             broken_stacks: HashMap::default(),
             procs: Procs::default(),
             goroutines: Goroutines::default(),
@@ -120,14 +120,14 @@ impl Scanner<'_> {
             }
             Type::CPU_SAMPLE => {
                 self.count_event(offset)?;
-                let [_, time, p, g, stack] = args;
+                let [_, time, p, g, _] = args;
+                let proc = self.proc(p as i32, offset)?;
                 self.scan.samples.push(Event {
                     time: time as i64,
                     at: super::index(offset),
                     go: self.scan.goroutines.intern(g),
                     target: Goroutines::NONE,
-                    proc: self.scan.procs.intern(p as i32),
-                    stack: stack as u32,
+                    proc,
                     ty,
                     blocks: false,
                 });
@@ -156,6 +156,13 @@ impl Scanner<'_> {
         if size > limit { Err(Error::at(offset, ErrorKind::Limit { what, limit })) } else { Ok(()) }
     }
 
+    /// The number of a P.
+    fn proc(&mut self, id: i32, offset: u64) -> Result<u16, Error> {
+        let limit = Procs::MAX;
+        let number = self.scan.procs.intern(id);
+        number.ok_or_else(|| Error::at(offset, ErrorKind::Limit { what: "number of Ps", limit }))
+    }
+
     fn batch(&mut self, lead: Lead, offset: u64, c: &mut Cursor<'_>) -> Result<(), Error> {
         let wanted = usize::from(Type::BATCH.spec().args);
         match lead.inline_args() {
@@ -167,8 +174,7 @@ impl Scanner<'_> {
         let id = wire::proc(c)?;
         uvarint(c, "time of a batch")?;
         self.in_batch = true;
-        let proc = self.scan.procs.intern(id) as usize;
-        self.limit(offset, "number of Ps", proc, self.limits.max_entries.min(Procs::MAX))?;
+        let proc = usize::from(self.proc(id, offset)?);
         if proc >= self.scan.batches.len() {
             self.scan.batches.resize_with(proc + 1, Vec::new);
         }
@@ -200,7 +206,8 @@ impl Scanner<'_> {
         let size = uvarint(c, "length of a message")?;
         let message = self.bytes(offset, size, c)?;
         if !self.scan.messages.contains_key(message) {
-            self.scan.messages.insert(Arc::from(message), 0);
+            let number = self.scan.messages.len() as u64;
+            self.scan.messages.insert(Arc::from(message), number);
         }
         let entries = self.scan.messages.len();
         self.limit(offset, "number of messages", entries, self.limits.max_entries)
@@ -259,8 +266,8 @@ impl Scanner<'_> {
         for &(id, span) in stacks.iter().rev() {
             scan.table.stacks.insert(u64::from(id), span);
         }
+        scan.add_strings()?;
         scan.find_broken_stacks(stacks.iter().map(|&(id, _)| id));
-        scan.name_messages()?;
         Ok(scan)
     }
 }
@@ -283,20 +290,22 @@ impl Scan {
         }
     }
 
-    /// Gives messages identifiers behind those of the trace's own strings.
-    fn name_messages(&mut self) -> Result<(), Error> {
-        let mut next = self.table.strings.max_id();
-        let added = self.messages.len() as u64 + super::convert::BUILT_IN.len() as u64;
-        if next.checked_add(added).is_none() {
+    /// Adds messages, and strings that are not in the trace, behind the trace's own strings.
+    fn add_strings(&mut self) -> Result<(), Error> {
+        let last = self.table.strings.max_id();
+        let added = (self.messages.len() + BUILT_IN.len()) as u64;
+        if last.checked_add(added).is_none() {
             let (what, max) = ("identifier of a string", u64::MAX - added);
-            return Err(Error::at(0, ErrorKind::TooLarge { what, size: next, max }));
+            return Err(Error::at(0, ErrorKind::TooLarge { what, size: last, max }));
         }
+        self.first_built_in = last + 1 + self.messages.len() as u64;
         for (message, id) in &mut self.messages {
-            next += 1;
-            *id = next;
-            self.table.strings.insert(next, Arc::clone(message));
+            *id += last + 1;
+            self.table.strings.insert(*id, Arc::clone(message));
         }
-        self.first_free_string = next + 1;
+        for (id, string) in (self.first_built_in..).zip(BUILT_IN) {
+            self.table.strings.insert(id, Arc::from(string.as_bytes()));
+        }
         Ok(())
     }
 }
