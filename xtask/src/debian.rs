@@ -116,8 +116,13 @@ impl Debian {
     }
 
     /// The packages that this one depends on whose names begin with `prefix`, of the version that
-    /// it asks for, or else the newest.
-    pub(crate) fn dependencies(&self, package: &Package, prefix: &str) -> Result<Vec<Package>> {
+    /// it asks for, or else the newest of `suite`.
+    pub(crate) fn dependencies(
+        &self,
+        package: &Package,
+        prefix: &str,
+        suite: &str,
+    ) -> Result<Vec<Package>> {
         let id = format!("{}:{}={}", package.name, package.arch, package.version);
         let output = run::output(self.apt("apt-cache").args(["show", &id]))?;
         let text = String::from_utf8_lossy(&output).into_owned();
@@ -138,7 +143,7 @@ impl Debian {
                     arch: package.arch.clone(),
                     version: version.to_owned(),
                 },
-                None => self.newest(name, &package.arch, "")?,
+                None => self.newest_from(name, &package.arch, suite)?,
             });
         }
         Ok(found)

@@ -58,6 +58,7 @@ mod target;
 mod tracefs;
 
 pub use builder::EventBuilder;
+pub use clock::now;
 pub use count::{Count, GroupCounts, ReadValues, Scaled};
 pub use counter::Counter;
 pub use error::{DecodeError, Error, Field, Refusal, Result};

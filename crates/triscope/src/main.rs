@@ -10,6 +10,7 @@ mod failure;
 mod go;
 mod input;
 mod output;
+mod perf;
 mod progress;
 
 use clap::{Parser, Subcommand};
@@ -41,12 +42,16 @@ enum Command {
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
+    /// Events of the Linux kernel: list, count, and show them live
+    #[command(subcommand)]
+    Perf(perf::Command),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Convert(args) => convert::run(&args),
         Command::Go(command) => command.run(),
+        Command::Perf(command) => command.run(),
     };
     result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }

@@ -260,13 +260,13 @@ fn kernel(debian: &Debian, arch: Arch, prefix: &str) -> Result<(String, PathBuf)
     let meta = debian.newest(&meta, arch.debian(), prefix)?;
     let key = format!("debian/kernel-{arch}/{}", file_name(&meta.version));
     let dir = cache::entry(&key, |dir| {
-        let images = debian.dependencies(&meta, "linux-image-")?;
+        let images = debian.dependencies(&meta, "linux-image-", "sid")?;
         debian.unpack(&images, dir)?;
         if find_kernel(dir).is_none() {
             // From 7.x the image is in a package of its own.
             let binaries: Vec<Package> = images
                 .iter()
-                .map(|image| debian.dependencies(image, "linux-binary-"))
+                .map(|image| debian.dependencies(image, "linux-binary-", "sid"))
                 .collect::<Result<Vec<_>>>()?
                 .concat();
             debian.unpack(&binaries, dir)?;

@@ -80,17 +80,19 @@ fn ensure_cross_libc() -> Result {
     .map(drop)
 }
 
+/// Built for the oldest release that has it, it runs on every newer one too.
+const SUITE: &str = "bookworm-security";
+
 /// Debian's newest compiler with the standard libraries of both architectures.
 fn rustc_web(debian: &Debian) -> Result<PathBuf> {
-    // The one that is built for the oldest release runs on every newer one too.
-    let rustc = debian.newest_from("rustc-web", "amd64", "bookworm-security")?;
+    let rustc = debian.newest_from("rustc-web", "amd64", SUITE)?;
     let key = format!("debian/rustc-web/{}", super::file_name(&rustc.version));
     cache::entry(&key, |dir| {
         let mut packages = vec![rustc.clone()];
         let mut of_std = rustc.clone();
         of_std.name = "libstd-rust-web-dev".into();
-        for shared in debian.dependencies(&of_std, "libstd-rust-web-")? {
-            packages.extend(debian.dependencies(&shared, "libllvm")?);
+        for shared in debian.dependencies(&of_std, "libstd-rust-web-", SUITE)? {
+            packages.extend(debian.dependencies(&shared, "libllvm", SUITE)?);
             packages.push(shared);
         }
         for arch in ["amd64", "arm64"] {
