@@ -12,6 +12,7 @@ mod input;
 mod output;
 mod perf;
 mod progress;
+mod record;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
@@ -39,6 +40,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Convert(convert::Args),
+    Record(record::Args),
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
@@ -50,6 +52,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Convert(args) => convert::run(&args),
+        Command::Record(args) => record::run(&args),
         Command::Go(command) => command.run(),
         Command::Perf(command) => command.run(),
     };
