@@ -6,12 +6,14 @@
 
 mod cache;
 mod ci;
+mod debian;
 mod fuzz;
 mod go;
 mod lane;
 mod perfetto;
 mod pypi;
 mod run;
+mod test_kernel;
 
 use std::process::ExitCode;
 
@@ -44,6 +46,11 @@ const TASKS: &[Task] = &[
         name: "draw-timeline",
         help: "a part of a Perfetto trace as a picture: FILE -o OUT.svg, --help",
         run: perfetto::draw,
+    },
+    Task {
+        name: "test-kernel",
+        help: "perf-monitor on real kernels: this one and virtual machines [--kernel …]",
+        run: test_kernel::task,
     },
 ];
 

@@ -1,6 +1,6 @@
 //! `triscope convert`: a trace of any kind to one that a viewer draws.
 
-mod file;
+pub(crate) mod file;
 
 use crate::failure::{Failure, OneLine, Result};
 use crate::go::{self, Recovery, Trace, Visitor};
@@ -164,7 +164,7 @@ fn summary(stats: &GoStats, reading: &go::Reading, bytes: u64) -> String {
     line
 }
 
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),
         10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),

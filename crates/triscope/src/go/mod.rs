@@ -98,7 +98,7 @@ fn not_a_trace(format: Format) -> String {
 }
 
 /// What to do about damage.
-#[derive(Clone, Copy, clap::Args)]
+#[derive(Clone, Copy, Default, clap::Args)]
 pub(crate) struct Recovery {
     /// Go on behind damage with whatever can be read, and report what is lost
     #[arg(long = "recover")]
