@@ -23,19 +23,22 @@ pub enum Error {
         message: Option<Box<str>>,
     },
 
-    /// The target is too old for something that was asked for, which was not left out silently.
-    #[error(
-        "the target does not support {option}, which needs {needs} ({}); it knows {}",
-        .needs.since(),
-        .newest.map_or("none of its versions", Command::name)
-    )]
+    /// The target is too old for something that was asked for, which is not left out silently.
+    #[error("the target does not support {option}, which needs {needs} ({})", .needs.since())]
     Unsupported {
-        /// What was asked for, in the words of the configuration.
+        /// What was asked for.
         option: Box<str>,
         /// The oldest command that has it.
         needs: Command,
-        /// The newest command of the family that the target knows, if any.
-        newest: Option<Command>,
+    },
+
+    /// The runtime answered for another session than the one it was asked to stop.
+    #[error("the runtime stopped session {found:#x} instead of {expected:#x}")]
+    WrongSession {
+        /// The session that was to be stopped.
+        expected: u64,
+        /// The one that the reply names.
+        found: u64,
     },
 
     /// The peer sent something that is not a reply of the protocol.
@@ -177,9 +180,7 @@ impl fmt::Display for NoSocketReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoProcess => "there is no such process",
-            Self::PermissionDenied => {
-                "it belongs to another user (run as that user or as root)"
-            }
+            Self::PermissionDenied => "it belongs to another user (run as that user or as root)",
             Self::NotFound => {
                 "not a .NET process, its runtime was started with DOTNET_EnableDiagnostics=0, \
                  or it has not come up yet"

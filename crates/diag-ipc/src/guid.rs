@@ -84,12 +84,20 @@ mod tests {
         let guid: Guid = "00112233-4455-6677-8899-aabbccddeeff".parse().unwrap();
         assert_eq!(
             guid.to_wire(),
-            [0x33, 0x22, 0x11, 0, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff]
+            [
+                0x33, 0x22, 0x11, 0, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd,
+                0xee, 0xff
+            ]
         );
         assert_eq!(Guid::from_wire(guid.to_wire()), guid);
         assert_eq!(guid.to_string(), "00112233-4455-6677-8899-aabbccddeeff");
         assert_eq!("{00112233445566778899AABBCCDDEEFF}".parse(), Ok(guid));
-        for bad in ["", "0011", "00112233-4455-6677-8899-aabbccddeeff0", "zz112233445566778899aabbccddeeff"] {
+        for bad in [
+            "",
+            "0011",
+            "00112233-4455-6677-8899-aabbccddeeff0",
+            "zz112233445566778899aabbccddeeff",
+        ] {
             assert_eq!(bad.parse::<Guid>(), Err(ParseGuidError));
         }
     }

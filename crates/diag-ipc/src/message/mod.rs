@@ -14,11 +14,13 @@ mod tracing;
 mod wire;
 
 pub use command::{Command, CommandSet};
+pub(crate) use process::checked_size;
 pub use process::{Environment, EnvironmentHeader, ProcessInfo};
 pub use request::{DumpFlags, DumpType, PerfMapType, Request};
 pub use tracing::{
-    BufferingMode, EventFilter, Format, Level, ParseProviderError, Provider, Rundown,
-    TracepointSet, Tracepoints, TracingConfig, UserEventsConfig, UserEventsProvider,
-    DEFAULT_RUNDOWN_KEYWORD,
+    BufferingMode, DEFAULT_RUNDOWN_KEYWORD, EventFilter, Format, Level, ParseProviderError,
+    Provider, Rundown, TracepointSet, Tracepoints, TracingConfig, UserEventsConfig,
+    UserEventsProvider,
 };
+pub(crate) use wire::end;
 pub use wire::{Advertise, DecodeError, DecodeErrorKind, Header, MAGIC, MAX_PAYLOAD, Reply};

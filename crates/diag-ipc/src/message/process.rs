@@ -19,7 +19,7 @@ pub struct ProcessInfo {
     pub os: String,
     /// `x64`, `arm64`, …
     pub arch: String,
-    /// The entry assembly's name; empty while the runtime is suspended. From `ProcessInfo2` on.
+    /// The entry assembly's name. From `ProcessInfo2` on.
     pub entry_assembly: Option<String>,
     /// The runtime's version, such as `9.0.1`. From `ProcessInfo2` on.
     pub clr_version: Option<String>,

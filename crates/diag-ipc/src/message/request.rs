@@ -1,6 +1,7 @@
 use super::tracing::is_user_events;
 use super::wire::{
-    DecodeError, DecodeErrorKind, array, bad, end, message, put_count, put_name, put_string, split, string,
+    DecodeError, DecodeErrorKind, array, bad, end, message, put_count, put_name, put_string, split,
+    string,
 };
 use super::{Command, TracingConfig, UserEventsConfig};
 use crate::{Guid, Refusal};
@@ -304,7 +305,8 @@ mod tests {
 
     #[test]
     fn what_would_end_a_runtime_is_not_encoded() {
-        let collect = |config| Request::CollectTracing { command: Command::CollectTracing4, config };
+        let collect =
+            |config| Request::CollectTracing { command: Command::CollectTracing4, config };
         let provider = || Provider::new("A");
         assert_eq!(
             collect(TracingConfig::new([provider()]).buffer_mb(0)).encode(),
@@ -347,9 +349,6 @@ mod tests {
         bytes.truncate(24);
         assert_eq!(Request::decode(&bytes).unwrap_err().offset, 20);
         bytes[17] = 0x77;
-        assert_eq!(
-            Request::decode(&bytes).unwrap_err().kind,
-            DecodeErrorKind::BadCommand(2, 0x77)
-        );
+        assert_eq!(Request::decode(&bytes).unwrap_err().kind, DecodeErrorKind::BadCommand(2, 0x77));
     }
 }

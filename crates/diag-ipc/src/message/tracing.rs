@@ -527,7 +527,10 @@ mod tests {
         let parse = |s: &str| s.parse::<Provider>();
         assert_eq!(parse("A"), Ok(Provider::new("A")));
         assert_eq!(parse("A::"), Ok(Provider::new("A")));
-        assert_eq!(parse("A:FF:warning").unwrap(), Provider::new("A").keywords(0xff).level(Level::Warning));
+        assert_eq!(
+            parse("A:FF:warning").unwrap(),
+            Provider::new("A").keywords(0xff).level(Level::Warning)
+        );
         assert_eq!(
             parse("A:0x1:1:Spec=\"B/C:-D;E\"").unwrap(),
             Provider::new("A").keywords(1).level(Level::Critical).arguments("Spec=\"B/C:-D;E\"")

@@ -110,8 +110,8 @@ impl Header {
 
 /// Puts `payload` behind a header.
 pub(super) fn message(set: u8, id: u8, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
-    let size = u16::try_from(Header::LEN + payload.len())
-        .map_err(|_| Refusal::TooLong(payload.len()))?;
+    let size =
+        u16::try_from(Header::LEN + payload.len()).map_err(|_| Refusal::TooLong(payload.len()))?;
     let mut out = Vec::with_capacity(usize::from(size));
     Header { size, set, id }.encode(&mut out);
     out.extend(payload);
@@ -208,11 +208,7 @@ impl Advertise {
 
 /// `u32` count of UTF-16 units *including* a NUL, then the units; the empty string is the count
 /// 0 alone, which every server takes for an absent one.
-pub(super) fn put_string(
-    out: &mut Vec<u8>,
-    text: &str,
-    what: &'static str,
-) -> Result<(), Refusal> {
+pub(super) fn put_string(out: &mut Vec<u8>, text: &str, what: &'static str) -> Result<(), Refusal> {
     if text.contains('\0') {
         return Err(Refusal::Nul(what));
     }
@@ -299,7 +295,7 @@ pub(super) const fn bad(offset: u64, what: &'static str, value: u64) -> DecodeEr
 }
 
 /// Fails unless all has been read.
-pub(super) fn end(c: &Cursor<'_>) -> Result<(), DecodeError> {
+pub(crate) fn end(c: &Cursor<'_>) -> Result<(), DecodeError> {
     match c.remaining() {
         0 => Ok(()),
         n => Err(DecodeError { offset: c.offset(), kind: DecodeErrorKind::Trailing(n) }),
