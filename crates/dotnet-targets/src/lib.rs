@@ -134,6 +134,8 @@ impl Builder {
             .args(words)
             .env("WORKLOAD_MODE", "idle")
             .env("TMPDIR", home.path())
+            // Perf maps go to /tmp otherwise, whatever TMPDIR says.
+            .env("DOTNET_PerfMapJitDumpPath", home.path())
             .envs(self.env)
             .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a second handle of the log"))

@@ -1,7 +1,6 @@
 use super::tracing::is_user_events;
 use super::wire::{
-    DecodeError, DecodeErrorKind, array, bad, end, message, put_count, put_name, put_string, split,
-    string,
+    DecodeError, array, bad, end, message, put_count, put_name, put_string, split, string,
 };
 use super::{Command, TracingConfig, UserEventsConfig};
 use crate::{Guid, Refusal};
@@ -279,7 +278,7 @@ fn number<T: Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{MAX_PAYLOAD, Provider};
+    use crate::message::{DecodeErrorKind, MAX_PAYLOAD, Provider};
 
     #[test]
     fn two_providers_without_arguments() {
