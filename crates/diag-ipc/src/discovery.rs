@@ -73,7 +73,8 @@ pub fn processes() -> Result<Found, Error> {
         }
     }
     found.processes.sort_by_key(|p| p.pid);
-    found.stale = stale(&own_tmpdir(), &found.processes);
+    found.stale = stale_sockets(&own_tmpdir());
+    found.stale.retain(|path| found.processes.iter().all(|p| p.socket.path != *path));
     Ok(found)
 }
 
@@ -325,8 +326,8 @@ fn own_tmpdir() -> PathBuf {
     parse_tmpdir(&[b"TMPDIR=", &variable[..]].concat())
 }
 
-/// Sockets in `directory` on which nobody listens.
-fn stale(directory: &Path, live: &[Process]) -> Vec<PathBuf> {
+/// The diagnostic sockets in `directory` on which nobody listens: those of killed processes.
+pub fn stale_sockets(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     entries
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -334,7 +335,6 @@ fn stale(directory: &Path, live: &[Process]) -> Vec<PathBuf> {
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
             name.starts_with("dotnet-diagnostic-") && name.ends_with("-socket")
         })
-        .filter(|path| live.iter().all(|p| p.socket.path != *path))
         .filter(|path| {
             let address = Address::UnixSocket(path.clone());
             matches!(

@@ -3,10 +3,26 @@
 //! After each test the target must still run and answer: [`Checked`] sees to it.
 
 mod commands;
+mod discovery;
+mod faults;
+mod reverse;
+mod sessions;
 
 use diag_ipc::{Client, Command};
 use dotnet_targets::{Builder, Runtime, Target};
 use std::ops::{Deref, DerefMut};
+
+/// Whether `text` occurs in `stream` as UTF-16, which is how events carry it.
+fn holds(stream: &[u8], text: &str) -> bool {
+    let text: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    stream.windows(text.len()).any(|window| window == text)
+}
+
+/// A part of a test that cannot run here. In CI it must.
+fn skip(what: &str, why: &dyn std::fmt::Display) {
+    assert!(std::env::var_os("CI").is_none(), "{what}: {why}");
+    eprintln!("\n==== SKIPPED: {what}\n==== because: {why}\n");
+}
 
 /// A target that has to be alive and to answer when the test is done with it.
 struct Checked(Target);
