@@ -1,5 +1,5 @@
 use crate::message::Command;
-use crate::transport::Connection;
+use crate::transport::{Connection, Timeouts};
 use crate::{Client, Error, Operation};
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -10,6 +10,15 @@ use std::time::{Duration, Instant};
 /// How often a reader that gets nothing looks whether it should give up.
 const TICK: Duration = Duration::from_millis(500);
 
+/// What dropping a session may take; no reply is waited for.
+const HURRY: Timeouts = Timeouts {
+    connect: Duration::from_secs(1),
+    send: Duration::from_secs(1),
+    reply: Duration::ZERO,
+    dump: Duration::ZERO,
+    drain: Duration::ZERO,
+};
+
 /// A tracing session: a stream of NetTrace data, to be read until it ends.
 ///
 /// [`Read`] gives the bytes as the runtime sends them (many small pieces: read into a large
@@ -19,8 +28,9 @@ const TICK: Duration = Duration::from_millis(500);
 /// The end of a session is asked for by [`Session::stop`] or, from another thread, by a
 /// [`Stopper`]. The runtime then sends the rest and the rundown, which must be read, and only
 /// then answers: reading and stopping one after the other deadlocks with other clients, and
-/// cannot here. Dropping a session closes its connection, on which the runtime ends it; the
-/// stream is cut then, and nothing waits.
+/// cannot here. Dropping a session asks for its end and closes it without waiting; the stream is
+/// cut then. (Closing alone is not enough: a runtime notices that when it has something to send,
+/// and keeps the session, one of 64, until then.)
 ///
 /// ```no_run
 /// use diag_ipc::{Client, Provider, TracingConfig};
@@ -39,7 +49,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// ```
 #[derive(Debug)]
 pub struct Session {
-    connection: Connection,
+    /// Taken out when it is closed.
+    connection: Option<Connection>,
     command: Command,
     shared: Arc<Shared>,
     bytes: u64,
@@ -80,10 +91,10 @@ impl Shared {
         self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stop(&self) -> Result<(), Error> {
+    fn stop(&self, client: &Client) -> Result<(), Error> {
         let mut stop = self.lock();
         if matches!(*stop, Stop::No) {
-            *stop = Stop::Asked(self.client.ask_to_stop(self.id)?);
+            *stop = Stop::Asked(client.ask_to_stop(self.id)?);
             self.asked.store(true, Ordering::Release);
         }
         Ok(())
@@ -101,7 +112,7 @@ impl Stopper {
     /// A session that has ended, or has been asked before, is left alone: its id may belong to
     /// another session by now.
     pub fn stop(&self) -> Result<(), Error> {
-        self.0.stop()
+        self.0.stop(&self.0.client)
     }
 }
 
@@ -110,7 +121,7 @@ impl Session {
         let shared =
             Shared { client, id, stop: Mutex::new(Stop::No), asked: AtomicBool::new(false) };
         Self {
-            connection,
+            connection: Some(connection),
             command,
             shared: Arc::new(shared),
             bytes: 0,
@@ -166,7 +177,7 @@ impl Session {
     /// Asks the runtime to end the session, reads the rest of the stream and writes it to `out`.
     pub fn stop_into(mut self, out: &mut impl Write) -> Ending {
         if self.end.is_none() {
-            if let Err(e) = self.shared.stop() {
+            if let Err(e) = self.shared.stop(&self.shared.client) {
                 self.end = Some(End::Failed(CutReason::Stop(e)));
                 return self.finish();
             }
@@ -175,15 +186,19 @@ impl Session {
     }
 
     /// Closes the session and says how it ended. One that has not been read to its end is cut.
-    pub fn finish(self) -> Ending {
-        let cut = match self.end {
+    pub fn finish(mut self) -> Ending {
+        let cut = match self.end.take() {
             Some(End::Eof) if self.mark.is_there() => None,
             Some(End::Eof) => Some(CutReason::Closed),
             Some(End::Failed(reason)) => Some(reason),
             None => Some(CutReason::Abandoned),
         };
+        if matches!(cut, Some(CutReason::Abandoned | CutReason::Output(_))) {
+            // Should it fail, closing has to do; the stream is cut either way.
+            let _ = self.shared.stop(&self.shared.client);
+        }
         // The stream is closed before the reply is waited for: neither end waits for the other.
-        drop(self.connection);
+        drop(self.connection.take());
         let stop = std::mem::replace(&mut *self.shared.lock(), Stop::Ended);
         let stop = match stop {
             Stop::Asked(mut connection) => Some(match cut {
@@ -216,7 +231,18 @@ impl Session {
 impl Session {
     /// The connection's descriptor, to wait for data together with others. It must not be read.
     pub fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.connection.as_fd()
+        self.connection.as_ref()?.as_fd()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.connection.is_some() && self.end.is_none() {
+            // In this order: once it is closed, its id may become another session's.
+            let hurried = self.shared.client.clone().timeouts(HURRY);
+            let _ = self.shared.stop(&hurried);
+        }
+        *self.shared.lock() = Stop::Ended;
     }
 }
 
@@ -230,8 +256,9 @@ impl Read for Session {
             Some(End::Eof) => return Ok(0),
             Some(End::Failed(reason)) => return Err(io::Error::other(reason.to_string())),
         }
+        let Some(connection) = &mut self.connection else { return Ok(0) };
         loop {
-            match self.connection.stream(buf, TICK) {
+            match connection.stream(buf, TICK) {
                 Ok(0) => {
                     self.end = Some(End::Eof);
                     return Ok(0);

@@ -84,7 +84,15 @@ pub struct Builder {
     runtime: Runtime,
     env: Vec<(OsString, OsString)>,
     wrapper: Vec<OsString>,
-    awaits_socket: bool,
+    awaits: Awaits,
+}
+
+/// What is waited for before a target is handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaits {
+    Nothing,
+    Socket,
+    Workload,
 }
 
 impl Builder {
@@ -114,15 +122,23 @@ impl Builder {
         self
     }
 
-    /// Does not wait for the diagnostic socket: for a target that has none, or is not the
+    /// Does not wait for anything: for a target that has no diagnostic socket, or is not the
     /// child itself.
     #[must_use]
-    pub fn no_socket(mut self) -> Self {
-        self.awaits_socket = false;
+    pub const fn no_wait(mut self) -> Self {
+        self.awaits = Awaits::Nothing;
         self
     }
 
-    /// Starts the target and waits until it listens on its diagnostic socket.
+    /// Waits for the diagnostic socket only: for a target that is suspended at startup.
+    #[must_use]
+    pub const fn suspended(mut self) -> Self {
+        self.awaits = Awaits::Socket;
+        self
+    }
+
+    /// Starts the target and waits until it listens on its diagnostic socket and has come to
+    /// the workload.
     pub fn start(self) -> Target {
         let home = tempfile::Builder::new().prefix("target-").tempdir().expect("a directory");
         let log = home.path().join("log");
@@ -142,8 +158,11 @@ impl Builder {
             .stderr(file);
         let child = command.spawn().expect("the target starts");
         let mut target = Target { child, home, log, runtime: self.runtime };
-        if self.awaits_socket {
+        if self.awaits != Awaits::Nothing {
             target.await_socket();
+        }
+        if self.awaits == Awaits::Workload {
+            target.await_workload();
         }
         target
     }
@@ -161,7 +180,7 @@ pub struct Target {
 impl Target {
     /// A target on `runtime`, to be started.
     pub fn of(runtime: Runtime) -> Builder {
-        Builder { runtime, env: Vec::new(), wrapper: Vec::new(), awaits_socket: true }
+        Builder { runtime, env: Vec::new(), wrapper: Vec::new(), awaits: Awaits::Workload }
     }
 
     /// The runtime it runs on.
@@ -198,6 +217,14 @@ impl Target {
             target.find_socket().is_some_and(|s| std::os::unix::net::UnixStream::connect(s).is_ok())
         };
         self.wait_until("listens on its diagnostic socket", listens);
+    }
+
+    /// Waits until the program runs, which it does not while the runtime is suspended.
+    pub fn await_workload(&mut self) {
+        let runs = |t: &Self| {
+            t.output().lines().any(|l| l.starts_with("workload ") && l.ends_with(" runs"))
+        };
+        self.wait_until("runs the workload", runs);
     }
 
     /// Waits until `condition` holds; a target that ends meanwhile, or takes a minute, fails.

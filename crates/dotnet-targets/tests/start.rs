@@ -7,7 +7,6 @@ use dotnet_targets::{Runtime, Target};
 fn every_runtime_runs_the_workload_and_ends() {
     for runtime in Runtime::ALL {
         let mut target = Target::of(runtime).mode("mix").seconds(1).start();
-        target.wait_until("runs the workload", |t| t.output().contains("workload mix runs"));
         target.assert_alive();
         assert_eq!(target.wait().code(), Some(0), "{runtime:?}\n{}", target.output());
     }

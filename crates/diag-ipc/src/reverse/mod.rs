@@ -101,7 +101,11 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // it does not panic
         }
-        self.shared.lock().closed = true;
+        let mut state = self.shared.lock();
+        state.closed = true;
+        // Clients may live on. The runtimes must learn that nobody listens any more.
+        state.slots.clear();
+        state.fresh.clear();
         self.shared.changed.notify_all();
     }
 }

@@ -145,7 +145,14 @@ fn every_command_on_every_runtime() {
                 Ok(()) => OK,
                 Err(Error::Runtime { code, .. }) => Answer::Code(*code),
                 Err(Error::Refused(_)) => Refused,
-                Err(e) => panic!("{runtime:?} {command}: {e}"),
+                Err(e) => {
+                    std::thread::sleep(Duration::from_millis(300));
+                    panic!(
+                        "{runtime:?} {command}: {e}\n{:?}\n{}",
+                        target.exit_status(),
+                        target.output()
+                    )
+                }
             };
             println!("{runtime:?} {command}: {found:?}");
             if found != expected[index] {
@@ -273,7 +280,8 @@ fn user_events_are_handed_over() {
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn perf_maps_of_suspended_runtimes() {
     for runtime in [Runtime::Net9, Runtime::Net10] {
-        let suspended = Target::of(runtime).env("DOTNET_DefaultDiagnosticPortSuspend", "1");
+        let suspended =
+            Target::of(runtime).env("DOTNET_DefaultDiagnosticPortSuspend", "1").suspended();
         let target = Checked::start(suspended);
         let client = target.client();
         assert_eq!(client.is_suspended().unwrap(), Some(true));
@@ -288,7 +296,7 @@ fn perf_maps_of_suspended_runtimes() {
         assert_eq!(attach.unwrap_err().code(), Some(HResult::NotYetAvailable));
         client.resume_runtime().unwrap();
         let mut target = target;
-        target.wait_until("goes on", |t| t.output().contains("workload idle runs"));
+        target.await_workload();
         assert_eq!(client.is_suspended().unwrap(), Some(false));
         client.enable_perf_map(PerfMapType::All).unwrap();
         client.disable_perf_map().unwrap();

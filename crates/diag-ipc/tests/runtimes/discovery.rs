@@ -23,9 +23,8 @@ fn processes_are_found() {
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn a_runtime_without_diagnostics() {
     for runtime in [Runtime::Net9, Runtime::Net10] {
-        let mut target =
-            Target::of(runtime).env("DOTNET_EnableDiagnostics", "0").no_socket().start();
-        target.wait_until("runs", |t| t.output().contains("workload idle runs"));
+        let mut target = Target::of(runtime).env("DOTNET_EnableDiagnostics", "0").no_wait().start();
+        target.await_workload();
         let error = Process::find(target.pid()).unwrap_err();
         assert!(matches!(error, Error::NoSocket { .. }), "{error}");
         target.assert_alive();
@@ -54,7 +53,7 @@ fn a_process_in_namespaces_of_its_own() {
             .mode("mix")
             .wrapper(UNSHARE.into_iter().chain(["sh", "-c", script]))
             .env("TMPDIR", "/tmp/link")
-            .no_socket()
+            .no_wait()
             .start();
         let child = |t: &Target| {
             std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", t.pid()))

@@ -26,7 +26,7 @@ fn from_startup_to_exit() {
             .mode("mix")
             .seconds(1)
             .env("DOTNET_DiagnosticPorts", server.path())
-            .no_socket()
+            .no_wait()
             .start();
         let connected = server.accept(PATIENCE).unwrap();
         assert_eq!(connected.pid(), u64::from(target.pid()));
@@ -58,14 +58,15 @@ fn from_startup_to_exit() {
 fn a_suspended_runtime_is_resumed_by_its_own_server() {
     for runtime in REVERSE {
         let (_dir, server) = server();
-        let suspended = Target::of(runtime).env("DOTNET_DiagnosticPorts", server.path());
+        let suspended =
+            Target::of(runtime).env("DOTNET_DiagnosticPorts", server.path()).suspended();
         let mut target = Checked::start(suspended);
         let client = server.accept(PATIENCE).unwrap().client();
         // It answers on its own socket as well, and success there means nothing.
         target.client().resume_runtime().unwrap();
         assert_eq!(target.client().is_suspended().unwrap(), Some(true));
         client.resume_runtime().unwrap();
-        target.wait_until("goes on", |t| t.output().contains("workload idle runs"));
+        target.await_workload();
     }
 }
 
@@ -128,7 +129,7 @@ fn a_server_that_comes_back() {
 fn a_runtime_that_is_killed() {
     let (_dir, server) = server();
     let mut target =
-        Target::of(Runtime::Net9).env("DOTNET_DiagnosticPorts", server.path()).no_socket().start();
+        Target::of(Runtime::Net9).env("DOTNET_DiagnosticPorts", server.path()).no_wait().start();
     let timeouts = Timeouts { connect: Duration::from_millis(300), ..Timeouts::default() };
     let client = server.accept(PATIENCE).unwrap().client().timeouts(timeouts);
     client.process_info().unwrap();
@@ -148,8 +149,9 @@ fn a_server_among_strangers() {
     {
         UnixStream::connect(server.path()).unwrap().write_all(nonsense).unwrap();
     }
-    let target =
-        Checked::start(Target::of(Runtime::Net9).env("DOTNET_DiagnosticPorts", server.path()));
+    let target = Checked::start(
+        Target::of(Runtime::Net9).env("DOTNET_DiagnosticPorts", server.path()).suspended(),
+    );
     let runtime = server.accept(PATIENCE).unwrap();
     assert_eq!(runtime.pid(), u64::from(target.pid()));
     runtime.client().resume_runtime().unwrap();

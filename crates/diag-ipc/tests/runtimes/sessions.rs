@@ -113,9 +113,9 @@ fn the_65th_session() {
         // One that is stopped makes room.
         assert!(sessions.pop().unwrap().stop().is_complete());
         sessions.push(client.collect_tracing(&config).unwrap());
-        // Sessions that are dropped end by themselves.
+        // Sessions that are dropped end too, one after the other: a tenth of a second each.
         drop(sessions);
-        let room = (0..100).find_map(|_| {
+        let room = (0..600).find_map(|_| {
             std::thread::sleep(Duration::from_millis(50));
             client.collect_tracing(&config).ok()
         });
