@@ -66,7 +66,9 @@ pub struct EventFilter {
 /// A source of events to turn on.
 ///
 /// Its text form is that of `dotnet-trace`: `Name[:keywords[:level[:arguments]]]` with keywords
-/// in hexadecimal (with or without `0x`) and the level as a number or a name.
+/// in hexadecimal (with or without `0x`) and the level as a number or a name. Without a level it
+/// is `Informational`, as there; without keywords it is all of them, where `dotnet-trace` has
+/// none, which leaves out every event that has one.
 ///
 /// ```
 /// use diag_ipc::{Level, Provider};
@@ -92,8 +94,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// A provider with all keywords at [`Level::Verbose`], as `dotnet-trace` has it when only
-    /// the name is given.
+    /// A provider with all keywords at [`Level::Verbose`]: all that it has.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -181,7 +182,7 @@ impl FromStr for Provider {
         if name.is_empty() {
             return Err(error("the name is empty"));
         }
-        let mut provider = Self::new(name);
+        let mut provider = Self::new(name).level(Level::Informational);
         if let Some(keywords) = parts.next().filter(|k| !k.is_empty()) {
             let digits = keywords.trim_start_matches("0x").trim_start_matches("0X");
             provider.keywords = u64::from_str_radix(digits, 16)
@@ -525,8 +526,9 @@ mod tests {
     #[test]
     fn provider_text() {
         let parse = |s: &str| s.parse::<Provider>();
-        assert_eq!(parse("A"), Ok(Provider::new("A")));
-        assert_eq!(parse("A::"), Ok(Provider::new("A")));
+        let plain = Provider::new("A").level(Level::Informational);
+        assert_eq!(parse("A"), Ok(plain.clone()));
+        assert_eq!(parse("A::"), Ok(plain));
         assert_eq!(
             parse("A:FF:warning").unwrap(),
             Provider::new("A").keywords(0xff).level(Level::Warning)
