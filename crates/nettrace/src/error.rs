@@ -17,7 +17,9 @@ pub struct Error {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The input does not begin as a NetTrace or NetPerf stream does.
-    #[error("not a NetTrace stream: it begins with neither \"Nettrace\" nor a FastSerialization header")]
+    #[error(
+        "not a NetTrace stream: it begins with neither \"Nettrace\" nor a FastSerialization header"
+    )]
     NotNetTrace,
     /// A format version that this crate does not know.
     #[error("NetTrace format version {0} is not supported: 3 to 6 are")]

@@ -87,12 +87,6 @@ impl Framing {
         self.end_tag_due = self.form != Form::V6;
     }
 
-    /// Whether `offset` is where a block may begin, so that an input that ends here is cut
-    /// between blocks and not within one.
-    pub(crate) fn started(&self) -> bool {
-        self.form != Form::Unknown
-    }
-
     fn peek_cursor(&mut self, c: &mut Cursor<'_>) -> Result<Frame> {
         if self.form == Form::Unknown {
             self.form = self.stream_header(c)?;
@@ -113,7 +107,8 @@ impl Framing {
         // Wrong from the first byte on is not "too short".
         let seen = c.rest();
         let starts = |magic: &[u8]| seen.iter().zip(magic).all(|(a, b)| a == b);
-        let net_perf: Vec<u8> = (FAST.len() as u32).to_le_bytes().into_iter().chain(*FAST).collect();
+        let net_perf: Vec<u8> =
+            (FAST.len() as u32).to_le_bytes().into_iter().chain(*FAST).collect();
         if starts(&net_perf) {
             c.skip(net_perf.len())?;
             self.version = 3;

@@ -206,10 +206,11 @@ impl Layout<'_> {
         match code {
             1 => Ok(FieldType::Object(self.fields(c, depth + 1)?)),
             19 => Ok(FieldType::Array(Box::new(self.ty(c, depth + 1)?))),
-            _ => u8::try_from(code)
-                .ok()
-                .and_then(simple_type)
-                .ok_or(Error::invalid(at, "type code", code.into())),
+            _ => u8::try_from(code).ok().and_then(simple_type).ok_or(Error::invalid(
+                at,
+                "type code",
+                code.into(),
+            )),
         }
     }
 }

@@ -419,7 +419,11 @@ impl Parser {
         // What these blocks invalidate, events that are held back still refer to.
         let barrier = match frame.kind {
             Kind::SequencePoint | Kind::RemoveThread | Kind::End | Kind::Trace => true,
-            Kind::Event | Kind::Metadata | Kind::Stack | Kind::Thread | Kind::LabelList
+            Kind::Event
+            | Kind::Metadata
+            | Kind::Stack
+            | Kind::Thread
+            | Kind::LabelList
             | Kind::Unknown => false,
         };
         if barrier && !self.merge.is_empty() {

@@ -214,8 +214,7 @@ impl PartialEq for Array<'_> {
 impl<'a> Array<'a> {
     fn eq_by_items(self, other: Array<'_>) -> bool {
         let mut other = other;
-        self.count == other.count
-            && { self }.all(|a| other.next().is_some_and(|b| a == b))
+        self.count == other.count && { self }.all(|a| other.next().is_some_and(|b| a == b))
     }
 }
 
@@ -263,6 +262,11 @@ impl<'a> Fields<'a> {
     /// The value of the field called `name`.
     pub fn get(&self, name: &str) -> Option<Value<'a>> {
         self.at(self.fields.iter().position(|f| &*f.name == name)?)
+    }
+
+    /// The bytes after the fields that have been iterated over.
+    pub fn rest(&self) -> &'a [u8] {
+        self.data.get(self.position..).unwrap_or_default()
     }
 
     const fn reader(&self) -> Reader<'a> {
@@ -358,10 +362,6 @@ impl<'a> Reader<'a> {
             FieldType::Utf8Len16 => {
                 let len = c.u16()?;
                 Value::Text(Text::Utf8(c.bytes(len.into())?))
-            }
-            FieldType::Bytes32 => {
-                let len = c.u32()?;
-                Value::Bytes(c.bytes(len as usize)?)
             }
             FieldType::Object(fields) => {
                 let object = Fields { fields, next: 0, data: c.rest(), position: 0, ..self.none() };

@@ -229,8 +229,7 @@ impl Session {
             } else {
                 (c.u64()?, c.u32()?)
             };
-            let gap =
-                self.losses.sequence_point(thread, sequence, timestamp, at, &self.limits)?;
+            let gap = self.losses.sequence_point(thread, sequence, timestamp, at, &self.limits)?;
             if let Some(gap) = gap {
                 lost(gap);
             }

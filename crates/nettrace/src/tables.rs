@@ -57,9 +57,7 @@ impl RowCache {
     /// Starts a block of rows.
     fn begin(&mut self, first_id: u32) -> bool {
         let regular = match self.segments.last() {
-            Some(last) => {
-                u64::from(first_id) >= u64::from(last.first_id) + u64::from(last.rows)
-            }
+            Some(last) => u64::from(first_id) >= u64::from(last.first_id) + u64::from(last.rows),
             None => true,
         };
         if regular {

@@ -82,8 +82,6 @@ pub enum FieldType {
     Utf8Z,
     /// A 16-bit count of bytes, then UTF-8: the strings of `Universal.System`.
     Utf8Len16,
-    /// A 32-bit count of bytes, then the bytes: `byte[]` of an `EventSource` with a manifest.
-    Bytes32,
     /// As many elements as the field with this index (before this one, in the same object) says.
     Counted(Box<FieldType>, usize),
 }
@@ -116,7 +114,6 @@ impl FieldType {
             | Self::VarUInt
             | Self::Utf8Z
             | Self::Utf8Len16
-            | Self::Bytes32
             | Self::Counted(..) => return None,
         })
     }
