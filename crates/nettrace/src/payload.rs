@@ -169,6 +169,50 @@ impl<'a> Value<'a> {
     }
 }
 
+impl fmt::Display for Value<'_> {
+    /// As a person would write it: text without quotes, addresses in hexadecimal, dates as
+    /// seconds since the Unix epoch, arrays as `[1, 2]`, objects as `{name=value, …}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(v) => fmt::Display::fmt(v, f),
+            Self::Char(v) => match char::from_u32((*v).into()) {
+                Some(c) => fmt::Display::fmt(&c, f),
+                None => write!(f, "\\u{v:04x}"),
+            },
+            Self::I8(v) => fmt::Display::fmt(v, f),
+            Self::U8(v) => fmt::Display::fmt(v, f),
+            Self::I16(v) => fmt::Display::fmt(v, f),
+            Self::U16(v) => fmt::Display::fmt(v, f),
+            Self::I32(v) => fmt::Display::fmt(v, f),
+            Self::U32(v) => fmt::Display::fmt(v, f),
+            Self::I64(v) => fmt::Display::fmt(v, f),
+            Self::U64(v) => fmt::Display::fmt(v, f),
+            Self::Pointer(v) => write!(f, "{v:#x}"),
+            Self::F32(v) => fmt::Display::fmt(v, f),
+            Self::F64(v) => fmt::Display::fmt(v, f),
+            Self::Decimal(bytes) => bytes.iter().try_for_each(|b| write!(f, "{b:02x}")),
+            Self::DateTime(v) => fmt::Display::fmt(&v.unix(), f),
+            Self::Guid(v) => fmt::Display::fmt(v, f),
+            Self::Text(v) => fmt::Display::fmt(v, f),
+            Self::Bytes(bytes) => bytes.iter().try_for_each(|b| write!(f, "{b:02x}")),
+            Self::Array(array) => {
+                f.write_str("[")?;
+                for (i, value) in array.enumerate() {
+                    write!(f, "{}{value}", if i == 0 { "" } else { ", " })?;
+                }
+                f.write_str("]")
+            }
+            Self::Object(fields) => {
+                f.write_str("{")?;
+                for (i, (name, value)) in fields.enumerate() {
+                    write!(f, "{}{name}={value}", if i == 0 { "" } else { ", " })?;
+                }
+                f.write_str("}")
+            }
+        }
+    }
+}
+
 /// The elements of an array.
 #[derive(Clone, Copy)]
 pub struct Array<'a> {
