@@ -184,7 +184,8 @@ pub struct Suspension {
 /// Needs keyword `GC` (0x1) at level 4; heap sizes come with it.
 #[derive(Debug, Default)]
 pub struct GcTracker {
-    suspension: Option<Suspension>,
+    /// By the thread that stops the others: a sampler and a collection may both be at it.
+    suspensions: Vec<Suspension>,
     open: Vec<Gc>,
     done: std::collections::VecDeque<Gc>,
 }
@@ -222,7 +223,10 @@ impl GcTracker {
                     pause: 0,
                     heap: None,
                 };
-                if let Some(suspension) = &mut self.suspension {
+                let for_gc = |s: &&mut Suspension| {
+                    matches!(s.reason, SuspendReason::Gc | SuspendReason::GcPrep)
+                };
+                if let Some(suspension) = self.suspensions.iter_mut().find(for_gc) {
                     suspension.gc = Some(gc.number);
                 }
                 self.open.push(gc);
@@ -235,28 +239,35 @@ impl GcTracker {
                 }
             }
             // GCRestartEEEnd
-            3 => return self.resume(now),
+            3 => return self.resume(event.thread_id(), now),
             // GCHeapStats: of the collection that ended last
             4 => {
                 let heap = heap_stats(event);
                 if let Some(gc) = self.open.iter_mut().rev().find(|gc| gc.end != 0) {
                     gc.heap = Some(heap);
                 }
-                if self.suspension.is_none() {
+                // A blocking collection is done when its pause is.
+                if self.suspensions.iter().all(|s| s.gc.is_none()) {
                     self.close_ended();
                 }
             }
             // GCSuspendEEEnd
             8 => {
-                if let Some(suspension) = &mut self.suspension {
-                    suspension.suspended = Some(now);
+                let thread = event.thread_id();
+                if let Some(s) = self.suspensions.iter_mut().find(|s| s.thread_id == thread) {
+                    s.suspended = Some(now);
                 }
             }
             // GCSuspendEEBegin
             9 => {
-                self.suspension = Some(Suspension {
+                let thread = event.thread_id();
+                self.suspensions.retain(|s| s.thread_id != thread);
+                if self.suspensions.len() >= MAX_OPEN {
+                    self.suspensions.remove(0);
+                }
+                self.suspensions.push(Suspension {
                     reason: SuspendReason::from_code(number(event, "Reason") as u32),
-                    thread_id: event.thread_id(),
+                    thread_id: thread,
                     start: now,
                     suspended: None,
                     end: now,
@@ -273,8 +284,9 @@ impl GcTracker {
         self.done.pop_front()
     }
 
-    fn resume(&mut self, now: i64) -> Option<Suspension> {
-        let mut suspension = self.suspension.take()?;
+    fn resume(&mut self, thread: u64, now: i64) -> Option<Suspension> {
+        let index = self.suspensions.iter().position(|s| s.thread_id == thread)?;
+        let mut suspension = self.suspensions.swap_remove(index);
         suspension.end = now;
         if matches!(suspension.reason, SuspendReason::Gc | SuspendReason::GcPrep) {
             // A foreground collection's pause is not the background one's that goes on under it.
@@ -286,7 +298,9 @@ impl GcTracker {
                 gc.pause += now - suspension.start;
             }
         }
-        self.close_ended();
+        if self.suspensions.iter().all(|s| s.gc.is_none()) {
+            self.close_ended();
+        }
         Some(suspension)
     }
 
