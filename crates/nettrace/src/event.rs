@@ -272,6 +272,7 @@ impl<'a> Event<'a> {
     }
 
     /// The event's id within its provider.
+    #[expect(clippy::misnamed_getters, reason = "`Metadata::id` is the row's number in the stream")]
     #[inline]
     pub fn id(&self) -> u32 {
         self.metadata.event_id

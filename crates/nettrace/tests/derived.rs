@@ -38,7 +38,10 @@ fn activities_are_paired_over_threads_by_their_ids() {
         if let Some(activity) = tracker.observe(event) {
             assert_eq!(activity.name, "Work");
             assert!(activity.end > activity.start);
-            assert!(activity.path.as_deref().is_some_and(|p| p.starts_with("//1/")), "{activity:?}");
+            assert!(
+                activity.path.as_deref().is_some_and(|p| p.starts_with("//1/")),
+                "{activity:?}"
+            );
             moved += u32::from(activity.start_thread_id != activity.stop_thread_id);
             ids.push(activity.arguments.strip_prefix("id=").unwrap().parse::<i64>().unwrap());
         }

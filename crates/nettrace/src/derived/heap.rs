@@ -179,10 +179,8 @@ impl HeapSnapshot {
             1 => {
                 self.walk = Some(number(event, "Count") as u32);
             }
-            2 => {
-                if self.walk == Some(number(event, "Count") as u32) && !self.nodes.is_empty() {
-                    self.complete = true;
-                }
+            2 if self.walk == Some(number(event, "Count") as u32) => {
+                self.complete |= !self.nodes.is_empty();
             }
             // BulkType
             15 => self.each(event, |this, v| {

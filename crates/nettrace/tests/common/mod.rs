@@ -1,6 +1,8 @@
 //! What the tests of this crate share.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod exercise;
+
 use std::path::{Path, PathBuf};
 
 use nettrace::{Options, Order, Reader, Stats, Summary};
