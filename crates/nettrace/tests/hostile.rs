@@ -1,5 +1,7 @@
 //! Input that nobody wrote in good faith: no panic, no hang, errors with offsets, bounded memory.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::exercise;
