@@ -8,6 +8,7 @@ mod cache;
 mod lane;
 mod pypi;
 mod run;
+mod runtimes;
 
 use std::process::ExitCode;
 
@@ -21,7 +22,10 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: &[Task] = &[];
+const TASKS: &[Task] = &[
+    Task { name: "runtimes", help: "fetch the .NET runtimes for tests", run: runtimes::fetch },
+    Task { name: "test-runtimes", help: "test against real .NET runtimes", run: runtimes::test },
+];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
