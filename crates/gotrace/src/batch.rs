@@ -1,0 +1,168 @@
+//! Batches: what a v2 trace consists of behind its header.
+
+use crate::error::{Error, ErrorKind, Place};
+use crate::id::ThreadId;
+use crate::source::Source;
+use crate::spec::{EventType, Experiment};
+use std::io::Read;
+use std::ops::Range;
+use trace_common::{Cursor, ReadError};
+
+/// What the runtime writes at most.
+pub(crate) const MAX_BATCH_SIZE: u64 = 64 << 10;
+
+/// The header of a batch. The bare byte that ends a generation counts as one.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    /// 0 for the end of a generation.
+    pub(crate) generation: u64,
+    pub(crate) thread: ThreadId,
+    /// Base of the timestamps, in ticks.
+    pub(crate) ticks: u64,
+    pub(crate) experiment: Experiment,
+    /// Whether it is the bare byte that ends a generation.
+    pub(crate) end_of_generation: bool,
+    /// Its data, as indexes into the bytes of the [`Source`].
+    pub(crate) data: Range<usize>,
+}
+
+impl Batch {
+    /// The first byte of the data, which tells what kind of batch it is; none for data of an
+    /// experiment.
+    pub(crate) fn kind(&self, bytes: &[u8]) -> Option<EventType> {
+        let first = bytes.get(self.data.clone())?.first()?;
+        (self.experiment == Experiment::NONE).then_some(EventType(*first))
+    }
+}
+
+/// Reads the batch that begins at index `at` of the source's bytes; `None` where the input ends.
+///
+/// It never asks the input for more than the batch needs, so that a live trace is read as soon
+/// as it is written.
+pub(crate) fn read<R: Read>(source: &mut Source<R>, at: usize) -> Result<Option<Batch>, Error> {
+    if !source.ensure(at + 1)? {
+        return Ok(None);
+    }
+    loop {
+        let bytes = source.window();
+        match header(&bytes[at..], source.offset() + at as u64) {
+            Ok((mut batch, len)) => {
+                let wanted = batch.data.len();
+                batch.data = at + len..at + len + wanted;
+                if !source.ensure(batch.data.end)? {
+                    let left = source.window().len() - batch.data.start;
+                    let cause = trace_common::ReadErrorKind::UnexpectedEnd { wanted, left };
+                    let offset = source.offset() + batch.data.start as u64;
+                    let kind = ErrorKind::Malformed { what: "batch data", cause };
+                    let place = Place {
+                        offset,
+                        generation: Some(batch.generation),
+                        thread: Some(batch.thread),
+                        event: None,
+                    };
+                    return Err(Error::new(kind, place));
+                }
+                return Ok(Some(batch));
+            }
+            Err(HeaderError::Short(error)) => {
+                if !source.fill()? {
+                    return Err(error);
+                }
+            }
+            Err(HeaderError::Bad(error)) => return Err(error),
+        }
+    }
+}
+
+enum HeaderError {
+    /// More bytes may complete it.
+    Short(Error),
+    Bad(Error),
+}
+
+/// Parses a header at the start of `bytes`, which are at `offset` of the input. The range of the
+/// data returned starts at 0; the second value is the length of the header.
+fn header(bytes: &[u8], offset: u64) -> Result<(Batch, usize), HeaderError> {
+    let mut cursor = Cursor::with_base(bytes, offset);
+    let ty = EventType(cursor.u8().map_err(|e| short("batch", e))?);
+    let mut batch = Batch {
+        generation: 0,
+        thread: ThreadId::NONE,
+        ticks: 0,
+        experiment: Experiment::NONE,
+        end_of_generation: false,
+        data: 0..0,
+    };
+    match ty {
+        EventType::END_OF_GENERATION => {
+            batch.end_of_generation = true;
+            return Ok((batch, 1));
+        }
+        EventType::EVENT_BATCH => {}
+        EventType::EXPERIMENTAL_BATCH => {
+            batch.experiment = Experiment(cursor.u8().map_err(|e| short("experiment", e))?);
+        }
+        _ => return Err(HeaderError::Bad(Error::at(offset, ErrorKind::NotABatch(ty)))),
+    }
+    let mut field = |what| cursor.uvarint().map_err(|e| short(what, e));
+    batch.generation = field("generation of a batch")?;
+    batch.thread = ThreadId(field("thread of a batch")? as i64);
+    batch.ticks = field("timestamp of a batch")?;
+    let size = field("size of a batch")?;
+    if size > MAX_BATCH_SIZE {
+        let kind = ErrorKind::TooLarge { what: "batch", size, max: MAX_BATCH_SIZE };
+        let place = Place {
+            offset,
+            generation: Some(batch.generation),
+            thread: Some(batch.thread),
+            event: None,
+        };
+        return Err(HeaderError::Bad(Error::new(kind, place)));
+    }
+    batch.data = 0..size as usize;
+    Ok((batch, cursor.position()))
+}
+
+fn short(what: &'static str, error: ReadError) -> HeaderError {
+    let kind = ErrorKind::Malformed { what, cause: error.kind };
+    let full = Error::at(error.offset, kind);
+    match error.kind {
+        trace_common::ReadErrorKind::UnexpectedEnd { .. } => HeaderError::Short(full),
+        _ => HeaderError::Bad(full),
+    }
+}
+
+/// Releases bytes up to where a batch of a generation after `generation` seems to begin, for
+/// going on behind damage; `false` if there is none.
+///
+/// A batch is believed if what follows it is one of the same or the next generation, the end of
+/// a generation, or the end of the input.
+pub(crate) fn resync<R: Read>(source: &mut Source<R>, generation: u64) -> Result<bool, Error> {
+    loop {
+        // As much as the largest batch and a header behind it, and some to scan.
+        const AHEAD: usize = MAX_BATCH_SIZE as usize + 128;
+        let more = source.ensure(2 * AHEAD)?;
+        let bytes = source.window();
+        let scan = if more { AHEAD } else { bytes.len() };
+        if let Some(found) = (0..scan).find(|&at| plausible(bytes, at, generation)) {
+            source.release(found);
+            return Ok(true);
+        }
+        source.release(scan);
+        if !more {
+            return Ok(false);
+        }
+    }
+}
+
+fn plausible(bytes: &[u8], at: usize, generation: u64) -> bool {
+    let parse = |at: usize| {
+        let (batch, len) = header(bytes.get(at..)?, 0).ok()?;
+        Some((batch.generation, at + len + batch.data.len(), batch.end_of_generation))
+    };
+    let Some((found, end, false)) = parse(at) else { return false };
+    // Runtimes count generations from 1 and do not skip many.
+    let near = found > generation && found - generation < 1 << 20;
+    near && (end == bytes.len()
+        || parse(end).is_some_and(|(next, _, end)| end || next == found || next == found + 1))
+}

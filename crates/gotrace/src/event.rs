@@ -1,0 +1,761 @@
+use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId, TaskId, ThreadId};
+use crate::spec::{EventType, Experiment, MAX_ARGS, PLANS, Plan};
+use crate::table::{ClockSnapshot, Frame, Table};
+use bstr::{BStr, BString};
+use std::fmt;
+use std::sync::Arc;
+use trace_common::Timestamp;
+
+/// What kind of event an [`Event`] is.
+///
+/// Events of the wire format map to kinds many to one: some twenty types of wire events are
+/// state transitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A point at which every resource that exists has been seen: [`Event::sync`].
+    Sync,
+    /// The value of a metric: [`Event::metric`].
+    Metric,
+    /// A label for a goroutine: [`Event::label`].
+    Label,
+    /// A sample of the CPU profiler; the stack is [`Event::stack`]. Samples are taken
+    /// asynchronously and may contradict the state transitions around them a little.
+    StackSample,
+    /// A range of time begins: [`Event::range`].
+    RangeBegin,
+    /// A range of time goes on that began before the trace or generation did: [`Event::range`].
+    RangeActive,
+    /// A range of time ends: [`Event::range`], [`Event::range_attributes`].
+    RangeEnd,
+    /// A `runtime/trace` task begins: [`Event::task`].
+    TaskBegin,
+    /// A task ends: [`Event::task`].
+    TaskEnd,
+    /// A `runtime/trace` region begins: [`Event::region`].
+    RegionBegin,
+    /// A region ends: [`Event::region`].
+    RegionEnd,
+    /// A `runtime/trace` log message: [`Event::log`].
+    Log,
+    /// A goroutine or proc changes state: [`Event::state_transition`].
+    StateTransition,
+    /// An event of an experiment, not validated: [`Event::experimental`].
+    Experimental,
+}
+
+impl EventKind {
+    /// Every kind, in order.
+    pub const ALL: [Self; 14] = [
+        Self::Sync,
+        Self::Metric,
+        Self::Label,
+        Self::StackSample,
+        Self::RangeBegin,
+        Self::RangeActive,
+        Self::RangeEnd,
+        Self::TaskBegin,
+        Self::TaskEnd,
+        Self::RegionBegin,
+        Self::RegionEnd,
+        Self::Log,
+        Self::StateTransition,
+        Self::Experimental,
+    ];
+
+    /// The name of the kind, as Go prints it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sync => "Sync",
+            Self::Metric => "Metric",
+            Self::Label => "Label",
+            Self::StackSample => "StackSample",
+            Self::RangeBegin => "RangeBegin",
+            Self::RangeActive => "RangeActive",
+            Self::RangeEnd => "RangeEnd",
+            Self::TaskBegin => "TaskBegin",
+            Self::TaskEnd => "TaskEnd",
+            Self::RegionBegin => "RegionBegin",
+            Self::RegionEnd => "RegionEnd",
+            Self::Log => "Log",
+            Self::StateTransition => "StateTransition",
+            Self::Experimental => "Experimental",
+        }
+    }
+
+    /// The kind of events of wire type `ty`.
+    #[inline]
+    pub(crate) fn of(ty: EventType) -> Self {
+        use EventType as T;
+        match ty {
+            SYNC => Self::Sync,
+            T::CPU_SAMPLE => Self::StackSample,
+            T::PROCS_CHANGE | T::HEAP_ALLOC | T::HEAP_GOAL => Self::Metric,
+            T::GO_LABEL => Self::Label,
+            T::STW_BEGIN | T::GC_BEGIN | T::GC_SWEEP_BEGIN | T::GC_MARK_ASSIST_BEGIN => {
+                Self::RangeBegin
+            }
+            T::GC_ACTIVE | T::GC_SWEEP_ACTIVE | T::GC_MARK_ASSIST_ACTIVE => Self::RangeActive,
+            T::STW_END | T::GC_END | T::GC_SWEEP_END | T::GC_MARK_ASSIST_END => Self::RangeEnd,
+            T::USER_TASK_BEGIN => Self::TaskBegin,
+            T::USER_TASK_END => Self::TaskEnd,
+            T::USER_REGION_BEGIN => Self::RegionBegin,
+            T::USER_REGION_END => Self::RegionEnd,
+            T::USER_LOG => Self::Log,
+            EventType(128..) => Self::Experimental,
+            _ => Self::StateTransition,
+        }
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Stands in [`Record::ty`] for the sync events that the reader makes itself.
+pub(crate) const SYNC: EventType = EventType(u8::MAX);
+
+/// An event without the table that its identifiers refer to.
+///
+/// Where an event needs more than its wire arguments, the ordering leaves it here: `from` and
+/// `to` of status events and steals, the string of an `STWEnd` in `args[0]`, the parent and
+/// (by number of an extra string) the type of a `UserTaskEnd` in `args[2]` and `args[3]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    pub(crate) time: i64,
+    pub(crate) args: [u64; MAX_ARGS],
+    pub(crate) g: GoId,
+    pub(crate) p: ProcId,
+    pub(crate) m: ThreadId,
+    pub(crate) ty: EventType,
+    pub(crate) from: State,
+    pub(crate) to: State,
+}
+
+/// A state of a goroutine or a proc; which one, the type of the event tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum State {
+    None,
+    Go(GoState),
+    Proc(ProcState),
+}
+
+impl Record {
+    pub(crate) const fn new(ty: EventType, time: i64, args: [u64; MAX_ARGS]) -> Self {
+        Self {
+            time,
+            args,
+            g: GoId::NONE,
+            p: ProcId::NONE,
+            m: ThreadId::NONE,
+            ty,
+            from: State::None,
+            to: State::None,
+        }
+    }
+
+    /// The sync event number `n`; `with_table` if it begins a generation.
+    pub(crate) const fn sync(time: i64, n: u64, with_table: bool) -> Self {
+        Self::new(SYNC, time, [n, with_table as u64, 0, 0])
+    }
+}
+
+/// One event of a trace.
+///
+/// It borrows from the [`Reader`](crate::Reader) that gave it, costs nothing to copy and has the
+/// accessors of Go's `trace.Event`. Where Go panics when an accessor does not fit the kind of
+/// the event, these return `None`. [`Event::to_owned`] keeps an event.
+///
+/// ```
+/// # fn show(event: gotrace::Event<'_>) {
+/// if let Some(transition) = event.state_transition() {
+///     if let Some((from, to)) = transition.goroutine() {
+///         println!("{} {}: {from} -> {to}", event.time(), transition.resource());
+///     }
+/// }
+/// # }
+/// ```
+#[derive(Clone, Copy)]
+pub struct Event<'a> {
+    pub(crate) table: &'a Arc<Table>,
+    pub(crate) record: &'a Record,
+}
+
+/// An [`Event`] that lives on its own and may go to another thread.
+///
+/// It shares the tables of its generation with the others of that generation: those live as
+/// long as any of them.
+#[derive(Clone)]
+pub struct OwnedEvent {
+    pub(crate) table: Arc<Table>,
+    pub(crate) record: Record,
+}
+
+impl OwnedEvent {
+    /// The event, to be looked at.
+    #[inline]
+    pub fn as_event(&self) -> Event<'_> {
+        Event { table: &self.table, record: &self.record }
+    }
+}
+
+impl<'a> Event<'a> {
+    /// The kind of the event.
+    #[inline]
+    pub fn kind(self) -> EventKind {
+        EventKind::of(self.record.ty)
+    }
+
+    /// The type of the wire event that this event comes from; `None` for [`EventKind::Sync`].
+    #[inline]
+    pub fn wire_type(self) -> Option<EventType> {
+        (self.record.ty != SYNC).then_some(self.record.ty)
+    }
+
+    /// When it happened: on `CLOCK_MONOTONIC` of the traced machine for Go ≥ 1.22 on Linux.
+    ///
+    /// No two events of a trace have the same time.
+    #[inline]
+    pub fn time(self) -> Timestamp {
+        Timestamp::from_nanos(self.record.time)
+    }
+
+    /// The goroutine that was executing, *before* any state transition that this event is.
+    #[inline]
+    pub fn goroutine(self) -> GoId {
+        self.record.g
+    }
+
+    /// The proc that was executing, *before* any state transition that this event is.
+    #[inline]
+    pub fn proc(self) -> ProcId {
+        self.record.p
+    }
+
+    /// The thread on which it happened.
+    #[inline]
+    pub fn thread(self) -> ThreadId {
+        self.record.m
+    }
+
+    /// The number of the generation that the event belongs to; 0 in a v1 trace.
+    #[inline]
+    pub fn generation(self) -> u64 {
+        self.table.generation
+    }
+
+    /// Where the goroutine was that emitted the event.
+    #[inline]
+    pub fn stack(self) -> Option<Stack<'a>> {
+        if self.record.ty == EventType::CPU_SAMPLE {
+            // A sample always has a stack, be it empty.
+            return Some(self.stack_of(self.record.args[0]));
+        }
+        let index = PLANS[self.record.ty.0 as usize].stack;
+        if index == Plan::NONE {
+            return None;
+        }
+        let id = self.record.args[index as usize & (MAX_ARGS - 1)];
+        (id != 0).then(|| self.stack_of(id))
+    }
+
+    fn stack_of(self, id: u64) -> Stack<'a> {
+        Stack { table: self.table, id }
+    }
+
+    fn string(self, arg: usize) -> &'a BStr {
+        // Identifiers are validated before an event is given out; a reader that recovers from
+        // damage lets unknown ones pass, as empty strings.
+        self.table.string(self.record.args[arg]).unwrap_or_default()
+    }
+
+    /// The metric of an [`EventKind::Metric`].
+    pub fn metric(self) -> Option<Metric> {
+        let name = match self.record.ty {
+            EventType::PROCS_CHANGE => Metric::GOMAXPROCS,
+            EventType::HEAP_ALLOC => Metric::HEAP_OBJECTS,
+            EventType::HEAP_GOAL => Metric::HEAP_GOAL,
+            _ => return None,
+        };
+        Some(Metric { name, value: Value::Uint64(self.record.args[0]) })
+    }
+
+    /// The label of an [`EventKind::Label`].
+    pub fn label(self) -> Option<Label<'a>> {
+        (self.kind() == EventKind::Label)
+            .then(|| Label { label: self.string(0), resource: self.record.g.into() })
+    }
+
+    /// The range of an [`EventKind::RangeBegin`], [`RangeActive`](EventKind::RangeActive) or
+    /// [`RangeEnd`](EventKind::RangeEnd).
+    pub fn range(self) -> Option<Range<'a>> {
+        use EventType as T;
+        let Record { ty, args, g, p, .. } = *self.record;
+        let (name, scope) = match ty {
+            T::STW_BEGIN | T::STW_END => (RangeName::StopTheWorld(self.string(0)), g.into()),
+            T::GC_BEGIN | T::GC_ACTIVE | T::GC_END => (RangeName::GcMark, ResourceId::None),
+            T::GC_SWEEP_ACTIVE => (RangeName::GcSweep, ProcId(args[0] as i64).into()),
+            T::GC_SWEEP_BEGIN | T::GC_SWEEP_END => (RangeName::GcSweep, p.into()),
+            T::GC_MARK_ASSIST_ACTIVE => (RangeName::GcMarkAssist, GoId(args[0] as i64).into()),
+            T::GC_MARK_ASSIST_BEGIN | T::GC_MARK_ASSIST_END => (RangeName::GcMarkAssist, g.into()),
+            _ => return None,
+        };
+        Some(Range { name, scope })
+    }
+
+    /// What is known of a range at its end: of "GC incremental sweep", the bytes swept and
+    /// reclaimed. `None` if this is not an [`EventKind::RangeEnd`].
+    pub fn range_attributes(self) -> Option<impl Iterator<Item = RangeAttribute> + use<>> {
+        let record = *self.record;
+        let count = if record.ty == EventType::GC_SWEEP_END { 2 } else { 0 };
+        (self.kind() == EventKind::RangeEnd).then(|| {
+            ["bytes swept", "bytes reclaimed"]
+                .into_iter()
+                .zip(record.args)
+                .take(count)
+                .map(|(name, value)| RangeAttribute { name, value: Value::Uint64(value) })
+        })
+    }
+
+    /// The task of an [`EventKind::TaskBegin`] or [`EventKind::TaskEnd`].
+    pub fn task(self) -> Option<Task<'a>> {
+        let args = &self.record.args;
+        let (parent, ty) = match self.record.ty {
+            EventType::USER_TASK_BEGIN => (args[1], self.string(2)),
+            EventType::USER_TASK_END => (args[2], self.table.extra(args[3])),
+            _ => return None,
+        };
+        Some(Task { id: TaskId(args[0]), parent: TaskId(parent), ty })
+    }
+
+    /// The region of an [`EventKind::RegionBegin`] or [`EventKind::RegionEnd`].
+    pub fn region(self) -> Option<Region<'a>> {
+        matches!(self.kind(), EventKind::RegionBegin | EventKind::RegionEnd)
+            .then(|| Region { task: TaskId(self.record.args[0]), ty: self.string(1) })
+    }
+
+    /// The message of an [`EventKind::Log`].
+    pub fn log(self) -> Option<Log<'a>> {
+        (self.kind() == EventKind::Log).then(|| Log {
+            task: TaskId(self.record.args[0]),
+            category: self.string(1),
+            message: self.string(2),
+        })
+    }
+
+    /// The transition of an [`EventKind::StateTransition`].
+    pub fn state_transition(self) -> Option<StateTransition<'a>> {
+        use EventType as T;
+        use GoState as G;
+        use ProcState as P;
+        let Record { ty, args, g, p, .. } = *self.record;
+        let go = |id: GoId, from, to| StateTransition {
+            resource: id.into(),
+            reason: BStr::new(""),
+            stack: None,
+            from: State::Go(from),
+            to: State::Go(to),
+        };
+        let proc = |id: ProcId, from, to| StateTransition {
+            resource: id.into(),
+            reason: BStr::new(""),
+            stack: None,
+            from: State::Proc(from),
+            to: State::Proc(to),
+        };
+        let first = GoId(args[0] as i64);
+        let first_proc = ProcId(args[0] as i64);
+        Some(match ty {
+            T::PROC_START => proc(first_proc, P::Idle, P::Running),
+            T::PROC_STOP => proc(p, P::Running, P::Idle),
+            T::PROC_STEAL | T::PROC_STATUS => StateTransition {
+                from: self.record.from,
+                to: self.record.to,
+                ..proc(first_proc, P::Running, P::Idle)
+            },
+            T::GO_CREATE | T::GO_CREATE_BLOCKED => {
+                let to = if ty == T::GO_CREATE { G::Runnable } else { G::Waiting };
+                let stack = Some(self.stack_of(args[1]));
+                StateTransition { stack, ..go(first, G::NotExist, to) }
+            }
+            T::GO_CREATE_SYSCALL => go(first, G::NotExist, G::Syscall),
+            T::GO_START => go(first, G::Runnable, G::Running),
+            T::GO_DESTROY => go(g, G::Running, G::NotExist),
+            T::GO_DESTROY_SYSCALL => go(g, G::Syscall, G::NotExist),
+            T::GO_STOP | T::GO_BLOCK => {
+                let to = if ty == T::GO_STOP { G::Runnable } else { G::Waiting };
+                let (reason, stack) = (self.string(0), self.stack());
+                StateTransition { reason, stack, ..go(g, G::Running, to) }
+            }
+            // A switch is three events; the first is that it unblocks the next goroutine.
+            T::GO_UNBLOCK | T::GO_SWITCH | T::GO_SWITCH_DESTROY => {
+                go(first, G::Waiting, G::Runnable)
+            }
+            T::GO_SYSCALL_BEGIN => {
+                StateTransition { stack: self.stack(), ..go(g, G::Running, G::Syscall) }
+            }
+            T::GO_SYSCALL_END => go(g, G::Syscall, G::Running),
+            T::GO_SYSCALL_END_BLOCKED => go(g, G::Syscall, G::Runnable),
+            T::GO_STATUS | T::GO_STATUS_STACK => StateTransition {
+                from: self.record.from,
+                to: self.record.to,
+                stack: self.stack(),
+                ..go(first, G::Undetermined, G::Undetermined)
+            },
+            _ => return None,
+        })
+    }
+
+    /// What an [`EventKind::Sync`] tells of the events up to the next one.
+    pub fn sync(self) -> Option<Sync<'a>> {
+        (self.record.ty == SYNC).then(|| Sync {
+            n: self.record.args[0],
+            table: (self.record.args[1] != 0).then_some(self.table),
+        })
+    }
+
+    /// The raw event of an [`EventKind::Experimental`].
+    pub fn experimental(self) -> Option<ExperimentalEvent<'a>> {
+        (self.kind() == EventKind::Experimental)
+            .then_some(ExperimentalEvent { table: self.table, record: self.record })
+    }
+
+    /// The event on its own, to keep or to send to another thread.
+    #[inline]
+    pub fn to_owned(self) -> OwnedEvent {
+        OwnedEvent { table: Arc::clone(self.table), record: *self.record }
+    }
+}
+
+/// A value of a metric, attribute or experimental argument.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Value {
+    /// An unsigned number.
+    Uint64(u64),
+    /// A string.
+    String(BString),
+}
+
+impl Value {
+    /// The number, if it is one.
+    pub const fn as_u64(&self) -> Option<u64> {
+        match self {
+            Self::Uint64(value) => Some(*value),
+            Self::String(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    /// As Go prints it: `Value{Uint64(4)}`, a string as it is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uint64(value) => write!(f, "Value{{Uint64({value})}}"),
+            Self::String(value) => fmt::Display::fmt(value, f),
+        }
+    }
+}
+
+/// The value of a metric at a moment, named as in Go's `runtime/metrics`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metric {
+    /// The name, including the unit.
+    pub name: &'static str,
+    /// The value.
+    pub value: Value,
+}
+
+impl Metric {
+    /// `GOMAXPROCS`.
+    pub const GOMAXPROCS: &'static str = "/sched/gomaxprocs:threads";
+    /// Bytes of live objects and of dead ones that are not yet swept.
+    pub const HEAP_OBJECTS: &'static str = "/memory/classes/heap/objects:bytes";
+    /// Size of the heap at which the next garbage collection ends.
+    pub const HEAP_GOAL: &'static str = "/gc/heap/goal:bytes";
+}
+
+/// A label for a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Label<'a> {
+    /// The label.
+    pub label: &'a BStr,
+    /// What is labelled.
+    pub resource: ResourceId,
+}
+
+/// A range of time with a name, on a resource or global.
+///
+/// On one resource at most one range of a name is open at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Range<'a> {
+    /// What the range is.
+    pub name: RangeName<'a>,
+    /// What the range is on; [`ResourceId::None`] for a global one. For an
+    /// [`EventKind::RangeActive`] it may be a resource other than the event's own.
+    pub scope: ResourceId,
+}
+
+/// The name of a [`Range`]; `Display` gives Go's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RangeName<'a> {
+    /// `stop-the-world (REASON)`, on the goroutine that stops the world.
+    StopTheWorld(&'a BStr),
+    /// `GC concurrent mark phase`, global.
+    GcMark,
+    /// `GC incremental sweep`, on a proc.
+    GcSweep,
+    /// `GC mark assist`, on a goroutine.
+    GcMarkAssist,
+}
+
+impl fmt::Display for RangeName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StopTheWorld(reason) => write!(f, "stop-the-world ({reason})"),
+            Self::GcMark => f.write_str("GC concurrent mark phase"),
+            Self::GcSweep => f.write_str("GC incremental sweep"),
+            Self::GcMarkAssist => f.write_str("GC mark assist"),
+        }
+    }
+}
+
+/// What is known of a range at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RangeAttribute {
+    /// The name of the attribute.
+    pub name: &'static str,
+    /// Its value.
+    pub value: Value,
+}
+
+/// A task of `runtime/trace`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Task<'a> {
+    /// Its identifier, which its end has too. It may be used again after that.
+    pub id: TaskId,
+    /// The task that it is a part of, or [`TaskId::NONE`].
+    pub parent: TaskId,
+    /// The `taskType` given to `NewTask`; empty at an end whose beginning is not in the trace.
+    pub ty: &'a BStr,
+}
+
+/// A region of `runtime/trace`: a part of what one goroutine does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Region<'a> {
+    /// The task that it belongs to, or [`TaskId::BACKGROUND`].
+    pub task: TaskId,
+    /// The `regionType` given to `StartRegion` or `WithRegion`.
+    pub ty: &'a BStr,
+}
+
+/// A message of `runtime/trace`'s `Log` or `Logf`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Log<'a> {
+    /// The task that it belongs to, or [`TaskId::BACKGROUND`].
+    pub task: TaskId,
+    /// Its category.
+    pub category: &'a BStr,
+    /// Its message.
+    pub message: &'a BStr,
+}
+
+/// A change of state of a goroutine or a proc.
+#[derive(Clone, Copy, Debug)]
+pub struct StateTransition<'a> {
+    pub(crate) resource: ResourceId,
+    pub(crate) reason: &'a BStr,
+    pub(crate) stack: Option<Stack<'a>>,
+    pub(crate) from: State,
+    pub(crate) to: State,
+}
+
+impl<'a> StateTransition<'a> {
+    /// The goroutine or proc that changes state.
+    pub const fn resource(&self) -> ResourceId {
+        self.resource
+    }
+
+    /// Why, in the words of the runtime, e.g. `chan receive`; often empty.
+    pub const fn reason(&self) -> &'a BStr {
+        self.reason
+    }
+
+    /// The stack of the goroutine that changes state. The event's own stack is that of whoever
+    /// made it change: at a creation, this is where the new goroutine starts and
+    /// [`Event::stack`] is where its creator was.
+    pub const fn stack(&self) -> Option<Stack<'a>> {
+        self.stack
+    }
+
+    /// The states (from, to), if it is a goroutine.
+    pub const fn goroutine(&self) -> Option<(GoState, GoState)> {
+        match (self.from, self.to) {
+            (State::Go(from), State::Go(to)) => Some((from, to)),
+            _ => None,
+        }
+    }
+
+    /// The states (from, to), if it is a proc.
+    pub const fn proc(&self) -> Option<(ProcState, ProcState)> {
+        match (self.from, self.to) {
+            (State::Proc(from), State::Proc(to)) => Some((from, to)),
+            _ => None,
+        }
+    }
+}
+
+/// What a sync event tells of the events up to the next one.
+#[derive(Clone, Copy)]
+pub struct Sync<'a> {
+    n: u64,
+    table: Option<&'a Arc<Table>>,
+}
+
+impl<'a> Sync<'a> {
+    /// The number of the sync event in the trace, from 1.
+    pub const fn n(&self) -> u64 {
+        self.n
+    }
+
+    /// Readings of several clocks at one moment, by which to relate this trace to other data.
+    /// Since Go 1.25; the last sync event of a trace has none.
+    pub fn clock_snapshot(&self) -> Option<ClockSnapshot> {
+        self.table?.sync.snapshot
+    }
+
+    /// Data of experiments, not interpreted, in the order of the trace.
+    pub fn experimental_batches(&self) -> impl Iterator<Item = ExperimentalBatch<'a>> + use<'a> {
+        self.table.into_iter().flat_map(|t| &t.experimental).map(|batch| ExperimentalBatch {
+            experiment: batch.experiment,
+            thread: batch.thread,
+            data: &batch.data,
+        })
+    }
+}
+
+impl fmt::Debug for Sync<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sync")
+            .field("n", &self.n)
+            .field("clock_snapshot", &self.clock_snapshot())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A packet of data of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExperimentalBatch<'a> {
+    /// The experiment.
+    pub experiment: Experiment,
+    /// The thread that wrote the packet.
+    pub thread: ThreadId,
+    /// The data.
+    pub data: &'a [u8],
+}
+
+/// An event of an experiment in raw form.
+#[derive(Clone, Copy)]
+pub struct ExperimentalEvent<'a> {
+    table: &'a Arc<Table>,
+    record: &'a Record,
+}
+
+impl<'a> ExperimentalEvent<'a> {
+    /// The name of the event.
+    pub fn name(&self) -> &'static str {
+        self.record.ty.spec().map_or("", |spec| spec.name)
+    }
+
+    /// The experiment that it belongs to.
+    pub fn experiment(&self) -> Experiment {
+        self.record.ty.spec().map_or(Experiment::NONE, |spec| spec.experiment)
+    }
+
+    /// Names and values of the arguments.
+    pub fn args(&self) -> impl Iterator<Item = (&'static str, Value)> + use<'a> {
+        let Self { table, record } = *self;
+        let names = record.ty.spec().and_then(|spec| spec.args.get(1..)).unwrap_or_default();
+        names.iter().zip(record.args).map(|(&name, value)| {
+            let value = if name.ends_with("string") {
+                Value::String(table.string(value).unwrap_or_default().to_owned())
+            } else {
+                Value::Uint64(value)
+            };
+            (name, value)
+        })
+    }
+}
+
+impl fmt::Debug for ExperimentalEvent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(self.name()).field("args", &self.args().collect::<Vec<_>>()).finish()
+    }
+}
+
+/// A handle to a stack of a generation's table.
+///
+/// Stacks of one generation that are equal have the same frames; the reverse need not hold.
+#[derive(Clone, Copy)]
+pub struct Stack<'a> {
+    pub(crate) table: &'a Arc<Table>,
+    pub(crate) id: u64,
+}
+
+/// One frame of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StackFrame<'a> {
+    /// The program counter: of the call, or in the innermost frame of where the stack was taken.
+    pub pc: u64,
+    /// The name of the function.
+    pub func: &'a BStr,
+    /// The path of the source file.
+    pub file: &'a BStr,
+    /// The line in that file.
+    pub line: u64,
+}
+
+impl<'a> Stack<'a> {
+    /// The identifier of the stack in its generation: with [`Event::generation`], a key to
+    /// cache what is made of a stack.
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The frames, innermost first.
+    pub fn frames(&self) -> impl ExactSizeIterator<Item = StackFrame<'a>> + use<'a> {
+        let table = &**self.table;
+        table.stack(self.id).iter().map(move |&index| {
+            let Frame { pc, func, file, line } = table.frames[index as usize];
+            let string = |id| table.string(id).unwrap_or_default();
+            StackFrame { pc, func: string(func), file: string(file), line }
+        })
+    }
+}
+
+impl PartialEq for Stack<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && Arc::ptr_eq(self.table, other.table)
+    }
+}
+
+impl Eq for Stack<'_> {}
+
+impl fmt::Debug for Stack<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.frames()).finish()
+    }
+}

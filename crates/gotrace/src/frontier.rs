@@ -1,0 +1,376 @@
+//! The next event of every thread, and the heap that finds the earliest.
+
+use crate::error::{Error, ErrorKind, Place};
+use crate::generation::{EventBatch, Generation, NO_BATCH, TickScale};
+use crate::gosort;
+use crate::id::ThreadId;
+use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
+
+/// An event as decoded, with its time worked out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawEvent {
+    pub(crate) time: i64,
+    pub(crate) args: [u64; MAX_ARGS],
+    pub(crate) ty: EventType,
+}
+
+/// Where one thread is in its batches, and its next event.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor {
+    pub(crate) event: RawEvent,
+    pub(crate) thread: ThreadId,
+    /// Index of the thread in the ordering's table.
+    pub(crate) slot: u32,
+    /// Time of the last event of the batch; 0 before the first one.
+    last_time: i64,
+    batch: u32,
+    /// Start of `event`, and of what is behind it, as indexes into the source's bytes.
+    pub(crate) start: usize,
+    at: usize,
+    /// End of the batch.
+    end: usize,
+}
+
+/// What decoding needs besides the cursor.
+#[derive(Clone, Copy)]
+pub(crate) struct Input<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) batches: &'a [EventBatch],
+    pub(crate) scale: TickScale,
+}
+
+impl Cursor {
+    fn new(thread: ThreadId, slot: u32, first: u32, batches: &[EventBatch]) -> Self {
+        let (at, end) = batches.get(first as usize).map_or((0, 0), |b| (b.data.start, b.data.end));
+        let event = RawEvent { time: 0, args: [0; MAX_ARGS], ty: EventType(0) };
+        Self { event, thread, slot, last_time: 0, batch: first, start: at, at, end }
+    }
+
+    /// Decodes the next event; `false` if there is none.
+    #[inline]
+    fn advance(&mut self, input: Input<'_>) -> Result<bool, Error> {
+        if self.at == self.end && !self.next_batch(input) {
+            return Ok(false);
+        }
+        if self.last_time == 0 {
+            self.last_time = input.scale.nanos(input.batches[self.batch as usize].ticks);
+        }
+        self.start = self.at;
+        let data = &input.bytes[..self.end];
+        let ty = EventType(data[self.at]);
+        let plan = &PLANS[ty.0 as usize];
+        if plan.args == Plan::NOT_TIMED {
+            return Err(self.error(match ty.spec() {
+                Some(_) => ErrorKind::UnexpectedEvent(ty),
+                None => ErrorKind::InvalidEvent(ty.0),
+            }));
+        }
+        let mut at = self.at + 1;
+        let Some(ticks) = uvarint(data, &mut at) else { return Err(self.malformed(data, at)) };
+        // The number of arguments is a constant in each arm, so that the loops are unrolled.
+        let args = &mut self.event.args;
+        let complete = match plan.args {
+            0 => true,
+            1 => arguments::<1>(data, &mut at, args),
+            2 => arguments::<2>(data, &mut at, args),
+            3 => arguments::<3>(data, &mut at, args),
+            _ => arguments::<4>(data, &mut at, args),
+        };
+        if !complete {
+            return Err(self.malformed(data, at));
+        }
+        self.at = at;
+        let time = input.scale.nanos(ticks).wrapping_add(self.last_time);
+        self.last_time = time;
+        self.event.time = time;
+        self.event.ty = ty;
+        Ok(true)
+    }
+
+    /// Goes to the thread's next batch that is not empty; `false` if there is none.
+    #[cold]
+    fn next_batch(&mut self, input: Input<'_>) -> bool {
+        while self.at == self.end {
+            let next = input.batches[self.batch as usize].next;
+            let Some(batch) = input.batches.get(next as usize) else { return false };
+            self.batch = next;
+            (self.at, self.end) = (batch.data.start, batch.data.end);
+            self.last_time = 0;
+        }
+        true
+    }
+
+    #[cold]
+    fn malformed(&self, data: &[u8], at: usize) -> Error {
+        let cause = match trace_common::Cursor::new(&data[at..]).uvarint() {
+            Err(error) => error.kind,
+            Ok(_) => trace_common::ReadErrorKind::VarintOverflow,
+        };
+        self.error(ErrorKind::Malformed { what: "event", cause })
+    }
+
+    /// An error at this event, its offset counted from the start of the generation.
+    #[cold]
+    fn error(&self, kind: ErrorKind) -> Error {
+        let place =
+            Place { offset: self.start as u64, thread: Some(self.thread), ..Place::default() };
+        Error::new(kind, place)
+    }
+}
+
+#[inline(always)]
+fn arguments<const N: usize>(data: &[u8], at: &mut usize, args: &mut [u64; MAX_ARGS]) -> bool {
+    for arg in &mut args[..N] {
+        let Some(value) = uvarint(data, at) else { return false };
+        *arg = value;
+    }
+    true
+}
+
+/// A variable-length integer at index `at`, which is moved behind it on success.
+///
+/// As [`trace_common::Cursor::uvarint`], without an error to carry: one and two bytes, which is
+/// nearly all of them, are decoded in line.
+#[inline(always)]
+fn uvarint(data: &[u8], at: &mut usize) -> Option<u64> {
+    let first = *data.get(*at)?;
+    if first < 0x80 {
+        *at += 1;
+        return Some(u64::from(first));
+    }
+    let second = *data.get(*at + 1)?;
+    if second < 0x80 {
+        *at += 2;
+        return Some(u64::from(first & 0x7f) | u64::from(second) << 7);
+    }
+    long_uvarint(data, at)
+}
+
+fn long_uvarint(data: &[u8], at: &mut usize) -> Option<u64> {
+    let mut value = 0;
+    for (i, &byte) in data.get(*at..)?.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * i);
+        if byte < 0x80 {
+            *at += i + 1;
+            // The tenth byte has room for one bit.
+            return (i < 9 || byte <= 1).then_some(value);
+        }
+    }
+    None
+}
+
+/// A place in the heap.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    time: i64,
+    cursor: u32,
+}
+
+/// The cursors of all threads that have events left, as a binary heap by time.
+///
+/// Many events have the same time (the clock ticks every 64 ns), and which of them comes first
+/// is decided by the layout of the heap. So insertion, update, removal and sorting are laid down
+/// here exactly as the reference does them.
+#[derive(Debug, Default)]
+pub(crate) struct Frontier {
+    cursors: Vec<Cursor>,
+    heap: Vec<Entry>,
+}
+
+impl Frontier {
+    /// Starts a generation: a cursor for each thread, in the order of their appearance.
+    pub(crate) fn start(
+        &mut self,
+        generation: &Generation,
+        bytes: &[u8],
+        mut slot_of: impl FnMut(ThreadId) -> u32,
+    ) -> Result<(), Error> {
+        self.clear();
+        let input = generation.input(bytes);
+        for threads in &generation.threads {
+            let slot = slot_of(threads.thread);
+            let mut cursor = Cursor::new(threads.thread, slot, threads.first, input.batches);
+            if cursor.advance(input)? {
+                self.heap
+                    .push(Entry { time: cursor.event.time, cursor: self.cursors.len() as u32 });
+                self.cursors.push(cursor);
+                self.sift_up(self.heap.len() - 1);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.cursors.clear();
+        self.heap.clear();
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// The time of the earliest event.
+    #[inline]
+    pub(crate) fn head_time(&self) -> Option<i64> {
+        self.heap.first().map(|head| head.time)
+    }
+
+    /// The cursor at `index` of the heap; 0 is the earliest.
+    #[inline]
+    pub(crate) fn cursor(&self, index: usize) -> &Cursor {
+        &self.cursors[self.heap[index].cursor as usize]
+    }
+
+    /// Moves the cursor at `index` of the heap to its next event.
+    #[inline]
+    pub(crate) fn next(&mut self, index: usize, input: Input<'_>) -> Result<(), Error> {
+        let cursor = &mut self.cursors[self.heap[index].cursor as usize];
+        if cursor.advance(input)? {
+            self.heap[index].time = cursor.event.time;
+            if self.sift_up(index) == index {
+                self.sift_down(index);
+            }
+        } else {
+            self.remove(index);
+        }
+        Ok(())
+    }
+
+    /// Sorts by time. A sorted heap is still a heap.
+    pub(crate) fn sort(&mut self) {
+        gosort::sort_by(&mut self.heap, |a, b| a.time < b.time);
+    }
+
+    /// Bytes of events that are left, from the ones that are next on.
+    pub(crate) fn bytes_left(&self, batches: &[EventBatch]) -> u64 {
+        let mut bytes = 0;
+        for entry in &self.heap {
+            let cursor = &self.cursors[entry.cursor as usize];
+            let mut batch = &batches[cursor.batch as usize];
+            bytes += (batch.data.end - cursor.start) as u64;
+            while batch.next != NO_BATCH {
+                batch = &batches[batch.next as usize];
+                bytes += batch.data.len() as u64;
+            }
+        }
+        bytes
+    }
+
+    /// Takes out the entry at `index`: moves it to the root whatever the times on the way,
+    /// swaps it with the last one, and lets that one sink.
+    fn remove(&mut self, mut index: usize) {
+        while index > 0 {
+            let parent = (index - 1) / 2;
+            self.heap.swap(index, parent);
+            index = parent;
+        }
+        let last = self.heap.len() - 1;
+        self.heap.swap(0, last);
+        self.heap.pop();
+        self.sift_down(0);
+    }
+
+    #[inline]
+    fn sift_up(&mut self, mut index: usize) -> usize {
+        while index > 0 {
+            let parent = (index - 1) / 2;
+            if self.heap[parent].time <= self.heap[index].time {
+                break;
+            }
+            self.heap.swap(index, parent);
+            index = parent;
+        }
+        index
+    }
+
+    #[inline]
+    fn sift_down(&mut self, mut index: usize) {
+        let heap = &mut self.heap[..];
+        let Some(&moved) = heap.get(index) else { return };
+        loop {
+            // The least of the three; of equal ones the parent, then the left child.
+            let left = 2 * index + 1;
+            let (mut least, mut time) = (index, moved.time);
+            if let Some(entry) = heap.get(left) {
+                if entry.time < time {
+                    (least, time) = (left, entry.time);
+                }
+            }
+            if let Some(entry) = heap.get(left + 1) {
+                if entry.time < time {
+                    least = left + 1;
+                }
+            }
+            if least == index {
+                break;
+            }
+            heap[index] = heap[least];
+            index = least;
+        }
+        heap[index] = moved;
+    }
+}
+
+impl Generation {
+    pub(crate) fn input<'a>(&'a self, bytes: &'a [u8]) -> Input<'a> {
+        Input { bytes, batches: &self.batches, scale: self.scale }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The decoder of the hot path accepts, refuses and reads what the shared one does.
+        #[test]
+        fn integers_are_read_as_the_cursor_reads_them(
+            data in prop::collection::vec(prop_oneof![any::<u8>(), 0x80u8..=0xff], 0..12),
+        ) {
+            let mut cursor = trace_common::Cursor::new(&data);
+            let mut at = 0;
+            let value = uvarint(&data, &mut at);
+            prop_assert_eq!(value, cursor.uvarint().ok());
+            if value.is_some() {
+                prop_assert_eq!(at, cursor.position());
+            }
+        }
+    }
+
+    fn frontier(times: &[i64]) -> Frontier {
+        let mut frontier = Frontier::default();
+        for (i, &time) in times.iter().enumerate() {
+            frontier.heap.push(Entry { time, cursor: i as u32 });
+            frontier.sift_up(i);
+        }
+        frontier
+    }
+
+    proptest! {
+        #[test]
+        fn the_head_is_always_the_earliest(
+            mut times in prop::collection::vec(0i64..50, 1..40),
+            removals in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+        ) {
+            let mut frontier = frontier(&times);
+            for removal in removals {
+                prop_assert_eq!(frontier.head_time(), times.iter().min().copied());
+                if frontier.heap.is_empty() {
+                    break;
+                }
+                let index = removal.index(frontier.heap.len());
+                let time = frontier.heap[index].time;
+                frontier.remove(index);
+                times.remove(times.iter().position(|t| *t == time).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn ties_stay_in_the_order_of_insertion_at_the_head() {
+        let frontier = frontier(&[5, 5, 5]);
+        assert_eq!(frontier.heap[0].cursor, 0);
+    }
+}

@@ -1,0 +1,498 @@
+//! Loading one generation: finding its batches and decoding its tables.
+
+use crate::batch::{self, Batch};
+use crate::error::{Error, ErrorKind, Place};
+use crate::event::Record;
+use crate::gosort;
+use crate::id::{GoId, ProcId, ThreadId};
+use crate::source::Source;
+use crate::spec::{EventType, Experiment};
+use crate::table::{self, ClockSnapshot, Frame, SeededState, Span, Table};
+use crate::version::Version;
+use std::collections::HashMap;
+use std::io::Read;
+use std::ops::Range;
+use std::sync::Arc;
+use trace_common::{Cursor, Limits, ReadError, Timestamp};
+
+/// What the runtime writes at most: bytes of a string, frames of a stack.
+const MAX_STRING: u64 = 1 << 10;
+const MAX_FRAMES: u64 = 128;
+
+/// One generation, its events still encoded.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    pub(crate) number: u64,
+    /// The least base timestamp of its batches.
+    pub(crate) min_time: i64,
+    pub(crate) scale: TickScale,
+    pub(crate) table: Arc<Table>,
+    /// Its batches of events. Those of one thread are linked in the order of the file.
+    pub(crate) batches: Vec<EventBatch>,
+    /// Threads in the order in which they appear.
+    pub(crate) threads: Vec<ThreadBatches>,
+    /// CPU samples in order of time.
+    pub(crate) samples: Vec<Record>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct EventBatch {
+    pub(crate) ticks: u64,
+    /// Indexes into the bytes of the [`Source`].
+    pub(crate) data: Range<usize>,
+    /// The next batch of the same thread, or [`NO_BATCH`].
+    pub(crate) next: u32,
+}
+
+pub(crate) const NO_BATCH: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ThreadBatches {
+    pub(crate) thread: ThreadId,
+    pub(crate) first: u32,
+    last: u32,
+}
+
+/// How loading a generation ended.
+#[derive(Debug)]
+pub(crate) enum Loaded {
+    /// All of it is there, in the first `len` bytes of the source.
+    Complete {
+        generation: Generation,
+        len: usize,
+        /// What went wrong behind it, to be told when its events are through.
+        then: Option<Error>,
+        /// Whether the input ends behind it.
+        last: bool,
+    },
+    /// There is none: the trace is over.
+    End,
+}
+
+/// A generation that is being loaded.
+#[derive(Debug)]
+pub(crate) struct Loader {
+    version: Version,
+    limits: Limits,
+    /// Behind the last batch that was read.
+    at: usize,
+    /// Whether any batch was read.
+    any: bool,
+    number: u64,
+    min_ticks: u64,
+    table: Table,
+    batches: Vec<EventBatch>,
+    threads: Vec<ThreadBatches>,
+    thread_index: HashMap<i64, u32, SeededState>,
+    samples: Vec<Record>,
+    /// Ticks of the clock snapshot: the frequency may come behind it.
+    snapshot_ticks: u64,
+}
+
+impl Loader {
+    pub(crate) fn new(version: Version, limits: Limits) -> Self {
+        Self {
+            version,
+            limits,
+            at: 0,
+            any: false,
+            number: 0,
+            min_ticks: 0,
+            table: Table::new(0),
+            batches: Vec::new(),
+            threads: Vec::new(),
+            thread_index: HashMap::default(),
+            samples: Vec::new(),
+            snapshot_ticks: 0,
+        }
+    }
+
+    /// Length of what was read so far, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.at
+    }
+
+    /// Reads batches until the generation is complete.
+    pub(crate) fn load<R: Read>(mut self, source: &mut Source<R>) -> Result<Loaded, (Error, Self)> {
+        match self.batches(source) {
+            Ok(ending) => self.finish(ending, source.offset()),
+            Err(error) => Err((error, self)),
+        }
+    }
+
+    fn batches<R: Read>(&mut self, source: &mut Source<R>) -> Result<Ending, Error> {
+        let explicit_end = self.version >= Version::Go126;
+        loop {
+            let batch = match batch::read(source, self.at) {
+                Ok(Some(batch)) => batch,
+                Ok(None) if explicit_end && self.any => {
+                    return Err(self.error(source.offset(), ErrorKind::IncompleteGeneration));
+                }
+                Ok(None) => return Ok(Ending::Input),
+                // This may be damage in the next generation: what is there of this one counts,
+                // unless generations end explicitly.
+                Err(error) if !explicit_end && self.number != 0 => return Ok(Ending::Error(error)),
+                Err(error) => return Err(error),
+            };
+            let offset = source.offset();
+            let found = batch.generation;
+            if self.number == 0 && (explicit_end || found != 0) {
+                self.number = found;
+            }
+            let kind = batch.kind(source.window());
+            let ends = batch.end_of_generation || kind == Some(EventType::END_OF_GENERATION);
+            if explicit_end && ends {
+                self.at = batch.data.end;
+                return Ok(Ending::Event);
+            }
+            if found == 0 {
+                return Err(self.error(offset, ErrorKind::InvalidGeneration));
+            }
+            if found != self.number {
+                if !explicit_end && found == self.number.wrapping_add(1) {
+                    return Ok(Ending::NextGeneration);
+                }
+                let kind = ErrorKind::GenerationsOutOfOrder { current: self.number, found };
+                return Err(self.error(offset, kind));
+            }
+            if self.min_ticks == 0 || batch.ticks < self.min_ticks {
+                self.min_ticks = batch.ticks;
+            }
+            self.any = true;
+            self.at = batch.data.end;
+            self.process(&batch, kind, source.window(), offset).map_err(|mut error| {
+                error.place_mut().generation = Some(self.number);
+                error.place_mut().thread = Some(batch.thread);
+                error
+            })?;
+        }
+    }
+
+    /// An error at the batch behind those read so far.
+    fn error(&self, source_offset: u64, kind: ErrorKind) -> Error {
+        let generation = (self.number != 0).then_some(self.number);
+        let offset = source_offset + self.at as u64;
+        Error::new(kind, Place { offset, generation, ..Place::default() })
+    }
+
+    fn process(
+        &mut self,
+        batch: &Batch,
+        kind: Option<EventType>,
+        bytes: &[u8],
+        source_offset: u64,
+    ) -> Result<(), Error> {
+        let data = bytes.get(batch.data.clone()).unwrap_or_default();
+        let offset = source_offset + batch.data.start as u64;
+        let mut cursor = Cursor::with_base(data, offset);
+        let sync =
+            if self.version < Version::Go125 { EventType::FREQUENCY } else { EventType::SYNC };
+        match kind {
+            Some(EventType::STRINGS) => self.strings(&mut cursor),
+            Some(EventType::STACKS) => self.stacks(&mut cursor),
+            Some(EventType::CPU_SAMPLES) => self.cpu_samples(&mut cursor),
+            Some(ty) if ty == sync => self.sync(&mut cursor, batch.ticks),
+            Some(EventType::END_OF_GENERATION) => {
+                Err(Error::at(offset, ErrorKind::UnexpectedEvent(EventType::END_OF_GENERATION)))
+            }
+            _ if batch.experiment != Experiment::NONE => {
+                self.table.experimental.push(table::Batch {
+                    experiment: batch.experiment,
+                    thread: batch.thread,
+                    data: data.into(),
+                });
+                Ok(())
+            }
+            _ => self.events(batch, offset),
+        }
+    }
+
+    fn events(&mut self, batch: &Batch, offset: u64) -> Result<(), Error> {
+        self.check_entries("the number of batches", self.batches.len(), offset)?;
+        let index = self.batches.len() as u32;
+        let data = batch.data.clone();
+        self.batches.push(EventBatch { ticks: batch.ticks, data, next: NO_BATCH });
+        let threads = &mut self.threads;
+        let slot = *self.thread_index.entry(batch.thread.0).or_insert_with(|| {
+            threads.push(ThreadBatches { thread: batch.thread, first: index, last: NO_BATCH });
+            threads.len() as u32 - 1
+        });
+        let thread = &mut threads[slot as usize];
+        if let Some(last) = self.batches.get_mut(thread.last as usize) {
+            last.next = index;
+        }
+        thread.last = index;
+        Ok(())
+    }
+
+    fn check_entries(&self, what: &'static str, len: usize, offset: u64) -> Result<(), Error> {
+        let limit = self.limits.max_entries.min(NO_BATCH as usize);
+        if len < limit { Ok(()) } else { Err(Error::at(offset, ErrorKind::Limit { what, limit })) }
+    }
+
+    fn strings(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Error> {
+        expect(cursor, EventType::STRINGS)?;
+        while !cursor.is_empty() {
+            let offset = cursor.offset();
+            expect(cursor, EventType::STRING)?;
+            let id = uvarint(cursor, "string")?;
+            let len = at_most(cursor, "string", MAX_STRING)?;
+            let bytes = cursor.bytes(len).map_err(|e| malformed("string", e))?;
+            self.check_entries("the number of strings", self.table.strings.len(), offset)?;
+            if !self.table.strings.insert(id, Arc::from(bytes)) {
+                return Err(Error::at(offset, ErrorKind::DuplicateId { what: "string", id }));
+            }
+        }
+        Ok(())
+    }
+
+    fn stacks(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Error> {
+        expect(cursor, EventType::STACKS)?;
+        while !cursor.is_empty() {
+            let offset = cursor.offset();
+            expect(cursor, EventType::STACK)?;
+            let id = uvarint(cursor, "stack")?;
+            let len = at_most(cursor, "stack", MAX_FRAMES)?;
+            let frames = self.table.stack_frames.len();
+            self.check_entries("the number of stack frames", frames + len, offset)?;
+            for _ in 0..len {
+                let mut field = || uvarint(cursor, "stack frame");
+                let frame = Frame { pc: field()?, func: field()?, file: field()?, line: field()? };
+                self.table.push_frame(frame);
+            }
+            let span = Span { start: frames as u32, len: len as u32 };
+            if !self.table.stacks.insert(id, span) {
+                return Err(Error::at(offset, ErrorKind::DuplicateId { what: "stack", id }));
+            }
+        }
+        Ok(())
+    }
+
+    fn cpu_samples(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Error> {
+        expect(cursor, EventType::CPU_SAMPLES)?;
+        while !cursor.is_empty() {
+            self.check_entries("the number of samples", self.samples.len(), cursor.offset())?;
+            expect(cursor, EventType::CPU_SAMPLE)?;
+            let mut field = || uvarint(cursor, "CPU sample");
+            let (ticks, m, p, g, stack) = (field()?, field()?, field()?, field()?, field()?);
+            // The time stays in ticks until the frequency is known.
+            self.samples.push(Record {
+                m: ThreadId(m as i64),
+                p: ProcId(p as i64),
+                g: if g == 0 { GoId::NONE } else { GoId(g as i64) },
+                ..Record::new(EventType::CPU_SAMPLE, ticks as i64, [stack, 0, 0, 0])
+            });
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, cursor: &mut Cursor<'_>, mut ticks: u64) -> Result<(), Error> {
+        let has_snapshots = self.version >= Version::Go125;
+        if has_snapshots {
+            expect(cursor, EventType::SYNC)?;
+        }
+        while !cursor.is_empty() {
+            let offset = cursor.offset();
+            let ty = EventType(cursor.u8().map_err(|e| malformed("sync batch", e))?);
+            let sync = &mut self.table.sync;
+            match ty {
+                EventType::FREQUENCY if sync.nanos_per_tick == 0.0 => {
+                    let per_second = uvarint(cursor, "frequency")?;
+                    sync.nanos_per_tick = 1.0 / (per_second as f64 / 1e9);
+                }
+                EventType::CLOCK_SNAPSHOT if has_snapshots && sync.snapshot.is_none() => {
+                    let mut field = || uvarint(cursor, "clock snapshot");
+                    ticks = ticks.wrapping_add(field()?);
+                    let mono = field()?;
+                    let (wall_seconds, wall_nanos) = normalize(field()? as i64, field()? as i64);
+                    self.snapshot_ticks = ticks;
+                    let trace = Timestamp::default(); // set when the frequency is known
+                    sync.snapshot = Some(ClockSnapshot { trace, mono, wall_seconds, wall_nanos });
+                }
+                _ => return Err(Error::at(offset, ErrorKind::UnexpectedEvent(ty))),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, ending: Ending, source_offset: u64) -> Result<Loaded, (Error, Self)> {
+        if matches!(ending, Ending::Input) && !self.any && self.version >= Version::Go126 {
+            return Ok(Loaded::End);
+        }
+        if let Err(kind) = self.check() {
+            return Err((self.error(source_offset, kind), self));
+        }
+        let last = matches!(ending, Ending::Input);
+        let then = if let Ending::Error(error) = ending { Some(error) } else { None };
+        let (generation, len) = self.into_generation();
+        Ok(Loaded::Complete { generation, len, then, last })
+    }
+
+    fn check(&self) -> Result<(), ErrorKind> {
+        let table = &self.table;
+        if table.sync.nanos_per_tick == 0.0 {
+            return Err(ErrorKind::NoFrequency);
+        }
+        if self.version >= Version::Go125 && table.sync.snapshot.is_none() {
+            return Err(ErrorKind::NoClockSnapshot);
+        }
+        for frame in &table.frames {
+            for (what, id) in [("function name", frame.func), ("file name", frame.file)] {
+                if !table.has_string(id) {
+                    return Err(ErrorKind::UnknownId { what, id });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was read so far as a generation, complete or not; `None` without a frequency to
+    /// tell its times by. `fallback` is that of another generation.
+    pub(crate) fn salvage(mut self, fallback: f64) -> Option<(Generation, usize)> {
+        let nanos_per_tick = &mut self.table.sync.nanos_per_tick;
+        if *nanos_per_tick == 0.0 {
+            *nanos_per_tick = fallback;
+        }
+        let usable = *nanos_per_tick != 0.0 && !self.batches.is_empty();
+        usable.then(|| self.into_generation())
+    }
+
+    fn into_generation(mut self) -> (Generation, usize) {
+        let scale = TickScale::new(self.table.sync.nanos_per_tick);
+        if let Some(snapshot) = &mut self.table.sync.snapshot {
+            snapshot.trace = Timestamp::from_nanos(scale.nanos(self.snapshot_ticks));
+        }
+        for sample in &mut self.samples {
+            sample.time = scale.nanos(sample.time as u64);
+        }
+        gosort::sort_by(&mut self.samples, |a, b| a.time < b.time);
+        self.table.generation = self.number;
+        self.table.frame_by_pc = HashMap::default(); // only of use while loading
+        let generation = Generation {
+            number: self.number,
+            min_time: scale.nanos(self.min_ticks),
+            scale,
+            table: Arc::new(self.table),
+            batches: self.batches,
+            threads: self.threads,
+            samples: self.samples,
+        };
+        (generation, self.at)
+    }
+}
+
+/// Why there are no more batches of a generation.
+enum Ending {
+    /// The event that ends it was read.
+    Event,
+    /// A batch of the next one follows.
+    NextGeneration,
+    /// The input ended.
+    Input,
+    /// What follows is damaged.
+    Error(Error),
+}
+
+/// Converts ticks of the trace clock to nanoseconds as Go on amd64 does: in floating point, with
+/// the most negative number for what is out of range.
+///
+/// On Linux a tick is 64 ns. Where one is a whole number of nanoseconds and the product is below
+/// 2⁵³, so that floating point is exact, an integer multiplication gives the same; it is three
+/// times as quick, and each event waits for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TickScale {
+    nanos_per_tick: f64,
+    /// The same as an integer, for ticks below `exact_below`.
+    whole: u64,
+    exact_below: u64,
+}
+
+impl TickScale {
+    pub(crate) fn new(nanos_per_tick: f64) -> Self {
+        let whole = nanos_per_tick as u64;
+        let exact = whole > 0 && whole as f64 == nanos_per_tick;
+        let exact_below = if exact { (1 << 53) / whole } else { 0 };
+        Self { nanos_per_tick, whole, exact_below }
+    }
+
+    #[inline(always)]
+    pub(crate) fn nanos(self, ticks: u64) -> i64 {
+        if ticks < self.exact_below { (ticks * self.whole) as i64 } else { self.rounded(ticks) }
+    }
+
+    #[inline]
+    fn rounded(self, ticks: u64) -> i64 {
+        let nanos = ticks as f64 * self.nanos_per_tick;
+        // No double just below is out of range, and times are not negative.
+        if nanos < 9_223_372_036_854_775_808.0 { nanos as i64 } else { i64::MIN }
+    }
+}
+
+/// Seconds and nanoseconds with the nanoseconds below one second.
+fn normalize(seconds: i64, nanos: i64) -> (i64, u32) {
+    const SECOND: i64 = 1_000_000_000;
+    (seconds.wrapping_add(nanos.div_euclid(SECOND)), nanos.rem_euclid(SECOND) as u32)
+}
+
+fn expect(cursor: &mut Cursor<'_>, wanted: EventType) -> Result<(), Error> {
+    let offset = cursor.offset();
+    let found = EventType(cursor.u8().map_err(|e| malformed("event", e))?);
+    if found == wanted { Ok(()) } else { Err(Error::at(offset, ErrorKind::UnexpectedEvent(found))) }
+}
+
+fn uvarint(cursor: &mut Cursor<'_>, what: &'static str) -> Result<u64, Error> {
+    cursor.uvarint().map_err(|e| malformed(what, e))
+}
+
+fn at_most(cursor: &mut Cursor<'_>, what: &'static str, max: u64) -> Result<usize, Error> {
+    let offset = cursor.offset();
+    let size = uvarint(cursor, what)?;
+    if size <= max {
+        Ok(size as usize)
+    } else {
+        Err(Error::at(offset, ErrorKind::TooLarge { what, size, max }))
+    }
+}
+
+fn malformed(what: &'static str, error: ReadError) -> Error {
+    Error::at(error.offset, ErrorKind::Malformed { what, cause: error.kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn out_of_range_is_the_most_negative_number() {
+        for (ticks, nanos_per_tick) in
+            [(u64::MAX, 64.0), (1, f64::INFINITY), (0, f64::INFINITY), (1 << 63, 1.0)]
+        {
+            assert_eq!(TickScale::new(nanos_per_tick).nanos(ticks), i64::MIN);
+        }
+        assert_eq!(TickScale::new(1.0).nanos((1 << 62) - 1), 1 << 62, "as rounded");
+    }
+
+    proptest! {
+        #[test]
+        fn whole_ticks_give_what_floating_point_gives(
+            ticks in prop_oneof![any::<u64>(), 0u64..1 << 50],
+            per_second in prop_oneof![Just(15_625_000u64), Just(1_000_000_000), 1u64..1 << 40],
+        ) {
+            let scale = TickScale::new(1.0 / (per_second as f64 / 1e9));
+            prop_assert_eq!(scale.nanos(ticks), scale.rounded(ticks));
+        }
+    }
+
+    #[test]
+    fn the_ticks_of_linux_are_whole() {
+        assert!(TickScale::new(1.0 / (15_625_000.0 / 1e9)).exact_below > 1 << 46);
+    }
+
+    #[test]
+    fn wall_clocks_are_normalized() {
+        assert_eq!(normalize(5, -1), (4, 999_999_999));
+        assert_eq!(normalize(5, 2_000_000_001), (7, 1));
+        assert_eq!(normalize(i64::MAX, i64::MAX).1, (i64::MAX % 1_000_000_000) as u32);
+    }
+}

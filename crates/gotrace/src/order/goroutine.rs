@@ -1,0 +1,302 @@
+//! Goroutines: created, started, stopped, switched, in system calls.
+
+use super::state::{NO_HINT, go_status, proc_status};
+use super::{Advance, Context, Fault, Inconsistency, Need, Ordering, wrong_goroutine, wrong_proc};
+use crate::event::{Record, State};
+use crate::id::{GoId, GoState, ProcId, ProcState, ThreadId};
+use crate::spec::EventType;
+
+/// The state that a status of the format stands for.
+const STATES: [GoState; 5] = {
+    let mut states = [GoState::Undetermined; 5];
+    states[go_status::RUNNABLE as usize] = GoState::Runnable;
+    states[go_status::RUNNING as usize] = GoState::Running;
+    states[go_status::SYSCALL as usize] = GoState::Syscall;
+    states[go_status::WAITING as usize] = GoState::Waiting;
+    states
+};
+
+impl Ordering {
+    /// The status of a goroutine at the start of a generation; any thread may tell it.
+    pub(super) fn go_status(&mut self, c: Context) -> Advance {
+        let [g, m, status, _] = self.output[0].args;
+        let (g, m) = (GoId(g as i64), ThreadId(m as i64));
+        // The format has a byte for it; more significant bits are nobody's.
+        let status = status as u8;
+        let Some(&state) = STATES.get(status as usize) else {
+            let status = u64::from(status);
+            return Err(Inconsistency::InvalidStatus { what: "goroutine", id: g.0, status }.into());
+        };
+        let first = c.generation == self.initial_generation;
+        let mut from = state;
+        let slot = match self.goroutines.find(g.0) {
+            Some(slot) => {
+                let goroutine = self.goroutines.get_mut(slot);
+                if goroutine.status != status {
+                    return Err(wrong_goroutine(g).into());
+                }
+                goroutine.seq = c.seq(0);
+                slot
+            }
+            None if first => {
+                from = GoState::Undetermined;
+                self.goroutines.insert(g.0, status, c.seq(0))
+            }
+            // After the first generation, goroutines become known by their creation.
+            None => return Err(Inconsistency::Unknown { what: "goroutine", id: g.0 }.into()),
+        };
+        (self.output[0].from, self.output[0].to) = (State::Go(from), State::Go(state));
+
+        match status {
+            go_status::RUNNING => self.bind_goroutine(c, g, slot),
+            go_status::SYSCALL => {
+                if !m.is_some() {
+                    return Err(Inconsistency::Context { what: "thread", wanted: true }.into());
+                }
+                if m == c.m {
+                    // After the first generation, the thread must have been seen to enter it.
+                    if !first && c.g != g {
+                        return Err(other_goroutine(m, c.g, g).into());
+                    }
+                    self.bind_goroutine(c, g, slot);
+                } else {
+                    // Another thread has been in this system call since before the generation:
+                    // without a proc, for all of those are stopped when one starts.
+                    self.go_status_elsewhere(g, m, slot)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    fn go_status_elsewhere(&mut self, g: GoId, m: ThreadId, hint: u32) -> Result<(), Fault> {
+        match self.known_thread(m) {
+            Some(other) => {
+                let found = self.threads[other].g;
+                if found != g {
+                    return Err(other_goroutine(m, found, g).into());
+                }
+                self.output[0].g = found;
+            }
+            None => {
+                let other = self.slot_of(m) as usize;
+                let thread = &mut self.threads[other];
+                (thread.seen, thread.g, thread.g_hint) = (true, g, hint);
+                (thread.p, thread.p_hint) = (ProcId::NONE, NO_HINT);
+            }
+        }
+        self.output[0].m = m;
+        Ok(())
+    }
+
+    pub(super) fn go_create(&mut self, c: Context) -> Advance {
+        // The scheduler itself may create goroutines, so that none need be running.
+        c.needs(Need::Must, Need::May)?;
+        if let Ok(slot) = self.current_goroutine(c) {
+            if self.goroutines.get(slot).status != go_status::RUNNING {
+                return Err(wrong_goroutine(c.g).into());
+            }
+        }
+        let id = self.output[0].args[0] as i64;
+        if self.goroutines.find(id).is_some() {
+            return Err(Inconsistency::Exists { what: "goroutine", id }.into());
+        }
+        let status = if self.output[0].ty == EventType::GO_CREATE {
+            go_status::RUNNABLE
+        } else {
+            go_status::WAITING
+        };
+        self.goroutines.insert(id, status, c.seq(0));
+        Ok(true)
+    }
+
+    /// The running goroutine ends, yields or blocks.
+    #[inline]
+    pub(super) fn go_stop(&mut self, c: Context) -> Advance {
+        c.needs_user_code()?;
+        let slot = self.current_goroutine(c)?;
+        let goroutine = self.goroutines.get_mut(slot);
+        if goroutine.status != go_status::RUNNING {
+            return Err(wrong_goroutine(c.g).into());
+        }
+        match self.output[0].ty {
+            EventType::GO_BLOCK => goroutine.status = go_status::WAITING,
+            EventType::GO_STOP => goroutine.status = go_status::RUNNABLE,
+            _ => self.goroutines.remove(slot),
+        }
+        self.bind_goroutine(c, GoId::NONE, NO_HINT);
+        Ok(true)
+    }
+
+    #[inline]
+    pub(super) fn go_start(&mut self, c: Context) -> Advance {
+        let [g, seq, ..] = self.output[0].args;
+        let (g, seq) = (GoId(g as i64), c.seq(seq));
+        let Some(slot) = self.goroutines.find(g.0) else { return Ok(false) };
+        let goroutine = self.goroutines.get_mut(slot);
+        if goroutine.status != go_status::RUNNABLE || !seq.succeeds(goroutine.seq) {
+            return Ok(false);
+        }
+        c.needs(Need::Must, Need::MustNot)?;
+        (goroutine.status, goroutine.seq) = (go_status::RUNNING, seq);
+        self.bind_goroutine(c, g, slot);
+        Ok(true)
+    }
+
+    /// Anything may unblock a goroutine, even a thread without a proc.
+    #[inline]
+    pub(super) fn go_unblock(&mut self, c: Context) -> Advance {
+        let [g, seq, ..] = self.output[0].args;
+        let seq = c.seq(seq);
+        let Some(slot) = self.goroutines.find(g as i64) else { return Ok(false) };
+        let goroutine = self.goroutines.get_mut(slot);
+        if goroutine.status != go_status::WAITING || !seq.succeeds(goroutine.seq) {
+            return Ok(false);
+        }
+        (goroutine.status, goroutine.seq) = (go_status::RUNNABLE, seq);
+        Ok(true)
+    }
+
+    /// A coroutine switch: unblocks the next goroutine, blocks or ends the current one, and
+    /// starts the next. It is given out as those three events.
+    pub(super) fn go_switch(&mut self, c: Context) -> Advance {
+        c.needs_user_code()?;
+        let current = self.current_goroutine(c)?;
+        if self.goroutines.get(current).status != go_status::RUNNING {
+            return Err(wrong_goroutine(c.g).into());
+        }
+        let Record { ty, time, args, .. } = self.output[0];
+        let seq = c.seq(args[1]);
+        let Some(slot) = self.goroutines.find(args[0] as i64) else { return Ok(false) };
+        let next = self.goroutines.get(slot);
+        if next.status != go_status::WAITING || !seq.succeeds(next.seq) {
+            return Ok(false);
+        }
+        let in_context = |ty, g, args| Record { m: c.m, p: c.p, g, ..Record::new(ty, time, args) };
+        self.output[1] = if ty == EventType::GO_SWITCH {
+            self.goroutines.get_mut(current).status = go_status::WAITING;
+            in_context(EventType::GO_BLOCK, c.g, [0; 4]) // neither reason nor stack
+        } else {
+            self.goroutines.remove(current);
+            in_context(EventType::GO_DESTROY, c.g, [0; 4])
+        };
+        self.output[2] = in_context(EventType::GO_START, GoId::NONE, [args[0], args[1], 0, 0]);
+        self.make(3);
+        let next = self.goroutines.get_mut(slot);
+        (next.status, next.seq) = (go_status::RUNNING, seq);
+        self.bind_goroutine(c, GoId(args[0] as i64), slot);
+        Ok(true)
+    }
+
+    #[inline]
+    pub(super) fn syscall_begin(&mut self, c: Context) -> Advance {
+        c.needs_user_code()?;
+        let slot = self.current_goroutine(c)?;
+        let goroutine = self.goroutines.get_mut(slot);
+        if goroutine.status != go_status::RUNNING {
+            return Err(wrong_goroutine(c.g).into());
+        }
+        goroutine.status = go_status::SYSCALL;
+        // The proc's number tells which system call a later steal of the proc belongs to. It
+        // is this thread's proc, so that nothing else could come before.
+        let slot = self.current_proc(c)?;
+        let proc = self.procs.get_mut(slot);
+        proc.status = proc_status::SYSCALL;
+        let seq = c.seq(self.output[0].args[0]);
+        if !seq.succeeds(proc.seq) {
+            let (last, found) = (proc.seq.number, seq.number);
+            return Err(Inconsistency::Sequence { id: c.p.0, last, found }.into());
+        }
+        proc.seq = seq;
+        Ok(true)
+    }
+
+    #[inline]
+    pub(super) fn syscall_end(&mut self, c: Context) -> Advance {
+        c.needs_user_code()?;
+        let slot = self.current_goroutine(c)?;
+        let goroutine = self.goroutines.get_mut(slot);
+        if goroutine.status != go_status::SYSCALL {
+            return Err(wrong_goroutine(c.g).into());
+        }
+        goroutine.status = go_status::RUNNING;
+        let slot = self.current_proc(c)?;
+        let proc = self.procs.get_mut(slot);
+        if proc.status != proc_status::SYSCALL {
+            return Err(wrong_proc(c.p).into());
+        }
+        proc.status = proc_status::RUNNING;
+        Ok(true)
+    }
+
+    /// The end of a system call in which the thread lost its proc.
+    pub(super) fn syscall_end_blocked(&mut self, c: Context) -> Advance {
+        // While the proc counts as being in the system call, it is yet to be lost. (It may be
+        // another proc already, which then is not in a system call.)
+        if c.p.is_some() {
+            let slot = self.current_proc(c)?;
+            if self.procs.get(slot).status == proc_status::SYSCALL {
+                return Ok(false);
+            }
+        }
+        c.needs(Need::May, Need::Must)?;
+        let slot = self.current_goroutine(c)?;
+        let goroutine = self.goroutines.get_mut(slot);
+        if goroutine.status != go_status::SYSCALL {
+            return Err(wrong_goroutine(c.g).into());
+        }
+        goroutine.status = go_status::RUNNABLE;
+        self.bind_goroutine(c, GoId::NONE, NO_HINT);
+        Ok(true)
+    }
+
+    /// A goroutine for a thread that C code created: it appears in a system call.
+    pub(super) fn go_create_syscall(&mut self, c: Context) -> Advance {
+        c.needs(Need::May, Need::MustNot)?;
+        let id = self.output[0].args[0] as i64;
+        if self.goroutines.find(id).is_some() {
+            return Err(Inconsistency::Exists { what: "goroutine", id }.into());
+        }
+        let slot = self.goroutines.insert(id, go_status::SYSCALL, c.seq(0));
+        self.bind_goroutine(c, GoId(id), slot);
+        Ok(true)
+    }
+
+    /// The end of such a goroutine. Its proc, if it still has one, counts as stolen: the
+    /// identifier of the thread may be used again before the runtime notices.
+    pub(super) fn go_destroy_syscall(&mut self, c: Context) -> Advance {
+        c.needs(Need::May, Need::Must)?;
+        let slot = self.current_goroutine(c)?;
+        if self.goroutines.get(slot).status != go_status::SYSCALL {
+            return Err(wrong_goroutine(c.g).into());
+        }
+        self.goroutines.remove(slot);
+        self.bind_goroutine(c, GoId::NONE, NO_HINT);
+        if c.p.is_some() {
+            let slot = self.current_proc(c)?;
+            let proc = self.procs.get_mut(slot);
+            if proc.status != proc_status::SYSCALL {
+                return Err(wrong_proc(c.p).into());
+            }
+            proc.status = proc_status::SYSCALL_ABANDONED;
+            self.bind_proc(c, ProcId::NONE, NO_HINT);
+            // The steal comes first.
+            self.output[1] = self.output[0];
+            self.output[0] = Record {
+                ty: EventType::PROC_STEAL,
+                args: [c.p.0 as u64, 0, 0, 0],
+                from: State::Proc(ProcState::Running),
+                to: State::Proc(ProcState::Idle),
+                ..self.output[0]
+            };
+            self.make(2);
+        }
+        Ok(true)
+    }
+}
+
+const fn other_goroutine(thread: ThreadId, found: GoId, expected: GoId) -> Inconsistency {
+    let (thread, found, expected) = (thread.0, found.0, expected.0);
+    Inconsistency::WrongBinding { thread, what: "goroutine", found, expected }
+}

@@ -1,0 +1,302 @@
+//! The order of events: a model of Go's scheduler that accepts a thread's next event only when
+//! everything that must come before it has come.
+//!
+//! Timestamps alone do not order events of different threads: they may tie, and clocks of
+//! different CPUs may disagree. So some events carry sequence numbers of the goroutine or proc
+//! they concern, and an event can be taken only if the goroutine or proc is in the state that it
+//! needs with the preceding number. What cannot be taken yet waits at the head of its thread
+//! while other threads go on; what can never be taken is an error.
+//!
+//! [`Ordering::advance`] takes one event. Of its handlers, each returns `Ok(false)` where the
+//! event has to wait, and an [`Inconsistency`] where no other event could make it fit.
+
+mod goroutine;
+mod proc;
+mod ranges;
+mod state;
+mod user;
+
+use crate::error::{ErrorKind, Inconsistency};
+use crate::event::Record;
+use crate::frontier::RawEvent;
+use crate::id::{GoId, ProcId, TaskId, ThreadId};
+use crate::spec::EventType;
+use crate::table::{SeededState, Table};
+use state::{ActiveTask, Goroutine, NO_HINT, Proc, Seq, Slab, Thread};
+use std::collections::HashMap;
+
+/// Boxed, so that results stay small: they are passed around for every event, and faults are rare.
+type Fault = Box<Inconsistency>;
+
+/// Whether the event was taken.
+type Advance = Result<bool, Fault>;
+
+/// The phase of the garbage collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GcPhase {
+    Undetermined,
+    NotRunning,
+    Running,
+}
+
+/// State of all goroutines, procs and threads at a point of the trace.
+#[derive(Debug)]
+pub(crate) struct Ordering {
+    goroutines: Slab<Goroutine>,
+    procs: Slab<Proc>,
+    threads: Vec<Thread>,
+    thread_index: HashMap<i64, u32, SeededState>,
+    tasks: HashMap<u64, ActiveTask, SeededState>,
+    gc_seq: u64,
+    gc_phase: GcPhase,
+    /// The first generation; 0 before the first event.
+    initial_generation: u64,
+    /// The events that the last call of [`Ordering::advance`] made.
+    output: [Record; 3],
+    made: u8,
+    given: u8,
+    /// Steps of the work that is not constant per event: see [`Ordering::charge`].
+    work: u64,
+}
+
+/// The thread that an event is of, and what it holds.
+#[derive(Clone, Copy)]
+struct Context {
+    slot: usize,
+    m: ThreadId,
+    p: ProcId,
+    g: GoId,
+    generation: u64,
+}
+
+/// What a handler needs of a thread, proc or goroutine in the context.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Must,
+    MustNot,
+    May,
+}
+
+impl Context {
+    #[inline]
+    fn needs(&self, p: Need, g: Need) -> Result<(), Fault> {
+        let fits = |need, there: bool| match need {
+            Need::Must => there,
+            Need::MustNot => !there,
+            Need::May => true,
+        };
+        if self.m.is_some() && fits(p, self.p.is_some()) && fits(g, self.g.is_some()) {
+            return Ok(());
+        }
+        let (what, wanted) = if !self.m.is_some() {
+            ("thread", true)
+        } else if !fits(p, self.p.is_some()) {
+            ("proc", p == Need::Must)
+        } else {
+            ("goroutine", g == Need::Must)
+        };
+        Err(Inconsistency::Context { what, wanted }.into())
+    }
+
+    /// What events need that user code makes: a thread with a proc and a goroutine.
+    #[inline]
+    fn needs_user_code(&self) -> Result<(), Fault> {
+        self.needs(Need::Must, Need::Must)
+    }
+
+    const fn seq(&self, number: u64) -> Seq {
+        Seq { generation: self.generation, number }
+    }
+}
+
+impl Default for Ordering {
+    fn default() -> Self {
+        Self {
+            goroutines: Slab::default(),
+            procs: Slab::default(),
+            threads: Vec::new(),
+            thread_index: HashMap::default(),
+            tasks: HashMap::default(),
+            gc_seq: 0,
+            gc_phase: GcPhase::Undetermined,
+            initial_generation: 0,
+            output: [Record::new(EventType(0), 0, [0; 4]); 3],
+            made: 0,
+            given: 0,
+            work: 0,
+        }
+    }
+}
+
+impl Ordering {
+    /// The place of a thread in the table, which stays the same.
+    pub(crate) fn slot_of(&mut self, id: ThreadId) -> u32 {
+        let threads = &mut self.threads;
+        *self.thread_index.entry(id.0).or_insert_with(|| {
+            threads.push(Thread {
+                id,
+                seen: false,
+                g: GoId::NONE,
+                p: ProcId::NONE,
+                g_hint: NO_HINT,
+                p_hint: NO_HINT,
+            });
+            threads.len() as u32 - 1
+        })
+    }
+
+    /// A thread of which the trace has told something.
+    fn known_thread(&self, id: ThreadId) -> Option<usize> {
+        let slot = *self.thread_index.get(&id.0)? as usize;
+        self.threads[slot].seen.then_some(slot)
+    }
+
+    /// Gives out the next event that has been made, if any, as an index for
+    /// [`Ordering::output`].
+    #[inline]
+    pub(crate) fn next_output(&mut self) -> Option<u8> {
+        (self.given < self.made).then(|| {
+            self.given += 1;
+            self.given - 1
+        })
+    }
+
+    #[inline]
+    pub(crate) fn output(&mut self, index: u8) -> &mut Record {
+        &mut self.output[usize::from(index)]
+    }
+
+    /// States of live goroutines, procs and threads that are held.
+    pub(crate) fn len(&self) -> usize {
+        self.goroutines.len() + self.procs.len() + self.threads.len() + self.tasks.len()
+    }
+
+    /// Accounts for work that grows with the trace's state. Real traces need next to none; a
+    /// crafted one could make every event cost as much as there are threads.
+    pub(crate) fn charge(&mut self, steps: usize) {
+        self.work += steps as u64;
+    }
+
+    /// The steps charged so far.
+    pub(crate) fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// Takes `raw`, the next event of the thread at `slot`, if it fits what came before.
+    ///
+    /// If it does, one to three events are ready to be given out.
+    #[inline]
+    pub(crate) fn advance(
+        &mut self,
+        raw: &RawEvent,
+        slot: u32,
+        table: &Table,
+        generation: u64,
+    ) -> Result<bool, Box<ErrorKind>> {
+        use EventType as T;
+        if self.initial_generation == 0 {
+            self.initial_generation = generation;
+        }
+        let slot = slot as usize;
+        let thread = &mut self.threads[slot];
+        thread.seen = thread.id.is_some();
+        let c = Context { slot, m: thread.id, p: thread.p, g: thread.g, generation };
+        self.output[0] =
+            Record { m: c.m, p: c.p, g: c.g, ..Record::new(raw.ty, raw.time, raw.args) };
+        let taken = match raw.ty {
+            T::GO_START => self.go_start(c),
+            T::GO_STOP | T::GO_BLOCK | T::GO_DESTROY => self.go_stop(c),
+            T::GO_UNBLOCK => self.go_unblock(c),
+            T::GO_SYSCALL_BEGIN => self.syscall_begin(c),
+            T::GO_SYSCALL_END => self.syscall_end(c),
+            T::GO_SYSCALL_END_BLOCKED => self.syscall_end_blocked(c),
+            T::GO_CREATE | T::GO_CREATE_BLOCKED => self.go_create(c),
+            T::GO_CREATE_SYSCALL => self.go_create_syscall(c),
+            T::GO_DESTROY_SYSCALL => self.go_destroy_syscall(c),
+            T::GO_SWITCH | T::GO_SWITCH_DESTROY => self.go_switch(c),
+            T::GO_STATUS | T::GO_STATUS_STACK => self.go_status(c),
+            T::PROC_START => self.proc_start(c),
+            T::PROC_STOP => self.proc_stop(c),
+            T::PROC_STEAL => self.proc_steal(c),
+            T::PROC_STATUS => self.proc_status(c),
+            T::HEAP_ALLOC | T::HEAP_GOAL => c.needs(Need::Must, Need::May).map(|()| true),
+            T::PROCS_CHANGE | T::GO_LABEL | T::USER_LOG => c.needs_user_code().map(|()| true),
+            T::STW_BEGIN | T::GC_MARK_ASSIST_BEGIN => self.go_range_begin(c),
+            T::STW_END | T::GC_MARK_ASSIST_END => self.go_range_end(c),
+            T::GC_MARK_ASSIST_ACTIVE => self.go_range_active(c),
+            T::GC_ACTIVE => self.gc_active(c),
+            T::GC_BEGIN => self.gc_begin(c),
+            T::GC_END => self.gc_end(c),
+            T::GC_SWEEP_BEGIN => self.sweep_begin(c),
+            T::GC_SWEEP_ACTIVE => self.sweep_active(c),
+            T::GC_SWEEP_END => self.sweep_end(c),
+            T::USER_TASK_BEGIN => return self.task_begin(c, table),
+            T::USER_TASK_END => self.task_end(c, table),
+            T::USER_REGION_BEGIN | T::USER_REGION_END => return self.region(c, table),
+            EventType(128..) => c.needs(Need::May, Need::May).map(|()| true),
+            // Clock snapshots look like timed events but are part of sync batches.
+            ty => return Err(Box::new(ErrorKind::UnexpectedEvent(ty))),
+        }?;
+        if taken {
+            // Handlers that make more than one event have said so already.
+            if self.given >= self.made {
+                self.made = 1;
+            }
+            self.given = 0;
+        }
+        Ok(taken)
+    }
+
+    /// Says that the handler has made `count` events.
+    fn make(&mut self, count: u8) {
+        (self.made, self.given) = (count, 0);
+    }
+
+    /// Where the state of the goroutine in the context is.
+    #[inline]
+    fn current_goroutine(&self, c: Context) -> Result<u32, Fault> {
+        self.goroutines
+            .find_at(c.g.0, self.threads[c.slot].g_hint)
+            .ok_or_else(|| Box::new(Inconsistency::Unknown { what: "goroutine", id: c.g.0 }))
+    }
+
+    /// Where the state of the proc in the context is.
+    #[inline]
+    fn current_proc(&self, c: Context) -> Result<u32, Fault> {
+        self.procs
+            .find_at(c.p.0, self.threads[c.slot].p_hint)
+            .ok_or_else(|| Box::new(Inconsistency::Unknown { what: "proc", id: c.p.0 }))
+    }
+
+    /// Binds a goroutine, or none, to the thread of the context.
+    #[inline]
+    fn bind_goroutine(&mut self, c: Context, g: GoId, hint: u32) {
+        // Events that belong to no thread have no context to change.
+        if c.m.is_some() {
+            let thread = &mut self.threads[c.slot];
+            (thread.g, thread.g_hint) = (g, hint);
+        }
+    }
+
+    /// Binds a proc, or none, to the thread of the context.
+    #[inline]
+    fn bind_proc(&mut self, c: Context, p: ProcId, hint: u32) {
+        if c.m.is_some() {
+            let thread = &mut self.threads[c.slot];
+            (thread.p, thread.p_hint) = (p, hint);
+        }
+    }
+}
+
+const fn wrong_goroutine(id: GoId) -> Inconsistency {
+    Inconsistency::WrongState { what: "goroutine", id: id.0 }
+}
+
+const fn wrong_proc(id: ProcId) -> Inconsistency {
+    Inconsistency::WrongState { what: "proc", id: id.0 }
+}
+
+const fn no_task(parent: TaskId) -> TaskId {
+    // On the wire 0 means that there is no parent, not the background task.
+    if parent.0 == TaskId::BACKGROUND.0 { TaskId::NONE } else { parent }
+}

@@ -1,0 +1,140 @@
+//! Procs: started, stopped, stolen.
+
+use super::state::{NO_HINT, proc_status};
+use super::{Advance, Context, Inconsistency, Need, Ordering, wrong_proc};
+use crate::event::State;
+use crate::id::{ProcId, ProcState, ThreadId};
+
+/// The state that a status of the format stands for.
+const STATES: [ProcState; 5] = {
+    let mut states = [ProcState::Undetermined; 5];
+    states[proc_status::RUNNING as usize] = ProcState::Running;
+    states[proc_status::IDLE as usize] = ProcState::Idle;
+    states[proc_status::SYSCALL as usize] = ProcState::Running;
+    states[proc_status::SYSCALL_ABANDONED as usize] = ProcState::Idle;
+    states
+};
+
+impl Ordering {
+    /// The status of a proc at the start of a generation.
+    pub(super) fn proc_status(&mut self, c: Context) -> Advance {
+        use proc_status::{RUNNING, SYSCALL, SYSCALL_ABANDONED};
+        let [p, status, ..] = self.output[0].args;
+        let p = ProcId(p as i64);
+        let Some(&state) = STATES.get(usize::try_from(status).unwrap_or(usize::MAX)) else {
+            return Err(Inconsistency::InvalidStatus { what: "proc", id: p.0, status }.into());
+        };
+        let status = status as u8;
+        let (mut from, mut to) = (state, state);
+        // Whether the trace knows the thread after all from which the proc is about to be stolen.
+        let mut in_known_syscall = false;
+        let slot = match self.procs.find(p.0) {
+            Some(slot) => {
+                let proc = self.procs.get_mut(slot);
+                match (proc.status, status) {
+                    (SYSCALL, SYSCALL_ABANDONED) => {
+                        in_known_syscall = true;
+                        (from, to) = (ProcState::Running, ProcState::Running);
+                    }
+                    (old, new) if old == new => {}
+                    _ => return Err(wrong_proc(p).into()),
+                }
+                proc.seq = c.seq(0);
+                slot
+            }
+            None => {
+                from = if c.generation == self.initial_generation {
+                    ProcState::Undetermined
+                } else {
+                    ProcState::NotExist
+                };
+                self.procs.insert(p.0, status, c.seq(0))
+            }
+        };
+        (self.output[0].from, self.output[0].to) = (State::Proc(from), State::Proc(to));
+        if status == RUNNING || status == SYSCALL {
+            self.bind_proc(c, p, slot);
+        }
+        if in_known_syscall {
+            // It goes on running, which must be told in the context that it is bound to; the
+            // status most likely comes from another thread.
+            self.charge(self.threads.len());
+            let bound = self.threads.iter().find(|t| t.seen && t.p == p);
+            let Some(thread) = bound else {
+                return Err(Inconsistency::Unknown { what: "thread of proc", id: p.0 }.into());
+            };
+            let (m, g) = (thread.id, thread.g);
+            let event = &mut self.output[0];
+            (event.m, event.p, event.g) = (m, p, g);
+        }
+        Ok(true)
+    }
+
+    pub(super) fn proc_start(&mut self, c: Context) -> Advance {
+        let [p, seq, ..] = self.output[0].args;
+        let (p, seq) = (ProcId(p as i64), c.seq(seq));
+        let Some(slot) = self.procs.find(p.0) else { return Ok(false) };
+        let proc = self.procs.get_mut(slot);
+        // A thread that still has a proc is in a system call from which it is yet to be stolen.
+        if proc.status != proc_status::IDLE || !seq.succeeds(proc.seq) || c.p.is_some() {
+            return Ok(false);
+        }
+        // There may be a goroutine: one that comes back from a system call.
+        c.needs(Need::MustNot, Need::May)?;
+        (proc.status, proc.seq) = (proc_status::RUNNING, seq);
+        self.bind_proc(c, p, slot);
+        Ok(true)
+    }
+
+    /// The thread stops its own proc, which needs no sequence number.
+    pub(super) fn proc_stop(&mut self, c: Context) -> Advance {
+        let slot = self.current_proc(c)?;
+        let proc = self.procs.get_mut(slot);
+        if !matches!(proc.status, proc_status::RUNNING | proc_status::SYSCALL) {
+            return Err(wrong_proc(c.p).into());
+        }
+        c.needs(Need::Must, Need::May)?;
+        proc.status = proc_status::IDLE;
+        self.bind_proc(c, ProcId::NONE, NO_HINT);
+        Ok(true)
+    }
+
+    /// A thread takes away the proc of a thread that is in a system call.
+    pub(super) fn proc_steal(&mut self, c: Context) -> Advance {
+        use proc_status::{SYSCALL, SYSCALL_ABANDONED};
+        let [p, seq, m, _] = self.output[0].args;
+        let (p, seq, m) = (ProcId(p as i64), c.seq(seq), ThreadId(m as i64));
+        let Some(slot) = self.procs.find(p.0) else { return Ok(false) };
+        let proc = self.procs.get_mut(slot);
+        let old = proc.status;
+        if !matches!(old, SYSCALL | SYSCALL_ABANDONED) || !seq.succeeds(proc.seq) {
+            return Ok(false);
+        }
+        c.needs(Need::May, Need::May)?;
+        (proc.status, proc.seq) = (proc_status::IDLE, seq);
+        // An abandoned proc has been shown as idle already.
+        let abandoned = old == SYSCALL_ABANDONED;
+        let from = if abandoned { ProcState::Idle } else { ProcState::Running };
+        (self.output[0].from, self.output[0].to) =
+            (State::Proc(from), State::Proc(ProcState::Idle));
+        if abandoned {
+            // Nobody knows what its thread does by now.
+            return Ok(true);
+        }
+        let other = if m == c.m {
+            c.slot
+        } else {
+            self.known_thread(m).ok_or(Inconsistency::Unknown { what: "thread", id: m.0 })?
+        };
+        let thread = &mut self.threads[other];
+        if thread.p != p {
+            let (thread, found, expected) = (m.0, thread.p.0, p.0);
+            return Err(
+                Inconsistency::WrongBinding { thread, what: "proc", found, expected }.into()
+            );
+        }
+        // Now that thread can go on to the end of its system call.
+        (thread.p, thread.p_hint) = (ProcId::NONE, NO_HINT);
+        Ok(true)
+    }
+}

@@ -1,0 +1,123 @@
+//! Ranges of time: stop-the-world, garbage collection, sweeping, mark assists.
+
+use super::{Advance, Context, GcPhase, Inconsistency, Need, Ordering};
+use crate::spec::EventType;
+
+/// The event that begins the kind of range that `ty` is about.
+fn start_of(ty: EventType) -> EventType {
+    match ty.spec() {
+        Some(spec) if spec.start != EventType(0) => spec.start,
+        _ => ty,
+    }
+}
+
+impl Ordering {
+    pub(super) fn go_range_begin(&mut self, c: Context) -> Advance {
+        c.needs_user_code()?;
+        let slot = self.current_goroutine(c)?;
+        let (ty, args) = (self.output[0].ty, self.output[0].args);
+        let why = if ty == EventType::STW_BEGIN { args[0] } else { 0 };
+        self.charge(self.goroutines.get(slot).ranges.len());
+        self.goroutines.get_mut(slot).ranges.begin(start_of(ty), why)?;
+        Ok(true)
+    }
+
+    /// May be told of any goroutine, wherever it is.
+    pub(super) fn go_range_active(&mut self, c: Context) -> Advance {
+        let id = self.output[0].args[0] as i64;
+        let unknown = Inconsistency::Unknown { what: "goroutine", id };
+        let slot = self.goroutines.find(id).ok_or(unknown)?;
+        let start = start_of(self.output[0].ty);
+        let first = c.generation == self.initial_generation;
+        self.charge(self.goroutines.get(slot).ranges.len());
+        self.goroutines.get_mut(slot).ranges.active(start, first)?;
+        Ok(true)
+    }
+
+    pub(super) fn go_range_end(&mut self, c: Context) -> Advance {
+        c.needs_user_code()?;
+        let slot = self.current_goroutine(c)?;
+        let ty = self.output[0].ty;
+        self.charge(self.goroutines.get(slot).ranges.len());
+        let why = self.goroutines.get_mut(slot).ranges.end(start_of(ty))?;
+        if ty == EventType::STW_END {
+            // The event itself does not say which; then it has the same argument as its begin.
+            self.output[0].args[0] = why;
+        }
+        Ok(true)
+    }
+
+    pub(super) fn sweep_begin(&mut self, c: Context) -> Advance {
+        c.needs(Need::Must, Need::May)?;
+        let slot = self.current_proc(c)?;
+        self.procs.get_mut(slot).ranges.begin(start_of(self.output[0].ty), 0)?;
+        Ok(true)
+    }
+
+    pub(super) fn sweep_active(&mut self, c: Context) -> Advance {
+        let id = self.output[0].args[0] as i64;
+        let unknown = Inconsistency::Unknown { what: "proc", id };
+        let slot = self.procs.find(id).ok_or(unknown)?;
+        let start = start_of(self.output[0].ty);
+        let first = c.generation == self.initial_generation;
+        self.procs.get_mut(slot).ranges.active(start, first)?;
+        Ok(true)
+    }
+
+    pub(super) fn sweep_end(&mut self, c: Context) -> Advance {
+        c.needs(Need::Must, Need::May)?;
+        let slot = self.current_proc(c)?;
+        self.procs.get_mut(slot).ranges.end(start_of(self.output[0].ty))?;
+        Ok(true)
+    }
+
+    // The mark phase is global. Its begin and end may come from different threads, so that both
+    // have numbers of one sequence.
+
+    pub(super) fn gc_active(&mut self, c: Context) -> Advance {
+        let seq = self.output[0].args[0];
+        if c.generation == self.initial_generation {
+            if self.gc_phase != GcPhase::Undetermined {
+                return Err(Inconsistency::GcPhase.into());
+            }
+        } else {
+            if seq != self.gc_seq.wrapping_add(1) {
+                return Ok(false);
+            }
+            if self.gc_phase != GcPhase::Running {
+                return Err(Inconsistency::GcPhase.into());
+            }
+            c.needs_user_code()?;
+        }
+        (self.gc_seq, self.gc_phase) = (seq, GcPhase::Running);
+        Ok(true)
+    }
+
+    pub(super) fn gc_begin(&mut self, c: Context) -> Advance {
+        let seq = self.output[0].args[0];
+        if self.gc_phase != GcPhase::Undetermined {
+            if seq != self.gc_seq.wrapping_add(1) {
+                return Ok(false);
+            }
+            if self.gc_phase == GcPhase::Running {
+                return Err(Inconsistency::GcPhase.into());
+            }
+            c.needs_user_code()?;
+        }
+        (self.gc_seq, self.gc_phase) = (seq, GcPhase::Running);
+        Ok(true)
+    }
+
+    pub(super) fn gc_end(&mut self, c: Context) -> Advance {
+        let seq = self.output[0].args[0];
+        if seq != self.gc_seq.wrapping_add(1) {
+            return Ok(false);
+        }
+        if self.gc_phase != GcPhase::Running {
+            return Err(Inconsistency::GcPhase.into());
+        }
+        c.needs_user_code()?;
+        (self.gc_seq, self.gc_phase) = (seq, GcPhase::NotRunning);
+        Ok(true)
+    }
+}

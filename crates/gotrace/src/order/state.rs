@@ -1,0 +1,233 @@
+//! What the ordering knows of goroutines, procs and threads.
+
+use super::Fault;
+use crate::error::Inconsistency;
+use crate::id::{GoId, ProcId, TaskId, ThreadId};
+use crate::spec::EventType;
+use crate::table::SeededState;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Status of a goroutine, in the numbers of the format.
+pub(crate) mod go_status {
+    pub(crate) const RUNNABLE: u8 = 1;
+    pub(crate) const RUNNING: u8 = 2;
+    pub(crate) const SYSCALL: u8 = 3;
+    pub(crate) const WAITING: u8 = 4;
+}
+
+/// Status of a proc, in the numbers of the format.
+pub(crate) mod proc_status {
+    pub(crate) const RUNNING: u8 = 1;
+    pub(crate) const IDLE: u8 = 2;
+    pub(crate) const SYSCALL: u8 = 3;
+    /// In a system call, but on which thread is not known any more.
+    pub(crate) const SYSCALL_ABANDONED: u8 = 4;
+}
+
+/// A sequence number of a goroutine or proc, counted anew in each generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seq {
+    pub(crate) generation: u64,
+    pub(crate) number: u64,
+}
+
+impl Seq {
+    #[inline]
+    pub(crate) const fn succeeds(self, last: Self) -> bool {
+        self.generation == last.generation && self.number == last.number.wrapping_add(1)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Goroutine {
+    pub(crate) status: u8,
+    pub(crate) seq: Seq,
+    pub(crate) regions: Vec<UserRegion>,
+    pub(crate) ranges: Ranges,
+}
+
+#[derive(Debug)]
+pub(crate) struct Proc {
+    pub(crate) status: u8,
+    pub(crate) seq: Seq,
+    pub(crate) ranges: Ranges,
+}
+
+/// A region that is open. The name is kept itself, for its identifier may change from one
+/// generation to the next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct UserRegion {
+    pub(crate) task: TaskId,
+    pub(crate) name: Arc<[u8]>,
+}
+
+/// A task that has begun and not ended.
+#[derive(Debug)]
+pub(crate) struct ActiveTask {
+    pub(crate) parent: TaskId,
+    pub(crate) name: Arc<[u8]>,
+}
+
+/// A thread: what is bound to it, with hints where to find their state.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) id: ThreadId,
+    /// Whether the trace has told anything of the thread yet.
+    pub(crate) seen: bool,
+    pub(crate) g: GoId,
+    pub(crate) p: ProcId,
+    pub(crate) g_hint: u32,
+    pub(crate) p_hint: u32,
+}
+
+/// The ranges that are open on a goroutine or proc: the event that began each, and for
+/// stop-the-world the string that tells why.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges(Vec<(EventType, u64)>);
+
+impl Ranges {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(crate) fn begin(&mut self, start: EventType, why: u64) -> Result<(), Fault> {
+        if self.0.contains(&(start, why)) {
+            return Err(Inconsistency::Range { range: start, open: true }.into());
+        }
+        self.0.push((start, why));
+        Ok(())
+    }
+
+    /// A range goes on: in the first generation that is how it becomes known.
+    pub(crate) fn active(&mut self, start: EventType, first: bool) -> Result<(), Fault> {
+        let open = self.0.contains(&(start, 0));
+        if open == first {
+            return Err(Inconsistency::Range { range: start, open }.into());
+        }
+        if first {
+            self.0.push((start, 0));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn end(&mut self, start: EventType) -> Result<u64, Fault> {
+        match self.0.iter().position(|(ty, _)| *ty == start) {
+            Some(index) => Ok(self.0.swap_remove(index).1),
+            None => Err(Inconsistency::Range { range: start, open: false }.into()),
+        }
+    }
+}
+
+/// States in a flat array, found by identifier through a map, or through a hint: where the state
+/// was when last seen.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    index: HashMap<i64, u32, SeededState>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    id: i64,
+    used: bool,
+    value: T,
+}
+
+/// A hint that never fits.
+pub(crate) const NO_HINT: u32 = u32::MAX;
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), index: HashMap::default() }
+    }
+}
+
+impl<T: Reuse> Slab<T> {
+    #[inline]
+    pub(crate) fn find(&self, id: i64) -> Option<u32> {
+        self.index.get(&id).copied()
+    }
+
+    /// As [`Slab::find`], quicker if the state is still at `hint`.
+    #[inline]
+    pub(crate) fn find_at(&self, id: i64, hint: u32) -> Option<u32> {
+        match self.slots.get(hint as usize) {
+            Some(slot) if slot.id == id && slot.used => Some(hint),
+            _ => self.find(id),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, slot: u32) -> &mut T {
+        &mut self.slots[slot as usize].value
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, slot: u32) -> &T {
+        &self.slots[slot as usize].value
+    }
+
+    /// Adds a state for `id`, which has none.
+    pub(crate) fn insert(&mut self, id: i64, status: u8, seq: Seq) -> u32 {
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                let reused = &mut self.slots[slot as usize];
+                reused.id = id;
+                reused.used = true;
+                reused.value.reuse(status, seq);
+                slot
+            }
+            None => {
+                self.slots.push(Slot { id, used: true, value: T::new(status, seq) });
+                self.slots.len() as u32 - 1
+            }
+        };
+        self.index.insert(id, slot);
+        slot
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32) {
+        let removed = &mut self.slots[slot as usize];
+        removed.used = false;
+        self.index.remove(&removed.id);
+        self.free.push(slot);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+}
+
+/// A state whose memory serves another identifier when the first is gone.
+pub(crate) trait Reuse {
+    fn new(status: u8, seq: Seq) -> Self;
+    fn reuse(&mut self, status: u8, seq: Seq);
+}
+
+impl Reuse for Goroutine {
+    fn new(status: u8, seq: Seq) -> Self {
+        Self { status, seq, regions: Vec::new(), ranges: Ranges::default() }
+    }
+
+    fn reuse(&mut self, status: u8, seq: Seq) {
+        (self.status, self.seq) = (status, seq);
+        self.regions.clear();
+        self.ranges.clear();
+    }
+}
+
+impl Reuse for Proc {
+    fn new(status: u8, seq: Seq) -> Self {
+        Self { status, seq, ranges: Ranges::default() }
+    }
+
+    fn reuse(&mut self, status: u8, seq: Seq) {
+        *self = Self::new(status, seq);
+    }
+}

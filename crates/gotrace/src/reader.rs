@@ -1,0 +1,587 @@
+use crate::{batch, header};
+use crate::error::{Error, ErrorKind, Place};
+use crate::event::{Event, OwnedEvent, Record};
+use crate::frontier::Frontier;
+use crate::generation::{Generation, Loaded, Loader};
+use crate::order::Ordering;
+use crate::source::Source;
+use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
+use crate::table::Table;
+use crate::version::Version;
+use std::io::Read;
+use std::mem;
+use std::sync::Arc;
+use trace_common::{ClockDomain, Limits};
+
+/// Reads the events of a trace in order.
+///
+/// A reader takes any [`Read`]: a file, a pipe, a socket, a slice. It does not need a
+/// [`BufReader`](std::io::BufReader) around it. It holds one generation of the trace at a time,
+/// about a second of the traced program's life, and gives out that generation's events as soon
+/// as the trace has all of it. (A v1 trace, of Go ≤ 1.21, has to be held as a whole.)
+///
+/// [`Reader::next_event`] lends events, without any allocation for each; as an [`Iterator`] a
+/// reader gives [`OwnedEvent`]s.
+///
+/// The first event of a trace is always a [`Sync`](crate::EventKind::Sync), and so is the last.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut reader = gotrace::Reader::new(std::fs::File::open("trace.out")?)?;
+/// while let Some(event) = reader.next_event()? {
+///     println!("{event}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Reader<R> {
+    version: Version,
+    limits: Limits,
+    source: Source<R>,
+    phase: Phase,
+    order: Ordering,
+    frontier: Frontier,
+    generation: Option<Generation>,
+    /// Bytes of the source that `generation` takes.
+    generation_len: usize,
+    next_sample: usize,
+    /// What to do behind the current generation.
+    after: After,
+    /// The table of events that belong to no generation.
+    no_table: Arc<Table>,
+    /// What the reader made itself: sync events and CPU samples.
+    made: Record,
+    last_time: i64,
+    syncs: u64,
+    gaps: u64,
+    /// The last generation that was begun, and the clock it had.
+    last_generation: u64,
+    nanos_per_tick: f64,
+    /// The generation after which a gap would be a silent one.
+    gap_base: u64,
+    /// Where the last event that was taken begins, as an index into the source's bytes.
+    event_start: usize,
+    /// The generation whose loading failed, until that error is told.
+    failed_loader: Option<Box<Loader>>,
+    /// Whether identifiers that are not in the tables pass, in a generation that is not whole.
+    lenient: bool,
+    unresolved: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Between generations.
+    Load,
+    /// Before a generation that is not whole.
+    Salvaged(Box<Generation>, usize),
+    /// In a generation.
+    Events,
+    /// A sync event was given for this error, which comes next.
+    Failing(Error),
+    /// An error was given.
+    Failed(Failure),
+    /// The last event was given.
+    Done,
+}
+
+/// What is to be known of an error for going on behind it.
+#[derive(Debug)]
+struct Failure {
+    offset: u64,
+    generation: Option<u64>,
+    /// Bytes of events of the current generation that are not given out.
+    event_bytes: u64,
+    /// The generation that could not be loaded.
+    loader: Option<Box<Loader>>,
+}
+
+impl Failure {
+    fn new(error: &Error, generation: Option<&Generation>, frontier: &Frontier) -> Self {
+        Self {
+            offset: error.place().offset,
+            generation: error.place().generation,
+            event_bytes: generation.map_or(0, |g| frontier.bytes_left(&g.batches)),
+            loader: None,
+        }
+    }
+}
+
+/// What comes behind the current generation.
+#[derive(Debug)]
+enum After {
+    /// Another generation, or the end: to be found out.
+    Unknown,
+    /// The end of the trace.
+    End,
+    /// Damage that is not told yet.
+    Error(Error),
+    /// Damage that is told; the next generation is to be searched for.
+    Resync,
+}
+
+/// Which record holds the next event, and which table goes with it.
+enum Next {
+    Ordered(u8),
+    Sample,
+    /// Whether it begins a generation.
+    Sync(bool),
+}
+
+/// What is missing of a trace that was damaged: see [`Reader::recover`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Loss {
+    /// Where reading failed, as offset from the start of the trace in bytes.
+    pub from: u64,
+    /// Where it goes on. What lies between is lost, but for what [`Loss::partial`] says.
+    pub to: u64,
+    /// The generation that the damage is in, if it is known.
+    pub generation: Option<u64>,
+    /// Bytes of encoded events in that generation that are not given out.
+    pub event_bytes: u64,
+    /// Whether the reader goes on with what there is of this generation, rather than behind it.
+    pub partial: bool,
+}
+
+impl<R: Read> Reader<R> {
+    /// A reader of the trace that `input` gives, with default [`Limits`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotATrace`] and [`ErrorKind::UnknownVersion`] for what does not begin as a
+    /// trace; for a v1 trace, whatever is wrong with any of it.
+    pub fn new(input: R) -> Result<Self, Error> {
+        Self::with_limits(input, Limits::default())
+    }
+
+    /// A reader that holds no more in memory than `limits` allow: `max_buffer` bytes of a
+    /// generation, and `max_entries` of each of its tables and of live goroutines.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::new`].
+    pub fn with_limits(input: R, limits: Limits) -> Result<Self, Error> {
+        let mut source = Source::new(input, limits.max_buffer);
+        let version = header::read(&mut source)?;
+        if version.is_v1() {
+            // Until format v1 is wired up.
+            return Err(Error::at(0, ErrorKind::UnknownVersion(u64::from(version.minor()))));
+        }
+        Ok(Self {
+            version,
+            limits,
+            source,
+            phase: Phase::Load,
+            order: Ordering::default(),
+            frontier: Frontier::default(),
+            generation: None,
+            generation_len: 0,
+            next_sample: 0,
+            after: After::Unknown,
+            no_table: Arc::new(Table::new(0)),
+            made: Record::sync(0, 0, false),
+            last_time: 0,
+            syncs: 0,
+            gaps: 0,
+            last_generation: 0,
+            nanos_per_tick: 0.0,
+            gap_base: 0,
+            event_start: 0,
+            failed_loader: None,
+            lenient: false,
+            unresolved: 0,
+        })
+    }
+
+    /// The version of the trace's format.
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The clock of the trace's timestamps.
+    ///
+    /// For v2 traces, that of the traced machine's Linux. Traces taken on Windows have another
+    /// clock, which nothing in them tells.
+    pub const fn clock_domain(&self) -> ClockDomain {
+        if self.version.is_v1() { ClockDomain::Local(0) } else { ClockDomain::Monotonic }
+    }
+
+    /// Generations that are missing between others, going by their numbers.
+    ///
+    /// From Go 1.26 on, Go's own reader passes over such a gap without a word.
+    pub const fn missing_generations(&self) -> u64 {
+        self.gaps
+    }
+
+    /// Strings and stacks that events named and that were not there, in generations of which
+    /// [`Reader::recover`] gave what there was.
+    pub const fn unresolved_ids(&self) -> u64 {
+        self.unresolved
+    }
+
+    /// The next event; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the trace, and where. Events that were given out before are right.
+    /// After an error there are no more events (`None`), unless [`Reader::recover`] says so.
+    #[inline]
+    pub fn next_event(&mut self) -> Result<Option<Event<'_>>, Error> {
+        let next = match self.find_next() {
+            Ok(Some(next)) => next,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(self.fail(error)),
+        };
+        let table = match &self.generation {
+            Some(generation) if !matches!(next, Next::Sync(false)) => &generation.table,
+            _ => &self.no_table,
+        };
+        let record = match next {
+            Next::Ordered(index) => self.order.output(index),
+            Next::Sample | Next::Sync(_) => &mut self.made,
+        };
+        if let Some(kind) = missing_id(record, table) {
+            if !self.lenient {
+                let place = Place {
+                    offset: self.source.offset() + self.event_start as u64,
+                    generation: Some(table.generation),
+                    thread: Some(record.m),
+                    event: Some(record.ty),
+                };
+                let error = Error::new(kind, place);
+                let generation = self.generation.as_ref();
+                self.phase = Phase::Failed(Failure::new(&error, generation, &self.frontier));
+                return Err(error);
+            }
+            self.unresolved += 1;
+        }
+        // No two events have the same time.
+        if record.time <= self.last_time {
+            record.time = self.last_time.wrapping_add(1);
+        }
+        self.last_time = record.time;
+        Ok(Some(Event { table, record }))
+    }
+
+    #[inline]
+    fn find_next(&mut self) -> Result<Option<Next>, Error> {
+        loop {
+            if let Some(index) = self.order.next_output() {
+                return Ok(Some(Next::Ordered(index)));
+            }
+            match self.phase {
+                Phase::Events => {
+                    if let Some(next) = self.next_in_generation()? {
+                        return Ok(Some(next));
+                    }
+                }
+                _ => return self.between_generations(),
+            }
+        }
+    }
+
+    /// The next event of the current generation; `None` if it is through.
+    #[inline]
+    fn next_in_generation(&mut self) -> Result<Option<Next>, Error> {
+        let Some(generation) = &self.generation else {
+            self.phase = Phase::Load;
+            return Ok(None);
+        };
+        let head = self.frontier.head_time();
+        if let Some(sample) = generation.samples.get(self.next_sample) {
+            if head.is_none_or(|head| sample.time < head) {
+                self.made = *sample;
+                self.next_sample += 1;
+                return Ok(Some(Next::Sample));
+            }
+        }
+        if head.is_none() {
+            self.phase = Phase::Load;
+            return Ok(None);
+        }
+        if !self.try_advance(0)? {
+            self.advance_any()?;
+        }
+        Ok(self.order.next_output().map(Next::Ordered))
+    }
+
+    /// Takes the event of the cursor at `index` of the frontier, if the order allows.
+    #[inline]
+    fn try_advance(&mut self, index: usize) -> Result<bool, Error> {
+        let Some(generation) = &self.generation else { return Ok(false) };
+        let cursor = self.frontier.cursor(index);
+        let (table, number) = (&generation.table, generation.number);
+        self.event_start = cursor.start;
+        match self.order.advance(&cursor.event, cursor.slot, table, number) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(kind) => return Err(self.error_at(index, *kind)),
+        }
+        let input = generation.input(self.source.window());
+        if let Err(mut error) = self.frontier.next(index, input) {
+            error.place_mut().offset += self.source.offset();
+            error.place_mut().generation = Some(number);
+            return Err(error);
+        }
+        Ok(true)
+    }
+
+    /// Takes the first event, in order of time, that the order of events allows.
+    #[cold]
+    fn advance_any(&mut self) -> Result<(), Error> {
+        // Each call may cost as much as there are threads. Programs have few, and traces whose
+        // clocks agree never come here; but a trace made for it could take forever.
+        self.order.charge(self.frontier.len());
+        if self.order.work() > WORK_PER_BYTE * self.generation_len as u64 + MIN_WORK {
+            let what = "the work to find the order of events, in steps per byte,";
+            let kind = ErrorKind::Limit { what, limit: WORK_PER_BYTE as usize };
+            return Err(self.error_at(0, kind));
+        }
+        self.frontier.sort();
+        for index in 1..self.frontier.len() {
+            if self.try_advance(index)? {
+                return Ok(());
+            }
+        }
+        Err(self.error_at(0, ErrorKind::BrokenOrder))
+    }
+
+    /// An error at the event of the cursor at `index` of the frontier.
+    #[cold]
+    fn error_at(&self, index: usize, kind: ErrorKind) -> Error {
+        let cursor = self.frontier.cursor(index);
+        let place = Place {
+            offset: self.source.offset() + cursor.start as u64,
+            generation: self.generation.as_ref().map(|g| g.number),
+            thread: Some(cursor.thread),
+            event: Some(cursor.event.ty),
+        };
+        Error::new(kind, place)
+    }
+
+    /// Notes the error for [`Reader::recover`].
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        let mut failure = Failure::new(&error, self.generation.as_ref(), &self.frontier);
+        failure.loader = self.failed_loader.take();
+        self.phase = Phase::Failed(failure);
+        error
+    }
+
+    #[cold]
+    fn between_generations(&mut self) -> Result<Option<Next>, Error> {
+        match mem::replace(&mut self.phase, Phase::Done) {
+            Phase::Done => Ok(None),
+            failed @ Phase::Failed(_) => {
+                self.phase = failed;
+                Ok(None)
+            }
+            Phase::Failing(error) => Err(error),
+            Phase::Salvaged(generation, len) => self.install(*generation, len, true),
+            Phase::Events | Phase::Load => {
+                self.source.release(mem::take(&mut self.generation_len));
+                self.generation = None;
+                match mem::replace(&mut self.after, After::Unknown) {
+                    After::End => Ok(Some(self.final_sync())),
+                    After::Error(error) => Ok(Some(self.sync_before(error, None))),
+                    After::Unknown => self.load(),
+                    After::Resync if self.resync()? => self.load(),
+                    After::Resync => Ok(Some(self.final_sync())),
+                }
+            }
+        }
+    }
+
+    /// Loads the next generation.
+    fn load(&mut self) -> Result<Option<Next>, Error> {
+        match Loader::new(self.version, self.limits).load(&mut self.source) {
+            Ok(Loaded::End) if self.syncs > 0 => Ok(Some(self.final_sync())),
+            Ok(Loaded::End) => {
+                let error = Error::at(self.source.offset(), ErrorKind::IncompleteGeneration);
+                Ok(Some(self.sync_before(error, None)))
+            }
+            Ok(Loaded::Complete { generation, len, then, last }) => {
+                self.after = match then {
+                    Some(error) => After::Error(error),
+                    // From Go 1.26 on, only the end of the input says that there are no more.
+                    None if last && self.version < Version::Go126 => After::End,
+                    None => After::Unknown,
+                };
+                self.install(generation, len, false)
+            }
+            Err((error, loader)) => Ok(Some(self.sync_before(error, Some(Box::new(loader))))),
+        }
+    }
+
+    /// Begins a generation.
+    fn install(
+        &mut self,
+        generation: Generation,
+        len: usize,
+        lenient: bool,
+    ) -> Result<Option<Next>, Error> {
+        let number = generation.number;
+        if self.gap_base != 0 {
+            self.gaps += number.saturating_sub(self.gap_base).saturating_sub(1);
+        }
+        (self.last_generation, self.gap_base) = (number, number);
+        self.nanos_per_tick = generation.table.sync.nanos_per_tick;
+        self.generation_len = len;
+        self.lenient = lenient;
+        self.next_sample = 0;
+        let bytes = self.source.window();
+        let order = &mut self.order;
+        let started = self.frontier.start(&generation, bytes, |id| order.slot_of(id));
+        let min_time = generation.min_time;
+        self.generation = Some(generation);
+        if let Err(mut error) = started {
+            error.place_mut().offset += self.source.offset();
+            error.place_mut().generation = Some(number);
+            return Err(error);
+        }
+        let limit = self.limits.max_entries;
+        if self.order.len() > limit {
+            let what = "the number of goroutines, procs, threads and tasks";
+            self.frontier.clear();
+            return Err(Error::at(self.source.offset(), ErrorKind::Limit { what, limit }));
+        }
+        self.phase = Phase::Events;
+        Ok(Some(self.sync(min_time, true)))
+    }
+
+    fn sync(&mut self, time: i64, with_table: bool) -> Next {
+        self.syncs += 1;
+        self.made = Record::sync(time, self.syncs, with_table);
+        Next::Sync(with_table)
+    }
+
+    fn final_sync(&mut self) -> Next {
+        self.phase = Phase::Done;
+        self.sync(self.last_time, false)
+    }
+
+    /// A sync event, behind which comes `error`.
+    fn sync_before(&mut self, error: Error, loader: Option<Box<Loader>>) -> Next {
+        self.phase = Phase::Failing(error);
+        self.failed_loader = loader;
+        self.sync(self.last_time, false)
+    }
+
+    /// Goes on behind the damage that [`Reader::next_event`] has just told of, and says what is
+    /// lost; `None` if there is nothing to go on with, or no error to recover from.
+    ///
+    /// A generation in which the order of events breaks is given up from there on. One that
+    /// could not be loaded to its end (a trace cut by a crash, a full disk or a killed transfer)
+    /// is gone on with as far as it is there: its events may name strings and stacks that are
+    /// missing, which then are empty ([`Reader::unresolved_ids`] counts them). Behind damage the
+    /// reader looks for the next generation, with which it begins as with the first of a trace:
+    /// goroutines come from [`GoState::Undetermined`](crate::GoState::Undetermined) again.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), gotrace::Error> {
+    /// let mut reader = gotrace::Reader::new(std::io::stdin())?;
+    /// loop {
+    ///     match reader.next_event() {
+    ///         Ok(Some(event)) => println!("{event}"),
+    ///         Ok(None) => break,
+    ///         Err(error) => {
+    ///             eprintln!("{error}");
+    ///             let Some(loss) = reader.recover()? else { break };
+    ///             eprintln!("going on at byte {}", loss.to);
+    ///         }
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Only those of the input itself ([`ErrorKind::Io`]) and of [`Limits`].
+    pub fn recover(&mut self) -> Result<Option<Loss>, Error> {
+        let failure = match mem::replace(&mut self.phase, Phase::Done) {
+            Phase::Failed(failure) => failure,
+            other => {
+                self.phase = other;
+                return Ok(None);
+            }
+        };
+        let Failure { offset, generation, event_bytes, loader } = failure;
+        let mut loss = Loss { from: offset, to: offset, generation, event_bytes, partial: false };
+        if self.generation_len > 0 {
+            // The rest of this generation is given up; what comes behind it is known.
+            self.source.release(mem::take(&mut self.generation_len));
+            self.restart();
+            self.phase = Phase::Load;
+            loss.to = self.source.offset();
+            return Ok(Some(loss));
+        }
+        if let Some(loader) = loader {
+            let read = loader.len();
+            if let Some((part, len)) = loader.salvage(self.nanos_per_tick) {
+                loss.partial = true;
+                loss.generation = Some(part.number);
+                loss.to = self.source.offset() + len as u64;
+                self.after = After::Resync;
+                self.phase = Phase::Salvaged(Box::new(part), len);
+                return Ok(Some(loss));
+            }
+            self.source.release(read);
+        }
+        let found = self.resync()?;
+        loss.to = self.source.offset();
+        if found {
+            self.phase = Phase::Load;
+        }
+        Ok(found.then_some(loss))
+    }
+
+    /// Searches for the next generation, to begin with it as with the first.
+    fn resync(&mut self) -> Result<bool, Error> {
+        self.restart();
+        self.gap_base = 0;
+        batch::resync(&mut self.source, self.last_generation)
+    }
+
+    /// Forgets the state of goroutines, procs and threads.
+    fn restart(&mut self) {
+        self.order = Ordering::default();
+        self.frontier.clear();
+        self.generation = None;
+    }
+}
+
+/// Steps of ordering that a generation may take for each of its bytes, beyond those that every
+/// event takes: see [`Ordering::charge`].
+const WORK_PER_BYTE: u64 = 512;
+const MIN_WORK: u64 = 1 << 24;
+
+/// What an event names that is not in the tables of its generation.
+#[inline]
+fn missing_id(record: &Record, table: &Table) -> Option<ErrorKind> {
+    let plan = &PLANS[record.ty.0 as usize];
+    let arg = |index: u8| record.args[index as usize & (MAX_ARGS - 1)];
+    if plan.stack != Plan::NONE && !table.has_stack(arg(plan.stack)) {
+        return Some(ErrorKind::UnknownId { what: "stack", id: arg(plan.stack) });
+    }
+    if plan.string != Plan::NONE && !table.has_string(arg(plan.string)) {
+        return Some(ErrorKind::UnknownId { what: "string", id: arg(plan.string) });
+    }
+    // Few types have more than one of a kind.
+    if plan.other_stack != Plan::NONE && !table.has_stack(arg(plan.other_stack)) {
+        return Some(ErrorKind::UnknownId { what: "stack", id: arg(plan.other_stack) });
+    }
+    if plan.other_string != Plan::NONE && !table.has_string(arg(plan.other_string)) {
+        return Some(ErrorKind::UnknownId { what: "string", id: arg(plan.other_string) });
+    }
+    None
+}
+
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Result<OwnedEvent, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_event().map(|event| event.map(Event::to_owned)).transpose()
+    }
+}

@@ -1,0 +1,158 @@
+//! The bytes of a trace, as many of them in memory as the reader still needs.
+
+use crate::error::{Error, ErrorKind};
+use std::io::{self, Read};
+
+/// A window over the input: bytes from `keep` on stay where they are until they are released.
+#[derive(Debug)]
+pub(crate) struct Source<R> {
+    input: R,
+    buffer: Vec<u8>,
+    /// How much of `buffer` is filled.
+    filled: usize,
+    /// Start of what must be kept, as an index into `buffer`.
+    keep: usize,
+    /// Offset in the input of `buffer[0]`.
+    base: u64,
+    /// The most bytes to keep.
+    limit: usize,
+}
+
+/// The least that is asked of the input at once.
+const CHUNK: usize = 128 << 10;
+
+impl<R: Read> Source<R> {
+    pub(crate) fn new(input: R, limit: usize) -> Self {
+        Self { input, buffer: Vec::new(), filled: 0, keep: 0, base: 0, limit }
+    }
+
+    /// The bytes that are kept, from the first one that was not released.
+    #[inline]
+    pub(crate) fn window(&self) -> &[u8] {
+        &self.buffer[self.keep..self.filled]
+    }
+
+    /// Offset in the input of the first byte of [`Source::bytes`].
+    #[inline]
+    pub(crate) fn offset(&self) -> u64 {
+        self.base + self.keep as u64
+    }
+
+    /// Gives up the first `n` bytes of [`Source::bytes`].
+    pub(crate) fn release(&mut self, n: usize) {
+        self.keep = (self.keep + n).min(self.filled);
+    }
+
+    /// Reads once from the input; `false` at its end. Bytes that are there already keep their
+    /// index in [`Source::bytes`].
+    pub(crate) fn fill(&mut self) -> Result<bool, Error> {
+        if self.filled - self.keep >= self.limit {
+            let what = "the size of one generation in bytes";
+            let kind = ErrorKind::Limit { what, limit: self.limit };
+            return Err(Error::at(self.offset(), kind));
+        }
+        if self.filled == self.buffer.len() {
+            self.make_room();
+        }
+        loop {
+            match self.input.read(&mut self.buffer[self.filled..]) {
+                Ok(0) => return Ok(false),
+                Ok(n) => {
+                    // A reader that claims more than it was given is wrong, not trusted.
+                    self.filled = (self.filled + n).min(self.buffer.len());
+                    return Ok(true);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::at(self.base + self.filled as u64, e)),
+            }
+        }
+    }
+
+    /// Moves what is kept to the front if that frees as much as it moves (so that moving costs
+    /// nothing in the long run), else makes the buffer larger.
+    fn make_room(&mut self) {
+        if self.keep > 0 && self.keep >= self.filled - self.keep {
+            self.buffer.copy_within(self.keep..self.filled, 0);
+            self.base += self.keep as u64;
+            self.filled -= self.keep;
+            self.keep = 0;
+        }
+        if self.buffer.len() - self.filled < CHUNK / 2 {
+            let more = (self.buffer.len() / 2).max(CHUNK);
+            self.buffer.resize(self.buffer.len() + more, 0);
+        }
+    }
+
+    /// Makes `window()[..n]` available; `false` if the input ends before that.
+    pub(crate) fn ensure(&mut self, n: usize) -> Result<bool, Error> {
+        while self.filled - self.keep < n {
+            if !self.fill()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl<R: Read> Read for Source<R> {
+    /// Reads and releases.
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.keep == self.filled && !self.fill().map_err(io::Error::other)? {
+            return Ok(0);
+        }
+        let n = self.window().read(out)?;
+        self.release(n);
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives one byte at a time.
+    struct Drip<'a>(&'a [u8]);
+
+    impl Read for Drip<'_> {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            let Some((first, rest)) = self.0.split_first() else { return Ok(0) };
+            out[0] = *first;
+            self.0 = rest;
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn released_bytes_make_room_and_offsets_go_on() {
+        let input: Vec<u8> = (0..400_000u32).map(|i| i as u8).collect();
+        let mut source = Source::new(&input[..], usize::MAX);
+        let mut at = 0usize;
+        while source.ensure(1000).unwrap() {
+            assert_eq!(source.offset(), at as u64);
+            assert_eq!(source.window()[..1000], input[at..at + 1000]);
+            source.release(1000);
+            at += 1000;
+        }
+        assert_eq!(at, 400_000);
+        assert!(source.buffer.len() <= 3 * CHUNK, "bounded: {}", source.buffer.len());
+    }
+
+    #[test]
+    fn fill_reads_no_more_than_there_is() {
+        let mut source = Source::new(Drip(b"abc"), usize::MAX);
+        assert!(source.fill().unwrap());
+        assert_eq!(source.window(), b"a");
+        assert!(!source.ensure(4).unwrap());
+        source.release(1);
+        let mut rest = Vec::new();
+        source.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"bc");
+    }
+
+    #[test]
+    fn the_limit_holds() {
+        let mut source = Source::new(io::repeat(7), 1 << 20);
+        let error = source.ensure(2 << 20).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");
+    }
+}

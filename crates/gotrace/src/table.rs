@@ -1,0 +1,333 @@
+//! What the events of one generation refer to: strings, stacks, clocks, experimental data.
+
+use crate::id::ThreadId;
+use crate::spec::Experiment;
+use bstr::BStr;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use trace_common::Timestamp;
+
+/// The tables of one generation. Events keep it alive; nothing in it changes once the generation
+/// is read, but for [`Table::add_extra`].
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Tells tables apart in the life of the process.
+    pub(crate) serial: u64,
+    /// Number of the generation; 0 for a v1 trace and for made events.
+    pub(crate) generation: u64,
+    pub(crate) strings: IdTable<Arc<[u8]>>,
+    pub(crate) stacks: IdTable<Span>,
+    /// Frames of all stacks, one after the other, as indexes into `frames`.
+    pub(crate) stack_frames: Vec<u32>,
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) frame_by_pc: HashMap<u64, u32, SeededState>,
+    pub(crate) sync: SyncData,
+    pub(crate) experimental: Vec<Batch>,
+    extra: Extras,
+}
+
+/// A part of [`Table::stack_frames`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) start: u32,
+    pub(crate) len: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    pub(crate) pc: u64,
+    pub(crate) func: u64,
+    pub(crate) file: u64,
+    pub(crate) line: u64,
+}
+
+/// Data of an experiment, not interpreted.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) experiment: Experiment,
+    pub(crate) thread: ThreadId,
+    pub(crate) data: Box<[u8]>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SyncData {
+    /// Nanoseconds per tick of the trace clock; 0 until a frequency event is seen.
+    pub(crate) nanos_per_tick: f64,
+    pub(crate) snapshot: Option<ClockSnapshot>,
+}
+
+/// Readings of three clocks, taken at nearly the same moment by the traced program.
+///
+/// Since Go 1.25. See [`Sync::clock_snapshot`](crate::Sync::clock_snapshot).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockSnapshot {
+    /// The clock of the trace's timestamps.
+    pub trace: Timestamp,
+    /// The monotonic clock of the system, nanoseconds.
+    pub mono: u64,
+    /// The wall clock: seconds since the Unix epoch …
+    pub wall_seconds: i64,
+    /// … and nanoseconds, below 1 000 000 000.
+    pub wall_nanos: u32,
+}
+
+impl ClockSnapshot {
+    /// The wall clock as nanoseconds since the Unix epoch, if they fit in 64 bits.
+    pub fn wall(&self) -> Option<Timestamp> {
+        let nanos = self.wall_seconds.checked_mul(1_000_000_000)?;
+        nanos.checked_add(i64::from(self.wall_nanos)).map(Timestamp::from_nanos)
+    }
+}
+
+impl Table {
+    pub(crate) fn new(generation: u64) -> Self {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        Self {
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            generation,
+            strings: IdTable::default(),
+            stacks: IdTable::default(),
+            stack_frames: Vec::new(),
+            frames: Vec::new(),
+            frame_by_pc: HashMap::default(),
+            sync: SyncData::default(),
+            experimental: Vec::new(),
+            extra: Extras::default(),
+        }
+    }
+
+    /// The string `id`; 0 is the empty one.
+    #[inline]
+    pub(crate) fn string(&self, id: u64) -> Option<&BStr> {
+        if id == 0 { Some(BStr::new("")) } else { self.strings.get(id).map(|s| BStr::new(&s[..])) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_string(&self, id: u64) -> bool {
+        id == 0 || self.strings.get(id).is_some()
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_stack(&self, id: u64) -> bool {
+        id == 0 || self.stacks.get(id).is_some()
+    }
+
+    /// Indexes into `frames` of the frames of stack `id`, innermost first; none if unknown.
+    pub(crate) fn stack(&self, id: u64) -> &[u32] {
+        let span = self.stacks.get(id).copied().unwrap_or(Span { start: 0, len: 0 });
+        let start = span.start as usize;
+        self.stack_frames.get(start..start + span.len as usize).unwrap_or_default()
+    }
+
+    /// Adds a frame; the first one seen for a `pc` is kept for all stacks of the generation.
+    pub(crate) fn push_frame(&mut self, frame: Frame) {
+        let next = self.frames.len() as u32;
+        let index = *self.frame_by_pc.entry(frame.pc).or_insert(next);
+        if index == next {
+            self.frames.push(frame);
+        }
+        self.stack_frames.push(index);
+    }
+
+    /// Keeps a string that is not in the generation's own table; [`Table::extra`] finds it by
+    /// the number returned. The empty string is number 0.
+    pub(crate) fn add_extra(&self, string: Arc<[u8]>) -> u64 {
+        if string.is_empty() { 0 } else { self.extra.push(string) }
+    }
+
+    pub(crate) fn extra(&self, number: u64) -> &BStr {
+        BStr::new(self.extra.get(number).map_or(&[][..], |s| &s[..]))
+    }
+}
+
+/// Values by identifier. Runtimes number strings and stacks from 1 upwards, so nearly all are in
+/// a flat array; whatever would waste space goes to a map.
+#[derive(Debug)]
+pub(crate) struct IdTable<T> {
+    dense: Vec<Option<T>>,
+    sparse: HashMap<u64, T>,
+    len: usize,
+}
+
+impl<T> Default for IdTable<T> {
+    fn default() -> Self {
+        Self { dense: Vec::new(), sparse: HashMap::new(), len: 0 }
+    }
+}
+
+impl<T> IdTable<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, id: u64) -> Option<&T> {
+        match self.dense.get(id as usize) {
+            Some(Some(value)) => Some(value),
+            _ => self.get_sparse(id),
+        }
+    }
+
+    #[cold]
+    fn get_sparse(&self, id: u64) -> Option<&T> {
+        self.sparse.get(&id)
+    }
+
+    /// Adds a value; `false` if `id` is taken (0 always is: it stands for no value).
+    pub(crate) fn insert(&mut self, id: u64, value: T) -> bool {
+        if id == 0 || self.get(id).is_some() {
+            return false;
+        }
+        self.len += 1;
+        if id < 2 * self.len as u64 + 1024 {
+            let index = id as usize;
+            if index >= self.dense.len() {
+                self.dense.resize_with(index + 1, || None);
+            }
+            self.dense[index] = Some(value);
+        } else {
+            self.sparse.insert(id, value);
+        }
+        true
+    }
+
+    /// The largest identifier in use.
+    pub(crate) fn max_id(&self) -> u64 {
+        let dense = self.dense.iter().rposition(Option::is_some).unwrap_or(0) as u64;
+        self.sparse.keys().copied().fold(dense, u64::max)
+    }
+}
+
+/// A list that grows behind a shared reference and never moves what it holds: chunk `k` has
+/// `2^k` places.
+#[derive(Debug, Default)]
+struct Extras {
+    chunks: [OnceLock<Box<[OnceLock<Arc<[u8]>>]>>; 32],
+    len: AtomicU64,
+}
+
+impl Extras {
+    /// Adds a string and returns its number, from 1.
+    fn push(&self, string: Arc<[u8]>) -> u64 {
+        let number = self.len.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some((chunk, index)) = Self::place(number) {
+            let places = self.chunks[chunk]
+                .get_or_init(|| std::iter::repeat_with(OnceLock::new).take(1 << chunk).collect());
+            let _ = places[index].set(string); // each number is given out once
+        }
+        number
+    }
+
+    fn get(&self, number: u64) -> Option<&Arc<[u8]>> {
+        let (chunk, index) = Self::place(number)?;
+        self.chunks[chunk].get()?[index].get()
+    }
+
+    fn place(number: u64) -> Option<(usize, usize)> {
+        let chunk = number.checked_ilog2()? as usize;
+        (chunk < 32).then(|| (chunk, (number - (1 << chunk)) as usize))
+    }
+}
+
+/// Hashes identifiers with one multiplication, seeded at random: traces cannot choose
+/// identifiers that collide.
+#[derive(Clone, Debug)]
+pub(crate) struct SeededState(u64);
+
+impl Default for SeededState {
+    fn default() -> Self {
+        static SEED: OnceLock<u64> = OnceLock::new();
+        Self(*SEED.get_or_init(|| RandomState::new().hash_one(0u64)))
+    }
+}
+
+impl BuildHasher for SeededState {
+    type Hasher = SeededHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> SeededHasher {
+        SeededHasher(self.0)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SeededHasher(u64);
+
+impl Hasher for SeededHasher {
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    fn write_u64(&mut self, value: u64) {
+        // The two halves of a 128-bit product folded: every bit of the input moves every bit.
+        let product = u128::from(value ^ self.0) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+
+    #[inline]
+    fn write_i64(&mut self, value: i64) {
+        self.write_u64(value as u64);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_may_be_anything_but_zero_and_unique() {
+        let mut table = IdTable::default();
+        for id in [1, 2, 1023, 5000, u64::MAX, 3] {
+            assert!(table.insert(id, id));
+        }
+        for id in [0, 1, 1023, 5000, u64::MAX] {
+            assert!(!table.insert(id, 7), "{id} is taken");
+        }
+        // A value put in the map stays found when the array has grown past its identifier.
+        for id in 4..1023 {
+            table.insert(id, id);
+        }
+        for id in 1024..4000 {
+            table.insert(id, id);
+        }
+        for id in [1, 999, 3999, 5000, u64::MAX] {
+            assert_eq!(table.get(id), Some(&id));
+        }
+        assert!(table.insert(5001, 1) && !table.insert(5000, 1));
+        assert_eq!(table.get(4500), None);
+        assert_eq!(table.max_id(), u64::MAX);
+    }
+
+    #[test]
+    fn far_identifiers_do_not_take_memory() {
+        let mut table = IdTable::default();
+        for id in 1..=100u64 {
+            table.insert(id << 40, ());
+        }
+        assert!(table.dense.capacity() < 2048);
+        assert_eq!(table.len(), 100);
+    }
+
+    #[test]
+    fn extra_strings_keep_their_numbers() {
+        let table = Table::new(1);
+        assert_eq!(table.add_extra(Arc::from(&b""[..])), 0);
+        let numbers: Vec<u64> =
+            (0..1000).map(|i| table.add_extra(Arc::from(i.to_string().as_bytes()))).collect();
+        for (i, number) in numbers.iter().enumerate() {
+            assert_eq!(table.extra(*number), i.to_string().as_str());
+        }
+        assert_eq!(table.extra(0), "");
+        assert_eq!(table.extra(u64::MAX), "");
+    }
+}

@@ -1,0 +1,420 @@
+//! Last pass: what v1 events are in terms of v2.
+//!
+//! Most have a counterpart. A goroutine that was there before the trace has no creation in it,
+//! but a status; a system call becomes a pair of events, one nanosecond apart unless it blocks.
+
+use super::event::{Event, Procs};
+use super::wire::Type;
+use super::{V1, args_of, log_message};
+use crate::error::{Error, ErrorKind, Place};
+use crate::event::{Record, State};
+use crate::id::{GoId, GoState, ProcId, ProcState, TaskId, ThreadId};
+use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
+use crate::table::{SeededState, Table};
+use crate::version::Version;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Strings that v2 has and v1 has not: why a goroutine blocks or stops …
+const REASONS: [(Type, &str); 11] = [
+    (Type::GO_STOP, "forever"),
+    (Type::GO_PREEMPT, "preempted"),
+    (Type::GO_SCHED, "runtime.Gosched"),
+    (Type::GO_SLEEP, "sleep"),
+    (Type::GO_BLOCK_SEND, "chan send"),
+    (Type::GO_BLOCK_RECV, "chan receive"),
+    (Type::GO_BLOCK_NET, "network"),
+    (Type::GO_BLOCK_SYNC, "sync"),
+    (Type::GO_BLOCK_COND, "sync.(*Cond).Wait"),
+    (Type::GO_BLOCK_SELECT, "select"),
+    (Type::GO_BLOCK_GC, "GC mark assist wait for work"),
+];
+
+/// … and why the world is stopped, by the numbers of Go 1.21 from 1 on. Those before have the
+/// first two only, from 0 on.
+const STOPS: [&str; 16] = [
+    "GC mark termination",
+    "GC sweep termination",
+    "write heap dump",
+    "goroutine profile",
+    "goroutine profile cleanup",
+    "all goroutine stack trace",
+    "read mem stats",
+    "AllThreadsSyscall",
+    "GOMAXPROCS",
+    "start trace",
+    "stop trace",
+    "CountPagesInUse (test)",
+    "ReadMetricsSlow (test)",
+    "ReadMemStatsSlow (test)",
+    "PageCachePagesLeaked (test)",
+    "ResetDebugLog (test)",
+];
+
+/// The strings above: they get identifiers behind those of the trace.
+pub(super) const BUILT_IN: [&str; REASONS.len() + STOPS.len()] = {
+    let mut all = [""; REASONS.len() + STOPS.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = if i < REASONS.len() { REASONS[i].1 } else { STOPS[i - REASONS.len()] };
+        i += 1;
+    }
+    all
+};
+
+/// Adds [`BUILT_IN`] to the strings of a trace.
+pub(super) fn add_built_in(table: &mut Table, first: u64) {
+    for (id, string) in (first..).zip(BUILT_IN) {
+        table.strings.insert(id, Arc::from(string.as_bytes()));
+    }
+}
+
+/// What the conversion remembers.
+#[derive(Debug)]
+pub(super) struct Converter {
+    /// Whether the first `Gomaxprocs` is still to come: until then, goroutines are listed that
+    /// were there before.
+    starting: bool,
+    /// Which goroutines were listed and nothing else was said of, so far.
+    listed: Vec<bool>,
+    /// Of those, what is left to be given out, at this time.
+    statuses: (i64, std::vec::IntoIter<GoId>),
+    /// An event to be given out before all others.
+    extra: Option<Record>,
+    procs: Vec<Proc>,
+    tasks: HashMap<u64, Task, SeededState>,
+    /// Numbers of task types among the table's extra strings.
+    task_types: HashMap<u64, u64, SeededState>,
+    /// The string of the last stop of the world.
+    stop: u64,
+    /// Time of the last event given out.
+    pub(super) last_time: i64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Proc {
+    seen: bool,
+    thread: Option<ThreadId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    parent: u64,
+    name: u64,
+}
+
+impl Converter {
+    pub(super) fn new(goroutines: usize, procs: usize) -> Self {
+        Self {
+            starting: true,
+            listed: vec![false; goroutines],
+            statuses: (0, Vec::new().into_iter()),
+            extra: None,
+            procs: vec![Proc::default(); procs],
+            tasks: HashMap::default(),
+            task_types: HashMap::default(),
+            stop: 0,
+            last_time: -1,
+        }
+    }
+}
+
+impl V1 {
+    /// The next event; `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Record>, Error> {
+        let mut record = loop {
+            if let Some(record) = self.queued() {
+                break record;
+            }
+            let Some(event) = self.events.get(self.position).copied() else { return Ok(None) };
+            self.position += 1;
+            match self.convert(&event).and_then(|record| self.validate(&event, record)) {
+                Ok(Some(record)) => break record,
+                Ok(None) => {}
+                Err(error) => {
+                    self.position = usize::MAX;
+                    self.converter.extra = None;
+                    return Err(error);
+                }
+            }
+        };
+        // No two events have the same time.
+        let last = &mut self.converter.last_time;
+        record.time = record.time.max(last.wrapping_add(1));
+        *last = record.time;
+        Ok(Some(record))
+    }
+
+    fn queued(&mut self) -> Option<Record> {
+        let converter = &mut self.converter;
+        if let Some(record) = converter.extra.take() {
+            return Some(record);
+        }
+        let (time, ids) = &mut converter.statuses;
+        let go = ids.next()?;
+        Some(go_status(GoState::Runnable, go.0 as u64, *time))
+    }
+
+    /// Nothing that an event refers to may be missing: Go's reader panics when asked for it.
+    fn validate(&self, event: &Event, record: Option<Record>) -> Result<Option<Record>, Error> {
+        let Some(record) = record else { return Ok(None) };
+        let unknown = |what, id| {
+            let offset = u64::from(event.at);
+            let place = Place { offset, event: Some(record.ty), ..Place::default() };
+            Err(Error::new(ErrorKind::UnknownId { what, id }, place))
+        };
+        let plan = PLANS[usize::from(record.ty.0)];
+        let arg = |index: u8| {
+            if index == Plan::NONE { 0 } else { record.args[usize::from(index) % MAX_ARGS] }
+        };
+        for string in [arg(plan.string), arg(plan.other_string)] {
+            if !self.table.has_string(string) {
+                return unknown("string", string);
+            }
+        }
+        let sample = if record.ty == EventType::CPU_SAMPLE { record.args[0] } else { 0 };
+        for stack in [arg(plan.stack), arg(plan.other_stack), sample] {
+            if !self.table.has_stack(stack) {
+                return unknown("stack", stack);
+            }
+            if !self.broken_stacks.is_empty() {
+                if let Some(&string) = self.broken_stacks.get(&(stack as u32)) {
+                    return unknown("string", string);
+                }
+            }
+        }
+        if let Some(Record { ty: EventType::GO_LABEL, args: [label, ..], .. }) =
+            self.converter.extra
+        {
+            if !self.table.has_string(label) {
+                return unknown("string", label);
+            }
+        }
+        Ok(Some(record))
+    }
+
+    /// Identifier of the string that is number `index` of [`BUILT_IN`].
+    fn built_in(&self, index: usize) -> u64 {
+        self.first_built_in + index as u64
+    }
+
+    fn reason(&self, ty: Type) -> u64 {
+        // A plain "block" has none: the empty string.
+        REASONS.iter().position(|&(of, _)| of == ty).map_or(0, |index| self.built_in(index))
+    }
+
+    fn stop_reason(&self, kind: u64) -> u64 {
+        let number = if self.version < Version::Go121 {
+            if kind < 2 { kind as usize + 1 } else { 0 }
+        } else {
+            usize::try_from(kind).unwrap_or(usize::MAX)
+        };
+        if (1..=STOPS.len()).contains(&number) {
+            self.built_in(REASONS.len() + number - 1)
+        } else {
+            0
+        }
+    }
+
+    /// Converts one event; `None` if it says nothing (yet).
+    fn convert(&mut self, event: &Event) -> Result<Option<Record>, Error> {
+        use EventType as E;
+        let (wire, _) = args_of(&self.data, event)?;
+        let [_, a, b, c, _] = wire;
+        let stack = u64::from(event.stack);
+        let proc = event.proc as usize;
+        let proc_id = i64::from(self.procs.id(event.proc)) as u64;
+        let id = self.goroutines.id(event.go);
+        let time = event.time;
+        let mut state = (State::None, State::None);
+        let (ty, args) = match event.ty {
+            Type::GOMAXPROCS if self.converter.starting => {
+                self.list_goroutines(time);
+                return Ok(None);
+            }
+            Type::GOMAXPROCS => (E::PROCS_CHANGE, [a, stack, 0, 0]),
+            Type::PROC_START | Type::PROC_STOP => {
+                let start = event.ty == Type::PROC_START;
+                let proc = &mut self.converter.procs[proc];
+                if start {
+                    proc.thread = Some(ThreadId(a as i64));
+                }
+                match (std::mem::replace(&mut proc.seen, true), start) {
+                    (true, true) => (E::PROC_START, [proc_id, 0, 0, 0]),
+                    (true, false) => (E::PROC_STOP, [proc_id, 0, 0, 0]),
+                    (false, _) => {
+                        let to = if start { ProcState::Running } else { ProcState::Idle };
+                        state = (State::Proc(ProcState::Undetermined), State::Proc(to));
+                        (E::PROC_STATUS, [proc_id, if start { 1 } else { 2 }, 0, 0])
+                    }
+                }
+            }
+            Type::GC_START => (E::GC_BEGIN, [a, stack, 0, 0]),
+            Type::GC_DONE => (E::GC_END, [0; MAX_ARGS]),
+            Type::STW_START => {
+                self.converter.stop = self.stop_reason(a);
+                (E::STW_BEGIN, [self.converter.stop, 0, 0, 0])
+            }
+            Type::STW_DONE => (E::STW_END, [self.converter.stop, 0, 0, 0]),
+            Type::GC_SWEEP_START => (E::GC_SWEEP_BEGIN, [stack, 0, 0, 0]),
+            Type::GC_SWEEP_DONE => (E::GC_SWEEP_END, [a, b, 0, 0]),
+            Type::GC_MARK_ASSIST_START => (E::GC_MARK_ASSIST_BEGIN, [stack, 0, 0, 0]),
+            Type::GC_MARK_ASSIST_DONE => (E::GC_MARK_ASSIST_END, [0; MAX_ARGS]),
+            Type::HEAP_ALLOC => (E::HEAP_ALLOC, [a, 0, 0, 0]),
+            Type::HEAP_GOAL => (E::HEAP_GOAL, [a, 0, 0, 0]),
+            Type::GO_CREATE if self.converter.starting => {
+                self.converter.listed[event.target as usize] = true;
+                return Ok(None);
+            }
+            Type::GO_CREATE => (E::GO_CREATE, [a, b, stack, 0]),
+            Type::GO_WAITING | Type::GO_IN_SYSCALL => {
+                let waits = event.ty == Type::GO_WAITING;
+                let status = if waits { GoState::Waiting } else { GoState::Syscall };
+                self.said(event, status, &mut state)
+            }
+            Type::GO_START if self.converter.starting => {
+                self.said(event, GoState::Running, &mut state)
+            }
+            Type::GO_START => (E::GO_START, [a, b, 0, 0]),
+            Type::GO_START_LABEL => {
+                let context = self.running_on(event);
+                let label = Record { ty: E::GO_LABEL, args: [c, 0, 0, 0], ..context };
+                self.converter.extra = Some(label);
+                return Ok(Some(Record { ty: E::GO_START, args: [a, b, c, 0], ..context }));
+            }
+            Type::GO_END => (E::GO_DESTROY, [0; MAX_ARGS]),
+            Type::GO_SCHED | Type::GO_PREEMPT => (E::GO_STOP, [self.reason(event.ty), stack, 0, 0]),
+            Type::GO_STOP
+            | Type::GO_SLEEP
+            | Type::GO_BLOCK
+            | Type::GO_BLOCK_SEND
+            | Type::GO_BLOCK_RECV
+            | Type::GO_BLOCK_SELECT
+            | Type::GO_BLOCK_SYNC
+            | Type::GO_BLOCK_COND
+            | Type::GO_BLOCK_NET
+            | Type::GO_BLOCK_GC => (E::GO_BLOCK, [self.reason(event.ty), stack, 0, 0]),
+            // The local variant has no sequence number; nobody sees it any more.
+            Type::GO_UNBLOCK => (E::GO_UNBLOCK, [a, 0, stack, 0]),
+            Type::GO_SYSCALL if event.blocks => (E::GO_SYSCALL_BEGIN, [0, stack, 0, 0]),
+            Type::GO_SYSCALL => {
+                let context = self.running_on(event);
+                let end = Record { time: time.wrapping_add(1), ty: E::GO_SYSCALL_END, ..context };
+                self.converter.extra = Some(end);
+                let args = [0, stack, 0, 0];
+                return Ok(Some(Record { ty: E::GO_SYSCALL_BEGIN, args, ..context }));
+            }
+            Type::GO_SYSCALL_EXIT => (E::GO_SYSCALL_END_BLOCKED, [0; MAX_ARGS]),
+            // Its beginning has been told by the event before.
+            Type::GO_SYSCALL_BLOCK => return Ok(None),
+            Type::USER_TASK_CREATE => {
+                self.converter.tasks.insert(a, Task { parent: b, name: c });
+                let parent = if b == 0 { TaskId::NONE.0 } else { b };
+                (E::USER_TASK_BEGIN, [a, parent, c, stack])
+            }
+            Type::USER_TASK_END => {
+                let (parent, ty) = match self.converter.tasks.remove(&a) {
+                    Some(Task { parent, name }) => (parent, self.task_type(name)),
+                    None => (TaskId::NONE.0, 0),
+                };
+                (E::USER_TASK_END, [a, stack, parent, ty])
+            }
+            Type::USER_REGION => {
+                // Other modes than 0 and 1 have been refused.
+                let ty = if b == 0 { E::USER_REGION_BEGIN } else { E::USER_REGION_END };
+                (ty, [a, c, stack, 0])
+            }
+            Type::USER_LOG => {
+                let message = log_message(&self.data, event)?;
+                let message = self.messages.get(message).copied().unwrap_or(0);
+                (E::USER_LOG, [a, b, message, stack])
+            }
+            Type::CPU_SAMPLE => (E::CPU_SAMPLE, [stack, u64::MAX, proc_id, stack]),
+            ty => {
+                // "Futile wake-ups" were written by Go ≤ 1.10 only.
+                let at = u64::from(event.at);
+                return Err(Error::at(at, ErrorKind::UnexpectedV1Event(ty.spec().name)));
+            }
+        };
+        let mut m = ThreadId::NONE;
+        if event.ty != Type::CPU_SAMPLE && proc_id != u64::MAX {
+            m = self.converter.procs[proc].thread.unwrap_or(m);
+        }
+        if event.ty == Type::PROC_STOP {
+            self.converter.procs[proc].thread = None;
+        }
+        Ok(Some(Record {
+            g: if id == 0 { GoId::NONE } else { GoId(id as i64) },
+            p: ProcId(proc_id as i64),
+            m,
+            from: state.0,
+            to: state.1,
+            ..Record::new(ty, time, args)
+        }))
+    }
+
+    /// A record of the goroutine, P and thread of an event.
+    fn running_on(&self, event: &Event) -> Record {
+        let thread = self.converter.procs[event.proc as usize].thread;
+        Record {
+            g: GoId(self.goroutines.id(event.go) as i64),
+            p: ProcId(self.procs.id(event.proc).into()),
+            m: thread.unwrap_or(ThreadId(0)), // as Go's converter has it
+            ..Record::new(EventType::default(), event.time, [0; MAX_ARGS])
+        }
+    }
+
+    /// Something is said of a goroutine that was there before the trace.
+    fn said(
+        &mut self,
+        event: &Event,
+        status: GoState,
+        state: &mut (State, State),
+    ) -> (EventType, [u64; MAX_ARGS]) {
+        if let Some(listed) = self.converter.listed.get_mut(event.go as usize) {
+            *listed = false;
+        }
+        let Record { ty, args, from, to, .. } = go_status(status, self.goroutines.id(event.go), 0);
+        *state = (from, to);
+        (ty, args)
+    }
+
+    /// All goroutines that were there before the trace have been listed. Of some, nothing was
+    /// said: they can run.
+    fn list_goroutines(&mut self, time: i64) {
+        let converter = &mut self.converter;
+        converter.starting = false;
+        let listed = std::mem::take(&mut converter.listed);
+        let mut ids: Vec<GoId> = listed
+            .iter()
+            .zip(&self.goroutines.ids)
+            .filter(|&(&listed, _)| listed)
+            .map(|(_, &id)| GoId(id as i64))
+            .collect();
+        ids.sort_unstable();
+        converter.statuses = (time, ids.into_iter());
+    }
+
+    /// The number of a task's type among the extra strings of the table.
+    fn task_type(&mut self, name: u64) -> u64 {
+        let table = &self.table;
+        *self.converter.task_types.entry(name).or_insert_with(|| {
+            table.strings.get(name).map_or(0, |string| table.add_extra(Arc::clone(string)))
+        })
+    }
+}
+
+/// The status of a goroutine of which nothing was known before.
+fn go_status(status: GoState, go: u64, time: i64) -> Record {
+    let wire = match status {
+        GoState::Runnable => 1,
+        GoState::Running => 2,
+        GoState::Syscall => 3,
+        _ => 4,
+    };
+    Record {
+        from: State::Go(GoState::Undetermined),
+        to: State::Go(status),
+        ..Record::new(EventType::GO_STATUS, time, [go, u64::MAX, wire, 0])
+    }
+}

@@ -1,0 +1,111 @@
+//! Events as the passes hand them on, and the numbers that goroutines and Ps go by in them.
+
+use super::wire::Type;
+use crate::table::SeededState;
+use std::collections::HashMap;
+
+/// A timed event. Arguments stay in the bytes of the trace until they are needed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    /// In ticks at first; in nanoseconds since the first event when times have been checked.
+    pub(super) time: i64,
+    /// Offset in the trace.
+    pub(super) at: u32,
+    /// The goroutine, as a number in [`Goroutines`].
+    pub(super) go: u32,
+    /// The goroutine that the event does something to, if that is another one.
+    pub(super) target: u32,
+    /// The P, as a number in [`Procs`].
+    pub(super) proc: u32,
+    /// Identifier of the stack.
+    pub(super) stack: u32,
+    pub(super) ty: Type,
+    /// Whether a system call blocks.
+    pub(super) blocks: bool,
+}
+
+/// Goroutines that occur in a trace, numbered as they do, so that what is known of each is in
+/// flat arrays.
+#[derive(Debug)]
+pub(super) struct Goroutines {
+    pub(super) ids: Vec<u64>,
+    numbers: HashMap<u64, u32, SeededState>,
+}
+
+impl Goroutines {
+    /// Number of identifier 0: none.
+    pub(super) const NONE: u32 = 0;
+    /// Number of the identifier which stands for the garbage collector where events are ordered.
+    pub(super) const COLLECTOR: u32 = 1;
+    /// Number of the identifier which stands for no order at all.
+    pub(super) const UNORDERED: u32 = 2;
+
+    /// The number of goroutine `id`.
+    #[inline]
+    pub(super) fn intern(&mut self, id: u64) -> u32 {
+        let next = self.ids.len() as u32;
+        let number = *self.numbers.entry(id).or_insert(next);
+        if number == next {
+            self.ids.push(id);
+        }
+        number
+    }
+
+    pub(super) fn id(&self, number: u32) -> u64 {
+        self.ids[number as usize]
+    }
+}
+
+impl Default for Goroutines {
+    fn default() -> Self {
+        let mut new = Self { ids: Vec::new(), numbers: HashMap::default() };
+        for id in [0, u64::MAX - 1, u64::MAX] {
+            new.intern(id);
+        }
+        new
+    }
+}
+
+/// The Ps of a trace, numbered as they occur. Go's reader moves some events to Ps of its own.
+#[derive(Debug)]
+pub(super) struct Procs {
+    pub(super) ids: Vec<i32>,
+    numbers: HashMap<u64, u32, SeededState>,
+}
+
+impl Procs {
+    /// More than any machine has.
+    pub(super) const MAX: usize = 1 << 20;
+    /// Number of the P of goroutines that timers unblock.
+    pub(super) const TIMER: u32 = 0;
+    /// Number of the P of goroutines that the network unblocks.
+    pub(super) const NETWORK: u32 = 1;
+    /// Number of the P of returns from system calls.
+    pub(super) const SYSCALL: u32 = 2;
+    /// Number of the P of the garbage collector's state.
+    pub(super) const COLLECTOR: u32 = 3;
+
+    /// The number of P `id`.
+    pub(super) fn intern(&mut self, id: i32) -> u32 {
+        let next = self.ids.len() as u32;
+        let number = *self.numbers.entry(u64::from(id as u32)).or_insert(next);
+        if number == next {
+            self.ids.push(id);
+        }
+        number
+    }
+
+    pub(super) fn id(&self, number: u32) -> i32 {
+        self.ids[number as usize]
+    }
+}
+
+impl Default for Procs {
+    fn default() -> Self {
+        let mut new = Self { ids: Vec::new(), numbers: HashMap::default() };
+        for id in [1_000_001, 1_000_002, 1_000_003, 1_000_004] {
+            new.intern(id);
+        }
+        new
+    }
+}

@@ -1,0 +1,445 @@
+//! Second pass: one order of all events.
+//!
+//! Events of one P are in the right order; those of different Ps may not be by their times,
+//! for clocks of processors differ. So an event is only taken when what it depends on has been:
+//! a goroutine starts after it was created or unblocked. Sequence numbers tell which time.
+//!
+//! ```text
+//!  Ps, each with       ready?        heap by time
+//!  its next event  ──────────────▶   ┌───────────┐  earliest
+//!   ▲   ▲   ▲                        │ next of 2 │ ───────────▶ merged events
+//!   │   │   └── waits for G7 = 5     │ next of 0 │                   │
+//!   │   └────── (in the heap)        └───────────┘                   │ G7 is now 5:
+//!   └─────────────────────────────────────────────────────────────── ┘ wake who waits
+//! ```
+//!
+//! Events that are ready at the same time come in the order of Go's reader: the heap is the
+//! same, and Ps enter it in the order of its list of Ps that are not in the heap. (Go's list
+//! begins in the order of a map; ours by identifier.) Unlike there, a P that waits is not looked
+//! at again until the goroutine that it waits for gets where the event needs it.
+
+use super::event::{Event, Goroutines};
+use super::scan::Scan;
+use super::wire::{self, Lead, MAX_ARGS, Type, uvarint};
+use crate::error::{Error, ErrorKind, Inconsistency};
+use crate::table::SeededState;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use trace_common::Cursor;
+
+/// State of a goroutine, as far as the order depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct State {
+    status: Status,
+    seq: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Status {
+    Dead,
+    Runnable,
+    Running,
+    Waiting,
+}
+
+/// Where an event needs a goroutine, any sequence number; where it takes it, the same one.
+const SAME: u64 = u64::MAX;
+/// Where an event takes a goroutine, one more than the last sequence number.
+const NEXT: u64 = u64::MAX - 1;
+
+/// What an event needs and does.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    go: u32,
+    before: State,
+    after: State,
+}
+
+/// An event and its step.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    event: Event,
+    step: Step,
+}
+
+struct Proc {
+    /// Where its batches begin; the first is the one being read.
+    batches: VecDeque<u32>,
+    /// Number of its identifier.
+    number: u32,
+    /// Where in the current batch the next event begins; 0 if it is to be begun.
+    at: u32,
+    /// Of the last event.
+    time: i64,
+    /// The goroutine that runs.
+    go: u32,
+    /// The event to be merged next.
+    head: Option<Head>,
+    /// Index in the list of those that are not in the heap.
+    index: u32,
+    /// Whether the head is not ready.
+    waits: bool,
+}
+
+struct Merge<'a> {
+    data: &'a [u8],
+    goroutines: Goroutines,
+    states: Vec<State>,
+    procs: Vec<Proc>,
+    /// Samples of the profiler that are left, the last proc.
+    samples: std::vec::IntoIter<Event>,
+    /// Procs that are not in the heap.
+    idle: Vec<u32>,
+    /// Heads that are ready, the earliest first: (time, proc).
+    ready: Vec<(i64, u32)>,
+    /// Procs whose heads wait for a goroutine to get into a state.
+    waiting: HashMap<(u32, State), Vec<u32>, SeededState>,
+    events: Vec<Event>,
+}
+
+/// Merges all events of `data`.
+pub(super) fn merge(data: &[u8], scan: &mut Scan) -> Result<Vec<Event>, Error> {
+    let batches = std::mem::take(&mut scan.batches);
+    let mut procs: Vec<Proc> = batches
+        .into_iter()
+        .enumerate()
+        .filter(|(_, batches)| !batches.is_empty())
+        .map(|(number, batches)| Proc::new(number as u32, batches))
+        .collect();
+    procs.sort_by_key(|proc| scan.procs.id(proc.number));
+    procs.push(Proc::new(0, Vec::new())); // of the samples
+    let mut merge = Merge {
+        data,
+        goroutines: std::mem::take(&mut scan.goroutines),
+        states: Vec::new(),
+        samples: std::mem::take(&mut scan.samples).into_iter(),
+        idle: (0..procs.len() as u32).collect(),
+        procs,
+        ready: Vec::new(),
+        waiting: HashMap::default(),
+        events: Vec::with_capacity(scan.events),
+    };
+    for (index, proc) in merge.procs.iter_mut().enumerate() {
+        proc.index = index as u32;
+    }
+    merge.run()?;
+    scan.goroutines = merge.goroutines;
+    Ok(merge.events)
+}
+
+impl Merge<'_> {
+    fn run(&mut self) -> Result<(), Error> {
+        let mut candidates: BinaryHeap<Reverse<u32>> =
+            (0..self.idle.len() as u32).map(Reverse).collect();
+        loop {
+            self.offer(&mut candidates)?;
+            let Some((_, proc)) = self.pop_ready() else { break };
+            let Some(Head { mut event, step }) = self.procs[proc as usize].head.take() else {
+                continue; // there is a head for everything in the heap
+            };
+            // "Local" is meant for the order only.
+            event.ty = match event.ty {
+                Type::GO_START_LOCAL => Type::GO_START,
+                Type::GO_UNBLOCK_LOCAL => Type::GO_UNBLOCK,
+                Type::GO_SYSCALL_EXIT_LOCAL => Type::GO_SYSCALL_EXIT,
+                ty => ty,
+            };
+            if self.events.last().is_some_and(|last| last.time > event.time) {
+                return Err(Error::at(u64::from(event.at), ErrorKind::TimeOrder));
+            }
+            self.events.push(event);
+            if step.go != Goroutines::UNORDERED {
+                self.apply(&step, &event, &mut candidates)?;
+            }
+            let index = self.idle.len() as u32;
+            self.procs[proc as usize].index = index;
+            self.idle.push(proc);
+            candidates.push(Reverse(index));
+        }
+        match self.procs.iter().find_map(|proc| proc.head.as_ref()) {
+            Some(stuck) => Err(Error::at(u64::from(stuck.event.at), ErrorKind::BrokenOrder)),
+            None => Ok(()),
+        }
+    }
+
+    /// Moves those candidates to the heap of which the next event is ready. Candidates are
+    /// indexes of [`Merge::idle`], looked at from the first to the last, for all at once.
+    fn offer(&mut self, candidates: &mut BinaryHeap<Reverse<u32>>) -> Result<(), Error> {
+        while let Some(Reverse(index)) = candidates.pop() {
+            // Indexes behind the end, and those seen twice, are left over from moves below.
+            let Some(&proc) = self.idle.get(index as usize) else { continue };
+            if self.procs[proc as usize].waits {
+                continue;
+            }
+            if self.procs[proc as usize].head.is_none() {
+                let head = self.next_of(proc)?;
+                self.procs[proc as usize].head = head;
+            }
+            if let Some(Head { event, step }) = self.procs[proc as usize].head {
+                if !self.is_ready(&step) {
+                    self.procs[proc as usize].waits = true;
+                    self.waiting.entry((step.go, step.before)).or_default().push(proc);
+                    continue;
+                }
+                self.push_ready((event.time, proc));
+            }
+            // It is in the heap, or at its end; the last one takes its place and is next.
+            self.idle.swap_remove(index as usize);
+            if let Some(&moved) = self.idle.get(index as usize) {
+                self.procs[moved as usize].index = index;
+                candidates.push(Reverse(index));
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&mut self, go: u32) -> &mut State {
+        let index = go as usize;
+        if index >= self.states.len() {
+            let known = self.goroutines.ids.len();
+            self.states.resize(known, State { status: Status::Dead, seq: 0 });
+        }
+        &mut self.states[index]
+    }
+
+    fn is_ready(&mut self, step: &Step) -> bool {
+        if step.go == Goroutines::UNORDERED {
+            return true;
+        }
+        let State { status, seq } = *self.state(step.go);
+        step.before.status == status && (step.before.seq == SAME || step.before.seq == seq)
+    }
+
+    /// Does what an event does, and wakes procs that waited for it.
+    fn apply(
+        &mut self,
+        step: &Step,
+        event: &Event,
+        candidates: &mut BinaryHeap<Reverse<u32>>,
+    ) -> Result<(), Error> {
+        if !self.is_ready(step) {
+            // An event of another P got in between: only damage makes that.
+            let id = self.goroutines.id(step.go) as i64;
+            let wrong = Inconsistency::WrongState { what: "goroutine", id };
+            return Err(super::inconsistent(event, wrong));
+        }
+        let state = self.state(step.go);
+        let seq = match step.after.seq {
+            SAME => state.seq,
+            NEXT => state.seq.wrapping_add(1),
+            seq => seq,
+        };
+        *state = State { seq, ..step.after };
+        if !self.waiting.is_empty() {
+            for seq in [seq, SAME] {
+                let awaited = State { seq, ..step.after };
+                for proc in self.waiting.remove(&(step.go, awaited)).unwrap_or_default() {
+                    let proc = &mut self.procs[proc as usize];
+                    proc.waits = false;
+                    candidates.push(Reverse(proc.index));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn push_ready(&mut self, entry: (i64, u32)) {
+        let heap = &mut self.ready;
+        let mut child = heap.len();
+        heap.push(entry);
+        while child > 0 {
+            let parent = (child - 1) / 2;
+            if heap[parent].0 <= heap[child].0 {
+                break;
+            }
+            heap.swap(parent, child);
+            child = parent;
+        }
+    }
+
+    fn pop_ready(&mut self) -> Option<(i64, u32)> {
+        let heap = &mut self.ready;
+        if heap.is_empty() {
+            return None;
+        }
+        let first = heap.swap_remove(0);
+        let mut parent = 0;
+        loop {
+            let mut child = 2 * parent + 1;
+            if child >= heap.len() {
+                break;
+            }
+            if child + 1 < heap.len() && heap[child + 1].0 < heap[child].0 {
+                child += 1;
+            }
+            if heap[parent].0 <= heap[child].0 {
+                break;
+            }
+            heap.swap(parent, child);
+            parent = child;
+        }
+        Some(first)
+    }
+
+    fn next_of(&mut self, proc: u32) -> Result<Option<Head>, Error> {
+        if proc as usize == self.procs.len() - 1 {
+            let step = Step::NONE;
+            return Ok(self.samples.next().map(|event| Head { event, step }));
+        }
+        self.procs[proc as usize].next(self.data, &mut self.goroutines)
+    }
+}
+
+impl Proc {
+    fn new(number: u32, batches: Vec<u32>) -> Self {
+        Self {
+            batches: batches.into(),
+            number,
+            at: 0,
+            time: 0,
+            go: Goroutines::NONE,
+            head: None,
+            index: 0,
+            waits: false,
+        }
+    }
+
+    /// Reads the next event of the P's batches.
+    fn next(&mut self, data: &[u8], goroutines: &mut Goroutines) -> Result<Option<Head>, Error> {
+        while let Some(&batch) = self.batches.front() {
+            let mut c = if self.at == 0 {
+                let mut c = super::cursor_at(data, batch);
+                Lead::read(&mut c);
+                wire::proc(&mut c)?;
+                self.time = uvarint(&mut c, "time of a batch")? as i64;
+                c
+            } else {
+                super::cursor_at(data, self.at)
+            };
+            if let Some(head) = self.next_in_batch(&mut c, goroutines)? {
+                self.at = super::index(c.offset());
+                return Ok(Some(head));
+            }
+            self.batches.pop_front();
+            self.at = 0;
+        }
+        Ok(None)
+    }
+
+    fn next_in_batch(
+        &mut self,
+        c: &mut Cursor<'_>,
+        goroutines: &mut Goroutines,
+    ) -> Result<Option<Head>, Error> {
+        loop {
+            let at = super::index(c.offset());
+            let Some(lead) = Lead::read(c) else { return Ok(None) };
+            match lead.ty() {
+                Type::BATCH => return Ok(None),
+                Type::STRING => {
+                    uvarint(c, "identifier of a string")?;
+                    let size = uvarint(c, "length of a string")?;
+                    wire::string(c, size)?;
+                }
+                Type::STACK | Type::CPU_SAMPLE | Type::FREQUENCY | Type::TIMER_GOROUTINE => {
+                    lead.skip_args(c)?;
+                }
+                ty => {
+                    let mut args = [0; MAX_ARGS];
+                    let count = lead.args(c, &mut args)?;
+                    if ty == Type::USER_LOG {
+                        let size = uvarint(c, "length of a message")?;
+                        wire::string(c, size)?;
+                    }
+                    self.time = self.time.wrapping_add(args[0] as i64);
+                    let stack = if ty.spec().stack { args[count.min(MAX_ARGS) - 1] } else { 0 };
+                    return Ok(Some(self.head(at, ty, &args, stack as u32, goroutines)));
+                }
+            }
+        }
+    }
+
+    /// Tells which goroutines the event is about and what the order asks of it.
+    fn head(
+        &mut self,
+        at: u32,
+        ty: Type,
+        args: &[u64; MAX_ARGS],
+        stack: u32,
+        goroutines: &mut Goroutines,
+    ) -> Head {
+        use Status::{Dead, Runnable, Running, Waiting};
+        let [_, first, second, ..] = *args;
+        let (mut go, mut target) = (self.go, Goroutines::NONE);
+        let step = |go, (status, seq), (next, next_seq)| Step {
+            go,
+            before: State { status, seq },
+            after: State { status: next, seq: next_seq },
+        };
+        let step = match ty {
+            Type::GO_CREATE => {
+                target = goroutines.intern(first);
+                step(target, (Dead, 0), (Runnable, 1))
+            }
+            Type::GO_WAITING | Type::GO_IN_SYSCALL => {
+                go = goroutines.intern(first);
+                step(go, (Runnable, 1), (Waiting, 2))
+            }
+            Type::GO_START | Type::GO_START_LABEL => {
+                self.go = goroutines.intern(first);
+                go = self.go;
+                step(go, (Runnable, second), (Running, second.wrapping_add(1)))
+            }
+            Type::GO_START_LOCAL => {
+                self.go = goroutines.intern(first);
+                go = self.go;
+                step(go, (Runnable, SAME), (Running, NEXT))
+            }
+            Type::GO_BLOCK
+            | Type::GO_BLOCK_SEND
+            | Type::GO_BLOCK_RECV
+            | Type::GO_BLOCK_SELECT
+            | Type::GO_BLOCK_SYNC
+            | Type::GO_BLOCK_COND
+            | Type::GO_BLOCK_NET
+            | Type::GO_BLOCK_GC
+            | Type::GO_SLEEP
+            | Type::GO_SYSCALL_BLOCK => {
+                self.go = Goroutines::NONE;
+                step(go, (Running, SAME), (Waiting, SAME))
+            }
+            Type::GO_SCHED | Type::GO_PREEMPT => {
+                self.go = Goroutines::NONE;
+                step(go, (Running, SAME), (Runnable, SAME))
+            }
+            Type::GO_END | Type::GO_STOP => {
+                self.go = Goroutines::NONE;
+                Step::NONE
+            }
+            Type::GO_UNBLOCK | Type::GO_SYSCALL_EXIT => {
+                target = goroutines.intern(first);
+                if ty == Type::GO_SYSCALL_EXIT {
+                    go = target;
+                }
+                step(target, (Waiting, second), (Runnable, second.wrapping_add(1)))
+            }
+            Type::GO_UNBLOCK_LOCAL | Type::GO_SYSCALL_EXIT_LOCAL => {
+                target = goroutines.intern(first);
+                step(target, (Waiting, SAME), (Runnable, NEXT))
+            }
+            Type::GC_START => {
+                step(Goroutines::COLLECTOR, (Dead, first), (Dead, first.wrapping_add(1)))
+            }
+            _ => Step::NONE,
+        };
+        let (time, proc) = (self.time, self.number);
+        Head { event: Event { time, at, go, target, proc, stack, ty, blocks: false }, step }
+    }
+}
+
+impl Step {
+    const NONE: Self = {
+        let state = State { status: Status::Dead, seq: SAME };
+        Self { go: Goroutines::UNORDERED, before: state, after: state }
+    };
+}

@@ -1,0 +1,316 @@
+//! First pass over a v1 trace: everything that does not depend on the order of events.
+//!
+//! Every byte is looked at and checked here, so that the passes behind it only have to follow
+//! what events say.
+
+use super::event::{Event, Goroutines, Procs};
+use super::wire::{self, Lead, MAX_ARGS, MAX_STRING, Type, uvarint};
+use crate::error::{Error, ErrorKind};
+use crate::gosort;
+use crate::table::{Frame, SeededState, Span, Table};
+use crate::version::Version;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use trace_common::{Cursor, Limits};
+
+/// Frames of a stack, at most.
+const MAX_FRAMES: u64 = 1000;
+
+/// What the first pass finds.
+pub(super) struct Scan {
+    pub(super) table: Table,
+    /// Identifiers of messages of logs, which the trace has in the place where they are used.
+    pub(super) messages: HashMap<Arc<[u8]>, u64>,
+    /// Identifier of the first of the strings that are not in the trace, see
+    /// [`super::convert::BUILT_IN`].
+    pub(super) first_free_string: u64,
+    /// Stacks with a frame of which a string is missing, by the identifier of that string.
+    pub(super) broken_stacks: HashMap<u32, u64, SeededState>,
+    pub(super) procs: Procs,
+    pub(super) goroutines: Goroutines,
+    /// Where batches begin, by proc, in the order of the trace.
+    pub(super) batches: Vec<Vec<u32>>,
+    /// Samples of the CPU profiler by time.
+    pub(super) samples: Vec<Event>,
+    /// Ticks per second.
+    pub(super) frequency: i64,
+    /// Goroutines of the runtime that wake others up for timers, which are no events of theirs.
+    pub(super) timers: HashSet<u64, SeededState>,
+    /// Number of timed events, including samples.
+    pub(super) events: usize,
+}
+
+/// Reads `data`, all of a trace behind its header.
+pub(super) fn scan(data: &[u8], version: Version, limits: &Limits) -> Result<Scan, Error> {
+    let mut scanner = Scanner {
+        limits,
+        max_events: limits.max_buffer / 4,
+        scan: Scan {
+            table: Table::new(0),
+            messages: HashMap::new(),
+            first_free_string: 0,
+            broken_stacks: HashMap::default(),
+            procs: Procs::default(),
+            goroutines: Goroutines::default(),
+            batches: Vec::new(),
+            samples: Vec::new(),
+            frequency: 0,
+            timers: HashSet::default(),
+            events: 0,
+        },
+        stacks: Vec::new(),
+        in_batch: false,
+    };
+    let mut c = super::cursor(data);
+    loop {
+        let offset = c.offset();
+        let Some(lead) = Lead::read(&mut c) else { break };
+        let ty = lead.known_type(version, offset)?;
+        scanner.event(lead, ty, offset, &mut c)?;
+    }
+    let mut scan = scanner.finish()?;
+    if scan.frequency == 0 {
+        return Err(Error::at(c.offset(), ErrorKind::NoFrequency));
+    }
+    // Samples are written when the profiler's buffer is read, not when they are taken.
+    gosort::sort_by(&mut scan.samples, |a, b| a.time < b.time);
+    Ok(scan)
+}
+
+struct Scanner<'a> {
+    limits: &'a Limits,
+    max_events: usize,
+    scan: Scan,
+    stacks: Vec<(u32, Span)>,
+    in_batch: bool,
+}
+
+impl Scanner<'_> {
+    fn event(
+        &mut self,
+        lead: Lead,
+        ty: Type,
+        offset: u64,
+        c: &mut Cursor<'_>,
+    ) -> Result<(), Error> {
+        match ty {
+            Type::STRING => return self.string(offset, c),
+            Type::BATCH => return self.batch(lead, offset, c),
+            _ if !self.in_batch => {
+                return Err(Error::at(offset, ErrorKind::OutsideBatch(ty.spec().name)));
+            }
+            Type::STACK => return self.stack(lead, offset, c),
+            _ => {}
+        }
+        let mut args = [0; MAX_ARGS];
+        let found = lead.args(c, &mut args)?;
+        let wanted = usize::from(ty.spec().args);
+        if found != wanted {
+            return Err(wrong_arguments(ty, offset, wanted, found));
+        }
+        match ty {
+            Type::FREQUENCY => {
+                self.scan.frequency = args[0] as i64;
+                if self.scan.frequency <= 0 {
+                    return Err(Error::at(offset, ErrorKind::TimeOrder));
+                }
+            }
+            Type::TIMER_GOROUTINE => {
+                self.scan.timers.insert(args[0]);
+            }
+            Type::CPU_SAMPLE => {
+                self.count_event(offset)?;
+                let [_, time, p, g, stack] = args;
+                self.scan.samples.push(Event {
+                    time: time as i64,
+                    at: super::index(offset),
+                    go: self.scan.goroutines.intern(g),
+                    target: Goroutines::NONE,
+                    proc: self.scan.procs.intern(p as i32),
+                    stack: stack as u32,
+                    ty,
+                    blocks: false,
+                });
+            }
+            Type::USER_LOG => {
+                self.count_event(offset)?;
+                self.message(c)?;
+            }
+            _ => self.count_event(offset)?,
+        }
+        Ok(())
+    }
+
+    fn count_event(&mut self, offset: u64) -> Result<(), Error> {
+        self.scan.events += 1;
+        self.limit(offset, "number of events", self.scan.events, self.max_events)
+    }
+
+    fn limit(
+        &self,
+        offset: u64,
+        what: &'static str,
+        size: usize,
+        limit: usize,
+    ) -> Result<(), Error> {
+        if size > limit { Err(Error::at(offset, ErrorKind::Limit { what, limit })) } else { Ok(()) }
+    }
+
+    fn batch(&mut self, lead: Lead, offset: u64, c: &mut Cursor<'_>) -> Result<(), Error> {
+        let wanted = usize::from(Type::BATCH.spec().args);
+        match lead.inline_args() {
+            Some(found) if found == wanted => {}
+            found => {
+                return Err(wrong_arguments(Type::BATCH, offset, wanted, found.unwrap_or(4)));
+            }
+        }
+        let id = wire::proc(c)?;
+        uvarint(c, "time of a batch")?;
+        self.in_batch = true;
+        let proc = self.scan.procs.intern(id) as usize;
+        self.limit(offset, "number of Ps", proc, self.limits.max_entries.min(Procs::MAX))?;
+        if proc >= self.scan.batches.len() {
+            self.scan.batches.resize_with(proc + 1, Vec::new);
+        }
+        self.scan.batches[proc].push(super::index(offset));
+        Ok(())
+    }
+
+    fn string(&mut self, offset: u64, c: &mut Cursor<'_>) -> Result<(), Error> {
+        let id = uvarint(c, "identifier of a string")?;
+        let size = uvarint(c, "length of a string")?;
+        if !self.in_batch {
+            // As in Go's reader, which looks into batches only.
+            return wire::string(c, size).map(drop);
+        }
+        if id == 0 || size == 0 {
+            return Err(Error::at(offset, ErrorKind::EmptyString(id)));
+        }
+        let string = Arc::from(self.bytes(offset, size, c)?);
+        if !self.scan.table.strings.insert(id, string) {
+            return Err(Error::at(offset, ErrorKind::DuplicateId { what: "string", id }));
+        }
+        let entries = self.scan.table.strings.len();
+        self.limit(offset, "number of strings", entries, self.limits.max_entries)
+    }
+
+    /// The message behind the arguments of a log.
+    fn message(&mut self, c: &mut Cursor<'_>) -> Result<(), Error> {
+        let offset = c.offset();
+        let size = uvarint(c, "length of a message")?;
+        let message = self.bytes(offset, size, c)?;
+        if !self.scan.messages.contains_key(message) {
+            self.scan.messages.insert(Arc::from(message), 0);
+        }
+        let entries = self.scan.messages.len();
+        self.limit(offset, "number of messages", entries, self.limits.max_entries)
+    }
+
+    fn bytes<'a>(&self, offset: u64, size: u64, c: &mut Cursor<'a>) -> Result<&'a [u8], Error> {
+        if size > MAX_STRING {
+            let what = "string";
+            return Err(Error::at(offset, ErrorKind::TooLarge { what, size, max: MAX_STRING }));
+        }
+        self.limit(offset, "length of a string", size as usize, self.limits.max_string)?;
+        wire::string(c, size)
+    }
+
+    fn stack(&mut self, lead: Lead, offset: u64, c: &mut Cursor<'_>) -> Result<(), Error> {
+        let mut args = match lead.inline_args() {
+            // Too short for a frame: only a stack without any fits.
+            Some(found) => {
+                let mut args = [0; MAX_ARGS];
+                lead.args(c, &mut args)?;
+                let wanted = if found < 2 { 2 } else { 2 + 4 * frames(args[1], offset)? };
+                return if found == wanted {
+                    Ok(())
+                } else {
+                    Err(wrong_arguments(Type::STACK, offset, wanted, found))
+                };
+            }
+            None => lead.arg_bytes(c)?,
+        };
+        let id = uvarint(&mut args, "identifier of a stack")? as u32;
+        let wanted = frames(uvarint(&mut args, "number of frames")?, offset)?;
+        let table = &mut self.scan.table;
+        let start = table.stack_frames.len();
+        let mut found = 0;
+        while !args.is_empty() {
+            let mut value = || uvarint(&mut args, "frame");
+            let frame = Frame { pc: value()?, func: value()?, file: value()?, line: value()? };
+            found += 1;
+            if found <= wanted && id != 0 {
+                table.push_frame(frame);
+            }
+        }
+        if found != wanted {
+            return Err(wrong_arguments(Type::STACK, offset, 2 + 4 * wanted, 2 + 4 * found));
+        }
+        if id != 0 && wanted != 0 {
+            self.stacks.push((id, Span { start: start as u32, len: wanted as u32 }));
+            self.limit(offset, "number of stacks", self.stacks.len(), self.limits.max_entries)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Scan, Error> {
+        let Self { mut scan, stacks, .. } = self;
+        // The last one of an identifier counts.
+        for &(id, span) in stacks.iter().rev() {
+            scan.table.stacks.insert(u64::from(id), span);
+        }
+        scan.find_broken_stacks(stacks.iter().map(|&(id, _)| id));
+        scan.name_messages()?;
+        Ok(scan)
+    }
+}
+
+impl Scan {
+    /// Damage may have taken a string that frames refer to. Nearly always there is none missing.
+    fn find_broken_stacks(&mut self, stacks: impl Iterator<Item = u32>) {
+        let table = &self.table;
+        let missing =
+            |frame: &Frame| [frame.func, frame.file].into_iter().find(|&id| !table.has_string(id));
+        let frames: Vec<Option<u64>> = table.frames.iter().map(missing).collect();
+        if frames.iter().all(Option::is_none) {
+            return;
+        }
+        for id in stacks {
+            let stack = table.stack(u64::from(id));
+            if let Some(string) = stack.iter().find_map(|&frame| frames[frame as usize]) {
+                self.broken_stacks.insert(id, string);
+            }
+        }
+    }
+
+    /// Gives messages identifiers behind those of the trace's own strings.
+    fn name_messages(&mut self) -> Result<(), Error> {
+        let mut next = self.table.strings.max_id();
+        let added = self.messages.len() as u64 + super::convert::BUILT_IN.len() as u64;
+        if next.checked_add(added).is_none() {
+            let (what, max) = ("identifier of a string", u64::MAX - added);
+            return Err(Error::at(0, ErrorKind::TooLarge { what, size: next, max }));
+        }
+        for (message, id) in &mut self.messages {
+            next += 1;
+            *id = next;
+            self.table.strings.insert(next, Arc::clone(message));
+        }
+        self.first_free_string = next + 1;
+        Ok(())
+    }
+}
+
+fn frames(count: u64, offset: u64) -> Result<usize, Error> {
+    if count > MAX_FRAMES {
+        let what = "stack";
+        return Err(Error::at(offset, ErrorKind::TooLarge { what, size: count, max: MAX_FRAMES }));
+    }
+    Ok(count as usize)
+}
+
+#[cold]
+fn wrong_arguments(ty: Type, offset: u64, wanted: usize, found: usize) -> Error {
+    let event = ty.spec().name;
+    Error::at(offset, ErrorKind::WrongArguments { event, wanted, found })
+}

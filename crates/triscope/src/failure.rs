@@ -1,0 +1,62 @@
+use std::fmt::{self, Write};
+use std::io;
+use std::process::ExitCode;
+
+/// What ends a command early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something to tell the user, on one line.
+    Message(String),
+    /// The user has been told, or whoever read the output has gone: nothing to tell.
+    Quiet(u8),
+}
+
+/// What a command comes to.
+pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
+
+/// What a shell reports of a process that SIGPIPE ended.
+const SIGPIPE: u8 = 128 + 13;
+
+impl Failure {
+    /// A failure with this message.
+    pub(crate) fn new(message: impl fmt::Display) -> Self {
+        Self::Message(message.to_string())
+    }
+
+    /// A failure that has to do with an input or output of this name.
+    pub(crate) fn about(name: impl fmt::Display, message: impl fmt::Display) -> Self {
+        Self::Message(format!("{name}: {message}"))
+    }
+
+    /// A failure to write to standard output.
+    pub(crate) fn output(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::Quiet(SIGPIPE)
+        } else {
+            Self::about("standard output", error)
+        }
+    }
+
+    /// Tells the user and gives the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        match self {
+            Self::Message(message) => {
+                eprintln!("triscope: {}", OneLine(&message));
+                ExitCode::FAILURE
+            }
+            Self::Quiet(code) => ExitCode::from(code),
+        }
+    }
+}
+
+/// Text that may come from a hostile input or file name, made harmless for a terminal.
+pub(crate) struct OneLine<'a>(pub(crate) &'a str);
+
+impl fmt::Display for OneLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            if c.is_control() { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! `triscope go`: Go execution traces.
+
+mod events;
+mod stats;
+mod wire;
+
+use crate::failure::{Failure, OneLine, Result};
+use crate::input::{Format, Input};
+use crate::progress::Progress;
+use gotrace::raw::{TestFile, TextToWire};
+use gotrace::{Error, Event, Reader, Version};
+use std::io::{Cursor, Read};
+use std::path::Path;
+
+/// The commands of the group.
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    Events(events::Args),
+    Wire(wire::Args),
+    Stats(stats::Args),
+}
+
+impl Command {
+    pub(crate) fn run(self) -> Result {
+        match self {
+            Self::Events(args) => events::run(&args),
+            Self::Wire(args) => wire::run(&args),
+            Self::Stats(args) => stats::run(&args),
+        }
+    }
+}
+
+/// A Go execution trace: its name for messages, and its bytes.
+pub(crate) struct Trace {
+    pub(crate) name: String,
+    pub(crate) bytes: Box<dyn Read + Send>,
+}
+
+impl Trace {
+    /// Opens a trace, be it binary or text, or says what the file is instead.
+    pub(crate) fn open(path: &Path, progress: Progress) -> Result<Self> {
+        let mut input = Input::open(path, progress)?;
+        let name = input.name.clone();
+        let bytes: Box<dyn Read + Send> = match input.format {
+            Format::GoTrace => Box::new(input),
+            Format::GoText => {
+                Box::new(TextToWire::new(input).map_err(|e| Failure::about(&name, e))?)
+            }
+            Format::GoTest => {
+                let mut file = Vec::new();
+                input
+                    .by_ref()
+                    .take(MAX_TEST)
+                    .read_to_end(&mut file)
+                    .map_err(|e| input.failure(e))?;
+                if file.len() as u64 == MAX_TEST {
+                    return Err(input.failure("is too large for a test of a trace"));
+                }
+                let test = TestFile::parse(&file).map_err(|e| input.failure(e))?;
+                let mut wire = Vec::new();
+                // A test is small: its text is checked as a whole first, as Go does.
+                test.to_wire()
+                    .map_err(|e| input.failure(e))?
+                    .read_to_end(&mut wire)
+                    .map_err(|e| input.failure(e))?;
+                Box::new(Cursor::new(wire))
+            }
+            other => return Err(input.failure(not_a_trace(other))),
+        };
+        Ok(Self { name, bytes })
+    }
+}
+
+const MAX_TEST: u64 = 256 << 20;
+
+/// What to say of an input that is something else.
+fn not_a_trace(format: Format) -> String {
+    let Some(description) = format.description() else {
+        return "is not a Go execution trace: those begin with \"go 1.\"; they are made by \
+                runtime/trace, go test -trace or /debug/pprof/trace"
+            .to_owned();
+    };
+    let hint = match format {
+        Format::Pprof => {
+            "open it with go tool pprof; traces are made by go test -trace, \
+                          runtime/trace or /debug/pprof/trace"
+        }
+        Format::PerfData => "open it with perf report",
+        _ => "this command reads Go execution traces",
+    };
+    format!("looks like {description}, not a Go execution trace: {hint}")
+}
+
+/// What to do about damage.
+#[derive(Clone, Copy, clap::Args)]
+pub(crate) struct Recovery {
+    /// Go on behind damage with whatever can be read, and report what is lost
+    #[arg(long = "recover")]
+    wanted: bool,
+}
+
+/// How reading a trace went.
+pub(crate) struct Reading {
+    pub(crate) name: String,
+    pub(crate) version: Version,
+    /// What ended the reading, or the first of the errors that it went on behind.
+    pub(crate) error: Option<Error>,
+    /// Places where reading went on behind damage, and bytes that are lost there.
+    pub(crate) losses: u64,
+    pub(crate) lost_bytes: u64,
+    /// Strings and stacks that were not there, in what was recovered.
+    pub(crate) unresolved: u64,
+    /// Generations that are missing between others.
+    pub(crate) missing_generations: u64,
+}
+
+impl Reading {
+    /// A failure if anything is missing or was wrong.
+    pub(crate) fn into_result(self) -> Result {
+        let Self { name, missing_generations: missing, .. } = &self;
+        if missing > &0 {
+            eprintln!("triscope: {}: {missing} generations are missing", OneLine(name));
+        }
+        match self.error {
+            Some(_) if self.losses > 0 => {
+                let (lost, places) = (self.lost_bytes, self.losses);
+                let message = format!("damaged: {lost} bytes lost at {places} places");
+                Err(Failure::about(&self.name, message))
+            }
+            Some(error) => Err(Failure::about(&self.name, error)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Losses that are reported one by one; a trace may be damaged in very many places.
+const MAX_REPORTS: u64 = 20;
+
+/// Reads a trace to its end: calls `each` with every event, and goes on behind damage if that
+/// is wanted.
+///
+/// An error of the trace, other than that it cannot be begun with, is part of the result: the
+/// caller first shows what was read. Damage that it goes on behind is reported at once.
+pub(crate) fn read(
+    trace: Trace,
+    recovery: Recovery,
+    mut each: impl FnMut(Event<'_>) -> Result,
+) -> Result<Reading> {
+    let Trace { name, bytes } = trace;
+    let mut reader = Reader::new(bytes).map_err(|error| Failure::about(&name, error))?;
+    let mut reading = Reading {
+        name,
+        version: reader.version(),
+        error: None,
+        losses: 0,
+        lost_bytes: 0,
+        unresolved: 0,
+        missing_generations: 0,
+    };
+    loop {
+        match reader.next_event() {
+            Ok(Some(event)) => each(event)?,
+            Ok(None) => break,
+            Err(error) => {
+                let recovered = if recovery.wanted { reader.recover() } else { Ok(None) };
+                let loss = match recovered {
+                    Ok(loss) => loss,
+                    Err(worse) => {
+                        reading.error = Some(worse);
+                        break;
+                    }
+                };
+                if let Some(loss) = &loss {
+                    let bytes = if loss.partial { 0 } else { loss.to.saturating_sub(loss.from) };
+                    reading.losses += 1;
+                    reading.lost_bytes += bytes;
+                    if reading.losses <= MAX_REPORTS {
+                        report(&reading.name, &error, loss, bytes);
+                    } else if reading.losses == MAX_REPORTS + 1 {
+                        eprintln!("triscope: {}: and so on", OneLine(&reading.name));
+                    }
+                }
+                if loss.is_none() && reading.losses > 0 {
+                    // The last error is one that nothing comes behind.
+                    eprintln!("triscope: {}: {error}", OneLine(&reading.name));
+                }
+                let ended = loss.is_none();
+                reading.error.get_or_insert(error);
+                if ended {
+                    break;
+                }
+            }
+        }
+    }
+    reading.unresolved = reader.unresolved_ids();
+    reading.missing_generations = reader.missing_generations();
+    Ok(reading)
+}
+
+fn report(name: &str, error: &Error, loss: &gotrace::Loss, bytes: u64) {
+    let name = OneLine(name);
+    let error = error.to_string();
+    let error = OneLine(&error);
+    let to = loss.to;
+    if loss.partial {
+        eprintln!("triscope: {name}: {error}; going on with what there is of the generation");
+    } else {
+        eprintln!("triscope: {name}: {error}; {bytes} bytes lost, going on at byte {to}");
+    }
+}

@@ -1,0 +1,48 @@
+//! `triscope`: what running programs tell about themselves, read, shown and converted.
+//!
+//! One module per command. What they share: [`input`] (files and standard input, compressed or
+//! not, and what they hold), [`output`] (standard output through one buffer), [`progress`] and
+//! [`failure`] (what ends a command early).
+#![forbid(unsafe_code)]
+
+mod failure;
+mod go;
+mod input;
+mod output;
+mod progress;
+
+use clap::{Parser, Subcommand};
+use failure::Failure;
+use std::process::ExitCode;
+
+/// Look into what running programs tell about themselves.
+#[derive(Parser)]
+#[command(
+    version,
+    propagate_version = true,
+    after_help = "\
+Examples:
+  triscope go stats trace.out          what is in a Go execution trace
+  triscope go events trace.out | less  every event as text
+  curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope go stats -
+
+Input may be compressed with gzip or zstd; - is standard input."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
+    #[command(subcommand)]
+    Go(go::Command),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Go(command) => command.run(),
+    };
+    result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+}
