@@ -74,9 +74,9 @@ pub use error::{Error, HResult, NoSocketReason, Operation, Refusal};
 pub use guid::{Guid, ParseGuidError};
 pub use message::{
     BufferingMode, Command, DumpFlags, DumpType, Environment, EventFilter, Format, Level,
-    ParseProviderError, PerfMapType, ProcessInfo, Provider, Rundown, TracepointSet, Tracepoints,
-    TracingConfig, UserEventsConfig, UserEventsProvider,
+    ParseLevelError, ParseProviderError, PerfMapType, ProcessInfo, Provider, Rundown,
+    TracepointSet, Tracepoints, TracingConfig, UserEventsConfig, UserEventsProvider,
 };
-pub use profiles::{PROFILES, Profile};
+pub use profiles::{PROFILES, Profile, RUNTIME_KEYWORDS, runtime_keywords};
 pub use session::{CutReason, Ending, Session, Stopper, UserEventsSession};
 pub use transport::{Address, Peer, Timeouts, pipe_address};

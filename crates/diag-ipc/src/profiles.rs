@@ -108,6 +108,63 @@ pub const PROFILES: &[Profile] = &[
     },
 ];
 
+/// The keywords of `Microsoft-Windows-DotNETRuntime`, by the names that `dotnet-trace` has for
+/// them in `--clrevents`.
+pub const RUNTIME_KEYWORDS: &[(&str, u64)] = &[
+    ("gc", 0x1),
+    ("gchandle", 0x2),
+    ("assemblyloader", 0x4),
+    ("fusion", 0x4),
+    ("loader", 0x8),
+    ("jit", 0x10),
+    ("ngen", 0x20),
+    ("startenumeration", 0x40),
+    ("endenumeration", 0x80),
+    ("security", 0x400),
+    ("appdomainresourcemanagement", 0x800),
+    ("jittracing", 0x1000),
+    ("interop", 0x2000),
+    ("contention", 0x4000),
+    ("exception", 0x8000),
+    ("threading", 0x1_0000),
+    ("jittedmethodiltonativemap", 0x2_0000),
+    ("overrideandsuppressngenevents", 0x4_0000),
+    ("type", 0x8_0000),
+    ("gcheapdump", 0x10_0000),
+    ("gcsampledobjectallocationhigh", 0x20_0000),
+    ("gcheapsurvivalandmovement", 0x40_0000),
+    ("managedheapcollect", 0x80_0000),
+    ("gcheapcollect", 0x80_0000),
+    ("gcheapandtypenames", 0x100_0000),
+    ("gcsampledobjectallocationlow", 0x200_0000),
+    ("perftrack", 0x2000_0000),
+    ("stack", 0x4000_0000),
+    ("threadtransfer", 0x8000_0000),
+    ("debugger", 0x1_0000_0000),
+    ("monitoring", 0x2_0000_0000),
+    ("codesymbols", 0x4_0000_0000),
+    ("eventsource", 0x8_0000_0000),
+    ("compilation", 0x10_0000_0000),
+    ("compilationdiagnostic", 0x20_0000_0000),
+    ("methoddiagnostic", 0x40_0000_0000),
+    ("typediagnostic", 0x80_0000_0000),
+    ("jitinstrumentationdata", 0x100_0000_0000),
+    ("profiler", 0x200_0000_0000),
+    ("waithandle", 0x400_0000_0000),
+    ("allocationsampling", 0x800_0000_0000),
+];
+
+/// The keywords of a list such as `gc+jit+exception`; or the name that is unknown.
+pub fn runtime_keywords(names: &str) -> Result<u64, &str> {
+    names.split('+').map(str::trim).try_fold(0, |keywords, name| {
+        RUNTIME_KEYWORDS
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, keyword)| keywords | keyword)
+            .ok_or(name)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,6 +180,12 @@ mod tests {
         assert!(database[1].arguments.ends_with("Activity2Stop:\""));
         assert_eq!(Profile::find("gc-collect").unwrap().rundown(), Rundown::Keywords(1));
         assert!(Profile::find("unknown").is_none());
+    }
+
+    #[test]
+    fn keywords_by_name() {
+        assert_eq!(runtime_keywords("gc+JIT + exception"), Ok(0x8011));
+        assert_eq!(runtime_keywords("gc+fuel"), Err("fuel"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! [`failure`] (what ends a command early).
 #![forbid(unsafe_code)]
 
+mod dotnet;
 mod failure;
 mod go;
 mod input;
@@ -24,6 +25,7 @@ use std::process::ExitCode;
 Examples:
   triscope go stats trace.out          what is in a Go execution trace
   triscope go events trace.out | less  every event as text
+  triscope dotnet collect 1234         trace a .NET process until Ctrl-C
   curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope go stats -
 
 Input may be compressed with gzip or zstd; - is standard input."
@@ -38,11 +40,15 @@ enum Command {
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
+    /// .NET processes: what they are, dumps, and tracing sessions
+    #[command(subcommand)]
+    Dotnet(dotnet::Command),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Go(command) => command.run(),
+        Command::Dotnet(command) => command.run(),
     };
     result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }

@@ -47,6 +47,27 @@ impl Level {
     }
 }
 
+/// Text that is not a [`Level`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a level is 0 to 5, or one of LogAlways, Critical, Error, Warning, Informational, Verbose")]
+pub struct ParseLevelError;
+
+impl FromStr for Level {
+    type Err = ParseLevelError;
+
+    /// By number or by name.
+    fn from_str(text: &str) -> Result<Self, ParseLevelError> {
+        match text.parse() {
+            Ok(number) => Self::from_number(number),
+            Err(_) => LEVELS
+                .iter()
+                .find(|(_, name)| name.eq_ignore_ascii_case(text))
+                .map(|(level, _)| *level),
+        }
+        .ok_or(ParseLevelError)
+    }
+}
+
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(LEVELS[*self as usize].1)
@@ -189,14 +210,9 @@ impl FromStr for Provider {
                 .map_err(|_| error("keywords are a 64-bit hexadecimal number"))?;
         }
         if let Some(level) = parts.next().filter(|l| !l.is_empty()) {
-            provider.level = match level.parse() {
-                Ok(number) => Level::from_number(number),
-                Err(_) => LEVELS
-                    .iter()
-                    .find(|(_, name)| name.eq_ignore_ascii_case(level))
-                    .map(|(level, _)| *level),
-            }
-            .ok_or_else(|| error("a level is 0 to 5 or one of LogAlways … Verbose"))?;
+            provider.level = level
+                .parse()
+                .map_err(|_| error("a level is 0 to 5 or one of LogAlways … Verbose"))?;
         }
         provider.arguments = parts.next().unwrap_or_default().into();
         Ok(provider)
