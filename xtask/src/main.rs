@@ -9,6 +9,7 @@ mod ci;
 mod fuzz;
 mod go;
 mod lane;
+mod lint_perfetto;
 mod pypi;
 mod run;
 mod runtimes;
@@ -37,6 +38,11 @@ const TASKS: &[Task] = &[
     },
     Task { name: "runtimes", help: "fetch the .NET runtimes for tests", run: runtimes::fetch },
     Task { name: "test-runtimes", help: "test against real .NET runtimes", run: runtimes::test },
+    Task {
+        name: "lint-perfetto",
+        help: "check Perfetto traces against the official schema: FILE...",
+        run: lint_perfetto::task,
+    },
 ];
 
 fn main() -> ExitCode {

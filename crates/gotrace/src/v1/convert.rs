@@ -177,6 +177,11 @@ impl V1 {
         self.first_built_in + index as u64
     }
 
+    /// The identifier of a stack, or 0 for none if there is no such stack.
+    fn known_stack(&self, id: u32) -> u64 {
+        if self.table.has_stack(id.into()) { id.into() } else { 0 }
+    }
+
     fn reason(&self, ty: Type) -> u64 {
         REASONS.iter().position(|&(of, _)| of == ty).map_or(0, |index| self.built_in(index))
     }
@@ -192,9 +197,12 @@ impl V1 {
     /// Converts one event; `None` if it says nothing (yet).
     fn convert(&mut self, event: &Event) -> Result<Option<Record>, Error> {
         use EventType as E;
-        let (wire, _) = args_of(&self.data, event)?;
+        let (wire, count) = args_of(&self.data, event)?;
         let [_, a, b, c, _] = wire;
-        let stack = u64::from(event.stack);
+        let stack = match wire.get(count.wrapping_sub(1)) {
+            Some(&stack) if event.ty.spec().stack => self.known_stack(stack as u32),
+            _ => 0,
+        };
         let proc = event.proc as usize;
         let proc_id = i64::from(self.procs.id(event.proc)) as u64;
         let id = self.goroutines.id(event.go);

@@ -11,6 +11,7 @@ use gotrace::raw::{TestFile, TextToWire};
 use gotrace::{Error, Event, Reader, Version};
 use std::io::{Cursor, Read};
 use std::path::Path;
+use trace_export::ClockDomain;
 
 /// The commands of the group.
 #[derive(clap::Subcommand)]
@@ -34,14 +35,19 @@ impl Command {
 pub(crate) struct Trace {
     pub(crate) name: String,
     pub(crate) bytes: Box<dyn Read + Send>,
+    pub(crate) progress: Progress,
 }
 
 impl Trace {
     /// Opens a trace, be it binary or text, or says what the file is instead.
     pub(crate) fn open(path: &Path, progress: Progress) -> Result<Self> {
-        let mut input = Input::open(path, progress)?;
+        let mut input = Input::open(path, progress.clone())?;
         let name = input.name.clone();
-        let bytes: Box<dyn Read + Send> = match input.format {
+        let mut format = input.format;
+        if format == Format::Unknown && path.extension().is_some_and(|ext| ext == "test") {
+            format = Format::GoTest; // it may begin with a comment
+        }
+        let bytes: Box<dyn Read + Send> = match format {
             Format::GoTrace => Box::new(input),
             Format::GoText => {
                 Box::new(TextToWire::new(input).map_err(|e| Failure::about(&name, e))?)
@@ -67,7 +73,7 @@ impl Trace {
             }
             other => return Err(input.failure(not_a_trace(other))),
         };
-        Ok(Self { name, bytes })
+        Ok(Self { name, bytes, progress })
     }
 }
 
@@ -123,8 +129,9 @@ impl Reading {
         }
         match self.error {
             Some(_) if self.losses > 0 => {
-                let (lost, places) = (self.lost_bytes, self.losses);
-                let message = format!("damaged: {lost} bytes lost at {places} places");
+                let (lost, places) = (self.lost_bytes, &self.losses);
+                let s = if *places == 1 { "" } else { "s" };
+                let message = format!("damaged in {places} place{s}, {lost} bytes skipped");
                 Err(Failure::about(&self.name, message))
             }
             Some(error) => Err(Failure::about(&self.name, error)),
@@ -136,18 +143,38 @@ impl Reading {
 /// Losses that are reported one by one; a trace may be damaged in very many places.
 const MAX_REPORTS: u64 = 20;
 
-/// Reads a trace to its end: calls `each` with every event, and goes on behind damage if that
-/// is wanted.
+/// What is done with a trace while it is read. A closure does something with every event.
+pub(crate) trait Visitor {
+    /// The trace has begun; its times are on this clock.
+    fn begin(&mut self, _clock: ClockDomain) {}
+
+    /// The next event.
+    fn event(&mut self, event: Event<'_>) -> Result;
+
+    /// Reading goes on behind damage: nothing is known any more of what was before.
+    fn loss(&mut self, _error: &Error, _loss: &gotrace::Loss) -> Result {
+        Ok(())
+    }
+}
+
+impl<F: FnMut(Event<'_>) -> Result> Visitor for F {
+    fn event(&mut self, event: Event<'_>) -> Result {
+        self(event)
+    }
+}
+
+/// Reads a trace to its end, and goes on behind damage if that is wanted.
 ///
 /// An error of the trace, other than that it cannot be begun with, is part of the result: the
 /// caller first shows what was read. Damage that it goes on behind is reported at once.
 pub(crate) fn read(
     trace: Trace,
     recovery: Recovery,
-    mut each: impl FnMut(Event<'_>) -> Result,
+    visitor: &mut impl Visitor,
 ) -> Result<Reading> {
-    let Trace { name, bytes } = trace;
+    let Trace { name, bytes, progress } = trace;
     let mut reader = Reader::new(bytes).map_err(|error| Failure::about(&name, error))?;
+    visitor.begin(reader.clock_domain());
     let mut reading = Reading {
         name,
         version: reader.version(),
@@ -159,7 +186,7 @@ pub(crate) fn read(
     };
     loop {
         match reader.next_event() {
-            Ok(Some(event)) => each(event)?,
+            Ok(Some(event)) => visitor.event(event)?,
             Ok(None) => break,
             Err(error) => {
                 let recovered = if recovery.wanted { reader.recover() } else { Ok(None) };
@@ -172,17 +199,17 @@ pub(crate) fn read(
                 };
                 if let Some(loss) = &loss {
                     let bytes = if loss.partial { 0 } else { loss.to.saturating_sub(loss.from) };
+                    visitor.loss(&error, loss)?;
                     reading.losses += 1;
                     reading.lost_bytes += bytes;
                     if reading.losses <= MAX_REPORTS {
-                        report(&reading.name, &error, loss, bytes);
+                        progress.note(&report(&reading.name, &error, loss, bytes));
                     } else if reading.losses == MAX_REPORTS + 1 {
-                        eprintln!("triscope: {}: and so on", OneLine(&reading.name));
+                        progress.note(&format!("{}: and so on", reading.name));
                     }
-                }
-                if loss.is_none() && reading.losses > 0 {
+                } else if reading.losses > 0 {
                     // The last error is one that nothing comes behind.
-                    eprintln!("triscope: {}: {error}", OneLine(&reading.name));
+                    progress.note(&format!("{}: {error}", reading.name));
                 }
                 let ended = loss.is_none();
                 reading.error.get_or_insert(error);
@@ -197,14 +224,11 @@ pub(crate) fn read(
     Ok(reading)
 }
 
-fn report(name: &str, error: &Error, loss: &gotrace::Loss, bytes: u64) {
-    let name = OneLine(name);
-    let error = error.to_string();
-    let error = OneLine(&error);
+fn report(name: &str, error: &Error, loss: &gotrace::Loss, bytes: u64) -> String {
     let to = loss.to;
     if loss.partial {
-        eprintln!("triscope: {name}: {error}; going on with what there is of the generation");
+        format!("{name}: {error}; going on with what there is of the generation")
     } else {
-        eprintln!("triscope: {name}: {error}; {bytes} bytes lost, going on at byte {to}");
+        format!("{name}: {error}; {bytes} bytes skipped, going on at byte {to}")
     }
 }
