@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod convert;
+mod dotnet;
 mod failure;
 mod go;
 mod input;
@@ -28,6 +29,7 @@ Examples:
   triscope convert trace.out -o trace.pftrace   a timeline for https://ui.perfetto.dev
   triscope go stats trace.out          what is in a Go execution trace
   triscope go events trace.out | less  every event as text
+  triscope dotnet collect 1234         trace a .NET process until Ctrl-C
   curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope go stats -
 
 Input may be compressed with gzip or zstd; - is standard input."
@@ -47,6 +49,9 @@ enum Command {
     /// Events of the Linux kernel: list, count, and show them live
     #[command(subcommand)]
     Perf(perf::Command),
+    /// .NET processes: what they are, dumps, and tracing sessions
+    #[command(subcommand)]
+    Dotnet(dotnet::Command),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +60,7 @@ fn main() -> ExitCode {
         Command::Record(args) => record::run(&args),
         Command::Go(command) => command.run(),
         Command::Perf(command) => command.run(),
+        Command::Dotnet(command) => command.run(),
     };
     result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }
