@@ -22,7 +22,7 @@
 //! - [`PerfettoSink`] writes the binary format of <https://ui.perfetto.dev>.
 //! - `Compressor` (feature `compress`) makes its files six to eight times smaller.
 //! - [`Interner`] is the table of names and stacks that sinks are built on.
-//! - [`go::GoSource`] (feature `go`, on by default) puts the events of a Go execution trace on a
+//! - `go::GoSource` (feature `go`, on by default) puts the events of a Go execution trace on a
 //!   sink.
 //!
 //! It does not read traces of any kind: that is the work of the crates beside it.
