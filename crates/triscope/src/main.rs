@@ -23,9 +23,9 @@ use std::process::ExitCode;
     propagate_version = true,
     after_help = "\
 Examples:
-  triscope convert trace.out -o trace.pftrace   a timeline for https://ui.perfetto.dev
-  triscope go stats trace.out          what is in a Go execution trace
-  triscope go events trace.out | less  every event as text
+  triscope convert trace.out -o trace.pftrace  a timeline for https://ui.perfetto.dev
+  triscope go stats trace.out                  what is in a Go execution trace
+  triscope go events trace.out | less          every event as text
   curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope go stats -
 
 Input may be compressed with gzip or zstd; - is standard input."
