@@ -92,11 +92,19 @@ struct Read {
 
 fn ours(flood: &mut Flood, how: &str) -> Read {
     use perf_monitor::{Event, Record, SampleFlags, Target, Tracefs};
-    let fields = SampleFlags::IDENTIFIER | SampleFlags::TID | SampleFlags::TIME
-        | SampleFlags::CPU | SampleFlags::RAW;
-    let mut sampler = Event::tracepoint("raw_syscalls", "sys_enter").unwrap().builder()
-        .sample_period(1).sample(fields).wakeup_watermark((PAGES * 4096 / 4) as u32)
-        .open_sampler(Target::Thread(flood.pid()), PAGES).unwrap();
+    let fields = SampleFlags::IDENTIFIER
+        | SampleFlags::TID
+        | SampleFlags::TIME
+        | SampleFlags::CPU
+        | SampleFlags::RAW;
+    let mut sampler = Event::tracepoint("raw_syscalls", "sys_enter")
+        .unwrap()
+        .builder()
+        .sample_period(1)
+        .sample(fields)
+        .wakeup_watermark((PAGES * 4096 / 4) as u32)
+        .open_sampler(Target::Thread(flood.pid()), PAGES)
+        .unwrap();
     let format = Tracefs::find().unwrap().format("raw_syscalls", "sys_enter").unwrap();
     let id = format.field("id").unwrap().clone();
     sampler.counter().enable().unwrap();
@@ -156,9 +164,17 @@ fn perf_event2(flood: &mut Flood, parse: bool) -> Read {
     let id = event_id();
     let mut sampler = Builder::new(Tracepoint::with_id(id))
         .sample(SampleFlag::from_bits_retain(2 | 4 | 128 | 1024 | 65536))
-        .sample_period(1).observe_pid(flood.pid() as i32).any_cpu().include_kernel().include_hv()
-        .wakeup_watermark(PAGES * 4096 / 4).enabled(true).build().unwrap()
-        .sampled(PAGES * 4096).unwrap();
+        .sample_period(1)
+        .observe_pid(flood.pid() as i32)
+        .any_cpu()
+        .include_kernel()
+        .include_hv()
+        .wakeup_watermark(PAGES * 4096 / 4)
+        .enabled(true)
+        .build()
+        .unwrap()
+        .sampled(PAGES * 4096)
+        .unwrap();
     sampler.enable().unwrap();
     flood.go();
     let mut read = Read::default();
@@ -176,7 +192,7 @@ fn perf_event2(flood: &mut Flood, parse: bool) -> Read {
                                 ^ sample.raw().map_or(0, |raw| u64::from(raw[8]));
                         }
                     } else {
-                        record.data().for_each(|part| read.sum ^= u64::from(part[0]));
+                        record.data().iter().for_each(|part| read.sum ^= u64::from(part[0]));
                     }
                 }
                 2 => {
@@ -254,8 +270,11 @@ fn one_collect(flood: &mut Flood) -> Read {
     let tracefs = one_collect::tracefs::TraceFS::open().unwrap();
     let mut event = tracefs.find_event("raw_syscalls", "sys_enter").unwrap();
     let mut session = RingBufSessionBuilder::new()
-        .with_page_count(PAGES).with_target_pid(flood.pid() as i32)
-        .with_tracepoint_events(RingBufBuilder::for_tracepoint()).build().unwrap();
+        .with_page_count(PAGES)
+        .with_target_pid(flood.pid() as i32)
+        .with_tracepoint_events(RingBufBuilder::for_tracepoint())
+        .build()
+        .unwrap();
     let (samples, lost) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)));
     let id = event.format().get_field_ref_unchecked("id");
     let seen = samples.clone();
@@ -276,15 +295,17 @@ fn one_collect(flood: &mut Flood) -> Read {
     session.enable().unwrap();
     flood.go();
     let end = Cell::new(None::<Instant>);
-    session.parse_until(|| {
-        if let Some(end) = end.get() {
-            return end.elapsed() > Duration::from_millis(300);
-        }
-        if flood.is_done() {
-            end.set(Some(Instant::now()));
-        }
-        false
-    }).unwrap();
+    session
+        .parse_until(|| {
+            if let Some(end) = end.get() {
+                return end.elapsed() > Duration::from_millis(300);
+            }
+            if flood.is_done() {
+                end.set(Some(Instant::now()));
+            }
+            false
+        })
+        .unwrap();
     Read { samples: samples.get(), lost: lost.get(), sum: 0 }
 }
 
@@ -325,7 +346,9 @@ fn main() {
         #[cfg(feature = "one_collect")]
         ("one_collect, one field", one_collect),
     ];
-    println!("| reader | CPU ns per record, each round | lost | ns per call of the flood |\n| --- | --- | --- | --- |");
+    println!(
+        "| reader | CPU ns per record, each round | lost | ns per call of the flood |\n| --- | --- | --- | --- |"
+    );
     for (name, reader) in readers {
         let (mut times, mut lost, mut speed) = (Vec::new(), 0, Vec::new());
         for _ in 0..rounds {
