@@ -295,13 +295,7 @@ impl<R: Read> Reader<R> {
         if let Some(time) = sync_time {
             return Ok(Some(self.sync(time, true)));
         }
-        match v1.next()? {
-            Some(record) => {
-                self.made = record;
-                Ok(Some(Next::Made))
-            }
-            None => Ok(Some(self.final_sync())),
-        }
+        Ok(Some(if v1.next(&mut self.made)? { Next::Made } else { self.final_sync() }))
     }
 
     /// The next event of the current generation; `None` if it is through.

@@ -1,8 +1,8 @@
 //! `triscope convert`: a trace of any kind to one that a viewer draws.
 
-mod file;
+pub(crate) mod file;
 
-use crate::failure::{OneLine, Result};
+use crate::failure::{Failure, OneLine, Result};
 use crate::go::{self, Recovery, Trace, Visitor};
 use crate::progress::Progress;
 use file::{Counted, OutputFile};
@@ -75,12 +75,17 @@ pub(crate) fn run(args: &Args) -> Result {
     let reading = go::read(trace, args.recovery, &mut timeline)?;
     let stats = timeline.finish()?;
 
-    let partial = reading.error.is_some();
+    if let (None, Some(error)) = (stats.first, &reading.error) {
+        let hint = if args.recovery.wanted() { "" } else { "; --recover goes on behind damage" };
+        let message = format!("nothing could be converted: {error}{hint}");
+        return Err(Failure::about(&reading.name, message));
+    }
     output.complete()?;
     let summary = summary(&stats, &reading, written.get());
     let target =
         if output.is_stdout() { "standard output" } else { &*args.output.to_string_lossy() };
-    let line = format!("{}{}: {summary}", target, if partial { " (partial)" } else { "" });
+    let line =
+        format!("{target}{}: {summary}", if reading.error.is_some() { " (partial)" } else { "" });
     if output.is_stdout() {
         eprintln!("{}", OneLine(&line));
     } else {
@@ -152,14 +157,14 @@ fn summary(stats: &GoStats, reading: &go::Reading, bytes: u64) -> String {
         }
     };
     left_out(stats.experimental, "events of experiments are not shown");
-    left_out(stats.samples_without_thread, "samples without a thread are not shown");
+    left_out(stats.samples_without_thread, "samples without a thread are shown as instants");
     left_out(reading.losses, "gaps");
     left_out(reading.missing_generations, "missing generations");
     left_out(reading.unresolved, "unresolved names or stacks");
     line
 }
 
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),
         10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),

@@ -98,11 +98,18 @@ fn not_a_trace(format: Format) -> String {
 }
 
 /// What to do about damage.
-#[derive(Clone, Copy, clap::Args)]
+#[derive(Clone, Copy, Default, clap::Args)]
 pub(crate) struct Recovery {
     /// Go on behind damage with whatever can be read, and report what is lost
     #[arg(long = "recover")]
     wanted: bool,
+}
+
+impl Recovery {
+    /// Whether to go on behind damage.
+    pub(crate) const fn wanted(self) -> bool {
+        self.wanted
+    }
 }
 
 /// How reading a trace went.
