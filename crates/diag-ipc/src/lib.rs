@@ -76,6 +76,8 @@ mod target;
 mod transport;
 
 pub use client::Client;
+#[cfg(target_os = "linux")]
+pub use discovery::default_server_address;
 pub use error::{Error, HResult, NoSocketReason, Operation, Refusal};
 pub use guid::{Guid, ParseGuidError};
 pub use message::{
