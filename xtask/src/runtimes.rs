@@ -42,7 +42,8 @@ pub(crate) fn test(args: &[String]) -> Result {
     for (package, suite) in SUITES {
         run::run(
             Command::new(env!("CARGO"))
-                .args(["test", "--release", "--package", package, "--test", suite, "--"])
+                .args(["test", "--release", "--all-features", "--package", package])
+                .args(["--test", suite, "--"])
                 // The targets share two cores at worst; the tests of one target follow each other.
                 .args(["--ignored", "--test-threads=2"])
                 .args(args)

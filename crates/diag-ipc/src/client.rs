@@ -26,6 +26,29 @@ impl Endpoint for Address {
     }
 }
 
+/// Connections made by a function of the caller's.
+#[cfg(unix)]
+struct Dialer<F>(F);
+
+#[cfg(unix)]
+impl<F> fmt::Debug for Dialer<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Dialer")
+    }
+}
+
+#[cfg(unix)]
+impl<F> Endpoint for Dialer<F>
+where
+    F: Fn(Duration) -> std::io::Result<std::os::unix::net::UnixStream> + Send + Sync,
+{
+    fn connect(&self, timeout: Duration) -> Result<Connection, Error> {
+        let stream = (self.0)(timeout)
+            .map_err(|source| Error::Io { operation: crate::Operation::Connect, source })?;
+        Ok(crate::transport::unix::Stream::from(stream).into())
+    }
+}
+
 /// A client of one runtime.
 ///
 /// Every command opens a connection of its own, as the protocol wants it, so that a client can
@@ -78,6 +101,18 @@ impl Client {
     /// it is. See [`Client::for_process`].
     pub fn new(address: impl Into<Address>) -> Self {
         Self::of(Arc::new(address.into()))
+    }
+
+    /// A client whose connections `dial` makes, within the time that it is given: for a server
+    /// that is reached in a way of its own.
+    #[cfg(unix)]
+    pub fn with_dialer(
+        dial: impl Fn(Duration) -> std::io::Result<std::os::unix::net::UnixStream>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        Self::of(Arc::new(Dialer(dial)))
     }
 
     pub(crate) fn of(endpoint: Arc<dyn Endpoint>) -> Self {

@@ -54,8 +54,14 @@
 //! # Privileges
 //!
 //! A diagnostic socket has mode 0600: those of the same user can be used, and, as root, all.
+//!
+//! # Features
+//!
+//! - `tokio`: the module `asynchronous`, commands and sessions on tokio's runtime (Unix).
 #![forbid(unsafe_code)]
 
+#[cfg(all(feature = "tokio", unix))]
+pub mod asynchronous;
 mod client;
 #[cfg(target_os = "linux")]
 pub mod discovery;
@@ -70,6 +76,8 @@ mod target;
 mod transport;
 
 pub use client::Client;
+#[cfg(target_os = "linux")]
+pub use discovery::default_server_address;
 pub use error::{Error, HResult, NoSocketReason, Operation, Refusal};
 pub use guid::{Guid, ParseGuidError};
 pub use message::{

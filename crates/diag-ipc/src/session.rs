@@ -246,41 +246,77 @@ impl Drop for Session {
     }
 }
 
+impl Session {
+    /// What `read` gives once the stream has ended, if it has.
+    fn ended(&self) -> Option<io::Result<usize>> {
+        match &self.end {
+            None => None,
+            Some(End::Eof) => Some(Ok(0)),
+            Some(End::Failed(reason)) => Some(Err(io::Error::other(reason.to_string()))),
+        }
+    }
+
+    /// Keeps account of what was read. A wait that was in vain is given back as it is.
+    fn account(&mut self, result: io::Result<usize>, buf: &[u8]) -> io::Result<usize> {
+        match result {
+            Ok(0) => {
+                self.end = Some(End::Eof);
+                Ok(0)
+            }
+            Ok(n) => {
+                self.bytes += n as u64;
+                self.mark.note(buf.get(..n).unwrap_or_default());
+                self.silent = Instant::now();
+                Ok(n)
+            }
+            Err(e) if is_wait(&e) => {
+                // Events may be rare; after a stop, the end is near or will not come.
+                let limit = self.shared.client.current_timeouts().drain;
+                if !self.shared.asked.load(Ordering::Acquire) {
+                    self.silent = Instant::now();
+                } else if self.silent.elapsed() > limit {
+                    return Err(self.fail(CutReason::Silent(limit)));
+                }
+                Err(e)
+            }
+            Err(e) => Err(self.fail(CutReason::Io(e))),
+        }
+    }
+
+    /// Reads what is there, without waiting.
+    #[cfg(all(feature = "tokio", unix))]
+    pub(crate) fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match (self.ended(), &mut self.connection) {
+            (Some(ended), _) => ended,
+            (None, None) => Ok(0),
+            (None, Some(connection)) => {
+                let result = connection.try_stream(buf);
+                self.account(result, buf)
+            }
+        }
+    }
+}
+
+fn is_wait(error: &io::Error) -> bool {
+    // A timeout of our own is not one of the system's.
+    matches!(error.kind(), io::ErrorKind::WouldBlock)
+        || (error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_some())
+}
+
 impl Read for Session {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if buf.is_empty() {
             return Ok(0);
         }
-        match &self.end {
-            None => {}
-            Some(End::Eof) => return Ok(0),
-            Some(End::Failed(reason)) => return Err(io::Error::other(reason.to_string())),
+        if let Some(ended) = self.ended() {
+            return ended;
         }
-        let Some(connection) = &mut self.connection else { return Ok(0) };
         loop {
-            match connection.stream(buf, TICK) {
-                Ok(0) => {
-                    self.end = Some(End::Eof);
-                    return Ok(0);
-                }
-                Ok(n) => {
-                    self.bytes += n as u64;
-                    self.mark.note(buf.get(..n).unwrap_or_default());
-                    self.silent = Instant::now();
-                    return Ok(n);
-                }
-                Err(e)
-                    if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
-                {
-                    // Events may be rare; after a stop, the end is near or will not come.
-                    let limit = self.shared.client.current_timeouts().drain;
-                    if !self.shared.asked.load(Ordering::Acquire) {
-                        self.silent = Instant::now();
-                    } else if self.silent.elapsed() > limit {
-                        return Err(self.fail(CutReason::Silent(limit)));
-                    }
-                }
-                Err(e) => return Err(self.fail(CutReason::Io(e))),
+            let Some(connection) = &mut self.connection else { return Ok(0) };
+            let result = connection.stream(buf, TICK);
+            match self.account(result, buf) {
+                Err(e) if is_wait(&e) => {}
+                other => return other,
             }
         }
     }

@@ -414,3 +414,20 @@ fn a_path_that_is_too_long_for_a_socket_address() {
     });
     Client::new(deep.join("socket")).timeouts(timeouts()).resume_runtime().unwrap();
 }
+
+#[test]
+fn connections_of_ones_own_making() {
+    let client = Client::with_dialer(|timeout| {
+        assert_eq!(timeout, LIMIT);
+        let (ours, mut theirs) = UnixStream::pair()?;
+        std::thread::spawn(move || {
+            request(&mut theirs).unwrap();
+            theirs.write_all(&Reply::Ok(&[0; 4]).encode().unwrap()).unwrap();
+        });
+        Ok(ours)
+    });
+    client.timeouts(timeouts()).resume_runtime().unwrap();
+    let client = Client::with_dialer(|_| Err(std::io::ErrorKind::AddrNotAvailable.into()));
+    let error = client.resume_runtime().unwrap_err();
+    assert!(matches!(error, Error::Io { operation: Operation::Connect, .. }), "{error}");
+}

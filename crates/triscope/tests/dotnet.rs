@@ -150,6 +150,19 @@ fn a_program_is_traced_from_its_start() {
         let events = read(&path);
         assert!(events["Triscope-Workload"] > 10, "{events:?}");
     }
+    // A program that starts others, which would all wait for the port.
+    let dir = tempfile::tempdir().unwrap();
+    let output =
+        command(&["collect", "-o", "/dev/null", "--", "sh", "-c", "\"$0\" & \"$0\"; wait; exit 3"])
+            .arg(Runtime::Net9.program())
+            .env("TMPDIR", dir.path())
+            .env("WORKLOAD_SECONDS", "1")
+            .output()
+            .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "the program's own code: {errors}");
+    assert!(errors.contains("is not traced") && errors.contains("complete"), "{errors}");
+
     let output = run(&["collect", "-o", "/dev/null", "--", "sh", "-c", "exit 7"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && errors.contains("before its runtime came up"), "{errors}");

@@ -245,6 +245,16 @@ impl Connection {
         }
     }
 
+    /// Reads what is there of a stream, without waiting.
+    #[cfg(all(feature = "tokio", unix))]
+    pub(crate) fn try_stream(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match &self.stream {
+            Stream::Unix(stream) => unix::try_read(stream, buf),
+            #[cfg(test)]
+            Stream::Pipe(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Sends one byte and a descriptor along with it.
     #[cfg(unix)]
     pub(crate) fn send_fd(&self, fd: std::os::fd::BorrowedFd<'_>) -> Result<(), Error> {

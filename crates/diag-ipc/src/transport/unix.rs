@@ -72,6 +72,12 @@ pub(super) fn read(stream: &mut Stream, buf: &mut [u8], timeout: Duration) -> io
     stream.inner().read(buf)
 }
 
+#[cfg(feature = "tokio")]
+pub(super) fn try_read(stream: &Stream, buf: &mut [u8]) -> io::Result<usize> {
+    use rustix::net::{RecvFlags, recv};
+    Ok(rustix::io::retry_on_intr(|| recv(stream.inner(), &mut *buf, RecvFlags::DONTWAIT))?.0)
+}
+
 pub(super) fn write(stream: &mut Stream, bytes: &[u8], timeout: Duration) -> io::Result<usize> {
     stream.inner().set_write_timeout(Some(at_least_one(timeout)))?;
     stream.inner().write(bytes)

@@ -3,6 +3,8 @@
 //! After each test the target must still run and answer: [`Checked`] sees to it.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod commands;
 mod discovery;
 mod faults;

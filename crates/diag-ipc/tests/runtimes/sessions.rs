@@ -55,7 +55,8 @@ fn stopping_without_reading_first() {
         let mut stream = Vec::new();
         let ending = session.stop_into(&mut stream);
         assert!(ending.is_complete(), "{runtime:?}: {ending:?}");
-        assert!(stream.len() > 1 << 20, "{runtime:?}: {} bytes", stream.len());
+        // More than the socket holds, so that somebody had to read.
+        assert!(stream.len() > 1 << 18, "{runtime:?}: {} bytes", stream.len());
     }
 }
 

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Record a trace of a .NET process, until Ctrl-C, for a time, or from its first to its last moment
@@ -194,6 +195,27 @@ fn start(target: &Target, config: &TracingConfig, explicit: bool) -> Result<Sess
     }
 }
 
+/// Lets every other runtime go that comes to the port while it is open: programs that the traced
+/// one starts inherit its environment, and would wait for ever.
+fn resume_others(server: &Arc<Server>) {
+    let server = Arc::downgrade(server);
+    std::thread::spawn(move || {
+        while let Some(server) = server.upgrade() {
+            match server.accept(Duration::from_millis(200)) {
+                Ok(runtime) => {
+                    let pid = runtime.peer().pid.map_or(runtime.pid(), u64::from);
+                    match runtime.client().resume_runtime() {
+                        Ok(()) => eprintln!("process {pid} has connected, too, and is not traced"),
+                        Err(e) => eprintln!("process {pid} has connected, and waits: {e}"),
+                    }
+                }
+                Err(Error::Timeout { .. }) => {}
+                Err(_) => break,
+            }
+        }
+    });
+}
+
 /// Records until the end. Returns whether it was this side that ended it.
 fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -> Result<bool> {
     let session = start(target, config, args.rundown.is_some())?;
@@ -201,6 +223,9 @@ fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -
     let ender = Ender::new(session.stopper(), args.duration)?;
     if resume && args.resume_runtime {
         target.client.resume_runtime().map_err(target.failure())?;
+        if let Some(server) = &target.server {
+            resume_others(server);
+        }
     }
     for provider in &config.providers {
         let text = provider.to_string();
@@ -409,7 +434,7 @@ impl Launched {
             Ok(runtime) => {
                 let client = runtime.client();
                 let name = format!("{program} (process {})", child.id());
-                let target = Target { client, name, server: Some(server) };
+                let target = Target { client, name, server: Some(Arc::new(server)) };
                 Ok(Self { child, target, _directory: directory })
             }
             Err(reason) => {
@@ -437,8 +462,7 @@ impl Launched {
     }
 }
 
-/// Waits for the runtime of `child`, and lets those of its own children go: they would wait for
-/// this port, too.
+/// Waits for the runtime of `child`, or of what it starts.
 fn connection(
     child: &mut Child,
     server: &Server,

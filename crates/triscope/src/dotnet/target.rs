@@ -2,6 +2,7 @@ use crate::failure::{Failure, Result};
 use diag_ipc::reverse::Server;
 use diag_ipc::{Client, Error, discovery};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Which process a command is for.
@@ -41,7 +42,7 @@ pub(crate) struct Target {
     /// What to call it.
     pub(crate) name: String,
     /// The server that it connected to, which has to live as long as it is talked to.
-    pub(crate) server: Option<Server>,
+    pub(crate) server: Option<Arc<Server>>,
 }
 
 impl Selector {
@@ -126,7 +127,7 @@ fn listen(path: &Path) -> Result<Target> {
                 return Ok(Target {
                     client: runtime.client(),
                     name: format!("process {pid}"),
-                    server: Some(server),
+                    server: Some(Arc::new(server)),
                 });
             }
             Err(Error::Timeout { .. }) => {}
