@@ -182,7 +182,9 @@ fn a_first_generation_without_its_tables_is_given_whole() {
         .map(|(at, _)| at)
         .find(|at| {
             let mut cursor = trace_common::Cursor::new(&trace[*at + 1..]);
-            (0..4).for_each(|_| drop(cursor.uvarint().unwrap()));
+            for _header_field in 0..4 {
+                cursor.uvarint().unwrap();
+            }
             matches!(cursor.peek(), Some(2 | 4))
         })
         .unwrap();
