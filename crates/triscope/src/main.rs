@@ -5,6 +5,7 @@
 //! [`failure`] (what ends a command early).
 #![forbid(unsafe_code)]
 
+mod dotnet;
 mod failure;
 mod go;
 mod input;
@@ -38,11 +39,15 @@ enum Command {
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
+    /// .NET processes and traces: NetTrace and NetPerf, dotnet-trace, EventPipe
+    #[command(subcommand)]
+    Dotnet(dotnet::Command),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Go(command) => command.run(),
+        Command::Dotnet(command) => command.run(),
     };
     result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }

@@ -30,9 +30,14 @@ impl Output {
         result.map_err(|error| Failure::output(&error))
     }
 
-    /// Writes all that is left.
-    pub(crate) fn finish(mut self) -> Result {
+    /// Writes all that is there, for whoever waits to see it.
+    pub(crate) fn flush(&mut self) -> Result {
         self.write()?;
         self.sink.flush().map_err(|error| Failure::output(&error))
+    }
+
+    /// Writes all that is left.
+    pub(crate) fn finish(mut self) -> Result {
+        self.flush()
     }
 }
