@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod ci;
+mod fuzz;
 mod lane;
 mod pypi;
 mod run;
@@ -23,6 +25,8 @@ struct Task {
 }
 
 const TASKS: &[Task] = &[
+    Task { name: "ci", help: "every check; or those whose name contains a word", run: ci::task },
+    Task { name: "fuzz", help: "fuzz targets for a while [TARGET] [--seconds N]", run: fuzz::task },
     Task { name: "runtimes", help: "fetch the .NET runtimes for tests", run: runtimes::fetch },
     Task { name: "test-runtimes", help: "test against real .NET runtimes", run: runtimes::test },
 ];

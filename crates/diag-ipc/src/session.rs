@@ -142,7 +142,7 @@ impl Session {
     }
 
     /// Bytes read so far.
-    pub const fn bytes(&self) -> u64 {
+    pub const fn bytes_read(&self) -> u64 {
         self.bytes
     }
 

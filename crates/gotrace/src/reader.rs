@@ -1,4 +1,3 @@
-use crate::{batch, header};
 use crate::error::{Error, ErrorKind, Place};
 use crate::event::{Event, OwnedEvent, Record};
 use crate::frontier::Frontier;
@@ -8,6 +7,7 @@ use crate::source::Source;
 use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
 use crate::table::Table;
 use crate::version::Version;
+use crate::{batch, header};
 use std::io::Read;
 use std::mem;
 use std::sync::Arc;

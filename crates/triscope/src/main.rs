@@ -25,6 +25,7 @@ use std::process::ExitCode;
 Examples:
   triscope go stats trace.out          what is in a Go execution trace
   triscope go events trace.out | less  every event as text
+  triscope dotnet collect 1234         trace a .NET process until Ctrl-C
   curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope go stats -
 
 Input may be compressed with gzip or zstd; - is standard input."
@@ -39,7 +40,7 @@ enum Command {
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
-    /// .NET processes and traces: NetTrace and NetPerf, dotnet-trace, EventPipe
+    /// .NET processes and traces: dumps, tracing sessions, events, counters, profiles
     #[command(subcommand)]
     Dotnet(dotnet::Command),
 }

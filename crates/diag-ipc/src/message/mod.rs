@@ -18,9 +18,9 @@ pub(crate) use process::checked_size;
 pub use process::{Environment, EnvironmentHeader, ProcessInfo};
 pub use request::{DumpFlags, DumpType, PerfMapType, Request};
 pub use tracing::{
-    BufferingMode, DEFAULT_RUNDOWN_KEYWORD, EventFilter, Format, Level, ParseProviderError,
-    Provider, Rundown, TracepointSet, Tracepoints, TracingConfig, UserEventsConfig,
-    UserEventsProvider,
+    BufferingMode, DEFAULT_RUNDOWN_KEYWORD, EventFilter, Format, Level, ParseLevelError,
+    ParseProviderError, Provider, Rundown, TracepointSet, Tracepoints, TracingConfig,
+    UserEventsConfig, UserEventsProvider,
 };
 pub(crate) use wire::end;
 pub use wire::{Advertise, DecodeError, DecodeErrorKind, Header, MAGIC, MAX_PAYLOAD, Reply};

@@ -47,6 +47,27 @@ impl Level {
     }
 }
 
+/// Text that is not a [`Level`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a level is 0 to 5, or one of LogAlways, Critical, Error, Warning, Informational, Verbose")]
+pub struct ParseLevelError;
+
+impl FromStr for Level {
+    type Err = ParseLevelError;
+
+    /// By number or by name.
+    fn from_str(text: &str) -> Result<Self, ParseLevelError> {
+        match text.parse() {
+            Ok(number) => Self::from_number(number),
+            Err(_) => LEVELS
+                .iter()
+                .find(|(_, name)| name.eq_ignore_ascii_case(text))
+                .map(|(level, _)| *level),
+        }
+        .ok_or(ParseLevelError)
+    }
+}
+
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(LEVELS[*self as usize].1)
@@ -66,7 +87,9 @@ pub struct EventFilter {
 /// A source of events to turn on.
 ///
 /// Its text form is that of `dotnet-trace`: `Name[:keywords[:level[:arguments]]]` with keywords
-/// in hexadecimal (with or without `0x`) and the level as a number or a name.
+/// in hexadecimal (with or without `0x`) and the level as a number or a name. Without a level it
+/// is `Informational`, as there; without keywords it is all of them, where `dotnet-trace` has
+/// none, which leaves out every event that has one.
 ///
 /// ```
 /// use diag_ipc::{Level, Provider};
@@ -92,8 +115,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// A provider with all keywords at [`Level::Verbose`], as `dotnet-trace` has it when only
-    /// the name is given.
+    /// A provider with all keywords at [`Level::Verbose`]: all that it has.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -181,21 +203,16 @@ impl FromStr for Provider {
         if name.is_empty() {
             return Err(error("the name is empty"));
         }
-        let mut provider = Self::new(name);
+        let mut provider = Self::new(name).level(Level::Informational);
         if let Some(keywords) = parts.next().filter(|k| !k.is_empty()) {
             let digits = keywords.trim_start_matches("0x").trim_start_matches("0X");
             provider.keywords = u64::from_str_radix(digits, 16)
                 .map_err(|_| error("keywords are a 64-bit hexadecimal number"))?;
         }
         if let Some(level) = parts.next().filter(|l| !l.is_empty()) {
-            provider.level = match level.parse() {
-                Ok(number) => Level::from_number(number),
-                Err(_) => LEVELS
-                    .iter()
-                    .find(|(_, name)| name.eq_ignore_ascii_case(level))
-                    .map(|(level, _)| *level),
-            }
-            .ok_or_else(|| error("a level is 0 to 5 or one of LogAlways … Verbose"))?;
+            provider.level = level
+                .parse()
+                .map_err(|_| error("a level is 0 to 5 or one of LogAlways … Verbose"))?;
         }
         provider.arguments = parts.next().unwrap_or_default().into();
         Ok(provider)
@@ -525,8 +542,9 @@ mod tests {
     #[test]
     fn provider_text() {
         let parse = |s: &str| s.parse::<Provider>();
-        assert_eq!(parse("A"), Ok(Provider::new("A")));
-        assert_eq!(parse("A::"), Ok(Provider::new("A")));
+        let plain = Provider::new("A").level(Level::Informational);
+        assert_eq!(parse("A"), Ok(plain.clone()));
+        assert_eq!(parse("A::"), Ok(plain));
         assert_eq!(
             parse("A:FF:warning").unwrap(),
             Provider::new("A").keywords(0xff).level(Level::Warning)

@@ -80,6 +80,18 @@ enum Progress {
 }
 
 impl Pending {
+    /// Reads what is there, and puts itself back among the waiting if that is not all.
+    fn advance(self, waiting: &mut Vec<Self>, shared: &Shared) {
+        match self.read() {
+            Progress::Waiting(one) if one.since.elapsed() < PATIENCE => waiting.push(one),
+            Progress::Waiting(_) => shared.lock().stats.slow += 1,
+            Progress::Advertised(advertise, connection) => {
+                shared.advertised(advertise, connection);
+            }
+            Progress::Garbage => shared.lock().stats.garbage += 1,
+        }
+    }
+
     fn read(mut self) -> Progress {
         loop {
             // Nothing after the advertisement is read: a runtime sends nothing more.
@@ -128,22 +140,16 @@ pub(super) fn run(listener: &UnixListener, asleep: &UnixStream, shared: &Shared)
         if ready.first() == Some(&true) {
             return;
         }
-        let mut index = 2;
-        let mut waiting = Vec::with_capacity(pending.len());
-        for one in pending.drain(..) {
-            let progress =
-                if ready.get(index) == Some(&true) { one.read() } else { Progress::Waiting(one) };
-            index += 1;
-            match progress {
-                Progress::Waiting(one) if one.since.elapsed() < PATIENCE => waiting.push(one),
-                Progress::Waiting(_) => shared.lock().stats.slow += 1,
-                Progress::Advertised(advertise, connection) => {
-                    shared.advertised(advertise, connection);
-                }
-                Progress::Garbage => shared.lock().stats.garbage += 1,
+        let pending_before = std::mem::take(&mut pending);
+        for (one, ready) in pending_before.into_iter().zip(ready.iter().skip(2)) {
+            if *ready {
+                one.advance(&mut pending, shared);
+            } else if one.since.elapsed() < PATIENCE {
+                pending.push(one);
+            } else {
+                shared.lock().stats.slow += 1;
             }
         }
-        pending = waiting;
         if ready.get(1) == Some(&true) {
             accept(listener, &mut pending, shared);
         }
@@ -164,12 +170,17 @@ fn accept(listener: &UnixListener, pending: &mut Vec<Pending>, shared: &Shared) 
         if stream.set_nonblocking(true).is_err() {
             continue;
         }
-        if pending.len() >= MAX_PENDING {
-            // The one that has been silent for longest makes room.
-            pending.remove(0);
-            shared.lock().stats.refused += 1;
-        }
+        // A runtime speaks at once: who has spoken already never waits among the silent.
         let bytes = [0; Advertise::LEN];
-        pending.push(Pending { stream, bytes, filled: 0, since: Instant::now() });
+        Pending { stream, bytes, filled: 0, since: Instant::now() }.advance(pending, shared);
+        if pending.len() > MAX_PENDING {
+            // The one that has been silent for longest makes room.
+            let before = pending.len();
+            pending.remove(0).advance(pending, shared);
+            if pending.len() == before {
+                pending.pop();
+                shared.lock().stats.refused += 1;
+            }
+        }
     }
 }

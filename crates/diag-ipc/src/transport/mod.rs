@@ -50,6 +50,12 @@ impl From<&Path> for Address {
     }
 }
 
+/// The address of the server of process `pid` on Windows. On Linux, where the name depends on
+/// more than the process id, see `discovery::default_server_address`.
+pub fn pipe_address(pid: u32) -> Address {
+    Address::NamedPipe(format!(r"\\.\pipe\dotnet-diagnostic-{pid}").into())
+}
+
 /// How long each step of a conversation may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {

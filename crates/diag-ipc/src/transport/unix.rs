@@ -58,7 +58,7 @@ fn shorten(
     use rustix::fs::{Mode, OFlags};
     use std::os::fd::AsRawFd as _;
     let error = |source| Error::Io { operation: Operation::Connect, source };
-    let name = path.file_name().ok_or_else(|| error(io::ErrorKind::InvalidFilename.into()))?;
+    let name = path.file_name().ok_or_else(|| error(io::ErrorKind::InvalidInput.into()))?;
     let parent = path.parent().unwrap_or(Path::new("."));
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
     let fd = rustix::fs::open(parent, flags, Mode::empty()).map_err(|e| error(e.into()))?;

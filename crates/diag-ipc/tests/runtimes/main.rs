@@ -1,6 +1,7 @@
 //! Every command against every runtime, with real processes.
 //!
 //! After each test the target must still run and answer: [`Checked`] sees to it.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
 mod commands;
 mod discovery;

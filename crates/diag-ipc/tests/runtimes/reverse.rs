@@ -83,7 +83,7 @@ fn many_runtimes_and_many_commands() {
         .map(|runtime| Checked::start(Target::of(*runtime).env("DOTNET_DiagnosticPorts", &port)))
         .collect();
     let runtimes: Vec<_> = targets.iter().map(|_| server.accept(PATIENCE).unwrap()).collect();
-    let cookies: HashSet<_> = runtimes.iter().map(|r| r.cookie()).collect();
+    let cookies: HashSet<_> = runtimes.iter().map(diag_ipc::reverse::Runtime::cookie).collect();
     assert_eq!(cookies.len(), targets.len());
     std::thread::scope(|scope| {
         // Two threads take turns on the one connection that each runtime has.

@@ -1,5 +1,11 @@
-//! `triscope dotnet`: .NET processes and traces.
+//! `triscope dotnet`: .NET processes, by their own diagnostics, and the traces they make.
+//!
+//! What the commands share: [`target`] (which process, and how it is reached), [`source`] (a
+//! trace or a session, read event by event), [`providers`] (what to ask a process for).
 
+mod collect;
+mod commands;
+mod counter;
 mod counters;
 mod events;
 mod gc;
@@ -7,9 +13,12 @@ mod gcdump;
 mod json;
 mod profile;
 mod providers;
+mod ps;
+mod signals;
 mod source;
 mod stack;
 mod stats;
+mod target;
 mod writers;
 
 use crate::failure::Result;
@@ -17,6 +26,12 @@ use crate::failure::Result;
 /// The commands of the group.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
+    Ps(ps::Args),
+    Info(commands::Info),
+    Env(commands::Env),
+    SetEnv(commands::SetEnv),
+    Dump(commands::Dump),
+    Collect(Box<collect::Args>),
     Events(events::Args),
     Stats(stats::Args),
     Counters(counters::Args),
@@ -24,11 +39,20 @@ pub(crate) enum Command {
     Profile(profile::Args),
     Gc(gc::Args),
     Gcdump(gcdump::Args),
+    Resume(commands::Resume),
+    PerfMap(commands::PerfMap),
+    StartupHook(commands::StartupHook),
 }
 
 impl Command {
     pub(crate) fn run(self) -> Result {
         match self {
+            Self::Ps(args) => ps::run(&args),
+            Self::Info(args) => args.run(),
+            Self::Env(args) => args.run(),
+            Self::SetEnv(args) => args.run(),
+            Self::Dump(args) => args.run(),
+            Self::Collect(args) => collect::run(&args),
             Self::Events(args) => events::run(&args),
             Self::Stats(args) => stats::run(&args),
             Self::Counters(args) => counters::run(&args),
@@ -36,6 +60,9 @@ impl Command {
             Self::Profile(args) => profile::run(&args),
             Self::Gc(args) => gc::run(&args),
             Self::Gcdump(args) => gcdump::run(&args),
+            Self::Resume(args) => args.run(),
+            Self::PerfMap(args) => args.run(),
+            Self::StartupHook(args) => args.run(),
         }
     }
 }

@@ -29,7 +29,8 @@ pub(crate) struct Args {
     /// Sample a process for so many seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     duration: Duration,
-    /// Leave out samples of threads that were outside managed code, most of which wait
+    /// Leave out samples of threads that were outside managed code, most of which wait. Mind
+    /// that .NET 9 and later say that of nearly all samples
     #[arg(long)]
     managed: bool,
 }

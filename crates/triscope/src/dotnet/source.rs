@@ -1,5 +1,6 @@
 //! Where .NET events come from: a file, standard input, or a session with a live process.
 
+use super::signals::Ender;
 use crate::failure::{Failure, OneLine, Result};
 use crate::input::{Format, Input};
 use crate::progress::Progress;
@@ -31,7 +32,9 @@ impl std::str::FromStr for Source {
 /// A stream of events that is open.
 pub(crate) struct Stream {
     pub(crate) name: String,
-    pub(crate) reader: Reader<Box<dyn Read + Send>>,
+    reader: Reader<Box<dyn Read + Send>>,
+    /// Ends a session by signal or clock.
+    ender: Option<Ender>,
 }
 
 impl Source {
@@ -44,33 +47,26 @@ impl Source {
         order: Order,
         progress: Progress,
     ) -> Result<Stream> {
-        let (name, bytes): (_, Box<dyn Read + Send>) = match self {
+        let (name, bytes, ender): (_, Box<dyn Read + Send>, _) = match self {
             Self::File(path) => {
                 let input = Input::open(path, progress)?;
                 if input.format != Format::NetTrace {
                     let what = input.format.description().unwrap_or("something else");
                     return Err(input.failure(format!("is {what}, not a .NET trace")));
                 }
-                (input.name.clone(), Box::new(input))
+                (input.name.clone(), Box::new(input), None)
             }
             Self::Process(pid) => {
                 let name = format!("process {pid}");
-                let fail = |e: diag_ipc::Error| Failure::about(&name, e);
                 let session = Client::for_process(*pid)
                     .and_then(|client| client.collect_tracing(config))
-                    .map_err(fail)?;
-                if let Some(duration) = duration {
-                    let stopper = session.stopper();
-                    std::thread::spawn(move || {
-                        std::thread::sleep(duration);
-                        // A session that has ended needs no stopping.
-                        let _ = stopper.stop();
-                    });
-                }
-                (name, Box::new(session))
+                    .map_err(|e| Failure::about(&name, e))?;
+                let ender = Ender::new(session.stopper(), duration)?;
+                (name, Box::new(session), Some(ender))
             }
         };
-        Ok(Stream { name, reader: Reader::with_options(bytes, Options::new().order(order)) })
+        let reader = Reader::with_options(bytes, Options::new().order(order));
+        Ok(Stream { name, reader, ender })
     }
 }
 
@@ -80,7 +76,12 @@ impl Stream {
         let mut errors = Vec::new();
         loop {
             match self.reader.next_event() {
-                Ok(Some(event)) => each(&event)?,
+                Ok(Some(event)) => {
+                    each(&event)?;
+                    if self.ender.as_ref().is_some_and(Ender::gives_up) {
+                        break;
+                    }
+                }
                 Ok(None) => break,
                 Err(error) => {
                     let fatal = matches!(error.kind, nettrace::ErrorKind::Io(_));

@@ -1,0 +1,64 @@
+//! `cargo xtask ci`: every check, in the order in which a mistake shows soonest.
+
+use crate::{Result, fuzz, run};
+use std::process::Command;
+use std::time::Instant;
+
+/// A check and how to run it.
+type Step = (&'static str, fn() -> Result);
+
+const STEPS: &[Step] = &[
+    ("format", || cargo(&["fmt", "--all", "--check"])),
+    ("clippy", || {
+        cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ])
+    }),
+    ("documentation", || {
+        let mut command =
+            command(&["doc", "--workspace", "--no-deps", "--all-features", "--quiet"]);
+        run::run(command.env("RUSTDOCFLAGS", "-D warnings"))
+    }),
+    ("tests, debug", || cargo(&["test", "--quiet"])),
+    ("tests, release", || cargo(&["test", "--quiet", "--release"])),
+    ("feature powerset", || {
+        cargo(&["hack", "check", "--feature-powerset", "--no-dev-deps", "--workspace", "--quiet"])
+    }),
+    ("benches run", || {
+        cargo(&["bench", "--quiet", "--package", "triscope-benches", "--", "--test"])
+    }),
+    ("fuzzing, briefly", || fuzz::smoke("10", "")),
+];
+
+pub(crate) fn task(args: &[String]) -> Result {
+    let filter = args.first().map_or("", String::as_str);
+    let mut report = Vec::new();
+    for (name, step) in STEPS.iter().filter(|(name, _)| name.contains(filter)) {
+        eprintln!("\n==== {name}");
+        let start = Instant::now();
+        step().map_err(|error| format!("{name}: {error}"))?;
+        report.push(format!("{:>6.1} s  {name}", start.elapsed().as_secs_f64()));
+    }
+    if report.is_empty() {
+        return Err(format!("no check's name contains {filter:?}").into());
+    }
+    eprintln!("\n==== all green\n{}", report.join("\n"));
+    Ok(())
+}
+
+fn cargo(args: &[&str]) -> Result {
+    run::run(&mut command(args))
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(args);
+    command
+}
