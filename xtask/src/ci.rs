@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: every check, in the order in which a mistake shows soonest.
 
-use crate::{Result, fuzz, run};
+use crate::{Result, fuzz, go, run};
 use std::process::Command;
 use std::time::Instant;
 
@@ -34,6 +34,7 @@ const STEPS: &[Step] = &[
     ("benches run", || {
         cargo(&["bench", "--quiet", "--package", "triscope-benches", "--", "--test"])
     }),
+    ("Go's own reader", || go::test_go(&[])),
     ("fuzzing, briefly", || fuzz::smoke("10", "")),
 ];
 

@@ -7,7 +7,9 @@
 mod cache;
 mod ci;
 mod fuzz;
+mod go;
 mod lane;
+mod lint_perfetto;
 mod pypi;
 mod run;
 mod runtimes;
@@ -29,6 +31,18 @@ const TASKS: &[Task] = &[
     Task { name: "fuzz", help: "fuzz targets for a while [TARGET] [--seconds N]", run: fuzz::task },
     Task { name: "runtimes", help: "fetch the .NET runtimes for tests", run: runtimes::fetch },
     Task { name: "test-runtimes", help: "test against real .NET runtimes", run: runtimes::test },
+    Task { name: "test-go", help: "Go traces: ours against Go's own reader", run: go::test_go },
+    Task { name: "fixtures-go", help: "record gotrace's test data anew", run: go::fixtures_go },
+    Task {
+        name: "bench-go",
+        help: "Go traces: speed and memory beside Go's own reader",
+        run: go::bench_go,
+    },
+    Task {
+        name: "lint-perfetto",
+        help: "check Perfetto traces against the official schema: FILE...",
+        run: lint_perfetto::task,
+    },
 ];
 
 fn main() -> ExitCode {

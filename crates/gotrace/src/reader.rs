@@ -4,8 +4,9 @@ use crate::frontier::Frontier;
 use crate::generation::{Generation, Loaded, Loader};
 use crate::order::Ordering;
 use crate::source::Source;
-use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
+use crate::spec::{MAX_ARGS, PLANS, Plan};
 use crate::table::Table;
+use crate::v1::V1;
 use crate::version::Version;
 use crate::{batch, header};
 use std::io::Read;
@@ -48,9 +49,9 @@ pub struct Reader<R> {
     next_sample: usize,
     /// What to do behind the current generation.
     after: After,
-    /// The table of events that belong to no generation.
+    /// The table of events that belong to no generation: those of a v1 trace, or the last one.
     no_table: Arc<Table>,
-    /// What the reader made itself: sync events and CPU samples.
+    /// What the reader made itself: sync events, CPU samples, converted events.
     made: Record,
     last_time: i64,
     syncs: u64,
@@ -71,6 +72,8 @@ pub struct Reader<R> {
 
 #[derive(Debug)]
 enum Phase {
+    /// In a v1 trace.
+    V1(Box<V1>),
     /// Between generations.
     Load,
     /// Before a generation that is not whole.
@@ -123,7 +126,7 @@ enum After {
 /// Which record holds the next event, and which table goes with it.
 enum Next {
     Ordered(u8),
-    Sample,
+    Made,
     /// Whether it begins a generation.
     Sync(bool),
 }
@@ -164,24 +167,27 @@ impl<R: Read> Reader<R> {
     pub fn with_limits(input: R, limits: Limits) -> Result<Self, Error> {
         let mut source = Source::new(input, limits.max_buffer);
         let version = header::read(&mut source)?;
+        let (mut phase, mut no_table, mut last_time) = (Phase::Load, Arc::new(Table::new(0)), 0);
         if version.is_v1() {
-            // Until format v1 is wired up.
-            return Err(Error::at(0, ErrorKind::UnknownVersion(u64::from(version.minor()))));
+            let v1 = V1::read(&mut source, version, &limits)?;
+            no_table = Arc::clone(v1.table());
+            last_time = v1.first_sync_time().map_or(-1, |time| time - 1);
+            phase = Phase::V1(Box::new(v1));
         }
         Ok(Self {
             version,
             limits,
             source,
-            phase: Phase::Load,
+            phase,
             order: Ordering::default(),
             frontier: Frontier::default(),
             generation: None,
             generation_len: 0,
             next_sample: 0,
             after: After::Unknown,
-            no_table: Arc::new(Table::new(0)),
+            no_table,
             made: Record::sync(0, 0, false),
-            last_time: 0,
+            last_time,
             syncs: 0,
             gaps: 0,
             last_generation: 0,
@@ -239,7 +245,7 @@ impl<R: Read> Reader<R> {
         };
         let record = match next {
             Next::Ordered(index) => self.order.output(index),
-            Next::Sample | Next::Sync(_) => &mut self.made,
+            Next::Made | Next::Sync(_) => &mut self.made,
         };
         if let Some(kind) = missing_id(record, table) {
             if !self.lenient {
@@ -276,8 +282,25 @@ impl<R: Read> Reader<R> {
                         return Ok(Some(next));
                     }
                 }
+                Phase::V1(_) => return self.next_v1(),
                 _ => return self.between_generations(),
             }
+        }
+    }
+
+    /// The next event of a v1 trace.
+    fn next_v1(&mut self) -> Result<Option<Next>, Error> {
+        let Phase::V1(v1) = &mut self.phase else { return Ok(None) };
+        let sync_time = v1.first_sync_time().filter(|_| self.syncs == 0);
+        if let Some(time) = sync_time {
+            return Ok(Some(self.sync(time, true)));
+        }
+        match v1.next()? {
+            Some(record) => {
+                self.made = record;
+                Ok(Some(Next::Made))
+            }
+            None => Ok(Some(self.final_sync())),
         }
     }
 
@@ -293,7 +316,7 @@ impl<R: Read> Reader<R> {
             if head.is_none_or(|head| sample.time < head) {
                 self.made = *sample;
                 self.next_sample += 1;
-                return Ok(Some(Next::Sample));
+                return Ok(Some(Next::Made));
             }
         }
         if head.is_none() {
@@ -378,6 +401,10 @@ impl<R: Read> Reader<R> {
                 Ok(None)
             }
             Phase::Failing(error) => Err(error),
+            v1 @ Phase::V1(_) => {
+                self.phase = v1;
+                Ok(None)
+            }
             Phase::Salvaged(generation, len) => self.install(*generation, len, true),
             Phase::Events | Phase::Load => {
                 self.source.release(mem::take(&mut self.generation_len));
@@ -559,7 +586,7 @@ const MIN_WORK: u64 = 1 << 24;
 
 /// What an event names that is not in the tables of its generation.
 #[inline]
-fn missing_id(record: &Record, table: &Table) -> Option<ErrorKind> {
+pub(crate) fn missing_id(record: &Record, table: &Table) -> Option<ErrorKind> {
     let plan = &PLANS[record.ty.0 as usize];
     let arg = |index: u8| record.args[index as usize & (MAX_ARGS - 1)];
     if plan.stack != Plan::NONE && !table.has_stack(arg(plan.stack)) {

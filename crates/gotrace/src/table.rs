@@ -264,7 +264,7 @@ impl Hasher for SeededHasher {
     #[inline]
     fn write_u64(&mut self, value: u64) {
         // The two halves of a 128-bit product folded: every bit of the input moves every bit.
-        let product = u128::from(value ^ self.0) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        let product = u128::from(value ^ self.0) * 0x9e37_79b9_7f4a_7c15;
         self.0 = (product as u64) ^ ((product >> 64) as u64);
     }
 

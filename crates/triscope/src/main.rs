@@ -5,6 +5,7 @@
 //! [`failure`] (what ends a command early).
 #![forbid(unsafe_code)]
 
+mod convert;
 mod dotnet;
 mod failure;
 mod go;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
     propagate_version = true,
     after_help = "\
 Examples:
+  triscope convert trace.out -o trace.pftrace   a timeline for https://ui.perfetto.dev
   triscope go stats trace.out          what is in a Go execution trace
   triscope go events trace.out | less  every event as text
   triscope dotnet collect 1234         trace a .NET process until Ctrl-C
@@ -37,6 +39,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Convert(convert::Args),
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
@@ -47,6 +50,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Convert(args) => convert::run(&args),
         Command::Go(command) => command.run(),
         Command::Dotnet(command) => command.run(),
     };

@@ -1,6 +1,5 @@
 use super::{Event, FRAME_FIELDS, spec_of};
 use crate::error::{Error, ErrorKind, Place};
-use crate::header;
 use crate::source::Source;
 use crate::spec::EventType;
 use crate::version::Version;
@@ -62,7 +61,7 @@ impl<R: Read> Reader<R> {
     pub fn with_limits(source: R, limits: Limits) -> Result<Self, Error> {
         let limit = limits.max_buffer;
         let mut source = Source::new(source, limit);
-        let version = header::read(&mut source)?;
+        let version = Version::read_header(&mut source)?;
         let args = Vec::new();
         Ok(Self { source, version, limit, used: 0, at_end: false, failed: false, args })
     }

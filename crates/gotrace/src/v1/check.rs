@@ -22,10 +22,8 @@ pub(super) fn fix_times(data: &[u8], scan: &Scan, events: &mut [Event]) -> Resul
     for event in events {
         event.time = to_nanos(event.time.wrapping_sub(start), nanos_per_tick);
         match event.ty {
-            Type::GO_UNBLOCK if !scan.timers.is_empty() => {
-                if scan.timers.contains(&scan.goroutines.id(event.go)) {
-                    event.proc = Procs::TIMER;
-                }
+            Type::GO_UNBLOCK if scan.timers.contains(&scan.goroutines.id(event.go)) => {
+                event.proc = Procs::TIMER;
             }
             Type::GO_SYSCALL_EXIT => event.proc = Procs::SYSCALL,
             _ => {}
@@ -75,11 +73,8 @@ fn move_syscall_exits(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<
 /// Like Go's conversion on x86-64, which gives the least number for those out of range.
 fn to_nanos(ticks: i64, nanos_per_tick: f64) -> i64 {
     let nanos = ticks as f64 * nanos_per_tick;
-    if (-9.223_372_036_854_775_8e18..9.223_372_036_854_775_8e18).contains(&nanos) {
-        nanos as i64
-    } else {
-        i64::MIN
-    }
+    const LIMIT: f64 = -(i64::MIN as f64); // 2^63, exactly
+    if (-LIMIT..LIMIT).contains(&nanos) { nanos as i64 } else { i64::MIN }
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]

@@ -3,20 +3,21 @@
 //! Most have a counterpart. A goroutine that was there before the trace has no creation in it,
 //! but a status; a system call becomes a pair of events, one nanosecond apart unless it blocks.
 
-use super::event::{Event, Procs};
+use super::event::Event;
 use super::wire::Type;
 use super::{V1, args_of, log_message};
 use crate::error::{Error, ErrorKind, Place};
 use crate::event::{Record, State};
 use crate::id::{GoId, GoState, ProcId, ProcState, TaskId, ThreadId};
+use crate::reader::missing_id;
 use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
-use crate::table::{SeededState, Table};
+use crate::table::SeededState;
 use crate::version::Version;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Strings that v2 has and v1 has not: why a goroutine blocks or stops …
-const REASONS: [(Type, &str); 11] = [
+const REASONS: [(Type, &str); 12] = [
     (Type::GO_STOP, "forever"),
     (Type::GO_PREEMPT, "preempted"),
     (Type::GO_SCHED, "runtime.Gosched"),
@@ -27,12 +28,14 @@ const REASONS: [(Type, &str); 11] = [
     (Type::GO_BLOCK_SYNC, "sync"),
     (Type::GO_BLOCK_COND, "sync.(*Cond).Wait"),
     (Type::GO_BLOCK_SELECT, "select"),
+    (Type::GO_BLOCK, ""),
     (Type::GO_BLOCK_GC, "GC mark assist wait for work"),
 ];
 
-/// … and why the world is stopped, by the numbers of Go 1.21 from 1 on. Those before have the
-/// first two only, from 0 on.
-const STOPS: [&str; 16] = [
+/// … and why the world is stopped, by the numbers of Go 1.21. Versions before know the first two
+/// only, and number them from 0 on.
+const STOPS: [&str; 17] = [
+    "",
     "GC mark termination",
     "GC sweep termination",
     "write heap dump",
@@ -51,7 +54,8 @@ const STOPS: [&str; 16] = [
     "ResetDebugLog (test)",
 ];
 
-/// The strings above: they get identifiers behind those of the trace.
+/// The strings above. They get identifiers behind those of the trace, in the order that Go's
+/// reader has them in: damage may make a frame refer to one of them.
 pub(super) const BUILT_IN: [&str; REASONS.len() + STOPS.len()] = {
     let mut all = [""; REASONS.len() + STOPS.len()];
     let mut i = 0;
@@ -61,13 +65,6 @@ pub(super) const BUILT_IN: [&str; REASONS.len() + STOPS.len()] = {
     }
     all
 };
-
-/// Adds [`BUILT_IN`] to the strings of a trace.
-pub(super) fn add_built_in(table: &mut Table, first: u64) {
-    for (id, string) in (first..).zip(BUILT_IN) {
-        table.strings.insert(id, Arc::from(string.as_bytes()));
-    }
-}
 
 /// What the conversion remembers.
 #[derive(Debug)]
@@ -87,8 +84,6 @@ pub(super) struct Converter {
     task_types: HashMap<u64, u64, SeededState>,
     /// The string of the last stop of the world.
     stop: u64,
-    /// Time of the last event given out.
-    pub(super) last_time: i64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,35 +109,24 @@ impl Converter {
             tasks: HashMap::default(),
             task_types: HashMap::default(),
             stop: 0,
-            last_time: -1,
         }
     }
 }
 
 impl V1 {
-    /// The next event; `None` at the end.
+    /// The next event; `None` at the end. Several may have the same time.
     pub(crate) fn next(&mut self) -> Result<Option<Record>, Error> {
-        let mut record = loop {
+        loop {
             if let Some(record) = self.queued() {
-                break record;
+                return Ok(Some(record));
             }
             let Some(event) = self.events.get(self.position).copied() else { return Ok(None) };
             self.position += 1;
-            match self.convert(&event).and_then(|record| self.validate(&event, record)) {
-                Ok(Some(record)) => break record,
-                Ok(None) => {}
-                Err(error) => {
-                    self.position = usize::MAX;
-                    self.converter.extra = None;
-                    return Err(error);
-                }
+            if let Some(record) = self.convert(&event)? {
+                self.validate(&event, &record)?;
+                return Ok(Some(record));
             }
-        };
-        // No two events have the same time.
-        let last = &mut self.converter.last_time;
-        record.time = record.time.max(last.wrapping_add(1));
-        *last = record.time;
-        Ok(Some(record))
+        }
     }
 
     fn queued(&mut self) -> Option<Record> {
@@ -156,41 +140,36 @@ impl V1 {
     }
 
     /// Nothing that an event refers to may be missing: Go's reader panics when asked for it.
-    fn validate(&self, event: &Event, record: Option<Record>) -> Result<Option<Record>, Error> {
-        let Some(record) = record else { return Ok(None) };
-        let unknown = |what, id| {
-            let offset = u64::from(event.at);
-            let place = Place { offset, event: Some(record.ty), ..Place::default() };
-            Err(Error::new(ErrorKind::UnknownId { what, id }, place))
-        };
+    fn validate(&self, event: &Event, record: &Record) -> Result<(), Error> {
+        match missing_id(record, &self.table).or_else(|| self.missing_in_frames(record)) {
+            Some(kind) => Err(self.error(event, record, kind)),
+            None => Ok(()),
+        }
+    }
+
+    /// What the frames of the event's stacks lack.
+    fn missing_in_frames(&self, record: &Record) -> Option<ErrorKind> {
+        if self.broken_stacks.is_empty() {
+            return None;
+        }
         let plan = PLANS[usize::from(record.ty.0)];
-        let arg = |index: u8| {
-            if index == Plan::NONE { 0 } else { record.args[usize::from(index) % MAX_ARGS] }
+        let sample = if record.ty == EventType::CPU_SAMPLE { 0 } else { Plan::NONE };
+        [plan.stack, plan.other_stack, sample].into_iter().find_map(|arg| {
+            let stack = record.args.get(usize::from(arg)).copied().unwrap_or(0);
+            let id = *self.broken_stacks.get(&(stack as u32))?;
+            Some(ErrorKind::UnknownId { what: "string", id })
+        })
+    }
+
+    #[cold]
+    fn error(&self, event: &Event, record: &Record, kind: ErrorKind) -> Error {
+        let place = Place {
+            offset: u64::from(event.at),
+            generation: None,
+            thread: record.m.is_some().then_some(record.m),
+            event: Some(record.ty),
         };
-        for string in [arg(plan.string), arg(plan.other_string)] {
-            if !self.table.has_string(string) {
-                return unknown("string", string);
-            }
-        }
-        let sample = if record.ty == EventType::CPU_SAMPLE { record.args[0] } else { 0 };
-        for stack in [arg(plan.stack), arg(plan.other_stack), sample] {
-            if !self.table.has_stack(stack) {
-                return unknown("stack", stack);
-            }
-            if !self.broken_stacks.is_empty() {
-                if let Some(&string) = self.broken_stacks.get(&(stack as u32)) {
-                    return unknown("string", string);
-                }
-            }
-        }
-        if let Some(Record { ty: EventType::GO_LABEL, args: [label, ..], .. }) =
-            self.converter.extra
-        {
-            if !self.table.has_string(label) {
-                return unknown("string", label);
-            }
-        }
-        Ok(Some(record))
+        Error::new(kind, place)
     }
 
     /// Identifier of the string that is number `index` of [`BUILT_IN`].
@@ -199,21 +178,15 @@ impl V1 {
     }
 
     fn reason(&self, ty: Type) -> u64 {
-        // A plain "block" has none: the empty string.
         REASONS.iter().position(|&(of, _)| of == ty).map_or(0, |index| self.built_in(index))
     }
 
     fn stop_reason(&self, kind: u64) -> u64 {
-        let number = if self.version < Version::Go121 {
-            if kind < 2 { kind as usize + 1 } else { 0 }
-        } else {
-            usize::try_from(kind).unwrap_or(usize::MAX)
+        let number = match self.version {
+            Version::Go121 => usize::try_from(kind).ok().filter(|&number| number < STOPS.len()),
+            _ => (kind < 2).then_some(kind as usize + 1),
         };
-        if (1..=STOPS.len()).contains(&number) {
-            self.built_in(REASONS.len() + number - 1)
-        } else {
-            0
-        }
+        self.built_in(REASONS.len() + number.unwrap_or(0))
     }
 
     /// Converts one event; `None` if it says nothing (yet).

@@ -64,7 +64,6 @@ impl V1 {
         let mut events = order::merge(&data, &mut scan)?;
         check::fix_times(&data, &scan, &mut events)?;
         check::check(&data, &scan, &mut events)?;
-        convert::add_built_in(&mut scan.table, scan.first_free_string);
         Ok(Self {
             version,
             data,
@@ -72,7 +71,7 @@ impl V1 {
             position: 0,
             table: Arc::new(scan.table),
             messages: scan.messages,
-            first_built_in: scan.first_free_string,
+            first_built_in: scan.first_built_in,
             broken_stacks: scan.broken_stacks,
             converter: Converter::new(scan.goroutines.ids.len(), scan.procs.ids.len()),
             procs: scan.procs,
@@ -88,11 +87,6 @@ impl V1 {
     /// The time of the sync event before all others; there is none if there are no others.
     pub(crate) fn first_sync_time(&self) -> Option<i64> {
         self.events.first().map(|event| event.time.wrapping_sub(1))
-    }
-
-    /// The time of the sync event behind all that have been given out.
-    pub(crate) fn last_sync_time(&self) -> i64 {
-        self.converter.last_time.wrapping_add(1)
     }
 }
 
@@ -112,7 +106,10 @@ fn read_all(source: impl Read, limit: usize) -> Result<Vec<u8>, Error> {
     let limit = limit.min(u32::MAX as usize - Version::HEADER_LEN);
     let mut data = Vec::new();
     match source.take(limit as u64 + 1).read_to_end(&mut data) {
-        Err(error) => Err(Error::at(offset_of(data.len()), error)),
+        Err(error) => Err(match error.downcast::<Error>() {
+            Ok(error) => error, // of the reader's own source
+            Err(error) => Error::at(offset_of(data.len()), error),
+        }),
         Ok(_) if data.len() > limit => {
             let what = "size of a v1 trace";
             Err(Error::at(offset_of(limit), ErrorKind::Limit { what, limit }))

@@ -3,6 +3,7 @@
 //! Every byte is looked at and checked here, so that the passes behind it only have to follow
 //! what events say.
 
+use super::convert::BUILT_IN;
 use super::event::{Event, Goroutines, Procs};
 use super::wire::{self, Lead, MAX_ARGS, MAX_STRING, Type, uvarint};
 use crate::error::{Error, ErrorKind};
@@ -21,9 +22,8 @@ pub(super) struct Scan {
     pub(super) table: Table,
     /// Identifiers of messages of logs, which the trace has in the place where they are used.
     pub(super) messages: HashMap<Arc<[u8]>, u64>,
-    /// Identifier of the first of the strings that are not in the trace, see
-    /// [`super::convert::BUILT_IN`].
-    pub(super) first_free_string: u64,
+    /// Identifier of the first of [`BUILT_IN`].
+    pub(super) first_built_in: u64,
     /// Stacks with a frame of which a string is missing, by the identifier of that string.
     pub(super) broken_stacks: HashMap<u32, u64, SeededState>,
     pub(super) procs: Procs,
@@ -48,7 +48,7 @@ pub(super) fn scan(data: &[u8], version: Version, limits: &Limits) -> Result<Sca
         scan: Scan {
             table: Table::new(0),
             messages: HashMap::new(),
-            first_free_string: 0,
+            first_built_in: 0,
             broken_stacks: HashMap::default(),
             procs: Procs::default(),
             goroutines: Goroutines::default(),
@@ -200,7 +200,8 @@ impl Scanner<'_> {
         let size = uvarint(c, "length of a message")?;
         let message = self.bytes(offset, size, c)?;
         if !self.scan.messages.contains_key(message) {
-            self.scan.messages.insert(Arc::from(message), 0);
+            let number = self.scan.messages.len() as u64;
+            self.scan.messages.insert(Arc::from(message), number);
         }
         let entries = self.scan.messages.len();
         self.limit(offset, "number of messages", entries, self.limits.max_entries)
@@ -259,8 +260,8 @@ impl Scanner<'_> {
         for &(id, span) in stacks.iter().rev() {
             scan.table.stacks.insert(u64::from(id), span);
         }
+        scan.add_strings()?;
         scan.find_broken_stacks(stacks.iter().map(|&(id, _)| id));
-        scan.name_messages()?;
         Ok(scan)
     }
 }
@@ -283,20 +284,22 @@ impl Scan {
         }
     }
 
-    /// Gives messages identifiers behind those of the trace's own strings.
-    fn name_messages(&mut self) -> Result<(), Error> {
-        let mut next = self.table.strings.max_id();
-        let added = self.messages.len() as u64 + super::convert::BUILT_IN.len() as u64;
-        if next.checked_add(added).is_none() {
+    /// Adds messages, and strings that are not in the trace, behind the trace's own strings.
+    fn add_strings(&mut self) -> Result<(), Error> {
+        let last = self.table.strings.max_id();
+        let added = (self.messages.len() + BUILT_IN.len()) as u64;
+        if last.checked_add(added).is_none() {
             let (what, max) = ("identifier of a string", u64::MAX - added);
-            return Err(Error::at(0, ErrorKind::TooLarge { what, size: next, max }));
+            return Err(Error::at(0, ErrorKind::TooLarge { what, size: last, max }));
         }
+        self.first_built_in = last + 1 + self.messages.len() as u64;
         for (message, id) in &mut self.messages {
-            next += 1;
-            *id = next;
-            self.table.strings.insert(next, Arc::clone(message));
+            *id += last + 1;
+            self.table.strings.insert(*id, Arc::clone(message));
         }
-        self.first_free_string = next + 1;
+        for (id, string) in (self.first_built_in..).zip(BUILT_IN) {
+            self.table.strings.insert(id, Arc::from(string.as_bytes()));
+        }
         Ok(())
     }
 }

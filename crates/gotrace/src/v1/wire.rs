@@ -34,7 +34,10 @@ pub(super) struct Spec {
 macro_rules! types {
     ($($number:literal $constant:ident $name:literal $args:literal $($stack:ident)?;)*) => {
         impl Type {
-            $(pub(super) const $constant: Self = Self($number);)*
+            $(
+                #[allow(dead_code, reason = "the table is complete")]
+                pub(super) const $constant: Self = Self($number);
+            )*
         }
 
         static SPECS: [Spec; 64] = {

@@ -2,7 +2,7 @@ use super::{Recovery, Trace};
 use crate::failure::Result;
 use crate::output::Output;
 use crate::progress::Progress;
-use gotrace::TextFormatter;
+use gotrace::{Event, TextFormatter};
 use std::path::PathBuf;
 
 /// Print every event of a trace as text, in order
@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args) -> Result {
     let trace = Trace::open(&args.file, Progress::beside_output())?;
     let mut formatter = TextFormatter::new();
     let mut output = Output::new();
-    let reading = super::read(trace, args.recovery, |event| {
+    let reading = super::read(trace, args.recovery, &mut |event: Event<'_>| {
         formatter.append(event, &mut output.buffer);
         output.buffer.push(b'\n');
         output.write_if_full()

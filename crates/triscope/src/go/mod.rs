@@ -11,6 +11,7 @@ use gotrace::raw::{TestFile, TextToWire};
 use gotrace::{Error, Event, Reader, Version};
 use std::io::{Cursor, Read};
 use std::path::Path;
+use trace_export::ClockDomain;
 
 /// The commands of the group.
 #[derive(clap::Subcommand)]
@@ -136,18 +137,38 @@ impl Reading {
 /// Losses that are reported one by one; a trace may be damaged in very many places.
 const MAX_REPORTS: u64 = 20;
 
-/// Reads a trace to its end: calls `each` with every event, and goes on behind damage if that
-/// is wanted.
+/// What is done with a trace while it is read. A closure does something with every event.
+pub(crate) trait Visitor {
+    /// The trace has begun; its times are on this clock.
+    fn begin(&mut self, _clock: ClockDomain) {}
+
+    /// The next event.
+    fn event(&mut self, event: Event<'_>) -> Result;
+
+    /// Reading goes on behind damage: nothing is known any more of what was before.
+    fn loss(&mut self, _error: &Error, _loss: &gotrace::Loss) -> Result {
+        Ok(())
+    }
+}
+
+impl<F: FnMut(Event<'_>) -> Result> Visitor for F {
+    fn event(&mut self, event: Event<'_>) -> Result {
+        self(event)
+    }
+}
+
+/// Reads a trace to its end, and goes on behind damage if that is wanted.
 ///
 /// An error of the trace, other than that it cannot be begun with, is part of the result: the
 /// caller first shows what was read. Damage that it goes on behind is reported at once.
 pub(crate) fn read(
     trace: Trace,
     recovery: Recovery,
-    mut each: impl FnMut(Event<'_>) -> Result,
+    visitor: &mut impl Visitor,
 ) -> Result<Reading> {
     let Trace { name, bytes } = trace;
     let mut reader = Reader::new(bytes).map_err(|error| Failure::about(&name, error))?;
+    visitor.begin(reader.clock_domain());
     let mut reading = Reading {
         name,
         version: reader.version(),
@@ -159,7 +180,7 @@ pub(crate) fn read(
     };
     loop {
         match reader.next_event() {
-            Ok(Some(event)) => each(event)?,
+            Ok(Some(event)) => visitor.event(event)?,
             Ok(None) => break,
             Err(error) => {
                 let recovered = if recovery.wanted { reader.recover() } else { Ok(None) };
@@ -172,6 +193,7 @@ pub(crate) fn read(
                 };
                 if let Some(loss) = &loss {
                     let bytes = if loss.partial { 0 } else { loss.to.saturating_sub(loss.from) };
+                    visitor.loss(&error, loss)?;
                     reading.losses += 1;
                     reading.lost_bytes += bytes;
                     if reading.losses <= MAX_REPORTS {

@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Result {
     let bytes = Arc::new(AtomicU64::new(0));
     trace.bytes = Box::new(Counted { source: trace.bytes, bytes: Arc::clone(&bytes) });
     let mut stats = Stats::default();
-    let reading = super::read(trace, args.recovery, |event| {
+    let reading = super::read(trace, args.recovery, &mut |event: Event<'_>| {
         stats.add(event);
         Ok(())
     })?;

@@ -1,0 +1,23 @@
+//! Converts a Go execution trace to a Perfetto trace:
+//! `cargo run --release -p trace-export --example go_trace -- trace.out trace.pftrace`.
+
+use std::fs::File;
+use trace_export::{Compressor, PerfettoSink, Sink, go::GoSource};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args_os().skip(1);
+    let (Some(from), Some(to)) = (args.next(), args.next()) else {
+        return Err("usage: go_trace TRACE OUTPUT".into());
+    };
+    let mut reader = gotrace::Reader::new(File::open(from)?)?;
+    let mut sink = PerfettoSink::new(Compressor::new(File::create(to)?)?, reader.clock_domain());
+    let mut source = GoSource::default();
+    while let Some(event) = reader.next_event()? {
+        source.event(event, &mut sink)?;
+    }
+    source.finish(&mut sink)?;
+    sink.finish()?;
+    println!("{:#?}\n{:#?}", source.stats(), sink.stats());
+    sink.into_inner().into_inner()?;
+    Ok(())
+}

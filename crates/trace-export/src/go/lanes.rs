@@ -1,0 +1,143 @@
+//! Tracks that are used again when what they showed has ended.
+
+use crate::intern::TextId;
+use crate::model::{Arg, Entry, Sink, Track, TrackId};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use trace_common::Timestamp;
+
+/// Tracks of things that come and go: as many as there ever are at once.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    /// The group that the lanes are below.
+    pub(super) group: TrackId,
+    pub(super) lanes: Vec<Lane>,
+    free: BinaryHeap<Reverse<u32>>,
+}
+
+/// One track, and one below it for what does not nest with the states of the first.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) track: TrackId,
+    inner: Option<TrackId>,
+    pub(super) nest: Nest,
+}
+
+impl Lanes {
+    pub(super) const fn new(group: TrackId) -> Self {
+        Self { group, lanes: Vec::new(), free: BinaryHeap::new() }
+    }
+
+    /// The first lane that is free, a new one if none is.
+    pub(super) fn acquire(&mut self, sink: &mut impl Sink) -> io::Result<u32> {
+        match self.free.pop() {
+            Some(Reverse(lane)) => Ok(lane),
+            None => self.add(sink),
+        }
+    }
+
+    /// A lane that nothing was ever on.
+    pub(super) fn add(&mut self, sink: &mut impl Sink) -> io::Result<u32> {
+        let index = self.lanes.len() as u32;
+        let name = format!("#{}", index + 1);
+        let track = Track::custom(name.as_bytes()).below(self.group).rank(index as i32 + 1);
+        let track = sink.track(&track)?;
+        self.lanes.push(Lane { track, inner: None, nest: Nest::default() });
+        Ok(index)
+    }
+
+    pub(super) fn release(&mut self, lane: u32) {
+        self.free.push(Reverse(lane));
+    }
+}
+
+impl Lane {
+    /// The track below, which is called `name`.
+    pub(super) fn inner(&mut self, name: &[u8], sink: &mut impl Sink) -> io::Result<TrackId> {
+        if let Some(track) = self.inner {
+            return Ok(track);
+        }
+        let track = sink.track(&Track::custom(name).below(self.track))?;
+        Ok(*self.inner.insert(track))
+    }
+
+    /// Ends what is open on the track below.
+    pub(super) fn end_inner(&mut self, at: Timestamp, sink: &mut impl Sink) -> io::Result<()> {
+        match self.inner {
+            Some(track) => self.nest.end_all(at, track, sink),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Slices of one track that may end in any order.
+///
+/// In traces of real programs they nest. Where they do not, a slice that began inside the one
+/// that ends is cut in two there.
+#[derive(Debug, Default)]
+pub(super) struct Nest {
+    open: Vec<(Key, TextId)>,
+}
+
+/// What a slice is of; innermost first where several are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    Region,
+    MarkAssist,
+    Mark,
+    StopTheWorld(i64),
+    Sweep,
+}
+
+impl Nest {
+    pub(super) fn is_open(&self, key: Key) -> bool {
+        self.open.iter().any(|(k, _)| *k == key)
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        key: Key,
+        name: TextId,
+        at: Timestamp,
+        on: TrackId,
+        entry: &Entry<'_>,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        self.open.push((key, name));
+        sink.begin(at, on, entry)
+    }
+
+    /// Ends the innermost slice of `key`; `false` if none is open.
+    pub(super) fn end(
+        &mut self,
+        key: Key,
+        at: Timestamp,
+        on: TrackId,
+        args: &[Arg<'_>],
+        sink: &mut impl Sink,
+    ) -> io::Result<bool> {
+        let Some(index) = self.open.iter().rposition(|(k, _)| *k == key) else { return Ok(false) };
+        for _ in index + 1..self.open.len() {
+            sink.end(at, on, &[])?;
+        }
+        sink.end(at, on, args)?;
+        self.open.remove(index);
+        for (_, name) in &self.open[index..] {
+            sink.begin(at, on, &Entry::new(*name))?;
+        }
+        Ok(true)
+    }
+
+    pub(super) fn end_all(
+        &mut self,
+        at: Timestamp,
+        on: TrackId,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        while self.open.pop().is_some() {
+            sink.end(at, on, &[])?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! Texts and stacks of a Go trace, as the sink knows them.
+
+use crate::intern::{Frame, StackId, TextId};
+use crate::model::Sink;
+use gotrace::{GoId, GoState, Stack};
+use hashbrown::HashMap;
+
+macro_rules! fixed {
+    ($($name:ident: $text:literal),* $(,)?) => {
+        /// Texts that every trace uses.
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct Fixed { $(pub(super) $name: TextId),* }
+
+        impl Fixed {
+            pub(super) fn new(sink: &mut impl Sink) -> Self {
+                Self { $($name: sink.text($text)),* }
+            }
+
+            /// Sees to it that the sink holds them.
+            #[inline]
+            pub(super) fn refresh(&mut self, sink: &mut impl Sink) {
+                // They were interned in this order, so the first is the first to go.
+                if !sink.holds_text(self.running) {
+                    *self = Self::new(sink);
+                }
+            }
+        }
+    };
+}
+
+fixed! {
+    running: b"Running",
+    runnable: b"Runnable",
+    waiting: b"Waiting",
+    syscall: b"Syscall",
+    unknown: b"Unknown state",
+    unblock: b"unblock",
+    go: b"go",
+    mark: b"GC concurrent mark phase",
+    assist: b"GC mark assist",
+    sweep: b"GC incremental sweep",
+    bytes_swept: b"bytes swept",
+    bytes_reclaimed: b"bytes reclaimed",
+    goroutine: b"goroutine",
+    task: b"task",
+    parent: b"parent",
+    category: b"category",
+    region_end: b"end of a region from before the trace",
+}
+
+/// States with their reasons, and stacks.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    waiting: HashMap<Box<[u8]>, TextId>,
+    runnable: HashMap<Box<[u8]>, TextId>,
+    /// Of the generation `generation`, by identifier.
+    stacks: HashMap<u64, StackId>,
+    generation: u64,
+    scratch: Vec<u8>,
+}
+
+impl Names {
+    /// Runtimes have some 40 reasons; a trace that has many more made them up.
+    const MAX_REASONS: usize = 1024;
+
+    /// The name of a goroutine's state: `Waiting (chan receive)`.
+    #[inline]
+    pub(super) fn state(
+        &mut self,
+        state: GoState,
+        reason: &[u8],
+        fixed: &Fixed,
+        sink: &mut impl Sink,
+    ) -> TextId {
+        let (plain, with_reason) = match state {
+            GoState::Running => return fixed.running,
+            GoState::Syscall => return fixed.syscall,
+            GoState::Runnable => (fixed.runnable, &mut self.runnable),
+            GoState::Waiting => (fixed.waiting, &mut self.waiting),
+            _ => return fixed.unknown,
+        };
+        if reason.is_empty() {
+            return plain;
+        }
+        if let Some(&name) = with_reason.get(reason) {
+            if sink.holds_text(name) {
+                return name;
+            }
+        }
+        if with_reason.len() >= Self::MAX_REASONS {
+            with_reason.clear();
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(state.name().as_bytes());
+        self.scratch.extend_from_slice(b" (");
+        self.scratch.extend_from_slice(reason);
+        self.scratch.push(b')');
+        let name = sink.text(&self.scratch);
+        with_reason.insert(reason.into(), name);
+        name
+    }
+
+    /// The name of a goroutine: `G7 main.worker`.
+    pub(super) fn goroutine(&mut self, id: GoId, entry: &[u8], sink: &mut impl Sink) -> TextId {
+        use std::io::Write;
+        self.scratch.clear();
+        let _ = write!(self.scratch, "G{id}"); // a Vec takes whatever is written
+        if !entry.is_empty() {
+            self.scratch.push(b' ');
+            self.scratch.extend_from_slice(entry);
+        }
+        sink.text(&self.scratch)
+    }
+
+    /// The stack as the sink knows it.
+    #[inline]
+    pub(super) fn stack(
+        &mut self,
+        stack: Option<Stack<'_>>,
+        generation: u64,
+        sink: &mut impl Sink,
+    ) -> Option<StackId> {
+        let stack = stack.filter(|stack| stack.id() != 0)?;
+        if generation != self.generation {
+            self.generation = generation;
+            self.stacks.clear();
+        }
+        if let Some(&known) = self.stacks.get(&stack.id()) {
+            if sink.holds_stack(known) {
+                return Some(known);
+            }
+        }
+        let mut frames = stack.frames().map(|frame| Frame {
+            function: frame.func,
+            file: frame.file,
+            line: u32::try_from(frame.line).unwrap_or_default(),
+            module: b"Go",
+            pc: 0, // two stacks that differ in nothing but this read the same
+        });
+        let id = sink.stack(&mut frames);
+        self.stacks.insert(stack.id(), id);
+        Some(id)
+    }
+}

@@ -1,0 +1,410 @@
+//! Names and stacks, each kept once.
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::hash::BuildHasher;
+
+/// A text that an [`Interner`] holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TextId {
+    pub(crate) epoch: u32,
+    pub(crate) index: u32,
+}
+
+/// A stack that an [`Interner`] holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StackId {
+    pub(crate) epoch: u32,
+    pub(crate) index: u32,
+}
+
+/// One frame of a stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Frame<'a> {
+    /// The name of the function; empty if unknown.
+    pub function: &'a [u8],
+    /// The path of the source file; empty if unknown.
+    pub file: &'a [u8],
+    /// The line in the source file, from 1; 0 if unknown.
+    pub line: u32,
+    /// The program or library; empty if unknown.
+    pub module: &'a [u8],
+    /// The address, relative to the start of the module; 0 if unknown.
+    pub pc: u64,
+}
+
+/// A [`Frame`] with its texts interned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FrameRecord {
+    pub(crate) function: u32,
+    pub(crate) file: u32,
+    pub(crate) line: u32,
+    pub(crate) module: u32,
+    pub(crate) pc: u64,
+}
+
+/// A table of texts and stacks whose size is bounded.
+///
+/// When the table has grown past its limit it starts anew, and keeps the full one beside it
+/// until that happens again. So an identifier is good for at least a whole table's worth of
+/// new names: always long enough for the next event; who keeps identifiers for longer asks
+/// [`Interner::holds_text`] first.
+///
+/// ```
+/// let mut names = trace_export::Interner::default();
+/// let id = names.text(b"main.main");
+/// assert_eq!(names.text(b"main.main"), id);
+/// assert!(names.holds_text(id));
+/// ```
+#[derive(Debug)]
+pub struct Interner {
+    epoch: u32,
+    current: Tables,
+    previous: Tables,
+    limit: usize,
+    hash: DefaultHashBuilder,
+    /// Frames of the stack being interned.
+    scratch: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    bytes: Vec<u8>,
+    texts: Vec<Span>,
+    text_index: HashTable<u32>,
+    frames: Vec<FrameRecord>,
+    frame_index: HashTable<u32>,
+    stack_frames: Vec<u32>,
+    stacks: Vec<Span>,
+    stack_index: HashTable<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u32,
+    len: u32,
+}
+
+impl Span {
+    fn of<T>(self, all: &[T]) -> &[T] {
+        all.get(self.start as usize..(self.start + self.len) as usize).unwrap_or_default()
+    }
+}
+
+impl Tables {
+    fn text(&self, index: u32) -> Option<&[u8]> {
+        Some(self.texts.get(index as usize)?.of(&self.bytes))
+    }
+
+    fn stack(&self, index: u32) -> Option<&[u32]> {
+        Some(self.stacks.get(index as usize)?.of(&self.stack_frames))
+    }
+
+    /// Bytes in use, near enough.
+    fn size(&self) -> usize {
+        self.bytes.len()
+            + 16 * self.texts.len()
+            + 32 * self.frames.len()
+            + 4 * self.stack_frames.len()
+            + 16 * self.stacks.len()
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.texts.clear();
+        self.text_index.clear();
+        self.frames.clear();
+        self.frame_index.clear();
+        self.stack_frames.clear();
+        self.stacks.clear();
+        self.stack_index.clear();
+    }
+}
+
+impl Default for Interner {
+    fn default() -> Self {
+        Self::with_limit(Self::DEFAULT_LIMIT)
+    }
+}
+
+impl Interner {
+    /// The limit of [`Interner::default`], in bytes; at most twice that much is held.
+    pub const DEFAULT_LIMIT: usize = 8 << 20;
+    /// Longer texts are cut, in bytes.
+    pub const MAX_TEXT: usize = 64 << 10;
+    /// Deeper stacks lose their outermost frames.
+    pub const MAX_FRAMES: usize = 1024;
+
+    /// A table that starts anew when it holds more than `limit` bytes.
+    pub fn with_limit(limit: usize) -> Self {
+        Self {
+            epoch: 0,
+            current: Tables::default(),
+            previous: Tables::default(),
+            limit: limit.min(1 << 30),
+            hash: DefaultHashBuilder::default(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The identifier of `text`, which is a part of the table from now on.
+    pub fn text(&mut self, text: &[u8]) -> TextId {
+        self.make_room();
+        TextId { epoch: self.epoch, index: self.text_index(text) }
+    }
+
+    /// The identifier of a stack, innermost frame first.
+    pub fn stack<'a>(&mut self, frames: &mut dyn Iterator<Item = Frame<'a>>) -> StackId {
+        self.make_room();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        for frame in frames.take(Self::MAX_FRAMES) {
+            let record = FrameRecord {
+                function: self.text_index(frame.function),
+                file: self.text_index(frame.file),
+                line: frame.line,
+                module: self.text_index(frame.module),
+                pc: frame.pc,
+            };
+            scratch.push(self.frame_index(record));
+        }
+        let index = self.stack_index(&scratch);
+        self.scratch = scratch;
+        StackId { epoch: self.epoch, index }
+    }
+
+    /// Whether `id` still stands for its text.
+    #[inline]
+    pub const fn holds_text(&self, id: TextId) -> bool {
+        self.holds(id.epoch)
+    }
+
+    /// Whether `id` still stands for its stack.
+    #[inline]
+    pub const fn holds_stack(&self, id: StackId) -> bool {
+        self.holds(id.epoch)
+    }
+
+    #[inline]
+    const fn holds(&self, epoch: u32) -> bool {
+        self.epoch.wrapping_sub(epoch) <= 1
+    }
+
+    /// The text that `id` stands for.
+    pub fn text_of(&self, id: TextId) -> Option<&[u8]> {
+        self.tables(id.epoch)?.text(id.index)
+    }
+
+    /// The frames of the stack that `id` stands for, innermost first.
+    pub fn frames_of(&self, id: StackId) -> Option<impl ExactSizeIterator<Item = Frame<'_>>> {
+        let tables = self.tables(id.epoch)?;
+        let text = |index| tables.text(index).unwrap_or_default();
+        Some(tables.stack(id.index)?.iter().map(move |&frame| {
+            let FrameRecord { function, file, line, module, pc } = tables.frames[frame as usize];
+            Frame { function: text(function), file: text(file), line, module: text(module), pc }
+        }))
+    }
+
+    fn tables(&self, epoch: u32) -> Option<&Tables> {
+        match self.epoch.wrapping_sub(epoch) {
+            0 => Some(&self.current),
+            1 => Some(&self.previous),
+            _ => None,
+        }
+    }
+
+    /// Counts how often the table has started anew.
+    #[inline]
+    pub(crate) const fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// The place of `id` in the current table, where it is put if it is only in the previous one.
+    #[inline]
+    pub(crate) fn current_text(&mut self, id: TextId) -> Option<u32> {
+        if id.epoch == self.epoch {
+            return Some(id.index);
+        }
+        if !self.holds(id.epoch) {
+            return None;
+        }
+        let previous = std::mem::take(&mut self.previous);
+        let index = previous.text(id.index).map(|text| self.text_index(text));
+        self.previous = previous;
+        index
+    }
+
+    /// As [`Interner::current_text`], for a stack.
+    #[inline]
+    pub(crate) fn current_stack(&mut self, id: StackId) -> Option<u32> {
+        if id.epoch == self.epoch {
+            return Some(id.index);
+        }
+        if !self.holds(id.epoch) {
+            return None;
+        }
+        let previous = std::mem::take(&mut self.previous);
+        let index = previous.stack(id.index).map(|frames| {
+            let mut moved = std::mem::take(&mut self.scratch);
+            moved.clear();
+            for &frame in frames {
+                let old = previous.frames[frame as usize];
+                let mut text = |index| self.text_index(previous.text(index).unwrap_or_default());
+                let record = FrameRecord {
+                    function: text(old.function),
+                    file: text(old.file),
+                    module: text(old.module),
+                    ..old
+                };
+                moved.push(self.frame_index(record));
+            }
+            let index = self.stack_index(&moved);
+            self.scratch = moved;
+            index
+        });
+        self.previous = previous;
+        index
+    }
+
+    /// The place of a text in the current table, which does not start anew for it.
+    pub(crate) fn text_in_place(&mut self, text: &[u8]) -> u32 {
+        self.text_index(text)
+    }
+
+    /// The text at a place in the current table.
+    pub(crate) fn text_at(&self, index: u32) -> &[u8] {
+        self.current.text(index).unwrap_or_default()
+    }
+
+    /// The frame at a place in the current table.
+    pub(crate) fn frame_at(&self, index: u32) -> FrameRecord {
+        self.current.frames[index as usize]
+    }
+
+    /// Places of the frames of the stack at a place in the current table, innermost first.
+    pub(crate) fn stack_at(&self, index: u32) -> &[u32] {
+        self.current.stack(index).unwrap_or_default()
+    }
+
+    fn make_room(&mut self) {
+        if self.current.size() > self.limit {
+            std::mem::swap(&mut self.current, &mut self.previous);
+            self.current.clear();
+            self.epoch = self.epoch.wrapping_add(1);
+        }
+    }
+
+    fn text_index(&mut self, text: &[u8]) -> u32 {
+        let text = text.get(..Self::MAX_TEXT).unwrap_or(text);
+        let hash = self.hash.hash_one(text);
+        let tables = &mut self.current;
+        let found = tables
+            .text_index
+            .find(hash, |&i| tables.texts[i as usize].of(&tables.bytes) == text)
+            .copied();
+        found.unwrap_or_else(|| {
+            let index = tables.texts.len() as u32;
+            let span = Span { start: tables.bytes.len() as u32, len: text.len() as u32 };
+            tables.bytes.extend_from_slice(text);
+            tables.texts.push(span);
+            tables.text_index.insert_unique(hash, index, |&i| {
+                self.hash.hash_one(tables.texts[i as usize].of(&tables.bytes))
+            });
+            index
+        })
+    }
+
+    fn frame_index(&mut self, frame: FrameRecord) -> u32 {
+        let hash = self.hash.hash_one(frame);
+        let tables = &mut self.current;
+        let found = tables.frame_index.find(hash, |&i| tables.frames[i as usize] == frame).copied();
+        found.unwrap_or_else(|| {
+            let index = tables.frames.len() as u32;
+            tables.frames.push(frame);
+            tables
+                .frame_index
+                .insert_unique(hash, index, |&i| self.hash.hash_one(tables.frames[i as usize]));
+            index
+        })
+    }
+
+    fn stack_index(&mut self, frames: &[u32]) -> u32 {
+        let hash = self.hash.hash_one(frames);
+        let tables = &mut self.current;
+        let found = tables
+            .stack_index
+            .find(hash, |&i| tables.stacks[i as usize].of(&tables.stack_frames) == frames)
+            .copied();
+        found.unwrap_or_else(|| {
+            let index = tables.stacks.len() as u32;
+            let span = Span { start: tables.stack_frames.len() as u32, len: frames.len() as u32 };
+            tables.stack_frames.extend_from_slice(frames);
+            tables.stacks.push(span);
+            tables.stack_index.insert_unique(hash, index, |&i| {
+                self.hash.hash_one(tables.stacks[i as usize].of(&tables.stack_frames))
+            });
+            index
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame<'a>(function: &'a [u8], line: u32) -> Frame<'a> {
+        Frame { function, file: b"a.go", line, ..Frame::default() }
+    }
+
+    #[test]
+    fn equal_stacks_are_one() {
+        let mut names = Interner::default();
+        let stack = [frame(b"leaf", 3), frame(b"main", 7)];
+        let id = names.stack(&mut stack.into_iter());
+        assert_eq!(names.stack(&mut stack.into_iter()), id);
+        assert_ne!(names.stack(&mut stack.into_iter().rev()), id);
+        assert_eq!(names.frames_of(id).unwrap().collect::<Vec<_>>(), stack);
+    }
+
+    #[test]
+    fn identifiers_outlive_one_restart_and_are_known_to_be_gone_after_two() {
+        let mut names = Interner::with_limit(1000);
+        let text = names.text(b"kept");
+        let stack = names.stack(&mut [frame(b"kept", 1)].into_iter());
+        let fill = |names: &mut Interner| {
+            let epoch = names.epoch();
+            for i in 0.. {
+                names.text(format!("filler {i}").as_bytes());
+                if names.epoch() != epoch {
+                    return;
+                }
+            }
+        };
+        fill(&mut names);
+        assert_eq!(names.text_of(text), Some(&b"kept"[..]));
+        let moved = names.current_text(text).unwrap();
+        assert_eq!(names.text_at(moved), b"kept");
+        let moved = names.current_stack(stack).unwrap();
+        let function = names.frame_at(names.stack_at(moved)[0]).function;
+        assert_eq!(names.text_at(function), b"kept");
+        fill(&mut names);
+        assert!(!names.holds_text(text) && !names.holds_stack(stack));
+        assert_eq!(names.current_text(text), None);
+        assert_eq!(names.text_of(text), None);
+    }
+
+    proptest! {
+        #[test]
+        fn texts_are_found_again_while_the_table_holds_them(texts: Vec<Vec<u8>>) {
+            let mut names = Interner::with_limit(500);
+            let ids: Vec<_> = texts.iter().map(|t| names.text(t)).collect();
+            for (text, id) in texts.iter().zip(ids) {
+                prop_assert_eq!(names.text_of(id).is_some(), names.holds_text(id));
+                if let Some(held) = names.text_of(id) {
+                    prop_assert_eq!(held, &text[..]);
+                }
+            }
+            prop_assert!(names.current.size() < 500 + 2 * 100 + 100);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! One timeline out of many tracers.
+//!
+//! ```
+//! use trace_export::{ClockDomain, Entry, PerfettoSink, Sink, Timestamp, Track};
+//!
+//! let ms = |n: i64| Timestamp::from_nanos(n * 1_000_000);
+//! let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
+//! let process = sink.track(&Track::process(42, b"server"))?;
+//! let requests = sink.track(&Track::custom(b"requests").below(process))?;
+//!
+//! let get = sink.text(b"GET /");
+//! sink.begin(ms(1), requests, &Entry::new(get))?;
+//! sink.end(ms(3), requests, &[])?;
+//! sink.finish()?;
+//! std::fs::write(std::env::temp_dir().join("example.pftrace"), sink.into_inner())?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! - [`Sink`] is what a tracer writes to: clocks, tracks, states, slices, instants, counters,
+//!   flows, samples with stacks, switches of the kernel's scheduler, losses. Everything streams:
+//!   a sink holds tables of names, never the timeline.
+//! - [`PerfettoSink`] writes the binary format of <https://ui.perfetto.dev>.
+//! - `Compressor` (feature `compress`) makes its files six to eight times smaller.
+//! - [`Interner`] is the table of names and stacks that sinks are built on.
+//! - [`go::GoSource`] (feature `go`, on by default) puts the events of a Go execution trace on a
+//!   sink.
+//!
+//! It does not read traces of any kind: that is the work of the crates beside it.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "go")]
+pub mod go;
+mod intern;
+mod model;
+mod perfetto;
+
+pub use intern::{Frame, Interner, StackId, TextId};
+pub use model::{
+    Arg, CpuMode, Entry, Flow, Loss, Name, Sample, SchedSwitch, SchedWaking, Sink, Task, Track,
+    TrackId, TrackKind, Unit, Value,
+};
+#[cfg(feature = "compress")]
+pub use perfetto::Compressor;
+pub use perfetto::{PerfettoSink, PerfettoStats};
+pub use trace_common::{ClockDomain, Timestamp};

@@ -1,0 +1,855 @@
+//! The sink that writes Perfetto's trace format.
+
+#[cfg(feature = "compress")]
+mod compress;
+mod field;
+mod proto;
+mod sched;
+
+#[cfg(feature = "compress")]
+pub use compress::Compressor;
+
+use crate::intern::{Frame, Interner, StackId, TextId};
+use crate::model::{
+    Arg, CpuMode, Entry, Flow, Loss, Name, Sample, SchedSwitch, SchedWaking, Sink, Track, TrackId,
+    TrackKind, Unit, Value,
+};
+use field::{TRACE_PACKET, clock, event, interned, packet, sample, track};
+use hashbrown::HashMap;
+use proto::Buffer;
+use sched::Bundle;
+use std::io::{self, Write};
+use trace_common::{ClockDomain, Timestamp};
+
+/// The one sequence of packets that a sink writes.
+const SEQUENCE: u64 = 1;
+/// `sequence_flags`: everything interned before is forgotten.
+const STATE_CLEARED: u64 = 1;
+/// `sequence_flags`: the packet refers to interned data or defaults.
+const NEEDS_STATE: u64 = 2;
+/// The clock of most packets, whose times count from that of the packet before.
+const DELTA_CLOCK: u64 = 64;
+/// Bytes after which the buffer is written out.
+const FLUSH_AT: usize = 256 << 10;
+
+/// Writes a timeline as a [Perfetto](https://perfetto.dev) trace, for <https://ui.perfetto.dev>
+/// and its trace processor.
+///
+/// The format is a sequence of packets: memory does not grow with the trace, a file that is cut
+/// short can be read up to there, and what is written depends on nothing but the calls. States
+/// are drawn as slices, which every version of the viewer knows. Names and stacks are written
+/// once and referred to by number; when the tables get too large, both sides start anew.
+///
+/// Everything that [`Sink`] offers has its place in the format. Times before 0 are moved to 0
+/// and counted, an end without a beginning is left out and counted: see [`PerfettoStats`].
+#[derive(Debug)]
+pub struct PerfettoSink<W> {
+    writer: W,
+    out: Buffer,
+    domain: ClockDomain,
+    names: Interner,
+    /// What of `names` is written, since the table last started anew.
+    written: Written,
+    /// The last time on [`DELTA_CLOCK`]; `None` before the first packet.
+    last: Option<u64>,
+    tracks: Vec<TrackState>,
+    by_tid: HashMap<(i32, i32), TrackId>,
+    losses: Option<TrackId>,
+    flows: u64,
+    cpus: Vec<Bundle>,
+    /// What to add to a time for `CLOCK_BOOTTIME`.
+    to_boottime: Option<i64>,
+    stats: PerfettoStats,
+}
+
+/// What a [`PerfettoSink`] has written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PerfettoStats {
+    /// Bytes, including those that are not flushed yet.
+    pub bytes: u64,
+    /// Tracks.
+    pub tracks: u64,
+    /// Slices, including states.
+    pub slices: u64,
+    /// Instants.
+    pub instants: u64,
+    /// Values of counters.
+    pub counters: u64,
+    /// Samples.
+    pub samples: u64,
+    /// Switches and wake-ups of the kernel's scheduler.
+    pub sched: u64,
+    /// Losses that were reported.
+    pub losses: u64,
+    /// Ends of slices that had not begun, left out.
+    pub unmatched_ends: u64,
+    /// Times before 0, moved to 0.
+    pub clamped_times: u64,
+    /// Names and stacks that were used after the table had forgotten them.
+    pub stale_ids: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct TrackState {
+    /// Slices that are open, not counting a state.
+    depth: u32,
+    in_state: bool,
+}
+
+/// What of the interner's current table is in the file.
+#[derive(Debug, Default)]
+struct Written {
+    epoch: Option<u32>,
+    /// By text, a bit for each [`TextKind`].
+    texts: Vec<u8>,
+    frames: Vec<bool>,
+    stacks: Vec<bool>,
+}
+
+/// The tables of texts in a file; numbers are those of the interner in all of them.
+#[derive(Clone, Copy)]
+enum TextKind {
+    EventName,
+    ArgName,
+    ArgValue,
+    Function,
+    SourcePath,
+    Mapping,
+}
+
+impl TextKind {
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
+    const fn field(self) -> u32 {
+        match self {
+            Self::EventName => interned::EVENT_NAMES,
+            Self::ArgName => interned::DEBUG_ANNOTATION_NAMES,
+            Self::ArgValue => interned::DEBUG_ANNOTATION_STRING_VALUES,
+            Self::Function => interned::FUNCTION_NAMES,
+            Self::SourcePath => interned::SOURCE_PATHS,
+            Self::Mapping => interned::MAPPING_PATHS,
+        }
+    }
+}
+
+/// Sets `flags[index]`, growing the list; whether it was set before.
+fn set(flags: &mut Vec<bool>, index: u32) -> bool {
+    let index = index as usize;
+    if index >= flags.len() {
+        flags.resize(index + 1, false);
+    }
+    std::mem::replace(&mut flags[index], true)
+}
+
+/// The number in the file of what has place `index` in a table: 0 stands for nothing.
+const fn iid(index: u32) -> u64 {
+    index as u64 + 1
+}
+
+impl<W: Write> PerfettoSink<W> {
+    /// A sink that writes to `writer`, in large pieces; all times are on the clock `domain`.
+    ///
+    /// A clock that is the trace's own ([`ClockDomain::Local`], `CLOCK_TAI`) becomes the clock
+    /// of the file.
+    pub fn new(writer: W, domain: ClockDomain) -> Self {
+        Self::with_limit(writer, domain, Interner::DEFAULT_LIMIT)
+    }
+
+    /// As [`PerfettoSink::new`], with a limit for the [tables of names](Interner::with_limit),
+    /// in bytes.
+    pub fn with_limit(writer: W, domain: ClockDomain, limit: usize) -> Self {
+        Self {
+            writer,
+            out: Buffer::with_capacity(FLUSH_AT + (64 << 10)),
+            domain,
+            names: Interner::with_limit(limit),
+            written: Written::default(),
+            last: None,
+            tracks: Vec::new(),
+            by_tid: HashMap::new(),
+            losses: None,
+            flows: 0,
+            cpus: Vec::new(),
+            to_boottime: (domain == ClockDomain::Boottime).then_some(0),
+            stats: PerfettoStats::default(),
+        }
+    }
+
+    /// Puts the timeline on another clock. To be called before anything is written: times that
+    /// are written already are not changed.
+    pub fn set_domain(&mut self, domain: ClockDomain) {
+        self.domain = domain;
+        self.to_boottime = (domain == ClockDomain::Boottime).then_some(0);
+    }
+
+    /// What has been written so far.
+    pub fn stats(&self) -> PerfettoStats {
+        PerfettoStats { bytes: self.stats.bytes + self.out.len() as u64, ..self.stats }
+    }
+
+    /// The writer. Call [`Sink::finish`] first.
+    pub fn into_inner(self) -> W {
+        self.writer
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.write_all(self.out.as_slice())?;
+        self.stats.bytes += self.out.len() as u64;
+        self.out.clear();
+        Ok(())
+    }
+
+    /// The time as the format has it: never below 0.
+    fn nanos(&mut self, at: Timestamp) -> u64 {
+        u64::try_from(at.nanos()).unwrap_or_else(|_| {
+            self.stats.clamped_times += 1;
+            0
+        })
+    }
+
+    /// To be called before every packet: writes out what is complete, and begins the sequence,
+    /// anew when the table of names has started anew.
+    #[inline]
+    fn prepare(&mut self) -> io::Result<()> {
+        if self.out.len() >= FLUSH_AT {
+            self.flush()?;
+        }
+        if self.written.epoch != Some(self.names.epoch()) {
+            self.restart();
+        }
+        Ok(())
+    }
+
+    /// As [`PerfettoSink::prepare`], for a packet with a time.
+    #[inline]
+    fn prepare_at(&mut self, at: u64) -> io::Result<()> {
+        self.prepare()?;
+        if self.last.is_none() {
+            self.start_delta_clock(at);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn restart(&mut self) {
+        let first = self.written.epoch.is_none();
+        self.written.epoch = Some(self.names.epoch());
+        self.written.texts.clear();
+        self.written.frames.clear();
+        self.written.stacks.clear();
+
+        let out = &mut self.out;
+        let message = out.open(TRACE_PACKET);
+        out.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+        out.varint(packet::SEQUENCE_FLAGS, STATE_CLEARED);
+        if first {
+            out.varint(packet::FIRST_PACKET_ON_SEQUENCE, 1);
+        }
+        let defaults = out.open(packet::TRACE_PACKET_DEFAULTS);
+        out.varint(packet::TIMESTAMP_CLOCK_ID, DELTA_CLOCK);
+        out.close(defaults);
+        out.close(message);
+        if let Some(last) = self.last {
+            self.start_delta_clock(last);
+        }
+    }
+
+    /// Times count from `at` on.
+    #[cold]
+    fn start_delta_clock(&mut self, at: u64) {
+        self.last = Some(at);
+        let own = clock_id(self.domain);
+        self.snapshot(own, &[(own, at), (DELTA_CLOCK, at)]);
+    }
+
+    fn snapshot(&mut self, own: u64, readings: &[(u64, u64)]) {
+        let out = &mut self.out;
+        let message = out.open(TRACE_PACKET);
+        // The time of the packet itself, on a clock that needs no snapshot.
+        if let Some((_, at)) = readings.iter().find(|(id, _)| *id == own) {
+            out.varint(packet::TIMESTAMP, *at);
+        }
+        out.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+        out.varint(packet::TIMESTAMP_CLOCK_ID, own);
+        let snapshot = out.open(packet::CLOCK_SNAPSHOT);
+        for (id, at) in readings {
+            let reading = out.open(clock::CLOCKS);
+            out.varint(clock::CLOCK_ID, *id);
+            out.varint(clock::TIMESTAMP, *at);
+            if *id == DELTA_CLOCK {
+                out.varint(clock::IS_INCREMENTAL, 1);
+            }
+            out.close(reading);
+        }
+        out.varint(clock::PRIMARY_TRACE_CLOCK, own);
+        out.close(snapshot);
+        out.close(message);
+    }
+
+    /// Begins a packet: everything up to its content.
+    #[inline]
+    fn open_packet(&mut self, at: u64) -> proto::Open {
+        let message = self.out.open(TRACE_PACKET);
+        match self.last {
+            Some(last) if last <= at => {
+                self.out.varint(packet::TIMESTAMP, at - last);
+                self.last = Some(at);
+            }
+            // Back in time: on the clock itself, which leaves the deltas alone.
+            _ => {
+                self.out.varint(packet::TIMESTAMP, at);
+                self.out.varint(packet::TIMESTAMP_CLOCK_ID, clock_id(self.domain));
+            }
+        }
+        const HEAD: [u8; 4] = [
+            (packet::TRUSTED_PACKET_SEQUENCE_ID << 3) as u8,
+            SEQUENCE as u8,
+            (packet::SEQUENCE_FLAGS << 3) as u8,
+            NEEDS_STATE as u8,
+        ];
+        self.out.raw(&HEAD);
+        message
+    }
+
+    /// Writes an event of a track that has nothing to it but its type.
+    #[inline]
+    fn bare_event(&mut self, at: Timestamp, track: TrackId, ty: u64) -> io::Result<()> {
+        let at = self.nanos(at);
+        self.prepare_at(at)?;
+        let message = self.open_packet(at);
+        let body = self.open_event(ty, track);
+        self.out.close(body);
+        self.out.close(message);
+        Ok(())
+    }
+
+    #[inline]
+    fn open_event(&mut self, ty: u64, track: TrackId) -> proto::Open {
+        let body = self.out.open(packet::TRACK_EVENT);
+        self.out.varint(event::TYPE, ty);
+        self.out.varint(event::TRACK_UUID, uuid(track));
+        body
+    }
+
+    /// Writes an event of a track.
+    #[inline]
+    fn track_event(
+        &mut self,
+        at: Timestamp,
+        track: TrackId,
+        ty: u64,
+        entry: &Entry<'_>,
+    ) -> io::Result<()> {
+        let at = self.nanos(at);
+        self.prepare_at(at)?;
+        // Whatever the event refers to comes before it.
+        let name = match entry.name {
+            Name::Text(id) => self.text_iid(id, TextKind::EventName),
+            Name::Once(_) => 0,
+        };
+        let stack = entry.stack.and_then(|id| self.stack_iid(id));
+        self.write_arg_texts(entry.args);
+
+        let message = self.open_packet(at);
+        let body = self.open_event(ty, track);
+        match entry.name {
+            Name::Text(_) => self.out.varint(event::NAME_IID, name),
+            Name::Once(text) => self.out.text(event::NAME, cut(text)),
+        }
+        if let Some(iid) = stack {
+            self.out.varint(event::CALLSTACK_IID, iid);
+        }
+        match entry.flow {
+            Some(Flow::Through(id)) => self.out.fixed64(event::FLOW_IDS, id),
+            Some(Flow::Ends(id)) => self.out.fixed64(event::TERMINATING_FLOW_IDS, id),
+            None => {}
+        }
+        for arg in entry.args {
+            self.arg(arg);
+        }
+        self.out.close(body);
+        self.out.close(message);
+        Ok(())
+    }
+
+    /// Sees to it that the texts of `args` are in the file.
+    #[inline]
+    fn write_arg_texts(&mut self, args: &[Arg<'_>]) {
+        for arg in args {
+            self.text_iid(arg.name, TextKind::ArgName);
+            if let Value::Text(Name::Text(id)) = arg.value {
+                self.text_iid(id, TextKind::ArgValue);
+            }
+        }
+    }
+
+    fn arg(&mut self, arg: &Arg<'_>) {
+        let name = self.text_iid(arg.name, TextKind::ArgName);
+        let value = match arg.value {
+            Value::Text(Name::Text(id)) => self.text_iid(id, TextKind::ArgValue),
+            _ => 0,
+        };
+        let out = &mut self.out;
+        let message = out.open(event::DEBUG_ANNOTATIONS);
+        out.varint(event::ARG_NAME_IID, name);
+        match arg.value {
+            Value::Uint(value) => out.varint(event::ARG_UINT, value),
+            Value::Int(value) => out.int(event::ARG_INT, value),
+            Value::Double(value) => out.fixed64(event::ARG_DOUBLE, value.to_bits()),
+            Value::Bool(value) => out.varint(event::ARG_BOOL, value.into()),
+            Value::Text(Name::Text(_)) => out.varint(event::ARG_STRING_IID, value),
+            Value::Text(Name::Once(text)) => out.text(event::ARG_STRING, cut(text)),
+        }
+        out.close(message);
+    }
+
+    /// The number of a text in the file, where it is written if it is not there yet.
+    #[inline]
+    fn text_iid(&mut self, id: TextId, kind: TextKind) -> u64 {
+        let index = match self.names.current_text(id) {
+            Some(index) => index,
+            None => self.stale_text(),
+        };
+        match self.written.texts.get(index as usize) {
+            Some(bits) if bits & kind.bit() != 0 => {}
+            _ => {
+                let (message, data) = self.open_interned();
+                self.write_text(index, kind);
+                self.close_interned(message, data);
+            }
+        }
+        iid(index)
+    }
+
+    /// Stands for a text that is gone.
+    #[cold]
+    fn stale_text(&mut self) -> u32 {
+        self.stats.stale_ids += 1;
+        // The table may not start anew here: it would take the names of this very event.
+        self.names.text_in_place(b"?")
+    }
+
+    fn open_interned(&mut self) -> (proto::OpenLarge, proto::OpenLarge) {
+        let message = self.out.open_large(TRACE_PACKET);
+        self.out.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+        self.out.varint(packet::SEQUENCE_FLAGS, NEEDS_STATE);
+        (message, self.out.open_large(packet::INTERNED_DATA))
+    }
+
+    fn close_interned(&mut self, message: proto::OpenLarge, data: proto::OpenLarge) {
+        self.out.close_large(data);
+        self.out.close_large(message);
+    }
+
+    /// Within interned data: a text, unless it is written.
+    fn write_text(&mut self, index: u32, kind: TextKind) -> u64 {
+        let place = index as usize;
+        if place >= self.written.texts.len() {
+            self.written.texts.resize(place + 1, 0);
+        }
+        let bits = &mut self.written.texts[place];
+        if *bits & kind.bit() == 0 {
+            *bits |= kind.bit();
+            let message = self.out.open(kind.field());
+            self.out.varint(interned::IID, iid(index));
+            self.out.text(interned::TEXT, self.names.text_at(index));
+            self.out.close(message);
+            if let TextKind::Mapping = kind {
+                let message = self.out.open(interned::MAPPINGS);
+                self.out.varint(interned::IID, iid(index));
+                self.out.varint(interned::MAPPING_PATH, iid(index));
+                self.out.close(message);
+            }
+        }
+        iid(index)
+    }
+
+    /// The number of a stack in the file, where it is written if it is not there yet.
+    #[inline]
+    fn stack_iid(&mut self, id: StackId) -> Option<u64> {
+        let Some(index) = self.names.current_stack(id) else {
+            self.stats.stale_ids += 1;
+            return None;
+        };
+        if self.names.stack_at(index).is_empty() {
+            return None;
+        }
+        if !set(&mut self.written.stacks, index) {
+            let (message, data) = self.open_interned();
+            self.write_stack(index);
+            self.close_interned(message, data);
+        }
+        Some(iid(index))
+    }
+
+    /// Within interned data: a stack and all that it needs.
+    fn write_stack(&mut self, index: u32) {
+        let depth = self.names.stack_at(index).len();
+        for i in 0..depth {
+            self.write_frame(self.names.stack_at(index)[i]);
+        }
+        let stack = self.out.open(interned::CALLSTACKS);
+        self.out.varint(interned::IID, iid(index));
+        // The format has the outermost frame first.
+        for &frame in self.names.stack_at(index).iter().rev() {
+            self.out.varint(interned::CALLSTACK_FRAMES, iid(frame));
+        }
+        self.out.close(stack);
+    }
+
+    fn write_frame(&mut self, index: u32) {
+        if set(&mut self.written.frames, index) {
+            return;
+        }
+        let frame = self.names.frame_at(index);
+        let function = self.write_text(frame.function, TextKind::Function);
+        let has_file = !self.names.text_at(frame.file).is_empty();
+        let file = has_file.then(|| self.write_text(frame.file, TextKind::SourcePath));
+        let mapping = self.write_text(frame.module, TextKind::Mapping);
+        let out = &mut self.out;
+        let message = out.open(interned::FRAMES);
+        out.varint(interned::IID, iid(index));
+        out.varint(interned::FRAME_FUNCTION, function);
+        out.varint(interned::FRAME_MAPPING, mapping);
+        if frame.pc != 0 {
+            out.varint(interned::FRAME_REL_PC, frame.pc);
+        }
+        if let Some(file) = file {
+            out.varint(interned::FRAME_SOURCE_PATH, file);
+        }
+        if frame.line != 0 {
+            out.varint(interned::FRAME_LINE, frame.line.into());
+        }
+        out.close(message);
+    }
+
+    /// Processor `cpu`'s bundle and the time on `CLOCK_BOOTTIME`: viewers read the times of
+    /// scheduler events on that clock and no other.
+    fn bundle(&mut self, at: Timestamp, cpu: u32) -> io::Result<(u64, &mut Bundle)> {
+        /// More processors than any kernel supports.
+        const MAX_CPUS: u32 = 1 << 16;
+        let Some(offset) = self.to_boottime else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "scheduler events need a clock snapshot with CLOCK_BOOTTIME before them",
+            ));
+        };
+        if cpu >= MAX_CPUS {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("there is no processor {cpu}"),
+            ));
+        }
+        let at = self.nanos(at.saturating_add_nanos(offset));
+        self.prepare()?;
+        let place = cpu as usize;
+        if place >= self.cpus.len() {
+            self.cpus.resize_with(place + 1, Bundle::default);
+        }
+        self.stats.sched += 1;
+        Ok((at, &mut self.cpus[place]))
+    }
+
+    fn write_bundle_if_full(&mut self, cpu: u32) {
+        let bundle = &mut self.cpus[cpu as usize];
+        if bundle.is_full() {
+            bundle.write(cpu, SEQUENCE, &mut self.out);
+        }
+    }
+
+    fn track_state(&mut self, track: TrackId) -> io::Result<&mut TrackState> {
+        self.tracks.get_mut(track.0 as usize).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "the track is one of another sink")
+        })
+    }
+}
+
+const fn uuid(track: TrackId) -> u64 {
+    track.0 as u64 + 1
+}
+
+/// Texts that are not interned are cut where interned ones are.
+fn cut(text: &[u8]) -> &[u8] {
+    text.get(..Interner::MAX_TEXT).unwrap_or(text)
+}
+
+/// The number of a clock in `BuiltinClock`.
+const fn clock_id(domain: ClockDomain) -> u64 {
+    match domain {
+        ClockDomain::Realtime => 1,
+        ClockDomain::Monotonic => 3,
+        ClockDomain::MonotonicRaw => 5,
+        ClockDomain::Boottime => 6,
+        _ => 11, // the clock of the trace file
+    }
+}
+
+impl<W: Write> Sink for PerfettoSink<W> {
+    fn domain(&self) -> ClockDomain {
+        self.domain
+    }
+
+    fn clock_snapshot(&mut self, readings: &[(ClockDomain, Timestamp)]) -> io::Result<()> {
+        let own = |domain| readings.iter().find(|(d, _)| *d == domain).map(|(_, at)| *at);
+        let Some(at) = own(self.domain) else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a clock snapshot lacks the clock of the timeline",
+            ));
+        };
+        if let Some(boottime) = own(ClockDomain::Boottime) {
+            self.to_boottime = Some(boottime.nanos_since(at));
+        }
+        self.prepare()?;
+        let mut numbered = Vec::with_capacity(readings.len());
+        for (domain, at) in readings {
+            // Clocks that the format cannot name are left out, and so is a second reading.
+            let id = clock_id(*domain);
+            let named = *domain == self.domain || id != clock_id(ClockDomain::Local(0));
+            if named && numbered.iter().all(|(other, _)| *other != id) {
+                numbered.push((id, self.nanos(*at)));
+            }
+        }
+        self.snapshot(clock_id(self.domain), &numbered);
+        Ok(())
+    }
+
+    fn track(&mut self, new: &Track<'_>) -> io::Result<TrackId> {
+        let ids = match new.kind {
+            TrackKind::Process { pid } => Some((pid, pid)),
+            // A process and its main thread have the same number.
+            TrackKind::Thread { pid, tid } => Some((pid, !tid)),
+            _ => None,
+        };
+        if let Some(&known) = ids.and_then(|ids| self.by_tid.get(&ids)) {
+            return Ok(known);
+        }
+        let id = u32::try_from(self.tracks.len()).map(TrackId).map_err(io::Error::other)?;
+        if let Some(parent) = new.parent {
+            self.track_state(parent)?;
+        }
+        if let Some(ids) = ids {
+            self.by_tid.insert(ids, id);
+        }
+        self.tracks.push(TrackState::default());
+        self.stats.tracks += 1;
+        self.prepare()?;
+
+        let out = &mut self.out;
+        let message = out.open(TRACE_PACKET);
+        out.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+        let descriptor = out.open(packet::TRACK_DESCRIPTOR);
+        out.varint(track::UUID, uuid(id));
+        if let Some(parent) = new.parent {
+            out.varint(track::PARENT_UUID, uuid(parent));
+        }
+        match new.kind {
+            TrackKind::Process { pid } => {
+                let process = out.open(track::PROCESS);
+                out.int(track::PROCESS_PID, pid.into());
+                out.text(track::PROCESS_NAME, cut(new.name));
+                out.close(process);
+            }
+            TrackKind::Thread { pid, tid } => {
+                let thread = out.open(track::THREAD);
+                out.int(track::THREAD_PID, pid.into());
+                out.int(track::THREAD_TID, tid.into());
+                out.text(track::THREAD_NAME, cut(new.name));
+                out.close(thread);
+            }
+            TrackKind::Custom => {
+                out.text(track::NAME, cut(new.name));
+                // Tracks of the same name are not the same thing.
+                out.varint(track::SIBLING_MERGE_BEHAVIOR, track::MERGE_NONE);
+            }
+            TrackKind::Counter(unit) => {
+                out.text(track::NAME, cut(new.name));
+                let counter = out.open(track::COUNTER);
+                let unit = match unit {
+                    Unit::Nanoseconds => 1,
+                    Unit::Count => 2,
+                    Unit::Bytes => 3,
+                };
+                out.varint(track::COUNTER_UNIT, unit);
+                out.close(counter);
+            }
+        }
+        if new.ordered {
+            out.varint(track::CHILD_ORDERING, track::ORDERING_EXPLICIT);
+        }
+        if new.rank != 0 {
+            out.int(track::SIBLING_ORDER_RANK, new.rank.into());
+        }
+        if !new.description.is_empty() {
+            out.text(track::DESCRIPTION, cut(new.description));
+        }
+        out.close(descriptor);
+        out.close(message);
+        Ok(id)
+    }
+
+    fn text(&mut self, text: &[u8]) -> TextId {
+        self.names.text(text)
+    }
+
+    fn stack<'a>(&mut self, frames: &mut dyn Iterator<Item = Frame<'a>>) -> StackId {
+        self.names.stack(frames)
+    }
+
+    #[inline]
+    fn holds_text(&self, id: TextId) -> bool {
+        self.names.holds_text(id)
+    }
+
+    #[inline]
+    fn holds_stack(&self, id: StackId) -> bool {
+        self.names.holds_stack(id)
+    }
+
+    fn state(
+        &mut self,
+        at: Timestamp,
+        track: TrackId,
+        entry: Option<&Entry<'_>>,
+    ) -> io::Result<()> {
+        let state = self.track_state(track)?;
+        if std::mem::replace(&mut state.in_state, entry.is_some()) {
+            self.bare_event(at, track, event::SLICE_END)?;
+        }
+        if let Some(entry) = entry {
+            self.stats.slices += 1;
+            self.track_event(at, track, event::SLICE_BEGIN, entry)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, at: Timestamp, track: TrackId, entry: &Entry<'_>) -> io::Result<()> {
+        self.track_state(track)?.depth += 1;
+        self.stats.slices += 1;
+        self.track_event(at, track, event::SLICE_BEGIN, entry)
+    }
+
+    fn new_flow(&mut self) -> u64 {
+        self.flows += 1;
+        self.flows
+    }
+
+    fn end(&mut self, at: Timestamp, track: TrackId, args: &[Arg<'_>]) -> io::Result<()> {
+        self.state(at, track, None)?;
+        let state = self.track_state(track)?;
+        if state.depth == 0 {
+            self.stats.unmatched_ends += 1;
+            return Ok(());
+        }
+        state.depth -= 1;
+        if args.is_empty() {
+            return self.bare_event(at, track, event::SLICE_END);
+        }
+        let at = self.nanos(at);
+        self.prepare_at(at)?;
+        self.write_arg_texts(args);
+        let message = self.open_packet(at);
+        let body = self.open_event(event::SLICE_END, track);
+        for arg in args {
+            self.arg(arg);
+        }
+        self.out.close(body);
+        self.out.close(message);
+        Ok(())
+    }
+
+    fn instant(&mut self, at: Timestamp, track: TrackId, entry: &Entry<'_>) -> io::Result<()> {
+        self.track_state(track)?;
+        self.stats.instants += 1;
+        self.track_event(at, track, event::INSTANT, entry)
+    }
+
+    fn counter(&mut self, at: Timestamp, track: TrackId, value: i64) -> io::Result<()> {
+        self.track_state(track)?;
+        self.stats.counters += 1;
+        let at = self.nanos(at);
+        self.prepare_at(at)?;
+        let message = self.open_packet(at);
+        let body = self.open_event(event::COUNTER, track);
+        self.out.int(event::COUNTER_VALUE, value);
+        self.out.close(body);
+        self.out.close(message);
+        Ok(())
+    }
+
+    fn sample(&mut self, at: Timestamp, taken: &Sample) -> io::Result<()> {
+        self.stats.samples += 1;
+        let at = self.nanos(at);
+        self.prepare_at(at)?;
+        let stack = taken.stack.and_then(|id| self.stack_iid(id));
+        let message = self.open_packet(at);
+        let out = &mut self.out;
+        let body = out.open(packet::PERF_SAMPLE);
+        if let Some(cpu) = taken.cpu {
+            out.varint(sample::CPU, cpu.into());
+        }
+        out.int(sample::PID, taken.pid.into());
+        out.int(sample::TID, taken.tid.into());
+        if let Some(iid) = stack {
+            out.varint(sample::CALLSTACK_IID, iid);
+        }
+        let mode = match taken.mode {
+            CpuMode::Unknown => 0,
+            CpuMode::Kernel => 1,
+            CpuMode::User => 2,
+            CpuMode::Hypervisor => 3,
+            CpuMode::GuestKernel => 4,
+            CpuMode::GuestUser => 5,
+        };
+        out.varint(sample::CPU_MODE, mode);
+        out.close(body);
+        out.close(message);
+        Ok(())
+    }
+
+    fn sched_switch(&mut self, at: Timestamp, switch: &SchedSwitch<'_>) -> io::Result<()> {
+        let (at, bundle) = self.bundle(at, switch.cpu)?;
+        bundle.switch(at, switch);
+        self.write_bundle_if_full(switch.cpu);
+        Ok(())
+    }
+
+    fn sched_waking(&mut self, at: Timestamp, waking: &SchedWaking<'_>) -> io::Result<()> {
+        let (at, bundle) = self.bundle(at, waking.cpu)?;
+        bundle.waking(at, waking);
+        self.write_bundle_if_full(waking.cpu);
+        Ok(())
+    }
+
+    fn lost(&mut self, at: Timestamp, on: Option<TrackId>, loss: &Loss<'_>) -> io::Result<()> {
+        self.stats.losses += 1;
+        let on = match on.or(self.losses) {
+            Some(track) => track,
+            None => {
+                let track = Track::custom(b"Losses").described(b"What is not on this timeline");
+                let track = self.track(&track)?;
+                *self.losses.insert(track)
+            }
+        };
+        let (what, count, why) = (self.text(b"what"), self.text(b"count"), self.text(b"why"));
+        let args = [
+            Arg { name: what, value: Value::Text(Name::Once(loss.what)) },
+            Arg { name: why, value: Value::Text(Name::Once(loss.why)) },
+            Arg { name: count, value: Value::Uint(loss.count.unwrap_or_default()) },
+        ];
+        let known = if loss.count.is_some() { 3 } else { 2 };
+        let name = [&b"lost: "[..], loss.what].concat();
+        self.instant(at, on, &Entry::new(&name[..]).args(&args[..known]))
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        for (cpu, bundle) in self.cpus.iter_mut().enumerate() {
+            bundle.write(cpu as u32, SEQUENCE, &mut self.out);
+        }
+        self.flush()?;
+        self.writer.flush()
+    }
+}

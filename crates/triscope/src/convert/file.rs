@@ -1,0 +1,142 @@
+//! A file that appears when it is complete.
+
+use crate::failure::{Failure, Result};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An output: written to a temporary file beside it, which takes its name when all is there.
+/// What is no regular file (a device, a pipe, standard output) is written to as it is.
+pub(super) struct OutputFile {
+    path: PathBuf,
+    kind: Kind,
+}
+
+enum Kind {
+    Stdout,
+    Device,
+    /// The temporary file; removed unless it is renamed.
+    Temporary(PathBuf),
+}
+
+impl OutputFile {
+    /// Prepares `path`, which must not be `input`.
+    pub(super) fn create(path: &Path, input: &Path) -> Result<Self> {
+        let path = path.to_owned();
+        let fail = |message: &str| Err(Failure::about(path.display(), message));
+        if path.as_os_str() == "-" {
+            if io::stdout().is_terminal() {
+                return fail("a timeline is not for a terminal: name a file with -o FILE");
+            }
+            return Ok(Self { path, kind: Kind::Stdout });
+        }
+        if let (Ok(output), Ok(input)) = (fs::canonicalize(&path), fs::canonicalize(input)) {
+            if output == input {
+                return fail("is the input: the output needs another name");
+            }
+        }
+        let (Some(name), Ok(metadata)) = (path.file_name(), present(&path)) else {
+            return fail("is not the name of a file");
+        };
+        match metadata {
+            Some(metadata) if metadata.is_dir() => return fail("is a directory, not a file"),
+            Some(metadata) if !metadata.is_file() => {
+                return Ok(Self { path, kind: Kind::Device });
+            }
+            _ => {}
+        }
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}.partial", std::process::id()));
+        let temporary = path.with_file_name(hidden);
+        Ok(Self { path, kind: Kind::Temporary(temporary) })
+    }
+
+    /// Opens it. To be called once.
+    pub(super) fn writer(&self) -> Result<Box<dyn Write + Send>> {
+        let file = match &self.kind {
+            Kind::Stdout => return Ok(Box::new(io::stdout())),
+            Kind::Device => OpenOptions::new().write(true).open(&self.path),
+            // Never through a link that somebody put there.
+            Kind::Temporary(path) => OpenOptions::new().write(true).create_new(true).open(path),
+        };
+        let file: File = file.map_err(|error| self.failure(&error))?;
+        Ok(Box::new(file))
+    }
+
+    pub(super) const fn is_stdout(&self) -> bool {
+        matches!(self.kind, Kind::Stdout)
+    }
+
+    /// A failure to write it.
+    pub(super) fn failure(&self, error: &io::Error) -> Failure {
+        if self.is_stdout() {
+            return Failure::output(error);
+        }
+        Failure::about(self.path.display(), format!("cannot be written: {error}"))
+    }
+
+    /// Gives the file its name.
+    pub(super) fn complete(&self) -> Result {
+        match &self.kind {
+            Kind::Temporary(path) => {
+                fs::rename(path, &self.path).map_err(|error| self.failure(&error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if let Kind::Temporary(path) = &self.kind {
+            let _ = fs::remove_file(path); // it is not there any more if all went well
+        }
+    }
+}
+
+/// What is known of the file, if it is there.
+fn present(path: &Path) -> io::Result<Option<fs::Metadata>> {
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A writer that counts bytes.
+pub(super) struct Counted<W> {
+    writer: W,
+    written: Written,
+}
+
+/// What a [`Counted`] has written.
+#[derive(Clone, Default)]
+pub(super) struct Written(Arc<AtomicU64>);
+
+impl Written {
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl<W> Counted<W> {
+    pub(super) fn new(writer: W) -> (Self, Written) {
+        let written = Written::default();
+        (Self { writer, written: written.clone() }, written)
+    }
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = self.writer.write(bytes)?;
+        self.written.0.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
