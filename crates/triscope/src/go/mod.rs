@@ -40,7 +40,11 @@ pub(crate) struct Trace {
 impl Trace {
     /// Opens a trace, be it binary or text, or says what the file is instead.
     pub(crate) fn open(path: &Path, progress: Progress) -> Result<Self> {
-        let mut input = Input::open(path, progress)?;
+        Self::of(Input::open(path, progress)?)
+    }
+
+    /// The trace in an input, be it binary or text; or says what the input is instead.
+    pub(crate) fn of(mut input: Input) -> Result<Self> {
         let name = input.name.clone();
         let bytes: Box<dyn Read + Send> = match input.format {
             Format::GoTrace => Box::new(input),
