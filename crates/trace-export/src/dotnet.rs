@@ -40,9 +40,11 @@ use crate::intern::{Frame, StackId, TextId};
 use crate::lanes::{Key, Lanes, Nest};
 use crate::model::{Arg, CpuMode, Entry, Loss, Name, Sample, Sink, Track, TrackId, Unit, Value};
 use hashbrown::HashMap;
-use nettrace::derived::{CounterKind, CounterTracker, GcReason, SuspendReason};
+use nettrace::derived::{
+    Activity, ActivityStep, ActivityTracker, CounterKind, CounterTracker, GcReason, SuspendReason,
+};
 use nettrace::manifest::Provider;
-use nettrace::{Event, Guid, Item, MethodMap};
+use nettrace::{Event, Item, MethodMap};
 use std::io;
 use trace_common::{ClockDomain, Timestamp};
 
@@ -66,7 +68,8 @@ pub struct DotnetStats {
     pub not_shown: u64,
     /// Events that the runtime dropped.
     pub lost: u64,
-    /// Activities that could not be shown because too many were open.
+    /// Starts and stops of activities that are not shown: stops of what began before the trace,
+    /// and what was too much.
     pub activities_dropped: u64,
     /// The time of the first event.
     pub first: Option<Timestamp>,
@@ -81,6 +84,7 @@ pub struct DotnetSource {
     methods: MethodMap,
     stats: DotnetStats,
     counters: CounterTracker,
+    activities: ActivityTracker,
     processes: HashMap<u64, Process>,
     threads: HashMap<(u64, u64), Thread>,
     /// Stacks the sink may still hold.
@@ -97,15 +101,10 @@ struct Process {
     suspended: Nest,
     counters: HashMap<String, TrackId>,
     activities: TrackId,
+    /// By event source and name.
     groups: HashMap<String, Lanes>,
-    open: HashMap<(String, ActivityKey), Vec<u32>>,
-    activities_open: usize,
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-enum ActivityKey {
-    Id(Guid),
-    Thread(u64),
+    /// By number: the lane of its group.
+    open: HashMap<u64, u32>,
 }
 
 #[derive(Debug)]
@@ -120,16 +119,11 @@ mod rank {
     pub(super) const ACTIVITIES: i32 = 22;
 }
 
-/// Activities that may be open at once, kinds of activities, and counters: more are dropped and
-/// counted.
-const MAX_OPEN: usize = 1 << 16;
+/// Kinds of activities, and counters: more are dropped and counted.
 const MAX_GROUPS: usize = 1 << 12;
 
 /// Bytes of stacks to remember before starting anew.
 const MAX_STACK_BYTES: usize = 16 << 20;
-
-const OPCODE_START: u8 = 1;
-const OPCODE_STOP: u8 = 2;
 
 impl DotnetSource {
     /// A source with these options. `methods` names the frames of stacks: see the
@@ -223,7 +217,6 @@ impl DotnetSource {
                 activities,
                 groups: HashMap::new(),
                 open: HashMap::new(),
-                activities_open: 0,
             });
         }
         processes.get_mut(&pid).ok_or_else(|| io::Error::other("no process"))
@@ -515,46 +508,33 @@ impl DotnetSource {
 
     /// An event of an event source: an activity, or an instant on its thread.
     fn custom(&mut self, event: &Event<'_>, at: Timestamp, sink: &mut impl Sink) -> io::Result<()> {
-        let name = event.name();
-        let (base, start) = match event.opcode() {
-            OPCODE_START => (name.strip_suffix("Start"), Some(true)),
-            OPCODE_STOP => (name.strip_suffix("Stop"), Some(false)),
-            0 => match (name.strip_suffix("Start"), name.strip_suffix("Stop")) {
-                (base @ Some(_), _) => (base, Some(true)),
-                (_, base @ Some(_)) => (base, Some(false)),
-                _ => (None, None),
-            },
-            _ => (None, None),
-        };
-        let base = base.filter(|b| !b.is_empty()).unwrap_or(name);
         let fields: Vec<(&str, String)> =
             event.fields().map(|(name, value)| (name, value.to_string())).collect();
         let mut args: Vec<Arg<'_>> = Vec::with_capacity(fields.len());
         for (name, value) in &fields {
             args.push(text(sink, if name.is_empty() { "value" } else { name }, value));
         }
-        let Some(start) = start else {
-            let name = sink.text(format!("{}/{name}", event.provider()).as_bytes());
-            return self.instant(event, at, name, &args, false, sink);
+        let pid = event.process_id();
+        let (number, group, ended) = match self.activities.step(event) {
+            Some(ActivityStep::Start(number)) => {
+                let Some(activity) = self.activities.get(number) else { return Ok(()) };
+                (number, group(activity), None)
+            }
+            Some(ActivityStep::Stop(number, activity)) => {
+                (number, group(&activity), Some(activity))
+            }
+            Some(_) => {
+                // It began before the trace, or too many are open.
+                self.stats.activities_dropped += 1;
+                return Ok(());
+            }
+            None => {
+                let name = format!("{}/{}", event.provider(), event.name());
+                let name = sink.text(name.as_bytes());
+                return self.instant(event, at, name, &args, false, sink);
+            }
         };
-        self.activity(event, at, base, start, &args, sink)
-    }
-
-    fn activity(
-        &mut self,
-        event: &Event<'_>,
-        at: Timestamp,
-        base: &str,
-        start: bool,
-        args: &[Arg<'_>],
-        sink: &mut impl Sink,
-    ) -> io::Result<()> {
-        let group = format!("{}/{base}", event.provider());
-        let key = match event.activity_id() {
-            Some(id) => ActivityKey::Id(id),
-            None => ActivityKey::Thread(event.thread_id()),
-        };
-        let process = Self::process(&mut self.processes, &self.options, event.process_id(), sink)?;
+        let process = Self::process(&mut self.processes, &self.options, pid, sink)?;
         if !process.groups.contains_key(&group) {
             if process.groups.len() >= MAX_GROUPS {
                 self.stats.activities_dropped += 1;
@@ -564,35 +544,25 @@ impl DotnetSource {
             process.groups.insert(group.clone(), Lanes::new(sink.track(&track)?));
         }
         let Some(lanes) = process.groups.get_mut(&group) else { return Ok(()) };
-        let open = (group, key);
-        if start {
-            if process.activities_open >= MAX_OPEN {
-                self.stats.activities_dropped += 1;
-                return Ok(());
-            }
-            process.activities_open += 1;
+        if ended.is_none() {
             let lane = lanes.acquire(sink)?;
-            process.open.entry(open).or_default().push(lane);
+            process.open.insert(number, lane);
             let Some(lane) = lanes.lanes.get(lane as usize) else { return Ok(()) };
-            let name = sink.text(base.as_bytes());
-            return sink.begin(at, lane.track, &Entry::new(name).args(args));
+            let name = sink.text(group.rsplit('/').next().unwrap_or(&group).as_bytes());
+            return sink.begin(at, lane.track, &Entry::new(name).args(&args));
         }
-        let Some(stack) = process.open.get_mut(&open) else {
-            self.stats.not_shown += 1; // it began before the trace
-            return Ok(());
-        };
-        let lane = stack.pop();
-        if stack.is_empty() {
-            process.open.remove(&open);
-        }
-        let Some(lane) = lane else { return Ok(()) };
-        process.activities_open -= 1;
+        let Some(lane) = process.open.remove(&number) else { return Ok(()) };
         lanes.release(lane);
         match lanes.lanes.get(lane as usize) {
-            Some(lane) => sink.end(at, lane.track, args),
+            Some(lane) => sink.end(at, lane.track, &args),
             None => Ok(()),
         }
     }
+}
+
+/// Activities that share tracks.
+fn group(activity: &Activity) -> String {
+    format!("{}/{}", activity.provider, activity.name)
 }
 
 fn uint<'a>(sink: &mut impl Sink, name: &str, value: u64) -> Arg<'a> {

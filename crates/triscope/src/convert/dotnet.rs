@@ -65,7 +65,7 @@ pub(super) fn convert(
     for (count, what) in [
         (stats.not_shown, "events of the runtime are not shown"),
         (stats.lost, "events were lost by the runtime"),
-        (stats.activities_dropped, "activities are not shown"),
+        (stats.activities_dropped, "starts and stops without their other half"),
     ] {
         if count > 0 {
             summary.push_str(&format!("; {count} {what}"));
