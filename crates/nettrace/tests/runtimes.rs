@@ -1,5 +1,5 @@
 //! Live sessions with real runtimes, through `diag-ipc`: run by `cargo xtask test-runtimes`.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
