@@ -1,7 +1,7 @@
 //! The wire reader: what it reads can be written, as bytes and as text, and read again.
 #![no_main]
 
-use gotrace::raw::{Reader, TextReader, TextWriter, Writer};
+use gotrace::raw::{Event, Reader, TextReader, TextWriter, Writer};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -13,6 +13,9 @@ fuzz_target!(|data: &[u8]| {
     let mut text = TextWriter::new(Vec::new(), reader.version()).unwrap();
     let mut events = Vec::new();
     while let Ok(Some(event)) = reader.next_event() {
+        if event.ty.spec().is_none() {
+            return; // a number that Go has skipped: there is no text for it
+        }
         wire.write_event(event).unwrap();
         text.write_event(event).unwrap();
         events.push(event.to_owned());
@@ -21,9 +24,12 @@ fuzz_target!(|data: &[u8]| {
     let mut again = Reader::new(&wire[..]).unwrap();
     let mut from_text = TextReader::new(&text[..]).unwrap();
     for event in &events {
-        let expected = Some(event.as_event());
-        assert!(again.next_event().unwrap() == expected);
-        assert!(from_text.next_event().unwrap() == expected);
+        let event = event.as_event();
+        assert!(again.next_event().unwrap() == Some(event));
+        // No data and empty data are one thing in bytes, and two in Go's text.
+        let data = |event: Event<'_>| event.data.unwrap_or_default().to_vec();
+        let read = from_text.next_event().unwrap().unwrap();
+        assert!((read.ty, read.args, data(read)) == (event.ty, event.args, data(event)));
     }
     assert!(again.next_event().unwrap().is_none());
     assert!(from_text.next_event().unwrap().is_none());

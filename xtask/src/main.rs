@@ -6,13 +6,15 @@
 
 mod cache;
 mod ci;
+mod debian;
 mod fuzz;
 mod go;
 mod lane;
-mod lint_perfetto;
+mod perfetto;
 mod pypi;
 mod run;
 mod runtimes;
+mod test_kernel;
 
 use std::process::ExitCode;
 
@@ -40,8 +42,18 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "lint-perfetto",
-        help: "check Perfetto traces against the official schema: FILE...",
-        run: lint_perfetto::task,
+        help: "Perfetto traces against the official schema: ours, or FILE...",
+        run: perfetto::lint,
+    },
+    Task {
+        name: "draw-timeline",
+        help: "a part of a Perfetto trace as a picture: FILE -o OUT.svg, --help",
+        run: perfetto::draw,
+    },
+    Task {
+        name: "test-kernel",
+        help: "perf-monitor on real kernels: this one and virtual machines [--kernel …]",
+        run: test_kernel::task,
     },
 ];
 

@@ -1,4 +1,56 @@
-//! Reader of Go execution traces.
+//! A reader of Go execution traces, every version, with the same answers as Go's own.
+//!
+//! ```
+//! use gotrace::{GoState, Reader};
+//!
+//! # fn main() -> Result<(), gotrace::Error> {
+//! # let file: &[u8] = include_bytes!("../tests/data/shop.trace");
+//! let mut reader = Reader::new(file)?; // any `Read`: a file, a pipe, a socket
+//! let mut created = 0;
+//! while let Some(event) = reader.next_event()? {
+//!     if let Some((GoState::NotExist, _)) = event.state_transition().and_then(|t| t.goroutine()) {
+//!         created += 1;
+//!     }
+//! }
+//! println!("{} created {created} goroutines", reader.version());
+//! # assert!(created > 10);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Traces come from `runtime/trace`, `go test -trace`, the flight recorder, or
+//! `/debug/pprof/trace` of `net/http/pprof`. This crate reads those of Go 1.11 to 1.27: format v2
+//! of Go ≥ 1.22, and format v1 as Go's reader converts it.
+//!
+//! # What is here
+//!
+//! - [`Reader`] gives the events of a trace in order: [`Reader::next_event`] lends them without
+//!   any allocation per event, and as an [`Iterator`] it gives [`OwnedEvent`]s, which may go to
+//!   other threads. It streams, one generation (about a second) of the trace in memory at a time.
+//! - [`Event`] has the accessors of `golang.org/x/exp/trace`, each an [`Option`] where Go panics
+//!   if the kind of the event does not fit: state transitions of goroutines and procs, ranges,
+//!   tasks, regions, logs, metrics, labels, CPU samples, clock snapshots, experiments, and stacks
+//!   with frames. Its `Display` is Go's text; [`TextFormatter`] writes that text faster and byte
+//!   for byte.
+//! - [`Reader::recover`] goes on behind damage, and says what was lost.
+//! - [`make`] builds events, for tests of what consumes them.
+//! - [`raw`] is the wire level: events as they are encoded, in binary and as text.
+//!
+//! # What is not
+//!
+//! It draws nothing and symbolises nothing (Go traces carry their symbols). Timelines for
+//! Perfetto are made by the crate `trace-export` and the program `triscope`.
+//!
+//! # Correctness
+//!
+//! The judge is Go's own reader: traces of seven Go versions, the test corpus of the Go
+//! distribution and some two thousand damaged traces give the same verdict and the same text,
+//! byte for byte, but for the faults of the reference that `docs/formats/go-trace.md` lists.
+//! Input never makes this crate panic, and never makes it allocate beyond [`Limits`].
+//!
+//! # Features
+//!
+//! None: the crate needs `std` and three small dependencies.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -9,6 +61,7 @@ mod generation;
 mod gosort;
 mod header;
 mod id;
+pub mod make;
 mod order;
 mod printable;
 mod quote;

@@ -127,8 +127,7 @@ fn append_sync(sync: Sync<'_>, out: &mut Vec<u8>) {
     if let Some(clocks) = sync.clock_snapshot() {
         append_field(b" Trace=", clocks.trace.nanos(), out);
         append_field(b" Mono=", clocks.mono, out);
-        out.extend_from_slice(b" Wall=");
-        append_wall(clocks, out);
+        append_display(b" Wall=", clocks.wall_utc(), out);
     }
 }
 
@@ -147,25 +146,24 @@ fn append_experimental(event: ExperimentalEvent<'_>, out: &mut Vec<u8>) {
     out.push(b']');
 }
 
-/// Appends the wall clock of a snapshot in UTC, as Go formats `time.RFC3339Nano`.
-fn append_wall(clocks: ClockSnapshot, out: &mut Vec<u8>) {
-    const DAY: u64 = 86_400;
-    /// Go counts from March 1 of the year -292277022400, in 64 bits that may wrap around: 400
-    /// years have 146097 days, and from there to the Unix epoch are 1970 years less 2 months.
-    const EPOCH: u64 = 730_692_556 * 146_097 + 306 + 719_162;
-    let absolute = (clocks.wall_seconds as u64).wrapping_add(EPOCH * DAY);
-    let (days, seconds) = (absolute / DAY, absolute % DAY);
-    let (year, month, day) = civil_date(days as i64 - EPOCH as i64);
-    let sign = if year < 0 { "-" } else { "" };
-    let year = year.unsigned_abs();
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    // Writing to a vector does not fail.
-    let _ = write!(out, "{sign}{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
-    if clocks.wall_nanos != 0 {
-        let fraction = format!("{:09}", clocks.wall_nanos);
-        let _ = write!(out, ".{}", fraction.trim_end_matches('0'));
+impl ClockSnapshot {
+    /// The wall clock in UTC, formatted as Go's `time.RFC3339Nano` has it:
+    /// `2026-11-21T01:29:18.305164169Z`.
+    pub fn wall_utc(&self) -> String {
+        const DAY: u64 = 86_400;
+        /// Go counts from March 1 of the year -292277022400, in 64 bits that may wrap around: 400
+        /// years have 146097 days, and from there to the Unix epoch are 1970 years less 2 months.
+        const EPOCH: u64 = 730_692_556 * 146_097 + 306 + 719_162;
+        let absolute = (self.wall_seconds as u64).wrapping_add(EPOCH * DAY);
+        let (days, seconds) = (absolute / DAY, absolute % DAY);
+        let (year, month, day) = civil_date(days as i64 - EPOCH as i64);
+        let sign = if year < 0 { "-" } else { "" };
+        let year = year.unsigned_abs();
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let fraction = format!(".{:09}", self.wall_nanos);
+        let fraction = fraction.trim_end_matches('0').trim_end_matches('.');
+        format!("{sign}{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
     }
-    out.push(b'Z');
 }
 
 /// Year, month and day of a day counted from the Unix epoch, in the Gregorian calendar.
@@ -229,12 +227,13 @@ fn append_value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-fn append_stack(stack: Stack<'_>, out: &mut Vec<u8>) {
+fn append_stack(stack: Stack<'_>, indent: &[u8], out: &mut Vec<u8>) {
     for frame in stack.frames() {
-        out.push(b'\t');
+        out.extend_from_slice(indent);
         out.extend_from_slice(frame.func);
         let _ = writeln!(out, " @ 0x{:x}", frame.pc); // writing to a vector does not fail
-        out.extend_from_slice(b"\t\t");
+        out.extend_from_slice(indent);
+        out.push(b'\t');
         out.extend_from_slice(frame.file);
         append_field(b":", frame.line, out);
         out.push(b'\n');
@@ -273,7 +272,7 @@ impl StackTexts {
     #[cold]
     fn append_new(&mut self, stack: Stack<'_>, out: &mut Vec<u8>) {
         let from = out.len();
-        append_stack(stack, out);
+        append_stack(stack, b"\t", out);
         let text = &out[from..];
         if stack.table.serial != self.serial || self.text.len() + text.len() > Self::MAX_TEXT {
             self.serial = stack.table.serial;
@@ -324,6 +323,15 @@ impl fmt::Debug for Event<'_> {
             all.field("stack", &stack);
         }
         all.finish()
+    }
+}
+
+impl fmt::Display for Stack<'_> {
+    /// Two lines for each frame: function and program counter, file and line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Vec::new();
+        append_stack(*self, b"", &mut text);
+        f.write_str(&String::from_utf8_lossy(&text))
     }
 }
 

@@ -1,4 +1,10 @@
 //! The wire-level layer: bytes to text to bytes, and what it refuses.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
 
 use gotrace::bstr::ByteSlice;
 use gotrace::raw::{

@@ -1,4 +1,10 @@
 //! Events as text, compared with what Go prints.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
 
 use gotrace::bstr::BStr;
 use gotrace::raw::TextToWire;
@@ -57,6 +63,17 @@ fn one_formatter_serves_traces_in_turn() {
 fn display_is_the_same_text_where_it_is_utf8() {
     let all: String = kinds().iter().map(|event| format!("{event}\n")).collect();
     assert_eq!(all, String::from_utf8_lossy(KINDS_EVENTS));
+}
+
+#[test]
+fn a_stack_prints_as_in_go() {
+    let events = kinds();
+    let sample = events.iter().find(|e| e.as_event().kind() == gotrace::EventKind::StackSample);
+    assert_eq!(
+        sample.unwrap().as_event().stack().unwrap().to_string(),
+        "main.main @ 0x1234\n\t/src/main.go:17\nmain.(*T[...]).f\u{fffd} @ 0xffffffffffffffff\n\
+         \t/src/b\u{fffd}.go:18446744073709551615\n"
+    );
 }
 
 #[test]

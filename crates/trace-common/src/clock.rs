@@ -8,6 +8,9 @@ use std::fmt;
 pub struct Timestamp(i64);
 
 impl Timestamp {
+    /// The last moment that can be told: after every other.
+    pub const MAX: Self = Self(i64::MAX);
+
     /// The moment `nanos` nanoseconds after the origin of the clock.
     #[inline]
     pub const fn from_nanos(nanos: i64) -> Self {

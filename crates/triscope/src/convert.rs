@@ -1,9 +1,9 @@
 //! `triscope convert`: a trace of any kind to one that a viewer draws.
 
-mod dotnet;
-mod file;
+pub(crate) mod dotnet;
+pub(crate) mod file;
 
-use crate::failure::{OneLine, Result};
+use crate::failure::{Failure, OneLine, Result};
 use crate::go::{self, Recovery, Trace, Visitor};
 use crate::input::{Format, Input};
 use crate::progress::Progress;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use trace_export::go::{GoOptions, GoSource, GoStats};
 use trace_export::{ClockDomain, Compressor, Loss, PerfettoSink, Sink};
 
-/// Make one timeline of traces, to be opened at https://ui.perfetto.dev
+/// Make one timeline of traces, to be opened in the Perfetto UI (ui.perfetto.dev)
 ///
 /// Of a Go trace it shows what each P and each thread did, every goroutine with its states and
 /// stacks, collections and stops of the world, tasks, regions and logs, counters, CPU samples,
@@ -61,7 +61,7 @@ pub(crate) struct Args {
 }
 
 /// What timelines are written to.
-type Timeline = PerfettoSink<Box<dyn Write + Send>>;
+pub(crate) type Timeline = PerfettoSink<Box<dyn Write + Send>>;
 
 pub(crate) fn run(args: &Args) -> Result {
     // Who is not there is told before anything is written.
@@ -78,38 +78,48 @@ pub(crate) fn run(args: &Args) -> Result {
     };
     let mut sink = PerfettoSink::new(writer, ClockDomain::Monotonic);
     let single = inputs.len() == 1;
-    let mut summaries = Vec::new();
+    let mut parts = Vec::new();
     let mut result = Ok(());
     for (path, input) in inputs {
         let name = input.name.clone();
-        let (summary, outcome) = match input.format {
+        let (part, outcome) = match input.format {
             Format::NetTrace => dotnet::convert(args, input, path, &mut sink, &output)?,
             _ => convert_go(args, input, path, single, &mut sink, &output)?,
         };
-        let label = if single { String::new() } else { format!("{name}: ") };
-        let partial = if outcome.is_err() { " (partial)" } else { "" };
-        summaries.push(format!("{label}{summary}{partial}"));
+        parts.push((name, part, outcome.is_err()));
         result = result.and(outcome);
     }
     sink.finish().map_err(|e| output.failure(&e))?;
     output.complete()?;
     let target =
         if output.is_stdout() { "standard output" } else { &*args.output.to_string_lossy() };
-    for summary in summaries {
-        let line = format!("{target}: {summary}");
+    let size = size(written.get());
+    let mut lines = Vec::new();
+    for (name, Part { what, notes }, partial) in &parts {
+        let label = if single { target } else { name };
+        let partial = if *partial { " (partial)" } else { "" };
+        let size = if single { format!(", {size}") } else { String::new() };
+        lines.push(format!("{label}{partial}: {what}{size}{notes}"));
+    }
+    if !single {
+        lines.push(format!("{target}: {size}"));
+    }
+    for line in lines {
         if output.is_stdout() {
             eprintln!("{}", OneLine(&line));
         } else {
             let _ = writeln!(io::stdout(), "{}", OneLine(&line)); // nobody has to listen
         }
     }
-    let line = format!("{target}: {}", size(written.get()));
-    if output.is_stdout() {
-        eprintln!("{}", OneLine(&line));
-    } else {
-        let _ = writeln!(io::stdout(), "{}", OneLine(&line)); // nobody has to listen
-    }
     result
+}
+
+/// What came of one input.
+pub(crate) struct Part {
+    /// How much of what is on the timeline.
+    pub(crate) what: String,
+    /// What is not on it: `; …; …`.
+    pub(crate) notes: String,
 }
 
 fn convert_go(
@@ -119,15 +129,21 @@ fn convert_go(
     single: bool,
     sink: &mut Timeline,
     output: &OutputFile,
-) -> Result<(String, Result)> {
+) -> Result<(Part, Result)> {
     let mut options = GoOptions::default();
     options.process = process_name(args, path);
     options.pid = args.pid.unwrap_or(options.pid);
     options.wake_ups = !args.no_arrows;
     let mut visitor = GoVisitor { source: GoSource::new(options), sink, output, single };
-    let reading = go::read(Trace::of(input)?, args.recovery, &mut visitor)?;
+    let trace = Trace::of(input, path, Progress::bytes())?;
+    let reading = go::read(trace, args.recovery, &mut visitor)?;
     let stats = visitor.finish()?;
-    Ok((summary(&stats, &reading), reading.into_result()))
+    if let (None, Some(error)) = (stats.first, &reading.error) {
+        let hint = if args.recovery.wanted() { "" } else { "; --recover goes on behind damage" };
+        let message = format!("nothing could be converted: {error}{hint}");
+        return Err(Failure::about(&reading.name, message));
+    }
+    Ok((part(&stats, &reading), reading.into_result()))
 }
 
 /// What the program is called on the timeline: as the trace, unless told otherwise.
@@ -180,28 +196,31 @@ impl Visitor for GoVisitor<'_> {
     }
 }
 
-/// One line on what has been converted.
-fn summary(stats: &GoStats, reading: &go::Reading) -> String {
+/// What has been converted of a Go trace.
+fn part(stats: &GoStats, reading: &go::Reading) -> Part {
     let seconds = match (stats.first, stats.last) {
         (Some(first), Some(last)) => last.nanos_since(first) as f64 / 1e9,
         _ => 0.0,
     };
-    let mut line =
-        format!("{} events of {seconds:.3} s, {} goroutines", stats.events, stats.goroutines,);
-    let mut left_out = |count: u64, what| {
-        if count > 0 {
-            line.push_str(&format!("; {count} {what}"));
-        }
-    };
-    left_out(stats.experimental, "events of experiments are not shown");
-    left_out(stats.samples_without_thread, "samples without a thread are not shown");
-    left_out(reading.losses, "gaps");
-    left_out(reading.missing_generations, "missing generations");
-    left_out(reading.unresolved, "unresolved names or stacks");
-    line
+    let what =
+        format!("{} events of {seconds:.3} s, {} goroutines", stats.events, stats.goroutines);
+    let notes = notes(&[
+        (stats.experimental, "events of experiments are not shown"),
+        (stats.samples_without_thread, "samples without a thread are shown as instants"),
+        (reading.losses, "gaps"),
+        (reading.missing_generations, "missing generations"),
+        (reading.unresolved, "unresolved names or stacks"),
+    ]);
+    Part { what, notes }
 }
 
-fn size(bytes: u64) -> String {
+/// Those that there are any of.
+fn notes(counts: &[(u64, &str)]) -> String {
+    let there = counts.iter().filter(|(count, _)| *count > 0);
+    there.map(|(count, what)| format!("; {count} {what}")).collect()
+}
+
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),
         10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),

@@ -11,7 +11,9 @@ mod failure;
 mod go;
 mod input;
 mod output;
+mod perf;
 mod progress;
+mod record;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
@@ -40,19 +42,25 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Convert(convert::Args),
+    Record(record::Args),
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
     /// .NET processes and traces: dumps, tracing sessions, events, counters, profiles
     #[command(subcommand)]
     Dotnet(dotnet::Command),
+    /// Events of the Linux kernel: list, count, and show them live
+    #[command(subcommand)]
+    Perf(perf::Command),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Convert(args) => convert::run(&args),
+        Command::Record(args) => record::run(&args),
         Command::Go(command) => command.run(),
         Command::Dotnet(command) => command.run(),
+        Command::Perf(command) => command.run(),
     };
     result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }

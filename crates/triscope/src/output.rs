@@ -24,20 +24,15 @@ impl Output {
         if self.buffer.len() >= Self::CAPACITY { self.write() } else { Ok(()) }
     }
 
-    fn write(&mut self) -> Result {
-        let result = self.sink.write_all(&self.buffer);
+    /// Writes all that is in the buffer.
+    pub(crate) fn write(&mut self) -> Result {
+        let result = self.sink.write_all(&self.buffer).and_then(|()| self.sink.flush());
         self.buffer.clear();
         result.map_err(|error| Failure::output(&error))
     }
 
-    /// Writes all that is there, for whoever waits to see it.
-    pub(crate) fn flush(&mut self) -> Result {
-        self.write()?;
-        self.sink.flush().map_err(|error| Failure::output(&error))
-    }
-
     /// Writes all that is left.
     pub(crate) fn finish(mut self) -> Result {
-        self.flush()
+        self.write()
     }
 }

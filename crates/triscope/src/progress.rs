@@ -1,3 +1,4 @@
+use crate::failure::OneLine;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -33,6 +34,11 @@ impl Progress {
     /// Sets the number of bytes that there are.
     pub(crate) fn set_total(&self, bytes: u64) {
         self.bar.set_length(bytes);
+    }
+
+    /// Prints a message on standard error, above the bar if there is one.
+    pub(crate) fn note(&self, message: &str) {
+        self.bar.suspend(|| eprintln!("triscope: {}", OneLine(message)));
     }
 
     /// Adds to the bytes that are done.

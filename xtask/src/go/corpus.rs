@@ -13,14 +13,19 @@ use std::process::Command;
 /// The toolchains whose generators are run: those of the lines between have the same.
 const GENERATING: [&str; 2] = ["1.22.10", toolchain::NEWEST];
 
-/// Compares all of it; returns how many differences there were.
-pub(super) fn check(tools: &Tools, toolchains: &[Toolchain]) -> Result<usize> {
+/// The directories of all its traces.
+pub(super) fn items(tools: &Tools, toolchains: &[Toolchain]) -> Result<Vec<PathBuf>> {
     let dir = prepared(tools, toolchains)?;
     let mut items: Vec<PathBuf> =
         fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     items.sort();
+    Ok(items)
+}
+
+/// Compares all of it; returns how many differences there were.
+pub(super) fn check(tools: &Tools, items: &[PathBuf]) -> Result<usize> {
     let (mut differences, mut accepted, mut texts) = (0, 0, 0);
-    let results = parallel(items, |item| compare(tools, &item))?;
+    let results = parallel(items.to_vec(), |item| compare(tools, &item))?;
     let total = results.len();
     for result in results {
         accepted += usize::from(result.accepted);

@@ -20,11 +20,12 @@ mod reference;
 mod toolchain;
 mod workload;
 
-use crate::{Result, run};
+use crate::{Result, lane, run};
 use reference::Printed;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::time::Instant;
 use toolchain::Toolchain;
 
 /// What every comparison needs.
@@ -99,14 +100,28 @@ fn parallel<T: Send, R: Send>(
     results.into_iter().map(|r| r.ok_or_else(|| "a thread gave up".into())).collect()
 }
 
-/// `cargo xtask test-go [WORKLOAD…]`.
+/// `cargo xtask test-go [--each N] [WORKLOAD…]`: all workloads or some, and N damaged traces of each
+/// kind.
 pub(crate) fn test_go(args: &[String]) -> Result {
+    let mut each = mutants::EACH;
+    let mut only = args;
+    if let [flag, number, rest @ ..] = args {
+        if flag == "--each" {
+            (each, only) = (number.parse()?, rest);
+        }
+    }
+    let toolchains = match parallel(toolchain::VERSIONS.to_vec(), Toolchain::install) {
+        Ok(toolchains) => toolchains,
+        Err(error) => return lane::missing("Go traces against Go's own reader", &error),
+    };
     let tools = Tools::ready()?;
-    let toolchains = parallel(toolchain::VERSIONS.to_vec(), Toolchain::install)?;
-    let mut failed = matrix::check(&tools, &toolchains, args)?;
-    failed += corpus::check(&tools, &toolchains)?;
+    let start = Instant::now();
+    let mut failed = matrix::check(&tools, &toolchains, only)?;
+    let corpus = corpus::items(&tools, &toolchains)?;
+    failed += corpus::check(&tools, &corpus)?;
     failed += fixtures::check(&tools)?;
-    failed += mutants::check(&tools)?;
+    failed += mutants::check(&tools, &corpus, each)?;
+    println!("compared in {:.0} s", start.elapsed().as_secs_f64());
     if failed == 0 { Ok(()) } else { Err(format!("{failed} differences").into()) }
 }
 

@@ -9,14 +9,14 @@ use super::mutation;
 use super::random::Random;
 use super::{Tools, compare, fixtures, parallel};
 use crate::Result;
+use gotrace::{ErrorKind, EventType, TextFormatter};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Mutations of each kind of each committed trace.
-const EACH: usize = 12;
+/// Mutations of each kind of each trace, unless told otherwise.
+pub(super) const EACH: usize = 12;
 
 /// Traces with more bytes than this are not damaged: it would take long and show nothing new.
 const MAX_SEED: usize = 80_000;
@@ -30,6 +30,8 @@ struct Ours {
     gaps: u64,
     /// Events that are there behind the error, when asked to go on.
     recovered: usize,
+    /// Whether there is data of an experiment that is not known.
+    unknown_experiment: bool,
 }
 
 /// A fault of the reference that a damaged trace met.
@@ -39,8 +41,12 @@ enum Defect {
     CutGeneration,
     /// A table or batch header that ends early reads as the end of the whole trace.
     EarlyEnd,
-    /// It panics.
-    Panic,
+    /// A CPU sample with an unknown stack makes it panic.
+    SamplePanic,
+    /// A string or stack that a trace of Go ≤ 1.21 lacks makes it panic.
+    OldPanic,
+    /// Data of an unknown experiment makes it panic.
+    ExperimentPanic,
     /// A wire event that is cut between two of its numbers is no error.
     CutWireEvent,
     /// Go's format 1.26: generations may be missing between others, without a word.
@@ -48,14 +54,23 @@ enum Defect {
 }
 
 impl Defect {
-    const ALL: [Self; 5] =
-        [Self::CutGeneration, Self::EarlyEnd, Self::Panic, Self::CutWireEvent, Self::SilentGap];
+    const ALL: [Self; 7] = [
+        Self::CutGeneration,
+        Self::EarlyEnd,
+        Self::SamplePanic,
+        Self::OldPanic,
+        Self::ExperimentPanic,
+        Self::CutWireEvent,
+        Self::SilentGap,
+    ];
 
     fn explain(self) -> &'static str {
         match self {
             Self::CutGeneration => "it takes a generation cut short for the end; ours refuses",
             Self::EarlyEnd => "it takes damage for the end of the trace; ours refuses",
-            Self::Panic => "it panics; ours refuses",
+            Self::SamplePanic => "a CPU sample with an unknown stack makes it panic; ours refuses",
+            Self::OldPanic => "what an old trace's tables lack makes it panic; ours refuses",
+            Self::ExperimentPanic => "data of an unknown experiment makes it panic; ours gives it",
             Self::CutWireEvent => "it takes a cut wire event for the end; ours refuses",
             Self::SilentGap => "it does not tell of missing generations; ours counts them",
         }
@@ -64,6 +79,7 @@ impl Defect {
 
 #[derive(Debug, Default)]
 struct Tally {
+    seeds: usize,
     total: usize,
     accepted: usize,
     defects: BTreeMap<Defect, usize>,
@@ -79,16 +95,33 @@ impl Tally {
     }
 }
 
-/// Makes the mutations and compares all; returns how many differences there were.
-pub(super) fn check(tools: &Tools) -> Result<usize> {
+/// Damages the committed traces and those of Go's corpus, `each` times in every way, and compares;
+/// returns how many differences there were.
+pub(super) fn check(tools: &Tools, corpus: &[PathBuf], each: usize) -> Result<usize> {
     let scratch = tempfile::tempdir()?;
-    let jobs: Vec<_> = fixtures::names().collect();
+    let mut seeds = Vec::new();
+    for name in fixtures::names() {
+        seeds.push((name.to_owned(), fixtures::load(name)?));
+    }
+    for item in corpus {
+        let name = item.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        seeds.push((name, fs::read(item.join("trace"))?));
+    }
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {})); // a panic of ours is reported as a difference
-    let tallies = parallel(jobs, |name| of_fixture(tools, name, scratch.path()));
+    let tallies = parallel(seeds, |(name, trace)| {
+        let pieces = Pieces::of(&trace);
+        match pieces {
+            Ok(pieces) if trace.len() <= MAX_SEED && !pieces.batches.is_empty() => {
+                damaged(tools, &Seed { name, trace, pieces }, each, scratch.path())
+            }
+            _ => Ok(Tally::default()), // too large, or not whole to begin with
+        }
+    });
     std::panic::set_hook(hook);
     let mut sum = Tally::default();
     for tally in tallies? {
+        sum.seeds += tally.seeds;
         sum.total += tally.total;
         sum.accepted += tally.accepted;
         sum.recovered += tally.recovered;
@@ -101,8 +134,10 @@ pub(super) fn check(tools: &Tools) -> Result<usize> {
         println!("DIFFERENT: {different}\n");
     }
     println!(
-        "damaged traces: {}, each read as events and as wire events; both accept {}, {} differences",
+        "damaged traces: {} made from {}, each read as events and as wire events; both accept {}, \
+         {} differences",
         sum.total,
+        sum.seeds,
         sum.accepted,
         sum.different.len()
     );
@@ -118,19 +153,22 @@ pub(super) fn check(tools: &Tools) -> Result<usize> {
     Ok(sum.different.len())
 }
 
-fn of_fixture(tools: &Tools, name: &str, scratch: &Path) -> Result<Tally> {
-    let trace = fixtures::load(name)?;
-    let mut tally = Tally::default();
-    if trace.len() > MAX_SEED {
-        return Ok(tally);
-    }
-    let pieces = Pieces::of(&trace)?;
+/// A healthy trace.
+struct Seed {
+    name: String,
+    trace: Vec<u8>,
+    pieces: Pieces,
+}
+
+fn damaged(tools: &Tools, seed: &Seed, each: usize, scratch: &Path) -> Result<Tally> {
+    let Seed { name, trace, pieces } = seed;
+    let mut tally = Tally { seeds: 1, ..Tally::default() };
     let mut random = Random::new(trace.len() as u64);
     let mut judge = Judge::start(&tools.judge)?;
     let path = scratch.join(name);
     for kind in mutation::ALL {
-        for number in 0..EACH {
-            let Some(bytes) = kind.of(&trace, &pieces, &mut random)? else { break };
+        for number in 0..each {
+            let Some(bytes) = kind.of(trace, pieces, &mut random)? else { break };
             fs::write(&path, &bytes)?;
             tally.total += 1;
             let theirs = judge.ask("events", &path)?;
@@ -183,9 +221,22 @@ fn compare_events(
             _ => None,
         },
         (Some(_), Verdict::Refused) => None,
-        (Some(_), Verdict::Panicked) => Some(Defect::Panic),
+        (Some(error), Verdict::Panicked) if is_sample(error) => Some(Defect::SamplePanic),
+        (Some(error), Verdict::Panicked) if batches::minor(bytes) < 22 && is_unknown(error) => {
+            Some(Defect::OldPanic)
+        }
+        (None, Verdict::Panicked) if ours.unknown_experiment => {
+            // Ours goes on where the reference gave up.
+            let before = ours.text.get(..theirs.text.len()).unwrap_or_default();
+            return match compare::difference(before, &theirs.text) {
+                None => Ok((Some(Defect::ExperimentPanic), 0)),
+                Some(different) => Err(format!("events: {different}")),
+            };
+        }
         (Some(_), Verdict::Silent) => Some(Defect::EarlyEnd),
-        (Some(_), Verdict::Accepted) if batches::ends_within_generation(bytes) => {
+        (Some(error), Verdict::Accepted)
+            if at_end(error, bytes) || batches::ends_within_generation(bytes) =>
+        {
             Some(Defect::CutGeneration)
         }
         (error, verdict) => return Err(verdicts("events", error.as_ref(), verdict, theirs)),
@@ -200,7 +251,10 @@ fn compare_wire(bytes: &[u8], theirs: &Answer) -> std::result::Result<Option<Def
     let ours = caught(|| wire(bytes))?;
     let defect = match (&ours.error, theirs.verdict) {
         (None, Verdict::Accepted) | (Some(_), Verdict::Refused) => None,
-        (Some(error), Verdict::Accepted) if error.place().offset == bytes.len() as u64 => {
+        // A size that no input has is refused before the rest is read.
+        (Some(error), Verdict::Accepted)
+            if at_end(error, bytes) || matches!(error.kind(), ErrorKind::Limit { .. }) =>
+        {
             Some(Defect::CutWireEvent)
         }
         (error, verdict) => return Err(verdicts("wire", error.as_ref(), verdict, theirs)),
@@ -209,6 +263,21 @@ fn compare_wire(bytes: &[u8], theirs: &Answer) -> std::result::Result<Option<Def
         None => Ok(defect),
         Some(different) => Err(format!("wire: {different}")),
     }
+}
+
+/// Whether the input ended where more was expected.
+fn at_end(error: &gotrace::Error, bytes: &[u8]) -> bool {
+    error.place().offset == bytes.len() as u64
+}
+
+/// Whether the error is about a string or stack that is in no table.
+fn is_unknown(error: &gotrace::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnknownId { .. })
+}
+
+/// Whether it is about that of a CPU sample.
+fn is_sample(error: &gotrace::Error) -> bool {
+    is_unknown(error) && error.place().event == Some(EventType::CPU_SAMPLE)
 }
 
 fn verdicts(
@@ -229,7 +298,8 @@ fn caught<T>(read: impl FnOnce() -> T) -> std::result::Result<T, String> {
 }
 
 fn events(bytes: &[u8]) -> Ours {
-    let mut ours = Ours { text: Vec::new(), error: None, gaps: 0, recovered: 0 };
+    let mut ours =
+        Ours { text: Vec::new(), error: None, gaps: 0, recovered: 0, unknown_experiment: false };
     let mut reader = match gotrace::Reader::new(bytes) {
         Ok(reader) => reader,
         Err(error) => {
@@ -237,11 +307,16 @@ fn events(bytes: &[u8]) -> Ours {
             return ours;
         }
     };
-    let mut text = String::new();
+    let mut formatter = TextFormatter::new();
     loop {
         match reader.next_event() {
             Ok(Some(event)) if ours.error.is_none() => {
-                let _ = writeln!(text, "{event}"); // a string takes everything
+                if let Some(sync) = event.sync() {
+                    ours.unknown_experiment |=
+                        sync.experimental_batches().any(|b| b.experiment.name().is_none());
+                }
+                formatter.append(event, &mut ours.text);
+                ours.text.push(b'\n');
             }
             Ok(Some(_)) => ours.recovered += 1,
             Ok(None) => break,
@@ -254,7 +329,6 @@ fn events(bytes: &[u8]) -> Ours {
         }
     }
     ours.gaps = reader.missing_generations();
-    ours.text = text.into_bytes();
     ours
 }
 
@@ -268,5 +342,5 @@ fn wire(bytes: &[u8]) -> Ours {
         }
         Ok::<(), gotrace::Error>(())
     })();
-    Ours { text, error: error.err(), gaps: 0, recovered: 0 }
+    Ours { text, error: error.err(), gaps: 0, recovered: 0, unknown_experiment: false }
 }

@@ -36,36 +36,51 @@ pub(super) fn fix_times(data: &[u8], scan: &Scan, events: &mut [Event]) -> Resul
 /// happened: that is the time it gets.
 fn move_syscall_exits(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<(), Error> {
     let mut blocked_at = vec![0; scan.goroutines.ids.len()];
-    let mut moved = false;
-    for event in &mut *events {
+    let mut exits = Vec::new();
+    // Those that move are taken out; with each, how many that stay were before it.
+    let mut stay = 0;
+    for index in 0..events.len() {
+        let event = events[index];
         match event.ty {
             Type::GO_SYSCALL_BLOCK | Type::GO_IN_SYSCALL => {
                 blocked_at[event.go as usize] = event.time;
             }
             Type::GO_SYSCALL_EXIT => {
                 // The local variant has no third argument, as Go's reader has it.
-                let (args, count) = args_of(data, event)?;
+                let (args, count) = args_of(data, &event)?;
                 let time = if count > 3 { args[3] as i64 } else { 0 };
-                if time == 0 {
-                    continue;
-                }
                 let blocked_at = blocked_at[event.go as usize];
-                if blocked_at == 0 {
+                if time != 0 && blocked_at == 0 {
                     let id = scan.goroutines.id(event.go) as i64;
                     let wrong = Inconsistency::WrongState { what: "goroutine", id };
-                    return Err(inconsistent(event, wrong));
+                    return Err(inconsistent(&event, wrong));
                 }
-                if time < blocked_at {
+                if time != 0 && time < blocked_at {
                     return Err(Error::at(u64::from(event.at), ErrorKind::TimeOrder));
                 }
-                event.time = time;
-                moved = true;
+                if time != 0 {
+                    exits.push((Event { time, ..event }, stay));
+                    continue;
+                }
             }
             _ => {}
         }
+        events[stay] = event;
+        stay += 1;
     }
-    if moved {
-        events.sort_by_key(|event| event.time); // stable
+    // Merges both from the end. Of those with the same time, what was first stays first.
+    exits.sort_by_key(|(exit, _)| exit.time);
+    let mut end = events.len();
+    while let Some((exit, before)) = exits.pop() {
+        let comes_later = |event: &Event, stay: usize| {
+            event.time > exit.time || (event.time == exit.time && stay > before)
+        };
+        while stay > 0 && comes_later(&events[stay - 1], stay) {
+            (stay, end) = (stay - 1, end - 1);
+            events[end] = events[stay];
+        }
+        end -= 1;
+        events[end] = exit;
     }
     Ok(())
 }
@@ -153,9 +168,6 @@ pub(super) fn check(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<()
             go.syscall = index as u32 + 1;
         }
         checker.event(event)?;
-        if event.stack != 0 && !scan.table.has_stack(u64::from(event.stack)) {
-            event.stack = 0;
-        }
     }
     Ok(())
 }

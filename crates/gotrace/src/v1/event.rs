@@ -16,9 +16,7 @@ pub(super) struct Event {
     /// The goroutine that the event does something to, if that is another one.
     pub(super) target: u32,
     /// The P, as a number in [`Procs`].
-    pub(super) proc: u32,
-    /// Identifier of the stack.
-    pub(super) stack: u32,
+    pub(super) proc: u16,
     pub(super) ty: Type,
     /// Whether a system call blocks.
     pub(super) blocks: bool,
@@ -70,33 +68,38 @@ impl Default for Goroutines {
 #[derive(Debug)]
 pub(super) struct Procs {
     pub(super) ids: Vec<i32>,
-    numbers: HashMap<u64, u32, SeededState>,
+    numbers: HashMap<u64, u16, SeededState>,
 }
 
 impl Procs {
     /// More than any machine has.
-    pub(super) const MAX: usize = 1 << 20;
+    pub(super) const MAX: usize = u16::MAX as usize;
     /// Number of the P of goroutines that timers unblock.
-    pub(super) const TIMER: u32 = 0;
+    pub(super) const TIMER: u16 = 0;
     /// Number of the P of goroutines that the network unblocks.
-    pub(super) const NETWORK: u32 = 1;
+    pub(super) const NETWORK: u16 = 1;
     /// Number of the P of returns from system calls.
-    pub(super) const SYSCALL: u32 = 2;
+    pub(super) const SYSCALL: u16 = 2;
     /// Number of the P of the garbage collector's state.
-    pub(super) const COLLECTOR: u32 = 3;
+    pub(super) const COLLECTOR: u16 = 3;
 
-    /// The number of P `id`.
-    pub(super) fn intern(&mut self, id: i32) -> u32 {
-        let next = self.ids.len() as u32;
-        let number = *self.numbers.entry(u64::from(id as u32)).or_insert(next);
-        if number == next {
-            self.ids.push(id);
+    /// The number of P `id`; `None` if there are too many.
+    pub(super) fn intern(&mut self, id: i32) -> Option<u16> {
+        let key = u64::from(id as u32);
+        if let Some(&number) = self.numbers.get(&key) {
+            return Some(number);
         }
-        number
+        if self.ids.len() >= Self::MAX {
+            return None;
+        }
+        let number = self.ids.len() as u16;
+        self.numbers.insert(key, number);
+        self.ids.push(id);
+        Some(number)
     }
 
-    pub(super) fn id(&self, number: u32) -> i32 {
-        self.ids[number as usize]
+    pub(super) fn id(&self, number: u16) -> i32 {
+        self.ids[usize::from(number)]
     }
 }
 

@@ -66,7 +66,7 @@ struct Proc {
     /// Where its batches begin; the first is the one being read.
     batches: VecDeque<u32>,
     /// Number of its identifier.
-    number: u32,
+    number: u16,
     /// Where in the current batch the next event begins; 0 if it is to be begun.
     at: u32,
     /// Of the last event.
@@ -104,7 +104,7 @@ pub(super) fn merge(data: &[u8], scan: &mut Scan) -> Result<Vec<Event>, Error> {
         .into_iter()
         .enumerate()
         .filter(|(_, batches)| !batches.is_empty())
-        .map(|(number, batches)| Proc::new(number as u32, batches))
+        .map(|(number, batches)| Proc::new(number as u16, batches))
         .collect();
     procs.sort_by_key(|proc| scan.procs.id(proc.number));
     procs.push(Proc::new(0, Vec::new())); // of the samples
@@ -129,11 +129,10 @@ pub(super) fn merge(data: &[u8], scan: &mut Scan) -> Result<Vec<Event>, Error> {
 
 impl Merge<'_> {
     fn run(&mut self) -> Result<(), Error> {
-        let mut candidates: BinaryHeap<Reverse<u32>> =
+        let mut woken: BinaryHeap<Reverse<u32>> =
             (0..self.idle.len() as u32).map(Reverse).collect();
-        loop {
-            self.offer(&mut candidates)?;
-            let Some((_, proc)) = self.pop_ready() else { break };
+        self.offer(&mut woken)?;
+        while let Some((_, proc)) = self.pop_ready() {
             let Some(Head { mut event, step }) = self.procs[proc as usize].head.take() else {
                 continue; // there is a head for everything in the heap
             };
@@ -149,12 +148,19 @@ impl Merge<'_> {
             }
             self.events.push(event);
             if step.go != Goroutines::UNORDERED {
-                self.apply(&step, &event, &mut candidates)?;
+                self.apply(&step, &event, &mut woken)?;
             }
-            let index = self.idle.len() as u32;
-            self.procs[proc as usize].index = index;
-            self.idle.push(proc);
-            candidates.push(Reverse(index));
+            // Its place in the list is the last one. If there is nobody to be looked at before
+            // it, it has no need to go there unless it stays.
+            if !woken.is_empty() || !self.enlist(proc)? {
+                let index = self.idle.len() as u32;
+                self.procs[proc as usize].index = index;
+                self.idle.push(proc);
+                if !woken.is_empty() {
+                    woken.push(Reverse(index));
+                    self.offer(&mut woken)?;
+                }
+            }
         }
         match self.procs.iter().find_map(|proc| proc.head.as_ref()) {
             Some(stuck) => Err(Error::at(u64::from(stuck.event.at), ErrorKind::BrokenOrder)),
@@ -162,35 +168,42 @@ impl Merge<'_> {
         }
     }
 
-    /// Moves those candidates to the heap of which the next event is ready. Candidates are
-    /// indexes of [`Merge::idle`], looked at from the first to the last, for all at once.
-    fn offer(&mut self, candidates: &mut BinaryHeap<Reverse<u32>>) -> Result<(), Error> {
-        while let Some(Reverse(index)) = candidates.pop() {
+    /// Looks at procs that may be ready: `woken` has their indexes in the list, the first of
+    /// which comes first.
+    fn offer(&mut self, woken: &mut BinaryHeap<Reverse<u32>>) -> Result<(), Error> {
+        while let Some(Reverse(index)) = woken.pop() {
             // Indexes behind the end, and those seen twice, are left over from moves below.
             let Some(&proc) = self.idle.get(index as usize) else { continue };
-            if self.procs[proc as usize].waits {
+            if self.procs[proc as usize].waits || !self.enlist(proc)? {
                 continue;
             }
-            if self.procs[proc as usize].head.is_none() {
-                let head = self.next_of(proc)?;
-                self.procs[proc as usize].head = head;
-            }
-            if let Some(Head { event, step }) = self.procs[proc as usize].head {
-                if !self.is_ready(&step) {
-                    self.procs[proc as usize].waits = true;
-                    self.waiting.entry((step.go, step.before)).or_default().push(proc);
-                    continue;
-                }
-                self.push_ready((event.time, proc));
-            }
-            // It is in the heap, or at its end; the last one takes its place and is next.
+            // The last one of the list takes its place, and is looked at next.
             self.idle.swap_remove(index as usize);
             if let Some(&moved) = self.idle.get(index as usize) {
                 self.procs[moved as usize].index = index;
-                candidates.push(Reverse(index));
+                woken.push(Reverse(index));
             }
         }
         Ok(())
+    }
+
+    /// Moves a proc to the heap if its next event is ready. Returns whether the proc leaves the
+    /// list: it does so at its end, too.
+    fn enlist(&mut self, proc: u32) -> Result<bool, Error> {
+        if self.procs[proc as usize].head.is_none() {
+            self.procs[proc as usize].head = self.next_of(proc)?;
+        }
+        // A head is not copied as a whole: it was written in parts just now.
+        let Some(Head { event, step }) = &self.procs[proc as usize].head else { return Ok(true) };
+        let (time, go, awaited) = (event.time, step.go, step.before);
+        let ready = self.is_ready(go, awaited);
+        if ready {
+            self.push_ready((time, proc));
+        } else {
+            self.procs[proc as usize].waits = true;
+            self.waiting.entry((go, awaited)).or_default().push(proc);
+        }
+        Ok(ready)
     }
 
     fn state(&mut self, go: u32) -> &mut State {
@@ -202,12 +215,14 @@ impl Merge<'_> {
         &mut self.states[index]
     }
 
-    fn is_ready(&mut self, step: &Step) -> bool {
-        if step.go == Goroutines::UNORDERED {
+    /// Whether a goroutine is where an event needs it.
+    #[inline]
+    fn is_ready(&mut self, go: u32, before: State) -> bool {
+        if go == Goroutines::UNORDERED {
             return true;
         }
-        let State { status, seq } = *self.state(step.go);
-        step.before.status == status && (step.before.seq == SAME || step.before.seq == seq)
+        let State { status, seq } = *self.state(go);
+        before.status == status && (before.seq == SAME || before.seq == seq)
     }
 
     /// Does what an event does, and wakes procs that waited for it.
@@ -215,9 +230,9 @@ impl Merge<'_> {
         &mut self,
         step: &Step,
         event: &Event,
-        candidates: &mut BinaryHeap<Reverse<u32>>,
+        woken: &mut BinaryHeap<Reverse<u32>>,
     ) -> Result<(), Error> {
-        if !self.is_ready(step) {
+        if !self.is_ready(step.go, step.before) {
             // An event of another P got in between: only damage makes that.
             let id = self.goroutines.id(step.go) as i64;
             let wrong = Inconsistency::WrongState { what: "goroutine", id };
@@ -236,7 +251,7 @@ impl Merge<'_> {
                 for proc in self.waiting.remove(&(step.go, awaited)).unwrap_or_default() {
                     let proc = &mut self.procs[proc as usize];
                     proc.waits = false;
-                    candidates.push(Reverse(proc.index));
+                    woken.push(Reverse(proc.index));
                 }
             }
         }
@@ -291,7 +306,7 @@ impl Merge<'_> {
 }
 
 impl Proc {
-    fn new(number: u32, batches: Vec<u32>) -> Self {
+    fn new(number: u16, batches: Vec<u32>) -> Self {
         Self {
             batches: batches.into(),
             number,
@@ -346,14 +361,13 @@ impl Proc {
                 }
                 ty => {
                     let mut args = [0; MAX_ARGS];
-                    let count = lead.args(c, &mut args)?;
+                    lead.args(c, &mut args)?;
                     if ty == Type::USER_LOG {
                         let size = uvarint(c, "length of a message")?;
                         wire::string(c, size)?;
                     }
                     self.time = self.time.wrapping_add(args[0] as i64);
-                    let stack = if ty.spec().stack { args[count.min(MAX_ARGS) - 1] } else { 0 };
-                    return Ok(Some(self.head(at, ty, &args, stack as u32, goroutines)));
+                    return Ok(Some(self.head(at, ty, &args, goroutines)));
                 }
             }
         }
@@ -365,7 +379,6 @@ impl Proc {
         at: u32,
         ty: Type,
         args: &[u64; MAX_ARGS],
-        stack: u32,
         goroutines: &mut Goroutines,
     ) -> Head {
         use Status::{Dead, Runnable, Running, Waiting};
@@ -433,7 +446,7 @@ impl Proc {
             _ => Step::NONE,
         };
         let (time, proc) = (self.time, self.number);
-        Head { event: Event { time, at, go, target, proc, stack, ty, blocks: false }, step }
+        Head { event: Event { time, at, go, target, proc, ty, blocks: false }, step }
     }
 }
 

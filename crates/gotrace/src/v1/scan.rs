@@ -120,14 +120,14 @@ impl Scanner<'_> {
             }
             Type::CPU_SAMPLE => {
                 self.count_event(offset)?;
-                let [_, time, p, g, stack] = args;
+                let [_, time, p, g, _] = args;
+                let proc = self.proc(p as i32, offset)?;
                 self.scan.samples.push(Event {
                     time: time as i64,
                     at: super::index(offset),
                     go: self.scan.goroutines.intern(g),
                     target: Goroutines::NONE,
-                    proc: self.scan.procs.intern(p as i32),
-                    stack: stack as u32,
+                    proc,
                     ty,
                     blocks: false,
                 });
@@ -156,6 +156,13 @@ impl Scanner<'_> {
         if size > limit { Err(Error::at(offset, ErrorKind::Limit { what, limit })) } else { Ok(()) }
     }
 
+    /// The number of a P.
+    fn proc(&mut self, id: i32, offset: u64) -> Result<u16, Error> {
+        let limit = Procs::MAX;
+        let number = self.scan.procs.intern(id);
+        number.ok_or_else(|| Error::at(offset, ErrorKind::Limit { what: "number of Ps", limit }))
+    }
+
     fn batch(&mut self, lead: Lead, offset: u64, c: &mut Cursor<'_>) -> Result<(), Error> {
         let wanted = usize::from(Type::BATCH.spec().args);
         match lead.inline_args() {
@@ -167,8 +174,7 @@ impl Scanner<'_> {
         let id = wire::proc(c)?;
         uvarint(c, "time of a batch")?;
         self.in_batch = true;
-        let proc = self.scan.procs.intern(id) as usize;
-        self.limit(offset, "number of Ps", proc, self.limits.max_entries.min(Procs::MAX))?;
+        let proc = usize::from(self.proc(id, offset)?);
         if proc >= self.scan.batches.len() {
             self.scan.batches.resize_with(proc + 1, Vec::new);
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An output: written to a temporary file beside it, which takes its name when all is there.
 /// What is no regular file (a device, a pipe, standard output) is written to as it is.
-pub(super) struct OutputFile {
+pub(crate) struct OutputFile {
     path: PathBuf,
     kind: Kind,
 }
@@ -23,7 +23,7 @@ enum Kind {
 
 impl OutputFile {
     /// Prepares `path`, which must not be one of `inputs`.
-    pub(super) fn create(path: &Path, inputs: &[PathBuf]) -> Result<Self> {
+    pub(crate) fn create(path: &Path, inputs: &[PathBuf]) -> Result<Self> {
         let path = path.to_owned();
         let fail = |message: &str| Err(Failure::about(path.display(), message));
         if path.as_os_str() == "-" {
@@ -56,7 +56,7 @@ impl OutputFile {
     }
 
     /// Opens it. To be called once.
-    pub(super) fn writer(&self) -> Result<Box<dyn Write + Send>> {
+    pub(crate) fn writer(&self) -> Result<Box<dyn Write + Send>> {
         let file = match &self.kind {
             Kind::Stdout => return Ok(Box::new(io::stdout())),
             Kind::Device => OpenOptions::new().write(true).open(&self.path),
@@ -67,12 +67,12 @@ impl OutputFile {
         Ok(Box::new(file))
     }
 
-    pub(super) const fn is_stdout(&self) -> bool {
+    pub(crate) const fn is_stdout(&self) -> bool {
         matches!(self.kind, Kind::Stdout)
     }
 
     /// A failure to write it.
-    pub(super) fn failure(&self, error: &io::Error) -> Failure {
+    pub(crate) fn failure(&self, error: &io::Error) -> Failure {
         if self.is_stdout() {
             return Failure::output(error);
         }
@@ -80,7 +80,7 @@ impl OutputFile {
     }
 
     /// Gives the file its name.
-    pub(super) fn complete(&self) -> Result {
+    pub(crate) fn complete(&self) -> Result {
         match &self.kind {
             Kind::Temporary(path) => {
                 fs::rename(path, &self.path).map_err(|error| self.failure(&error))
@@ -108,23 +108,23 @@ fn present(path: &Path) -> io::Result<Option<fs::Metadata>> {
 }
 
 /// A writer that counts bytes.
-pub(super) struct Counted<W> {
+pub(crate) struct Counted<W> {
     writer: W,
     written: Written,
 }
 
 /// What a [`Counted`] has written.
 #[derive(Clone, Default)]
-pub(super) struct Written(Arc<AtomicU64>);
+pub(crate) struct Written(Arc<AtomicU64>);
 
 impl Written {
-    pub(super) fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl<W> Counted<W> {
-    pub(super) fn new(writer: W) -> (Self, Written) {
+    pub(crate) fn new(writer: W) -> (Self, Written) {
         let written = Written::default();
         (Self { writer, written: written.clone() }, written)
     }

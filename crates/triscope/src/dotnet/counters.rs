@@ -102,7 +102,7 @@ pub(super) fn run(args: &Args) -> Result {
                 Ok(())
             }
         };
-        if live { output.flush() } else { output.write_if_full() }
+        if live { output.write() } else { output.write_if_full() }
     })?;
     if format == Format::Table {
         table.draw(live && terminal, &mut output.buffer);

@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result {
             text(event, args.stacks, &mut output.buffer);
         }
         // Who watches a process wants to see it now.
-        if live { output.flush() } else { output.write_if_full() }
+        if live { output.write() } else { output.write_if_full() }
     })?;
     output.finish()?;
     reading.into_result()

@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result {
                 print(trace, &gc, &mut output.buffer);
             }
             if live {
-                output.flush()?;
+                output.write()?;
             }
         }
         output.write_if_full()

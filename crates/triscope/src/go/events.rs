@@ -2,7 +2,7 @@ use super::{Recovery, Trace};
 use crate::failure::Result;
 use crate::output::Output;
 use crate::progress::Progress;
-use gotrace::{Event, TextFormatter};
+use gotrace::{Event, EventKind, TextFormatter};
 use std::path::PathBuf;
 
 /// Print every event of a trace as text, in order
@@ -32,7 +32,8 @@ pub(super) fn run(args: &Args) -> Result {
     let reading = super::read(trace, args.recovery, &mut |event: Event<'_>| {
         formatter.append(event, &mut output.buffer);
         output.buffer.push(b'\n');
-        output.write_if_full()
+        // Of a trace that is still being made, every generation is shown as it comes.
+        if event.kind() == EventKind::Sync { output.write() } else { output.write_if_full() }
     })?;
     output.finish()?;
     reading.into_result()

@@ -35,18 +35,23 @@ impl Command {
 pub(crate) struct Trace {
     pub(crate) name: String,
     pub(crate) bytes: Box<dyn Read + Send>,
+    pub(crate) progress: Progress,
 }
 
 impl Trace {
     /// Opens a trace, be it binary or text, or says what the file is instead.
     pub(crate) fn open(path: &Path, progress: Progress) -> Result<Self> {
-        Self::of(Input::open(path, progress)?)
+        Self::of(Input::open(path, progress.clone())?, path, progress)
     }
 
     /// The trace in an input, be it binary or text; or says what the input is instead.
-    pub(crate) fn of(mut input: Input) -> Result<Self> {
+    pub(crate) fn of(mut input: Input, path: &Path, progress: Progress) -> Result<Self> {
         let name = input.name.clone();
-        let bytes: Box<dyn Read + Send> = match input.format {
+        let mut format = input.format;
+        if format == Format::Unknown && path.extension().is_some_and(|ext| ext == "test") {
+            format = Format::GoTest; // it may begin with a comment
+        }
+        let bytes: Box<dyn Read + Send> = match format {
             Format::GoTrace => Box::new(input),
             Format::GoText => {
                 Box::new(TextToWire::new(input).map_err(|e| Failure::about(&name, e))?)
@@ -72,7 +77,7 @@ impl Trace {
             }
             other => return Err(input.failure(not_a_trace(other))),
         };
-        Ok(Self { name, bytes })
+        Ok(Self { name, bytes, progress })
     }
 }
 
@@ -97,11 +102,18 @@ fn not_a_trace(format: Format) -> String {
 }
 
 /// What to do about damage.
-#[derive(Clone, Copy, clap::Args)]
+#[derive(Clone, Copy, Default, clap::Args)]
 pub(crate) struct Recovery {
     /// Go on behind damage with whatever can be read, and report what is lost
     #[arg(long = "recover")]
     wanted: bool,
+}
+
+impl Recovery {
+    /// Whether to go on behind damage.
+    pub(crate) const fn wanted(self) -> bool {
+        self.wanted
+    }
 }
 
 /// How reading a trace went.
@@ -128,8 +140,9 @@ impl Reading {
         }
         match self.error {
             Some(_) if self.losses > 0 => {
-                let (lost, places) = (self.lost_bytes, self.losses);
-                let message = format!("damaged: {lost} bytes lost at {places} places");
+                let (lost, places) = (self.lost_bytes, &self.losses);
+                let s = if *places == 1 { "" } else { "s" };
+                let message = format!("damaged in {places} place{s}, {lost} bytes skipped");
                 Err(Failure::about(&self.name, message))
             }
             Some(error) => Err(Failure::about(&self.name, error)),
@@ -170,7 +183,7 @@ pub(crate) fn read(
     recovery: Recovery,
     visitor: &mut impl Visitor,
 ) -> Result<Reading> {
-    let Trace { name, bytes } = trace;
+    let Trace { name, bytes, progress } = trace;
     let mut reader = Reader::new(bytes).map_err(|error| Failure::about(&name, error))?;
     visitor.begin(reader.clock_domain());
     let mut reading = Reading {
@@ -201,14 +214,13 @@ pub(crate) fn read(
                     reading.losses += 1;
                     reading.lost_bytes += bytes;
                     if reading.losses <= MAX_REPORTS {
-                        report(&reading.name, &error, loss, bytes);
+                        progress.note(&report(&reading.name, &error, loss, bytes));
                     } else if reading.losses == MAX_REPORTS + 1 {
-                        eprintln!("triscope: {}: and so on", OneLine(&reading.name));
+                        progress.note(&format!("{}: and so on", reading.name));
                     }
-                }
-                if loss.is_none() && reading.losses > 0 {
+                } else if reading.losses > 0 {
                     // The last error is one that nothing comes behind.
-                    eprintln!("triscope: {}: {error}", OneLine(&reading.name));
+                    progress.note(&format!("{}: {error}", reading.name));
                 }
                 let ended = loss.is_none();
                 reading.error.get_or_insert(error);
@@ -223,14 +235,11 @@ pub(crate) fn read(
     Ok(reading)
 }
 
-fn report(name: &str, error: &Error, loss: &gotrace::Loss, bytes: u64) {
-    let name = OneLine(name);
-    let error = error.to_string();
-    let error = OneLine(&error);
+fn report(name: &str, error: &Error, loss: &gotrace::Loss, bytes: u64) -> String {
     let to = loss.to;
     if loss.partial {
-        eprintln!("triscope: {name}: {error}; going on with what there is of the generation");
+        format!("{name}: {error}; going on with what there is of the generation")
     } else {
-        eprintln!("triscope: {name}: {error}; {bytes} bytes lost, going on at byte {to}");
+        format!("{name}: {error}; {bytes} bytes skipped, going on at byte {to}")
     }
 }

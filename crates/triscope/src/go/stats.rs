@@ -136,9 +136,8 @@ impl Stats {
             writeln!(out, "events       {events}, {per_event:.2} bytes each, {rate:.0} a second")?;
         }
         if let Some(clocks) = self.clocks {
-            let (seconds, nanos) = (clocks.wall_seconds, clocks.wall_nanos);
-            let at = clocks.trace;
-            writeln!(out, "wall clock   {seconds}.{nanos:09} s since 1970 at {at} s")?;
+            let (wall, at) = (clocks.wall_utc(), clocks.trace);
+            writeln!(out, "wall clock   {wall} at {at} s")?;
         }
         if !reading.version.is_v1() {
             writeln!(out, "generations  {}", self.generations)?;
@@ -155,7 +154,7 @@ impl Stats {
         }
         if reading.losses > 0 {
             let (losses, lost) = (reading.losses, reading.lost_bytes);
-            writeln!(out, "lost         {lost} bytes at {losses} places")?;
+            writeln!(out, "skipped      {lost} bytes at {losses} damaged places")?;
         }
         if reading.unresolved > 0 {
             writeln!(out, "unresolved   {} strings and stacks", reading.unresolved)?;
@@ -192,6 +191,7 @@ impl Stats {
             "clock_snapshot": self.clocks.map(|clocks| json!({
                 "trace_ns": clocks.trace.nanos(),
                 "mono_ns": clocks.mono,
+                "wall": clocks.wall_utc(),
                 "wall_s": clocks.wall_seconds,
                 "wall_ns": clocks.wall_nanos,
             })),

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 ///
 /// The text is that of go tool trace -d=wire: one line per event with its arguments, the frames
 /// of a stack and the data of a string on lines of their own. Nothing is ordered or resolved.
+/// Traces of Go 1.22 and later have such events.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,9 +30,10 @@ pub(super) fn run(args: &Args) -> Result {
     let trace = Trace::open(&args.file, Progress::beside_output())?;
     let fail = |error: gotrace::Error| Failure::about(&trace.name, error);
     let mut reader = raw::Reader::new(trace.bytes).map_err(fail)?;
+    let version = reader.version();
     let mut output = Output::new();
     if args.header {
-        let header = format!("Trace Go1.{}\n", reader.version().minor());
+        let header = format!("Trace Go1.{}\n", version.minor());
         output.buffer.extend_from_slice(header.as_bytes());
     }
     let result = loop {
@@ -42,6 +44,12 @@ pub(super) fn run(args: &Args) -> Result {
                 output.write_if_full()?;
             }
             Ok(None) => break Ok(()),
+            Err(_) if version.is_v1() => {
+                let hint = format!(
+                    "is of {version}, whose format v1 has no such wire events: try go events"
+                );
+                break Err(Failure::about(&trace.name, hint));
+            }
             Err(error) => break Err(fail(error)),
         }
     };

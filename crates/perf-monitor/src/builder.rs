@@ -1,0 +1,359 @@
+//! How to count or sample an event.
+
+use crate::clock::clock_id;
+use crate::counter::Counter;
+use crate::diagnose::{self, Attempt};
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::flags::{BranchFlags, ReadFormat, SampleFlags};
+use crate::sampler::Sampler;
+use crate::{Target, system};
+use perf_sys::*;
+use rustix::fd::{AsFd, BorrowedFd};
+use trace_common::ClockDomain;
+
+/// Shortest period of a timer event, in nanoseconds, without
+/// [`EventBuilder::allow_short_period`]. At 1 µs a machine has no time for anything else.
+const MIN_CLOCK_PERIOD: u64 = 10_000;
+
+/// How an [`Event`] is to be counted or sampled: `perf_event_attr`, field by field.
+///
+/// ```no_run
+/// use perf_monitor::{Event, SampleFlags, Software, Target};
+///
+/// // Where is process 1234 spending its time? 999 samples per second of CPU time.
+/// let mut sampler = Event::software(Software::CpuClock)
+///     .builder()
+///     .sample_freq(999)
+///     .sample(SampleFlags::IP | SampleFlags::TID | SampleFlags::TIME)
+///     .open_sampler(Target::Thread(1234), 64)?;
+/// # Ok::<(), perf_monitor::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct EventBuilder {
+    event: Event,
+    attr: perf_event_attr,
+    allow_short_period: bool,
+}
+
+macro_rules! flags {
+    ($($(#[$doc:meta])* $name:ident $set:ident;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, on: bool) -> Self {
+            self.attr.$set(on);
+            self
+        }
+    )*};
+}
+
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident: $ty:ty;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, value: $ty) -> Self {
+            self.attr.$name = value;
+            self
+        }
+    )*};
+}
+
+impl EventBuilder {
+    pub(crate) fn new(event: Event) -> Self {
+        let [config, config1, config2, config3, config4] = event.config;
+        let mut attr = perf_event_attr::new(event.type_, config);
+        attr.config1 = config1;
+        attr.config2 = config2;
+        attr.config3 = config3;
+        attr.config4 = config4;
+        attr.bp_type = event.bp_type;
+        attr.set_exclude_user(event.exclude.user);
+        attr.set_exclude_kernel(event.exclude.kernel);
+        attr.set_exclude_hv(event.exclude.hv);
+        attr.set_precise_ip(event.exclude.precise);
+        attr.set_disabled(true);
+        let times = ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
+        attr.read_format = times.bits();
+        Self { event, attr, allow_short_period: false }
+    }
+
+    /// The event.
+    pub const fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// The attribute as it is now.
+    pub const fn attr(&self) -> &perf_event_attr {
+        &self.attr
+    }
+
+    /// The attribute, to change what has no method here.
+    pub const fn attr_mut(&mut self) -> &mut perf_event_attr {
+        &mut self.attr
+    }
+
+    /// A sample every so many events. The kernel moves the period of timers to what it can do.
+    #[must_use]
+    pub fn sample_period(mut self, period: u64) -> Self {
+        self.attr.sample_period = period;
+        self.attr.set_freq(false);
+        self
+    }
+
+    /// So many samples per second, by adapting the period. At most
+    /// `kernel.perf_event_max_sample_rate`.
+    #[must_use]
+    pub fn sample_freq(mut self, hertz: u64) -> Self {
+        self.attr.sample_period = hertz;
+        self.attr.set_freq(true);
+        self
+    }
+
+    /// Takes timers below 10 µs too. They can starve the machine.
+    #[must_use]
+    pub fn allow_short_period(mut self) -> Self {
+        self.allow_short_period = true;
+        self
+    }
+
+    /// The fields of a sample.
+    #[must_use]
+    pub fn sample(mut self, fields: SampleFlags) -> Self {
+        self.attr.sample_type = fields.bits();
+        self
+    }
+
+    /// What reading returns. The default is the value and both times, so that a count can be
+    /// [scaled](crate::Count::scaled).
+    #[must_use]
+    pub fn read_format(mut self, format: ReadFormat) -> Self {
+        self.attr.read_format = format.bits();
+        self
+    }
+
+    /// Wakes readers every so many samples.
+    #[must_use]
+    pub fn wakeup_events(mut self, samples: u32) -> Self {
+        self.attr.wakeup_events = samples;
+        self.attr.set_watermark(false);
+        self
+    }
+
+    /// Wakes readers every so many bytes; more than half the ring is taken as half the ring, as
+    /// readers would never be woken beyond its size. 0 is half the ring, which is the default.
+    #[must_use]
+    pub fn wakeup_watermark(mut self, bytes: u32) -> Self {
+        self.attr.wakeup_events = bytes;
+        self.attr.set_watermark(true);
+        self
+    }
+
+    /// The clock of all timestamps (Linux 4.1). Without it, they are of the kernel's own perf
+    /// clock, which is near `CLOCK_MONOTONIC` but not the same.
+    ///
+    /// Clocks that cannot be read in a non-maskable interrupt (`REALTIME`, `BOOTTIME`, `TAI`) are
+    /// for software events and breakpoints only: tracepoints and hardware take `MONOTONIC` and
+    /// `MONOTONIC_RAW`. A [`ClockDomain::Local`] is that own clock.
+    #[must_use]
+    pub fn clock(mut self, clock: ClockDomain) -> Self {
+        self.attr.set_use_clockid(clock_id(clock).is_some());
+        self.attr.clockid = clock_id(clock).unwrap_or(0);
+        self
+    }
+
+    /// Which branches `SampleFlags::BRANCH_STACK` takes. 0 levels are the levels of the event.
+    #[must_use]
+    pub fn branches(mut self, branches: BranchFlags) -> Self {
+        self.attr.branch_sample_type = branches.bits();
+        self
+    }
+
+    /// How near the address of a sample must be to the event: 0 (any) to 3 (exact).
+    #[must_use]
+    pub fn precise_ip(mut self, level: u8) -> Self {
+        self.attr.set_precise_ip(level);
+        self
+    }
+
+    words! {
+        /// Registers for `SampleFlags::REGS_USER`: bits of [`perf_sys::regs`].
+        sample_regs_user: u64;
+        /// Registers for `SampleFlags::REGS_INTR`: bits of [`perf_sys::regs`].
+        sample_regs_intr: u64;
+        /// Bytes for `SampleFlags::STACK_USER`, a multiple of 8.
+        sample_stack_user: u32;
+        /// Most frames of a callchain; 0 is `kernel.perf_event_max_stack`.
+        sample_max_stack: u16;
+        /// Bytes of AUX data until readers are woken.
+        aux_watermark: u32;
+        /// Bytes for `SampleFlags::AUX`.
+        aux_sample_size: u32;
+        /// Whether samples pause or resume the AUX event of the group (Linux 6.13).
+        aux_action: u32;
+        /// `si_perf_data` of the signal of [`sigtrap`](Self::sigtrap).
+        sig_data: u64;
+    }
+
+    flags! {
+        /// Starts off, until [`Counter::enable`]: the default.
+        disabled set_disabled;
+        /// What the thread starts is measured too. Threads that exist already are not.
+        inherit set_inherit;
+        /// Threads are measured too, processes are not (Linux 5.13).
+        inherit_thread set_inherit_thread;
+        /// Must always have a counter, or fails: see [`Error::PinnedOut`].
+        pinned set_pinned;
+        /// Its group must be alone on the PMU.
+        exclusive set_exclusive;
+        /// Does not count user space.
+        exclude_user set_exclude_user;
+        /// Does not count the kernel.
+        exclude_kernel set_exclude_kernel;
+        /// Does not count the hypervisor.
+        exclude_hv set_exclude_hv;
+        /// Does not count when the CPU is idle.
+        exclude_idle set_exclude_idle;
+        /// Does not count the host of virtual machines.
+        exclude_host set_exclude_host;
+        /// Does not count virtual machines.
+        exclude_guest set_exclude_guest;
+        /// Leaves the kernel out of callchains.
+        exclude_callchain_kernel set_exclude_callchain_kernel;
+        /// Leaves user space out of callchains.
+        exclude_callchain_user set_exclude_callchain_user;
+        /// Records executable mappings.
+        mmap set_mmap;
+        /// Records mappings that are not executable.
+        mmap_data set_mmap_data;
+        /// Mappings come as [`Record::Mmap2`](crate::Record::Mmap2).
+        mmap2 set_mmap2;
+        /// Mappings have build ids (Linux 5.12).
+        build_id set_build_id;
+        /// Records names of threads.
+        comm set_comm;
+        /// Marks names that come from `execve(2)`.
+        comm_exec set_comm_exec;
+        /// Records forks and exits.
+        task set_task;
+        /// Records context switches (Linux 4.3).
+        context_switch set_context_switch;
+        /// Records namespaces (Linux 4.12).
+        namespaces set_namespaces;
+        /// Records kernel symbols that come and go (Linux 5.1).
+        ksymbol set_ksymbol;
+        /// Records BPF programs (Linux 5.1).
+        bpf_event set_bpf_event;
+        /// Records cgroups (Linux 5.7). On a CPU-wide event the kernel heeds it only together
+        /// with one of `task`, `comm`, `mmap`.
+        cgroup set_cgroup;
+        /// Records changes to kernel text (Linux 5.8).
+        text_poke set_text_poke;
+        /// Every record ends with a sample id, by which it can be put in time and told from
+        /// others. [`open_sampler`](Self::open_sampler) sets it.
+        sample_id_all set_sample_id_all;
+        /// Counts per task come in [`Record::Read`](crate::Record::Read) at its exit. Linux 6.1
+        /// and 6.12 do not write them.
+        inherit_stat set_inherit_stat;
+        /// Enabled by the next `execve(2)` of the thread.
+        enable_on_exec set_enable_on_exec;
+        /// Removed from a thread that calls `execve(2)` (Linux 5.13).
+        remove_on_exec set_remove_on_exec;
+        /// Sends `SIGTRAP` to the thread, synchronously (Linux 5.13). Needs `remove_on_exec`.
+        sigtrap set_sigtrap;
+        /// The ring is overwritten from its end to its start (Linux 4.7).
+        write_backward set_write_backward;
+        /// The output goes to the AUX area of the group (Linux 5.4).
+        aux_output set_aux_output;
+        /// User callchains are taken on the way back to user space (Linux 6.19).
+        defer_callchain set_defer_callchain;
+        /// Records the deferred callchains (Linux 6.19).
+        defer_output set_defer_output;
+    }
+
+    /// Opens the event as a counter.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] tells what this kernel or this user was refused, and what would help.
+    pub fn open(&self, target: Target<'_>) -> Result<Counter> {
+        self.open_in(target, None, 0)
+    }
+
+    pub(crate) fn open_in(
+        &self,
+        target: Target<'_>,
+        group: Option<BorrowedFd<'_>>,
+        flags: u64,
+    ) -> Result<Counter> {
+        self.check_period()?;
+        let attempt =
+            Attempt { attr: self.attr, path: self.event.path.as_deref(), target, group, flags };
+        match attempt.open() {
+            Ok(fd) => Ok(Counter::new(fd, self.attr, self.event.clone(), target)),
+            Err(errno) => Err(Error::Open {
+                event: self.event.name.clone(),
+                target: target.to_string(),
+                errno,
+                refusal: diagnose::open(&attempt, errno),
+            }),
+        }
+    }
+
+    /// Opens the event with a ring of `pages` pages (a power of two) for its samples.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`], [`Error::RingPages`] and [`Error::Map`], which tells of limits.
+    pub fn open_sampler(&self, target: Target<'_>, pages: usize) -> Result<Sampler> {
+        self.clone().for_ring(pages)?.open(target)?.into_sampler(pages)
+    }
+
+    /// Opens the event so that it writes into the ring of `sampler`, which must be on the same
+    /// CPU or thread and have the same clock. Samples need `SampleFlags::IDENTIFIER` to be told
+    /// apart; it is set here, and needs to be set for the sampler.
+    pub fn open_into(&self, target: Target<'_>, sampler: &mut Sampler) -> Result<Counter> {
+        let mut this = self.clone();
+        this.attr.sample_type |= PERF_SAMPLE_IDENTIFIER;
+        this.attr.set_sample_id_all(true);
+        let counter = this.open(target)?;
+        counter.set_output(Some(sampler.counter().as_fd()))?;
+        sampler.expect_records_of(&counter)?;
+        Ok(counter)
+    }
+
+    fn for_ring(mut self, pages: usize) -> Result<Self> {
+        if !pages.is_power_of_two() {
+            return Err(Error::RingPages(pages));
+        }
+        self.attr.set_sample_id_all(true);
+        if self.attr.watermark() {
+            let half = (pages * rustix::param::page_size() / 2).min(u32::MAX as usize) as u32;
+            if self.attr.wakeup_events > half {
+                self.attr.wakeup_events = half;
+            }
+        }
+        Ok(self)
+    }
+
+    fn check_period(&self) -> Result<()> {
+        let clock = self.attr.type_ == PERF_TYPE_SOFTWARE
+            && matches!(self.attr.config, PERF_COUNT_SW_CPU_CLOCK | PERF_COUNT_SW_TASK_CLOCK);
+        let period = self.attr.sample_period;
+        let nanos =
+            if self.attr.freq() { 1_000_000_000u64.checked_div(period) } else { Some(period) };
+        match nanos {
+            Some(nanos)
+                if clock && period != 0 && nanos < MIN_CLOCK_PERIOD && !self.allow_short_period =>
+            {
+                // A frequency above the kernel's limit is the kernel's to refuse.
+                let over = system::max_sample_rate()
+                    .is_some_and(|max| i128::from(period) > i128::from(max));
+                if self.attr.freq() && over {
+                    return Ok(());
+                }
+                Err(Error::PeriodTooShort { nanos, min: MIN_CLOCK_PERIOD })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+use rustix::time::{ClockId, DynamicClockId, clock_gettime, clock_gettime_dynamic};
+use trace_common::{ClockDomain, Timestamp};
+
+/// The number of `clock_gettime(2)` for a clock that perf events can use; `None` if they cannot.
+pub(crate) const fn clock_id(clock: ClockDomain) -> Option<i32> {
+    match clock {
+        ClockDomain::Realtime => Some(0),
+        ClockDomain::Monotonic => Some(1),
+        ClockDomain::MonotonicRaw => Some(4),
+        ClockDomain::Boottime => Some(7),
+        ClockDomain::Tai => Some(11),
+        _ => None,
+    }
+}
+
+/// Now, on a clock that events can be stamped with: `None` for [`ClockDomain::Local`].
+pub fn now(clock: ClockDomain) -> Option<Timestamp> {
+    let id = match clock {
+        ClockDomain::Realtime => ClockId::Realtime,
+        ClockDomain::Monotonic => ClockId::Monotonic,
+        ClockDomain::MonotonicRaw => ClockId::MonotonicRaw,
+        ClockDomain::Boottime => ClockId::Boottime,
+        // Always there, but rustix takes it for one that may not be.
+        ClockDomain::Tai => {
+            return clock_gettime_dynamic(DynamicClockId::Tai).ok().map(nanos);
+        }
+        _ => return None,
+    };
+    Some(nanos(clock_gettime(id)))
+}
+
+fn nanos(time: rustix::time::Timespec) -> Timestamp {
+    let seconds = time.tv_sec.saturating_mul(1_000_000_000);
+    Timestamp::from_nanos(seconds.saturating_add(time.tv_nsec))
+}

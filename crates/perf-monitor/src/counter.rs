@@ -1,0 +1,283 @@
+//! One open event.
+
+use crate::Target;
+use crate::builder::EventBuilder;
+use crate::count::{Count, decode, read_size};
+use crate::error::{DecodeError, Error, Result};
+use crate::event::Event;
+use crate::features::KernelFeatures;
+use crate::flags::ReadFormat;
+use crate::ring::UserPage;
+use crate::sampler::Sampler;
+use perf_sys::*;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::thread::{Pid, gettid};
+use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// An open event. Dropping it closes it.
+///
+/// It is opened by [`EventBuilder::open`].
+#[derive(Debug)]
+pub struct Counter {
+    fd: OwnedFd,
+    attr: perf_event_attr,
+    event: Event,
+    follows_thread: bool,
+    /// The thread that it counts, if it is the one that opened it.
+    opened_on: Option<Pid>,
+    refreshed: AtomicBool,
+}
+
+impl Counter {
+    pub(crate) fn new(
+        fd: OwnedFd,
+        attr: perf_event_attr,
+        event: Event,
+        target: Target<'_>,
+    ) -> Self {
+        let follows_thread = target.cpu().is_none();
+        let opened_on = matches!(target, Target::ThisThread).then(gettid);
+        Self { fd, attr, event, follows_thread, opened_on, refreshed: AtomicBool::new(false) }
+    }
+
+    /// The event.
+    pub const fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// The attribute that it was opened with.
+    pub const fn attr(&self) -> &perf_event_attr {
+        &self.attr
+    }
+
+    pub(crate) const fn follows_thread(&self) -> bool {
+        self.follows_thread
+    }
+
+    pub(crate) const fn opened_on(&self) -> Option<Pid> {
+        self.opened_on
+    }
+
+    fn control(&self, operation: &'static str, result: Result<(), Errno>) -> Result<()> {
+        result.map_err(|errno| {
+            let hint = match (operation, errno) {
+                ("PERF_EVENT_IOC_PERIOD", Errno::INVAL) => {
+                    Some("0, above 2^63, above the maximum sample rate, or not a sampling event")
+                }
+                ("PERF_EVENT_IOC_REFRESH", Errno::INVAL) => {
+                    Some("only for sampling events that are not inherited, and by at least 1")
+                }
+                ("PERF_EVENT_IOC_SET_OUTPUT", Errno::INVAL) => Some(
+                    "the ring must be of the same CPU, or of the same thread, and have the same \
+                     clock",
+                ),
+                ("PERF_EVENT_IOC_PAUSE_OUTPUT", Errno::INVAL) => Some("there is no ring"),
+                ("PERF_EVENT_IOC_MODIFY_ATTRIBUTES", Errno::INVAL | Errno::OPNOTSUPP) => {
+                    Some("only breakpoints, and only their address, length and access")
+                }
+                _ => None,
+            };
+            Error::Control { operation, event: self.event.name().to_owned(), errno, hint }
+        })
+    }
+
+    /// Starts counting.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RefreshIsFinal`] for an event that was [refreshed](Self::refresh), on kernels that
+    /// would accept the call and never count again.
+    pub fn enable(&self) -> Result<()> {
+        let is_tracepoint = self.event.as_tracepoint().is_some();
+        if is_tracepoint
+            && self.refreshed.load(Ordering::Relaxed)
+            && !KernelFeatures::refresh_restarts()
+        {
+            return Err(Error::RefreshIsFinal { event: self.event.name().to_owned() });
+        }
+        self.control("PERF_EVENT_IOC_ENABLE", ioctl_enable(&self.fd, 0))
+    }
+
+    /// Stops counting.
+    pub fn disable(&self) -> Result<()> {
+        self.control("PERF_EVENT_IOC_DISABLE", ioctl_disable(&self.fd, 0))
+    }
+
+    pub(crate) fn enable_group(&self) -> Result<()> {
+        self.control("PERF_EVENT_IOC_ENABLE", ioctl_enable(&self.fd, PERF_IOC_FLAG_GROUP))
+    }
+
+    pub(crate) fn disable_group(&self) -> Result<()> {
+        self.control("PERF_EVENT_IOC_DISABLE", ioctl_disable(&self.fd, PERF_IOC_FLAG_GROUP))
+    }
+
+    pub(crate) fn reset_group(&self) -> Result<()> {
+        self.control("PERF_EVENT_IOC_RESET", ioctl_reset(&self.fd, PERF_IOC_FLAG_GROUP))
+    }
+
+    /// Sets the count to 0. The times go on: use [`Count::since`] to measure from here.
+    pub fn reset(&self) -> Result<()> {
+        self.control("PERF_EVENT_IOC_RESET", ioctl_reset(&self.fd, 0))
+    }
+
+    /// Enables a sampling event for so many samples more; then it disables itself.
+    ///
+    /// It can be enabled again after that; but a tracepoint, from Linux 6.18, can not, whatever
+    /// the ioctl returns: [`enable`](Self::enable) says so, see [`KernelFeatures::refresh_restarts`].
+    pub fn refresh(&self, samples: u32) -> Result<()> {
+        if samples == 0 {
+            return self.control("PERF_EVENT_IOC_REFRESH", Err(Errno::INVAL));
+        }
+        self.control("PERF_EVENT_IOC_REFRESH", ioctl_refresh(&self.fd, samples))?;
+        self.refreshed.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Changes the period, or the frequency of an event that was opened with one.
+    pub fn set_period(&self, period: u64) -> Result<()> {
+        self.control("PERF_EVENT_IOC_PERIOD", ioctl_period(&self.fd, period))
+    }
+
+    /// The id that samples and group counts show.
+    pub fn id(&self) -> Result<u64> {
+        let mut id = 0;
+        let result = ioctl_id(&self.fd).map(|found| id = found);
+        self.control("PERF_EVENT_IOC_ID", result).map(|()| id)
+    }
+
+    /// Filters a tracepoint by its fields in the kernel: `id == 110 && args[0] > 5`, `comm ~
+    /// "ssh*"`. The language is in `Documentation/trace/events.rst`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Filter`], with the names of the fields if the filter has a name that is none.
+    pub fn set_filter(&self, filter: &str) -> Result<()> {
+        let refused = |errno, why: String| Error::Filter {
+            event: self.event.name().to_owned(),
+            filter: filter.to_owned(),
+            errno,
+            why,
+        };
+        let text = CString::new(filter)
+            .map_err(|_| refused(Errno::INVAL, "it has a NUL byte".to_owned()))?;
+        ioctl_set_filter(&self.fd, &text).map_err(|errno| {
+            let why = if self.event.as_tracepoint().is_none() {
+                "only tracepoints (and the AUX events of tracing PMUs) have filters".to_owned()
+            } else {
+                match self.field_names() {
+                    Some(names) => format!("the fields are {names}"),
+                    None => "a field that does not exist, or a syntax error".to_owned(),
+                }
+            };
+            refused(errno, why)
+        })
+    }
+
+    fn field_names(&self) -> Option<String> {
+        let (system, name) = self.event.name().split_once(':')?;
+        let format = crate::Tracefs::find().ok()?.format(system, name).ok()?;
+        Some(format.fields().iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))
+    }
+
+    /// Attaches a BPF program, which then decides what is recorded.
+    pub fn set_bpf(&self, program: BorrowedFd<'_>) -> Result<()> {
+        self.control("PERF_EVENT_IOC_SET_BPF", ioctl_set_bpf(&self.fd, program))
+    }
+
+    /// The ids of the BPF programs at this tracepoint, at most 64.
+    pub fn query_bpf(&self) -> Result<Vec<u32>> {
+        let mut ids = vec![0; 64];
+        let mut count = 0;
+        let result = ioctl_query_bpf(&self.fd, &mut ids).map(|n| count = n);
+        self.control("PERF_EVENT_IOC_QUERY_BPF", result)?;
+        ids.truncate(count);
+        Ok(ids)
+    }
+
+    /// Changes a breakpoint to the address, length and access of another event. It counts from
+    /// then on, whether it did before or not.
+    pub fn modify(&mut self, to: &EventBuilder) -> Result<()> {
+        let mut attr = self.attr;
+        attr.bp_type = to.attr().bp_type;
+        attr.config1 = to.attr().config1;
+        attr.config2 = to.attr().config2;
+        attr.set_disabled(false); // the kernel would disable it
+        self.control("PERF_EVENT_IOC_MODIFY_ATTRIBUTES", ioctl_modify_attributes(&self.fd, &attr))?;
+        self.attr = attr;
+        Ok(())
+    }
+
+    /// Stops writing to the ring; the kernel counts what happens meanwhile as lost.
+    pub fn pause_output(&self) -> Result<()> {
+        self.control("PERF_EVENT_IOC_PAUSE_OUTPUT", ioctl_pause_output(&self.fd, true))
+    }
+
+    /// Writes to the ring again.
+    pub fn resume_output(&self) -> Result<()> {
+        self.control("PERF_EVENT_IOC_PAUSE_OUTPUT", ioctl_pause_output(&self.fd, false))
+    }
+
+    /// Sends the samples to the ring of another event of the same CPU, or of the same thread, and
+    /// with the same clock.
+    pub fn set_output(&self, ring_of: Option<BorrowedFd<'_>>) -> Result<()> {
+        self.control("PERF_EVENT_IOC_SET_OUTPUT", ioctl_set_output(&self.fd, ring_of))
+    }
+
+    /// The count, with what the read format asked for.
+    ///
+    /// With `inherit`, the counts of children that live and that are gone are in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PinnedOut`] if the event is pinned and lost its counter.
+    pub fn read(&self) -> Result<Count> {
+        let format = ReadFormat::from_bits_retain(self.attr.read_format);
+        // An event of its own in the layout of a group is a group of one.
+        let mut buffer = [0u8; 6 * 8];
+        let len = read_size(format, 1).min(buffer.len());
+        let buffer = buffer.get_mut(..len).unwrap_or_default();
+        let bytes = self.read_into(buffer)?;
+        decode(bytes, format)?.iter().next().ok_or(Error::Decode(DecodeError {
+            what: "the values of a counter",
+            offset: 0,
+            why: trace_common::ReadErrorKind::UnexpectedEnd { wanted: 8, left: 0 },
+        }))
+    }
+
+    pub(crate) fn read_into<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
+        let read = rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer));
+        match read {
+            Ok(0) => Err(Error::PinnedOut { event: self.event.name().to_owned() }),
+            Ok(n) => Ok(buffer.get(..n).unwrap_or_default()),
+            Err(errno) => Err(Error::Control {
+                operation: "read",
+                event: self.event.name().to_owned(),
+                errno,
+                hint: matches!(errno, Errno::NOSPC)
+                    .then_some("the group has more events than the buffer has room for"),
+            }),
+        }
+    }
+
+    /// Maps the control page, for reading the counter and its times without a system call, where
+    /// the PMU offers it.
+    pub fn user_page(&self) -> Result<UserPage> {
+        UserPage::map(self)
+    }
+
+    /// Maps a ring of `pages` pages (a power of two) for the samples of this event.
+    ///
+    /// [`EventBuilder::open_sampler`] is the shorter way, which also sets what a ring needs.
+    pub fn into_sampler(self, pages: usize) -> Result<Sampler> {
+        Sampler::new(self, pages)
+    }
+}
+
+impl AsFd for Counter {
+    /// Readable when samples are there, hung up when the thread is gone.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

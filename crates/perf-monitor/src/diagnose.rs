@@ -1,0 +1,253 @@
+//! What an errno of `perf_event_open(2)` or `mmap(2)` means, found out by asking again.
+
+use crate::error::{Field, Refusal};
+use crate::{Target, system};
+use perf_sys::*;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::ffi::CStr;
+
+/// One call of `perf_event_open(2)`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt<'a> {
+    pub(crate) attr: perf_event_attr,
+    pub(crate) path: Option<&'a CStr>,
+    pub(crate) target: Target<'a>,
+    pub(crate) group: Option<BorrowedFd<'a>>,
+    pub(crate) flags: u64,
+}
+
+impl Attempt<'_> {
+    pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
+        let (target, flag) = self.target.to_sys();
+        let flags = self.flags | flag | PERF_FLAG_FD_CLOEXEC;
+        match self.path {
+            Some(path) => perf_event_open_path(&self.attr, path, target, self.group, flags),
+            None => perf_event_open(&self.attr, target, self.group, flags),
+        }
+    }
+
+    fn opens_with(&self, change: impl FnOnce(&mut perf_event_attr)) -> bool {
+        let mut changed = *self;
+        changed.attr.set_disabled(true);
+        changed.attr.set_enable_on_exec(false);
+        change(&mut changed.attr);
+        changed.open().is_ok()
+    }
+}
+
+/// A field that may be taken away from an attribute.
+struct Removable {
+    field: Field,
+    is_set: fn(&perf_event_attr) -> bool,
+    remove: fn(&mut perf_event_attr),
+}
+
+macro_rules! removable {
+    ($(
+        $kind:ident $name:ident $($other:ident)? $since:literal;
+    )*) => {
+        &[$(removable!(@ $kind $name $($other)? $since)),*]
+    };
+    (@ flag $get:ident $set:ident $since:literal) => {
+        Removable {
+            field: Field { name: stringify!($get), since: $since },
+            is_set: perf_event_attr::$get,
+            remove: |a| a.$set(false),
+        }
+    };
+    (@ sample $bit:ident $since:literal) => {
+        Removable {
+            field: Field { name: stringify!($bit), since: $since },
+            is_set: |a| a.sample_type & $bit != 0,
+            remove: |a| a.sample_type &= !$bit,
+        }
+    };
+    (@ read $bit:ident $since:literal) => {
+        Removable {
+            field: Field { name: stringify!($bit), since: $since },
+            is_set: |a| a.read_format & $bit != 0,
+            remove: |a| a.read_format &= !$bit,
+        }
+    };
+    (@ branch $bit:ident $since:literal) => {
+        Removable {
+            field: Field { name: stringify!($bit), since: $since },
+            is_set: |a| a.branch_sample_type & $bit != 0,
+            remove: |a| a.branch_sample_type &= !$bit,
+        }
+    };
+    (@ word $name:ident $since:literal) => {
+        Removable {
+            field: Field { name: stringify!($name), since: $since },
+            is_set: |a| a.$name != 0,
+            remove: |a| a.$name = 0,
+        }
+    };
+}
+
+/// Newest first: when several together are to blame, the newest are named.
+const REMOVABLE: &[Removable] = removable! {
+    word config4 "7.2";
+    flag defer_output set_defer_output "6.19";
+    flag defer_callchain set_defer_callchain "6.19";
+    word aux_action "6.13";
+    branch PERF_SAMPLE_BRANCH_COUNTERS "6.8";
+    word config3 "6.3";
+    branch PERF_SAMPLE_BRANCH_PRIV_SAVE "6.1";
+    read PERF_FORMAT_LOST "6.0";
+    word sig_data "5.13";
+    flag sigtrap set_sigtrap "5.13";
+    flag remove_on_exec set_remove_on_exec "5.13";
+    flag inherit_thread set_inherit_thread "5.13";
+    flag build_id set_build_id "5.12";
+    sample PERF_SAMPLE_WEIGHT_STRUCT "5.12";
+    sample PERF_SAMPLE_CODE_PAGE_SIZE "5.11";
+    sample PERF_SAMPLE_DATA_PAGE_SIZE "5.11";
+    flag text_poke set_text_poke "5.8";
+    flag cgroup set_cgroup "5.7";
+    sample PERF_SAMPLE_CGROUP "5.7";
+    branch PERF_SAMPLE_BRANCH_HW_INDEX "5.7";
+    word aux_sample_size "5.5";
+    sample PERF_SAMPLE_AUX "5.5";
+    flag aux_output set_aux_output "5.4";
+    flag bpf_event set_bpf_event "5.1";
+    flag ksymbol set_ksymbol "5.1";
+    sample PERF_SAMPLE_PHYS_ADDR "4.14";
+    flag namespaces set_namespaces "4.12";
+    flag write_backward set_write_backward "4.7";
+    flag context_switch set_context_switch "4.3";
+    flag use_clockid set_use_clockid "4.1";
+    sample PERF_SAMPLE_REGS_INTR "";
+    sample PERF_SAMPLE_TRANSACTION "";
+    sample PERF_SAMPLE_DATA_SRC "";
+    sample PERF_SAMPLE_WEIGHT "";
+    sample PERF_SAMPLE_STACK_USER "";
+    sample PERF_SAMPLE_REGS_USER "";
+    sample PERF_SAMPLE_BRANCH_STACK "";
+    sample PERF_SAMPLE_READ "6.12 with inherit";
+    read PERF_FORMAT_GROUP "";
+    flag exclude_idle set_exclude_idle "";
+    flag exclude_guest set_exclude_guest "";
+    flag exclude_host set_exclude_host "";
+    flag exclude_hv set_exclude_hv "";
+    flag exclude_kernel set_exclude_kernel "";
+    flag exclude_user set_exclude_user "";
+    flag inherit set_inherit "";
+    flag pinned set_pinned "";
+    flag exclusive set_exclusive "";
+    word sample_period "";
+};
+
+/// Fields without which the event would open.
+fn refused_fields(attempt: &Attempt<'_>) -> Option<Vec<Field>> {
+    let attr = &attempt.attr;
+    let precise = Field { name: "precise_ip", since: "" };
+    if attr.precise_ip() > 0 && attempt.opens_with(|a| a.set_precise_ip(0)) {
+        return Some(vec![precise]);
+    }
+    let set: Vec<&Removable> = REMOVABLE.iter().filter(|r| (r.is_set)(attr)).collect();
+    for candidate in &set {
+        if attempt.opens_with(|a| (candidate.remove)(a)) {
+            return Some(vec![candidate.field]);
+        }
+    }
+    // More than one: take them away one by one, then see which of them was needed.
+    let mut removed: Vec<&Removable> = Vec::new();
+    for candidate in set {
+        removed.push(candidate);
+        if attempt.opens_with(|a| removed.iter().for_each(|r| (r.remove)(a))) {
+            let guilty = removed.iter().enumerate().filter(|(i, _)| {
+                let without = |a: &mut perf_event_attr| {
+                    for (j, r) in removed.iter().enumerate() {
+                        if j != *i {
+                            (r.remove)(a);
+                        }
+                    }
+                };
+                !attempt.opens_with(without)
+            });
+            return Some(guilty.map(|(_, r)| r.field).collect());
+        }
+    }
+    None
+}
+
+/// The highest `perf_event_paranoid` at which the kernel allows this without capabilities.
+fn allowed_at(attempt: &Attempt<'_>) -> Option<i64> {
+    let attr = &attempt.attr;
+    let raw_tracepoint =
+        attr.type_ == PERF_TYPE_TRACEPOINT && attr.sample_type & PERF_SAMPLE_RAW != 0;
+    if attempt.path.is_some() {
+        None
+    } else if raw_tracepoint {
+        Some(-1)
+    } else if attempt.target.is_cpu_wide() {
+        Some(0)
+    } else if !attr.exclude_kernel() {
+        Some(1)
+    } else {
+        Some(2)
+    }
+}
+
+pub(crate) fn open(attempt: &Attempt<'_>, errno: Errno) -> Refusal {
+    let attr = &attempt.attr;
+    let cpu = attempt.target.cpu();
+    match errno {
+        Errno::ACCESS | Errno::PERM => Refusal::Privilege {
+            paranoid: system::paranoid_level(),
+            allowed_at: allowed_at(attempt),
+            user_space_alone_is_allowed: !attr.exclude_kernel()
+                && attempt.opens_with(|a| {
+                    a.set_exclude_kernel(true);
+                    a.set_exclude_hv(true);
+                }),
+        },
+        Errno::SRCH => attempt.target.tid().map_or(Refusal::Unknown, Refusal::NoSuchThread),
+        Errno::MFILE | Errno::NFILE => Refusal::OpenFiles { limit: system::open_file_limit() },
+        Errno::NOSPC => Refusal::NoCounters,
+        Errno::BUSY => Refusal::Busy,
+        Errno::NOENT if matches!(attempt.target, Target::Cgroup { .. }) => Refusal::Cgroup,
+        Errno::BADF if matches!(attempt.target, Target::Cgroup { .. }) => Refusal::Cgroup,
+        Errno::NODEV => match cpu {
+            Some(cpu) if !system::online_cpus().contains(&cpu) => Refusal::OfflineCpu(cpu),
+            _ => Refusal::NoSuchEvent,
+        },
+        Errno::INVAL | Errno::TOOBIG | Errno::OPNOTSUPP | Errno::NOENT => {
+            if let Some(cpu) = cpu.filter(|cpu| !system::is_possible_cpu(*cpu)) {
+                return Refusal::NoSuchCpu(cpu);
+            }
+            if attr.freq() {
+                if let Some(max) = system::max_sample_rate() {
+                    if i128::from(attr.sample_period) > i128::from(max) {
+                        return Refusal::SampleRate { asked: attr.sample_period, max };
+                    }
+                }
+            }
+            if attempt.group.is_some() {
+                let alone = Attempt { group: None, flags: 0, ..*attempt };
+                if alone.opens_with(|_| {}) {
+                    return Refusal::Group;
+                }
+            }
+            if errno == Errno::NOENT {
+                let probe = attempt.path.is_some();
+                return if probe { Refusal::NoSuchProbePoint } else { Refusal::NoSuchEvent };
+            }
+            refused_fields(attempt).map_or(Refusal::Unknown, Refusal::Fields)
+        }
+        _ => Refusal::Unknown,
+    }
+}
+
+pub(crate) fn map(attr: &perf_event_attr, follows_thread: bool, errno: Errno) -> Refusal {
+    match errno {
+        Errno::PERM => {
+            Refusal::LockedMemory { memlock: system::memlock_limit(), mlock_kb: system::mlock_kb() }
+        }
+        Errno::NOMEM => Refusal::OutOfMemory,
+        Errno::INVAL if attr.inherit() && follows_thread => Refusal::InheritNeedsCpu,
+        _ => Refusal::Unknown,
+    }
+}

@@ -1,0 +1,509 @@
+//! What can be counted or sampled.
+
+use crate::builder::EventBuilder;
+use crate::error::{Error, Result};
+use crate::pmu::Pmu;
+use crate::system;
+use crate::tracefs::Tracefs;
+use perf_sys::*;
+use std::ffi::CString;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// One event: which PMU, and what of it.
+///
+/// ```
+/// use perf_monitor::{Event, Software};
+///
+/// let faults = Event::software(Software::PageFaults);
+/// assert_eq!(faults, Event::parse("page-faults")?);
+/// assert_eq!(Event::parse("page-fualts").unwrap_err().to_string(),
+///     "no event \"page-fualts\" here; did you mean page-faults?");
+/// # Ok::<(), perf_monitor::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    pub(crate) name: String,
+    pub(crate) type_: u32,
+    pub(crate) config: [u64; 5],
+    pub(crate) bp_type: u32,
+    pub(crate) path: Option<CString>,
+    pub(crate) exclude: Exclude,
+    pub(crate) unit: Unit,
+}
+
+/// Levels that a modifier such as `:u` leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Exclude {
+    pub(crate) user: bool,
+    pub(crate) kernel: bool,
+    pub(crate) hv: bool,
+    pub(crate) precise: u8,
+}
+
+/// What the numbers of an event mean: multiply a count by `scale` to have it in `name`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Unit {
+    /// The unit, such as `Joules` or `ns`; empty for a plain count.
+    pub name: String,
+    /// The factor; `None` is 1.
+    pub scale: Option<f64>,
+}
+
+macro_rules! named {
+    ($(#[$doc:meta])* $ty:ident, $const_ty:ty: $($(#[$vdoc:meta])* $variant:ident = $value:ident, $($name:literal)|+;)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $ty { $($(#[$vdoc])* $variant,)* }
+
+        impl $ty {
+            /// Every one, with the names that `perf` has for it, the usual one first.
+            pub const ALL: &'static [(Self, &'static [&'static str])] =
+                &[$((Self::$variant, &[$($name),+])),*];
+
+            const fn config(self) -> u64 {
+                match self { $(Self::$variant => $value,)* }
+            }
+
+            /// The usual name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => named!(@ first $($name)+),)* }
+            }
+
+            /// The one with this name.
+            pub fn by_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().find(|(_, names)| names.contains(&name)).map(|(v, _)| *v)
+            }
+        }
+    };
+    (@ first $first:literal $($rest:literal)*) => { $first };
+}
+
+named! {
+    /// Generalised hardware events: `PERF_COUNT_HW_*`.
+    Hardware, u64:
+    /// Core cycles.
+    CpuCycles = PERF_COUNT_HW_CPU_CYCLES, "cycles" | "cpu-cycles";
+    /// Retired instructions.
+    Instructions = PERF_COUNT_HW_INSTRUCTIONS, "instructions";
+    /// Accesses to the last-level cache.
+    CacheReferences = PERF_COUNT_HW_CACHE_REFERENCES, "cache-references";
+    /// Misses of the last-level cache.
+    CacheMisses = PERF_COUNT_HW_CACHE_MISSES, "cache-misses";
+    /// Retired branches.
+    BranchInstructions = PERF_COUNT_HW_BRANCH_INSTRUCTIONS, "branches" | "branch-instructions";
+    /// Mispredicted branches.
+    BranchMisses = PERF_COUNT_HW_BRANCH_MISSES, "branch-misses";
+    /// Bus cycles.
+    BusCycles = PERF_COUNT_HW_BUS_CYCLES, "bus-cycles";
+    /// Cycles without an instruction issued, for want of instructions.
+    StalledCyclesFrontend = PERF_COUNT_HW_STALLED_CYCLES_FRONTEND,
+        "stalled-cycles-frontend" | "idle-cycles-frontend";
+    /// Cycles without an instruction retired, for want of resources.
+    StalledCyclesBackend = PERF_COUNT_HW_STALLED_CYCLES_BACKEND,
+        "stalled-cycles-backend" | "idle-cycles-backend";
+    /// Cycles at a constant rate.
+    RefCpuCycles = PERF_COUNT_HW_REF_CPU_CYCLES, "ref-cycles";
+}
+
+named! {
+    /// Events that the kernel itself counts: `PERF_COUNT_SW_*`.
+    Software, u64:
+    /// A high-resolution timer of the CPU, in nanoseconds.
+    CpuClock = PERF_COUNT_SW_CPU_CLOCK, "cpu-clock";
+    /// Nanoseconds that the task ran.
+    TaskClock = PERF_COUNT_SW_TASK_CLOCK, "task-clock";
+    /// Page faults.
+    PageFaults = PERF_COUNT_SW_PAGE_FAULTS, "page-faults" | "faults";
+    /// Context switches.
+    ContextSwitches = PERF_COUNT_SW_CONTEXT_SWITCHES, "context-switches" | "cs";
+    /// Moves to another CPU.
+    CpuMigrations = PERF_COUNT_SW_CPU_MIGRATIONS, "cpu-migrations" | "migrations";
+    /// Page faults without I/O.
+    PageFaultsMin = PERF_COUNT_SW_PAGE_FAULTS_MIN, "minor-faults";
+    /// Page faults with I/O.
+    PageFaultsMaj = PERF_COUNT_SW_PAGE_FAULTS_MAJ, "major-faults";
+    /// Unaligned accesses that the kernel fixed up.
+    AlignmentFaults = PERF_COUNT_SW_ALIGNMENT_FAULTS, "alignment-faults";
+    /// Instructions that the kernel emulated.
+    EmulationFaults = PERF_COUNT_SW_EMULATION_FAULTS, "emulation-faults";
+    /// Counts nothing: carries side-band records.
+    Dummy = PERF_COUNT_SW_DUMMY, "dummy";
+    /// Samples that BPF programs write.
+    BpfOutput = PERF_COUNT_SW_BPF_OUTPUT, "bpf-output";
+    /// Context switches to a task of another cgroup (Linux 5.13).
+    CgroupSwitches = PERF_COUNT_SW_CGROUP_SWITCHES, "cgroup-switches";
+}
+
+named! {
+    /// Caches of the generalised cache events.
+    Cache, u64:
+    /// Level 1, data.
+    L1d = PERF_COUNT_HW_CACHE_L1D, "L1-dcache";
+    /// Level 1, instructions.
+    L1i = PERF_COUNT_HW_CACHE_L1I, "L1-icache";
+    /// Last level.
+    Ll = PERF_COUNT_HW_CACHE_LL, "LLC";
+    /// Address translations of data.
+    Dtlb = PERF_COUNT_HW_CACHE_DTLB, "dTLB";
+    /// Address translations of instructions.
+    Itlb = PERF_COUNT_HW_CACHE_ITLB, "iTLB";
+    /// Branch prediction.
+    Bpu = PERF_COUNT_HW_CACHE_BPU, "branch";
+    /// Memory of the node.
+    Node = PERF_COUNT_HW_CACHE_NODE, "node";
+}
+
+named! {
+    /// Accesses of the generalised cache events.
+    CacheOp, u64:
+    /// Loads.
+    Read = PERF_COUNT_HW_CACHE_OP_READ, "load";
+    /// Stores.
+    Write = PERF_COUNT_HW_CACHE_OP_WRITE, "store";
+    /// Prefetches.
+    Prefetch = PERF_COUNT_HW_CACHE_OP_PREFETCH, "prefetch";
+}
+
+named! {
+    /// Outcomes of the generalised cache events.
+    CacheResult, u64:
+    /// Every access.
+    Access = PERF_COUNT_HW_CACHE_RESULT_ACCESS, "s";
+    /// Misses.
+    Miss = PERF_COUNT_HW_CACHE_RESULT_MISS, "-misses";
+}
+
+/// Accesses that a [breakpoint](Event::breakpoint) stops at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Reads. x86 has no breakpoint for reads alone: use [`Access::ReadWrite`].
+    Read,
+    /// Writes.
+    Write,
+    /// Reads and writes.
+    ReadWrite,
+    /// Execution.
+    Execute,
+}
+
+impl Event {
+    fn new(name: impl Into<String>, type_: u32, config: u64) -> Self {
+        Self {
+            name: name.into(),
+            type_,
+            config: [config, 0, 0, 0, 0],
+            bp_type: 0,
+            path: None,
+            exclude: Exclude::default(),
+            unit: Unit::default(),
+        }
+    }
+
+    /// A generalised hardware event.
+    pub fn hardware(event: Hardware) -> Self {
+        Self::new(event.name(), PERF_TYPE_HARDWARE, event.config())
+    }
+
+    /// An event of the kernel.
+    pub fn software(event: Software) -> Self {
+        let mut this = Self::new(event.name(), PERF_TYPE_SOFTWARE, event.config());
+        if matches!(event, Software::CpuClock | Software::TaskClock) {
+            this.unit = Unit { name: "ns".into(), scale: None };
+        }
+        this
+    }
+
+    /// A generalised cache event.
+    pub fn cache(cache: Cache, op: CacheOp, result: CacheResult) -> Self {
+        let name = format!("{}-{}{}", cache.name(), op.name(), result.name());
+        let config = cache.config() | op.config() << 8 | result.config() << 16;
+        Self::new(name.replace("prefetchs", "prefetches"), PERF_TYPE_HW_CACHE, config)
+    }
+
+    /// An event number of the CPU's own manual, as `perf` takes it after `r`.
+    pub fn raw(config: u64) -> Self {
+        Self::new(format!("r{config:x}"), PERF_TYPE_RAW, config)
+    }
+
+    /// An event by the number of its PMU, for what the other constructors do not cover.
+    pub fn from_type(name: impl Into<String>, type_: u32, config: u64) -> Self {
+        Self::new(name, type_, config)
+    }
+
+    /// Accesses to `len` bytes at `addr`: 1, 2, 4 or 8 bytes, aligned to that. For
+    /// [`Access::Execute`] the length is the size of `long` and `len` is not looked at.
+    pub fn breakpoint(addr: u64, len: u64, access: Access) -> Self {
+        let (bp_type, letters, len) = match access {
+            Access::Read => (1, "r", len),
+            Access::Write => (2, "w", len),
+            Access::ReadWrite => (3, "rw", len),
+            Access::Execute => (4, "x", size_of::<std::ffi::c_long>() as u64),
+        };
+        let mut this = Self::new(format!("mem:{addr:#x}/{len}:{letters}"), PERF_TYPE_BREAKPOINT, 0);
+        this.bp_type = bp_type;
+        this.config = [0, addr, len, 0, 0];
+        this
+    }
+
+    /// A tracepoint by its system and name. Needs a readable tracefs.
+    pub fn tracepoint(system: &str, name: &str) -> Result<Self> {
+        Tracefs::find()?.event(system, name)
+    }
+
+    /// A tracepoint by the number of its tracefs `id` file.
+    pub fn tracepoint_id(name: impl Into<String>, id: u64) -> Self {
+        Self::new(name, PERF_TYPE_TRACEPOINT, id)
+    }
+
+    /// A probe at a kernel function, plus `offset` bytes, made and removed with the event by the
+    /// kprobe PMU (Linux 4.17). Its raw data is the address only. Needs `CAP_SYS_ADMIN`.
+    pub fn kprobe(symbol: &str, offset: u64) -> Result<Self> {
+        Self::probe("kprobe", symbol.as_bytes(), symbol, offset, false)
+    }
+
+    /// A probe at the return of a kernel function: see [`Event::kprobe`].
+    pub fn kretprobe(symbol: &str) -> Result<Self> {
+        Self::probe("kprobe", symbol.as_bytes(), symbol, 0, true)
+    }
+
+    /// A probe at an address of the kernel: see [`Event::kprobe`].
+    pub fn kprobe_address(address: u64) -> Result<Self> {
+        let mut this = Self::probe("kprobe", b"", &format!("{address:#x}"), address, false)?;
+        this.path = None;
+        Ok(this)
+    }
+
+    /// A probe at `offset` bytes into the file of a program or library, made and removed with the
+    /// event by the uprobe PMU (Linux 4.17). Its raw data is the address only. Needs
+    /// `CAP_SYS_ADMIN`.
+    pub fn uprobe(file: impl AsRef<Path>, offset: u64) -> Result<Self> {
+        let file = file.as_ref();
+        Self::probe("uprobe", file.as_os_str().as_bytes(), &file.to_string_lossy(), offset, false)
+    }
+
+    /// A probe at the return of the function at `offset` of a file: see [`Event::uprobe`].
+    pub fn uretprobe(file: impl AsRef<Path>, offset: u64) -> Result<Self> {
+        let file = file.as_ref();
+        Self::probe("uprobe", file.as_os_str().as_bytes(), &file.to_string_lossy(), offset, true)
+    }
+
+    fn probe(pmu: &str, path: &[u8], shown: &str, offset: u64, at_return: bool) -> Result<Self> {
+        let path = CString::new(path).map_err(|_| Error::EventSyntax {
+            text: shown.to_owned(),
+            why: "a name has no NUL byte",
+        })?;
+        let pmu = Pmu::open(pmu)?;
+        let retprobe = if at_return { pmu.term_bits("retprobe", 1)? } else { [0; 5] };
+        let colon = if at_return { "%return" } else { "" };
+        let mut this =
+            Self::new(format!("{}:{shown}+{offset:#x}{colon}", pmu.name()), pmu.type_(), 0);
+        this.config = retprobe;
+        this.config[2] = offset;
+        this.path = Some(path);
+        Ok(this)
+    }
+
+    /// An event of a dynamic PMU by the name that sysfs has for it, such as `msr` and `tsc`.
+    pub fn pmu(pmu: &str, event: &str) -> Result<Self> {
+        Pmu::open(pmu)?.event(event)
+    }
+
+    /// The event that a description in the language of `perf` means: `cycles:u`, `r1a8`,
+    /// `L1-dcache-load-misses`, `mem:0x1234/4:w`, `sched:sched_switch`, `msr/tsc/`,
+    /// `cpu/event=0x3c,umask=1/k`; and `kprobe:SYMBOL[+OFFSET]`, `kretprobe:SYMBOL`,
+    /// `uprobe:FILE:OFFSET`, `uretprobe:FILE:OFFSET`.
+    ///
+    /// A name that does not exist is told with the nearest ones that do.
+    pub fn parse(text: &str) -> Result<Self> {
+        let syntax = |why| Error::EventSyntax { text: text.to_owned(), why };
+        if let Some((pmu, rest)) = text.split_once('/').filter(|(p, _)| !p.contains(':')) {
+            let (terms, modifiers) =
+                rest.rsplit_once('/').ok_or(syntax("a closing / is missing"))?;
+            return Pmu::open(pmu)?.event(terms)?.modified(modifiers, text);
+        }
+        let mut parts = text.split(':');
+        let (first, second) = (parts.next().unwrap_or(""), parts.next());
+        match (first, second) {
+            ("mem", Some(address)) => {
+                let (address, len) = address.split_once('/').unwrap_or((address, "4"));
+                let address = number(address).ok_or(syntax("not an address"))?;
+                let len = number(len).ok_or(syntax("not a length"))?;
+                let access = match parts.next().unwrap_or("rw") {
+                    "r" => Access::Read,
+                    "w" => Access::Write,
+                    "rw" | "wr" => Access::ReadWrite,
+                    "x" => Access::Execute,
+                    _ => return Err(syntax("the access is one of r, w, rw, x")),
+                };
+                let event = Self::breakpoint(address, len, access);
+                event.modified(parts.next().unwrap_or(""), text)
+            }
+            ("kprobe", Some(symbol)) => {
+                let (symbol, offset) = symbol.split_once('+').unwrap_or((symbol, "0"));
+                Self::kprobe(symbol, number(offset).ok_or(syntax("not an offset"))?)
+            }
+            ("kretprobe", Some(symbol)) => Self::kretprobe(symbol),
+            ("uprobe" | "uretprobe", Some(_)) => {
+                let rest = text.split_once(':').map_or("", |(_, r)| r);
+                let (file, offset) =
+                    rest.rsplit_once(':').ok_or(syntax("FILE:OFFSET is needed"))?;
+                let offset = number(offset).ok_or(syntax("not an offset"))?;
+                if first == "uprobe" {
+                    Self::uprobe(file, offset)
+                } else {
+                    Self::uretprobe(file, offset)
+                }
+            }
+            (name, None) => Self::by_name(name),
+            (name, Some(modifiers)) if is_modifiers(modifiers) && Self::by_name(name).is_ok() => {
+                Self::by_name(name)?.modified(modifiers, text)
+            }
+            (system, Some(name)) => {
+                Self::tracepoint(system, name)?.modified(parts.next().unwrap_or(""), text)
+            }
+        }
+    }
+
+    fn by_name(name: &str) -> Result<Self> {
+        if let Some(event) = Hardware::by_name(name) {
+            return Ok(Self::hardware(event));
+        }
+        if let Some(event) = Software::by_name(name) {
+            return Ok(Self::software(event));
+        }
+        if let Some(raw) = name.strip_prefix('r').and_then(|hex| u64::from_str_radix(hex, 16).ok())
+        {
+            return Ok(Self::raw(raw));
+        }
+        if let Some(event) = Self::all_cache().find(|event| event.name == name) {
+            return Ok(event);
+        }
+        let mut known: Vec<String> = Self::all_cache().map(|e| e.name).collect();
+        known.extend(Hardware::ALL.iter().flat_map(|(_, n)| *n).map(|n| (*n).to_owned()));
+        known.extend(Software::ALL.iter().flat_map(|(_, n)| *n).map(|n| (*n).to_owned()));
+        Err(Error::UnknownEvent {
+            name: name.to_owned(),
+            near: system::near_matches(name, known.iter().map(String::as_str), 3),
+        })
+    }
+
+    /// Every generalised cache event; a CPU has some of them.
+    pub fn all_cache() -> impl Iterator<Item = Self> {
+        Cache::ALL.iter().flat_map(|(cache, _)| {
+            CacheOp::ALL.iter().flat_map(move |(op, _)| {
+                CacheResult::ALL.iter().map(move |(result, _)| Self::cache(*cache, *op, *result))
+            })
+        })
+    }
+
+    fn modified(mut self, modifiers: &str, text: &str) -> Result<Self> {
+        if modifiers.is_empty() {
+            return Ok(self);
+        }
+        if !is_modifiers(modifiers) {
+            let why = "modifiers are letters of u, k, h and up to three p";
+            return Err(Error::EventSyntax { text: text.to_owned(), why });
+        }
+        let has = |c| modifiers.contains(c);
+        self.exclude.precise = modifiers.matches('p').count().min(3) as u8;
+        if has('u') || has('k') || has('h') {
+            self.exclude.user = !has('u');
+            self.exclude.kernel = !has('k');
+            self.exclude.hv = !has('h');
+        }
+        self.name = format!("{}:{modifiers}", self.name);
+        Ok(self)
+    }
+
+    pub(crate) fn with_unit(mut self, unit: Unit) -> Self {
+        self.unit = unit;
+        self
+    }
+
+    pub(crate) fn from_pmu(name: String, type_: u32, config: [u64; 5]) -> Self {
+        let mut this = Self::new(name, type_, 0);
+        this.config = config;
+        this
+    }
+
+    /// The name, in the language of [`Event::parse`].
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the counts mean.
+    pub const fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
+    /// Whether this is a tracepoint, and its number.
+    pub const fn as_tracepoint(&self) -> Option<u64> {
+        if self.type_ == PERF_TYPE_TRACEPOINT { Some(self.config[0]) } else { None }
+    }
+
+    /// `PERF_TYPE_*`, or the number of the dynamic PMU.
+    pub const fn type_(&self) -> u32 {
+        self.type_
+    }
+
+    /// Starts to say how to count or sample it.
+    pub fn builder(&self) -> EventBuilder {
+        EventBuilder::new(self.clone())
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+fn is_modifiers(text: &str) -> bool {
+    !text.is_empty()
+        && text.chars().all(|c| "ukhp".contains(c))
+        && text.matches('p').count() <= 3
+        && ["u", "k", "h"].iter().all(|c| text.matches(c).count() <= 1)
+}
+
+/// A number as C writes it: decimal or with 0x.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_perf_parse() {
+        let ok = |text: &str| Event::parse(text).unwrap();
+        assert_eq!(ok("cycles"), Event::hardware(Hardware::CpuCycles));
+        assert_eq!(ok("cs"), Event::software(Software::ContextSwitches));
+        assert_eq!(ok("r1a8").config[0], 0x1a8);
+        assert_eq!(ok("L1-dcache-load-misses").config[0], 0x1_0000);
+        assert_eq!(ok("LLC-prefetches").config[0], 0x202);
+        let watch = ok("mem:0x1000/8:w");
+        assert_eq!((watch.bp_type, watch.config[1], watch.config[2]), (2, 0x1000, 8));
+        let user = ok("instructions:u");
+        assert!(user.exclude.kernel && user.exclude.hv && !user.exclude.user);
+        assert_eq!(ok("cycles:ppp").exclude.precise, 3);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let error = |text: &str| Event::parse(text).unwrap_err().to_string();
+        assert!(error("mem:zzz").contains("not an address"), "{}", error("mem:zzz"));
+        assert!(error("mem:0x10:q").contains("one of r, w"));
+        assert!(error("msr/tsc").contains("closing /"));
+        assert!(error("instuctions").contains("did you mean instructions?"));
+        assert!(error("uprobe:/bin/true").contains("FILE:OFFSET"));
+        assert!(error("nosuchpmu/x/").contains("nosuchpmu"));
+        assert!(Event::kprobe("a\0b", 0).unwrap_err().to_string().contains("NUL"));
+    }
+}

@@ -1,0 +1,89 @@
+//! Linux perf events: counters and groups, ring buffers, records, tracepoints.
+//!
+//! Count something around a piece of code:
+//!
+//! ```
+//! use perf_monitor::{Event, Software, Target};
+//!
+//! let faults = Event::software(Software::PageFaults)
+//!     .builder()
+//!     .exclude_kernel(true) // what an ordinary user may do
+//!     .exclude_hv(true)
+//!     .open(Target::ThisThread)?;
+//! faults.enable()?;
+//! let touched = vec![1u8; 1 << 20];
+//! faults.disable()?;
+//! let count = faults.read()?;
+//! assert!(count.value > 0, "{} bytes were touched", touched.len());
+//! # Ok::<(), perf_monitor::Error>(())
+//! ```
+//!
+//! - [`Event`]: everything that can be counted or sampled, by type or in the language of `perf`
+//!   ([`Event::parse`]); [`EventBuilder`] says how.
+//! - [`Counter`] and [`Group`]: counts, with their times, and [scaling](Count::scaled) that says
+//!   when it scaled. [`UserPage`]: reading without a system call.
+//! - [`Sampler`]: an event with its ring. It lends records, decoded ([`Record`]) or not
+//!   ([`RawRecord`]); [`OverwriteRing`] is a flight recorder, [`AuxArea`] the trace of a PMU.
+//! - [`RecordPlan`] and [`Decoder`] decode records from anywhere, a `perf.data` file for example.
+//! - [`Tracefs`] and [`EventFormat`]: tracepoints and the typed fields of their data.
+//! - [`KernelFeatures`]: what the running kernel can do for this user, found out by trying. One
+//!   binary runs on every kernel; [`Error::Open`] tells which field was refused and what would
+//!   help.
+//!
+//! It does not symbolise addresses and reads no file formats.
+//!
+//! Records are little-endian here, so that a big-endian machine is refused at compile time.
+#![deny(unsafe_code)]
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("perf-monitor decodes records on little-endian machines only");
+
+mod builder;
+mod clock;
+mod count;
+mod counter;
+mod diagnose;
+mod error;
+mod event;
+mod features;
+mod flags;
+mod format;
+mod group;
+mod pmu;
+mod record;
+mod ring;
+mod sampler;
+mod system;
+mod target;
+mod tracefs;
+
+pub use builder::EventBuilder;
+pub use clock::now;
+pub use count::{Count, GroupCounts, ReadValues, Scaled};
+pub use counter::Counter;
+pub use error::{DecodeError, Error, Field, Refusal, Result};
+pub use event::{Access, Cache, CacheOp, CacheResult, Event, Hardware, Software, Unit};
+pub use features::KernelFeatures;
+pub use flags::{BranchFlags, ReadFormat, SampleFlags};
+pub use format::{Elements, EventFormat, FieldFormat, FieldKind, FieldValue};
+pub use group::Group;
+pub use pmu::Pmu;
+pub use record::{
+    Aux, BpfEvent, BranchStack, Callchain, CallchainContext, CallchainDeferred, Cgroup, Comm,
+    CpuMode, Decoder, FileId, Frame, Ksymbol, Lost, Mmap, Namespaces, ProcessEvent, RawRecord,
+    Read, Record, RecordPlan, Registers, Sample, SampleId, StackUser, Switch, SwitchPeer, TextPoke,
+    ThreadId, Throttle, Words,
+};
+pub use ring::{
+    AuxArea, Batch, OverwriteRing, RingBuffer, RingStats, Snapshot, UserCount, UserPage,
+};
+pub use sampler::{Readiness, Sampler};
+pub use system::{
+    KernelVersion, is_privileged, max_sample_rate, max_stack, mlock_kb, online_cpus, paranoid_level,
+};
+pub use target::Target;
+pub use tracefs::Tracefs;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

@@ -1,0 +1,291 @@
+//! Dynamic PMUs: `/sys/bus/event_source/devices`.
+
+use crate::error::{Error, Result};
+use crate::event::{Event, Unit, number};
+use crate::system::{self, read_text};
+use std::path::{Path, PathBuf};
+
+const DEVICES: &str = "/sys/bus/event_source/devices";
+
+/// A PMU that the kernel describes in sysfs: its number, its terms and its named events.
+///
+/// Documented in `Documentation/ABI/testing/sysfs-bus-event_source-devices-{format,events}`.
+#[derive(Clone, Debug)]
+pub struct Pmu {
+    name: String,
+    dir: PathBuf,
+    type_: u32,
+}
+
+/// Where the value of a term goes: word of the configuration and its bits, lowest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TermFormat {
+    word: usize,
+    ranges: Vec<(u32, u32)>,
+}
+
+impl Pmu {
+    /// The names of all PMUs, sorted.
+    pub fn names() -> Result<Vec<String>> {
+        names_in(Path::new(DEVICES))
+    }
+
+    /// The PMU of this name.
+    pub fn open(name: &str) -> Result<Self> {
+        Self::open_in(Path::new(DEVICES), name)
+    }
+
+    fn open_in(devices: &Path, name: &str) -> Result<Self> {
+        let unknown = || {
+            let names = names_in(devices).unwrap_or_default();
+            Error::UnknownEvent {
+                name: format!("{name}/"),
+                near: system::near_matches(name, names.iter().map(String::as_str), 3),
+            }
+        };
+        // The name comes from users: it must not leave the directory.
+        if name.is_empty() || name.starts_with('.') || name.contains('/') {
+            return Err(unknown());
+        }
+        let dir = devices.join(name);
+        let text = read_text(dir.join("type")).map_err(|_| unknown())?;
+        let type_ = text.trim().parse().map_err(|_| Error::Format {
+            what: "the type file of a PMU",
+            offset: 0,
+            why: "not a number",
+        })?;
+        Ok(Self { name: name.to_owned(), dir, type_ })
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number for `perf_event_attr::type`.
+    pub const fn type_(&self) -> u32 {
+        self.type_
+    }
+
+    /// The CPUs to open events on, for a PMU that is not part of each CPU (memory controllers,
+    /// energy counters).
+    pub fn cpu_mask(&self) -> Option<String> {
+        ["cpumask", "cpus"]
+            .iter()
+            .find_map(|file| read_text(self.dir.join(file)).ok())
+            .map(|text| text.trim().to_owned())
+    }
+
+    /// Names of the events, sorted.
+    pub fn events(&self) -> Vec<String> {
+        let mut names = names_in(&self.dir.join("events")).unwrap_or_default();
+        names.retain(|n| {
+            ![".unit", ".scale", ".per-pkg", ".snapshot"].iter().any(|s| n.ends_with(s))
+        });
+        names
+    }
+
+    /// Names of the terms, sorted.
+    pub fn terms(&self) -> Vec<String> {
+        names_in(&self.dir.join("format")).unwrap_or_default()
+    }
+
+    /// An event by name or by terms: `tsc`, `event=0x3c,umask=1`, `config=7`.
+    pub fn event(&self, text: &str) -> Result<Event> {
+        let mut config = [0u64; 5];
+        let mut unit = Unit::default();
+        for term in text.split(',').map(str::trim).filter(|t| !t.is_empty()) {
+            self.apply(term, &mut config, &mut unit, true)?;
+        }
+        Ok(Event::from_pmu(format!("{}/{text}/", self.name), self.type_, config).with_unit(unit))
+    }
+
+    /// The configuration that sets one term.
+    pub(crate) fn term_bits(&self, term: &str, value: u64) -> Result<[u64; 5]> {
+        let mut config = [0; 5];
+        self.set(term, value, &mut config)?;
+        Ok(config)
+    }
+
+    fn apply(
+        &self,
+        term: &str,
+        config: &mut [u64; 5],
+        unit: &mut Unit,
+        may_be_event: bool,
+    ) -> Result<()> {
+        let (name, value) = term.split_once('=').unwrap_or((term, ""));
+        let is_alias = value.is_empty() && !name.contains(['/', '.']) && may_be_event;
+        if is_alias {
+            let events = self.dir.join("events");
+            if let Ok(terms) = read_text(events.join(name)) {
+                for term in terms.trim().split(',') {
+                    self.apply(term, config, unit, false)?;
+                }
+                if let Ok(text) = read_text(events.join(format!("{name}.unit"))) {
+                    unit.name = text.trim().to_owned();
+                }
+                if let Ok(text) = read_text(events.join(format!("{name}.scale"))) {
+                    unit.scale = text.trim().parse().ok();
+                }
+                return Ok(());
+            }
+        }
+        let number = if value.is_empty() { Some(1) } else { number(value) };
+        let number = number.ok_or_else(|| Error::EventSyntax {
+            text: term.to_owned(),
+            why: "the value of a term is a number",
+        })?;
+        self.set(name, number, config)
+    }
+
+    fn set(&self, term: &str, value: u64, config: &mut [u64; 5]) -> Result<()> {
+        let format = match term {
+            "config" | "config1" | "config2" | "config3" | "config4" => {
+                TermFormat { word: word_of(term).unwrap_or(0), ranges: vec![(0, 63)] }
+            }
+            _ => self.format_of(term)?,
+        };
+        let bits: u32 = format.ranges.iter().map(|(low, high)| high - low + 1).sum();
+        if bits < 64 && value >> bits != 0 {
+            return Err(Error::TermValue {
+                pmu: self.name.clone(),
+                term: term.to_owned(),
+                value,
+                bits,
+            });
+        }
+        let mut rest = value;
+        let Some(word) = config.get_mut(format.word) else { return Ok(()) };
+        for (low, high) in format.ranges {
+            let width = high - low + 1;
+            let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
+            *word = *word & !(mask << low) | (rest & mask) << low;
+            rest = if width == 64 { 0 } else { rest >> width };
+        }
+        Ok(())
+    }
+
+    fn format_of(&self, term: &str) -> Result<TermFormat> {
+        let text = if term.is_empty() || term.contains(['/', '.']) {
+            None
+        } else {
+            read_text(self.dir.join("format").join(term)).ok()
+        };
+        match text {
+            Some(text) => parse_format(&text),
+            None => {
+                let mut known = self.terms();
+                known.extend(self.events());
+                Err(Error::UnknownTerm {
+                    pmu: self.name.clone(),
+                    term: term.to_owned(),
+                    near: system::near_matches(term, known.iter().map(String::as_str), 3),
+                })
+            }
+        }
+    }
+}
+
+fn word_of(name: &str) -> Option<usize> {
+    ["config", "config1", "config2", "config3", "config4"].iter().position(|c| *c == name)
+}
+
+/// Parses a file of the `format` directory: `config1:0-7,32`.
+fn parse_format(text: &str) -> Result<TermFormat> {
+    const WHAT: &str = "a format file of a PMU";
+    let bad = |offset, why| Error::Format { what: WHAT, offset, why };
+    let text = text.trim();
+    let (word, bits) = text.split_once(':').ok_or(bad(0, "no colon"))?;
+    let word = word_of(word).ok_or(bad(0, "not one of config, config1 … config4"))?;
+    let ranges = bits
+        .split(',')
+        .map(|range| {
+            let (low, high) = range.split_once('-').unwrap_or((range, range));
+            let at = text.len() - bits.len();
+            let low: u32 = low.trim().parse().map_err(|_| bad(at, "not a bit number"))?;
+            let high: u32 = high.trim().parse().map_err(|_| bad(at, "not a bit number"))?;
+            if low > high || high > 63 {
+                return Err(bad(at, "not a range of bits of 64"));
+            }
+            Ok((low, high))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    if ranges.iter().map(|(low, high)| high - low + 1).sum::<u32>() > 64 {
+        return Err(bad(0, "more than 64 bits"));
+    }
+    Ok(TermFormat { word, ranges })
+}
+
+fn names_in(dir: &Path) -> Result<Vec<String>> {
+    let entries = std::fs::read_dir(dir).map_err(|e| Error::file(dir, e))?;
+    let mut names: Vec<String> =
+        entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A PMU as sysfs shows it, in a directory of the test's own.
+    fn fake(files: &[(&str, &str)]) -> (PathBuf, Pmu) {
+        let id = std::thread::current().name().unwrap_or("t").replace("::", "-");
+        let root = std::env::temp_dir().join(format!("perf-pmu-{}-{id}", std::process::id()));
+        for (path, text) in files {
+            let path = root.join("x").join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let pmu = Pmu::open_in(&root, "x").unwrap();
+        (root, pmu)
+    }
+
+    #[test]
+    fn terms_land_in_their_bits() {
+        let (root, pmu) = fake(&[
+            ("type", "42\n"),
+            ("format/event", "config:0-7,32-35\n"),
+            ("format/edge", "config1:18\n"),
+            ("format/wide", "config2:0-63\n"),
+            ("events/joules", "event=0xabc,edge\n"),
+            ("events/joules.scale", "2.5e-10\n"),
+            ("events/joules.unit", "Joules\n"),
+            ("cpumask", "0,4\n"),
+        ]);
+        let event = pmu.event("joules").unwrap();
+        assert_eq!(event.type_, 42);
+        assert_eq!(event.config, [0xa_0000_00bc, 1 << 18, 0, 0, 0]);
+        assert_eq!(*event.unit(), Unit { name: "Joules".into(), scale: Some(2.5e-10) });
+        let event = pmu.event("event=0x1,wide=0xffffffffffffffff,config3=9").unwrap();
+        assert_eq!(event.config, [1, 0, u64::MAX, 9, 0]);
+        assert!(matches!(
+            pmu.event("event=0x1000"),
+            Err(Error::TermValue { bits: 12, value: 0x1000, .. })
+        ));
+        let error = pmu.event("evnt=1").unwrap_err().to_string();
+        assert!(error.contains("did you mean event?"), "{error}");
+        assert!(matches!(pmu.event("../type"), Err(Error::UnknownTerm { .. })));
+        assert_eq!(pmu.events(), ["joules"]);
+        assert_eq!(pmu.cpu_mask().as_deref(), Some("0,4"));
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn broken_format_files_are_refused() {
+        for bad in
+            ["", "config", "config9:0", "config:9-3", "config:0-64", "config:x", "config:0-63,0"]
+        {
+            assert!(parse_format(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_format("config:0\n").unwrap().ranges, [(0, 0)]);
+    }
+
+    #[test]
+    fn names_do_not_leave_the_directory() {
+        for name in ["", "..", "../../../proc", "."] {
+            assert!(matches!(Pmu::open(name), Err(Error::UnknownEvent { .. })), "{name}");
+        }
+    }
+}

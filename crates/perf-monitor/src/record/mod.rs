@@ -1,0 +1,188 @@
+//! Records: what the kernel writes into a ring, and what `perf.data` files hold.
+
+mod plan;
+mod sample;
+mod sideband;
+#[cfg(test)]
+mod tests;
+
+pub use plan::{Decoder, RecordPlan};
+pub use sample::{
+    BranchStack, Callchain, CallchainContext, Frame, Registers, Sample, StackUser, Words,
+};
+pub use sideband::{
+    Aux, BpfEvent, CallchainDeferred, Cgroup, Comm, FileId, Ksymbol, Lost, Mmap, Namespaces,
+    ProcessEvent, Read, SampleId, Switch, SwitchPeer, TextPoke, ThreadId, Throttle,
+};
+
+use perf_sys::*;
+
+/// A record as it was written: a header of 8 bytes, and what follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawRecord<'a> {
+    bytes: &'a [u8],
+    offset: u64,
+}
+
+impl<'a> RawRecord<'a> {
+    /// A record of at least a header; `offset` is its place in the input, for errors.
+    pub(crate) const fn new(bytes: &'a [u8], offset: u64) -> Self {
+        Self { bytes, offset }
+    }
+
+    /// The first record of `bytes`, of a file for example, and what follows it. `None` if the
+    /// header, or the size that it tells, does not fit. `offset` is the place of `bytes` in the
+    /// input, for errors.
+    pub fn split_first(bytes: &'a [u8], offset: u64) -> Option<(Self, &'a [u8])> {
+        let header = bytes.first_chunk::<8>()?;
+        let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
+        if size < header.len() {
+            return None;
+        }
+        let (record, rest) = bytes.split_at_checked(size)?;
+        Some((Self::new(record, offset), rest))
+    }
+
+    /// All bytes, the header included.
+    #[inline]
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Its place in the input.
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// `PERF_RECORD_*`.
+    #[inline]
+    pub fn type_(&self) -> u32 {
+        self.bytes.first_chunk().map_or(0, |b| u32::from_ne_bytes(*b))
+    }
+
+    /// `PERF_RECORD_MISC_*`.
+    #[inline]
+    pub fn misc(&self) -> u16 {
+        self.bytes.get(4..6).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_ne_bytes(*b))
+    }
+
+    /// The mode of the CPU, `PERF_RECORD_MISC_KERNEL` and so on.
+    pub fn cpu_mode(&self) -> CpuMode {
+        match self.misc() & PERF_RECORD_MISC_CPUMODE_MASK {
+            PERF_RECORD_MISC_KERNEL => CpuMode::Kernel,
+            PERF_RECORD_MISC_USER => CpuMode::User,
+            PERF_RECORD_MISC_HYPERVISOR => CpuMode::Hypervisor,
+            PERF_RECORD_MISC_GUEST_KERNEL => CpuMode::GuestKernel,
+            PERF_RECORD_MISC_GUEST_USER => CpuMode::GuestUser,
+            _ => CpuMode::Unknown,
+        }
+    }
+
+    /// The word of 8 bytes at this offset of the record.
+    #[inline]
+    pub(crate) fn word(&self, at: usize) -> Option<u64> {
+        self.bytes.get(at..)?.first_chunk().map(|b| u64::from_ne_bytes(*b))
+    }
+}
+
+/// Where the CPU was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CpuMode {
+    /// Not known.
+    Unknown,
+    /// In the kernel.
+    Kernel,
+    /// In user space.
+    User,
+    /// In the hypervisor.
+    Hypervisor,
+    /// In the kernel of a virtual machine.
+    GuestKernel,
+    /// In the user space of a virtual machine.
+    GuestUser,
+}
+
+/// A decoded record; it borrows from the raw one.
+///
+/// The variants are the types 1 to 22 of `perf_event_open(2)`; others come as
+/// [`Record::Unknown`].
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "boxing a sample would allocate for each")]
+#[non_exhaustive]
+pub enum Record<'a> {
+    /// A mapping, `PERF_RECORD_MMAP` or `PERF_RECORD_MMAP2`.
+    Mmap(Mmap<'a>),
+    /// Records that did not fit in the ring.
+    Lost(Lost),
+    /// A thread has a new name.
+    Comm(Comm<'a>),
+    /// A thread ended.
+    Exit(ProcessEvent),
+    /// The kernel throttles an event for its rate.
+    Throttle(Throttle),
+    /// The kernel lets it go on.
+    Unthrottle(Throttle),
+    /// A thread was made.
+    Fork(ProcessEvent),
+    /// Counts of a task that ended, with `inherit_stat`.
+    Read(Read<'a>),
+    /// A sample.
+    Sample(Sample<'a>),
+    /// New data in the AUX area.
+    Aux(Aux),
+    /// Instruction tracing started for a thread.
+    ItraceStart(ThreadId),
+    /// Samples that the hardware lost.
+    LostSamples(Lost),
+    /// A context switch of the thread that is measured, or of any one on the CPU.
+    Switch(Switch),
+    /// The namespaces of a process.
+    Namespaces(Namespaces<'a>),
+    /// A kernel symbol came or went.
+    Ksymbol(Ksymbol<'a>),
+    /// A BPF program was loaded or unloaded.
+    BpfEvent(BpfEvent),
+    /// A cgroup was made, or was there already.
+    Cgroup(Cgroup<'a>),
+    /// The text of the kernel changed.
+    TextPoke(TextPoke<'a>),
+    /// An id of the hardware for the events in the AUX area.
+    AuxOutputHwId {
+        /// The id.
+        hw_id: u64,
+        /// Which event it is of.
+        sample_id: SampleId,
+    },
+    /// The user callchain of earlier samples.
+    CallchainDeferred(CallchainDeferred<'a>),
+    /// A type that this crate does not know.
+    Unknown(RawRecord<'a>),
+}
+
+impl Record<'_> {
+    /// Which event it is of, and when and where it was. For a sample, the same of its fields.
+    /// `None` for unknown types, of which nothing is known.
+    pub fn sample_id(&self) -> Option<SampleId> {
+        Some(match self {
+            Self::Mmap(r) => r.sample_id,
+            Self::Lost(r) | Self::LostSamples(r) => r.sample_id,
+            Self::Comm(r) => r.sample_id,
+            Self::Exit(r) | Self::Fork(r) => r.sample_id,
+            Self::Throttle(r) | Self::Unthrottle(r) => r.sample_id,
+            Self::Read(r) => r.sample_id,
+            Self::Sample(r) => r.sample_id(),
+            Self::Aux(r) => r.sample_id,
+            Self::ItraceStart(r) => r.sample_id,
+            Self::Switch(r) => r.sample_id,
+            Self::Namespaces(r) => r.sample_id,
+            Self::Ksymbol(r) => r.sample_id,
+            Self::BpfEvent(r) => r.sample_id,
+            Self::Cgroup(r) => r.sample_id,
+            Self::TextPoke(r) => r.sample_id,
+            Self::AuxOutputHwId { sample_id, .. } => *sample_id,
+            Self::CallchainDeferred(r) => r.sample_id,
+            Self::Unknown(_) => return None,
+        })
+    }
+}

@@ -1,0 +1,405 @@
+use super::{RawRecord, RecordPlan, SampleId};
+use crate::count::ReadValues;
+use crate::error::DecodeError;
+use crate::flags::{BranchFlags, SampleFlags};
+use perf_sys::*;
+use trace_common::{Cursor, ReadError, Timestamp};
+
+/// A sample: the fields that its event asked for, in the order of the kernel.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Sample<'a> {
+    /// `PERF_RECORD_MISC_*`.
+    pub misc: u16,
+    /// Id of the event, at a fixed place.
+    pub identifier: Option<u64>,
+    /// Instruction address.
+    pub ip: Option<u64>,
+    /// Process id, as the opener's pid namespace sees it: 0 for processes outside of it, -1 (as
+    /// `u32::MAX`) for ones that are gone.
+    pub pid: Option<u32>,
+    /// Thread id, likewise.
+    pub tid: Option<u32>,
+    /// When.
+    pub time: Option<Timestamp>,
+    /// Address of the data.
+    pub addr: Option<u64>,
+    /// Id of the event, or of its group leader.
+    pub id: Option<u64>,
+    /// Id of the event itself.
+    pub stream_id: Option<u64>,
+    /// CPU.
+    pub cpu: Option<u32>,
+    /// Period that led to the sample.
+    pub period: Option<u64>,
+    /// Counts.
+    pub read: Option<ReadValues<'a>>,
+    /// Callchain.
+    pub callchain: Option<Callchain<'a>>,
+    /// Data of a tracepoint: see [`EventFormat`](crate::EventFormat). It may end with padding.
+    pub raw: Option<&'a [u8]>,
+    /// Last branches.
+    pub branch_stack: Option<BranchStack<'a>>,
+    /// Registers of user space.
+    pub regs_user: Option<Registers<'a>>,
+    /// The top of the user stack.
+    pub stack_user: Option<StackUser<'a>>,
+    /// Cost of the access: of `WEIGHT` or `WEIGHT_STRUCT`, which tell what it means.
+    pub weight: Option<perf_sample_weight>,
+    /// Where the data came from.
+    pub data_src: Option<perf_mem_data_src>,
+    /// `PERF_TXN_*`.
+    pub transaction: Option<u64>,
+    /// Registers at the interrupt.
+    pub regs_intr: Option<Registers<'a>>,
+    /// Physical address of the data.
+    pub phys_addr: Option<u64>,
+    /// Id of the cgroup.
+    pub cgroup: Option<u64>,
+    /// Page size of the data address.
+    pub data_page_size: Option<u64>,
+    /// Page size of the instruction address.
+    pub code_page_size: Option<u64>,
+    /// A slice of the AUX area.
+    pub aux: Option<&'a [u8]>,
+}
+
+/// Words of 8 bytes, not necessarily aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Words<'a>(&'a [u8]);
+
+impl<'a> Words<'a> {
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Their number.
+    pub const fn len(&self) -> usize {
+        self.0.len() / 8
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Each word.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = u64> + DoubleEndedIterator + 'a {
+        self.0.chunks_exact(8).map(|b| b.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b)))
+    }
+
+    /// The word of this index.
+    pub fn get(&self, index: usize) -> Option<u64> {
+        self.0.get(index.checked_mul(8)?..)?.first_chunk().map(|b| u64::from_ne_bytes(*b))
+    }
+}
+
+/// A callchain: addresses from the innermost frame on, with markers of context between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Callchain<'a>(pub Words<'a>);
+
+/// Where the frames of a callchain are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CallchainContext {
+    /// Before any marker.
+    None,
+    /// Hypervisor.
+    Hypervisor,
+    /// Kernel.
+    Kernel,
+    /// User space.
+    User,
+    /// The user part comes later: the address is the cookie of
+    /// [`CallchainDeferred`](super::CallchainDeferred).
+    UserDeferred,
+    /// Virtual machine.
+    Guest,
+    /// Kernel of a virtual machine.
+    GuestKernel,
+    /// User space of a virtual machine.
+    GuestUser,
+    /// A marker that this crate does not know.
+    Other(u64),
+}
+
+/// One frame of a callchain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Where it is.
+    pub context: CallchainContext,
+    /// Its address: of the instruction in the innermost frame, return addresses in the others.
+    pub ip: u64,
+}
+
+impl<'a> Callchain<'a> {
+    /// The frames, innermost first, without the markers.
+    pub fn frames(&self) -> impl Iterator<Item = Frame> + 'a {
+        let mut context = CallchainContext::None;
+        self.0.iter().filter_map(move |ip| {
+            if ip < PERF_CONTEXT_MAX {
+                return Some(Frame { context, ip });
+            }
+            context = match ip {
+                PERF_CONTEXT_HV => CallchainContext::Hypervisor,
+                PERF_CONTEXT_KERNEL => CallchainContext::Kernel,
+                PERF_CONTEXT_USER => CallchainContext::User,
+                PERF_CONTEXT_USER_DEFERRED => CallchainContext::UserDeferred,
+                PERF_CONTEXT_GUEST => CallchainContext::Guest,
+                PERF_CONTEXT_GUEST_KERNEL => CallchainContext::GuestKernel,
+                PERF_CONTEXT_GUEST_USER => CallchainContext::GuestUser,
+                other => CallchainContext::Other(other),
+            };
+            None
+        })
+    }
+
+    /// The cookie under which the user part comes later, with `defer_callchain`.
+    pub fn deferred_cookie(&self) -> Option<u64> {
+        self.frames().find(|f| f.context == CallchainContext::UserDeferred).map(|f| f.ip)
+    }
+}
+
+/// The last branches, newest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BranchStack<'a> {
+    /// Index of the newest in the hardware, with `BranchFlags::HW_INDEX`.
+    pub hw_idx: Option<u64>,
+    /// Event counts between branches, with `BranchFlags::COUNTERS`: the PMU's
+    /// `branch_counter_nr` and `branch_counter_width` tell their format.
+    pub counters: Option<Words<'a>>,
+    entries: Words<'a>,
+}
+
+impl<'a> BranchStack<'a> {
+    /// Their number.
+    pub const fn len(&self) -> usize {
+        self.entries.len() / 3
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The branches, newest first.
+    pub fn iter(&self) -> impl Iterator<Item = perf_branch_entry> + 'a {
+        let words = self.entries;
+        (0..self.len()).map(move |i| {
+            let word = |n| words.get(i * 3 + n).unwrap_or(0);
+            perf_branch_entry { from: word(0), to: word(1), bits: word(2) }
+        })
+    }
+}
+
+/// Registers: those of a mask, in the order of their bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registers<'a> {
+    /// `PERF_SAMPLE_REGS_ABI_*`: 0 is none, then no registers follow.
+    pub abi: u64,
+    /// Which registers, as in `sample_regs_user` or `sample_regs_intr`.
+    pub mask: u64,
+    /// Their values.
+    pub values: Words<'a>,
+}
+
+impl Registers<'_> {
+    /// The register with this bit number (see [`perf_sys::regs`]), if it was sampled.
+    pub fn get(&self, bit: u32) -> Option<u64> {
+        if bit > 63 || self.mask >> bit & 1 == 0 {
+            return None;
+        }
+        self.values.get((self.mask & ((1 << bit) - 1)).count_ones() as usize)
+    }
+}
+
+/// A copy of the top of the user stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackUser<'a> {
+    /// The bytes, from the stack pointer on; only the first `dyn_size` were really copied.
+    pub data: &'a [u8],
+    /// Bytes that were copied.
+    pub dyn_size: u64,
+}
+
+impl<'a> StackUser<'a> {
+    /// The bytes that were really copied.
+    pub fn copied(&self) -> &'a [u8] {
+        let len = usize::try_from(self.dyn_size).unwrap_or(usize::MAX).min(self.data.len());
+        self.data.get(..len).unwrap_or_default()
+    }
+}
+
+impl<'a> Sample<'a> {
+    pub(super) fn decode(plan: &RecordPlan, raw: RawRecord<'a>) -> Result<Self, DecodeError> {
+        let body = Cursor::with_base(raw.bytes().get(8..).unwrap_or_default(), raw.offset() + 8);
+        // An empty branch stack has no hw_idx if the hardware gave no stack at all, and one if it
+        // gave an empty stack: the end of the record tells which.
+        let unclear = plan.branches.contains(BranchFlags::HW_INDEX)
+            && plan.sample.contains(SampleFlags::BRANCH_STACK);
+        let mut cursor = body;
+        let first = Self::fields(plan, &mut cursor, raw.misc(), false);
+        let retry = match &first {
+            Ok(sample) => {
+                unclear
+                    && !cursor.is_empty()
+                    && sample.branch_stack.is_some_and(|stack| stack.is_empty())
+            }
+            Err(_) => unclear,
+        };
+        let decoded = if retry {
+            Self::fields(plan, &mut body.clone(), raw.misc(), true).or(first)
+        } else {
+            first
+        };
+        decoded.map_err(|e: ReadError| DecodeError {
+            what: "a sample",
+            offset: e.offset,
+            why: e.kind,
+        })
+    }
+
+    #[inline]
+    fn fields(
+        plan: &RecordPlan,
+        c: &mut Cursor<'a>,
+        misc: u16,
+        empty_stack_has_index: bool,
+    ) -> Result<Self, ReadError> {
+        let has = |flag: SampleFlags| plan.sample.contains(flag);
+        let mut s = Self { misc, ..Self::default() };
+        if has(SampleFlags::IDENTIFIER) {
+            s.identifier = Some(c.u64()?);
+        }
+        if has(SampleFlags::IP) {
+            s.ip = Some(c.u64()?);
+        }
+        if has(SampleFlags::TID) {
+            s.pid = Some(c.u32()?);
+            s.tid = Some(c.u32()?);
+        }
+        if has(SampleFlags::TIME) {
+            s.time = Some(Timestamp::from_nanos(c.i64()?));
+        }
+        if has(SampleFlags::ADDR) {
+            s.addr = Some(c.u64()?);
+        }
+        if has(SampleFlags::ID) {
+            s.id = Some(c.u64()?);
+        }
+        if has(SampleFlags::STREAM_ID) {
+            s.stream_id = Some(c.u64()?);
+        }
+        if has(SampleFlags::CPU) {
+            s.cpu = Some(c.u32()?);
+            c.skip(4)?;
+        }
+        if has(SampleFlags::PERIOD) {
+            s.period = Some(c.u64()?);
+        }
+        if has(SampleFlags::READ) {
+            s.read = Some(ReadValues::take(c, plan.read_format)?);
+        }
+        if has(SampleFlags::CALLCHAIN) {
+            s.callchain = Some(Callchain(words(c)?));
+        }
+        if has(SampleFlags::RAW) {
+            let size = c.u32()?;
+            s.raw = Some(c.bytes(size as usize)?);
+        }
+        if has(SampleFlags::BRANCH_STACK) {
+            s.branch_stack = Some(branch_stack(plan, c, empty_stack_has_index)?);
+        }
+        if has(SampleFlags::REGS_USER) {
+            s.regs_user = Some(registers(c, plan.regs_user)?);
+        }
+        if has(SampleFlags::STACK_USER) {
+            let size = c.u64()?;
+            let data = c.bytes(length(size))?;
+            let dyn_size = if size == 0 { 0 } else { c.u64()? };
+            s.stack_user = Some(StackUser { data, dyn_size });
+        }
+        if plan.sample.intersects(SampleFlags::WEIGHT | SampleFlags::WEIGHT_STRUCT) {
+            s.weight = Some(perf_sample_weight(c.u64()?));
+        }
+        if has(SampleFlags::DATA_SRC) {
+            s.data_src = Some(perf_mem_data_src(c.u64()?));
+        }
+        if has(SampleFlags::TRANSACTION) {
+            s.transaction = Some(c.u64()?);
+        }
+        if has(SampleFlags::REGS_INTR) {
+            s.regs_intr = Some(registers(c, plan.regs_intr)?);
+        }
+        if has(SampleFlags::PHYS_ADDR) {
+            s.phys_addr = Some(c.u64()?);
+        }
+        if has(SampleFlags::CGROUP) {
+            s.cgroup = Some(c.u64()?);
+        }
+        if has(SampleFlags::DATA_PAGE_SIZE) {
+            s.data_page_size = Some(c.u64()?);
+        }
+        if has(SampleFlags::CODE_PAGE_SIZE) {
+            s.code_page_size = Some(c.u64()?);
+        }
+        if has(SampleFlags::AUX) {
+            let size = c.u64()?;
+            s.aux = Some(c.bytes(length(size))?);
+        }
+        Ok(s)
+    }
+
+    /// What other records have at their end, of the fields of the sample.
+    pub fn sample_id(&self) -> SampleId {
+        SampleId {
+            pid: self.pid,
+            tid: self.tid,
+            time: self.time,
+            id: self.identifier.or(self.id),
+            stream_id: self.stream_id,
+            cpu: self.cpu,
+        }
+    }
+
+    /// Whether the address is that of the instruction that caused the event.
+    pub const fn is_exact(&self) -> bool {
+        self.misc & PERF_RECORD_MISC_EXACT_IP != 0
+    }
+}
+
+/// A length that cannot be in memory is one that the cursor refuses.
+fn length(size: u64) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+/// A count of words, and the words.
+pub(super) fn words<'a>(c: &mut Cursor<'a>) -> Result<Words<'a>, ReadError> {
+    let count = c.u64()?;
+    Ok(Words(c.bytes(length(count).saturating_mul(8))?))
+}
+
+fn registers<'a>(c: &mut Cursor<'a>, mask: u64) -> Result<Registers<'a>, ReadError> {
+    let abi = c.u64()?;
+    let count = if abi == PERF_SAMPLE_REGS_ABI_NONE { 0 } else { mask.count_ones() as usize };
+    Ok(Registers { abi, mask, values: Words(c.bytes(count * 8)?) })
+}
+
+fn branch_stack<'a>(
+    plan: &RecordPlan,
+    c: &mut Cursor<'a>,
+    empty_stack_has_index: bool,
+) -> Result<BranchStack<'a>, ReadError> {
+    let count = length(c.u64()?);
+    let has_index =
+        plan.branches.contains(BranchFlags::HW_INDEX) && (count > 0 || empty_stack_has_index);
+    let hw_idx = if has_index { Some(c.u64()?) } else { None };
+    let entries = Words(c.bytes(count.saturating_mul(24))?);
+    let counters = if plan.branches.contains(BranchFlags::COUNTERS) {
+        Some(Words(c.bytes(count.saturating_mul(8))?))
+    } else {
+        None
+    };
+    Ok(BranchStack { hw_idx, counters, entries })
+}

@@ -1,0 +1,474 @@
+//! Records that are not samples.
+
+use super::sample::{Callchain, Words, words};
+use super::{RawRecord, Record, RecordPlan};
+use crate::count::ReadValues;
+use crate::error::DecodeError;
+use perf_sys::*;
+use trace_common::{Cursor, ReadError, Timestamp};
+
+/// What every record has at its end, with `sample_id_all`: of which event it is, when and where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleId {
+    /// Process.
+    pub pid: Option<u32>,
+    /// Thread.
+    pub tid: Option<u32>,
+    /// When.
+    pub time: Option<Timestamp>,
+    /// Id of the event.
+    pub id: Option<u64>,
+    /// Id of the event itself, in a group.
+    pub stream_id: Option<u64>,
+    /// CPU.
+    pub cpu: Option<u32>,
+}
+
+/// A mapping of a process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mmap<'a> {
+    /// Process; -1 (as `u32::MAX`) is the kernel.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Start address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Offset in the file, in bytes.
+    pub pgoff: u64,
+    /// Which file it is; `None` in `PERF_RECORD_MMAP`.
+    pub file: Option<FileId<'a>>,
+    /// `PROT_*`; 0 in `PERF_RECORD_MMAP`.
+    pub prot: u32,
+    /// `MAP_*`; 0 in `PERF_RECORD_MMAP`.
+    pub flags: u32,
+    /// Name of the file, or `[heap]`, `//anon` and such.
+    pub filename: &'a [u8],
+    /// Not executable.
+    pub is_data: bool,
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+/// Which file a mapping is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileId<'a> {
+    /// Its inode.
+    Inode {
+        /// Major number of the device.
+        major: u32,
+        /// Minor number of the device.
+        minor: u32,
+        /// Inode.
+        inode: u64,
+        /// Generation of the inode.
+        generation: u64,
+    },
+    /// Its build id, with `build_id`.
+    BuildId(&'a [u8]),
+}
+
+/// Lost records or samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Id of the event that lost; `None` in `PERF_RECORD_LOST_SAMPLES`.
+    pub id: Option<u64>,
+    /// How many.
+    pub lost: u64,
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+/// The name of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Comm<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Its name.
+    pub comm: &'a [u8],
+    /// By `execve(2)`.
+    pub by_exec: bool,
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+/// A fork or an exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessEvent {
+    /// Process.
+    pub pid: u32,
+    /// Its parent.
+    pub ppid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Thread that made it.
+    pub ptid: u32,
+    /// When.
+    pub time: Timestamp,
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+/// A throttled or unthrottled event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Throttle {
+    /// When.
+    pub time: Timestamp,
+    /// Id of the event.
+    pub id: u64,
+    /// Id of the event itself, in a group.
+    pub stream_id: u64,
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+/// Counts of a task at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// The counts.
+    pub values: ReadValues<'a>,
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+/// New data in the AUX area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aux {
+    /// Where it starts.
+    pub aux_offset: u64,
+    /// Bytes.
+    pub aux_size: u64,
+    /// `PERF_AUX_FLAG_*`.
+    pub flags: u64,
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+impl Aux {
+    /// Whether data was lost because the area was full.
+    pub const fn is_truncated(&self) -> bool {
+        self.flags & PERF_AUX_FLAG_TRUNCATED != 0
+    }
+}
+
+/// A thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadId {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+/// A context switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// Away from the CPU; otherwise onto it.
+    pub out: bool,
+    /// Away although it could go on.
+    pub preempted: bool,
+    /// The other thread, for a CPU-wide event.
+    pub peer: Option<SwitchPeer>,
+    /// Event, time and place: the thread is here.
+    pub sample_id: SampleId,
+}
+
+/// The thread that comes next, or was there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchPeer {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+}
+
+/// The namespaces of a process, in the order of `NET_NS_INDEX` and so on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespaces<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    links: Words<'a>,
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+impl<'a> Namespaces<'a> {
+    /// Each namespace.
+    pub fn iter(&self) -> impl Iterator<Item = perf_ns_link_info> + 'a {
+        let links = self.links;
+        (0..links.len() / 2).map(move |i| perf_ns_link_info {
+            dev: links.get(2 * i).unwrap_or(0),
+            ino: links.get(2 * i + 1).unwrap_or(0),
+        })
+    }
+}
+
+/// A kernel symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ksymbol<'a> {
+    /// Start address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    /// `PERF_RECORD_KSYMBOL_TYPE_*`.
+    pub ksym_type: u16,
+    /// It went; otherwise it came.
+    pub unregister: bool,
+    /// Its name.
+    pub name: &'a [u8],
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+/// A BPF program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BpfEvent {
+    /// `PERF_BPF_EVENT_*`.
+    pub type_: u16,
+    /// Reserved by the kernel.
+    pub flags: u16,
+    /// Its id.
+    pub id: u32,
+    /// Its tag.
+    pub tag: [u8; 8],
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+/// A cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cgroup<'a> {
+    /// The id that samples show.
+    pub id: u64,
+    /// Its path from the root of the hierarchy.
+    pub path: &'a [u8],
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+/// A change of kernel text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextPoke<'a> {
+    /// Where.
+    pub addr: u64,
+    /// The bytes before.
+    pub old: &'a [u8],
+    /// The bytes after.
+    pub new: &'a [u8],
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+/// The user callchain of earlier samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallchainDeferred<'a> {
+    /// What their [`Callchain::deferred_cookie`] is.
+    pub cookie: u64,
+    /// The user part.
+    pub callchain: Callchain<'a>,
+    /// Event, time and place.
+    pub sample_id: SampleId,
+}
+
+/// Up to the first NUL.
+fn text(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    bytes.get(..end).unwrap_or_default()
+}
+
+pub(super) fn decode<'a>(plan: &RecordPlan, raw: RawRecord<'a>) -> Result<Record<'a>, DecodeError> {
+    if !(PERF_RECORD_MMAP..PERF_RECORD_MAX).contains(&raw.type_()) {
+        return Ok(Record::Unknown(raw));
+    }
+    let (body, sample_id) = plan.split_trailer(raw)?;
+    let cursor = Cursor::with_base(body, raw.offset() + 8);
+    fields(plan, raw, cursor, sample_id).map_err(|e| DecodeError {
+        what: name(raw.type_()),
+        offset: e.offset,
+        why: e.kind,
+    })
+}
+
+fn fields<'a>(
+    plan: &RecordPlan,
+    raw: RawRecord<'a>,
+    mut c: Cursor<'a>,
+    sample_id: SampleId,
+) -> Result<Record<'a>, ReadError> {
+    let misc = raw.misc();
+    let time = |nanos: u64| Timestamp::from_nanos(nanos as i64);
+    Ok(match raw.type_() {
+        PERF_RECORD_MMAP | PERF_RECORD_MMAP2 => {
+            let (pid, tid) = (c.u32()?, c.u32()?);
+            let (addr, len, pgoff) = (c.u64()?, c.u64()?, c.u64()?);
+            let (mut file, mut prot, mut flags) = (None, 0, 0);
+            if raw.type_() == PERF_RECORD_MMAP2 {
+                let mut id = c.sub(24)?;
+                file = Some(if misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
+                    let size = usize::from(id.u8()?).min(20);
+                    id.skip(3)?;
+                    FileId::BuildId(id.bytes(size)?)
+                } else {
+                    FileId::Inode {
+                        major: id.u32()?,
+                        minor: id.u32()?,
+                        inode: id.u64()?,
+                        generation: id.u64()?,
+                    }
+                });
+                (prot, flags) = (c.u32()?, c.u32()?);
+            }
+            let filename = text(c.rest());
+            let is_data = misc & PERF_RECORD_MISC_MMAP_DATA != 0;
+            Record::Mmap(Mmap {
+                pid,
+                tid,
+                addr,
+                len,
+                pgoff,
+                file,
+                prot,
+                flags,
+                filename,
+                is_data,
+                sample_id,
+            })
+        }
+        PERF_RECORD_LOST => Record::Lost(Lost { id: Some(c.u64()?), lost: c.u64()?, sample_id }),
+        PERF_RECORD_COMM => Record::Comm(Comm {
+            pid: c.u32()?,
+            tid: c.u32()?,
+            comm: text(c.rest()),
+            by_exec: misc & PERF_RECORD_MISC_COMM_EXEC != 0,
+            sample_id,
+        }),
+        PERF_RECORD_EXIT | PERF_RECORD_FORK => {
+            let (pid, ppid, tid, ptid) = (c.u32()?, c.u32()?, c.u32()?, c.u32()?);
+            let event = ProcessEvent { pid, ppid, tid, ptid, time: time(c.u64()?), sample_id };
+            if raw.type_() == PERF_RECORD_EXIT { Record::Exit(event) } else { Record::Fork(event) }
+        }
+        PERF_RECORD_THROTTLE | PERF_RECORD_UNTHROTTLE => {
+            let event =
+                Throttle { time: time(c.u64()?), id: c.u64()?, stream_id: c.u64()?, sample_id };
+            if raw.type_() == PERF_RECORD_THROTTLE {
+                Record::Throttle(event)
+            } else {
+                Record::Unthrottle(event)
+            }
+        }
+        PERF_RECORD_READ => {
+            let (pid, tid) = (c.u32()?, c.u32()?);
+            Record::Read(Read {
+                pid,
+                tid,
+                values: ReadValues::take(&mut c, plan.read_format)?,
+                sample_id,
+            })
+        }
+        PERF_RECORD_AUX => Record::Aux(Aux {
+            aux_offset: c.u64()?,
+            aux_size: c.u64()?,
+            flags: c.u64()?,
+            sample_id,
+        }),
+        PERF_RECORD_ITRACE_START => {
+            Record::ItraceStart(ThreadId { pid: c.u32()?, tid: c.u32()?, sample_id })
+        }
+        PERF_RECORD_LOST_SAMPLES => {
+            Record::LostSamples(Lost { id: None, lost: c.u64()?, sample_id })
+        }
+        PERF_RECORD_SWITCH | PERF_RECORD_SWITCH_CPU_WIDE => {
+            let peer = if raw.type_() == PERF_RECORD_SWITCH_CPU_WIDE {
+                Some(SwitchPeer { pid: c.u32()?, tid: c.u32()? })
+            } else {
+                None
+            };
+            Record::Switch(Switch {
+                out: misc & PERF_RECORD_MISC_SWITCH_OUT != 0,
+                preempted: misc & PERF_RECORD_MISC_SWITCH_OUT_PREEMPT != 0,
+                peer,
+                sample_id,
+            })
+        }
+        PERF_RECORD_NAMESPACES => {
+            let (pid, tid, count) = (c.u32()?, c.u32()?, c.u64()?);
+            let len = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(16);
+            Record::Namespaces(Namespaces { pid, tid, links: Words::new(c.bytes(len)?), sample_id })
+        }
+        PERF_RECORD_KSYMBOL => {
+            let (addr, len, ksym_type, flags) = (c.u64()?, c.u32()?, c.u16()?, c.u16()?);
+            Record::Ksymbol(Ksymbol {
+                addr,
+                len,
+                ksym_type,
+                unregister: flags & PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER != 0,
+                name: text(c.rest()),
+                sample_id,
+            })
+        }
+        PERF_RECORD_BPF_EVENT => Record::BpfEvent(BpfEvent {
+            type_: c.u16()?,
+            flags: c.u16()?,
+            id: c.u32()?,
+            tag: c.array()?,
+            sample_id,
+        }),
+        PERF_RECORD_CGROUP => {
+            Record::Cgroup(Cgroup { id: c.u64()?, path: text(c.rest()), sample_id })
+        }
+        PERF_RECORD_TEXT_POKE => {
+            let (addr, old, new) = (c.u64()?, c.u16()?, c.u16()?);
+            Record::TextPoke(TextPoke {
+                addr,
+                old: c.bytes(usize::from(old))?,
+                new: c.bytes(usize::from(new))?,
+                sample_id,
+            })
+        }
+        PERF_RECORD_AUX_OUTPUT_HW_ID => Record::AuxOutputHwId { hw_id: c.u64()?, sample_id },
+        PERF_RECORD_CALLCHAIN_DEFERRED => Record::CallchainDeferred(CallchainDeferred {
+            cookie: c.u64()?,
+            callchain: Callchain(words(&mut c)?),
+            sample_id,
+        }),
+        _ => Record::Unknown(raw),
+    })
+}
+
+const fn name(type_: u32) -> &'static str {
+    match type_ {
+        PERF_RECORD_MMAP => "PERF_RECORD_MMAP",
+        PERF_RECORD_LOST => "PERF_RECORD_LOST",
+        PERF_RECORD_COMM => "PERF_RECORD_COMM",
+        PERF_RECORD_EXIT => "PERF_RECORD_EXIT",
+        PERF_RECORD_THROTTLE => "PERF_RECORD_THROTTLE",
+        PERF_RECORD_UNTHROTTLE => "PERF_RECORD_UNTHROTTLE",
+        PERF_RECORD_FORK => "PERF_RECORD_FORK",
+        PERF_RECORD_READ => "PERF_RECORD_READ",
+        PERF_RECORD_MMAP2 => "PERF_RECORD_MMAP2",
+        PERF_RECORD_AUX => "PERF_RECORD_AUX",
+        PERF_RECORD_ITRACE_START => "PERF_RECORD_ITRACE_START",
+        PERF_RECORD_LOST_SAMPLES => "PERF_RECORD_LOST_SAMPLES",
+        PERF_RECORD_SWITCH => "PERF_RECORD_SWITCH",
+        PERF_RECORD_SWITCH_CPU_WIDE => "PERF_RECORD_SWITCH_CPU_WIDE",
+        PERF_RECORD_NAMESPACES => "PERF_RECORD_NAMESPACES",
+        PERF_RECORD_KSYMBOL => "PERF_RECORD_KSYMBOL",
+        PERF_RECORD_BPF_EVENT => "PERF_RECORD_BPF_EVENT",
+        PERF_RECORD_CGROUP => "PERF_RECORD_CGROUP",
+        PERF_RECORD_TEXT_POKE => "PERF_RECORD_TEXT_POKE",
+        PERF_RECORD_AUX_OUTPUT_HW_ID => "PERF_RECORD_AUX_OUTPUT_HW_ID",
+        PERF_RECORD_CALLCHAIN_DEFERRED => "PERF_RECORD_CALLCHAIN_DEFERRED",
+        _ => "a record",
+    }
+}

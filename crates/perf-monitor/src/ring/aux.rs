@@ -1,0 +1,75 @@
+use super::{Mapping, map_error};
+use crate::error::{Error, Result};
+use crate::{Refusal, system};
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The AUX area of an event: the raw trace of a PMU such as Intel PT or Arm SPE, of which
+/// [`Record::Aux`](crate::Record::Aux) tells what is new.
+#[derive(Debug)]
+pub struct AuxArea {
+    control: Arc<Mapping>,
+    map: Mapping,
+    size: usize,
+}
+
+impl AuxArea {
+    pub(super) fn map(event: impl AsFd, control: Arc<Mapping>, pages: usize) -> Result<Self> {
+        if !pages.is_power_of_two() {
+            return Err(Error::RingPages(pages));
+        }
+        let refused = |errno| {
+            let refusal = match errno {
+                Errno::PERM => Refusal::LockedMemory {
+                    memlock: system::memlock_limit(),
+                    mlock_kb: system::mlock_kb(),
+                },
+                Errno::NOMEM => Refusal::OutOfMemory,
+                _ => Refusal::NoSuchEvent, // EOPNOTSUPP: the PMU has no AUX area
+            };
+            map_error(pages, errno, refusal)
+        };
+        let page = rustix::param::page_size();
+        let size = pages.checked_mul(page).ok_or_else(|| refused(Errno::INVAL))?;
+        // The area is mapped behind the data ring, where the control page says.
+        let offset = control.map.len() as u64;
+        control.aux_offset().store(offset, Ordering::Relaxed);
+        control.aux_size().store(size as u64, Ordering::Relaxed);
+        let raw: MmapRaw = MmapOptions::new()
+            .len(size)
+            .offset(offset)
+            .map_raw(event.as_fd().as_raw_fd())
+            .map_err(|e| refused(Errno::from_io_error(&e).unwrap_or(Errno::INVAL)))?;
+        let map = Mapping::new(raw).ok_or_else(|| refused(Errno::INVAL))?;
+        Ok(Self { control, map, size })
+    }
+
+    /// Bytes of the area.
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Copies the bytes that a [`Record::Aux`](crate::Record::Aux) tells of behind what is in
+    /// `out`; never more than the area holds.
+    pub fn copy(&self, aux_offset: u64, aux_size: u64, out: &mut Vec<u8>) {
+        // The record was written after the data; it came through the ring with acquire ordering.
+        let len = aux_size.min(self.size as u64) as usize;
+        let from = out.len();
+        out.resize(from + len, 0);
+        let at = aux_offset.wrapping_add(aux_size - len as u64);
+        self.map.copy(0, self.size, at, out.get_mut(from..).unwrap_or_default());
+    }
+
+    /// Gives the bytes up to this offset (of a record: `aux_offset + aux_size`) back to the PMU.
+    pub fn release(&self, up_to: u64) {
+        self.control.aux_tail().store(up_to, Ordering::Release);
+    }
+
+    /// Where the PMU is writing.
+    pub fn head(&self) -> u64 {
+        self.control.aux_head().load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,319 @@
+//! Memory that is shared with the kernel. All unsafe code of the crate is here.
+//!
+//! # Why reading is sound
+//!
+//! The kernel writes records into a ring and then publishes `data_head`; it does not touch the
+//! bytes between `data_tail` and `data_head` until `data_tail` moves (`kernel/events/ring_buffer.c`
+//! describes the pairing of barriers in `perf_output_put_handle`). So:
+//!
+//! - `data_head` is loaded with acquire ordering, then the bytes up to it are copied out;
+//! - `data_tail` is stored with release ordering after that copy.
+//!
+//! No reference to mapped memory is ever made but to atomics: bytes are copied by pointer, and
+//! records borrow from the copy. Copying costs less than reading in place (see
+//! `docs/benchmarks/perf.md`), hides the wrap of the ring, and frees room in the ring early.
+#![allow(unsafe_code, reason = "the mapped ring; each block has its proof")]
+
+mod aux;
+mod overwrite;
+mod user_page;
+
+pub use aux::AuxArea;
+pub use overwrite::{OverwriteRing, Snapshot};
+pub use user_page::{UserCount, UserPage};
+
+use crate::error::{Error, Result};
+use crate::record::RawRecord;
+use memmap2::{MmapOptions, MmapRaw};
+use perf_sys::{
+    PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE,
+    PERF_RECORD_UNTHROTTLE, perf_event_header, perf_event_mmap_page,
+};
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::io::Errno;
+use std::mem::{offset_of, size_of};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// Most bytes that are copied at once: they stay in a second-level cache, and the biggest record
+/// (64 KiB) fits.
+const CHUNK: usize = 128 << 10;
+
+const HEADER: usize = size_of::<perf_event_header>();
+
+/// A mapping that starts with the control page.
+#[derive(Debug)]
+struct Mapping {
+    map: MmapRaw,
+}
+
+macro_rules! atomic_fields {
+    ($($name:ident: $atomic:ty, $int:ty;)*) => {$(
+        fn $name(&self) -> &$atomic {
+            const OFFSET: usize = offset_of!(perf_event_mmap_page, $name);
+            const { assert!(OFFSET + size_of::<$int>() <= size_of::<perf_event_mmap_page>()) };
+            // SAFETY: the mapping is at least a page long (checked by `new`), so that the offset,
+            // which is within the structure of less than a page, is in it.
+            let pointer = unsafe { self.map.as_ptr().add(OFFSET) };
+            // SAFETY: the pointer is aligned, as the mapping is to a page and the field is in a
+            // `repr(C)` structure; the memory lives as long as `self`; the kernel and we access
+            // it by whole words only.
+            unsafe { &*pointer.cast::<$atomic>() }
+        }
+    )*};
+}
+
+impl Mapping {
+    fn new(map: MmapRaw) -> Option<Self> {
+        const { assert!(size_of::<perf_event_mmap_page>() <= 4096) };
+        (map.len() >= size_of::<perf_event_mmap_page>()).then_some(Self { map })
+    }
+
+    atomic_fields! {
+        lock: AtomicU32, u32;
+        index: AtomicU32, u32;
+        offset: AtomicU64, i64;
+        time_enabled: AtomicU64, u64;
+        time_running: AtomicU64, u64;
+        capabilities: AtomicU64, u64;
+        pmc_width: AtomicU16, u16;
+        time_shift: AtomicU16, u16;
+        time_mult: AtomicU32, u32;
+        time_offset: AtomicU64, u64;
+        time_zero: AtomicU64, u64;
+        time_cycles: AtomicU64, u64;
+        time_mask: AtomicU64, u64;
+        data_head: AtomicU64, u64;
+        data_tail: AtomicU64, u64;
+        data_offset: AtomicU64, u64;
+        data_size: AtomicU64, u64;
+        aux_head: AtomicU64, u64;
+        aux_tail: AtomicU64, u64;
+        aux_offset: AtomicU64, u64;
+        aux_size: AtomicU64, u64;
+    }
+
+    /// Copies `out.len()` bytes from position `at` of the ring that starts at byte `start` of the
+    /// mapping and has `size` bytes; it goes on at the start of the ring when its end comes.
+    ///
+    /// Panics if the ring is not in the mapping or is smaller than `out`; callers keep to that.
+    fn copy(&self, start: usize, size: usize, at: u64, out: &mut [u8]) {
+        assert!(start <= self.map.len() && size <= self.map.len() - start && out.len() <= size);
+        if out.is_empty() {
+            return;
+        }
+        let from = (at % size as u64) as usize;
+        let first = out.len().min(size - from);
+        let (head, rest) = out.split_at_mut(first);
+        // SAFETY: `start + size` is in the mapping and `from` is below `size`.
+        let source = unsafe { self.map.as_ptr().add(start + from) };
+        // SAFETY: `first` bytes are left of the ring at `from`, and `head` is that long; `head`
+        // is memory of ours, so that the two do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(source, head.as_mut_ptr(), head.len()) };
+        // SAFETY: `start` is in the mapping.
+        let source = unsafe { self.map.as_ptr().add(start) };
+        // SAFETY: `rest` is shorter than the ring, and memory of ours.
+        unsafe { std::ptr::copy_nonoverlapping(source, rest.as_mut_ptr(), rest.len()) };
+    }
+}
+
+/// Maps `pages` data pages of an event behind its control page.
+fn map(fd: impl AsFd, pages: usize, writable: bool) -> Result<MmapRaw, Errno> {
+    let len = pages
+        .checked_add(1)
+        .and_then(|n| n.checked_mul(rustix::param::page_size()))
+        .ok_or(Errno::INVAL)?;
+    let mut options = MmapOptions::new();
+    options.len(len);
+    let fd = fd.as_fd().as_raw_fd();
+    let map = if writable { options.map_raw(fd) } else { options.map_raw_read_only(fd) };
+    map.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::INVAL))
+}
+
+/// What went through a ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RingStats {
+    /// Records of any kind.
+    pub records: u64,
+    /// Samples among them.
+    pub samples: u64,
+    /// Bytes of all records.
+    pub bytes: u64,
+    /// Records that did not fit in the ring: the sum of all `PERF_RECORD_LOST`.
+    pub lost: u64,
+    /// Samples that the hardware lost: the sum of all `PERF_RECORD_LOST_SAMPLES`.
+    pub lost_samples: u64,
+    /// How often the kernel throttled an event for its rate.
+    pub throttled: u64,
+    /// How often it let it go on.
+    pub unthrottled: u64,
+    /// Bytes that were skipped because they were not records. The kernel does not write any.
+    pub corrupt_bytes: u64,
+}
+
+/// The reading end of a ring that the kernel writes into.
+///
+/// Usually part of a [`Sampler`](crate::Sampler).
+#[derive(Debug)]
+pub struct RingBuffer {
+    mapping: Arc<Mapping>,
+    start: usize,
+    size: usize,
+    chunk: Vec<u8>,
+    stats: RingStats,
+}
+
+impl RingBuffer {
+    /// Maps a ring of `pages` data pages of an event (or of a file of the same layout, in tests).
+    pub(crate) fn map(fd: impl AsFd, pages: usize) -> Result<Self, Errno> {
+        let mapping = Mapping::new(map(fd, pages, true)?).ok_or(Errno::INVAL)?;
+        let page = rustix::param::page_size();
+        // Before Linux 4.1 both fields are 0 and the data starts at the second page.
+        let start = match mapping.data_offset().load(Ordering::Relaxed) {
+            0 => page as u64,
+            offset => offset,
+        };
+        let size = match mapping.data_size().load(Ordering::Relaxed) {
+            0 => (pages * page) as u64,
+            size => size,
+        };
+        let len = mapping.map.len() as u64;
+        if !size.is_power_of_two() || start > len || size > len - start {
+            return Err(Errno::INVAL);
+        }
+        Ok(Self {
+            mapping: Arc::new(mapping),
+            start: start as usize,
+            size: size as usize,
+            chunk: vec![0; CHUNK.min(size as usize)],
+            stats: RingStats::default(),
+        })
+    }
+
+    /// Bytes of the ring.
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Bytes that are there to be read now.
+    pub fn available(&self) -> u64 {
+        let head = self.mapping.data_head().load(Ordering::Acquire);
+        head.wrapping_sub(self.mapping.data_tail().load(Ordering::Relaxed))
+    }
+
+    /// What went through the ring so far.
+    pub const fn stats(&self) -> RingStats {
+        self.stats
+    }
+
+    /// Takes what is there, up to 128 KiB. An empty batch means that nothing is there.
+    pub fn batch(&mut self) -> Batch<'_> {
+        let tail = self.mapping.data_tail().load(Ordering::Relaxed);
+        let head = self.mapping.data_head().load(Ordering::Acquire);
+        let available = head.wrapping_sub(tail);
+        if available > self.size as u64 {
+            // Only another writer of the control page can do that.
+            self.stats.corrupt_bytes += available;
+            self.mapping.data_tail().store(head, Ordering::Release);
+            return Batch { ring: self, tail: head, filled: 0, at: 0, whole: true };
+        }
+        let filled = self.chunk.len().min(available as usize);
+        let out = self.chunk.get_mut(..filled).unwrap_or_default();
+        self.mapping.copy(self.start, self.size, tail, out);
+        Batch { ring: self, tail, filled, at: 0, whole: filled as u64 == available }
+    }
+
+    /// Maps the AUX area of `pages` pages (a power of two), for events of PMUs that write one.
+    pub fn map_aux(&mut self, event: impl AsFd, pages: usize) -> Result<AuxArea> {
+        AuxArea::map(event, Arc::clone(&self.mapping), pages)
+    }
+}
+
+/// Records of a ring, lent one after the other.
+///
+/// The ring has room for new records when the batch is dropped, for those that were lent: also
+/// when that is by a panic of the one who reads. What was not lent comes again.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    ring: &'a mut RingBuffer,
+    tail: u64,
+    filled: usize,
+    at: usize,
+    /// Whether everything that was there is in the batch.
+    whole: bool,
+}
+
+impl Batch<'_> {
+    /// The next record.
+    #[expect(clippy::should_implement_trait, reason = "records borrow from the batch")]
+    #[inline]
+    pub fn next(&mut self) -> Option<RawRecord<'_>> {
+        let rest = self.ring.chunk.get(self.at..self.filled).unwrap_or_default();
+        let Some(header) = rest.first_chunk::<HEADER>() else {
+            self.end_of_chunk();
+            return None;
+        };
+        let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
+        if size < HEADER || size > rest.len() {
+            // The rest of a record that was cut by the end of the chunk comes with the next batch.
+            if size < HEADER || self.whole {
+                self.corrupt();
+            }
+            return None;
+        }
+        let offset = self.tail.wrapping_add(self.at as u64);
+        self.at += size;
+        let record = RawRecord::new(self.ring.chunk.get(self.at - size..self.at)?, offset);
+        count(&mut self.ring.stats, record);
+        Some(record)
+    }
+
+    /// Whether no record was there.
+    pub const fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+
+    fn end_of_chunk(&mut self) {
+        if self.whole && self.at < self.filled {
+            self.corrupt();
+        }
+    }
+
+    /// Skips everything that is there.
+    #[cold]
+    fn corrupt(&mut self) {
+        self.ring.stats.corrupt_bytes += (self.filled - self.at) as u64;
+        self.at = self.filled;
+    }
+}
+
+#[inline]
+fn count(stats: &mut RingStats, record: RawRecord<'_>) {
+    stats.records += 1;
+    stats.bytes += record.bytes().len() as u64;
+    match record.type_() {
+        PERF_RECORD_SAMPLE => stats.samples += 1,
+        PERF_RECORD_LOST => stats.lost += record.word(16).unwrap_or(0),
+        PERF_RECORD_LOST_SAMPLES => stats.lost_samples += record.word(8).unwrap_or(0),
+        PERF_RECORD_THROTTLE => stats.throttled += 1,
+        PERF_RECORD_UNTHROTTLE => stats.unthrottled += 1,
+        _ => {}
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        if self.at > 0 {
+            let tail = self.tail.wrapping_add(self.at as u64);
+            self.ring.mapping.data_tail().store(tail, Ordering::Release);
+        }
+    }
+}
+
+fn map_error(pages: usize, errno: Errno, refusal: crate::Refusal) -> Error {
+    Error::Map { pages, errno, refusal }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! What the machine says of itself in procfs and sysfs: limits, CPUs, versions.
+
+use rustix::process::{Resource, getrlimit};
+use std::fmt;
+use std::path::Path;
+
+/// The first `limit` bytes of a small file, as text. Files of procfs and sysfs are short; a file
+/// that is not is cut off, not read to its end.
+pub(crate) fn read_text(path: impl AsRef<Path>) -> std::io::Result<String> {
+    use std::io::Read as _;
+    const LIMIT: u64 = 1 << 20;
+    let mut text = Vec::new();
+    std::fs::File::open(path)?.take(LIMIT).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn read_number(path: &str) -> Option<i64> {
+    read_text(path).ok()?.trim().parse().ok()
+}
+
+/// `kernel.perf_event_paranoid`: what users without `CAP_PERFMON` may do.
+///
+/// -1: everything; 0: no raw tracepoints; 1: no CPU-wide events; 2: no kernel events; 3 and more
+/// (a patch of Debian and others): nothing.
+pub fn paranoid_level() -> Option<i64> {
+    read_number("/proc/sys/kernel/perf_event_paranoid")
+}
+
+/// `kernel.perf_event_mlock_kb`: KiB of rings that each user may map per CPU on top of
+/// `RLIMIT_MEMLOCK`.
+pub fn mlock_kb() -> Option<i64> {
+    read_number("/proc/sys/kernel/perf_event_mlock_kb")
+}
+
+/// `kernel.perf_event_max_sample_rate`: samples per second and CPU above which the kernel
+/// throttles.
+pub fn max_sample_rate() -> Option<i64> {
+    read_number("/proc/sys/kernel/perf_event_max_sample_rate")
+}
+
+/// `kernel.perf_event_max_stack`: most frames of a callchain.
+pub fn max_stack() -> Option<i64> {
+    read_number("/proc/sys/kernel/perf_event_max_stack")
+}
+
+/// The soft limit of open files.
+pub(crate) fn open_file_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// The soft limit of locked memory, in bytes; `None` is no limit.
+pub(crate) fn memlock_limit() -> Option<u64> {
+    getrlimit(Resource::Memlock).current
+}
+
+/// Numbers of a list as sysfs writes it, such as `0-3,8`. Ranges are bounded by `u16`.
+fn parse_cpu_list(text: &str) -> Vec<u32> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',').filter(|p| !p.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) {
+            cpus.extend(u32::from(first)..=u32::from(last));
+        }
+    }
+    cpus
+}
+
+/// The CPUs that are online now, by number. The numbers may have gaps.
+pub fn online_cpus() -> Vec<u32> {
+    match read_text("/sys/devices/system/cpu/online") {
+        Ok(text) => parse_cpu_list(&text),
+        Err(_) => {
+            let count = std::thread::available_parallelism().map_or(1, usize::from);
+            (0..count as u32).collect()
+        }
+    }
+}
+
+/// Whether a CPU of this number could ever be online.
+pub(crate) fn is_possible_cpu(cpu: u32) -> bool {
+    read_text("/sys/devices/system/cpu/possible")
+        .is_ok_and(|text| parse_cpu_list(&text).contains(&cpu))
+}
+
+/// Major and minor version of a kernel.
+///
+/// It is for messages and for tests: distributions backport, so what a kernel can do is probed,
+/// see [`KernelFeatures`](crate::KernelFeatures).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KernelVersion(pub u32, pub u32);
+
+impl KernelVersion {
+    /// The version of the running kernel; 0.0 if it cannot be parsed.
+    pub fn current() -> Self {
+        Self::parse(&rustix::system::uname().release().to_string_lossy())
+    }
+
+    fn parse(release: &str) -> Self {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().ok());
+        Self(numbers.next().flatten().unwrap_or(0), numbers.next().flatten().unwrap_or(0))
+    }
+}
+
+impl fmt::Display for KernelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// Whether this thread's effective capabilities hold number `cap`.
+fn has_capability(cap: u32) -> bool {
+    let Ok(status) = read_text("/proc/thread-self/status") else { return false };
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .is_some_and(|set| set >> cap & 1 != 0)
+}
+
+/// `CAP_PERFMON` (Linux 5.8) or `CAP_SYS_ADMIN`.
+pub fn is_privileged() -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_PERFMON: u32 = 38;
+    has_capability(CAP_PERFMON) || has_capability(CAP_SYS_ADMIN)
+}
+
+/// The `max` names nearest to `name`, best first; none that differ in more than a third.
+pub(crate) fn near_matches<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+    max: usize,
+) -> Vec<String> {
+    let allowed = name.len() / 3 + 1;
+    let mut near: Vec<(usize, &str)> = candidates
+        .into_iter()
+        .filter(|c| c.len().abs_diff(name.len()) <= allowed || c.contains(name))
+        .map(|c| (if c.contains(name) { 1 } else { distance(name, c) }, c))
+        .filter(|(d, _)| *d <= allowed)
+        .collect();
+    near.sort_unstable();
+    near.truncate(max);
+    near.into_iter().map(|(_, c)| c.to_owned()).collect()
+}
+
+/// Levenshtein distance in bytes.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        if let Some(first) = row.first_mut() {
+            *first = left;
+        }
+        for (cell, y) in row.iter_mut().skip(1).zip(b.bytes()) {
+            let next = (diagonal + usize::from(x != y)).min(left + 1).min(*cell + 1);
+            diagonal = *cell;
+            *cell = next;
+            left = next;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_with_gaps_parse() {
+        assert_eq!(parse_cpu_list("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(parse_cpu_list("\n"), [] as [u32; 0]);
+        assert_eq!(parse_cpu_list("0-99999999999,x,3-1"), [] as [u32; 0]);
+    }
+
+    #[test]
+    fn versions_parse() {
+        assert_eq!(KernelVersion::parse("6.12.117+deb13-cloud-amd64"), KernelVersion(6, 12));
+        assert_eq!(KernelVersion::parse("garbage"), KernelVersion(0, 0));
+        assert!(KernelVersion(7, 2) > KernelVersion(6, 18));
+    }
+
+    #[test]
+    fn near_matches_are_near() {
+        let names = ["sched_switch", "sched_wakeup", "sys_enter", "sched_switch_idle"];
+        assert_eq!(near_matches("sched_swich", names, 3)[0], "sched_switch");
+        assert_eq!(near_matches("qqqqq", names, 3), [] as [String; 0]);
+        assert_eq!(near_matches("", names, 1).len(), 1);
+    }
+}

@@ -1,0 +1,200 @@
+//! Finding tracefs and what it offers.
+
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::format::EventFormat;
+use crate::system::{self, read_text};
+use std::path::{Path, PathBuf};
+
+/// A mounted tracefs: the kernel's list of tracepoints.
+///
+/// Where it is mounted is told by `/proc/self/mountinfo`, the usual places first; a container may
+/// see mounts of others. To mount it, as root: `mount -t tracefs nodev /sys/kernel/tracing`. Its
+/// files are root's alone unless it is mounted with `-o gid=GROUP,mode=0750`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracefs {
+    root: PathBuf,
+}
+
+impl Tracefs {
+    /// The mounted tracefs.
+    pub fn find() -> Result<Self> {
+        let usual = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+        let mountinfo = read_text("/proc/self/mountinfo").unwrap_or_default();
+        let mounted = mount_points(&mountinfo);
+        usual
+            .iter()
+            .map(PathBuf::from)
+            .filter(|p| mounted.contains(p))
+            .chain(mounted.iter().cloned())
+            // A mount that another one hides has no events.
+            .find(|p| p.join("events").is_dir() || read_text(p.join("README")).is_ok())
+            // A mount that this user may not look into is still the one.
+            .or_else(|| mounted.first().cloned())
+            .map(|root| Self { root })
+            .ok_or(Error::NoTracefs)
+    }
+
+    /// The tracefs at this directory.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Its directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The names of all systems of tracepoints, sorted.
+    pub fn systems(&self) -> Result<Vec<String>> {
+        directories(&self.root.join("events"))
+    }
+
+    /// The names of the events of a system, sorted.
+    pub fn events_of(&self, system: &str) -> Result<Vec<String>> {
+        if !is_name(system) {
+            return Err(self.unknown(system, ""));
+        }
+        let dir = self.root.join("events").join(system);
+        match directories(&dir) {
+            Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Err(self.unknown(system, ""))
+            }
+            other => other,
+        }
+    }
+
+    /// Every event as `system:name`, sorted.
+    pub fn events(&self) -> Result<Vec<String>> {
+        let mut all = Vec::new();
+        for system in self.systems()? {
+            let names = self.events_of(&system)?;
+            all.extend(names.into_iter().map(|name| format!("{system}:{name}")));
+        }
+        Ok(all)
+    }
+
+    /// A tracepoint by its system and name.
+    pub fn event(&self, system: &str, name: &str) -> Result<Event> {
+        let path = self.file(system, name, "id")?;
+        let text = self.read(&path, system, name)?;
+        let id = text.trim().parse().map_err(|_| Error::Format {
+            what: "the id file of a tracepoint",
+            offset: 0,
+            why: "not a number",
+        })?;
+        Ok(Event::tracepoint_id(format!("{system}:{name}"), id))
+    }
+
+    /// The layout of a tracepoint's data.
+    pub fn format(&self, system: &str, name: &str) -> Result<EventFormat> {
+        let path = self.file(system, name, "format")?;
+        EventFormat::parse(system, &self.read(&path, system, name)?)
+    }
+
+    fn file(&self, system: &str, name: &str, file: &str) -> Result<PathBuf> {
+        if !is_name(system) || !is_name(name) {
+            return Err(self.unknown(system, name));
+        }
+        Ok(self.root.join("events").join(system).join(name).join(file))
+    }
+
+    fn read(&self, path: &Path, system: &str, name: &str) -> Result<String> {
+        read_text(path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => self.unknown(system, name),
+            _ => Error::file(path, e),
+        })
+    }
+
+    fn unknown(&self, system: &str, name: &str) -> Error {
+        let asked = format!("{system}:{name}");
+        let events = self.events().unwrap_or_default();
+        let near = system::near_matches(&asked, events.iter().map(String::as_str), 3);
+        Error::UnknownEvent { name: asked, near }
+    }
+}
+
+/// Names come from users: they must not leave the directory.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && !name.contains('/') && !name.contains('\0')
+}
+
+fn directories(dir: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(|e| Error::file(dir, e))? {
+        let entry = entry.map_err(|e| Error::file(dir, e))?;
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Directories at which a tracefs is mounted, from the text of `/proc/self/mountinfo`; for a
+/// debugfs, the place below it where the kernel mounts one.
+fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
+    let mut points = Vec::new();
+    let mut below_debugfs = Vec::new();
+    for line in mountinfo.lines() {
+        // id parent major:minor root mount-point options [optional …] - type source options
+        let Some((front, back)) = line.split_once(" - ") else { continue };
+        let Some(point) = front.split(' ').nth(4) else { continue };
+        let point = PathBuf::from(unescape(point));
+        match back.split(' ').next() {
+            Some("tracefs") => points.push(point),
+            Some("debugfs") => below_debugfs.push(point.join("tracing")),
+            _ => {}
+        }
+    }
+    points.extend(below_debugfs.into_iter().filter(|p| p.join("events").is_dir()));
+    points
+}
+
+/// Undoes the octal escapes of spaces and such.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::new();
+    let mut bytes = text.bytes();
+    while let Some(b) = bytes.next() {
+        let digits = bytes.clone().take(3);
+        if b == b'\\' && digits.clone().filter(|d| (b'0'..=b'7').contains(d)).count() == 3 {
+            let value = digits.fold(0u32, |n, d| n * 8 + u32::from(d - b'0'));
+            out.push(value as u8);
+            bytes.nth(2);
+        } else {
+            out.push(b);
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mountinfo_tells_the_mounts() {
+        let text = "25 1 0:23 / /proc rw - proc proc rw\n\
+            30 25 0:9 / /sys/kernel/tracing rw,relatime shared:13 - tracefs tracefs rw\n\
+            31 25 0:9 / /mnt/a\\040b rw - tracefs nodev rw\nbroken line\n";
+        assert_eq!(
+            mount_points(text),
+            [PathBuf::from("/sys/kernel/tracing"), PathBuf::from("/mnt/a b")]
+        );
+        assert_eq!(unescape("a\\04"), "a\\04");
+    }
+
+    #[test]
+    fn names_do_not_leave_the_directory() {
+        let tracefs = Tracefs::at("/proc");
+        for (system, name) in [("..", "x"), ("sched", ".."), ("a/b", "c"), ("", "")] {
+            assert!(matches!(tracefs.event(system, name), Err(Error::UnknownEvent { .. })));
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_an_unknown_event() {
+        let error = Tracefs::at("/nonexistent").format("sched", "sched_switch").unwrap_err();
+        assert!(matches!(error, Error::UnknownEvent { .. }), "{error}");
+    }
+}

@@ -1,0 +1,254 @@
+use crate::kernel_tests;
+use crate::support::{GETPPID, TestChild, getppid, spin_for, touch_pages};
+use perf_monitor::{
+    Access, Error, Event, Group, KernelFeatures, KernelVersion, Pmu, ReadFormat, SampleFlags,
+    Software, Target,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A watched variable.
+static WATCHED: AtomicU64 = AtomicU64::new(0);
+
+kernel_tests! {
+    fn software_events_count(t) {
+        t.root()?;
+        let faults = Event::software(Software::PageFaults).builder().open(Target::ThisThread).unwrap();
+        touch_pages(10);
+        assert_eq!(faults.read().unwrap().value, 0, "it starts off");
+        faults.enable().unwrap();
+        touch_pages(64);
+        faults.disable().unwrap();
+        let count = faults.read().unwrap();
+        assert!((64..128).contains(&count.value), "{count:?}");
+        assert_eq!(count.time_enabled, count.time_running);
+        assert!(!count.scaled().unwrap().is_estimate);
+        touch_pages(64);
+        assert_eq!(faults.read().unwrap().value, count.value, "off again");
+        faults.reset().unwrap();
+        assert_eq!(faults.read().unwrap().value, 0);
+        assert_eq!(faults.read().unwrap().time_enabled, count.time_enabled, "the times go on");
+    }
+
+    fn a_cpu_wide_event_counts_every_task(t) {
+        t.root()?;
+        for cpu in perf_monitor::online_cpus() {
+            let clock = Event::software(Software::CpuClock).builder().open(Target::Cpu(cpu)).unwrap();
+            clock.enable().unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            clock.disable().unwrap();
+            let value = clock.read().unwrap().value;
+            assert!(value > 10_000_000, "CPU {cpu}: {value} ns");
+        }
+    }
+
+    fn tracepoints_count_exactly_with_a_filter(t) {
+        t.tracefs()?;
+        let event = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();
+        let counter = event.builder().open(Target::ThisThread).unwrap();
+        counter.set_filter(&format!("id == {GETPPID}")).unwrap();
+        counter.enable().unwrap();
+        getppid(1000);
+        counter.disable().unwrap();
+        assert_eq!(counter.read().unwrap().value, 1000);
+    }
+
+    fn groups_are_read_at_once(t) {
+        t.root()?;
+        let builder = |e| Event::software(e).builder();
+        let mut group = Group::open(&builder(Software::TaskClock), Target::ThisThread).unwrap();
+        let faults = group.add(&builder(Software::PageFaults)).unwrap();
+        let dummy = group.add(&builder(Software::Dummy)).unwrap();
+        let ((), counts) = group.measure(|| touch_pages(100)).unwrap();
+        assert!((100..200).contains(&counts[faults].value), "{counts:?}");
+        assert_eq!(counts[dummy].value, 0);
+        assert!(counts[0].value > 0 && counts[0].time_running > Some(0));
+        let ids: Vec<_> = group.counters().iter().map(|c| Some(c.id().unwrap())).collect();
+        assert_eq!(counts.iter().map(|c| c.id).collect::<Vec<_>>(), ids);
+        let all = group.read().unwrap();
+        assert_eq!(all.by_id(ids[faults].unwrap()).unwrap().value, counts[faults].value);
+        group.reset().unwrap();
+        assert_eq!(group.read().unwrap().counts[faults].value, 0);
+    }
+
+    fn a_tracepoint_that_joins_an_enabled_group_counts(t) {
+        t.tracefs()?;
+        let dummy = Event::software(Software::Dummy).builder();
+        let mut group = Group::open(&dummy, Target::ThisThread).unwrap();
+        group.enable().unwrap();
+        let event = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();
+        let joined = group.add(&event.builder()).unwrap();
+        getppid(100);
+        let count = group.read().unwrap().counts[joined];
+        assert!(count.value >= 100, "{count:?}");
+    }
+
+    fn inherited_events_count_the_whole_tree(t) {
+        t.tracefs()?;
+        let event = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();
+        let child = TestChild::start("tree 1000");
+        let counter = event.builder().inherit(true).open(Target::Thread(child.tid)).unwrap();
+        counter.set_filter(&format!("id == {GETPPID}")).unwrap();
+        counter.enable().unwrap();
+        child.go();
+        assert_eq!(counter.read().unwrap().value, 1000 + 500 + 250);
+        let alone = TestChild::start("tree 1000");
+        let counter = event.builder().open(Target::Thread(alone.tid)).unwrap();
+        counter.set_filter(&format!("id == {GETPPID}")).unwrap();
+        counter.enable().unwrap();
+        alone.go();
+        assert_eq!(counter.read().unwrap().value, 1000, "without inherit, the thread alone");
+    }
+
+    fn enable_on_exec_starts_with_the_program(t) {
+        t.tracefs()?;
+        let event = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();
+        let counter = event
+            .builder().inherit(true).enable_on_exec(true).open(Target::ThisThread).unwrap();
+        getppid(50);
+        TestChild::start("getppid 300").go();
+        getppid(50);
+        let value = counter.read().unwrap().value;
+        assert!(value > 300, "only what was started counts, all of it: {value}");
+    }
+
+    fn refresh_stops_after_so_many_samples(t) {
+        t.tracefs()?;
+        let event = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();
+        let mut sampler = event
+            .builder().sample_period(1).sample(SampleFlags::TID)
+            .open_sampler(Target::ThisThread, 8).unwrap();
+        assert!(sampler.counter().refresh(0).is_err());
+        sampler.counter().refresh(3).unwrap();
+        getppid(10);
+        assert_eq!(sampler.drain(|_| ()).unwrap(), 3);
+        // Enabling it again works, or is refused: it is never silently dead.
+        match sampler.counter().enable() {
+            Ok(()) => {
+                getppid(10);
+                assert!(sampler.drain(|_| ()).unwrap() >= 10);
+                t.note("refresh restarts");
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::RefreshIsFinal { .. }), "{error}");
+                assert!(!KernelFeatures::refresh_restarts());
+                t.note("refresh is final");
+            }
+        }
+        let version = KernelVersion::current();
+        assert_eq!(KernelFeatures::refresh_restarts(), version < KernelVersion(6, 18), "{version}");
+    }
+
+    fn the_period_can_be_changed(t) {
+        t.tracefs()?;
+        let event = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();
+        let mut sampler = event
+            .builder().sample_period(1).sample(SampleFlags::TID)
+            .open_sampler(Target::ThisThread, 8).unwrap();
+        sampler.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
+        sampler.counter().enable().unwrap();
+        getppid(10);
+        assert_eq!(sampler.drain(|_| ()).unwrap(), 10);
+        sampler.counter().set_period(5).unwrap();
+        getppid(50);
+        let samples = sampler.drain(|_| ()).unwrap();
+        assert!((9..=13).contains(&samples), "{samples}");
+        assert!(sampler.counter().set_period(1 << 63).is_err());
+    }
+
+    fn breakpoints_count_accesses(t) {
+        t.root()?;
+        let addr = (&raw const WATCHED) as u64;
+        let write = |n: u64| (0..n).for_each(|i| WATCHED.store(i, Ordering::Relaxed));
+        let event = Event::breakpoint(addr, 8, Access::Write);
+        let mut counter = event.builder().open(Target::ThisThread).unwrap();
+        counter.enable().unwrap();
+        write(7);
+        std::hint::black_box(WATCHED.load(Ordering::Relaxed));
+        assert_eq!(counter.read().unwrap().value, 7);
+        // Another variable from now on.
+        let elsewhere = AtomicU64::new(0);
+        let other = Event::breakpoint((&raw const elsewhere) as u64, 8, Access::Write);
+        counter.modify(&other.builder()).unwrap();
+        write(7);
+        elsewhere.store(1, Ordering::Relaxed);
+        assert_eq!(counter.read().unwrap().value, 8);
+        let clock = Event::software(Software::Dummy);
+        let mut dummy = clock.builder().open(Target::ThisThread).unwrap();
+        assert!(dummy.modify(&other.builder()).is_err());
+    }
+
+    fn dynamic_pmus_count(t) {
+        t.root()?;
+        if !Pmu::names().unwrap().iter().any(|n| n == "msr") {
+            return Err(t.refused("no PMU msr"));
+        }
+        let tsc = Event::parse("msr/tsc/").unwrap().builder().open(Target::ThisThread).unwrap();
+        tsc.enable().unwrap();
+        spin_for(Duration::from_millis(10));
+        tsc.disable().unwrap();
+        assert!(tsc.read().unwrap().value > 1_000_000);
+    }
+
+    fn software_events_of_5_13(t) {
+        t.root()?;
+        let event = Event::software(Software::CgroupSwitches).builder();
+        t.needs(event.open(Target::Cpu(0)), (5, 13))?;
+    }
+
+    fn lost_samples_are_in_the_counts(t) {
+        t.root()?;
+        let event = Event::software(Software::Dummy).builder().read_format(ReadFormat::LOST);
+        let counter = t.needs(event.open(Target::ThisThread), (6, 0))?;
+        assert_eq!(counter.read().unwrap().lost, Some(0));
+    }
+
+    fn the_features_agree_with_what_opens(t) {
+        t.root()?;
+        let features = KernelFeatures::probe();
+        t.note(format!(
+            "attr size {:?}, {} flags, sample {:#x}, read format {:#x}, PMUs {}",
+            features.attr_size.unwrap(), features.flags.len(), features.sample.bits(),
+            features.read_format.bits(), features.pmus.join(" "),
+        ));
+        assert!(features.attr_size.unwrap() >= 112);
+        assert!(features.sample.contains(SampleFlags::IP | SampleFlags::RAW | SampleFlags::IDENTIFIER));
+        assert!(features.read_format.contains(ReadFormat::GROUP));
+        assert!(features.has_flag("inherit") && features.has_flag("use_clockid"));
+        assert!(features.privileged && features.refused.is_none());
+        let version = features.version;
+        for (flag, since) in [
+            ("write_backward", (4, 7)), ("namespaces", (4, 12)), ("ksymbol", (5, 1)),
+            ("cgroup", (5, 7)), ("text_poke", (5, 8)), ("build_id", (5, 12)),
+            ("remove_on_exec", (5, 13)), ("sigtrap", (5, 13)), ("inherit_thread", (5, 13)),
+            ("defer_callchain", (6, 19)), ("defer_output", (6, 19)),
+        ] {
+            let has = features.has_flag(flag);
+            if version >= KernelVersion(since.0, since.1) {
+                assert!(has, "Linux {version} should have {flag}");
+            }
+            if !has {
+                t.refused(format!("{flag} (Linux {}.{})", since.0, since.1));
+            }
+        }
+        if version >= KernelVersion(6, 12) {
+            assert!(features.inherit_sample_read);
+        }
+    }
+
+    fn the_control_page_has_the_times(t) {
+        t.root()?;
+        let counter = Event::software(Software::TaskClock).builder().open(Target::ThisThread).unwrap();
+        let page = counter.user_page().unwrap();
+        counter.enable().unwrap();
+        spin_for(Duration::from_millis(5));
+        let read = page.read();
+        assert_eq!(read.value, None, "a software event is not on a hardware counter");
+        t.note(format!("rdpmc {}, time {}", page.offers_rdpmc(), page.offers_time()));
+        if read.times_are_current {
+            let enabled = counter.read().unwrap().time_enabled.unwrap();
+            assert!(read.time_enabled <= enabled + 1_000_000, "{read:?} {enabled}");
+            assert!(read.time_enabled + 5_000_000 > enabled, "{read:?} {enabled}");
+        }
+    }
+}

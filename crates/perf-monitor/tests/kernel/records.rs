@@ -1,0 +1,291 @@
+use crate::kernel_tests;
+use crate::support::{TestChild, getppid, spin_for, touch_pages};
+use perf_monitor::{
+    CallchainContext, Event, KernelFeatures, ReadFormat, Record, SampleFlags, Sampler, Software,
+    Target,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Records by the name of their variant.
+fn kinds(sampler: &mut Sampler, into: &mut BTreeMap<String, usize>) {
+    sampler
+        .drain(|record| {
+            let name = format!("{record:?}");
+            let name = name.split(['(', ' ']).next().unwrap().to_owned();
+            *into.entry(name).or_default() += 1;
+        })
+        .unwrap();
+}
+
+fn per_cpu(build: impl Fn(u32) -> Sampler) -> Vec<Sampler> {
+    perf_monitor::online_cpus().into_iter().map(build).collect()
+}
+
+kernel_tests! {
+    fn side_band_records_come(t) {
+        t.root()?;
+        let dummy = |cpu| {
+            Event::software(Software::Dummy).builder()
+                .mmap(true).mmap2(true).comm(true).comm_exec(true).task(true)
+                .context_switch(true).namespaces(true)
+                .sample(SampleFlags::TID | SampleFlags::TIME | SampleFlags::CPU)
+                .open_sampler(Target::Cpu(cpu), 64).unwrap()
+        };
+        let mut samplers = per_cpu(dummy);
+        samplers.iter().for_each(|s| s.counter().enable().unwrap());
+        TestChild::start("tree 4").go();
+        std::thread::Builder::new().name("named-thread".into())
+            .spawn(|| std::thread::sleep(Duration::from_millis(2))).unwrap().join().unwrap();
+        samplers.iter().for_each(|s| s.counter().disable().unwrap());
+        let (mut seen, mut names, mut files) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for sampler in &mut samplers {
+            sampler.drain(|record| {
+                let id = record.sample_id().unwrap();
+                assert!(id.time.is_some() && id.cpu.is_some(), "{record:?}");
+                match &record {
+                    Record::Comm(c) => names.push(String::from_utf8_lossy(c.comm).into_owned()),
+                    Record::Mmap(m) => {
+                        assert!(m.file.is_some());
+                        files.push(String::from_utf8_lossy(m.filename).into_owned());
+                    }
+                    Record::Switch(s) => assert!(s.peer.is_some()),
+                    _ => {}
+                }
+                let name = format!("{record:?}");
+                *seen.entry(name.split('(').next().unwrap().to_owned()).or_insert(0) += 1;
+            }).unwrap();
+        }
+        for kind in ["Mmap", "Comm", "Fork", "Exit", "Switch", "Namespaces"] {
+            assert!(seen.contains_key(kind), "no {kind} in {seen:?}");
+        }
+        assert!(names.iter().any(|n| n == "named-thread"), "{names:?}");
+        assert!(files.iter().any(|f| f.contains("vdso")), "{files:?}");
+        t.note(format!("{seen:?}"));
+    }
+
+    fn every_sample_field_of_this_kernel_is_decoded(t) {
+        t.root()?;
+        let features = KernelFeatures::probe();
+        // AUX is not for timers; WEIGHT excludes WEIGHT_STRUCT.
+        let mut fields = features.sample - SampleFlags::AUX;
+        if fields.contains(SampleFlags::WEIGHT_STRUCT) {
+            fields -= SampleFlags::WEIGHT;
+        }
+        let mut sampler = Event::software(Software::CpuClock).builder()
+            .sample_period(1_000_000).sample(fields).read_format(features.read_format - ReadFormat::GROUP)
+            .sample_regs_user(0b111).sample_regs_intr(0b11).sample_stack_user(256)
+            .open_sampler(Target::ThisThread, 128).unwrap();
+        sampler.counter().enable().unwrap();
+        spin_for(Duration::from_millis(30));
+        sampler.counter().disable().unwrap();
+        let mut samples = 0;
+        sampler.drain(|record| {
+            let Record::Sample(s) = record else { return };
+            samples += 1;
+            let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+            assert_eq!(s.tid, Some(own));
+            assert!(s.ip.is_some_and(|ip| ip > 0) && s.time.is_some());
+            assert_eq!(s.period, Some(1_000_000));
+            assert_eq!(s.identifier, s.id);
+            let count = s.read.unwrap().iter().next().unwrap();
+            assert_eq!(count.id, s.id, "the counts are where they should be");
+            assert!(s.callchain.unwrap().frames().count() > 0);
+            if fields.contains(SampleFlags::REGS_USER) {
+                let regs = s.regs_user.unwrap();
+                assert_eq!(regs.values.len(), if regs.abi == 0 { 0 } else { 3 });
+            }
+            if fields.contains(SampleFlags::STACK_USER) {
+                assert!(s.stack_user.unwrap().copied().len() <= 256);
+            }
+            if fields.contains(SampleFlags::CODE_PAGE_SIZE) {
+                let size = s.code_page_size.unwrap();
+                assert!(size == 0 || size.is_power_of_two(), "{size}");
+            }
+            if fields.contains(SampleFlags::CGROUP) {
+                assert!(s.cgroup.is_some());
+            }
+        }).unwrap();
+        assert!(samples > 5, "{samples}");
+        t.note(format!("{samples} samples with {} fields", fields.iter().count()));
+        for (name, flag) in SampleFlags::all().iter_names() {
+            if !features.sample.contains(flag) {
+                t.refused(format!("PERF_SAMPLE_{name} on cpu-clock"));
+            }
+        }
+    }
+
+    fn callchains_have_contexts(t) {
+        t.root()?;
+        let mut sampler = Event::software(Software::PageFaultsMin).builder()
+            .sample_period(1).sample(SampleFlags::CALLCHAIN | SampleFlags::IP)
+            .open_sampler(Target::ThisThread, 16).unwrap();
+        sampler.counter().enable().unwrap();
+        touch_pages(5);
+        sampler.counter().disable().unwrap();
+        let mut user = 0;
+        sampler.drain(|record| if let Record::Sample(s) = record {
+            user += s.callchain.unwrap().frames()
+                .filter(|f| f.context == CallchainContext::User).count();
+        }).unwrap();
+        assert!(user > 0);
+    }
+
+    fn kernel_text_and_symbols_change_when_a_probe_is_set(t) {
+        t.root()?;
+        if perf_monitor::Pmu::open("kprobe").is_err() {
+            return Err(t.refused("no PMU kprobe"));
+        }
+        let builder = Event::software(Software::Dummy).builder()
+            .ksymbol(true).text_poke(true).sample(SampleFlags::TIME);
+        let mut samplers = Vec::new();
+        for cpu in perf_monitor::online_cpus() {
+            samplers.push(t.needs(builder.open_sampler(Target::Cpu(cpu), 64), (5, 8))?);
+        }
+        samplers.iter().for_each(|s| s.counter().enable().unwrap());
+        let probe = Event::kretprobe("do_sys_openat2").unwrap().builder().open(Target::ThisThread).unwrap();
+        probe.enable().unwrap();
+        drop(probe);
+        std::thread::sleep(Duration::from_millis(20));
+        let mut seen = BTreeMap::new();
+        samplers.iter_mut().for_each(|s| kinds(s, &mut seen));
+        t.note(format!("{seen:?}"));
+        if cfg!(target_arch = "x86_64") {
+            assert!(seen.contains_key("TextPoke"), "{seen:?}");
+        }
+    }
+
+    fn cgroups_are_recorded(t) {
+        t.root()?;
+        t.guest()?;
+        let builder = Event::software(Software::Dummy).builder()
+            .cgroup(true).task(true).sample(SampleFlags::TIME | SampleFlags::TID);
+        let mut samplers = Vec::new();
+        for cpu in perf_monitor::online_cpus() {
+            samplers.push(t.needs(builder.open_sampler(Target::Cpu(cpu), 64), (5, 7))?);
+        }
+        samplers.iter().for_each(|s| s.counter().enable().unwrap());
+        // Perf events follow the cgroups of a hierarchy that has an active controller.
+        std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+pids").unwrap();
+        let dir = "/sys/fs/cgroup/perf-test";
+        std::fs::create_dir(dir).map_err(|e| t.cannot(e))?;
+        std::thread::sleep(Duration::from_millis(20));
+        let mut paths = Vec::new();
+        for s in &mut samplers {
+            s.drain(|r| if let Record::Cgroup(c) = r { paths.push(c.path.to_vec()) }).unwrap();
+        }
+        assert!(paths.contains(&b"/perf-test".to_vec()), "{paths:?}");
+
+        // And an event on it.
+        let fd = std::fs::File::open(dir).unwrap();
+        use rustix::fd::AsFd;
+        let clock = Event::software(Software::TaskClock).builder();
+        let counters: Vec<_> = perf_monitor::online_cpus().into_iter()
+            .map(|cpu| clock.open(Target::Cgroup { dir: fd.as_fd(), cpu }).unwrap()).collect();
+        counters.iter().for_each(|c| c.enable().unwrap());
+        let child = TestChild::start("spin 40");
+        std::fs::write(format!("{dir}/cgroup.procs"), child.tid.to_string()).unwrap();
+        child.go();
+        let sum: u64 = counters.iter().map(|c| c.read().unwrap().value).sum();
+        assert!((20_000_000..2_000_000_000).contains(&sum), "{sum} ns");
+        drop(counters);
+        std::fs::remove_dir(dir).unwrap();
+    }
+
+    fn counts_of_ended_tasks_are_recorded(t) {
+        t.root()?;
+        let mut seen = BTreeMap::new();
+        let mut samplers = per_cpu(|cpu| {
+            Event::software(Software::TaskClock).builder()
+                .inherit(true).inherit_stat(true).task(true)
+                .sample(SampleFlags::TID | SampleFlags::TIME)
+                .open_sampler(Target::ThreadOnCpu { tid: 0, cpu }, 16).unwrap()
+        });
+        samplers.iter().for_each(|s| s.counter().enable().unwrap());
+        TestChild::start("spin 5").go();
+        samplers.iter_mut().for_each(|s| kinds(s, &mut seen));
+        assert!(seen.contains_key("Fork") && seen.contains_key("Exit"), "{seen:?}");
+        t.note(format!("{seen:?}"));
+        if !seen.contains_key("Read") {
+            return Err(t.refused("no PERF_RECORD_READ is written"));
+        }
+    }
+
+    fn bursts_are_throttled_and_counted(t) {
+        t.root()?;
+        t.guest()?;
+        let rate = "/proc/sys/kernel/perf_event_max_sample_rate";
+        let before = std::fs::read_to_string(rate).unwrap();
+        std::fs::write(rate, "1000").unwrap();
+        let mut sampler = Event::software(Software::CpuClock).builder()
+            .sample_period(20_000).sample(SampleFlags::TIME).open_sampler(Target::ThisThread, 256).unwrap();
+        sampler.counter().enable().unwrap();
+        spin_for(Duration::from_millis(100));
+        sampler.counter().disable().unwrap();
+        std::fs::write(rate, before.trim()).unwrap();
+        sampler.drain(|_| ()).unwrap();
+        let stats = sampler.stats();
+        t.note(format!("{stats:?}"));
+        assert!(stats.throttled > 0);
+        assert!(stats.throttled - stats.unthrottled <= 1);
+    }
+
+    fn user_callchains_may_come_later(t) {
+        t.root()?;
+        let builder = Event::software(Software::CpuClock).builder()
+            .sample_period(500_000).sample(SampleFlags::CALLCHAIN | SampleFlags::TID)
+            .defer_callchain(true).defer_output(true);
+        let mut sampler = t.needs(builder.open_sampler(Target::ThisThread, 64), (6, 19))?;
+        sampler.counter().enable().unwrap();
+        let start = std::time::Instant::now();
+        while start.elapsed() < Duration::from_millis(80) {
+            getppid(10);
+        }
+        sampler.counter().disable().unwrap();
+        let (mut promised, mut kept) = (Vec::new(), Vec::new());
+        sampler.drain(|record| match record {
+            Record::Sample(s) => promised.extend(s.callchain.unwrap().deferred_cookie()),
+            Record::CallchainDeferred(d) => kept.push((d.cookie, d.callchain.frames().count())),
+            _ => {}
+        }).unwrap();
+        t.note(format!("{} promised, {} came", promised.len(), kept.len()));
+        if kept.is_empty() {
+            return Err(t.refused("accepted, but no deferred callchain comes"));
+        }
+        assert!(kept.iter().all(|(cookie, frames)| promised.contains(cookie) && *frames > 0));
+    }
+
+    fn bpf_programs_are_recorded(t) {
+        t.root()?;
+        t.guest()?;
+        let builder = Event::software(Software::Dummy).builder()
+            .bpf_event(true).ksymbol(true).sample(SampleFlags::TIME);
+        let mut samplers = Vec::new();
+        for cpu in perf_monitor::online_cpus() {
+            samplers.push(t.needs(builder.open_sampler(Target::Cpu(cpu), 16), (5, 1))?);
+        }
+        samplers.iter().for_each(|s| s.counter().enable().unwrap());
+        let Some(program) = load_bpf() else { return Err(t.refused("BPF_PROG_LOAD")) };
+        drop(program);
+        std::thread::sleep(Duration::from_millis(20));
+        let mut seen = BTreeMap::new();
+        samplers.iter_mut().for_each(|s| kinds(s, &mut seen));
+        assert!(seen.contains_key("BpfEvent"), "{seen:?}");
+        t.note(format!("{seen:?}"));
+    }
+}
+
+/// Loads the shortest BPF program: `r0 = 0; exit`.
+fn load_bpf() -> Option<rustix::fd::OwnedFd> {
+    use rustix::fd::FromRawFd;
+    let instructions = [0xb7u64, 0x95];
+    let license = c"GPL";
+    let mut attr = [0u64; 16];
+    attr[0] = 1 | 2 << 32; // BPF_PROG_TYPE_SOCKET_FILTER, two instructions
+    attr[1] = instructions.as_ptr() as u64;
+    attr[2] = license.as_ptr() as u64;
+    // SAFETY: the pointers in the attribute live until the call is over.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, 5, attr.as_ptr(), size_of_val(&attr)) };
+    // SAFETY: a new descriptor, ours alone.
+    (fd >= 0).then(|| unsafe { rustix::fd::OwnedFd::from_raw_fd(fd as i32) })
+}

@@ -1,0 +1,210 @@
+use crate::kernel_tests;
+use crate::support::{GETPPID, TestChild, getppid, touch_pages};
+use perf_monitor::{
+    Event, EventBuilder, OverwriteRing, ReadFormat, Record, SampleFlags, Software, Target,
+};
+use std::time::Duration;
+use trace_common::ClockDomain;
+
+fn sys_enter() -> EventBuilder {
+    Event::tracepoint("raw_syscalls", "sys_enter")
+        .unwrap()
+        .builder()
+        .sample_period(1)
+        .wakeup_events(1)
+        .sample(SampleFlags::TID | SampleFlags::TIME | SampleFlags::CPU | SampleFlags::RAW)
+}
+
+kernel_tests! {
+    fn a_ring_of_one_page_loses_and_accounts_exactly(t) {
+        t.tracefs()?;
+        let has_lost = perf_monitor::KernelFeatures::probe().read_format.contains(ReadFormat::LOST);
+        let format = if has_lost { ReadFormat::LOST } else { ReadFormat::empty() };
+        let mut sampler = sys_enter().read_format(format).open_sampler(Target::ThisThread, 1).unwrap();
+        sampler.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
+        sampler.counter().enable().unwrap();
+        let mut samples = 0;
+        for _ in 0..5 {
+            getppid(1000);
+            sampler.drain(|r| samples += u64::from(matches!(r, Record::Sample(_)))).unwrap();
+        }
+        // A LOST record is written with the next record that fits.
+        getppid(1);
+        sampler.counter().disable().unwrap();
+        sampler.drain(|r| samples += u64::from(matches!(r, Record::Sample(_)))).unwrap();
+        let (stats, count) = (sampler.stats(), sampler.counter().read().unwrap());
+        assert_eq!(stats.samples, samples);
+        assert!(stats.lost > 0 && samples > 0, "{stats:?}");
+        assert_eq!(count.value, 5001);
+        assert_eq!(samples + stats.lost, 5001, "delivered and lost are all");
+        if has_lost {
+            assert_eq!(count.lost, Some(stats.lost), "FORMAT_LOST is the sum of LOST records");
+        } else {
+            t.refused("PERF_FORMAT_LOST (Linux 6.0)");
+        }
+        t.note(format!("{samples} samples + {} lost = 5001", stats.lost));
+    }
+
+    fn a_reader_that_keeps_up_loses_nothing(t) {
+        t.tracefs()?;
+        let child = TestChild::start("getppid 50000");
+        let mut sampler = sys_enter().open_sampler(Target::Thread(child.tid), 256).unwrap();
+        sampler.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
+        sampler.counter().enable().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut samples = 0;
+            loop {
+                let ready = sampler.wait(Some(Duration::from_secs(20))).unwrap();
+                sampler.drain(|r| samples += usize::from(matches!(r, Record::Sample(_)))).unwrap();
+                if ready.hung_up {
+                    break (samples, sampler.stats());
+                }
+                assert!(ready.readable, "nothing for 20 s");
+            }
+        });
+        child.go();
+        let (samples, stats) = reader.join().unwrap();
+        assert_eq!((samples, stats.lost, stats.corrupt_bytes), (50_000, 0, 0));
+    }
+
+    fn the_tail_is_read_after_the_thread_is_gone(t) {
+        t.tracefs()?;
+        let child = TestChild::start("getppid 3");
+        let mut sampler = sys_enter().wakeup_events(1000).open_sampler(Target::Thread(child.tid), 8).unwrap();
+        sampler.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
+        sampler.counter().enable().unwrap();
+        child.go();
+        let ready = sampler.wait(Some(Duration::from_secs(5))).unwrap();
+        assert!(ready.hung_up, "{ready:?}");
+        assert_eq!(sampler.drain(|_| ()).unwrap(), 3, "records that woke nobody");
+    }
+
+    fn a_watermark_beyond_the_ring_still_wakes(t) {
+        t.tracefs()?;
+        let mut sampler = sys_enter().wakeup_watermark(u32::MAX).open_sampler(Target::ThisThread, 1).unwrap();
+        sampler.counter().enable().unwrap();
+        let no = sampler.wait(Some(Duration::ZERO)).unwrap();
+        assert!(!no.readable && !no.hung_up);
+        getppid(60);
+        assert!(sampler.wait(Some(Duration::ZERO)).unwrap().readable);
+        assert_eq!(sampler.stats().records, 0);
+        assert!(sampler.drain(|_| ()).unwrap() > 0);
+    }
+
+    fn wakeups_come_when_asked_for(t) {
+        t.tracefs()?;
+        for (events, calls) in [(1, 1), (20, 20)] {
+            let mut sampler = sys_enter().wakeup_events(events).open_sampler(Target::ThisThread, 8).unwrap();
+            sampler.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
+            sampler.counter().enable().unwrap();
+            getppid(calls - 1);
+            assert!(!sampler.wait(Some(Duration::ZERO)).unwrap().readable, "{events}");
+            getppid(1);
+            assert!(sampler.wait(Some(Duration::ZERO)).unwrap().readable, "{events}");
+            assert_eq!(sampler.drain(|_| ()).unwrap(), calls);
+        }
+    }
+
+    fn a_flight_recorder_keeps_the_newest(t) {
+        t.tracefs()?;
+        let builder = sys_enter().write_backward(true).sample(SampleFlags::TIME | SampleFlags::RAW);
+        let counter = builder.open(Target::ThisThread).unwrap();
+        let plan = perf_monitor::RecordPlan::new(counter.attr());
+        let ring = OverwriteRing::new(counter, 1).unwrap();
+        ring.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
+        assert_eq!(ring.snapshot().unwrap().records().count(), 0);
+        ring.counter().enable().unwrap();
+        getppid(3);
+        assert_eq!(ring.snapshot().unwrap().records().count(), 3);
+        getppid(500);
+        let snapshot = ring.snapshot().unwrap();
+        let times: Vec<_> = snapshot.records().map(|r| plan.timestamp(r).unwrap()).collect();
+        assert!((30..60).contains(&times.len()), "{}", times.len());
+        assert!(times.windows(2).all(|w| w[0] >= w[1]), "newest first");
+        assert!(snapshot.overwritten_bytes() > 0);
+        getppid(1);
+        let newer = ring.snapshot().unwrap();
+        assert!(newer.overwritten_bytes() > snapshot.overwritten_bytes(), "it goes on");
+    }
+
+    fn a_paused_ring_takes_nothing(t) {
+        t.tracefs()?;
+        let mut sampler = sys_enter().open_sampler(Target::ThisThread, 8).unwrap();
+        sampler.counter().enable().unwrap();
+        sampler.counter().pause_output().unwrap();
+        sampler.drain(|_| ()).unwrap();
+        getppid(10);
+        assert_eq!(sampler.drain(|_| ()).unwrap(), 0);
+        sampler.counter().resume_output().unwrap();
+        getppid(10);
+        assert!(sampler.drain(|_| ()).unwrap() >= 10);
+        assert!(sampler.stats().lost >= 10, "the kernel counts it as lost");
+    }
+
+    fn events_share_a_ring(t) {
+        t.tracefs()?;
+        let dummy = Event::software(Software::Dummy).builder();
+        let mut sampler = dummy
+            .sample(SampleFlags::IDENTIFIER | SampleFlags::TIME)
+            .open_sampler(Target::ThisThread, 16).unwrap();
+        let faults = Event::software(Software::PageFaults)
+            .builder().sample_period(1).sample(SampleFlags::TIME | SampleFlags::ADDR)
+            .open_into(Target::ThisThread, &mut sampler).unwrap();
+        let calls = sys_enter().open_into(Target::ThisThread, &mut sampler).unwrap();
+        calls.set_filter(&format!("id == {GETPPID}")).unwrap();
+        faults.enable().unwrap();
+        calls.enable().unwrap();
+        touch_pages(5);
+        getppid(5);
+        let (faults, calls) = (faults.id().unwrap(), calls.id().unwrap());
+        let (mut addresses, mut raw) = (0, 0);
+        sampler.drain(|record| if let Record::Sample(s) = record {
+            match s.identifier {
+                Some(id) if id == faults => addresses += usize::from(s.addr.is_some()),
+                Some(id) if id == calls => raw += usize::from(s.raw.is_some()),
+                other => panic!("{other:?}"),
+            }
+        }).unwrap();
+        assert!(addresses >= 5);
+        assert_eq!(raw, 5);
+        let other_clock = sys_enter().clock(ClockDomain::MonotonicRaw);
+        let error = other_clock.open_into(Target::ThisThread, &mut sampler).unwrap_err();
+        assert!(error.to_string().contains("same clock"), "{error}");
+    }
+
+    fn rings_of_many_sizes_map(t) {
+        t.root()?;
+        let event = Event::software(Software::Dummy).builder();
+        for pages in [1, 2, 1024, 8192] {
+            let mut sampler = event.open_sampler(Target::ThisThread, pages).unwrap();
+            assert_eq!(sampler.ring_mut().size(), pages * rustix::param::page_size());
+        }
+    }
+
+    fn timestamps_are_of_the_clock_that_was_asked_for(t) {
+        t.tracefs()?;
+        use rustix::time::{ClockId, clock_gettime};
+        // Clocks that an NMI cannot read are for software events only.
+        let faults = || Event::software(Software::PageFaults)
+            .builder().sample_period(1).sample(SampleFlags::TIME);
+        for (builder, clock, id) in [
+            (sys_enter(), ClockDomain::Monotonic, ClockId::Monotonic),
+            (sys_enter(), ClockDomain::MonotonicRaw, ClockId::MonotonicRaw),
+            (faults(), ClockDomain::Realtime, ClockId::Realtime),
+            (faults(), ClockDomain::Boottime, ClockId::Boottime),
+        ] {
+            let now = || { let t = clock_gettime(id); t.tv_sec * 1_000_000_000 + t.tv_nsec };
+            let mut sampler = builder.clock(clock).open_sampler(Target::ThisThread, 8).unwrap();
+            sampler.counter().enable().unwrap();
+            let before = now();
+            getppid(1);
+            touch_pages(1);
+            let after = now();
+            sampler.counter().disable().unwrap();
+            let mut times = Vec::new();
+            sampler.drain(|r| times.extend(r.sample_id().unwrap().time)).unwrap();
+            let inside = times.iter().any(|t| (before..=after).contains(&t.nanos()));
+            assert!(inside, "{clock}: {before} {times:?} {after}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+use perf_monitor::{Error, KernelVersion, Tracefs};
+use std::fmt::Display;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+/// The test ends here: it was reported why.
+#[derive(Debug)]
+pub(crate) struct Skip;
+
+pub(crate) type Outcome = Result<(), Skip>;
+
+/// The running test.
+pub(crate) struct Test {
+    pub(crate) name: &'static str,
+}
+
+/// Defines tests that may end early with [`Skip`].
+#[macro_export]
+macro_rules! kernel_tests {
+    ($($(#[$meta:meta])* fn $name:ident($t:ident) $body:block)*) => {$(
+        $(#[$meta])*
+        #[test]
+        fn $name() {
+            let $t = &$crate::support::Test { name: stringify!($name) };
+            let run = || -> $crate::support::Outcome { $body; Ok(()) };
+            let _ = run();
+        }
+    )*};
+}
+
+fn env(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|v| v != "0")
+}
+
+impl Test {
+    fn report(&self, kind: &str, detail: &dyn Display) {
+        let line = format!("{kind}\t{}\t{}", self.name, detail.to_string().replace('\n', " "));
+        eprintln!("{line}");
+        if let Some(path) = std::env::var_os("PERF_TEST_REPORT") {
+            let mut file =
+                std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+            writeln!(file, "{line}").unwrap();
+        }
+    }
+
+    /// A measured value, for the report.
+    pub(crate) fn note(&self, detail: impl Display) {
+        self.report("NOTE", &detail);
+    }
+
+    /// The kernel, or this machine, does not have it.
+    pub(crate) fn refused(&self, detail: impl Display) -> Skip {
+        self.report("REFUSED", &detail);
+        Skip
+    }
+
+    /// This run cannot try it: missing privilege, or the machine is not ours alone.
+    pub(crate) fn cannot(&self, why: impl Display) -> Skip {
+        assert!(!env("PERF_TEST_STRICT"), "{}: must run here, but: {why}", self.name);
+        self.report("SKIPPED", &why);
+        Skip
+    }
+
+    /// A capability of kernels from `since` on: older ones may refuse.
+    pub(crate) fn needs<T>(&self, result: Result<T, Error>, since: (u32, u32)) -> Result<T, Skip> {
+        let version = KernelVersion::current();
+        result.map_err(|error| {
+            assert!(
+                version < KernelVersion(since.0, since.1),
+                "Linux {version} should have this (since {}.{}): {error}",
+                since.0,
+                since.1
+            );
+            self.refused(error)
+        })
+    }
+
+    pub(crate) fn root(&self) -> Outcome {
+        if rustix::process::geteuid().is_root() { Ok(()) } else { Err(self.cannot("needs root")) }
+    }
+
+    pub(crate) fn tracefs(&self) -> Result<Tracefs, Skip> {
+        self.root()?;
+        Tracefs::find().map_err(|e| self.cannot(e))
+    }
+
+    /// The machine is a virtual one of our own.
+    pub(crate) fn guest(&self) -> Outcome {
+        if env("PERF_TEST_GUEST") {
+            Ok(())
+        } else {
+            self.report("SKIPPED", &"changes the machine: only in virtual machines of our own");
+            Err(Skip)
+        }
+    }
+
+    /// Mounts that are changed here are changed for nobody else.
+    pub(crate) fn own_mounts(&self) -> Outcome {
+        if env("PERF_TEST_OWN_MOUNTS") { Ok(()) } else { Err(self.cannot("shares its mounts")) }
+    }
+
+    /// A hardware PMU.
+    pub(crate) fn hardware(&self) -> Outcome {
+        if perf_monitor::KernelFeatures::probe().hardware {
+            Ok(())
+        } else {
+            assert!(!env("PERF_TEST_HARDWARE"), "there should be a hardware PMU");
+            Err(self.refused("no hardware PMU"))
+        }
+    }
+
+    pub(crate) fn is_icount(&self) -> bool {
+        env("PERF_TEST_ICOUNT")
+    }
+}
+
+/// So many calls of `getppid`, which nothing else calls.
+pub(crate) fn getppid(times: usize) {
+    for _ in 0..times {
+        std::hint::black_box(rustix::process::getppid());
+    }
+}
+
+/// The number of `getppid` in the tracepoints of system calls.
+pub(crate) const GETPPID: u64 = if cfg!(target_arch = "x86_64") { 110 } else { 173 };
+
+/// Keeps the CPU busy for so long.
+pub(crate) fn spin_for(duration: std::time::Duration) {
+    let start = std::time::Instant::now();
+    let mut x = 1u64;
+    while start.elapsed() < duration {
+        for i in 0..1000 {
+            x = std::hint::black_box(x.wrapping_mul(31) ^ i);
+        }
+    }
+}
+
+/// Pages that are touched for the first time.
+pub(crate) fn touch_pages(count: usize) {
+    let page = rustix::param::page_size();
+    let mut map = memmap2::MmapMut::map_anon(count * page).unwrap();
+    for byte in map.iter_mut().step_by(page) {
+        *byte = 1;
+    }
+}
+
+/// A child process, which waits for [`go`](Self::go).
+pub(crate) struct TestChild {
+    process: Child,
+    /// The thread that acts.
+    pub(crate) tid: u32,
+}
+
+impl TestChild {
+    pub(crate) fn start(role: &str) -> Self {
+        let mut process = Command::new("/proc/self/exe")
+            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .env("PERF_TEST_CHILD", role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let tid = output
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| line.rsplit_once("tid ")?.1.parse().ok())
+            .expect("the child tells its thread");
+        Self { process, tid }
+    }
+
+    /// Lets it act, and waits for its end.
+    pub(crate) fn go(mut self) {
+        self.process.stdin.take().unwrap().write_all(b"\n").unwrap();
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "child: {status}");
+    }
+}
+
+pub(crate) fn child_main(role: &str) -> ! {
+    println!("tid {}", rustix::thread::gettid().as_raw_nonzero());
+    std::io::stdout().flush().unwrap();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let (role, number) = role.split_once(' ').unwrap_or((role, "0"));
+    let number: usize = number.parse().unwrap();
+    match role {
+        "getppid" => getppid(number),
+        "spin" => spin_for(std::time::Duration::from_millis(number as u64)),
+        // A tree: this process, a thread of it, and a process of its own.
+        "tree" => {
+            getppid(number);
+            std::thread::spawn(move || getppid(number / 2)).join().unwrap();
+            TestChild::start(&format!("getppid {}", number / 4)).go();
+        }
+        "files" => super::errors::run_out_of_files(),
+        other => panic!("no role {other}"),
+    }
+    std::process::exit(0);
+}
+
+/// Runs `f` on a thread that is the user `nobody`, without capabilities.
+pub(crate) fn as_nobody<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
+    std::thread::spawn(move || {
+        let id = 65534;
+        rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(id)).unwrap();
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(id)).unwrap();
+        f()
+    })
+    .join()
+    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

@@ -1,0 +1,197 @@
+use crate::kernel_tests;
+use crate::support::{GETPPID, TestChild, getppid};
+use perf_monitor::{Error, Event, FieldKind, FieldValue, Record, SampleFlags, Target};
+
+#[inline(never)]
+extern "C" fn probed(x: u64) -> u64 {
+    std::hint::black_box(x.wrapping_mul(3))
+}
+
+/// This program's file and the offset of [`probed`] in it.
+fn probed_offset() -> (std::path::PathBuf, u64) {
+    let address = probed as *const () as u64;
+    let exe = std::fs::read_link("/proc/self/exe").unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    for line in maps.lines() {
+        let mut parts = line.split_whitespace();
+        let (start, end) = parts.next().unwrap().split_once('-').unwrap();
+        let hex = |s: &str| u64::from_str_radix(s, 16).unwrap();
+        let offset = hex(parts.nth(1).unwrap());
+        if (hex(start)..hex(end)).contains(&address) {
+            return (exe, address - hex(start) + offset);
+        }
+    }
+    panic!("not mapped")
+}
+
+kernel_tests! {
+    fn every_format_file_of_the_kernel_parses(t) {
+        let tracefs = t.tracefs()?;
+        let (mut events, mut fields, mut data_loc, mut rel_loc, mut arrays) = (0, 0, 0, 0, 0);
+        for name in tracefs.events().unwrap() {
+            let (system, event) = name.split_once(':').unwrap();
+            let format = match tracefs.format(system, event) {
+                Ok(format) => format,
+                // Some of ftrace's own have no format.
+                Err(Error::UnknownEvent { .. }) => continue,
+                Err(error) => panic!("{name}: {error}"),
+            };
+            assert_eq!(format.name(), event, "{name}");
+            events += 1;
+            fields += format.fields().len();
+            for field in format.fields() {
+                match field.kind() {
+                    FieldKind::DataLoc { .. } => data_loc += 1,
+                    FieldKind::RelLoc { .. } => rel_loc += 1,
+                    FieldKind::Array { .. } => arrays += 1,
+                    _ => {}
+                }
+            }
+            if system != "ftrace" {
+                assert_eq!(format.common_fields().len(), 4, "{name}");
+            }
+        }
+        t.note(format!("{events} events, {fields} fields: {data_loc} data_loc, {rel_loc} rel_loc, {arrays} arrays"));
+        assert!(events > 300 && data_loc > 20 && arrays > 20);
+    }
+
+    fn fields_of_a_system_call_are_typed(t) {
+        let tracefs = t.tracefs()?;
+        let format = tracefs.format("raw_syscalls", "sys_enter").unwrap();
+        let (id, args) = (format.field("id").unwrap(), format.field("args").unwrap());
+        let pid = format.field("common_pid").unwrap();
+        let event = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();
+        assert_eq!(event.as_tracepoint(), Some(format.id()));
+        let mut sampler = event
+            .builder().sample_period(1).sample(SampleFlags::TID | SampleFlags::RAW)
+            .open_sampler(Target::ThisThread, 8).unwrap();
+        sampler.counter().enable().unwrap();
+        // An invalid descriptor, so that the arguments are known and nothing happens.
+        let fake = 0x1234_5678;
+        // SAFETY: nothing owns the number, and the kernel refuses it.
+        let _ = rustix::io::read(unsafe { rustix::fd::BorrowedFd::borrow_raw(fake) }, &mut [0u8; 77]);
+        getppid(1);
+        sampler.counter().disable().unwrap();
+        let mut seen = Vec::new();
+        let (mut batch, decoder) = sampler.batch();
+        while let Some(record) = batch.next() {
+            let raw = decoder.plan(record).raw_data(record).unwrap();
+            assert_eq!(pid.i64(raw), Some(i64::from(rustix::thread::gettid().as_raw_nonzero().get())));
+            let args: Vec<i64> = args.elements(raw).unwrap().iter().collect();
+            assert_eq!(args.len(), 6);
+            seen.push((id.u64(raw).unwrap(), args[0], args[2]));
+        }
+        let read = if cfg!(target_arch = "x86_64") { 0 } else { 63 };
+        assert!(seen.contains(&(read, i64::from(fake), 77)), "{seen:?}");
+        assert!(seen.iter().any(|(id, ..)| *id == GETPPID));
+    }
+
+    fn strings_elsewhere_in_the_data_are_found(t) {
+        let tracefs = t.tracefs()?;
+        let format = tracefs.format("sched", "sched_process_exec").unwrap();
+        let filename = format.field("filename").unwrap();
+        assert!(matches!(filename.kind(), FieldKind::DataLoc { element: 1 }), "{filename:?}");
+        let mut sampler = Event::tracepoint("sched", "sched_process_exec").unwrap()
+            .builder().sample_period(1).inherit(true).sample(SampleFlags::RAW)
+            .open_sampler(Target::ThreadOnCpu { tid: 0, cpu: 0 }, 8).unwrap();
+        sampler.counter().enable().unwrap();
+        // On the one CPU that the ring is for.
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(0);
+        let before = rustix::thread::sched_getaffinity(None).unwrap();
+        rustix::thread::sched_setaffinity(None, &set).unwrap();
+        TestChild::start("getppid 1").go();
+        rustix::thread::sched_setaffinity(None, &before).unwrap();
+        let mut names = Vec::new();
+        sampler.drain(|record| if let Record::Sample(s) = record {
+            if let Some(FieldValue::Text(text)) = filename.value(s.raw.unwrap()) {
+                names.push(String::from_utf8_lossy(text).into_owned());
+            }
+        }).unwrap();
+        assert_eq!(names, ["/proc/self/exe"]);
+    }
+
+    fn names_of_threads_are_in_switches(t) {
+        let tracefs = t.tracefs()?;
+        let format = tracefs.format("sched", "sched_switch").unwrap();
+        let (comm, prev) = (format.field("prev_comm").unwrap(), format.field("prev_pid").unwrap());
+        let mut sampler = Event::tracepoint("sched", "sched_switch").unwrap()
+            .builder().sample_period(1).sample(SampleFlags::TID | SampleFlags::RAW)
+            .open_sampler(Target::ThisThread, 8).unwrap();
+        rustix::thread::set_name(c"perf-test-name").unwrap();
+        sampler.counter().enable().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        sampler.counter().disable().unwrap();
+        let tid = i64::from(rustix::thread::gettid().as_raw_nonzero().get());
+        let mut seen = 0;
+        sampler.drain(|record| if let Record::Sample(s) = record {
+            let raw = s.raw.unwrap();
+            if prev.i64(raw) == Some(tid) {
+                assert_eq!(comm.str(raw), Some(&b"perf-test-name"[..]));
+                seen += 1;
+            }
+        }).unwrap();
+        assert!(seen > 0);
+    }
+
+    fn bad_filters_are_refused_with_the_fields(t) {
+        t.tracefs()?;
+        let event = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();
+        let counter = event.builder().open(Target::ThisThread).unwrap();
+        let error = counter.set_filter("nosuch == 1").unwrap_err();
+        assert!(matches!(error, Error::Filter { .. }), "{error}");
+        assert!(error.to_string().contains("the fields are id, args"), "{error}");
+        assert!(counter.set_filter("id ==").is_err());
+        assert!(counter.set_filter("a\0b").is_err());
+        let clock = Event::parse("cpu-clock").unwrap().builder().open(Target::ThisThread).unwrap();
+        let error = clock.set_filter("id == 1").unwrap_err();
+        assert!(error.to_string().contains("only tracepoints"), "{error}");
+    }
+
+    fn unknown_tracepoints_get_near_matches(t) {
+        t.tracefs()?;
+        let error = Event::parse("sched:sched_swich").unwrap_err().to_string();
+        assert!(error.contains("did you mean sched:sched_switch"), "{error}");
+        let error = Event::parse("shed:sched_switch").unwrap_err().to_string();
+        assert!(error.contains("sched:sched_switch"), "{error}");
+    }
+
+    fn kprobes_by_pmu_count(t) {
+        t.root()?;
+        if perf_monitor::Pmu::open("kprobe").is_err() {
+            return Err(t.refused("no PMU kprobe (CONFIG_KPROBE_EVENTS)"));
+        }
+        let open = |n: usize| (0..n).for_each(|_| drop(std::fs::File::open("/proc/self/stat_x")));
+        for event in [Event::kprobe("do_sys_openat2", 0), Event::kretprobe("do_sys_openat2")] {
+            let event = event.unwrap();
+            let counter = event.builder().open(Target::ThisThread).unwrap();
+            counter.enable().unwrap();
+            open(5);
+            counter.disable().unwrap();
+            assert_eq!(counter.read().unwrap().value, 5, "{event}");
+        }
+        let error = Event::kprobe("no_such_function_at_all", 0).unwrap()
+            .builder().open(Target::ThisThread).unwrap_err();
+        assert_eq!(error.refusal(), Some(&perf_monitor::Refusal::NoSuchProbePoint), "{error}");
+    }
+
+    fn uprobes_by_pmu_count(t) {
+        t.root()?;
+        if perf_monitor::Pmu::open("uprobe").is_err() {
+            return Err(t.refused("no PMU uprobe"));
+        }
+        let (file, offset) = probed_offset();
+        for event in [Event::uprobe(&file, offset), Event::uretprobe(&file, offset)] {
+            let event = event.unwrap();
+            let counter = match event.builder().open(Target::ThisThread) {
+                // The initial root file system cannot hold probes before some kernel versions.
+                Err(e) if std::env::var_os("PERF_TEST_GUEST").is_some() => return Err(t.refused(e)),
+                other => other.unwrap(),
+            };
+            counter.enable().unwrap();
+            (0..9).for_each(|i| { probed(i); });
+            counter.disable().unwrap();
+            assert_eq!(counter.read().unwrap().value, 9, "{event}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Layouts of records: their headers and the fixed parts after them.
+//!
+//! Variable parts (file names, callchains) and the sample id at the end follow the fixed part;
+//! which fields a sample has is told by `sample_type` and `read_format` of its event.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+macro_rules! layout {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+        )]
+        pub struct $name { $($(#[$fdoc])* pub $field: $ty,)* }
+    )*};
+}
+
+layout! {
+    /// `struct perf_event_header`: the start of every record.
+    perf_event_header {
+        /// `PERF_RECORD_*`.
+        type_: u32,
+        /// `PERF_RECORD_MISC_*`.
+        misc: u16,
+        /// Bytes of the record, this header included.
+        size: u16,
+    }
+    /// `struct perf_ns_link_info`: one namespace.
+    perf_ns_link_info {
+        /// Device of the namespace file.
+        dev: u64,
+        /// Inode of the namespace file.
+        ino: u64,
+    }
+    /// Fixed part of `PERF_RECORD_MMAP`; the file name follows.
+    perf_record_mmap {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// Start address.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+        /// Offset in the file, in bytes.
+        pgoff: u64,
+    }
+    /// Fixed part of `PERF_RECORD_MMAP2`; the file name follows.
+    perf_record_mmap2 {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// Start address.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+        /// Offset in the file, in bytes.
+        pgoff: u64,
+        /// Device (major, minor: 4 bytes each), inode and generation (8 bytes each); or with
+        /// `PERF_RECORD_MISC_MMAP_BUILD_ID` the size of the build id, 3 reserved bytes, build id.
+        file: [u8; 24],
+        /// `PROT_*` of the mapping.
+        prot: u32,
+        /// `MAP_*` of the mapping.
+        flags: u32,
+    }
+    /// Fixed part of `PERF_RECORD_LOST`.
+    perf_record_lost {
+        /// Id of the event that lost.
+        id: u64,
+        /// Records lost.
+        lost: u64,
+    }
+    /// Fixed part of `PERF_RECORD_FORK` and `PERF_RECORD_EXIT`.
+    perf_record_fork {
+        /// Process.
+        pid: u32,
+        /// Parent process.
+        ppid: u32,
+        /// Thread.
+        tid: u32,
+        /// Parent thread.
+        ptid: u32,
+        /// Timestamp.
+        time: u64,
+    }
+    /// Fixed part of `PERF_RECORD_THROTTLE` and `PERF_RECORD_UNTHROTTLE`.
+    perf_record_throttle {
+        /// Timestamp.
+        time: u64,
+        /// Id of the event.
+        id: u64,
+        /// Stream id of the event.
+        stream_id: u64,
+    }
+    /// Fixed part of `PERF_RECORD_AUX`.
+    perf_record_aux {
+        /// Where the new data starts in the AUX area.
+        aux_offset: u64,
+        /// Bytes of it.
+        aux_size: u64,
+        /// `PERF_AUX_FLAG_*`.
+        flags: u64,
+    }
+    /// Fixed part of `PERF_RECORD_KSYMBOL`; the name follows.
+    perf_record_ksymbol {
+        /// Start address.
+        addr: u64,
+        /// Bytes.
+        len: u32,
+        /// `PERF_RECORD_KSYMBOL_TYPE_*`.
+        ksym_type: u16,
+        /// `PERF_RECORD_KSYMBOL_FLAGS_*`.
+        flags: u16,
+    }
+    /// Fixed part of `PERF_RECORD_BPF_EVENT`.
+    perf_record_bpf_event {
+        /// `PERF_BPF_EVENT_*`.
+        type_: u16,
+        /// Reserved, zero.
+        flags: u16,
+        /// Id of the program.
+        id: u32,
+        /// Tag of the program.
+        tag: [u8; 8],
+    }
+    /// `struct perf_branch_entry`: one taken branch.
+    perf_branch_entry {
+        /// Address of the branch.
+        from: u64,
+        /// Its target.
+        to: u64,
+        /// Bit fields: use the methods.
+        bits: u64,
+    }
+}
+
+macro_rules! fields {
+    ($ty:ident . $word:tt: $($(#[$doc:meta])* $name:ident $at:literal $width:literal;)*) => {
+        impl $ty {$(
+            $(#[$doc])*
+            #[inline]
+            pub const fn $name(&self) -> u64 {
+                let at = if cfg!(target_endian = "big") { 64 - $at - $width } else { $at };
+                self.$word >> at & ((1 << $width) - 1)
+            }
+        )*}
+        #[cfg(test)]
+        impl $ty {
+            pub(crate) const FIELDS: &[(&str, u32, u32)] = &[$((stringify!($name), $at, $width)),*];
+        }
+    };
+}
+
+fields! { perf_branch_entry.bits:
+    /// The target was mispredicted.
+    mispred 0 1;
+    /// The target was predicted.
+    predicted 1 1;
+    /// In a transaction.
+    in_tx 2 1;
+    /// Aborts a transaction.
+    abort 3 1;
+    /// Cycles since the last branch.
+    cycles 4 16;
+    /// `PERF_BR_*`.
+    type_ 20 4;
+    /// `PERF_BR_SPEC_*`.
+    spec 24 2;
+    /// `PERF_BR_NEW_*`.
+    new_type 26 4;
+    /// `PERF_BR_PRIV_*`.
+    priv_ 30 3;
+}
+
+/// `union perf_mem_data_src`: where the data of a memory access came from.
+#[repr(transparent)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct perf_mem_data_src(pub u64);
+
+fields! { perf_mem_data_src.0:
+    /// `PERF_MEM_OP_*`.
+    mem_op 0 5;
+    /// `PERF_MEM_LVL_*`.
+    mem_lvl 5 14;
+    /// `PERF_MEM_SNOOP_*`.
+    mem_snoop 19 5;
+    /// `PERF_MEM_LOCK_*`.
+    mem_lock 24 2;
+    /// `PERF_MEM_TLB_*`.
+    mem_dtlb 26 7;
+    /// `PERF_MEM_LVLNUM_*`.
+    mem_lvl_num 33 4;
+    /// `PERF_MEM_REMOTE_*`.
+    mem_remote 37 1;
+    /// `PERF_MEM_SNOOPX_*`.
+    mem_snoopx 38 2;
+    /// `PERF_MEM_BLK_*`.
+    mem_blk 40 3;
+    /// `PERF_MEM_HOPS_*`.
+    mem_hops 43 3;
+    /// `PERF_MEM_REGION_*`.
+    mem_region 46 5;
+}
+
+/// `union perf_sample_weight`: cost of the sampled access or branch.
+#[repr(transparent)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct perf_sample_weight(pub u64);
+
+fields! { perf_sample_weight.0:
+    /// First weight; the whole latency on x86.
+    var1_dw 0 32;
+    /// Second weight.
+    var2_w 32 16;
+    /// Third weight.
+    var3_w 48 16;
+}

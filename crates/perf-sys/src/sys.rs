@@ -1,0 +1,365 @@
+//! The system call, the ioctls and the two instructions that read hardware in user space.
+#![allow(unsafe_code, reason = "system calls and inline assembly")]
+
+use crate::{PERF_ATTR_SIZE_VER0, perf_event_attr};
+use core::ffi::{CStr, c_long, c_ulong};
+use core::mem::size_of;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+/// `_IOC` of the kernel: direction and size have other places on some architectures.
+mod ioc {
+    use core::ffi::c_ulong;
+
+    #[cfg(any(
+        target_arch = "mips",
+        target_arch = "mips32r6",
+        target_arch = "mips64",
+        target_arch = "mips64r6",
+        target_arch = "powerpc",
+        target_arch = "powerpc64",
+        target_arch = "sparc",
+        target_arch = "sparc64"
+    ))]
+    mod bits {
+        pub(super) const SIZE: u32 = 13;
+        pub(super) const NONE: u64 = 1;
+        pub(super) const READ: u64 = 2;
+        pub(super) const WRITE: u64 = 4;
+    }
+    #[cfg(not(any(
+        target_arch = "mips",
+        target_arch = "mips32r6",
+        target_arch = "mips64",
+        target_arch = "mips64r6",
+        target_arch = "powerpc",
+        target_arch = "powerpc64",
+        target_arch = "sparc",
+        target_arch = "sparc64"
+    )))]
+    mod bits {
+        pub(super) const SIZE: u32 = 14;
+        pub(super) const NONE: u64 = 0;
+        pub(super) const READ: u64 = 2;
+        pub(super) const WRITE: u64 = 1;
+    }
+
+    const fn number(direction: u64, number: u64, size: usize) -> c_ulong {
+        (direction << (16 + bits::SIZE) | (size as u64) << 16 | (b'$' as u64) << 8 | number)
+            as c_ulong
+    }
+    pub(super) const fn io(n: u64) -> c_ulong {
+        number(bits::NONE, n, 0)
+    }
+    pub(super) const fn iow<T>(n: u64) -> c_ulong {
+        number(bits::WRITE, n, size_of::<T>())
+    }
+    pub(super) const fn ior<T>(n: u64) -> c_ulong {
+        number(bits::READ, n, size_of::<T>())
+    }
+    pub(super) const fn iowr<T>(n: u64) -> c_ulong {
+        number(bits::READ | bits::WRITE, n, size_of::<T>())
+    }
+}
+
+/// Enables an event, or its group with `PERF_IOC_FLAG_GROUP`.
+pub const PERF_EVENT_IOC_ENABLE: c_ulong = ioc::io(0);
+/// Disables an event, or its group with `PERF_IOC_FLAG_GROUP`.
+pub const PERF_EVENT_IOC_DISABLE: c_ulong = ioc::io(1);
+/// Enables an event for so many overflows more.
+pub const PERF_EVENT_IOC_REFRESH: c_ulong = ioc::io(2);
+/// Sets the count to zero; the times go on.
+pub const PERF_EVENT_IOC_RESET: c_ulong = ioc::io(3);
+/// Changes the period, or the frequency.
+pub const PERF_EVENT_IOC_PERIOD: c_ulong = ioc::iow::<u64>(4);
+/// Sends the records of an event to the ring of another one.
+pub const PERF_EVENT_IOC_SET_OUTPUT: c_ulong = ioc::io(5);
+/// Sets the filter of a tracepoint, or the address filter of a tracing PMU.
+pub const PERF_EVENT_IOC_SET_FILTER: c_ulong = ioc::iow::<*const u8>(6);
+/// Tells the id that `PERF_SAMPLE_ID` and `PERF_FORMAT_ID` show.
+pub const PERF_EVENT_IOC_ID: c_ulong = ioc::ior::<*mut u64>(7);
+/// Attaches a BPF program.
+pub const PERF_EVENT_IOC_SET_BPF: c_ulong = ioc::iow::<u32>(8);
+/// Stops and restarts writing to the ring.
+pub const PERF_EVENT_IOC_PAUSE_OUTPUT: c_ulong = ioc::iow::<u32>(9);
+/// Tells the BPF programs of a tracepoint.
+pub const PERF_EVENT_IOC_QUERY_BPF: c_ulong = ioc::iowr::<*mut u32>(10);
+/// Changes the attributes of a breakpoint.
+pub const PERF_EVENT_IOC_MODIFY_ATTRIBUTES: c_ulong = ioc::iow::<*const perf_event_attr>(11);
+
+/// What to measure, and where: the `pid` and `cpu` arguments of `perf_event_open(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Thread id; 0 is the calling thread, -1 is every thread (`cpu` must then be given). With
+    /// `PERF_FLAG_PID_CGROUP`, the file descriptor of a cgroup directory.
+    pub pid: i32,
+    /// CPU number; -1 is any.
+    pub cpu: i32,
+}
+
+impl Target {
+    /// The calling thread, on any CPU.
+    pub const THIS_THREAD: Self = Self { pid: 0, cpu: -1 };
+}
+
+fn last_errno() -> Errno {
+    // SAFETY: it has no requirements.
+    let location = unsafe { libc::__errno_location() };
+    // SAFETY: the location is valid for as long as the thread lives.
+    let errno = unsafe { *location };
+    Errno::from_raw_os_error(errno)
+}
+
+fn open_raw(
+    attr: *const perf_event_attr,
+    target: Target,
+    group_fd: Option<BorrowedFd<'_>>,
+    flags: u64,
+) -> Result<OwnedFd, Errno> {
+    let group = group_fd.map_or(-1, |fd| fd.as_raw_fd());
+    // SAFETY: the kernel reads `attr.size` bytes at `attr`, which every caller has, and writes to
+    // memory only `size`, on E2BIG; callers pass a private copy.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attr,
+            c_long::from(target.pid),
+            c_long::from(target.cpu),
+            c_long::from(group),
+            flags as c_ulong,
+        )
+    };
+    match i32::try_from(result) {
+        Ok(fd) if fd >= 0 => {
+            // SAFETY: the kernel gave this new descriptor to us alone.
+            Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        }
+        _ => Err(last_errno()),
+    }
+}
+
+/// `perf_event_open(2)`.
+///
+/// `flags` are `PERF_FLAG_*`; `PERF_FLAG_FD_CLOEXEC` is not implied. `attr.size` may be less than
+/// the size of the structure and is clamped to it.
+///
+/// A kprobe or uprobe by name takes addresses of strings in the attribute: use
+/// [`perf_event_open_path`].
+pub fn perf_event_open(
+    attr: &perf_event_attr,
+    target: Target,
+    group_fd: Option<BorrowedFd<'_>>,
+    flags: u64,
+) -> Result<OwnedFd, Errno> {
+    let mut copy = *attr;
+    // 0 means VER0 to the kernel.
+    copy.size = copy.size.min(size_of::<perf_event_attr>() as u32);
+    open_raw(&raw mut copy, target, group_fd, flags)
+}
+
+/// `perf_event_open(2)` of a kprobe or uprobe: `kprobe_func` or `uprobe_path` is set to `path`.
+pub fn perf_event_open_path(
+    attr: &perf_event_attr,
+    path: &CStr,
+    target: Target,
+    group_fd: Option<BorrowedFd<'_>>,
+    flags: u64,
+) -> Result<OwnedFd, Errno> {
+    let mut copy = *attr;
+    copy.config1 = path.as_ptr() as u64;
+    perf_event_open(&copy, target, group_fd, flags)
+}
+
+/// The size of `struct perf_event_attr` that the running kernel knows, as it tells when it is
+/// given a bigger one: one of `PERF_ATTR_SIZE_*`, or more for a kernel newer than this crate.
+///
+/// Fails if events may not be opened at all (`EACCES`, `EPERM`, `ENOSYS`).
+pub fn attr_size_of_kernel() -> Result<u32, Errno> {
+    const BIG: usize = 512;
+    let attr = perf_event_attr {
+        size: BIG as u32,
+        ..perf_event_attr::new(crate::PERF_TYPE_SOFTWARE, crate::PERF_COUNT_SW_DUMMY)
+    };
+    let mut big = [0u64; BIG / 8];
+    big.as_mut_bytes()[..size_of::<perf_event_attr>()].copy_from_slice(attr.as_bytes());
+    big[BIG / 8 - 1] = 1; // not zero where no kernel knows a field
+    let pointer = big.as_mut_ptr().cast::<perf_event_attr>();
+    match open_raw(pointer, Target::THIS_THREAD, None, crate::PERF_FLAG_FD_CLOEXEC) {
+        Err(Errno::TOOBIG) => {
+            // SAFETY: `pointer` is into `big`, aligned for u64 and long enough.
+            let size = unsafe { (*pointer).size };
+            Ok(size.max(PERF_ATTR_SIZE_VER0))
+        }
+        Err(errno) => Err(errno),
+        Ok(_) => Ok(BIG as u32),
+    }
+}
+
+fn ioctl(fd: impl AsFd, request: c_ulong, argument: c_ulong) -> Result<i32, Errno> {
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: callers give the argument that `request` takes: a number, or a pointer to memory
+    // of the size that it reads or writes. On a descriptor of another kind of file, the number
+    // '$' leads to ENOTTY.
+    let result = unsafe { libc::ioctl(fd, request as _, argument) };
+    if result < 0 { Err(last_errno()) } else { Ok(result) }
+}
+
+/// [`PERF_EVENT_IOC_ENABLE`]; `flags` are 0 or `PERF_IOC_FLAG_GROUP`.
+pub fn ioctl_enable(fd: impl AsFd, flags: u32) -> Result<(), Errno> {
+    ioctl(fd, PERF_EVENT_IOC_ENABLE, c_ulong::from(flags)).map(drop)
+}
+
+/// [`PERF_EVENT_IOC_DISABLE`]; `flags` are 0 or `PERF_IOC_FLAG_GROUP`.
+pub fn ioctl_disable(fd: impl AsFd, flags: u32) -> Result<(), Errno> {
+    ioctl(fd, PERF_EVENT_IOC_DISABLE, c_ulong::from(flags)).map(drop)
+}
+
+/// [`PERF_EVENT_IOC_REFRESH`]; `overflows` of 0 is undefined to the kernel.
+pub fn ioctl_refresh(fd: impl AsFd, overflows: u32) -> Result<(), Errno> {
+    ioctl(fd, PERF_EVENT_IOC_REFRESH, c_ulong::from(overflows)).map(drop)
+}
+
+/// [`PERF_EVENT_IOC_RESET`]; `flags` are 0 or `PERF_IOC_FLAG_GROUP`.
+pub fn ioctl_reset(fd: impl AsFd, flags: u32) -> Result<(), Errno> {
+    ioctl(fd, PERF_EVENT_IOC_RESET, c_ulong::from(flags)).map(drop)
+}
+
+/// [`PERF_EVENT_IOC_PERIOD`].
+pub fn ioctl_period(fd: impl AsFd, period: u64) -> Result<(), Errno> {
+    ioctl(fd, PERF_EVENT_IOC_PERIOD, &raw const period as c_ulong).map(drop)
+}
+
+/// [`PERF_EVENT_IOC_SET_OUTPUT`]; `None` takes the redirection back.
+pub fn ioctl_set_output(fd: impl AsFd, output: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let output = output.map_or(-1, |fd| fd.as_raw_fd());
+    ioctl(fd, PERF_EVENT_IOC_SET_OUTPUT, output as c_ulong).map(drop)
+}
+
+/// [`PERF_EVENT_IOC_SET_FILTER`].
+pub fn ioctl_set_filter(fd: impl AsFd, filter: &CStr) -> Result<(), Errno> {
+    ioctl(fd, PERF_EVENT_IOC_SET_FILTER, filter.as_ptr() as c_ulong).map(drop)
+}
+
+/// [`PERF_EVENT_IOC_ID`].
+pub fn ioctl_id(fd: impl AsFd) -> Result<u64, Errno> {
+    let mut id = 0u64;
+    ioctl(fd, PERF_EVENT_IOC_ID, &raw mut id as c_ulong)?;
+    Ok(id)
+}
+
+/// [`PERF_EVENT_IOC_SET_BPF`].
+pub fn ioctl_set_bpf(fd: impl AsFd, program: BorrowedFd<'_>) -> Result<(), Errno> {
+    ioctl(fd, PERF_EVENT_IOC_SET_BPF, program.as_raw_fd() as c_ulong).map(drop)
+}
+
+/// [`PERF_EVENT_IOC_PAUSE_OUTPUT`].
+pub fn ioctl_pause_output(fd: impl AsFd, pause: bool) -> Result<(), Errno> {
+    ioctl(fd, PERF_EVENT_IOC_PAUSE_OUTPUT, c_ulong::from(pause)).map(drop)
+}
+
+/// [`PERF_EVENT_IOC_QUERY_BPF`]: fills `ids` and tells how many programs there are.
+///
+/// `ENOSPC` if there are more than `ids` has room for (at most 64 are asked for).
+pub fn ioctl_query_bpf(fd: impl AsFd, ids: &mut [u32]) -> Result<usize, Errno> {
+    // struct perf_event_query_bpf: ids_len, prog_cnt, ids[].
+    let mut query = [0u32; 2 + 64];
+    let room = ids.len().min(64);
+    query[0] = room as u32;
+    ioctl(fd, PERF_EVENT_IOC_QUERY_BPF, query.as_mut_ptr() as c_ulong)?;
+    let count = query[1] as usize;
+    for (id, found) in ids.iter_mut().zip(&query[2..]).take(count.min(room)) {
+        *id = *found;
+    }
+    Ok(count)
+}
+
+/// [`PERF_EVENT_IOC_MODIFY_ATTRIBUTES`]: breakpoints only.
+pub fn ioctl_modify_attributes(fd: impl AsFd, attr: &perf_event_attr) -> Result<(), Errno> {
+    let mut copy = *attr; // the kernel may write `size`
+    ioctl(fd, PERF_EVENT_IOC_MODIFY_ATTRIBUTES, &raw mut copy as c_ulong).map(drop)
+}
+
+/// Reads hardware counter `index` (`perf_event_mmap_page::index` minus 1) by the instruction that
+/// user space has for it, `None` on architectures without one that this crate knows.
+///
+/// # Safety
+///
+/// The kernel must offer it now (`cap_user_rdpmc`) and the event must be on that counter;
+/// otherwise the instruction traps.
+#[inline]
+pub unsafe fn rdpmc(index: u32) -> Option<u64> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let (low, high): (u32, u32);
+        // SAFETY: the caller vouches for the counter; the instruction changes nothing else.
+        unsafe {
+            core::arch::asm!(
+                "rdpmc", in("ecx") index, out("eax") low, out("edx") high,
+                options(nostack, preserves_flags)
+            );
+        }
+        Some(u64::from(high) << 32 | u64::from(low))
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        macro_rules! counters {
+            ($($n:literal $reg:literal)*) => {
+                match index {
+                    $($n => {
+                        let value: u64;
+                        // SAFETY: the caller vouches for the counter; reading has no effect.
+                        unsafe {
+                            core::arch::asm!(
+                                concat!("mrs {}, ", $reg), out(reg) value,
+                                options(nostack, preserves_flags)
+                            );
+                        }
+                        Some(value)
+                    })*
+                    _ => None,
+                }
+            };
+        }
+        counters! {
+            0 "pmevcntr0_el0" 1 "pmevcntr1_el0" 2 "pmevcntr2_el0" 3 "pmevcntr3_el0"
+            4 "pmevcntr4_el0" 5 "pmevcntr5_el0" 6 "pmevcntr6_el0" 7 "pmevcntr7_el0"
+            8 "pmevcntr8_el0" 9 "pmevcntr9_el0" 10 "pmevcntr10_el0" 11 "pmevcntr11_el0"
+            12 "pmevcntr12_el0" 13 "pmevcntr13_el0" 14 "pmevcntr14_el0" 15 "pmevcntr15_el0"
+            16 "pmevcntr16_el0" 17 "pmevcntr17_el0" 18 "pmevcntr18_el0" 19 "pmevcntr19_el0"
+            20 "pmevcntr20_el0" 21 "pmevcntr21_el0" 22 "pmevcntr22_el0" 23 "pmevcntr23_el0"
+            24 "pmevcntr24_el0" 25 "pmevcntr25_el0" 26 "pmevcntr26_el0" 27 "pmevcntr27_el0"
+            28 "pmevcntr28_el0" 29 "pmevcntr29_el0" 30 "pmevcntr30_el0" 31 "pmccntr_el0"
+        }
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        let _ = index;
+        None
+    }
+}
+
+/// The clock that `time_mult`, `time_shift` and `time_offset` of the control page convert: the
+/// time-stamp counter of x86-64, the virtual counter of arm64; `None` elsewhere.
+#[inline]
+pub fn read_hardware_clock() -> Option<u64> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: user space may read the counter on Linux unless it asked not to be able to
+        // (PR_SET_TSC), which then signals.
+        Some(unsafe { core::arch::x86_64::_rdtsc() })
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let value: u64;
+        // SAFETY: Linux lets user space read the virtual counter; reading has no effect.
+        unsafe {
+            core::arch::asm!("mrs {}, cntvct_el0", out(reg) value, options(nostack, preserves_flags));
+        }
+        Some(value)
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        None
+    }
+}

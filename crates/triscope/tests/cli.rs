@@ -1,0 +1,333 @@
+//! Runs the program and looks at what it prints and how it ends.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const KINDS: &str = include_str!("../../gotrace/tests/data/text/kinds.trace.txt");
+const KINDS_EVENTS: &[u8] = include_bytes!("../../gotrace/tests/data/text/kinds.events");
+
+fn triscope(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.args(args);
+    command
+}
+
+struct Ran {
+    stdout: Vec<u8>,
+    stderr: String,
+    code: Option<i32>,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        Self { stdout: output.stdout, stderr, code: output.status.code() }
+    }
+}
+
+fn run(args: &[&str]) -> Ran {
+    triscope(args).stdin(Stdio::null()).output().unwrap().into()
+}
+
+fn run_with_input(args: &[&str], input: &[u8]) -> Ran {
+    let mut child = triscope(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(&input); // a program may well not read all of it
+    });
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output.into()
+}
+
+/// The text of a generation that may follow the one in `KINDS`.
+fn next_generation(generation: u64) -> String {
+    format!(
+        "EventBatch gen={generation} m=18446744073709551615 time=200 size=19\nSync\n\
+         Frequency freq=15625000\nClockSnapshot dt=5 mono=6700 sec=1700000000 nsec=120000000\n\
+         EventBatch gen={generation} m=7 time=200 size=4\nProcStatus dt=1 p=0 pstatus=2\n\
+         EndOfGeneration\n"
+    )
+}
+
+fn wire(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    gotrace::raw::TextToWire::new(text.as_bytes()).unwrap().read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+fn kinds() -> Vec<u8> {
+    wire(KINDS)
+}
+
+/// A trace with the same generation twice, under other numbers. They contradict each other.
+fn kinds_twice() -> Vec<u8> {
+    let second = KINDS.split_once('\n').unwrap().1.replace("gen=1 ", "gen=2 ");
+    wire(&format!("{KINDS}{second}"))
+}
+
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.path(name);
+        fs::write(&path, bytes).unwrap();
+        text(&path)
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Asserts that a run has failed with one line that says `message`.
+#[track_caller]
+fn assert_refused(ran: &Ran, message: &str) {
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("triscope: "), "{}", ran.stderr);
+    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains(message), "{}", ran.stderr);
+}
+
+#[track_caller]
+fn assert_events(ran: &Ran) {
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    assert!(ran.stdout == KINDS_EVENTS, "{}", String::from_utf8_lossy(&ran.stdout));
+}
+
+#[test]
+fn events_are_those_of_go_whatever_the_input() {
+    let (files, trace) = (Files::new(), kinds());
+    let test = format!("-- expect --\nSUCCESS\n-- trace --\n{KINDS}");
+    for (name, bytes) in [
+        ("trace.out", trace.clone()),
+        ("trace.out.gz", gzip(&trace)),
+        ("trace.out.zst", zstd::encode_all(&trace[..], 1).unwrap()),
+        ("trace.txt", KINDS.as_bytes().to_vec()),
+        ("trace.test", test.clone().into_bytes()),
+        ("comment.test", format!("Why this is here.\n{test}").into_bytes()),
+        ("trace.test.gz", gzip(test.as_bytes())),
+        // Compressed in parts, as by cat a.gz b.gz.
+        ("parts.gz", [gzip(&trace[..100]), gzip(&trace[100..])].concat()),
+    ] {
+        let path = files.write(name, &bytes);
+        assert_events(&run(&["go", "events", &path]));
+        if !name.starts_with("comment") {
+            assert_events(&run_with_input(&["go", "events", "-"], &bytes));
+        }
+    }
+}
+
+#[test]
+fn wire_events_are_those_of_go_and_can_be_read_again() {
+    let (files, trace) = (Files::new(), kinds());
+    let path = files.write("trace.out", &trace);
+    let ran = run(&["go", "wire", &path]);
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    assert_eq!(String::from_utf8(ran.stdout).unwrap(), KINDS.split_once('\n').unwrap().1);
+
+    let ran = run(&["go", "wire", "--header", &path]);
+    assert_eq!(String::from_utf8(ran.stdout.clone()).unwrap(), KINDS);
+    assert_events(&run_with_input(&["go", "events", "-"], &ran.stdout));
+
+    let old = files.write("old", &[&gotrace::Version::Go121.header()[..], &[2, 0, 0]].concat());
+    assert_refused(&run(&["go", "wire", &old]), "is of Go 1.21, whose format v1 has no such");
+}
+
+#[test]
+fn stats_count_what_is_there() {
+    let files = Files::new();
+    let trace = wire(&format!("{KINDS}{}", next_generation(2)));
+    let path = files.write("trace.out", &trace);
+    let ran = run(&["go", "stats", "--json", &path]);
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    let stats: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(stats["version"], "Go 1.26");
+    assert_eq!(stats["bytes"], trace.len());
+    assert_eq!(stats["generations"], 2);
+    assert_eq!(stats["events_by_kind"]["Sync"], 3);
+    assert_eq!(stats["events_by_kind"]["StackSample"], 2);
+    assert_eq!(stats["events_by_type"]["GoCreate"], 2);
+    assert_eq!(stats["goroutines"], 6, "1 to 4, 8 and 9");
+    assert_eq!((&stats["procs"], &stats["threads"]), (&1.into(), &2.into()));
+    assert_eq!(stats["clock_snapshot"]["wall"], "2023-11-14T22:13:20.12Z");
+    assert_eq!(stats["first_ns"], 6400);
+    assert_eq!((&stats["error"], &stats["losses"]), (&serde_json::Value::Null, &0.into()));
+    let total: u64 = stats["events_by_kind"]
+        .as_object()
+        .unwrap()
+        .values()
+        .map(|count| count.as_u64().unwrap())
+        .sum();
+    assert_eq!(stats["events"], total);
+
+    let ran = run(&["go", "stats", &path]);
+    let text = String::from_utf8(ran.stdout).unwrap();
+    assert!(text.contains("Go 1.26 trace, format v2"), "{text}");
+    assert!(text.contains("generations  2\n"), "{text}");
+    assert!(text.contains("%  StateTransition\n"), "{text}");
+}
+
+#[test]
+fn what_is_before_an_error_is_printed() {
+    let (files, trace) = (Files::new(), kinds_twice());
+    // Within the second generation.
+    let path = files.write("cut.out", &trace[..trace.len() - 100]);
+    let ran = run(&["go", "events", &path]);
+    assert_refused(&ran, "cut.out: ");
+    let whole = KINDS_EVENTS.len() - b"M=-1 P=-1 G=-1 Sync Time=10177 N=2\n".len();
+    assert!(ran.stdout.starts_with(&KINDS_EVENTS[..whole]));
+
+    let ran = run(&["go", "stats", "--json", &path]);
+    assert_refused(&ran, "cut.out: ");
+    let stats: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(stats["generations"], 1);
+    assert!(stats["error"].as_str().unwrap().contains("at byte"), "{stats}");
+
+    let ran = run(&["go", "wire", &path]);
+    assert_refused(&ran, "unexpected end of data");
+    assert!(ran.stdout.starts_with(KINDS.split_once('\n').unwrap().1.as_bytes()));
+}
+
+#[test]
+fn recover_goes_on_and_reports_what_is_lost() {
+    let (files, mut trace) = (Files::new(), kinds_twice());
+    // The first event of the first generation that is not a sync: a proc in no valid status.
+    let place = trace.windows(4).position(|bytes| bytes == [13, 1, 0, 1]).unwrap();
+    trace[place + 3] = 77;
+    let path = files.write("damaged.out", &trace);
+    let ran = run(&["go", "events", &path]);
+    assert_refused(&ran, "invalid status 77");
+    let before = ran.stdout.len();
+
+    let ran = run(&["go", "events", "--recover", &path]);
+    assert_eq!(ran.code, Some(1));
+    let lines: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", ran.stderr);
+    assert!(lines[0].contains("invalid status 77") && lines[0].contains("going on at byte"));
+    assert!(lines[1].contains("damaged.out: damaged in 1 place, "), "{}", lines[1]);
+    assert!(ran.stdout.len() > before + KINDS_EVENTS.len() / 2, "the second generation is there");
+
+    let ran = run(&["go", "stats", "--json", "--recover", &path]);
+    assert_eq!(ran.code, Some(1));
+    let stats: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!((&stats["losses"], &stats["generations"]), (&1.into(), &2.into()));
+    assert!(stats["lost_bytes"].as_u64().unwrap() > 0);
+
+    // Nothing to recover from: no complaint.
+    let good = files.write("good.out", &kinds());
+    assert_events(&run(&["go", "events", "--recover", &good]));
+}
+
+#[test]
+fn inputs_that_are_something_else() {
+    let files = Files::new();
+    // How profiles of the CPU and of goroutines begin that Go 1.27 writes.
+    let cpu = gzip(
+        b"\x48\xc9\xda\xa5\x85\xc1\xae\xfe\xf4\x18\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10",
+    );
+    let goroutines = gzip(b"\x5a\x04\x08\x01\x10\x02\x60\x01\x0a\x04\x08\x01\x10\x02\x22\x10");
+    let future = b"go 1.99 trace\0\0\0";
+    let mut cut_gzip = gzip(&kinds());
+    cut_gzip.truncate(cut_gzip.len() / 2);
+    for (name, bytes, message) in [
+        ("empty", &b""[..], "is empty"),
+        ("text", b"hello, world\n", "is not a Go execution trace"),
+        ("header", b"go 1.26", "not a Go execution trace"),
+        ("future", future, "unknown version Go 1.99"),
+        ("cpu.pprof", &cpu, "looks like a pprof profile"),
+        ("goroutines.pprof", &goroutines, "looks like a pprof profile"),
+        ("other.protobuf", b"\x0a\x03abc\x12\x00", "is not a Go execution trace"),
+        ("perf.data", b"PERFILE2 and so on", "looks like a perf.data recording of Linux perf"),
+        ("x.nettrace", b"Nettrace\x14\0\0\0!FastSerialization.1", "looks like a .NET trace"),
+        ("x.xz", b"\xfd7zXZ\0\0\x04", "decompress it with xz -d"),
+        ("nothing.gz", &gzip(b""), "holds nothing when decompressed"),
+        ("cut.gz", &cut_gzip, "cut.gz: "),
+        ("bad.zst", b"\x28\xb5\x2f\xfdxxxxxxxxxx", "bad.zst: "),
+        ("bad.test", b"-- expect --\nSUCCESS\n", "line 2: expected \"-- trace --\""),
+        ("bad.txt", b"Trace Go1.26\nNoSuch\n", "line 2: Go 1.26 has no event"),
+    ] {
+        let path = files.write(name, bytes);
+        for command in ["events", "stats", "wire"] {
+            assert_refused(&run(&["go", command, &path]), message);
+        }
+    }
+    let missing = text(&files.path("missing"));
+    let directory = text(files.0.path());
+    assert_refused(&run(&["go", "events", &missing]), "missing: no such file or directory");
+    assert_refused(&run(&["go", "stats", &directory]), "is a directory");
+    assert_refused(&run(&["go", "events", "-"]), "standard input: is empty");
+}
+
+#[test]
+fn names_and_messages_cannot_play_tricks_on_a_terminal() {
+    let files = Files::new();
+    let path = files.write("\u{1b}[31mred\n", b"Trace Go1.26\n\x1b[2J\n");
+    let ran = run(&["go", "events", &path]);
+    assert_refused(&ran, "\\u{1b}[31mred\\n: ");
+    assert!(!ran.stderr.contains('\u{1b}'));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let files = Files::new();
+    // Much more than a pipe holds.
+    let more: String = (2..8000).map(next_generation).collect();
+    let path = files.write("long.txt", format!("{KINDS}{more}").as_bytes());
+    for command in ["wire", "events"] {
+        let mut child = triscope(&["go", command, &path])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_exact(&mut [0; 10]).unwrap();
+        drop(stdout);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), &output.stderr[..]), (Some(141), &b""[..]));
+    }
+}
+
+#[test]
+fn help_teaches() {
+    let ran = run(&["--help"]);
+    let text = String::from_utf8(ran.stdout).unwrap();
+    assert!(text.contains("Examples:") && text.contains("triscope go stats"), "{text}");
+    for command in ["events", "wire", "stats"] {
+        let ran = run(&["go", command, "--help"]);
+        assert_eq!(ran.code, Some(0));
+        let text = String::from_utf8(ran.stdout).unwrap();
+        assert!(text.contains(&format!("Examples:\n  triscope go {command} ")), "{text}");
+    }
+    let ran = run(&["go", "event"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("events"), "{}", ran.stderr);
+}

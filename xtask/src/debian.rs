@@ -1,0 +1,233 @@
+//! Debian's packages, of several releases and two architectures, without touching the system's own
+//! apt: lists and packages live in the cache.
+//!
+//! The mirror is the one that the system uses. Packages are unpacked, not installed.
+
+use crate::{Result, cache, run};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+/// Suites of the main archive and of the security archive, between them every kernel we test.
+const SUITES: &[&str] = &["bookworm", "trixie", "trixie-backports", "sid"];
+const SECURITY: &[&str] = &["bullseye-security", "bookworm-security", "trixie-security"];
+
+/// Lists older than this are fetched again.
+const LISTS_ARE_GOOD_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// A private apt.
+#[derive(Debug)]
+pub(crate) struct Debian {
+    config: PathBuf,
+}
+
+/// One version of a package.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) arch: String,
+    pub(crate) version: String,
+}
+
+impl Debian {
+    /// Makes the private apt, or finds it made, with lists of today.
+    pub(crate) fn open() -> Result<Self> {
+        for tool in ["apt-get", "dpkg"] {
+            if !run::have(tool) {
+                return Err(format!("{tool} is needed to get Debian's packages").into());
+            }
+        }
+        let dir = cache::root()?.join("debian/apt");
+        for sub in ["state/lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(dir.join(sub))?;
+        }
+        fs::write(dir.join("status"), "")?;
+        let (main, security) = mirrors()?;
+        let line = |uri: &str, suite: &&str| format!("deb {uri} {suite} main\n");
+        let list: String = SUITES
+            .iter()
+            .map(|s| line(&main, s))
+            .chain(SECURITY.iter().map(|s| line(&security, s)))
+            .collect();
+        fs::write(dir.join("sources.list"), list)?;
+        let config = dir.join("apt.conf");
+        let root = dir.display();
+        // Snapshots of archives outlive the date that their lists are valid to.
+        let text = format!(
+            "Dir::State \"{root}/state\";\nDir::State::status \"{root}/status\";\n\
+             Dir::Cache \"{root}/cache\";\nDir::Etc::sourcelist \"{root}/sources.list\";\n\
+             Dir::Etc::sourceparts \"-\";\nDir::Etc::trustedparts \"/usr/share/keyrings\";\n\
+             APT::Architecture \"amd64\";\nAPT::Architectures {{\"amd64\";\"arm64\";}};\n\
+             APT::Sandbox::User \"root\";\nAcquire::Check-Valid-Until \"false\";\n\
+             Acquire::Languages \"none\";\n"
+        );
+        fs::write(&config, text)?;
+        let this = Self { config };
+        let stamp = dir.join("updated");
+        let age = fs::metadata(&stamp)
+            .and_then(|m| m.modified())
+            .ok()
+            .and_then(|t| SystemTime::now().duration_since(t).ok());
+        if age.is_none_or(|age| age > LISTS_ARE_GOOD_FOR) {
+            eprintln!("fetching Debian's package lists");
+            run::output(this.apt("apt-get").arg("update"))?;
+            fs::write(&stamp, "")?;
+        }
+        Ok(this)
+    }
+
+    fn apt(&self, tool: &str) -> Command {
+        let mut command = Command::new(tool);
+        command.env("APT_CONFIG", &self.config).env("LC_ALL", "C");
+        command
+    }
+
+    /// The newest version of a package that begins with `prefix`.
+    pub(crate) fn newest(&self, name: &str, arch: &str, prefix: &str) -> Result<Package> {
+        let output =
+            run::output(self.apt("apt-cache").args(["madison", &format!("{name}:{arch}")]))?;
+        let text = String::from_utf8_lossy(&output);
+        let version = text
+            .lines()
+            .filter_map(|line| line.split('|').nth(1))
+            .map(str::trim)
+            .filter(|version| version.starts_with(prefix))
+            .max_by_key(|version| numbers(version))
+            .ok_or_else(|| format!("no {name} {prefix}* for {arch}"))?;
+        let (name, arch) = (name.to_owned(), arch.to_owned());
+        Ok(Package { name, arch, version: version.to_owned() })
+    }
+
+    /// The newest version of a package in one suite.
+    pub(crate) fn newest_from(&self, name: &str, arch: &str, suite: &str) -> Result<Package> {
+        let output =
+            run::output(self.apt("apt-cache").args(["madison", &format!("{name}:{arch}")]))?;
+        let text = String::from_utf8_lossy(&output);
+        let version = text
+            .lines()
+            .filter(|line| line.contains(&format!(" {suite}/")))
+            .filter_map(|line| line.split('|').nth(1))
+            .map(str::trim)
+            .max_by_key(|version| numbers(version))
+            .ok_or_else(|| format!("no {name} in {suite} for {arch}"))?;
+        let (name, arch) = (name.to_owned(), arch.to_owned());
+        Ok(Package { name, arch, version: version.to_owned() })
+    }
+
+    /// The packages that this one depends on whose names begin with `prefix`, of the version that
+    /// it asks for, or else the newest of `suite`.
+    pub(crate) fn dependencies(
+        &self,
+        package: &Package,
+        prefix: &str,
+        suite: &str,
+    ) -> Result<Vec<Package>> {
+        let id = format!("{}:{}={}", package.name, package.arch, package.version);
+        let output = run::output(self.apt("apt-cache").args(["show", &id]))?;
+        let text = String::from_utf8_lossy(&output).into_owned();
+        let depends = text.lines().filter_map(|line| {
+            line.strip_prefix("Depends:").or_else(|| line.strip_prefix("Pre-Depends:"))
+        });
+        let mut found = Vec::new();
+        for item in depends.flat_map(|line| line.split(',')) {
+            let item = item.split('|').next().unwrap_or(item).trim();
+            let (name, rest) = item.split_once(' ').unwrap_or((item, ""));
+            if !name.starts_with(prefix) {
+                continue;
+            }
+            let exact = rest.trim().strip_prefix("(= ").and_then(|v| v.strip_suffix(')'));
+            found.push(match exact {
+                Some(version) => Package {
+                    name: name.to_owned(),
+                    arch: package.arch.clone(),
+                    version: version.to_owned(),
+                },
+                None => self.newest_from(name, &package.arch, suite)?,
+            });
+        }
+        Ok(found)
+    }
+
+    /// Downloads and unpacks packages into `dir`.
+    pub(crate) fn unpack(&self, packages: &[Package], dir: &Path) -> Result {
+        let download = dir.join("download");
+        fs::create_dir_all(&download)?;
+        for package in packages {
+            eprintln!("fetching {} {} ({})", package.name, package.version, package.arch);
+            let id = format!("{}:{}={}", package.name, package.arch, package.version);
+            run::output(self.apt("apt-get").args(["download", "-q", &id]).current_dir(&download))?;
+        }
+        for entry in fs::read_dir(&download)? {
+            run::output(Command::new("dpkg").arg("-x").arg(entry?.path()).arg(dir))?;
+        }
+        fs::remove_dir_all(&download)?;
+        Ok(())
+    }
+}
+
+/// The addresses of the main and the security archive, as the system's own apt has them.
+fn mirrors() -> Result<(String, String)> {
+    let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
+    if let Ok(entries) = fs::read_dir("/etc/apt/sources.list.d") {
+        files.extend(entries.flatten().map(|e| e.path()));
+    }
+    let text: String = files.iter().filter_map(|f| fs::read_to_string(f).ok()).collect();
+    let uris: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .flat_map(str::split_whitespace)
+        .map(|word| word.trim_end_matches('/'))
+        .filter(|word| word.contains("://"))
+        .collect();
+    let find = |end: &str| uris.iter().find(|uri| uri.ends_with(end)).map(|uri| (*uri).to_owned());
+    let main = find("/debian").ok_or("the system's apt has no Debian archive")?;
+    let security = find("/debian-security").unwrap_or_else(|| format!("{}-security", main));
+    Ok((main, security))
+}
+
+/// The numbers in a version, to compare versions of one package by.
+fn numbers(version: &str) -> Vec<u64> {
+    version
+        .split(|c: char| !c.is_ascii_digit())
+        .filter(|n| !n.is_empty())
+        .map(|n| n.parse().unwrap_or(u64::MAX))
+        .collect()
+}
+
+/// Whether a program is there; if not, and we are root on a Debian, it is installed.
+pub(crate) fn ensure_program(program: &str, package: &str) -> Result {
+    if run::have(program) {
+        return Ok(());
+    }
+    if !run::have("apt-get") {
+        return Err(format!("{program} is not installed").into());
+    }
+    eprintln!("installing {package}");
+    let install = || {
+        run::output(Command::new("apt-get").args([
+            "install",
+            "--yes",
+            "--quiet",
+            "--no-install-recommends",
+            package,
+        ]))
+    };
+    if install().is_err() {
+        run::output(Command::new("apt-get").args(["update", "--quiet"]))?;
+        install()
+            .map_err(|e| format!("{program} is not installed, and {package} cannot be: {e}"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_by_number() {
+        assert!(numbers("6.12.117-1") > numbers("6.12.94-1"));
+        assert!(numbers("7.2.12-1~bpo13+1") < numbers("7.2.13-1"));
+    }
+}

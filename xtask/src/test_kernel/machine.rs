@@ -1,0 +1,239 @@
+//! One virtual machine: starts it, watches its console, takes its verdict.
+
+use super::report::Outcome;
+use crate::Result;
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+/// A machine that says nothing for so long hangs.
+const SILENCE: Duration = Duration::from_secs(120);
+/// No machine runs for longer.
+const LONGEST: Duration = Duration::from_secs(420);
+
+/// Whether the tests passed, or why not.
+type Verdict = std::result::Result<(), String>;
+
+/// An architecture of machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arch {
+    X86,
+    Arm,
+}
+
+impl Arch {
+    pub(crate) const HOST: Self = if cfg!(target_arch = "aarch64") { Self::Arm } else { Self::X86 };
+
+    pub(crate) fn parse(name: &str) -> Result<Self> {
+        match name {
+            "x86_64" | "amd64" => Ok(Self::X86),
+            "aarch64" | "arm64" => Ok(Self::Arm),
+            _ => Err(format!("no architecture {name}: x86_64 or aarch64").into()),
+        }
+    }
+
+    pub(crate) const fn debian(self) -> &'static str {
+        match self {
+            Self::X86 => "amd64",
+            Self::Arm => "arm64",
+        }
+    }
+
+    pub(crate) const fn target(self) -> &'static str {
+        match self {
+            Self::X86 => "x86_64-unknown-linux-gnu",
+            Self::Arm => "aarch64-unknown-linux-gnu",
+        }
+    }
+
+    pub(crate) const fn qemu(self) -> &'static str {
+        match self {
+            Self::X86 => "qemu-system-x86_64",
+            Self::Arm => "qemu-system-aarch64",
+        }
+    }
+
+    pub(crate) const fn qemu_package(self) -> &'static str {
+        match self {
+            Self::X86 => "qemu-system-x86",
+            Self::Arm => "qemu-system-arm",
+        }
+    }
+
+    /// With `-icount` the PMU of the arm64 machine counts instructions, exactly; without it, two
+    /// CPUs run at once.
+    pub(crate) const fn icount_modes(self) -> &'static [bool] {
+        match self {
+            Self::X86 => &[false],
+            Self::Arm => &[false, true],
+        }
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::X86 => "x86_64",
+            Self::Arm => "aarch64",
+        })
+    }
+}
+
+/// The first file system, removed when the last machine is done with it.
+#[derive(Debug)]
+pub(crate) struct Image(pub(crate) PathBuf);
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0); // in the temporary directory
+    }
+}
+
+/// A machine to be started.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) arch: Arch,
+    pub(crate) version: String,
+    pub(crate) kernel: PathBuf,
+    pub(crate) image: Arc<Image>,
+    pub(crate) icount: bool,
+    pub(crate) filter: Option<String>,
+}
+
+impl Machine {
+    pub(crate) fn name(&self) -> String {
+        let icount = if self.icount { " icount" } else { "" };
+        let series: Vec<&str> = self.version.split('.').take(2).collect();
+        format!("{} {}{icount}", series.join("."), self.arch)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.arch.qemu());
+        let console = match self.arch {
+            Arch::X86 => {
+                command.args(["-M", "q35", "-cpu", "qemu64", "-m", "512"]);
+                "ttyS0"
+            }
+            Arch::Arm => {
+                command.args(["-M", "virt", "-cpu", "cortex-a57", "-m", "768"]);
+                "ttyAMA0"
+            }
+        };
+        if self.icount {
+            command.args(["-accel", "tcg", "-icount", "shift=0,sleep=off", "-smp", "1"]);
+        } else {
+            command.args(["-accel", "tcg,thread=multi", "-smp", "2"]);
+        }
+        let mut append = format!("console={console} quiet panic=-1 rdinit=/init");
+        append += " guest.env=PERF_TEST_GUEST=1 guest.env=PERF_TEST_OWN_MOUNTS=1";
+        append += " guest.env=PERF_TEST_STRICT=1";
+        if self.arch == Arch::Arm {
+            append += " guest.env=PERF_TEST_HARDWARE=1";
+        }
+        if self.icount {
+            append += " guest.env=PERF_TEST_ICOUNT=1";
+        }
+        if let Some(filter) = &self.filter {
+            append += &format!(" guest.filter={filter}");
+        }
+        command
+            .arg("-kernel")
+            .arg(&self.kernel)
+            .arg("-initrd")
+            .arg(&self.image.0)
+            .args(["-append", &append])
+            .args([
+                "-nographic",
+                "-no-reboot",
+                "-nodefaults",
+                "-serial",
+                "stdio",
+                "-monitor",
+                "none",
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self) -> Outcome {
+        let start = Instant::now();
+        let mut text = String::new();
+        let verdict = self.watch(&mut text);
+        Outcome::new(self.name(), self.version.clone(), &text, verdict, start.elapsed())
+    }
+
+    fn watch(&self, text: &mut String) -> Verdict {
+        let mut child = self.command().spawn().map_err(|e| format!("{}: {e}", self.arch.qemu()))?;
+        let result = watch_console(&mut child, text);
+        // It has powered off, or is to be ended here.
+        let _ = child.kill();
+        let _ = child.wait();
+        if result.is_err() {
+            use std::io::Read as _;
+            let mut errors = String::new();
+            if let Some(mut stderr) = child.stderr.take() {
+                let _ = stderr.read_to_string(&mut errors);
+            }
+            text.push_str(&errors);
+        }
+        result
+    }
+}
+
+/// Reads the console to its end; the verdict is one exact line.
+fn watch_console(child: &mut Child, text: &mut String) -> Verdict {
+    let stdout = child.stdout.take().ok_or("no console")?;
+    let (send, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(stdout);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            if send.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err() {
+                break;
+            }
+            line.clear();
+        }
+    });
+    let start = Instant::now();
+    let mut verdicts = Vec::new();
+    let mut lockups = 0;
+    loop {
+        let line = match lines.recv_timeout(SILENCE) {
+            Ok(line) => line,
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                return Err(format!("nothing on the console for {} s", SILENCE.as_secs()));
+            }
+        };
+        if let Some(verdict) = line.strip_prefix("guest: verdict ") {
+            verdicts.push(verdict.to_owned());
+        }
+        let panicked = line.contains("end Kernel panic") || line.contains("Kernel panic - ");
+        let stalled = line.contains("rcu_sched self-detected stall")
+            || line.contains("rcu_preempt self-detected stall");
+        lockups += usize::from(line.contains("soft lockup"));
+        text.push_str(&line);
+        text.push('\n');
+        if panicked {
+            return Err("the kernel panicked".to_owned());
+        }
+        if stalled || lockups > 1 {
+            return Err("the kernel stalled".to_owned());
+        }
+        if start.elapsed() > LONGEST {
+            return Err(format!("not done after {} s", LONGEST.as_secs()));
+        }
+    }
+    match verdicts.as_slice() {
+        [verdict] if verdict == "success" => Ok(()),
+        [verdict] if verdict == "failure" => Err("tests failed".to_owned()),
+        [] => Err("no verdict: the machine ended early".to_owned()),
+        other => Err(format!("not one verdict but {other:?}")),
+    }
+}

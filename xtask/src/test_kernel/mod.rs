@@ -1,0 +1,298 @@
+//! `cargo xtask test-kernel`: the tests of perf-monitor on real kernels.
+//!
+//! On the host's kernel, and in virtual machines (QEMU without KVM) with Debian's cloud kernels,
+//! x86-64 and arm64; the latter have a hardware PMU, and with `-icount` one that counts
+//! instructions exactly. A lane that this machine cannot run is skipped loudly, and is an error in
+//! CI.
+
+mod initramfs;
+mod machine;
+mod report;
+mod toolchain;
+
+use crate::debian::{Debian, Package, ensure_program};
+use crate::{Result, cache, lane, run};
+use machine::{Arch, Machine};
+use report::Outcome;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// The kernels, by the beginnings of their versions.
+const X86: &[&str] = &["5.10.", "6.1.", "6.12.", "7."];
+const ARM: &[&str] = &["6.1.", "6.12.", "7."];
+
+const HELP: &str = "\
+usage: cargo xtask test-kernel [uapi] [--kernel host|5.10|6.1|6.12|7]… [--arch x86_64|aarch64]
+                               [--filter WORD] [--jobs N] [--write]
+
+  uapi       only compares perf-sys with the kernel's headers of several releases
+  --kernel   only these kernels; host is the one that runs now
+  --arch     only this architecture
+  --filter   only tests whose names contain the word
+  --jobs     virtual machines at a time (default: 2)
+  --write    writes docs/kernel-support.md from the results";
+
+#[derive(Debug)]
+struct Options {
+    kernels: Vec<String>,
+    arch: Option<Arch>,
+    filter: Option<String>,
+    jobs: usize,
+    write: bool,
+    uapi_only: bool,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut this = Self {
+            kernels: Vec::new(),
+            arch: None,
+            filter: None,
+            jobs: 2,
+            write: false,
+            uapi_only: false,
+        };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or(format!("{arg} needs a value\n\n{HELP}"));
+            match arg.as_str() {
+                "uapi" => this.uapi_only = true,
+                "--kernel" => this.kernels.push(value()?.clone()),
+                "--arch" => this.arch = Some(Arch::parse(value()?)?),
+                "--filter" => this.filter = Some(value()?.clone()),
+                "--jobs" => this.jobs = value()?.parse().map_err(|_| "--jobs takes a number")?,
+                "--write" => this.write = true,
+                _ => return Err(HELP.into()),
+            }
+        }
+        Ok(this)
+    }
+
+    fn wants(&self, kernel: &str, arch: Arch) -> bool {
+        let kernel = kernel.trim_end_matches('.');
+        (self.kernels.is_empty() || self.kernels.iter().any(|k| k == kernel))
+            && self.arch.is_none_or(|a| a == arch)
+    }
+
+    /// Whether everything runs, so that the result is the whole table.
+    fn is_whole(&self) -> bool {
+        self.kernels.is_empty() && self.arch.is_none() && self.filter.is_none()
+    }
+}
+
+pub(crate) fn task(args: &[String]) -> Result {
+    let options = Options::parse(args)?;
+    let start = Instant::now();
+    if options.uapi_only {
+        return uapi();
+    }
+    if options.is_whole() {
+        if let Err(error) = uapi() {
+            lane::missing("perf-sys beside the kernel's headers", &error)?;
+        }
+    }
+    let mut outcomes = Vec::new();
+    if options.wants("host", Arch::HOST) {
+        match host(&options) {
+            Ok(outcome) => outcomes.push(outcome),
+            Err(error) => lane::missing("the kernel of this machine", &error)?,
+        }
+    }
+    outcomes.extend(machines(&options)?);
+    if outcomes.is_empty() {
+        return Err("nothing ran".into());
+    }
+    for outcome in &outcomes {
+        outcome.print();
+    }
+    eprintln!("\n{:.0} s in all", start.elapsed().as_secs_f64());
+    if options.write {
+        if !options.is_whole() {
+            return Err("--write needs a whole run".into());
+        }
+        fs::write("docs/kernel-support.md", report::markdown(&outcomes))?;
+        eprintln!("wrote docs/kernel-support.md");
+    }
+    let bad: Vec<&str> =
+        outcomes.iter().filter(|o| !o.is_good()).map(|o| o.name.as_str()).collect();
+    if bad.is_empty() { Ok(()) } else { Err(format!("failed on: {}", bad.join(", ")).into()) }
+}
+
+/// Compares perf-sys with the headers of several releases.
+fn uapi() -> Result {
+    let debian = Debian::open()?;
+    let mut entries = Vec::new();
+    for (prefix, arch, triple) in [
+        ("5.10.", "amd64", "x86_64-linux-gnu"),
+        ("6.1.", "amd64", "x86_64-linux-gnu"),
+        ("6.1.", "arm64", "aarch64-linux-gnu"),
+        ("6.12.", "amd64", "x86_64-linux-gnu"),
+        ("6.12.", "amd64", "aarch64-linux-gnu"),
+        ("7.", "amd64", "x86_64-linux-gnu"),
+        ("7.", "amd64", "aarch64-linux-gnu"),
+    ] {
+        let package = debian.newest("linux-libc-dev", arch, prefix)?;
+        let key = format!("debian/linux-libc-dev/{}-{arch}", file_name(&package.version));
+        let dir = cache::entry(&key, |dir| debian.unpack(&[package.clone()], dir))?;
+        // From 6.12 one package has the headers of every architecture.
+        let include = dir.join("usr/include");
+        entries.push(format!("{},{}", include.display(), include.join(triple).display()));
+    }
+    eprintln!("comparing perf-sys with the headers of {} kernels", entries.len());
+    // The list is separated by colons, which no path here has.
+    run::run(
+        Command::new("cargo")
+            .args(["test", "--quiet", "--package", "perf-sys", "--lib"])
+            .env("PERF_SYS_UAPI", entries.join(":")),
+    )
+}
+
+/// A version as a part of a path that `PATH`-like lists can hold.
+fn file_name(version: &str) -> String {
+    version.replace([':', '~'], "-")
+}
+
+/// Runs the tests on the kernel of this machine, with a tracefs and mounts of their own.
+fn host(options: &Options) -> Result<Outcome> {
+    let start = Instant::now();
+    let report = std::env::temp_dir().join(format!("perf-report-{}", std::process::id()));
+    let _ = fs::remove_file(&report);
+    // `perf` itself judges what is recorded on the host, where it is installed.
+    ensure_program("perf", "linux-perf")?;
+    let mut text = String::new();
+    let mut good = true;
+    for name in ["kernel", "oracle"] {
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "sh", "-c"])
+            .arg("mount -t tracefs nodev /sys/kernel/tracing && exec \"$@\"")
+            .arg("sh")
+            .arg(toolchain::host_test(name)?)
+            .arg("--test-threads=1")
+            .args(&options.filter)
+            .env("PERF_TEST_REPORT", &report)
+            .env("PERF_TEST_OWN_MOUNTS", "1")
+            .env("PERF_TEST_STRICT", "1");
+        let output = run::attempt(&mut command)?;
+        text.push_str(&String::from_utf8_lossy(&output.stdout));
+        text.push_str(&String::from_utf8_lossy(&output.stderr));
+        good &= output.status.success();
+    }
+    for line in fs::read_to_string(&report).unwrap_or_default().lines() {
+        text.push_str(&format!("guest: report\t{line}\n"));
+    }
+    let _ = fs::remove_file(&report);
+    let version = run::output(Command::new("uname").arg("-r"))?;
+    let version = String::from_utf8_lossy(&version).trim().to_owned();
+    let verdict = good.then_some(()).ok_or("the tests failed".to_owned());
+    Ok(Outcome::new("host".into(), version, &text, verdict, start.elapsed()))
+}
+
+/// Runs the tests in virtual machines, some at a time.
+fn machines(options: &Options) -> Result<Vec<Outcome>> {
+    let mut machines = Vec::new();
+    for (arch, kernels) in [(Arch::X86, X86), (Arch::Arm, ARM)] {
+        let wanted: Vec<&str> =
+            kernels.iter().copied().filter(|k| options.wants(k, arch)).collect();
+        if wanted.is_empty() {
+            continue;
+        }
+        match prepare(arch, &wanted, options) {
+            Ok(prepared) => machines.extend(prepared),
+            Err(error) => {
+                lane::missing(&format!("kernels {} on {arch}", wanted.join(" ")), &error)?;
+            }
+        }
+    }
+    let queue = Mutex::new(machines.into_iter().rev().collect::<Vec<_>>());
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().ok().and_then(|mut q| q.pop());
+                    let Some(machine) = next else { break };
+                    eprintln!("booting {}", machine.name());
+                    let outcome = machine.run();
+                    if let Ok(mut done) = done.lock() {
+                        done.push(outcome);
+                    }
+                }
+            });
+        }
+    });
+    let mut outcomes = done.into_inner().map_err(|_| "a virtual machine's thread panicked")?;
+    outcomes.sort_by_key(|o| o.order());
+    Ok(outcomes)
+}
+
+/// Everything that the machines of one architecture need.
+fn prepare(arch: Arch, kernels: &[&str], options: &Options) -> Result<Vec<Machine>> {
+    ensure_program(arch.qemu(), arch.qemu_package())?;
+    let debian = Debian::open()?;
+    let programs = toolchain::guest_programs(arch, &debian)?;
+    let image = std::env::temp_dir().join(format!("guest-{arch}-{}.cpio", std::process::id()));
+    initramfs::write(&image, &programs.init, &[("kernel", programs.test.as_path())])?;
+    let image = std::sync::Arc::new(machine::Image(image));
+    let mut machines = Vec::new();
+    for prefix in kernels {
+        let (version, kernel) = kernel(&debian, arch, prefix)?;
+        for icount in arch.icount_modes() {
+            machines.push(Machine {
+                arch,
+                version: version.clone(),
+                kernel: kernel.clone(),
+                image: std::sync::Arc::clone(&image),
+                icount: *icount,
+                filter: options.filter.clone(),
+            });
+        }
+    }
+    Ok(machines)
+}
+
+/// The newest cloud kernel of a series: its version and the file to boot.
+fn kernel(debian: &Debian, arch: Arch, prefix: &str) -> Result<(String, PathBuf)> {
+    let meta = format!("linux-image-cloud-{}", arch.debian());
+    let meta = debian.newest(&meta, arch.debian(), prefix)?;
+    let key = format!("debian/kernel-{arch}/{}", file_name(&meta.version));
+    let dir = cache::entry(&key, |dir| {
+        let images = debian.dependencies(&meta, "linux-image-", "sid")?;
+        debian.unpack(&images, dir)?;
+        if find_kernel(dir).is_none() {
+            // From 7.x the image is in a package of its own.
+            let binaries: Vec<Package> = images
+                .iter()
+                .map(|image| debian.dependencies(image, "linux-binary-", "sid"))
+                .collect::<Result<Vec<_>>>()?
+                .concat();
+            debian.unpack(&binaries, dir)?;
+        }
+        let found = find_kernel(dir).ok_or("the packages have no vmlinuz")?;
+        let kept = dir.join("vmlinuz");
+        fs::copy(found, &kept)?;
+        // The modules are not needed, and big.
+        for rest in ["lib", "usr", "boot"] {
+            let _ = fs::remove_dir_all(dir.join(rest));
+        }
+        Ok(())
+    })?;
+    Ok((meta.version, dir.join("vmlinuz")))
+}
+
+fn find_kernel(dir: &Path) -> Option<PathBuf> {
+    let in_boot = fs::read_dir(dir.join("boot")).into_iter().flatten().flatten();
+    let boot = in_boot
+        .map(|e| e.path())
+        .find(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vmlinuz")));
+    boot.or_else(|| {
+        let modules = ["usr/lib/modules", "lib/modules"];
+        modules.iter().find_map(|m| {
+            let versions = fs::read_dir(dir.join(m)).into_iter().flatten().flatten();
+            versions.map(|e| e.path().join("vmlinuz")).find(|p| p.is_file())
+        })
+    })
+}

@@ -1,0 +1,202 @@
+//! What the tests said, for a person and as the table in the documentation.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// How one test went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Mark {
+    Passed,
+    /// Some or all of it is refused by this kernel: why.
+    Refused(Vec<String>),
+    Skipped(String),
+    Failed,
+}
+
+/// What came of one kernel.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) name: String,
+    version: String,
+    verdict: Result<(), String>,
+    tests: BTreeMap<String, Mark>,
+    notes: Vec<(String, String)>,
+    duration: Duration,
+    /// The console, to be shown when something failed.
+    text: String,
+}
+
+impl Outcome {
+    /// Reads the output of the tests: lines of the test harness, and lines of their report.
+    pub(crate) fn new(
+        name: String,
+        version: String,
+        text: &str,
+        verdict: Result<(), String>,
+        duration: Duration,
+    ) -> Self {
+        let mut tests: BTreeMap<String, Mark> = BTreeMap::new();
+        let mut notes = Vec::new();
+        for line in text.lines() {
+            if let Some((test, result)) =
+                line.strip_prefix("test ").and_then(|l| l.split_once(" ... "))
+            {
+                let mark = match result.trim() {
+                    "ok" => Mark::Passed,
+                    _ => Mark::Failed,
+                };
+                let short = test.rsplit("::").next().unwrap_or(test);
+                if short != "child" {
+                    tests.insert(short.to_owned(), mark);
+                }
+            }
+        }
+        for line in text.lines().filter_map(|l| l.split_once("guest: report\t")).map(|(_, l)| l) {
+            let mut parts = line.splitn(3, '\t');
+            let (kind, test, detail) = (parts.next(), parts.next(), parts.next());
+            let (Some(kind), Some(test), Some(detail)) = (kind, test, detail) else { continue };
+            let mark = tests.get_mut(test).filter(|m| **m != Mark::Failed);
+            match (kind, mark) {
+                ("NOTE", _) => notes.push((test.to_owned(), detail.to_owned())),
+                ("REFUSED", Some(Mark::Refused(reasons))) => reasons.push(detail.to_owned()),
+                ("REFUSED", Some(mark)) => *mark = Mark::Refused(vec![detail.to_owned()]),
+                ("SKIPPED", Some(mark)) => *mark = Mark::Skipped(detail.to_owned()),
+                _ => {}
+            }
+        }
+        // The harness says `ok` for a test only after it ran: no tests is no success.
+        let verdict = verdict
+            .and_then(|()| if tests.is_empty() { Err("no test ran".to_owned()) } else { Ok(()) });
+        Self { name, version, verdict, tests, notes, duration, text: text.to_owned() }
+    }
+
+    pub(crate) fn is_good(&self) -> bool {
+        self.verdict.is_ok() && !self.tests.values().any(|m| *m == Mark::Failed)
+    }
+
+    /// Order in reports: by architecture, mode and version.
+    pub(crate) fn order(&self) -> (usize, Vec<u64>) {
+        let kind = ["x86_64", "aarch64", "icount"];
+        let kind = kind.iter().rposition(|k| self.name.contains(k)).unwrap_or(0);
+        let numbers = self.version.split(|c: char| !c.is_ascii_digit());
+        (kind, numbers.filter_map(|n| n.parse().ok()).collect())
+    }
+
+    fn count(&self, of: impl Fn(&Mark) -> bool) -> usize {
+        self.tests.values().filter(|m| of(m)).count()
+    }
+
+    /// Shows it to a person.
+    pub(crate) fn print(&self) {
+        eprintln!(
+            "\n== {} ({}): {} passed, {} refused by the kernel, {} skipped, {} failed; {:.1} s",
+            self.name,
+            self.version,
+            self.count(|m| *m == Mark::Passed),
+            self.count(|m| matches!(m, Mark::Refused(_))),
+            self.count(|m| matches!(m, Mark::Skipped(_))),
+            self.count(|m| *m == Mark::Failed),
+            self.duration.as_secs_f64(),
+        );
+        for (test, mark) in &self.tests {
+            match mark {
+                Mark::Refused(reasons) => {
+                    for reason in reasons {
+                        eprintln!("   refused  {test}: {reason}");
+                    }
+                }
+                Mark::Skipped(why) => eprintln!("   skipped  {test}: {why}"),
+                Mark::Failed => eprintln!("   FAILED   {test}"),
+                Mark::Passed => {}
+            }
+        }
+        for (test, note) in &self.notes {
+            eprintln!("   note     {test}: {note}");
+        }
+        if let Err(why) = &self.verdict {
+            let lines: Vec<&str> = self.text.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(120)..];
+            eprintln!("   {}: {why}; the end of its console:\n{}", self.name, tail.join("\n"));
+        }
+    }
+}
+
+/// The table for the documentation.
+pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
+    let mut out = String::from(
+        "# Kernel support\n\n\
+         What the tests of `perf-monitor` find on real kernels. Made by\n\
+         `cargo xtask test-kernel --write`; do not edit.\n\n\
+         ✓ works; – is refused by this kernel or machine, as it says below; blank was not tried\n\
+         there (it would change the machine). The x86-64 machines have no hardware PMU; the arm64\n\
+         ones have an emulated one, which counts instructions exactly with `icount`.\n\n| |",
+    );
+    let mut line = |text: String| out.push_str(&text);
+    for outcome in outcomes {
+        line(format!(" {} |", outcome.name));
+    }
+    line("\n| --- |".to_owned());
+    outcomes.iter().for_each(|_| line(" :-: |".to_owned()));
+    line("\n| version |".to_owned());
+    outcomes.iter().for_each(|o| line(format!(" {} |", o.version)));
+    let tests: std::collections::BTreeSet<&String> =
+        outcomes.iter().flat_map(|o| o.tests.keys()).collect();
+    let mut refusals: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
+    for test in tests {
+        line(format!("\n| {} |", test.replace('_', " ")));
+        for outcome in outcomes {
+            line(match outcome.tests.get(test) {
+                Some(Mark::Passed) => " ✓ |".to_owned(),
+                Some(Mark::Refused(reasons)) => {
+                    let by_reason = refusals.entry(test).or_default();
+                    for reason in reasons {
+                        by_reason.entry(reason).or_default().push(&outcome.name);
+                    }
+                    " – |".to_owned()
+                }
+                Some(Mark::Failed) => " **failed** |".to_owned(),
+                Some(Mark::Skipped(_)) | None => "  |".to_owned(),
+            });
+        }
+    }
+    line("\n\n## What was refused\n".to_owned());
+    for (test, reasons) in refusals {
+        line(format!("\n- {}\n", test.replace('_', " ")));
+        for (reason, kernels) in reasons {
+            line(format!("  - {reason}: {}\n", kernels.join(", ")));
+        }
+    }
+    let mut notes = String::from("\n## What was measured\n");
+    for outcome in outcomes {
+        let _ = write!(notes, "\n### {} ({})\n\n", outcome.name, outcome.version);
+        for (test, note) in &outcome.notes {
+            let _ = writeln!(notes, "- {}: {note}", test.replace('_', " "));
+        }
+    }
+    out + &notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_tests_and_reports_are_read() {
+        let text = "test a::one ... ok\ntest a::two ... ok\ntest three ... FAILED\ntest child ... ok\n\
+            guest: report\tREFUSED\ttwo\tEINVAL\nguest: report\tNOTE\tone\t5 ns\n";
+        let outcome =
+            Outcome::new("6.1 x86_64".into(), "6.1.0".into(), text, Ok(()), Duration::ZERO);
+        assert_eq!(outcome.tests["one"], Mark::Passed);
+        assert_eq!(outcome.tests["two"], Mark::Refused(vec!["EINVAL".into()]));
+        assert!(!outcome.is_good() && outcome.tests.len() == 3);
+        let table = markdown(&[outcome]);
+        assert!(table.contains("| two | – |") && table.contains("- EINVAL: 6.1 x86_64"), "{table}");
+    }
+
+    #[test]
+    fn no_tests_is_no_success() {
+        let outcome = Outcome::new("x".into(), String::new(), "", Ok(()), Duration::ZERO);
+        assert!(!outcome.is_good());
+    }
+}

@@ -1,0 +1,120 @@
+//! The programs of the virtual machines: static, of any architecture.
+//!
+//! For arm64 the standard library and the compiler come from Debian (`rustc-web`), as no other
+//! toolchain needs to be installed then; the linker is Debian's cross compiler.
+
+use super::machine::Arch;
+use crate::debian::{Debian, Package, ensure_program};
+use crate::{Result, cache, run};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What runs in a virtual machine.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    pub(crate) init: PathBuf,
+    pub(crate) test: PathBuf,
+}
+
+const TEST: &[&str] = &["test", "--no-run", "--package", "perf-monitor", "--test", "kernel"];
+
+/// A test program of perf-monitor, for this machine.
+pub(crate) fn host_test(name: &str) -> Result<PathBuf> {
+    let args = ["test", "--no-run", "--package", "perf-monitor", "--test", name];
+    artifact(Command::new("cargo").args(args), name)
+}
+
+/// Builds the init and the tests, static.
+pub(crate) fn guest_programs(arch: Arch, debian: &Debian) -> Result<Programs> {
+    let build = |args: &[&str], name: &str| {
+        let mut command = Command::new("cargo");
+        command.args(args).args(["--target", arch.target()]);
+        let target = arch.target().to_uppercase().replace('-', "_");
+        command
+            .env(format!("CARGO_TARGET_{target}_RUSTFLAGS"), "-C target-feature=+crt-static")
+            // Slow machines: fast and small programs; the checks of a debug build stay.
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .env("CARGO_PROFILE_DEV_STRIP", "symbols")
+            .env_remove("RUSTFLAGS");
+        if arch != Arch::HOST {
+            cross(arch, debian, &mut command)?;
+        }
+        artifact(&mut command, name)
+    };
+    Ok(Programs {
+        init: build(&["build", "--package", "guest-init"], "guest-init")?,
+        test: build(TEST, "kernel")?,
+    })
+}
+
+/// Makes `command` compile for another architecture.
+fn cross(arch: Arch, debian: &Debian, command: &mut Command) -> Result {
+    if arch != Arch::Arm {
+        return Err(format!("no way to compile for {arch} here").into());
+    }
+    ensure_program("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu")?;
+    ensure_cross_libc()?;
+    let rust = rustc_web(debian)?;
+    command
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
+        .env("RUSTC", rust.join("usr/bin/rustc"))
+        .env("LD_LIBRARY_PATH", rust.join("usr/lib/x86_64-linux-gnu"));
+    // Another compiler's artifacts do not go together with the ones of the usual one.
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    command.env("CARGO_TARGET_DIR", target.join("guest-aarch64"));
+    Ok(())
+}
+
+fn ensure_cross_libc() -> Result {
+    if Path::new("/usr/aarch64-linux-gnu/lib/libc.a").exists() {
+        return Ok(());
+    }
+    run::output(Command::new("apt-get").args([
+        "install",
+        "--yes",
+        "--quiet",
+        "--no-install-recommends",
+        "libc6-dev-arm64-cross",
+    ]))
+    .map(drop)
+}
+
+/// Built for the oldest release that has it, it runs on every newer one too.
+const SUITE: &str = "bookworm-security";
+
+/// Debian's newest compiler with the standard libraries of both architectures.
+fn rustc_web(debian: &Debian) -> Result<PathBuf> {
+    let rustc = debian.newest_from("rustc-web", "amd64", SUITE)?;
+    let key = format!("debian/rustc-web/{}", super::file_name(&rustc.version));
+    cache::entry(&key, |dir| {
+        let mut packages = vec![rustc.clone()];
+        let mut of_std = rustc.clone();
+        of_std.name = "libstd-rust-web-dev".into();
+        for shared in debian.dependencies(&of_std, "libstd-rust-web-", SUITE)? {
+            packages.extend(debian.dependencies(&shared, "libllvm", SUITE)?);
+            packages.push(shared);
+        }
+        for arch in ["amd64", "arm64"] {
+            packages.push(Package { arch: arch.into(), ..of_std.clone() });
+        }
+        debian.unpack(&packages, dir)
+    })
+}
+
+/// Runs a build and returns the executable of the artifact with this name.
+fn artifact(command: &mut Command, name: &str) -> Result<PathBuf> {
+    let output = run::output(command.args(["--quiet", "--message-format=json"]))?;
+    // One JSON object in each line; the two fields that are needed have no escapes.
+    let text = String::from_utf8_lossy(&output);
+    let field = |line: &str, key: &str| {
+        let (_, rest) = line.split_once(&format!("\"{key}\":\""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    text.lines()
+        .filter(|line| line.contains("\"reason\":\"compiler-artifact\""))
+        .filter(|line| line.contains(&format!("\"name\":\"{name}\"")))
+        .find_map(|line| field(line, "executable"))
+        .map(PathBuf::from)
+        .ok_or_else(|| format!("the build made no executable {name}").into())
+}
