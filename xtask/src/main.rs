@@ -31,8 +31,6 @@ struct Task {
 const TASKS: &[Task] = &[
     Task { name: "ci", help: "every check; or those whose name contains a word", run: ci::task },
     Task { name: "fuzz", help: "fuzz targets for a while [TARGET] [--seconds N]", run: fuzz::task },
-    Task { name: "runtimes", help: "fetch the .NET runtimes for tests", run: runtimes::fetch },
-    Task { name: "test-runtimes", help: "test against real .NET runtimes", run: runtimes::test },
     Task { name: "test-go", help: "Go traces: ours against Go's own reader", run: go::test_go },
     Task { name: "fixtures-go", help: "record gotrace's test data anew", run: go::fixtures_go },
     Task {
@@ -40,6 +38,8 @@ const TASKS: &[Task] = &[
         help: "Go traces: speed and memory beside Go's own reader",
         run: go::bench_go,
     },
+    Task { name: "runtimes", help: "fetch the .NET runtimes for tests", run: runtimes::fetch },
+    Task { name: "test-runtimes", help: "test against real .NET runtimes", run: runtimes::test },
     Task {
         name: "lint-perfetto",
         help: "Perfetto traces against the official schema: ours, or FILE...",

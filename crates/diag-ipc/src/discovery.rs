@@ -65,7 +65,7 @@ pub fn processes() -> Result<Found, Error> {
         let Some(pid) = name.to_str().and_then(|n| n.parse().ok()) else { continue };
         let Ok(identity) = Identity::read(pid) else { continue }; // it has ended meanwhile
         let environment = identity.tmpdir();
-        found.unreadable += usize::from(environment.is_none());
+        found.unreadable += usize::from(environment.is_none() && !is_kernel_thread(pid));
         match identity.locate(environment.as_deref()) {
             Ok(process) => found.processes.push(process),
             Err(Error::NoSocket { .. }) => {}
@@ -278,6 +278,12 @@ impl Identity {
         let fd = rustix::fs::openat(CWD, tmpdir, flags, Mode::empty()).ok()?;
         Some((fd, tmpdir.to_path_buf()))
     }
+}
+
+/// A kernel thread has no command line. (A process can have emptied its own, and is found all
+/// the same; it is only not counted as one that could not be looked at.)
+fn is_kernel_thread(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
 }
 
 fn is_same(a: &OwnedFd, b: &OwnedFd) -> bool {

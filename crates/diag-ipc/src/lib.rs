@@ -80,3 +80,8 @@ pub use message::{
 pub use profiles::{PROFILES, Profile, RUNTIME_KEYWORDS, runtime_keywords};
 pub use session::{CutReason, Ending, Session, Stopper, UserEventsSession};
 pub use transport::{Address, Peer, Timeouts, pipe_address};
+
+/// The example of the README is compiled with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -46,12 +46,12 @@ enum Command {
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
-    /// .NET processes and traces: dumps, tracing sessions, events, counters, profiles
-    #[command(subcommand)]
-    Dotnet(dotnet::Command),
     /// Events of the Linux kernel: list, count, and show them live
     #[command(subcommand)]
     Perf(perf::Command),
+    /// .NET processes and traces: dumps, tracing sessions, events, counters, profiles
+    #[command(subcommand)]
+    Dotnet(dotnet::Command),
 }
 
 fn main() -> ExitCode {
@@ -59,8 +59,8 @@ fn main() -> ExitCode {
         Command::Convert(args) => convert::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Go(command) => command.run(),
-        Command::Dotnet(command) => command.run(),
         Command::Perf(command) => command.run(),
+        Command::Dotnet(command) => command.run(),
     };
     result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! The commands that are one question and one answer.
 
-use super::target::Selector;
+use super::target::{self, Options, Selector};
 use crate::failure::{Failure, OneLine, Result};
 use crate::output::Output;
 use diag_ipc::{DumpFlags, DumpType, PerfMapType};
@@ -113,18 +113,28 @@ impl Env {
 Examples:
   triscope dotnet set-env 1234 LOG_LEVEL=debug
   triscope dotnet set-env 1234 LOG_LEVEL      unset it")]
+#[command(override_usage = "triscope dotnet set-env [OPTIONS] [PID] <NAME[=VALUE]>...")]
 pub(crate) struct SetEnv {
     #[command(flatten)]
-    target: Selector,
-    /// What to set; a NAME alone is unset
-    #[arg(value_name = "NAME[=VALUE]", required = true)]
-    variables: Vec<String>,
+    target: Options,
+    /// The process, and what to set; a NAME alone is unset
+    #[arg(value_name = "PID|NAME[=VALUE]", required = true)]
+    words: Vec<String>,
 }
 
 impl SetEnv {
     pub(super) fn run(&self) -> Result {
-        let target = self.target.resolve()?;
-        for variable in &self.variables {
+        let (target, variables) = match self.words.split_first() {
+            Some((pid, variables)) if self.target.is_empty() => {
+                let pid = pid.parse().map_err(|_| Failure::about(pid, "is not a PID"))?;
+                (target::process(pid)?, variables)
+            }
+            _ => (self.target.resolve()?, &self.words[..]),
+        };
+        if variables.is_empty() {
+            return Err(Failure::new("which variables? Give NAME=VALUE to set, NAME to unset"));
+        }
+        for variable in variables {
             let (name, value) = match variable.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
                 None => (variable.as_str(), None),

@@ -6,11 +6,18 @@ use std::time::Duration;
 
 /// Which process a command is for.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Target")]
 pub(crate) struct Selector {
     /// The process
     #[arg(value_name = "PID", group = "target")]
     pid: Option<u32>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Which process a command is for, without a PID of its own on the command line.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Target")]
+pub(crate) struct Options {
     /// The process, as dotnet-trace has it
     #[arg(short, long = "process-id", value_name = "PID", group = "target")]
     process_id: Option<u32>,
@@ -40,15 +47,24 @@ pub(crate) struct Target {
 impl Selector {
     /// Whether none was named.
     pub(crate) const fn is_empty(&self) -> bool {
-        self.pid.is_none()
-            && self.process_id.is_none()
-            && self.name.is_none()
-            && self.diagnostic_port.is_none()
+        self.pid.is_none() && self.options.is_empty()
     }
 
     /// Finds the process, or waits for it at a diagnostic port.
     pub(crate) fn resolve(&self) -> Result<Target> {
-        if let Some(pid) = self.pid.or(self.process_id) {
+        self.pid.map_or_else(|| self.options.resolve(), process)
+    }
+}
+
+impl Options {
+    /// Whether none was named.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.process_id.is_none() && self.name.is_none() && self.diagnostic_port.is_none()
+    }
+
+    /// Finds the process, or waits for it at a diagnostic port.
+    pub(crate) fn resolve(&self) -> Result<Target> {
+        if let Some(pid) = self.process_id {
             return process(pid);
         }
         if let Some(name) = &self.name {
@@ -70,7 +86,8 @@ impl Selector {
     }
 }
 
-fn process(pid: u32) -> Result<Target> {
+/// The process of this id.
+pub(crate) fn process(pid: u32) -> Result<Target> {
     let client = Client::for_process(pid).map_err(Failure::new)?;
     Ok(Target { client, name: format!("process {pid}"), server: None })
 }

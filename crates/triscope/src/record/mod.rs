@@ -151,6 +151,9 @@ pub(crate) fn run(args: &Args) -> Result {
             summary.push(format!("the Go trace ends early: {error}"));
         }
     }
+    if let Some(scheduler) = &mut scheduler {
+        scheduler.draw_exits(&mut sink).map_err(fail)?;
+    }
     snapshot(&mut sink).map_err(fail)?;
     sink.finish().map_err(fail)?;
     drop(sink.into_inner());
