@@ -27,6 +27,7 @@ const SUITES: &[(&str, &str)] = &[
     ("diag-ipc", "runtimes"),
     ("nettrace", "runtimes"),
     ("triscope", "dotnet"),
+    ("triscope", "dotnet_traces"),
 ];
 
 /// `cargo xtask runtimes`: fetches the runtimes and says how to start one.
