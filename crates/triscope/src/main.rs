@@ -51,7 +51,7 @@ enum Command {
     /// Events of the Linux kernel: list, count, and show them live
     #[command(subcommand)]
     Perf(perf::Command),
-    /// .NET processes: what they are, dumps, and tracing sessions
+    /// .NET processes and traces: dumps, tracing sessions, events, counters, profiles
     #[command(subcommand)]
     Dotnet(dotnet::Command),
 }
