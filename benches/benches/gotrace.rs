@@ -3,6 +3,8 @@
 //! The input is a small trace of the repository, or the (uncompressed) one that the environment
 //! variable `TRISCOPE_BENCH_TRACE` names. Throughput is in events per second.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a benchmark without its input is none")]
+
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gotrace::{Reader, TextFormatter, raw};
 use std::env;
