@@ -11,7 +11,7 @@
 //!     profile.observe(&event);
 //!     println!("{} {}/{} {:?}", event.timestamp(), event.provider(), event.name(), event.fields());
 //! })?;
-//! for sample in profile.samples().to_vec() {
+//! for sample in profile.samples() {
 //!     println!("thread {}: {:?}", sample.thread_id, sample.kind);
 //!     for frame in profile.frames(&sample) {
 //!         println!("    {frame}"); // module!Namespace.Type.Method(arguments)
@@ -77,3 +77,8 @@ pub use symbols::{Frame, Method, MethodMap, Module, OptimizationTier};
 pub use tables::{Label, Labels, Stack, Thread};
 pub use trace::Trace;
 pub use types::{Field, FieldType};
+
+/// The README's example is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

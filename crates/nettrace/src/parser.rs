@@ -114,7 +114,7 @@ struct Current {
 /// Reads a NetTrace stream without doing I/O: bytes are pushed in as they come, in chunks of
 /// any size, and items are pulled out.
 ///
-/// ```
+/// ```no_run
 /// # fn chunks() -> Vec<Vec<u8>> { Vec::new() }
 /// let mut parser = nettrace::Parser::new(nettrace::Options::new());
 /// for chunk in chunks() {

@@ -49,8 +49,9 @@ pub(super) fn run(args: &Args) -> Result {
         Ok(())
     })?;
     let keep = |kind| !args.managed || matches!(kind, SampleKind::Managed | SampleKind::Running);
-    let samples = profile.samples().to_vec();
-    let samples: Vec<_> = samples.into_iter().filter(|s| keep(s.kind)).collect();
+    let weights = profile.weights();
+    let samples = profile.samples().iter().copied().zip(weights);
+    let samples: Vec<_> = samples.filter(|(s, _)| keep(s.kind)).collect();
     if samples.is_empty() {
         return Err(Failure::about(&name, "there are no CPU samples in it"));
     }

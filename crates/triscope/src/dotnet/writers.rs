@@ -31,17 +31,17 @@ impl Form {
     }
 }
 
-/// Writes samples in a form.
+/// Writes samples, with what each stands for in ticks, in a form.
 pub(crate) fn write(
     form: Form,
     title: &str,
     trace: &Trace,
     profile: &Profile,
-    samples: &[Sample],
+    samples: &[(Sample, i64)],
     out: &mut impl Write,
 ) -> io::Result<()> {
     let mut frames = Frames::default();
-    let stacks: Vec<Vec<u32>> = samples.iter().map(|s| frames.stack(profile, s)).collect();
+    let stacks: Vec<Vec<u32>> = samples.iter().map(|(s, _)| frames.stack(profile, s)).collect();
     match form {
         Form::Speedscope => speedscope(title, trace, samples, &stacks, &frames, out),
         Form::Pprof => pprof(trace, samples, &stacks, &frames, out),
@@ -103,16 +103,16 @@ fn nanoseconds(trace: &Trace, ticks: i64) -> u64 {
 fn speedscope(
     title: &str,
     trace: &Trace,
-    samples: &[Sample],
+    samples: &[(Sample, i64)],
     stacks: &[Vec<u32>],
     frames: &Frames,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let mut threads: BTreeMap<u64, (Vec<&Vec<u32>>, Vec<u64>)> = BTreeMap::new();
-    for (sample, stack) in samples.iter().zip(stacks) {
+    for ((sample, weight), stack) in samples.iter().zip(stacks) {
         let thread = threads.entry(sample.thread_id).or_default();
         thread.0.push(stack);
-        thread.1.push(nanoseconds(trace, sample.weight));
+        thread.1.push(nanoseconds(trace, *weight));
     }
     let profiles: Vec<_> = threads
         .into_iter()
@@ -183,7 +183,7 @@ impl Proto {
 /// The format of `go tool pprof` (profile.proto), compressed.
 fn pprof(
     trace: &Trace,
-    samples: &[Sample],
+    samples: &[(Sample, i64)],
     stacks: &[Vec<u32>],
     frames: &Frames,
     out: &mut impl Write,
@@ -216,11 +216,11 @@ fn pprof(
     }
     // One entry per stack, thread and state.
     let mut merged: BTreeMap<(&[u32], u64, u64), (u64, u64)> = BTreeMap::new();
-    for (sample, stack) in samples.iter().zip(stacks) {
+    for ((sample, weight), stack) in samples.iter().zip(stacks) {
         let key = (stack.as_slice(), sample.thread_id, state(sample.kind));
         let total = merged.entry(key).or_default();
         total.0 += 1;
-        total.1 += nanoseconds(trace, sample.weight);
+        total.1 += nanoseconds(trace, *weight);
     }
     for ((stack, thread, state), (count, time)) in merged {
         p.message(SAMPLE, |m| {
@@ -254,7 +254,7 @@ fn pprof(
         p.bytes(STRING, string.as_bytes());
     }
     let (first, last) = (samples.first(), samples.last());
-    if let (Some(first), Some(last)) = (first, last) {
+    if let (Some((first, _)), Some((last, _))) = (first, last) {
         p.int(TIME, trace.utc(first.timestamp).nanos() as u64);
         p.int(DURATION, nanoseconds(trace, last.timestamp - first.timestamp));
     }
@@ -279,7 +279,7 @@ struct Node {
 fn svg(
     title: &str,
     trace: &Trace,
-    samples: &[Sample],
+    samples: &[(Sample, i64)],
     stacks: &[Vec<u32>],
     frames: &Frames,
     out: &mut impl Write,
@@ -288,8 +288,8 @@ fn svg(
     const ROW: usize = 17;
     const MARGIN: usize = 30;
     let mut root = Node::default();
-    for (sample, stack) in samples.iter().zip(stacks) {
-        let time = nanoseconds(trace, sample.weight);
+    for ((_, weight), stack) in samples.iter().zip(stacks) {
+        let time = nanoseconds(trace, *weight);
         root.time += time;
         let mut node = &mut root;
         for frame in stack {
