@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: every check, in the order in which a mistake shows soonest.
 
-use crate::{Result, fuzz, go, perfetto, run};
+use crate::{Result, fuzz, go, perfetto, run, runtimes, test_kernel};
 use std::process::Command;
 use std::time::Instant;
 
@@ -36,6 +36,8 @@ const STEPS: &[Step] = &[
     }),
     ("Go's own reader", || go::test_go(&[])),
     ("Perfetto's own schema", || perfetto::lint(&[])),
+    (".NET runtimes", || runtimes::test(&[])),
+    ("real kernels", || test_kernel::task(&[])),
     ("fuzzing, briefly", || fuzz::smoke("10", "")),
 ];
 

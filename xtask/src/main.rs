@@ -13,6 +13,7 @@ mod lane;
 mod perfetto;
 mod pypi;
 mod run;
+mod runtimes;
 mod test_kernel;
 
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ const TASKS: &[Task] = &[
         help: "Go traces: speed and memory beside Go's own reader",
         run: go::bench_go,
     },
+    Task { name: "runtimes", help: "fetch the .NET runtimes for tests", run: runtimes::fetch },
+    Task { name: "test-runtimes", help: "test against real .NET runtimes", run: runtimes::test },
     Task {
         name: "lint-perfetto",
         help: "Perfetto traces against the official schema: ours, or FILE...",
