@@ -37,7 +37,7 @@ const fn fixture(
 
 const SAMPLED: &[&str] = &["CPUSample", "GCBegin", "UserLog", "GoSyscallEndBlocked"];
 
-const FIXTURES: [Fixture; 10] = [
+const FIXTURES: [Fixture; 11] = [
     fixture("shop", "1.27.3", "shop", 150_000, &["CPUSample", "GCBegin", "GCMarkAssistBegin"]),
     fixture("go1.21-mixed", "1.21.13", "fixture", 60_000, &[]),
     fixture("go1.22-mixed", "1.22.10", "fixture", 70_000, SAMPLED),
@@ -47,6 +47,7 @@ const FIXTURES: [Fixture; 10] = [
     fixture("go1.23-coroutines", "1.23.9", "coroutines", 12_000, &["GoSwitchDestroy"]),
     fixture("go1.23-allocations", "1.24.11", "allocations", 20_000, &[]),
     fixture("go1.26-allocations", "1.26.6", "allocations", 20_000, &["SpanAlloc"]),
+    fixture("go1.26-collections", "1.27.3", "gc", 95_000, &["GCMarkAssistBegin", "GCSweepBegin"]),
     fixture("go1.26-cgo", "1.27.3", "cgo", 16_000, &["GoCreateSyscall", "GoDestroySyscall"]),
 ];
 
