@@ -95,7 +95,7 @@ impl Workload {
     /// Where its program and traces of `toolchain` belong in the cache.
     fn key(&self, toolchain: &Toolchain) -> String {
         let hash = toolchain::content_hash(self.sources());
-        format!("go/workloads/{}-{hash:016x}", toolchain.version)
+        format!("go/workloads/{}-{hash:016x}-trimmed", toolchain.version)
     }
 
     /// The program, built unless it is there already.
@@ -114,7 +114,8 @@ impl Workload {
             if self.needs_c() {
                 build.env("CGO_ENABLED", "1");
             }
-            build.current_dir(&source).arg("build").arg("-o").arg(dir.join("workload"));
+            // Traces name source files: none of this machine's directories, please.
+            build.current_dir(&source).args(["build", "-trimpath", "-o"]).arg(dir.join("workload"));
             run::output(&mut build)?;
             Ok(())
         })?;
