@@ -76,10 +76,12 @@ kernel_tests! {
             .sample_period(1_000_000).sample(fields).read_format(features.read_format - ReadFormat::GROUP)
             .sample_regs_user(0b111).sample_regs_intr(0b11).sample_stack_user(256)
             .open_sampler(Target::ThisThread, 128).unwrap();
+        let mut samples = 0;
+        // A busy machine may give few of them at a time.
+        for _ in 0..50 {
         sampler.counter().enable().unwrap();
         spin_for(Duration::from_millis(30));
         sampler.counter().disable().unwrap();
-        let mut samples = 0;
         sampler.drain(|record| {
             let Record::Sample(s) = record else { return };
             samples += 1;
@@ -106,6 +108,10 @@ kernel_tests! {
                 assert!(s.cgroup.is_some());
             }
         }).unwrap();
+        if samples > 5 {
+            break;
+        }
+        }
         assert!(samples > 5, "{samples}");
         t.note(format!("{samples} samples with {} fields", fields.iter().count()));
         for (name, flag) in SampleFlags::all().iter_names() {
