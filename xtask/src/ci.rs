@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: every check, in the order in which a mistake shows soonest.
 
-use crate::{Result, fuzz, go, run};
+use crate::{Result, fuzz, go, perfetto, run, runtimes, test_kernel};
 use std::process::Command;
 use std::time::Instant;
 
@@ -35,6 +35,9 @@ const STEPS: &[Step] = &[
         cargo(&["bench", "--quiet", "--package", "triscope-benches", "--", "--test"])
     }),
     ("Go's own reader", || go::test_go(&[])),
+    ("Perfetto's own schema", || perfetto::lint(&[])),
+    (".NET runtimes", || runtimes::test(&[])),
+    ("real kernels", || test_kernel::task(&[])),
     ("fuzzing, briefly", || fuzz::smoke("10", "")),
 ];
 

@@ -10,9 +10,10 @@ mod debian;
 mod fuzz;
 mod go;
 mod lane;
-mod lint_perfetto;
+mod perfetto;
 mod pypi;
 mod run;
+mod runtimes;
 mod test_kernel;
 
 use std::process::ExitCode;
@@ -37,10 +38,17 @@ const TASKS: &[Task] = &[
         help: "Go traces: speed and memory beside Go's own reader",
         run: go::bench_go,
     },
+    Task { name: "runtimes", help: "fetch the .NET runtimes for tests", run: runtimes::fetch },
+    Task { name: "test-runtimes", help: "test against real .NET runtimes", run: runtimes::test },
     Task {
         name: "lint-perfetto",
-        help: "check Perfetto traces against the official schema: FILE...",
-        run: lint_perfetto::task,
+        help: "Perfetto traces against the official schema: ours, or FILE...",
+        run: perfetto::lint,
+    },
+    Task {
+        name: "draw-timeline",
+        help: "a part of a Perfetto trace as a picture: FILE -o OUT.svg, --help",
+        run: perfetto::draw,
     },
     Task {
         name: "test-timeline",

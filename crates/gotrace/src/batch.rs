@@ -134,16 +134,13 @@ fn short(what: &'static str, error: ReadError) -> HeaderError {
 
 /// Releases bytes up to where a batch of a generation after `generation` seems to begin, for
 /// going on behind damage; `false` if there is none.
-///
-/// A batch is believed if what follows it is one of the same or the next generation, the end of
-/// a generation, or the end of the input.
 pub(crate) fn resync<R: Read>(source: &mut Source<R>, generation: u64) -> Result<bool, Error> {
+    // As much as the largest batch and a header.
+    const BATCH: usize = MAX_BATCH_SIZE as usize + 64;
     loop {
-        // As much as the largest batch and a header behind it, and some to scan.
-        const AHEAD: usize = MAX_BATCH_SIZE as usize + 128;
-        let more = source.ensure(2 * AHEAD)?;
+        let more = source.ensure((1 + CHAIN) * BATCH)?;
         let bytes = source.window();
-        let scan = if more { AHEAD } else { bytes.len() };
+        let scan = if more { BATCH } else { bytes.len() };
         if let Some(found) = (0..scan).find(|&at| plausible(bytes, at, generation)) {
             source.release(found);
             return Ok(true);
@@ -155,14 +152,39 @@ pub(crate) fn resync<R: Read>(source: &mut Source<R>, generation: u64) -> Result
     }
 }
 
-fn plausible(bytes: &[u8], at: usize, generation: u64) -> bool {
-    let parse = |at: usize| {
-        let (batch, len) = header(bytes.get(at..)?, 0).ok()?;
-        Some((batch.generation, at + len + batch.data.len(), batch.end_of_generation))
-    };
-    let Some((found, end, false)) = parse(at) else { return false };
-    // Runtimes count generations from 1 and do not skip many.
-    let near = found > generation && found - generation < 1 << 20;
-    near && (end == bytes.len()
-        || parse(end).is_some_and(|(next, _, end)| end || next == found || next == found + 1))
+/// Batches in a row for the first of them to be believed. One header can be found in any data.
+const CHAIN: usize = 4;
+
+/// Whether batches follow each other from index `at` on, [`CHAIN`] of them or to the end of the
+/// input, all of a generation after `generation` or the one after that.
+fn plausible(bytes: &[u8], mut at: usize, generation: u64) -> bool {
+    let mut current = None;
+    let mut left = CHAIN;
+    while left > 0 {
+        let Some(Ok((batch, len))) = bytes.get(at..).map(|rest| header(rest, 0)) else {
+            return false;
+        };
+        at += len + batch.data.len();
+        if batch.end_of_generation {
+            if current.is_none() {
+                return false;
+            }
+            continue;
+        }
+        let found = batch.generation;
+        let fits = match current {
+            // Runtimes count generations from 1, one a second or so.
+            None => found > generation && found - generation < 1 << 20,
+            Some(current) => found == current || found == current + 1,
+        };
+        if !fits || at > bytes.len() {
+            return false;
+        }
+        if at == bytes.len() {
+            return true;
+        }
+        current = Some(found);
+        left -= 1;
+    }
+    true
 }

@@ -58,7 +58,7 @@ pub(crate) struct ThreadBatches {
 pub(crate) enum Loaded {
     /// All of it is there, in the first `len` bytes of the source.
     Complete {
-        generation: Generation,
+        generation: Box<Generation>,
         len: usize,
         /// What went wrong behind it, to be told when its events are through.
         then: Option<Error>,
@@ -67,6 +67,8 @@ pub(crate) enum Loaded {
     },
     /// There is none: the trace is over.
     End,
+    /// Something is wrong with it; what was read of it may be salvaged.
+    Failed(Error, Box<Loader>),
 }
 
 /// A generation that is being loaded.
@@ -113,10 +115,10 @@ impl Loader {
     }
 
     /// Reads batches until the generation is complete.
-    pub(crate) fn load<R: Read>(mut self, source: &mut Source<R>) -> Result<Loaded, (Error, Self)> {
+    pub(crate) fn load<R: Read>(mut self, source: &mut Source<R>) -> Loaded {
         match self.batches(source) {
             Ok(ending) => self.finish(ending, source.offset()),
-            Err(error) => Err((error, self)),
+            Err(error) => Loaded::Failed(error, Box::new(self)),
         }
     }
 
@@ -315,17 +317,17 @@ impl Loader {
         Ok(())
     }
 
-    fn finish(self, ending: Ending, source_offset: u64) -> Result<Loaded, (Error, Self)> {
+    fn finish(self, ending: Ending, source_offset: u64) -> Loaded {
         if matches!(ending, Ending::Input) && !self.any && self.version >= Version::Go126 {
-            return Ok(Loaded::End);
+            return Loaded::End;
         }
         if let Err(kind) = self.check() {
-            return Err((self.error(source_offset, kind), self));
+            return Loaded::Failed(self.error(source_offset, kind), Box::new(self));
         }
         let last = matches!(ending, Ending::Input);
         let then = if let Ending::Error(error) = ending { Some(error) } else { None };
         let (generation, len) = self.into_generation();
-        Ok(Loaded::Complete { generation, len, then, last })
+        Loaded::Complete { generation: Box::new(generation), len, then, last }
     }
 
     fn check(&self) -> Result<(), ErrorKind> {
@@ -348,13 +350,16 @@ impl Loader {
 
     /// What was read so far as a generation, complete or not; `None` without a frequency to
     /// tell its times by. `fallback` is that of another generation.
-    pub(crate) fn salvage(mut self, fallback: f64) -> Option<(Generation, usize)> {
+    pub(crate) fn salvage(mut self, fallback: f64) -> Option<(Box<Generation>, usize)> {
         let nanos_per_tick = &mut self.table.sync.nanos_per_tick;
         if *nanos_per_tick == 0.0 {
             *nanos_per_tick = fallback;
         }
         let usable = *nanos_per_tick != 0.0 && !self.batches.is_empty();
-        usable.then(|| self.into_generation())
+        usable.then(|| {
+            let (generation, len) = self.into_generation();
+            (Box::new(generation), len)
+        })
     }
 
     fn into_generation(mut self) -> (Generation, usize) {

@@ -61,6 +61,7 @@ mod generation;
 mod gosort;
 mod header;
 mod id;
+pub mod make;
 mod order;
 mod printable;
 mod quote;

@@ -295,13 +295,7 @@ impl<R: Read> Reader<R> {
         if let Some(time) = sync_time {
             return Ok(Some(self.sync(time, true)));
         }
-        match v1.next()? {
-            Some(record) => {
-                self.made = record;
-                Ok(Some(Next::Made))
-            }
-            None => Ok(Some(self.final_sync())),
-        }
+        Ok(Some(if v1.next(&mut self.made)? { Next::Made } else { self.final_sync() }))
     }
 
     /// The next event of the current generation; `None` if it is through.
@@ -353,14 +347,8 @@ impl<R: Read> Reader<R> {
     /// Takes the first event, in order of time, that the order of events allows.
     #[cold]
     fn advance_any(&mut self) -> Result<(), Error> {
-        // Each call may cost as much as there are threads. Programs have few, and traces whose
-        // clocks agree never come here; but a trace made for it could take forever.
+        // Each call may cost as much as there are threads.
         self.order.charge(self.frontier.len());
-        if self.order.work() > WORK_PER_BYTE * self.generation_len as u64 + MIN_WORK {
-            let what = "the work to find the order of events, in steps per byte,";
-            let kind = ErrorKind::Limit { what, limit: WORK_PER_BYTE as usize };
-            return Err(self.error_at(0, kind));
-        }
         self.frontier.sort();
         for index in 1..self.frontier.len() {
             if self.try_advance(index)? {
@@ -423,21 +411,21 @@ impl<R: Read> Reader<R> {
     /// Loads the next generation.
     fn load(&mut self) -> Result<Option<Next>, Error> {
         match Loader::new(self.version, self.limits).load(&mut self.source) {
-            Ok(Loaded::End) if self.syncs > 0 => Ok(Some(self.final_sync())),
-            Ok(Loaded::End) => {
+            Loaded::End if self.syncs > 0 => Ok(Some(self.final_sync())),
+            Loaded::End => {
                 let error = Error::at(self.source.offset(), ErrorKind::IncompleteGeneration);
                 Ok(Some(self.sync_before(error, None)))
             }
-            Ok(Loaded::Complete { generation, len, then, last }) => {
+            Loaded::Complete { generation, len, then, last } => {
                 self.after = match then {
                     Some(error) => After::Error(error),
                     // From Go 1.26 on, only the end of the input says that there are no more.
                     None if last && self.version < Version::Go126 => After::End,
                     None => After::Unknown,
                 };
-                self.install(generation, len, false)
+                self.install(*generation, len, false)
             }
-            Err((error, loader)) => Ok(Some(self.sync_before(error, Some(Box::new(loader))))),
+            Loaded::Failed(error, loader) => Ok(Some(self.sync_before(error, Some(loader)))),
         }
     }
 
@@ -457,6 +445,8 @@ impl<R: Read> Reader<R> {
         self.generation_len = len;
         self.lenient = lenient;
         self.next_sample = 0;
+        self.order.allow_work_for(len);
+        self.order.set_lenient(lenient);
         let bytes = self.source.window();
         let order = &mut self.order;
         let started = self.frontier.start(&generation, bytes, |id| order.slot_of(id));
@@ -551,7 +541,7 @@ impl<R: Read> Reader<R> {
                 loss.generation = Some(part.number);
                 loss.to = self.source.offset() + len as u64;
                 self.after = After::Resync;
-                self.phase = Phase::Salvaged(Box::new(part), len);
+                self.phase = Phase::Salvaged(part, len);
                 return Ok(Some(loss));
             }
             self.source.release(read);
@@ -578,11 +568,6 @@ impl<R: Read> Reader<R> {
         self.generation = None;
     }
 }
-
-/// Steps of ordering that a generation may take for each of its bytes, beyond those that every
-/// event takes: see [`Ordering::charge`].
-const WORK_PER_BYTE: u64 = 512;
-const MIN_WORK: u64 = 1 << 24;
 
 /// What an event names that is not in the tables of its generation.
 #[inline]

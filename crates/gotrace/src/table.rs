@@ -204,9 +204,11 @@ impl<T> IdTable<T> {
 /// `2^k` places.
 #[derive(Debug, Default)]
 struct Extras {
-    chunks: [OnceLock<Box<[OnceLock<Arc<[u8]>>]>>; 32],
+    chunks: [OnceLock<Chunk>; 32],
     len: AtomicU64,
 }
+
+type Chunk = Box<[OnceLock<Arc<[u8]>>]>;
 
 impl Extras {
     /// Adds a string and returns its number, from 1.

@@ -1,6 +1,12 @@
 //! Recorded traces of every format against the text that Go's own reader gives of them.
 //!
 //! `data/README.md` says how the traces and the expected texts were made.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
 
 use flate2::read::GzDecoder;
 use gotrace::{Reader, TextFormatter};

@@ -18,6 +18,11 @@ pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 const SIGPIPE: u8 = 128 + 13;
 
 impl Failure {
+    /// A failure with this message.
+    pub(crate) fn new(message: impl fmt::Display) -> Self {
+        Self::Message(message.to_string())
+    }
+
     /// A failure that has to do with an input or output of this name.
     pub(crate) fn about(name: impl fmt::Display, message: impl fmt::Display) -> Self {
         Self::Message(format!("{name}: {message}"))

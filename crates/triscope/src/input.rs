@@ -5,6 +5,7 @@ use crate::progress::Progress;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use trace_common::Cursor;
 
 /// What an input holds, as far as its first bytes tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +38,10 @@ impl Format {
             (b"\x14\0\0\0!FastSerialization", Format::NetTrace),
         ];
         let known = SIGNATURES.into_iter().find(|(signature, _)| head.starts_with(signature));
-        match (known, head) {
-            (Some((_, format)), _) => format,
-            // A protobuf that begins with a `sample_type` of two small integers.
-            (None, [0x0a, 2..=12, 0x08, ..]) => Self::Pprof,
-            _ => Self::Unknown,
+        match known {
+            Some((_, format)) => format,
+            None if looks_like_pprof(head) => Self::Pprof,
+            None => Self::Unknown,
         }
     }
 
@@ -54,6 +54,38 @@ impl Format {
             Self::NetTrace => "a .NET trace",
             Self::Unknown => return None,
         })
+    }
+}
+
+/// Whether this is how a protobuf message begins that has the fields of a profile, in whatever
+/// order, and among them the type of a value.
+///
+/// Source: `proto/profile.proto` of pprof.
+fn looks_like_pprof(head: &[u8]) -> bool {
+    const VARINT: u64 = 0;
+    const BYTES: u64 = 2;
+    let mut cursor = Cursor::new(head);
+    let mut value_types = 0;
+    loop {
+        let Ok(key) = cursor.uvarint() else { return value_types > 0 };
+        match (key >> 3, key & 7) {
+            (7..=10 | 12 | 14, VARINT) => {
+                let _ = cursor.uvarint();
+            }
+            (field @ (1..=6 | 11 | 13), BYTES) => {
+                let len = cursor.uvarint().unwrap_or(0);
+                // A value type is two indexes of strings: for what it is, and for its unit.
+                if matches!(field, 1 | 11) {
+                    if !(2..=12).contains(&len) || cursor.peek().is_some_and(|key| key != 0x08) {
+                        return false;
+                    }
+                    value_types += 1;
+                }
+                let inside = cursor.remaining().min(usize::try_from(len).unwrap_or(usize::MAX));
+                let _ = cursor.skip(inside);
+            }
+            _ => return false,
+        }
     }
 }
 

@@ -250,7 +250,11 @@ fn recover_goes_on_and_reports_what_is_lost() {
 #[test]
 fn inputs_that_are_something_else() {
     let files = Files::new();
-    let pprof = gzip(&[0x0a, 4, 8, 1, 16, 2, 0x0a, 4, 8, 3, 16, 4, 0x12, 0]);
+    // How profiles of the CPU and of goroutines begin that Go 1.27 writes.
+    let cpu = gzip(
+        b"\x48\xc9\xda\xa5\x85\xc1\xae\xfe\xf4\x18\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10",
+    );
+    let goroutines = gzip(b"\x5a\x04\x08\x01\x10\x02\x60\x01\x0a\x04\x08\x01\x10\x02\x22\x10");
     let future = b"go 1.99 trace\0\0\0";
     let mut cut_gzip = gzip(&kinds());
     cut_gzip.truncate(cut_gzip.len() / 2);
@@ -259,7 +263,9 @@ fn inputs_that_are_something_else() {
         ("text", b"hello, world\n", "is not a Go execution trace"),
         ("header", b"go 1.26", "not a Go execution trace"),
         ("future", future, "unknown version Go 1.99"),
-        ("cpu.pprof", &pprof, "looks like a pprof profile"),
+        ("cpu.pprof", &cpu, "looks like a pprof profile"),
+        ("goroutines.pprof", &goroutines, "looks like a pprof profile"),
+        ("other.protobuf", b"\x0a\x03abc\x12\x00", "is not a Go execution trace"),
         ("perf.data", b"PERFILE2 and so on", "looks like a perf.data recording of Linux perf"),
         ("x.nettrace", b"Nettrace\x14\0\0\0!FastSerialization.1", "looks like a .NET trace"),
         ("x.xz", b"\xfd7zXZ\0\0\x04", "decompress it with xz -d"),

@@ -90,28 +90,31 @@ pub(super) fn run(args: &[String]) -> Result {
         fs::read_to_string("/proc/loadavg")?.split(' ').next().unwrap_or_default()
     );
     println!(
-        "| what | Go, ns/event | triscope, ns/event | times as fast | Go, peak MB | triscope, peak MB |"
+        "| what | Go, CPU ns/event | triscope, CPU ns/event | times less | Go, s | triscope, s | \
+         Go, peak MB | triscope, peak MB |"
     );
-    println!("| --- | --: | --: | --: | --: | --: |");
+    println!("| --- | --: | --: | --: | --: | --: | --: | --: |");
     for pair in &pairs {
-        let per_event = |side: &Side| side.median().as_nanos() as f64 / events as f64;
+        let per_event = |side: &Side| side.cpu().as_nanos() as f64 / events as f64;
         let (theirs, ours) = (per_event(&pair.theirs), per_event(&pair.ours));
         println!(
-            "| {} | {theirs:.0} | {ours:.1} | {:.1} | {:.0} | {:.0} |",
+            "| {} | {theirs:.0} | {ours:.1} | {:.1} | {:.2} | {:.2} | {:.0} | {:.0} |",
             pair.what,
             theirs / ours,
+            pair.theirs.wall().as_secs_f64(),
+            pair.ours.wall().as_secs_f64(),
             pair.theirs.peak_mb(),
             pair.ours.peak_mb()
         );
     }
-    let seconds = convert.median().as_secs_f64();
+    let (seconds, cpu) = (convert.wall().as_secs_f64(), convert.cpu().as_secs_f64());
     let viewer = match options.viewer {
         false => "(not run)".to_owned(),
         true => viewer(&tools, &trace)?,
     };
     println!(
-        "\n`convert` to a Perfetto timeline: {seconds:.2} s, {:.0} MB peak, {:.1} MB written; Go's \
-         viewer until it opens: {viewer}",
+        "\n`convert` to a Perfetto timeline: {seconds:.2} s ({cpu:.2} s of CPU), {:.0} MB peak, \
+         {:.1} MB written; Go's viewer until it opens: {viewer}",
         convert.peak_mb(),
         fs::metadata(&timeline)?.len() as f64 / 1e6
     );
@@ -120,18 +123,25 @@ pub(super) fn run(args: &[String]) -> Result {
 
 const DRAIN: &str = "--drain";
 
-/// Reads all events and prints how many there are and how long that took, as the judge does.
+/// Reads all events and prints how many there are and how many nanoseconds that took, by the
+/// clock and on the CPU, as the judge does.
 fn drain(trace: &Path) -> Result {
     let file = fs::File::open(trace)?;
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), cpu_nanos()?);
     let mut events = 0_u64;
     let mut reader = gotrace::Reader::new(file)?;
     while let Some(event) = reader.next_event()? {
         std::hint::black_box(&event);
         events += 1;
     }
-    println!("{events} {}", start.elapsed().as_nanos());
+    println!("{events} {} {}", start.elapsed().as_nanos(), cpu_nanos()? - before);
     Ok(())
+}
+
+/// What this thread used so far.
+fn cpu_nanos() -> Result<u64> {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat")?;
+    Ok(stat.split(' ').next().unwrap_or_default().parse()?)
 }
 
 struct Pair {
@@ -149,15 +159,16 @@ impl Pair {
 /// One command, run again and again.
 struct Side {
     command: Command,
-    times: Vec<Duration>,
-    peaks: Vec<u64>,
+    wall: Vec<Duration>,
+    cpu: Vec<Duration>,
+    peak_kib: Vec<u64>,
     /// If it says.
     events: u64,
 }
 
 impl Side {
     fn new(command: Command) -> Side {
-        Side { command, times: Vec::new(), peaks: Vec::new(), events: 0 }
+        Side { command, wall: Vec::new(), cpu: Vec::new(), peak_kib: Vec::new(), events: 0 }
     }
 
     fn measure(&mut self) -> Result {
@@ -168,14 +179,13 @@ impl Side {
         let start = Instant::now();
         let mut child = self.command.spawn()?;
         let mut peak = 0;
-        let status = loop {
+        // A child that has ended stays to be asked until it is waited for.
+        while is_running(&child) {
             peak = peak.max(peak_kib(&child));
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
             std::thread::sleep(Duration::from_millis(2));
-        };
-        let mut elapsed = start.elapsed();
+        }
+        let (mut wall, mut cpu) = (start.elapsed(), cpu_time(&child));
+        let status = child.wait()?;
         if !status.success() {
             return Err(format!("{:?}: {status}", self.command).into());
         }
@@ -183,25 +193,52 @@ impl Side {
             let mut line = String::new();
             BufReader::new(output).read_line(&mut line)?;
             let mut numbers = line.split_whitespace().map(str::parse::<u64>);
-            self.events = numbers.next().ok_or("a drain says how many")??;
-            elapsed = Duration::from_nanos(numbers.next().ok_or("a drain says how long")??);
+            let mut number = || numbers.next().ok_or("a drain prints three numbers");
+            self.events = number()??;
+            wall = Duration::from_nanos(number()??);
+            cpu = Duration::from_nanos(number()??);
         }
-        self.times.push(elapsed);
-        self.peaks.push(peak);
+        self.wall.push(wall);
+        self.cpu.push(cpu);
+        self.peak_kib.push(peak);
         Ok(())
     }
 
-    fn median(&self) -> Duration {
-        let mut times = self.times.clone();
-        times.sort_unstable();
-        times.get(times.len() / 2).copied().unwrap_or_default()
+    fn wall(&self) -> Duration {
+        median(&self.wall)
+    }
+
+    fn cpu(&self) -> Duration {
+        median(&self.cpu)
     }
 
     fn peak_mb(&self) -> f64 {
-        let mut peaks = self.peaks.clone();
-        peaks.sort_unstable();
-        peaks.get(peaks.len() / 2).map_or(0.0, |kib| *kib as f64 * 1024.0 / 1e6)
+        median(&self.peak_kib) as f64 * 1024.0 / 1e6
     }
+}
+
+fn median<T: Copy + Ord + Default>(values: &[T]) -> T {
+    let mut values = values.to_vec();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+/// The fields of `/proc/PID/stat` behind the name of the program.
+fn stat(child: &Child) -> Vec<String> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    fields.split_whitespace().map(str::to_owned).collect()
+}
+
+fn is_running(child: &Child) -> bool {
+    stat(child).first().is_some_and(|state| state != "Z")
+}
+
+/// User and system time of a child that has ended, in steps of the kernel's 10 ms.
+fn cpu_time(child: &Child) -> Duration {
+    let ticks: u64 =
+        stat(child).iter().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
+    Duration::from_millis(10 * ticks)
 }
 
 /// The most memory that a running child had so far.

@@ -55,9 +55,16 @@ pub(crate) struct Ordering {
     output: [Record; 3],
     made: u8,
     given: u8,
-    /// Steps of the work that is not constant per event: see [`Ordering::charge`].
-    work: u64,
+    /// Whether names may be missing, of a generation that is not whole.
+    lenient: bool,
+    /// Steps that are left of the work that is not constant per event.
+    work_left: i64,
 }
+
+/// Steps that a trace may take for each of its bytes, beyond those that every event takes, and
+/// however small it is: enough for several hundred threads with clocks in complete disorder.
+const WORK_PER_BYTE: i64 = 128;
+const MIN_WORK: i64 = 1 << 24;
 
 /// The thread that an event is of, and what it holds.
 #[derive(Clone, Copy)]
@@ -123,7 +130,8 @@ impl Default for Ordering {
             output: [Record::new(EventType(0), 0, [0; 4]); 3],
             made: 0,
             given: 0,
-            work: 0,
+            lenient: false,
+            work_left: MIN_WORK,
         }
     }
 }
@@ -171,15 +179,21 @@ impl Ordering {
         self.goroutines.len() + self.procs.len() + self.threads.len() + self.tasks.len()
     }
 
-    /// Accounts for work that grows with the trace's state. Real traces need next to none; a
-    /// crafted one could make every event cost as much as there are threads.
-    pub(crate) fn charge(&mut self, steps: usize) {
-        self.work += steps as u64;
+    /// Whether names of tasks and regions may be missing from the table: they are empty then.
+    pub(crate) fn set_lenient(&mut self, lenient: bool) {
+        self.lenient = lenient;
     }
 
-    /// The steps charged so far.
-    pub(crate) fn work(&self) -> u64 {
-        self.work
+    /// Accounts for work that grows with the trace's state. Programs have few threads, and traces
+    /// whose clocks agree hardly need any of it; but a trace made for it could make every event
+    /// cost as much as there are threads, and take forever.
+    pub(crate) fn charge(&mut self, steps: usize) {
+        self.work_left -= steps as i64;
+    }
+
+    /// Allows for the work that `bytes` of a trace may take.
+    pub(crate) fn allow_work_for(&mut self, bytes: usize) {
+        self.work_left = self.work_left.saturating_add(WORK_PER_BYTE * bytes as i64);
     }
 
     /// Takes `raw`, the next event of the thread at `slot`, if it fits what came before.
@@ -196,6 +210,10 @@ impl Ordering {
         use EventType as T;
         if self.initial_generation == 0 {
             self.initial_generation = generation;
+        }
+        if self.work_left < 0 {
+            let what = "the work to find the order of events, in steps per byte,";
+            return Err(Box::new(ErrorKind::Limit { what, limit: WORK_PER_BYTE as usize }));
         }
         let slot = slot as usize;
         let thread = &mut self.threads[slot];

@@ -75,7 +75,7 @@ pub(super) struct Converter {
     /// Which goroutines were listed and nothing else was said of, so far.
     listed: Vec<bool>,
     /// Of those, what is left to be given out, at this time.
-    statuses: (i64, std::vec::IntoIter<GoId>),
+    statuses: (i64, std::vec::IntoIter<u64>),
     /// An event to be given out before all others.
     extra: Option<Record>,
     procs: Vec<Proc>,
@@ -114,29 +114,32 @@ impl Converter {
 }
 
 impl V1 {
-    /// The next event; `None` at the end. Several may have the same time.
-    pub(crate) fn next(&mut self) -> Result<Option<Record>, Error> {
+    /// Puts the next event into `out`; `false` at the end. Several may have the same time.
+    pub(crate) fn next(&mut self, out: &mut Record) -> Result<bool, Error> {
         loop {
-            if let Some(record) = self.queued() {
-                return Ok(Some(record));
+            if self.queued(out) {
+                return Ok(true);
             }
-            let Some(event) = self.events.get(self.position).copied() else { return Ok(None) };
+            let Some(event) = self.events.get(self.position).copied() else { return Ok(false) };
             self.position += 1;
-            if let Some(record) = self.convert(&event)? {
-                self.validate(&event, &record)?;
-                return Ok(Some(record));
+            if self.convert(&event, out)? {
+                self.validate(&event, out)?;
+                return Ok(true);
             }
         }
     }
 
-    fn queued(&mut self) -> Option<Record> {
+    #[inline]
+    fn queued(&mut self, out: &mut Record) -> bool {
         let converter = &mut self.converter;
         if let Some(record) = converter.extra.take() {
-            return Some(record);
+            *out = record;
+            return true;
         }
         let (time, ids) = &mut converter.statuses;
-        let go = ids.next()?;
-        Some(go_status(GoState::Runnable, go.0 as u64, *time))
+        let Some(go) = ids.next() else { return false };
+        *out = go_status(GoState::Runnable, go, *time);
+        true
     }
 
     /// Nothing that an event refers to may be missing: Go's reader panics when asked for it.
@@ -194,8 +197,8 @@ impl V1 {
         self.built_in(REASONS.len() + number.unwrap_or(0))
     }
 
-    /// Converts one event; `None` if it says nothing (yet).
-    fn convert(&mut self, event: &Event) -> Result<Option<Record>, Error> {
+    /// Converts one event; `false` if it says nothing (yet).
+    fn convert(&mut self, event: &Event, out: &mut Record) -> Result<bool, Error> {
         use EventType as E;
         let (wire, count) = args_of(&self.data, event)?;
         let [_, a, b, c, _] = wire;
@@ -211,7 +214,7 @@ impl V1 {
         let (ty, args) = match event.ty {
             Type::GOMAXPROCS if self.converter.starting => {
                 self.list_goroutines(time);
-                return Ok(None);
+                return Ok(false);
             }
             Type::GOMAXPROCS => (E::PROCS_CHANGE, [a, stack, 0, 0]),
             Type::PROC_START | Type::PROC_STOP => {
@@ -245,7 +248,7 @@ impl V1 {
             Type::HEAP_GOAL => (E::HEAP_GOAL, [a, 0, 0, 0]),
             Type::GO_CREATE if self.converter.starting => {
                 self.converter.listed[event.target as usize] = true;
-                return Ok(None);
+                return Ok(false);
             }
             Type::GO_CREATE => (E::GO_CREATE, [a, b, stack, 0]),
             Type::GO_WAITING | Type::GO_IN_SYSCALL => {
@@ -261,7 +264,8 @@ impl V1 {
                 let context = self.running_on(event);
                 let label = Record { ty: E::GO_LABEL, args: [c, 0, 0, 0], ..context };
                 self.converter.extra = Some(label);
-                return Ok(Some(Record { ty: E::GO_START, args: [a, b, c, 0], ..context }));
+                *out = Record { ty: E::GO_START, args: [a, b, c, 0], ..context };
+                return Ok(true);
             }
             Type::GO_END => (E::GO_DESTROY, [0; MAX_ARGS]),
             Type::GO_SCHED | Type::GO_PREEMPT => (E::GO_STOP, [self.reason(event.ty), stack, 0, 0]),
@@ -283,11 +287,12 @@ impl V1 {
                 let end = Record { time: time.wrapping_add(1), ty: E::GO_SYSCALL_END, ..context };
                 self.converter.extra = Some(end);
                 let args = [0, stack, 0, 0];
-                return Ok(Some(Record { ty: E::GO_SYSCALL_BEGIN, args, ..context }));
+                *out = Record { ty: E::GO_SYSCALL_BEGIN, args, ..context };
+                return Ok(true);
             }
             Type::GO_SYSCALL_EXIT => (E::GO_SYSCALL_END_BLOCKED, [0; MAX_ARGS]),
             // Its beginning has been told by the event before.
-            Type::GO_SYSCALL_BLOCK => return Ok(None),
+            Type::GO_SYSCALL_BLOCK => return Ok(false),
             Type::USER_TASK_CREATE => {
                 self.converter.tasks.insert(a, Task { parent: b, name: c });
                 let parent = if b == 0 { TaskId::NONE.0 } else { b };
@@ -324,14 +329,15 @@ impl V1 {
         if event.ty == Type::PROC_STOP {
             self.converter.procs[proc].thread = None;
         }
-        Ok(Some(Record {
+        *out = Record {
             g: if id == 0 { GoId::NONE } else { GoId(id as i64) },
             p: ProcId(proc_id as i64),
             m,
             from: state.0,
             to: state.1,
             ..Record::new(ty, time, args)
-        }))
+        };
+        Ok(true)
     }
 
     /// A record of the goroutine, P and thread of an event.
@@ -366,11 +372,11 @@ impl V1 {
         let converter = &mut self.converter;
         converter.starting = false;
         let listed = std::mem::take(&mut converter.listed);
-        let mut ids: Vec<GoId> = listed
+        let mut ids: Vec<u64> = listed
             .iter()
             .zip(&self.goroutines.ids)
             .filter(|&(&listed, _)| listed)
-            .map(|(_, &id)| GoId(id as i64))
+            .map(|(_, &id)| id)
             .collect();
         ids.sort_unstable();
         converter.statuses = (time, ids.into_iter());

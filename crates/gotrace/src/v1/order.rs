@@ -190,20 +190,18 @@ impl Merge<'_> {
     /// Moves a proc to the heap if its next event is ready. Returns whether the proc leaves the
     /// list: it does so at its end, too.
     fn enlist(&mut self, proc: u32) -> Result<bool, Error> {
-        let head = match self.procs[proc as usize].head {
-            Some(head) => head,
-            None => match self.next_of(proc)? {
-                Some(head) => *self.procs[proc as usize].head.insert(head),
-                None => return Ok(true),
-            },
-        };
-        let ready = self.is_ready(&head.step);
+        if self.procs[proc as usize].head.is_none() {
+            self.procs[proc as usize].head = self.next_of(proc)?;
+        }
+        // A head is not copied as a whole: it was written in parts just now.
+        let Some(Head { event, step }) = &self.procs[proc as usize].head else { return Ok(true) };
+        let (time, go, awaited) = (event.time, step.go, step.before);
+        let ready = self.is_ready(go, awaited);
         if ready {
-            self.push_ready((head.event.time, proc));
+            self.push_ready((time, proc));
         } else {
             self.procs[proc as usize].waits = true;
-            let awaited = (head.step.go, head.step.before);
-            self.waiting.entry(awaited).or_default().push(proc);
+            self.waiting.entry((go, awaited)).or_default().push(proc);
         }
         Ok(ready)
     }
@@ -217,12 +215,14 @@ impl Merge<'_> {
         &mut self.states[index]
     }
 
-    fn is_ready(&mut self, step: &Step) -> bool {
-        if step.go == Goroutines::UNORDERED {
+    /// Whether a goroutine is where an event needs it.
+    #[inline]
+    fn is_ready(&mut self, go: u32, before: State) -> bool {
+        if go == Goroutines::UNORDERED {
             return true;
         }
-        let State { status, seq } = *self.state(step.go);
-        step.before.status == status && (step.before.seq == SAME || step.before.seq == seq)
+        let State { status, seq } = *self.state(go);
+        before.status == status && (before.seq == SAME || before.seq == seq)
     }
 
     /// Does what an event does, and wakes procs that waited for it.
@@ -232,7 +232,7 @@ impl Merge<'_> {
         event: &Event,
         woken: &mut BinaryHeap<Reverse<u32>>,
     ) -> Result<(), Error> {
-        if !self.is_ready(step) {
+        if !self.is_ready(step.go, step.before) {
             // An event of another P got in between: only damage makes that.
             let id = self.goroutines.id(step.go) as i64;
             let wrong = Inconsistency::WrongState { what: "goroutine", id };

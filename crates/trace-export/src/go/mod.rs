@@ -32,10 +32,10 @@
 //! An arrow goes from where a goroutine is unblocked or created to where it runs next.
 //! Goroutines of one entry function share tracks: one that ends leaves its track to the next.
 
-mod lanes;
 mod names;
 
 use crate::intern::TextId;
+use crate::lanes::{Key, Lanes, Nest};
 use crate::model::{
     Arg, CpuMode, Entry, Flow, Loss, Name, Sample, Sink, Track, TrackId, Unit, Value,
 };
@@ -44,7 +44,6 @@ use gotrace::{
     StateTransition, TaskId, ThreadId,
 };
 use hashbrown::HashMap;
-use lanes::{Key, Lanes, Nest};
 use names::{Fixed, Names};
 use std::io;
 use trace_common::{ClockDomain, Timestamp};
@@ -78,13 +77,13 @@ pub struct GoStats {
     pub events: u64,
     /// Goroutines.
     pub goroutines: u64,
-    /// The time of the first event.
+    /// The time of the first event that is not a sync event.
     pub first: Option<Timestamp>,
-    /// The time of the last event.
+    /// The time of the last event that is not a sync event.
     pub last: Option<Timestamp>,
     /// Events of experiments, which have no place on the timeline.
     pub experimental: u64,
-    /// Samples of threads that the trace does not name.
+    /// Samples of threads that the trace does not name, drawn as instants.
     pub samples_without_thread: u64,
     /// Gaps that were reported.
     pub gaps: u64,
@@ -171,6 +170,10 @@ struct Pending {
     flow: Option<Flow>,
 }
 
+/// The name of the track below a goroutine's own.
+const INNER: &[u8] = b"Regions, logs and assists";
+/// Stands for an entry function that is not known.
+const UNKNOWN: &[u8] = b"(unknown)";
 /// States that are held back at most, of one goroutine.
 const MAX_PENDING: usize = 16;
 /// Groups of goroutines or tasks at most. A program has as many as it has `go` statements.
@@ -243,12 +246,12 @@ impl GoSource {
     pub fn event(&mut self, event: Event<'_>, sink: &mut impl Sink) -> io::Result<()> {
         let at = event.time();
         self.stats.events += 1;
-        self.stats.first.get_or_insert(at);
-        self.stats.last = Some(at);
         if let Some(sync) = event.sync() {
-            // Its time may be before that of all tracks.
+            // Not at a time when anything happened.
             return sync.clock_snapshot().map_or(Ok(()), |s| clock_snapshot(&s, sink));
         }
+        self.stats.first.get_or_insert(at);
+        self.stats.last = Some(at);
         let mut layout = self.layout(sink)?;
         layout.fixed.refresh(sink);
         self.layout = Some(layout);
@@ -268,7 +271,7 @@ impl GoSource {
             EventKind::Log => self.log(event, &layout, sink)?,
             EventKind::Metric => self.metric(event, &layout, sink)?,
             EventKind::Label => self.label(event, &layout, sink)?,
-            EventKind::StackSample => self.sample(event, sink)?,
+            EventKind::StackSample => self.sample(event, &layout, sink)?,
             _ => self.stats.experimental += 1,
         }
         self.count(at, &layout, sink)
@@ -387,7 +390,7 @@ impl GoSource {
         let stack = self.names.stack(transition.stack(), event.generation(), sink);
         if from == GoState::NotExist {
             let entry = transition.stack().and_then(|stack| stack.frames().next());
-            let entry = entry.map_or(&b"(unknown)"[..], |frame| &frame.func[..]);
+            let entry = entry.map_or(UNKNOWN, |frame| &**frame.func);
             self.end_goroutine(id, at, sink)?; // one that is still there is another one
             let created = self.names.stack(event.stack(), event.generation(), sink);
             let arrow = if wake_ups {
@@ -503,7 +506,7 @@ impl GoSource {
         self.counts.add(goroutine.state, -1);
         self.leave_proc(goroutine.proc, id, at, sink)?;
         if let Place::Pending(_) = goroutine.place {
-            self.place_now(id, &mut goroutine, b"(unknown)", at, sink)?;
+            self.place_now(id, &mut goroutine, UNKNOWN, at, sink)?;
         }
         if let Place::Lane { group, lane } = goroutine.place {
             let lanes = &mut self.groups[group as usize].lanes;
@@ -520,7 +523,11 @@ impl GoSource {
         if let Some(&group) = self.group_by_entry.get(entry) {
             return Ok(group);
         }
-        let entry = if self.groups.len() < MAX_GROUPS { entry } else { b"(others)" };
+        let entry = match entry {
+            [] => UNKNOWN,
+            _ if self.groups.len() < MAX_GROUPS => entry,
+            _ => b"(others)",
+        };
         let own = !entry.starts_with(b"runtime.") && !entry.starts_with(b"runtime/trace.")
             || entry == b"runtime.main";
         let layout = self.layout(sink)?;
@@ -602,7 +609,7 @@ impl GoSource {
         let at = self.stats.last.unwrap_or_default();
         let pending = self.goroutines.iter().filter(|(_, g)| matches!(g.place, Place::Pending(_)));
         for id in sorted(pending.map(|(id, _)| id)) {
-            self.place(id, b"(unknown)", at, sink)?;
+            self.place(id, UNKNOWN, at, sink)?;
         }
         Ok(())
     }
@@ -620,7 +627,7 @@ impl GoSource {
                 if states.len() < MAX_PENDING {
                     return Ok(());
                 }
-                self.place(id, b"(unknown)", state.at, sink)
+                self.place(id, UNKNOWN, state.at, sink)
             }
         }
     }
@@ -856,11 +863,11 @@ impl GoSource {
             self.meet_goroutine(id, sink);
         }
         if self.lane_of(id).is_none() {
-            self.place(id, b"(unknown)", at, sink)?;
+            self.place(id, UNKNOWN, at, sink)?;
         }
         let Some((group, lane)) = self.lane_of(id) else { return Ok(None) };
         let lane = &mut self.groups[group as usize].lanes.lanes[lane as usize];
-        let track = lane.inner(b"Regions, logs and assists", sink)?;
+        let track = lane.inner(INNER, sink)?;
         Ok(Some((track, &mut lane.nest)))
     }
 
@@ -925,7 +932,11 @@ impl GoSource {
         if let Some(&group) = self.task_types.get(ty) {
             return Ok(group);
         }
-        let ty = if self.task_lanes.len() < MAX_GROUPS { ty } else { b"(others)" };
+        let ty = match ty {
+            [] => b"(no type)",
+            _ if self.task_lanes.len() < MAX_GROUPS => ty,
+            _ => b"(others)",
+        };
         let track = Track::custom(b"Tasks").below(layout.process).rank(rank::TASKS).ordered();
         let parent = self.group_track(|layout| &mut layout.tasks, &track, sink)?;
         if let Some(&group) = self.task_types.get(ty) {
@@ -1019,17 +1030,32 @@ impl GoSource {
         Ok(())
     }
 
-    fn sample(&mut self, event: Event<'_>, sink: &mut impl Sink) -> io::Result<()> {
-        let (Some(_), Ok(tid)) =
+    fn sample(
+        &mut self,
+        event: Event<'_>,
+        layout: &Layout,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let stack = self.names.stack(event.stack(), event.generation(), sink);
+        if let (Some(_), Ok(tid)) =
             (self.thread_track(event.thread(), sink)?, i32::try_from(event.thread().0))
-        else {
-            self.stats.samples_without_thread += 1;
-            return Ok(());
+        {
+            let mut sample = Sample::new(self.options.pid, tid);
+            sample.mode = CpuMode::User;
+            sample.stack = stack;
+            return sink.sample(event.time(), &sample);
+        }
+        // Up to Go 1.21 samples name no thread: it is shown where it belongs all the same.
+        self.stats.samples_without_thread += 1;
+        let track = match self.lane_of(event.goroutine()) {
+            Some((group, lane)) => {
+                let lane = &mut self.groups[group as usize].lanes.lanes[lane as usize];
+                lane.inner(INNER, sink)?
+            }
+            None if event.proc().is_some() => self.proc_mut(event.proc(), layout, sink)?.track,
+            None => layout.process,
         };
-        let mut sample = Sample::new(self.options.pid, tid);
-        sample.mode = CpuMode::User;
-        sample.stack = self.names.stack(event.stack(), event.generation(), sink);
-        sink.sample(event.time(), &sample)
+        sink.instant(event.time(), track, &Entry::new(layout.fixed.sample).stack(stack))
     }
 }
 

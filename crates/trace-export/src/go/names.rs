@@ -45,6 +45,7 @@ fixed! {
     task: b"task",
     parent: b"parent",
     category: b"category",
+    sample: b"CPU sample",
     region_end: b"end of a region from before the trace",
 }
 

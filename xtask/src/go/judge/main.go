@@ -5,7 +5,7 @@
 //	triscopejudge text           read every file named on a line of standard input ("events FILE" or
 //	                             "wire FILE") and print its events
 //	triscopejudge bytes IN OUT   turn a .test file, or one of the fuzz corpus, into trace bytes
-//	triscopejudge drain FILE N   read all events N times, print the fastest time of each
+//	triscopejudge drain FILE N   read all events N times, print how long each took
 //	triscopejudge raw FILE N     the same on the wire level
 package main
 
@@ -19,6 +19,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"internal/trace"
@@ -174,15 +175,15 @@ func toBytes(from, to string) error {
 	return os.WriteFile(to, data, 0o644)
 }
 
-// measure prints how many events there are and how long each of the runs took. The hash is there
-// so that no work can be left out.
+// measure prints for each run how many events there are and how many nanoseconds it took by the
+// clock and on all CPUs. The hash is there so that no work can be left out.
 func measure(what, path string, times int) error {
 	for i := 0; i < times; i++ {
 		file, err := os.Open(path)
 		if err != nil {
 			return err
 		}
-		start := time.Now()
+		start, before := time.Now(), cpuTime()
 		events := 0
 		hash := fnv.New64a()
 		switch what {
@@ -221,8 +222,18 @@ func measure(what, path string, times int) error {
 				}
 			}
 		}
-		fmt.Printf("%d %d %x\n", events, time.Since(start).Nanoseconds(), hash.Sum64())
+		elapsed, used := time.Since(start), cpuTime()-before
+		fmt.Printf("%d %d %d %x\n", events, elapsed.Nanoseconds(), used, hash.Sum64())
 		file.Close()
 	}
 	return nil
+}
+
+// cpuTime is what the process used so far, in nanoseconds.
+func cpuTime() int64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err)
+	}
+	return usage.Utime.Nano() + usage.Stime.Nano()
 }

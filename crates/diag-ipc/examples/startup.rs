@@ -1,0 +1,34 @@
+//! Starts a program and traces it from its first to its last moment.
+//!
+//! `cargo run -p diag-ipc --example startup -- FILE COMMAND [ARGUMENT…]`
+
+#[cfg(unix)]
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    use diag_ipc::reverse::Server;
+    use diag_ipc::{Profile, TracingConfig};
+    use std::time::Duration;
+
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [file, program, arguments @ ..] = &args[..] else {
+        return Err("usage: startup FILE COMMAND [ARGUMENT…]".into());
+    };
+    let port = std::env::temp_dir().join(format!("startup-{}", std::process::id()));
+    let server = Server::bind(&port)?;
+    let mut child = std::process::Command::new(program)
+        .args(arguments)
+        .env("DOTNET_DiagnosticPorts", server.path())
+        .spawn()?;
+
+    // The runtime waits before the first line of the program.
+    let runtime = server.accept(Duration::from_secs(30))?;
+    let profile = Profile::find("cpu-sampling").ok_or("no such profile")?;
+    let session = runtime.client().collect_tracing(&TracingConfig::new(profile.providers()))?;
+    runtime.client().resume_runtime()?;
+
+    let ending = session.record(&mut std::fs::File::create(file)?);
+    println!("{} bytes, {ending}; {}", ending.bytes, child.wait()?);
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn main() {}

@@ -1,0 +1,381 @@
+//! Which processes can be asked, and where: Linux.
+//!
+//! A runtime listens on `dotnet-diagnostic-{pid}-{key}-socket` in its own temporary directory
+//! (`TMPDIR` or `/tmp`), where the key is the process's start time in clock ticks since boot,
+//! field 22 of `/proc/PID/stat`. So a process is looked up as it sees itself: by the process id
+//! in its innermost namespace, below its own root directory, with its own `TMPDIR`.
+//!
+//! `/tmp` is everybody's: a socket of the right name may be left over from a dead process, or
+//! be somebody's trap. A socket is only used if its file belongs to the user that the process
+//! runs as, and if the process that listens on it is the very process (`SO_PEERCRED`). That is
+//! checked before anything is sent.
+//!
+//! ```no_run
+//! let found = diag_ipc::discovery::processes()?;
+//! for process in &found.processes {
+//!     println!("{} {:?}", process.pid, process.command_line());
+//! }
+//! println!("{} processes could not be looked at", found.unreadable);
+//! # Ok::<(), diag_ipc::Error>(())
+//! ```
+
+use crate::client::Endpoint;
+use crate::transport::{Address, Connection, Deadline, Peer};
+use crate::{Client, Error, NoSocketReason, Operation};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many sockets of one process id are tried when none has the expected key.
+const MAX_CANDIDATES: usize = 16;
+
+/// How long a check of a socket may take.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// What [`processes`] found.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Found {
+    /// The processes that listen, by process id.
+    pub processes: Vec<Process>,
+    /// Sockets in the name of a process that are not that process's, and why not.
+    pub refused: Vec<Error>,
+    /// Sockets in this process's own temporary directory on which nobody listens: those of
+    /// killed processes. They can be removed.
+    pub stale: Vec<PathBuf>,
+    /// Processes whose environment could not be read: other users' processes, unless this one
+    /// is privileged. Such a process is found if it uses `/tmp`.
+    pub unreadable: usize,
+}
+
+/// Lists the processes with a diagnostic socket: this user's, or, with `CAP_SYS_PTRACE`,
+/// everybody's, those in containers included.
+pub fn processes() -> Result<Found, Error> {
+    let error = |source| Error::Io { operation: Operation::Discover, source };
+    let mut found = Found::default();
+    for entry in fs::read_dir("/proc").map_err(error)? {
+        let name = entry.map_err(error)?.file_name();
+        let Some(pid) = name.to_str().and_then(|n| n.parse().ok()) else { continue };
+        let Ok(identity) = Identity::read(pid) else { continue }; // it has ended meanwhile
+        let environment = identity.tmpdir();
+        found.unreadable += usize::from(environment.is_none() && !is_kernel_thread(pid));
+        match identity.locate(environment.as_deref()) {
+            Ok(process) => found.processes.push(process),
+            Err(Error::NoSocket { .. }) => {}
+            Err(e) => found.refused.push(e),
+        }
+    }
+    found.processes.sort_by_key(|p| p.pid);
+    found.stale = stale_sockets(&own_tmpdir());
+    found.stale.retain(|path| found.processes.iter().all(|p| p.socket.path != *path));
+    Ok(found)
+}
+
+/// The address of the server of process `pid`.
+pub fn default_server_address(pid: u32) -> Result<Address, Error> {
+    Ok(Process::find(pid)?.address())
+}
+
+/// A process that listens on a diagnostic socket of its own.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its process id, here.
+    pub pid: u32,
+    /// Its process id in its own namespace: the one that it knows itself by.
+    pub namespace_pid: u32,
+    /// The user that it runs as.
+    pub uid: u32,
+    /// When it started, in clock ticks since boot.
+    pub start_time: u64,
+    socket: Arc<Socket>,
+}
+
+impl Process {
+    /// Finds the socket of process `pid`.
+    pub fn find(pid: u32) -> Result<Self, Error> {
+        let identity = Identity::read(pid).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => Error::NoSocket { pid, reason: NoSocketReason::NoProcess },
+            _ => Error::Io { operation: Operation::Discover, source: e },
+        })?;
+        let tmpdir = identity.tmpdir();
+        identity.locate(tmpdir.as_deref()).map_err(|e| match e {
+            Error::NoSocket { reason: NoSocketReason::NotFound, .. } if tmpdir.is_none() => {
+                Error::NoSocket { pid, reason: NoSocketReason::PermissionDenied }
+            }
+            other => other,
+        })
+    }
+
+    /// A client of its runtime.
+    pub fn client(&self) -> Client {
+        Client::of(self.socket.clone())
+    }
+
+    /// Where it listens, as a path from here. [`Process::client`] is the safer way: a path may
+    /// lead elsewhere a moment later.
+    pub fn address(&self) -> Address {
+        Address::UnixSocket(self.socket.path.clone())
+    }
+
+    /// Its command line, from `/proc`.
+    pub fn command_line(&self) -> Vec<String> {
+        fs::read(format!("/proc/{}/cmdline", self.pid))
+            .unwrap_or_default()
+            .split(|b| *b == 0)
+            .map(|word| String::from_utf8_lossy(word).into_owned())
+            .filter(|word| !word.is_empty())
+            .collect()
+    }
+}
+
+/// A socket by its directory, which stays the same directory whatever happens to its path.
+#[derive(Debug)]
+struct Socket {
+    pid: u32,
+    /// The real and effective user of the process.
+    uids: [u32; 2],
+    directory: OwnedFd,
+    name: String,
+    /// For people.
+    path: PathBuf,
+}
+
+impl Socket {
+    fn wrong(&self, found: String) -> Error {
+        Error::WrongOwner { path: self.path.clone(), pid: self.pid, found: found.into() }
+    }
+
+    /// Checks the file: cheap, and done before a connection is made.
+    fn check_file(&self) -> Result<(), Error> {
+        let stat = rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|e| match e {
+                Errno::NOENT => Error::NoSocket { pid: self.pid, reason: NoSocketReason::NotFound },
+                e => Error::Io { operation: Operation::Discover, source: e.into() },
+            })?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+            return Err(self.wrong("it is not a socket".into()));
+        }
+        if !self.uids.contains(&stat.st_uid) {
+            return Err(self.wrong(format!("it is owned by user {}", stat.st_uid)));
+        }
+        Ok(())
+    }
+}
+
+impl Endpoint for Socket {
+    fn connect(&self, timeout: Duration) -> Result<Connection, Error> {
+        self.check_file()?;
+        // Through the directory's descriptor: no symlink on the way counts, and it is short.
+        let path = Path::new("/proc/self/fd")
+            .join(self.directory.as_raw_fd().to_string())
+            .join(&self.name);
+        let connection = Connection::open(&Address::UnixSocket(path), Deadline::after(timeout))?;
+        match connection.peer() {
+            Peer { pid: Some(pid), uid: Some(uid) } if pid == self.pid => {
+                if self.uids.contains(&uid) {
+                    Ok(connection)
+                } else {
+                    Err(self.wrong(format!("user {uid} listens on it")))
+                }
+            }
+            Peer { pid: Some(pid), .. } => Err(self.wrong(format!("process {pid} listens on it"))),
+            _ => Err(self.wrong("a process outside of this namespace listens on it".into())),
+        }
+    }
+}
+
+/// What identifies a process and its socket.
+struct Identity {
+    pid: u32,
+    namespace_pid: u32,
+    uids: [u32; 2],
+    start_time: u64,
+}
+
+impl Identity {
+    fn read(pid: u32) -> io::Result<Self> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+        let stat = fs::read(format!("/proc/{pid}/stat"))?;
+        let status = fs::read(format!("/proc/{pid}/status"))?;
+        let (namespace_pid, uids) = parse_status(&status).ok_or_else(invalid)?;
+        let start_time = parse_start_time(&stat).ok_or_else(invalid)?;
+        // Without namespaces, the kernel has no NSpid line.
+        Ok(Self { pid, namespace_pid: namespace_pid.unwrap_or(pid), uids, start_time })
+    }
+
+    /// The temporary directory that the process was started with, if its environment can be read.
+    fn tmpdir(&self) -> Option<PathBuf> {
+        let environment = fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
+        Some(parse_tmpdir(&environment))
+    }
+
+    /// Finds the socket below the process's own root directory.
+    fn locate(self, tmpdir: Option<&Path>) -> Result<Process, Error> {
+        let none = || Error::NoSocket { pid: self.pid, reason: NoSocketReason::NotFound };
+        let tmpdir = tmpdir.unwrap_or(Path::new("/tmp"));
+        let (directory, shown) = self.open(tmpdir).ok_or_else(none)?;
+        let mut socket = Socket {
+            pid: self.pid,
+            uids: self.uids,
+            directory,
+            name: socket_name(self.namespace_pid, self.start_time),
+            path: PathBuf::new(),
+        };
+        socket.path = shown.join(&socket.name);
+        match socket.check_file() {
+            Ok(()) => {}
+            // Where its clock is shifted (a time namespace), the process has another key for its
+            // start: whichever socket it listens on itself is its own.
+            Err(Error::NoSocket { .. }) => {
+                let prefix = format!("dotnet-diagnostic-{}-", self.namespace_pid);
+                let name = entries(&socket.directory)
+                    .filter(|n| n.starts_with(&prefix) && n.ends_with("-socket"))
+                    .take(MAX_CANDIDATES)
+                    .find(|n| {
+                        socket.name.clone_from(n);
+                        socket.connect(CHECK).is_ok()
+                    });
+                socket.name = name.ok_or_else(none)?;
+                socket.path = shown.join(&socket.name);
+            }
+            Err(e) => return Err(e),
+        }
+        Ok(Process {
+            pid: self.pid,
+            namespace_pid: self.namespace_pid,
+            uid: self.uids[1],
+            start_time: self.start_time,
+            socket: Arc::new(socket),
+        })
+    }
+
+    /// Opens `tmpdir` as the process sees it. Symbolic links are followed within its root.
+    fn open(&self, tmpdir: &Path) -> Option<(OwnedFd, PathBuf)> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = PathBuf::from(format!("/proc/{}/root", self.pid));
+        let open_root = || rustix::fs::open(&root, flags, Mode::empty());
+        if let Ok(fd) = open_root() {
+            let inner =
+                rustix::fs::openat2(&fd, tmpdir, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+            // The same directory as here is shown as such.
+            if let Ok(inner) = inner {
+                let here = rustix::fs::open(tmpdir, flags, Mode::empty());
+                let same = here.is_ok_and(|here| is_same(&here, &inner));
+                let relative = tmpdir.strip_prefix("/").unwrap_or(tmpdir);
+                let shown = if same { tmpdir.to_path_buf() } else { root.join(relative) };
+                return Some((inner, shown));
+            }
+            return None;
+        }
+        // Another user's process: if it lives in our root, this is the place.
+        let fd = rustix::fs::openat(CWD, tmpdir, flags, Mode::empty()).ok()?;
+        Some((fd, tmpdir.to_path_buf()))
+    }
+}
+
+/// A kernel thread has no command line. (A process can have emptied its own, and is found all
+/// the same; it is only not counted as one that could not be looked at.)
+fn is_kernel_thread(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
+}
+
+fn is_same(a: &OwnedFd, b: &OwnedFd) -> bool {
+    let id = |fd| rustix::fs::fstat(fd).ok().map(|s| (s.st_dev, s.st_ino));
+    id(a).is_some_and(|a| id(b) == Some(a))
+}
+
+fn entries(directory: &OwnedFd) -> impl Iterator<Item = String> + use<> {
+    rustix::fs::Dir::read_from(directory)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned))
+}
+
+/// The last of the process's ids, and its real and effective user.
+fn parse_status(status: &[u8]) -> Option<(Option<u32>, [u32; 2])> {
+    let status = String::from_utf8_lossy(status);
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let mut uids = field("Uid:")?.split_whitespace().filter_map(|n| n.parse().ok());
+    let namespace_pid = field("NSpid:").and_then(|ids| ids.split_whitespace().last()?.parse().ok());
+    Some((namespace_pid, [uids.next()?, uids.next()?]))
+}
+
+/// Field 22. The second one, the name, may hold anything, parentheses and spaces included.
+fn parse_start_time(stat: &[u8]) -> Option<u64> {
+    let stat = String::from_utf8_lossy(stat);
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+/// The value of `TMPDIR`, or `/tmp` as the runtime has it.
+fn parse_tmpdir(environment: &[u8]) -> PathBuf {
+    environment
+        .split(|b| *b == 0)
+        .find_map(|entry| entry.strip_prefix(b"TMPDIR="))
+        .filter(|value| !value.is_empty())
+        .map_or_else(|| "/tmp".into(), |value| PathBuf::from(OsStr::from_bytes(value)))
+}
+
+fn socket_name(pid: u32, key: u64) -> String {
+    format!("dotnet-diagnostic-{pid}-{key}-socket")
+}
+
+fn own_tmpdir() -> PathBuf {
+    let variable = std::env::var_os("TMPDIR").unwrap_or_default().into_vec();
+    parse_tmpdir(&[b"TMPDIR=", &variable[..]].concat())
+}
+
+/// The diagnostic sockets in `directory` on which nobody listens: those of killed processes.
+pub fn stale_sockets(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+            name.starts_with("dotnet-diagnostic-") && name.ends_with("-socket")
+        })
+        .filter(|path| {
+            let address = Address::UnixSocket(path.clone());
+            matches!(
+                Connection::open(&address, Deadline::after(CHECK)),
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_files() {
+        let stat = b"42 (a) b (c) S 1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 2 3\n";
+        assert_eq!(parse_start_time(stat), Some(98765));
+        assert_eq!(parse_start_time(b"42 (a"), None);
+        let status = b"Name:\tx\nUid:\t1000\t1001\t1000\t1000\nNSpid:\t4242\t7\n";
+        assert_eq!(parse_status(status), Some((Some(7), [1000, 1001])));
+        assert_eq!(parse_status(b"Name:\tx\n"), None);
+        assert_eq!(parse_tmpdir(b"A=1\0TMPDIR=/a b\0B=2\0"), Path::new("/a b"));
+        assert_eq!(parse_tmpdir(b"TMPDIR=\0"), Path::new("/tmp"));
+        assert_eq!(parse_tmpdir(b"XTMPDIR=/x\0"), Path::new("/tmp"));
+    }
+
+    #[test]
+    fn this_process_has_no_socket() {
+        let error = Process::find(std::process::id()).unwrap_err();
+        assert!(
+            matches!(error, Error::NoSocket { reason: NoSocketReason::NotFound, .. }),
+            "{error}"
+        );
+        let error = Process::find(u32::MAX).unwrap_err();
+        assert!(matches!(error, Error::NoSocket { reason: NoSocketReason::NoProcess, .. }));
+    }
+}

@@ -1,0 +1,328 @@
+use crate::message::{Command, DecodeError};
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What went wrong with a diagnostic command.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The request was not sent, because it would harm the target or cannot be expressed.
+    #[error("refused: {0}")]
+    Refused(#[from] Refusal),
+
+    /// The runtime answered with an error.
+    #[error("the runtime answered {command} with {code}{}", text(.message))]
+    Runtime {
+        /// What it was asked.
+        command: Command,
+        /// What it answered.
+        code: HResult,
+        /// The runtime's own explanation: `CreateCoreDump3` (.NET 8) has one.
+        message: Option<Box<str>>,
+    },
+
+    /// The target is too old for something that was asked for, which is not left out silently.
+    #[error("the target does not support {option}, which needs {needs} ({})", .needs.since())]
+    Unsupported {
+        /// What was asked for.
+        option: Box<str>,
+        /// The oldest command that has it.
+        needs: Command,
+    },
+
+    /// The runtime answered for another session than the one it was asked to stop.
+    #[error("the runtime stopped session {found:#x} instead of {expected:#x}")]
+    WrongSession {
+        /// The session that was to be stopped.
+        expected: u64,
+        /// The one that the reply names.
+        found: u64,
+    },
+
+    /// The peer sent something that is not a reply of the protocol.
+    #[error("malformed {what}: {source}")]
+    Malformed {
+        /// Which part of the conversation.
+        what: &'static str,
+        /// Where and why it could not be decoded.
+        source: DecodeError,
+    },
+
+    /// A deadline passed. The connection was closed.
+    ///
+    /// The diagnostic server of a runtime is a single thread: a client that connects and sends
+    /// nothing, or a dump in progress, keeps all others waiting.
+    #[error("{operation} took longer than {after:?}")]
+    Timeout {
+        /// What took too long.
+        operation: Operation,
+        /// The deadline that was set for it.
+        after: Duration,
+    },
+
+    /// The peer closed the connection in the middle of a conversation.
+    #[error("the connection was closed during {operation}")]
+    Closed {
+        /// What was going on.
+        operation: Operation,
+    },
+
+    /// The operating system refused something.
+    #[error("{operation} failed: {source}")]
+    Io {
+        /// What was attempted.
+        operation: Operation,
+        /// The system's answer.
+        source: io::Error,
+    },
+
+    /// No diagnostic socket of this process was found.
+    #[error("process {pid} has no diagnostic socket: {reason}")]
+    NoSocket {
+        /// The process, as seen from here.
+        pid: u32,
+        /// Why.
+        reason: NoSocketReason,
+    },
+
+    /// The socket does not belong to the process that it is named after. Nothing was sent.
+    #[error("{} does not belong to process {pid}: {found}", .path.display())]
+    WrongOwner {
+        /// The socket.
+        path: PathBuf,
+        /// The process that it should belong to.
+        pid: u32,
+        /// Whose it is.
+        found: Box<str>,
+    },
+}
+
+fn text(message: &Option<Box<str>>) -> String {
+    message.as_ref().map(|m| format!(": {m}")).unwrap_or_default()
+}
+
+impl Error {
+    /// The code that the runtime answered with, if it is the runtime that refused.
+    pub fn code(&self) -> Option<HResult> {
+        match self {
+            Self::Runtime { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// Whether the runtime does not know the command.
+    pub fn is_unknown_command(&self) -> bool {
+        self.code() == Some(HResult::UnknownCommand)
+    }
+
+    /// Whether a deadline passed.
+    pub const fn is_timeout(&self) -> bool {
+        matches!(self, Self::Timeout { .. })
+    }
+
+    pub(crate) fn malformed(what: &'static str) -> impl FnOnce(DecodeError) -> Self {
+        move |source| Self::Malformed { what, source }
+    }
+}
+
+/// A step of a conversation with a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Finding the process and its socket.
+    Discover,
+    /// Making the connection.
+    Connect,
+    /// Waiting for a runtime to connect to a reverse server.
+    Accept,
+    /// Setting up a reverse server.
+    Bind,
+    /// Sending the request.
+    Send,
+    /// Waiting for the reply.
+    Reply,
+    /// Reading the stream of a session.
+    Stream,
+    /// Writing what was read to where the caller wants it.
+    Output,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Discover => "finding the process",
+            Self::Connect => "connecting",
+            Self::Accept => "waiting for a runtime",
+            Self::Bind => "setting up the server",
+            Self::Send => "sending the request",
+            Self::Reply => "waiting for the reply",
+            Self::Stream => "reading the stream",
+            Self::Output => "writing the stream",
+        })
+    }
+}
+
+/// Why there is no socket to connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoSocketReason {
+    /// There is no such process.
+    NoProcess,
+    /// The process cannot be looked at: it belongs to somebody else.
+    PermissionDenied,
+    /// There is no socket with the process's id and start time.
+    NotFound,
+}
+
+impl fmt::Display for NoSocketReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoProcess => "there is no such process",
+            Self::PermissionDenied => "it belongs to another user (run as that user or as root)",
+            Self::NotFound => {
+                "not a .NET process, its runtime was started with DOTNET_EnableDiagnostics=0, \
+                 or it has not come up yet"
+            }
+        })
+    }
+}
+
+/// Why a request is not sent.
+///
+/// The first group has been seen to end or hang runtimes that are in use; see
+/// `docs/dotnet-ipc.md` for which. The second cannot be expressed in the protocol.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A session without a buffer: a zero-sized one ends .NET 9.
+    #[error("the buffer of a session must have at least 1 MB (0 ends a .NET 9 process)")]
+    NoBuffer,
+    /// A session without providers.
+    #[error("a session needs at least one provider")]
+    NoProviders,
+    /// More than 1000 providers end .NET 9.
+    #[error("a session takes at most 1000 providers, not {0} (more end a .NET 9 process)")]
+    TooManyProviders(usize),
+    /// A provider, variable or path without a name: an empty dump path ends .NET 9 and 10.
+    #[error("{0} must not be empty")]
+    Empty(&'static str),
+    /// A NUL character would end the string early at the other end.
+    #[error("{0} must not contain a NUL character")]
+    Nul(&'static str),
+    /// `EnablePerfMap` ends a .NET 9 process that is suspended at startup.
+    #[error("perf maps cannot be enabled while a .NET {0} runtime is suspended: resume it first")]
+    Suspended(Box<str>),
+    /// Any dump but a full one hangs the diagnostic server of a single-file application.
+    #[error(
+        "a single-file application can only write full dumps (others hang its diagnostic server)"
+    )]
+    SingleFile,
+    /// A user_events session where a provider has no tracepoint at all.
+    #[error("provider {0} has neither a default tracepoint nor tracepoint sets")]
+    NoTracepoint(Box<str>),
+    /// The payload is longer than the 16-bit size of a message can say.
+    #[error("the payload is {0} bytes long; a message holds at most 65515")]
+    TooLong(usize),
+}
+
+/// The 32-bit result of a command: the names of the runtime's `corerror.xml` and of the
+/// protocol specification ("Errors"), and whatever else a runtime may answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HResult {
+    /// `S_OK`.
+    Ok,
+    /// `DS_IPC_E_BAD_ENCODING`: the payload could not be decoded.
+    BadEncoding,
+    /// `DS_IPC_E_UNKNOWN_COMMAND`: the runtime is older than the command.
+    UnknownCommand,
+    /// `DS_IPC_E_UNKNOWN_MAGIC`: not the protocol version of the server.
+    UnknownMagic,
+    /// `DS_IPC_E_UNKNOWN_ERROR`: known to clients only.
+    UnknownError,
+    /// `DS_IPC_E_NOTSUPPORTED`.
+    NotSupported,
+    /// `E_FAIL`: among others, the 65th session of a process.
+    Fail,
+    /// `CORDBG_E_NOT_YET_AVAILABLE`: not while the runtime is suspended at startup.
+    NotYetAvailable,
+    /// `CORPROF_E_RUNTIME_UNINITIALIZED`: not before the runtime has come up.
+    RuntimeUninitialized,
+    /// `E_INVALIDARG`.
+    InvalidArgument,
+    /// `ERROR_INSUFFICIENT_BUFFER`.
+    InsufficientBuffer,
+    /// `ERROR_ENVVAR_NOT_FOUND`.
+    EnvironmentVariableNotFound,
+    /// `CORPROF_E_PROFILER_ALREADY_ACTIVE`.
+    ProfilerAlreadyActive,
+    /// `ERROR_MOD_NOT_FOUND`: the library of a profiler was not found.
+    ModuleNotFound,
+    /// Any other code.
+    Other(u32),
+}
+
+const HRESULTS: [(HResult, u32, &str); 14] = [
+    (HResult::Ok, 0, "S_OK"),
+    (HResult::BadEncoding, 0x8013_1384, "BAD_ENCODING"),
+    (HResult::UnknownCommand, 0x8013_1385, "UNKNOWN_COMMAND"),
+    (HResult::UnknownMagic, 0x8013_1386, "UNKNOWN_MAGIC"),
+    (HResult::UnknownError, 0x8013_1387, "UNKNOWN_ERROR"),
+    (HResult::NotSupported, 0x8013_1515, "NOTSUPPORTED"),
+    (HResult::Fail, 0x8000_4005, "E_FAIL"),
+    (HResult::NotYetAvailable, 0x8013_135b, "NOT_YET_AVAILABLE"),
+    (HResult::RuntimeUninitialized, 0x8013_1371, "RUNTIME_UNINITIALIZED"),
+    (HResult::InvalidArgument, 0x8007_0057, "INVALIDARG"),
+    (HResult::InsufficientBuffer, 0x8007_007a, "INSUFFICIENT_BUFFER"),
+    (HResult::EnvironmentVariableNotFound, 0x8000_00cb, "ENVVAR_NOT_FOUND"),
+    (HResult::ProfilerAlreadyActive, 0x8013_136a, "PROFILER_ALREADY_ACTIVE"),
+    (HResult::ModuleNotFound, 0x8007_007e, "MOD_NOT_FOUND"),
+];
+
+impl HResult {
+    /// The code as it is on the wire.
+    pub fn code(self) -> u32 {
+        match self {
+            Self::Other(code) => code,
+            named => HRESULTS.iter().find(|(h, ..)| *h == named).map_or(0, |(_, code, _)| *code),
+        }
+    }
+
+    /// The name in the runtime's sources, without its prefix.
+    pub fn name(self) -> Option<&'static str> {
+        HRESULTS.iter().find(|(h, ..)| *h == self).map(|(.., name)| *name)
+    }
+}
+
+impl From<u32> for HResult {
+    fn from(code: u32) -> Self {
+        HRESULTS.iter().find(|(_, c, _)| *c == code).map_or(Self::Other(code), |(h, ..)| *h)
+    }
+}
+
+impl fmt::Display for HResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "{name} (0x{:08X})", self.code()),
+            None => write!(f, "0x{:08X}", self.code()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_kept() {
+        for (named, code, _) in HRESULTS {
+            assert_eq!(HResult::from(code), named);
+            assert_eq!(named.code(), code);
+        }
+        assert_eq!(HResult::from(0x1234_5678).code(), 0x1234_5678);
+        assert_eq!(HResult::BadEncoding.to_string(), "BAD_ENCODING (0x80131384)");
+        assert_eq!(HResult::Other(7).to_string(), "0x00000007");
+    }
+}

@@ -1,0 +1,113 @@
+use std::fmt;
+
+/// The first byte of a command: which part of the runtime it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CommandSet {
+    /// Memory dumps.
+    Dump = 0x01,
+    /// Tracing sessions.
+    EventPipe = 0x02,
+    /// Profilers.
+    Profiler = 0x03,
+    /// The process and its runtime.
+    Process = 0x04,
+    /// Replies.
+    Server = 0xff,
+}
+
+macro_rules! commands {
+    ($($(#[$doc:meta])* $name:ident = $set:ident $id:literal, $since:literal;)*) => {
+        /// What a client can ask of a runtime.
+        ///
+        /// Commands are numbered per [`CommandSet`]; a later version of a command has a number
+        /// of its own, and a runtime that does not know it answers
+        /// [`UnknownCommand`](crate::HResult::UnknownCommand).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Command { $($(#[$doc])* $name,)* }
+
+        impl Command {
+            /// All commands, by set and number.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// The set it belongs to.
+            pub const fn set(self) -> CommandSet {
+                match self { $(Self::$name => CommandSet::$set,)* }
+            }
+
+            /// Its number in the set.
+            pub const fn id(self) -> u8 {
+                match self { $(Self::$name => $id,)* }
+            }
+
+            /// Its name in the specification.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+
+            /// The first runtime that has it.
+            pub const fn since(self) -> &'static str {
+                match self { $(Self::$name => $since,)* }
+            }
+        }
+    };
+}
+
+commands! {
+    /// Writes a memory dump.
+    CreateCoreDump = Dump 1, ".NET Core 3.1";
+    /// The same with [`DumpFlags`](super::DumpFlags).
+    CreateCoreDump2 = Dump 2, ".NET 6";
+    /// The same with an error text.
+    CreateCoreDump3 = Dump 3, ".NET 8";
+    /// Stops a tracing session.
+    StopTracing = EventPipe 1, ".NET Core 3.1";
+    /// Starts a tracing session, always with the default rundown.
+    CollectTracing = EventPipe 2, ".NET Core 3.1";
+    /// The same, with or without rundown.
+    CollectTracing2 = EventPipe 3, ".NET Core 3.1";
+    /// The same, with or without stacks.
+    CollectTracing3 = EventPipe 4, ".NET 9";
+    /// The same with the keywords of the rundown.
+    CollectTracing4 = EventPipe 5, ".NET 9";
+    /// The same with event filters, or a user_events session.
+    CollectTracing5 = EventPipe 6, ".NET 10";
+    /// The same with a buffering mode.
+    CollectTracing6 = EventPipe 7, ".NET 11";
+    /// Attaches a profiler to the running process.
+    AttachProfiler = Profiler 1, ".NET Core 3.1";
+    /// Names the profiler that a suspended runtime starts with.
+    StartupProfiler = Profiler 2, ".NET 6";
+    /// What process this is.
+    ProcessInfo = Process 0, ".NET 5";
+    /// Lets a runtime go on that waits at startup.
+    ResumeRuntime = Process 1, ".NET 5";
+    /// The environment variables of the process.
+    ProcessEnvironment = Process 2, ".NET 6";
+    /// Sets or unsets an environment variable of the process.
+    SetEnvironmentVariable = Process 3, ".NET 6";
+    /// What process this is, with its entry assembly and the runtime's version.
+    ProcessInfo2 = Process 4, ".NET 7";
+    /// Writes `/tmp/perf-PID.map` or a jitdump for perf.
+    EnablePerfMap = Process 5, ".NET 8";
+    /// Ends that.
+    DisablePerfMap = Process 6, ".NET 8";
+    /// Runs a startup hook.
+    ApplyStartupHook = Process 7, ".NET 8";
+    /// What process this is, with the portable runtime identifier.
+    ProcessInfo3 = Process 8, ".NET 8";
+}
+
+impl Command {
+    /// The command of this set and number.
+    pub fn from_wire(set: u8, id: u8) -> Option<Self> {
+        Self::ALL.iter().copied().find(|c| c.set() as u8 == set && c.id() == id)
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

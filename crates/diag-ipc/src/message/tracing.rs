@@ -1,0 +1,578 @@
+//! What a tracing session is asked for, and the six ways to write it down.
+
+use super::Command;
+use super::wire::{
+    DecodeError, array, bad, boolean, put_count, put_name, put_string, put_u32s, string, u32s,
+};
+use crate::Refusal;
+use std::fmt;
+use std::str::FromStr;
+use trace_common::Cursor;
+
+/// The rundown keywords of sessions that do not say (`CollectTracing` to `CollectTracing3`).
+pub const DEFAULT_RUNDOWN_KEYWORD: u64 = 0x8002_0139;
+
+/// How detailed the events of a provider are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Level {
+    /// Only events that are always logged.
+    LogAlways = 0,
+    /// And critical ones.
+    Critical = 1,
+    /// And errors.
+    Error = 2,
+    /// And warnings.
+    Warning = 3,
+    /// And what is useful to know.
+    #[default]
+    Informational = 4,
+    /// Everything.
+    Verbose = 5,
+}
+
+const LEVELS: [(Level, &str); 6] = [
+    (Level::LogAlways, "LogAlways"),
+    (Level::Critical, "Critical"),
+    (Level::Error, "Error"),
+    (Level::Warning, "Warning"),
+    (Level::Informational, "Informational"),
+    (Level::Verbose, "Verbose"),
+];
+
+impl Level {
+    /// The level of this number; the runtime accepts 0 to 5.
+    pub fn from_number(number: u32) -> Option<Self> {
+        LEVELS.get(number as usize).map(|(level, _)| *level)
+    }
+}
+
+/// Text that is not a [`Level`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a level is 0 to 5, or one of LogAlways, Critical, Error, Warning, Informational, Verbose")]
+pub struct ParseLevelError;
+
+impl FromStr for Level {
+    type Err = ParseLevelError;
+
+    /// By number or by name.
+    fn from_str(text: &str) -> Result<Self, ParseLevelError> {
+        match text.parse() {
+            Ok(number) => Self::from_number(number),
+            Err(_) => LEVELS
+                .iter()
+                .find(|(_, name)| name.eq_ignore_ascii_case(text))
+                .map(|(level, _)| *level),
+        }
+        .ok_or(ParseLevelError)
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(LEVELS[*self as usize].1)
+    }
+}
+
+/// Which events of a provider are written, after keywords and level have been applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    /// Whether [`EventFilter::ids`] are the only events that are written, or the only ones that
+    /// are not.
+    pub enable: bool,
+    /// Event ids.
+    pub ids: Vec<u32>,
+}
+
+/// A source of events to turn on.
+///
+/// Its text form is that of `dotnet-trace`: `Name[:keywords[:level[:arguments]]]` with keywords
+/// in hexadecimal (with or without `0x`) and the level as a number or a name. Without a level it
+/// is `Informational`, as there; without keywords it is all of them, where `dotnet-trace` has
+/// none, which leaves out every event that has one.
+///
+/// ```
+/// use diag_ipc::{Level, Provider};
+///
+/// let provider: Provider = "System.Runtime:0xff:Verbose:EventCounterIntervalSec=1".parse()?;
+/// assert_eq!(provider.keywords, 0xff);
+/// assert_eq!(provider.level, Level::Verbose);
+/// assert_eq!(provider.arguments, "EventCounterIntervalSec=1");
+/// # Ok::<(), diag_ipc::ParseProviderError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// Its name.
+    pub name: String,
+    /// Which groups of events: one bit each, defined by the provider.
+    pub keywords: u64,
+    /// How detailed.
+    pub level: Level,
+    /// `key=value` pairs for the provider, separated by `;`. Empty for none.
+    pub arguments: String,
+    /// Which event ids (needs `CollectTracing5`, .NET 10).
+    pub filter: Option<EventFilter>,
+}
+
+impl Provider {
+    /// A provider with all keywords at [`Level::Verbose`]: all that it has.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            keywords: u64::MAX,
+            level: Level::Verbose,
+            arguments: String::new(),
+            filter: None,
+        }
+    }
+
+    /// With these keywords.
+    #[must_use]
+    pub const fn keywords(mut self, keywords: u64) -> Self {
+        self.keywords = keywords;
+        self
+    }
+
+    /// With this level.
+    #[must_use]
+    pub const fn level(mut self, level: Level) -> Self {
+        self.level = level;
+        self
+    }
+
+    /// With these arguments.
+    #[must_use]
+    pub fn arguments(mut self, arguments: impl Into<String>) -> Self {
+        self.arguments = arguments.into();
+        self
+    }
+
+    /// With a filter of event ids.
+    #[must_use]
+    pub fn filter(mut self, enable: bool, ids: impl Into<Vec<u32>>) -> Self {
+        self.filter = Some(EventFilter { enable, ids: ids.into() });
+        self
+    }
+
+    fn encode(&self, filter: bool, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        out.extend(self.keywords.to_le_bytes());
+        out.extend((self.level as u32).to_le_bytes());
+        put_name(out, &self.name, "the name of a provider")?;
+        put_string(out, &self.arguments, "the arguments of a provider")?;
+        if filter {
+            // No filter is one that disables nothing.
+            let none = EventFilter::default();
+            let filter = self.filter.as_ref().unwrap_or(&none);
+            out.push(filter.enable.into());
+            put_u32s(out, &filter.ids)?;
+        }
+        Ok(())
+    }
+
+    fn decode(c: &mut Cursor<'_>, filter: bool) -> Result<Self, DecodeError> {
+        let keywords = c.u64()?;
+        let at = c.offset();
+        let level = c.u32()?;
+        let level = Level::from_number(level).ok_or(bad(at, "level", level.into()))?;
+        let (name, arguments) = (string(c)?, string(c)?);
+        let filter = if filter {
+            let filter = EventFilter { enable: boolean(c)?, ids: u32s(c)? };
+            (filter != EventFilter::default()).then_some(filter)
+        } else {
+            None
+        };
+        Ok(Self { name, keywords, level, arguments, filter })
+    }
+}
+
+/// Text that does not describe a [`Provider`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("provider {text:?}: {reason}; expected Name[:keywords[:level[:arguments]]]")]
+pub struct ParseProviderError {
+    text: Box<str>,
+    reason: &'static str,
+}
+
+impl FromStr for Provider {
+    type Err = ParseProviderError;
+
+    fn from_str(text: &str) -> Result<Self, ParseProviderError> {
+        let error = |reason| ParseProviderError { text: text.into(), reason };
+        let mut parts = text.splitn(4, ':');
+        let name = parts.next().unwrap_or_default().trim();
+        if name.is_empty() {
+            return Err(error("the name is empty"));
+        }
+        let mut provider = Self::new(name).level(Level::Informational);
+        if let Some(keywords) = parts.next().filter(|k| !k.is_empty()) {
+            let digits = keywords.trim_start_matches("0x").trim_start_matches("0X");
+            provider.keywords = u64::from_str_radix(digits, 16)
+                .map_err(|_| error("keywords are a 64-bit hexadecimal number"))?;
+        }
+        if let Some(level) = parts.next().filter(|l| !l.is_empty()) {
+            provider.level = level
+                .parse()
+                .map_err(|_| error("a level is 0 to 5 or one of LogAlways … Verbose"))?;
+        }
+        provider.arguments = parts.next().unwrap_or_default().into();
+        Ok(provider)
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{:#x}:{}", self.name, self.keywords, self.level as u32)?;
+        if !self.arguments.is_empty() {
+            write!(f, ":{}", self.arguments)?;
+        }
+        Ok(())
+    }
+}
+
+/// The format of the stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// The legacy format, which is not meant for streaming.
+    NetPerf,
+    /// NetTrace.
+    #[default]
+    NetTrace,
+}
+
+/// What the runtime sends at the end of a session: the methods, modules and so on that were
+/// there, without which addresses have no names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rundown {
+    /// Nothing. Stopping is fast. Needs `CollectTracing2`.
+    None,
+    /// What the runtime sends by default.
+    #[default]
+    Default,
+    /// The events of these keywords of the rundown provider. Needs `CollectTracing4` (.NET 9)
+    /// unless they are 0 or [`DEFAULT_RUNDOWN_KEYWORD`].
+    Keywords(u64),
+}
+
+impl Rundown {
+    const fn keywords(self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Default => DEFAULT_RUNDOWN_KEYWORD,
+            Self::Keywords(keywords) => keywords,
+        }
+    }
+
+    const fn from_keywords(keywords: u64) -> Self {
+        match keywords {
+            0 => Self::None,
+            DEFAULT_RUNDOWN_KEYWORD => Self::Default,
+            other => Self::Keywords(other),
+        }
+    }
+}
+
+/// What happens to events when the buffer of a session is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BufferingMode {
+    /// They are dropped.
+    #[default]
+    Drop,
+    /// The thread that writes one waits. Needs `CollectTracing6` (.NET 11).
+    Block,
+}
+
+/// What a streaming session is asked for.
+///
+/// ```
+/// use diag_ipc::{Provider, Rundown, TracingConfig};
+///
+/// let config = TracingConfig::new([Provider::new("Microsoft-DotNETCore-SampleProfiler")])
+///     .rundown(Rundown::Default)
+///     .buffer_mb(64);
+/// assert!(config.stacks);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracingConfig {
+    /// Megabytes of memory that the runtime may buffer events in. The default is 256.
+    pub buffer_mb: u32,
+    /// The format of the stream.
+    pub format: Format,
+    /// What is sent at the end.
+    pub rundown: Rundown,
+    /// Whether events carry the stack of their thread. Without it (needs `CollectTracing3`,
+    /// .NET 9) a session costs the target far less.
+    pub stacks: bool,
+    /// What happens when the buffer is full.
+    pub buffering: BufferingMode,
+    /// What is traced: 1 to 1000 providers.
+    pub providers: Vec<Provider>,
+}
+
+impl TracingConfig {
+    /// A session of these providers with the defaults of `dotnet-trace`.
+    pub fn new(providers: impl IntoIterator<Item = Provider>) -> Self {
+        Self {
+            buffer_mb: 256,
+            format: Format::default(),
+            rundown: Rundown::default(),
+            stacks: true,
+            buffering: BufferingMode::default(),
+            providers: providers.into_iter().collect(),
+        }
+    }
+
+    /// With a buffer of so many megabytes.
+    #[must_use]
+    pub const fn buffer_mb(mut self, megabytes: u32) -> Self {
+        self.buffer_mb = megabytes;
+        self
+    }
+
+    /// In this format.
+    #[must_use]
+    pub const fn format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// With this rundown.
+    #[must_use]
+    pub const fn rundown(mut self, rundown: Rundown) -> Self {
+        self.rundown = rundown;
+        self
+    }
+
+    /// With or without stacks.
+    #[must_use]
+    pub const fn stacks(mut self, stacks: bool) -> Self {
+        self.stacks = stacks;
+        self
+    }
+
+    /// With this buffering mode.
+    #[must_use]
+    pub const fn buffering(mut self, mode: BufferingMode) -> Self {
+        self.buffering = mode;
+        self
+    }
+
+    /// The oldest command that can express all of this, and the option that needs it.
+    pub fn needs(&self) -> (Command, &'static str) {
+        let rundown = self.rundown.keywords();
+        if self.buffering == BufferingMode::Block {
+            (Command::CollectTracing6, "the buffering mode Block")
+        } else if self.providers.iter().any(|p| p.filter.is_some()) {
+            (Command::CollectTracing5, "an event filter")
+        } else if rundown != 0 && rundown != DEFAULT_RUNDOWN_KEYWORD {
+            (Command::CollectTracing4, "a rundown keyword")
+        } else if !self.stacks {
+            (Command::CollectTracing3, "a session without stacks")
+        } else if rundown == 0 {
+            (Command::CollectTracing2, "a session without rundown")
+        } else {
+            (Command::CollectTracing, "a tracing session")
+        }
+    }
+
+    /// The payload of `command`, one of the `CollectTracing` family.
+    ///
+    /// What the command cannot express is left out: see [`TracingConfig::needs`].
+    pub(super) fn encode(&self, command: Command, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        // Each of these ends a .NET 9 process. It must not get that far.
+        if self.buffer_mb == 0 {
+            return Err(Refusal::NoBuffer);
+        }
+        check_count(self.providers.len())?;
+        let version = version(command);
+        if version >= 5 {
+            out.extend(STREAMING.to_le_bytes());
+        }
+        out.extend(self.buffer_mb.to_le_bytes());
+        out.extend((self.format as u32).to_le_bytes());
+        let rundown = self.rundown.keywords();
+        match version {
+            1 => {}
+            2 | 3 => out.push(u8::from(rundown != 0)),
+            _ => out.extend(rundown.to_le_bytes()),
+        }
+        if version >= 3 {
+            out.push(self.stacks.into());
+        }
+        put_count(out, self.providers.len())?;
+        for provider in &self.providers {
+            provider.encode(version >= 5, out)?;
+        }
+        if version >= 6 {
+            out.extend((self.buffering as u32).to_le_bytes());
+        }
+        Ok(())
+    }
+
+    /// After the session type, which [`Command::CollectTracing5`] and later have.
+    pub(super) fn decode(command: Command, c: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let version = version(command);
+        let buffer_mb = c.u32()?;
+        let at = c.offset();
+        let format = match c.u32()? {
+            0 => Format::NetPerf,
+            1 => Format::NetTrace,
+            other => return Err(bad(at, "format", other.into())),
+        };
+        let rundown = match version {
+            1 => Rundown::Default,
+            2 | 3 if boolean(c)? => Rundown::Default,
+            2 | 3 => Rundown::None,
+            _ => Rundown::from_keywords(c.u64()?),
+        };
+        let stacks = version < 3 || boolean(c)?;
+        let providers = array(c, 20, |c| Provider::decode(c, version >= 5))?;
+        let at = c.offset();
+        let buffering = match if version >= 6 { c.u32()? } else { 0 } {
+            0 => BufferingMode::Drop,
+            1 => BufferingMode::Block,
+            other => return Err(bad(at, "buffering mode", other.into())),
+        };
+        Ok(Self { buffer_mb, format, rundown, stacks, buffering, providers })
+    }
+}
+
+const STREAMING: u32 = 0;
+const USER_EVENTS: u32 = 1;
+
+/// Whether the payload of a `CollectTracing5` or later goes on as a user_events session.
+pub(super) fn is_user_events(command: Command, c: &mut Cursor<'_>) -> Result<bool, DecodeError> {
+    if version(command) < 5 {
+        return Ok(false);
+    }
+    let at = c.offset();
+    match c.u32()? {
+        STREAMING => Ok(false),
+        USER_EVENTS => Ok(true),
+        other => Err(bad(at, "session type", other.into())),
+    }
+}
+
+const fn version(command: Command) -> u8 {
+    command.id() - Command::StopTracing.id()
+}
+
+const fn check_count(providers: usize) -> Result<(), Refusal> {
+    match providers {
+        0 => Err(Refusal::NoProviders),
+        1..=1000 => Ok(()),
+        more => Err(Refusal::TooManyProviders(more)),
+    }
+}
+
+/// The events of a provider that go to a tracepoint of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracepointSet {
+    /// The name of the tracepoint.
+    pub name: String,
+    /// The event ids; each in at most one set of a provider.
+    pub ids: Vec<u32>,
+}
+
+/// Which tracepoints the events of a provider go to: at least one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tracepoints {
+    /// The tracepoint of events that are in no set. Empty: those are not written.
+    pub default: String,
+    /// Tracepoints of chosen events.
+    pub sets: Vec<TracepointSet>,
+}
+
+/// A provider of a user_events session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserEventsProvider {
+    /// What is turned on.
+    pub provider: Provider,
+    /// Where it goes.
+    pub tracepoints: Tracepoints,
+}
+
+/// What a session is asked for whose events go to the kernel's user_events (.NET 10 on Linux
+/// 6.4), from where perf and ftrace read them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserEventsConfig {
+    /// What is sent at the end.
+    pub rundown: Rundown,
+    /// What is traced: 1 to 1000 providers.
+    pub providers: Vec<UserEventsProvider>,
+}
+
+impl UserEventsConfig {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        check_count(self.providers.len())?;
+        out.extend(USER_EVENTS.to_le_bytes());
+        out.extend(self.rundown.keywords().to_le_bytes());
+        put_count(out, self.providers.len())?;
+        for UserEventsProvider { provider, tracepoints } in &self.providers {
+            provider.encode(true, out)?;
+            if tracepoints.default.is_empty() && tracepoints.sets.is_empty() {
+                return Err(Refusal::NoTracepoint(provider.name.as_str().into()));
+            }
+            put_string(out, &tracepoints.default, "the default tracepoint")?;
+            put_count(out, tracepoints.sets.len())?;
+            for set in &tracepoints.sets {
+                put_name(out, &set.name, "the name of a tracepoint")?;
+                put_u32s(out, &set.ids)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After the session type.
+    pub(super) fn decode(c: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let rundown = Rundown::from_keywords(c.u64()?);
+        let providers = array(c, 33, |c| {
+            let provider = Provider::decode(c, true)?;
+            let default = string(c)?;
+            let sets = array(c, 8, |c| Ok(TracepointSet { name: string(c)?, ids: u32s(c)? }))?;
+            Ok(UserEventsProvider { provider, tracepoints: Tracepoints { default, sets } })
+        })?;
+        Ok(Self { rundown, providers })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn provider_text() {
+        let parse = |s: &str| s.parse::<Provider>();
+        let plain = Provider::new("A").level(Level::Informational);
+        assert_eq!(parse("A"), Ok(plain.clone()));
+        assert_eq!(parse("A::"), Ok(plain));
+        assert_eq!(
+            parse("A:FF:warning").unwrap(),
+            Provider::new("A").keywords(0xff).level(Level::Warning)
+        );
+        assert_eq!(
+            parse("A:0x1:1:Spec=\"B/C:-D;E\"").unwrap(),
+            Provider::new("A").keywords(1).level(Level::Critical).arguments("Spec=\"B/C:-D;E\"")
+        );
+        for bad in ["", ":1", "A:xyz", "A:1:6", "A:1:Loud", "A:1ffffffffffffffff"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        let provider = Provider::new("A").keywords(0x10).arguments("k=v");
+        assert_eq!(provider.to_string().parse(), Ok(provider));
+    }
+
+    #[test]
+    fn the_oldest_command_that_will_do() {
+        let config = || TracingConfig::new([Provider::new("A")]);
+        let needs = |config: TracingConfig| config.needs().0;
+        assert_eq!(needs(config()), Command::CollectTracing);
+        assert_eq!(needs(config().rundown(Rundown::None)), Command::CollectTracing2);
+        assert_eq!(needs(config().rundown(Rundown::Keywords(0))), Command::CollectTracing2);
+        assert_eq!(needs(config().stacks(false)), Command::CollectTracing3);
+        assert_eq!(needs(config().rundown(Rundown::Keywords(0x40))), Command::CollectTracing4);
+        assert_eq!(
+            needs(TracingConfig::new([Provider::new("A").filter(true, [1])])),
+            Command::CollectTracing5
+        );
+        assert_eq!(needs(config().buffering(BufferingMode::Block)), Command::CollectTracing6);
+    }
+}

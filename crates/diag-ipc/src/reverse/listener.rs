@@ -1,0 +1,186 @@
+//! The socket of a server and the thread that accepts.
+
+use super::Shared;
+use crate::message::Advertise;
+use crate::transport::Connection;
+use crate::{Error, Operation};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a connection may take to say who it is.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many connections may be about to say who they are.
+const MAX_PENDING: usize = 64;
+
+/// The file of a socket. It is removed when this is dropped, if it still is that file.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    pub(super) path: PathBuf,
+    id: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.id) {
+            let _ = fs::remove_file(&self.path); // nobody is left to tell
+        }
+    }
+}
+
+pub(super) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), Error> {
+    let error = |source: io::Error| Error::Io { operation: Operation::Bind, source };
+    let address = SocketAddrUnix::new(path).map_err(|e| error(e.into()))?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(|e| error(e.into()))?;
+    // The file gets the mode that the socket has: there is no moment at which others can connect.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| error(e.into()))?;
+    // Binding makes a new file: it fails for whatever is there, a symbolic link included.
+    match rustix::net::bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) if is_dead(path) => {
+            fs::remove_file(path).map_err(error)?;
+            rustix::net::bind(&socket, &address).map_err(|e| error(e.into()))?;
+        }
+        other => other.map_err(|e| error(e.into()))?,
+    }
+    let metadata = fs::symlink_metadata(path).map_err(error)?;
+    let file = SocketFile { path: path.to_path_buf(), id: (metadata.dev(), metadata.ino()) };
+    rustix::net::listen(&socket, 128).map_err(|e| error(e.into()))?;
+    Ok((socket.into(), file))
+}
+
+/// Whether this is a socket of ours that is left over: one on which nobody listens.
+fn is_dead(path: &Path) -> bool {
+    fs::symlink_metadata(path)
+        .is_ok_and(|m| m.file_type().is_socket() && m.uid() == rustix::process::geteuid().as_raw())
+        && UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// A connection that has not said yet who it is.
+struct Pending {
+    stream: UnixStream,
+    bytes: [u8; Advertise::LEN],
+    filled: usize,
+    since: Instant,
+}
+
+enum Progress {
+    Waiting(Pending),
+    Advertised(Advertise, Connection),
+    Garbage,
+}
+
+impl Pending {
+    /// Reads what is there, and puts itself back among the waiting if that is not all.
+    fn advance(self, waiting: &mut Vec<Self>, shared: &Shared) {
+        match self.read() {
+            Progress::Waiting(one) if one.since.elapsed() < PATIENCE => waiting.push(one),
+            Progress::Waiting(_) => shared.lock().stats.slow += 1,
+            Progress::Advertised(advertise, connection) => {
+                shared.advertised(advertise, connection);
+            }
+            Progress::Garbage => shared.lock().stats.garbage += 1,
+        }
+    }
+
+    fn read(mut self) -> Progress {
+        loop {
+            // Nothing after the advertisement is read: a runtime sends nothing more.
+            match self.stream.read(self.bytes.get_mut(self.filled..).unwrap_or_default()) {
+                Ok(0) => return Progress::Garbage,
+                Ok(n) => self.filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Progress::Waiting(self),
+                Err(_) => return Progress::Garbage,
+            }
+            if self.filled == Advertise::LEN {
+                let Ok(advertise) = Advertise::decode(&self.bytes) else {
+                    return Progress::Garbage;
+                };
+                return match self.stream.set_nonblocking(false) {
+                    Ok(()) => {
+                        let stream = crate::transport::unix::Stream::from(self.stream);
+                        Progress::Advertised(advertise, stream.into())
+                    }
+                    Err(_) => Progress::Garbage,
+                };
+            }
+        }
+    }
+}
+
+/// Accepts until the other end of `asleep` is closed.
+pub(super) fn run(listener: &UnixListener, asleep: &UnixStream, shared: &Shared) {
+    let mut pending = Vec::<Pending>::new();
+    loop {
+        let ready = {
+            let mut fds =
+                vec![PollFd::new(asleep, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+            fds.extend(pending.iter().map(|p| PollFd::new(&p.stream, PollFlags::IN)));
+            let patience = pending
+                .iter()
+                .map(|p| PATIENCE.saturating_sub(p.since.elapsed()) + Duration::from_millis(1))
+                .min()
+                .and_then(|d| Timespec::try_from(d).ok());
+            match rustix::event::poll(&mut fds, patience.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return, // out of memory: nothing to go on with
+            }
+            fds.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>()
+        };
+        if ready.first() == Some(&true) {
+            return;
+        }
+        let pending_before = std::mem::take(&mut pending);
+        for (one, ready) in pending_before.into_iter().zip(ready.iter().skip(2)) {
+            if *ready {
+                one.advance(&mut pending, shared);
+            } else if one.since.elapsed() < PATIENCE {
+                pending.push(one);
+            } else {
+                shared.lock().stats.slow += 1;
+            }
+        }
+        if ready.get(1) == Some(&true) {
+            accept(listener, &mut pending, shared);
+        }
+    }
+}
+
+fn accept(listener: &UnixListener, pending: &mut Vec<Pending>, shared: &Shared) {
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+            Err(_) => {
+                // Out of descriptors, or a connection that went away again: not in a tight loop.
+                std::thread::sleep(Duration::from_millis(10));
+                return;
+            }
+        };
+        if stream.set_nonblocking(true).is_err() {
+            continue;
+        }
+        // A runtime speaks at once: who has spoken already never waits among the silent.
+        let bytes = [0; Advertise::LEN];
+        Pending { stream, bytes, filled: 0, since: Instant::now() }.advance(pending, shared);
+        if pending.len() > MAX_PENDING {
+            // The one that has been silent for longest makes room.
+            let before = pending.len();
+            pending.remove(0).advance(pending, shared);
+            if pending.len() == before {
+                pending.pop();
+                shared.lock().stats.refused += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! A server that runtimes connect to: `DOTNET_DiagnosticPorts` (.NET 5).
+//!
+//! A runtime that is started with `DOTNET_DiagnosticPorts=PATH` connects to the socket at
+//! `PATH`, says who it is, and waits at startup until it is resumed (unless the variable ends in
+//! `,nosuspend`). Whatever is to be set up before the first line of the program runs is set up
+//! then. The runtime keeps one idle connection here: one command uses it up, and the runtime
+//! connects again at once.
+//!
+//! ```no_run
+//! use diag_ipc::{Provider, TracingConfig, reverse::Server};
+//! use std::{process::Command, time::Duration};
+//!
+//! let server = Server::bind("/run/user/1000/app.sock".as_ref())?;
+//! let child = Command::new("./app").env("DOTNET_DiagnosticPorts", server.path()).spawn()?;
+//! let runtime = server.accept(Duration::from_secs(30))?;
+//! let client = runtime.client();
+//! let session = client.collect_tracing(&TracingConfig::new([Provider::new("System.Runtime")]))?;
+//! client.resume_runtime()?;
+//! session.record(&mut std::fs::File::create("startup.nettrace")?); // until the program ends
+//! # drop(child);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod listener;
+
+use crate::client::Endpoint;
+use crate::message::Advertise;
+use crate::transport::{Connection, Deadline, Peer};
+use crate::{Client, Error, Guid, Operation};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How many runtimes a server keeps track of.
+const MAX_RUNTIMES: usize = 1024;
+
+/// A server that runtimes connect to. It ends, and its socket is removed, when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    /// Removes the file after the thread has ended.
+    file: listener::SocketFile,
+    /// The thread ends when the other end of this is closed.
+    wake: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens at `path`.
+    ///
+    /// The socket is accessible to this user alone from the moment it exists. What is at `path`
+    /// is never followed if it is a symbolic link, and only removed if it is a socket of this
+    /// user's on which nobody listens any more.
+    pub fn bind(path: &Path) -> Result<Self, Error> {
+        let (listener, file) = listener::bind(path)?;
+        let (wake, asleep) = UnixStream::pair()
+            .map_err(|source| Error::Io { operation: Operation::Bind, source })?;
+        let shared = Arc::<Shared>::default();
+        let thread = std::thread::Builder::new()
+            .name("diag-ipc reverse".into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || listener::run(&listener, &asleep, &shared)
+            })
+            .map_err(|source| Error::Io { operation: Operation::Bind, source })?;
+        Ok(Self { shared, file, wake: Some(wake), thread: Some(thread) })
+    }
+
+    /// The socket: the value of `DOTNET_DiagnosticPorts`, to which `,nosuspend` may be added.
+    pub fn path(&self) -> &PathBuf {
+        &self.file.path
+    }
+
+    /// Waits for the next runtime that has not been here before.
+    pub fn accept(&self, timeout: Duration) -> Result<Runtime, Error> {
+        let deadline = Deadline::after(timeout);
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(advertise) = state.fresh.pop_front() {
+                if let Some(slot) = state.slots.get(&advertise.cookie) {
+                    return Ok(Runtime::new(&self.shared, advertise, slot.peer));
+                }
+            }
+            state = self.shared.wait(state, deadline.remaining(Operation::Accept)?);
+        }
+    }
+
+    /// What has come in so far.
+    pub fn stats(&self) -> Stats {
+        self.shared.lock().stats
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.wake.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // it does not panic
+        }
+        let mut state = self.shared.lock();
+        state.closed = true;
+        // Clients may live on. The runtimes must learn that nobody listens any more.
+        state.slots.clear();
+        state.fresh.clear();
+        self.shared.changed.notify_all();
+    }
+}
+
+/// Counts of what came in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Connections of runtimes.
+    pub advertised: u64,
+    /// Connections that sent something else, or closed before they had said who they are.
+    pub garbage: u64,
+    /// Connections that did not say who they are in time.
+    pub slow: u64,
+    /// Connections with the cookie of a runtime that is another process.
+    pub impostors: u64,
+    /// Connections beyond what a server keeps open at a time.
+    pub refused: u64,
+}
+
+/// A runtime that has connected to a [`Server`].
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    advertise: Advertise,
+    peer: Peer,
+    client: Client,
+}
+
+impl Runtime {
+    fn new(shared: &Arc<Shared>, advertise: Advertise, peer: Peer) -> Self {
+        let endpoint = ReverseEndpoint { shared: Arc::clone(shared), cookie: advertise.cookie };
+        Self { advertise, peer, client: Client::of(Arc::new(endpoint)) }
+    }
+
+    /// Tells it from other runtimes.
+    pub const fn cookie(&self) -> Guid {
+        self.advertise.cookie
+    }
+
+    /// Its process id in its own namespace, as it says.
+    pub const fn pid(&self) -> u64 {
+        self.advertise.pid
+    }
+
+    /// The process, as the operating system says.
+    pub const fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// A client that sends its commands on the runtime's own connections. Its connect timeout
+    /// is how long it waits for one.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    slots: HashMap<Guid, Slot>,
+    /// Runtimes that `accept` has not returned yet.
+    fresh: VecDeque<Advertise>,
+    stats: Stats,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    peer: Peer,
+    /// The newest connection: a runtime has one at a time.
+    connection: Option<Connection>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, at_most: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, at_most).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Takes in the connection of a runtime.
+    fn advertised(&self, advertise: Advertise, connection: Connection) {
+        let peer = connection.peer();
+        let mut state = self.lock();
+        if let Some(slot) = state.slots.get_mut(&advertise.cookie) {
+            if slot.peer == peer {
+                slot.connection = Some(connection);
+                state.stats.advertised += 1;
+            } else {
+                state.stats.impostors += 1;
+            }
+        } else {
+            if state.slots.len() >= MAX_RUNTIMES {
+                state.slots.retain(|_, slot| slot.connection.as_ref().is_some_and(is_idle));
+            }
+            if state.slots.len() >= MAX_RUNTIMES {
+                state.stats.refused += 1;
+                return;
+            }
+            state.slots.insert(advertise.cookie, Slot { peer, connection: Some(connection) });
+            let State { slots, fresh, stats, .. } = &mut *state;
+            fresh.push_back(advertise);
+            fresh.retain(|a| slots.contains_key(&a.cookie));
+            stats.advertised += 1;
+        }
+        self.changed.notify_all();
+    }
+}
+
+/// Connections as a runtime brings them.
+#[derive(Debug)]
+struct ReverseEndpoint {
+    shared: Arc<Shared>,
+    cookie: Guid,
+}
+
+impl Endpoint for ReverseEndpoint {
+    fn connect(&self, timeout: Duration) -> Result<Connection, Error> {
+        let operation = Operation::Connect;
+        let deadline = Deadline::after(timeout);
+        let mut state = self.shared.lock();
+        loop {
+            if state.closed {
+                return Err(Error::Closed { operation });
+            }
+            let slot = state.slots.get_mut(&self.cookie).ok_or(Error::Closed { operation })?;
+            match slot.connection.take() {
+                Some(connection) if is_idle(&connection) => return Ok(connection),
+                // The runtime has closed it, and is about to connect again, or is gone.
+                _ => state = self.shared.wait(state, deadline.remaining(operation)?),
+            }
+        }
+    }
+}
+
+/// Whether nothing has happened on a connection: a runtime speaks only when asked.
+fn is_idle(connection: &Connection) -> bool {
+    let Some(fd) = connection.as_fd() else { return false };
+    let mut poll = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    matches!(rustix::event::poll(&mut poll, Some(&Timespec::default())), Ok(0))
+}

@@ -1,0 +1,116 @@
+//! Unix domain sockets.
+
+use super::{Deadline, Peer};
+use crate::{Error, Operation};
+use interprocess::local_socket::traits::StreamCommon as _;
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// The standard library's stream, in a wrapper that can ask for the peer's credentials.
+pub(crate) type Stream = interprocess::os::unix::uds_local_socket::Stream;
+
+/// Connects to the socket at `path`.
+///
+/// A blocking `connect` waits for room in the server's queue for as long as the send timeout of
+/// the socket says; a non-blocking one would fail at once and leave nothing to wait for.
+pub(super) fn connect(path: &Path, deadline: Deadline) -> Result<Stream, Error> {
+    let operation = Operation::Connect;
+    let error = |errno: Errno| Error::Io { operation, source: errno.into() };
+    // Keeps the directory open until the connection is made, if the path is too long.
+    let mut directory = None;
+    let address = match SocketAddrUnix::new(path) {
+        Err(Errno::NAMETOOLONG) => SocketAddrUnix::new(shorten(path, &mut directory)?),
+        other => other,
+    }
+    .map_err(error)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(error)?;
+    loop {
+        let left = deadline.remaining(operation)?;
+        sockopt::set_socket_timeout(&socket, Timeout::Send, Some(at_least_one(left)))
+            .map_err(error)?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return Ok(UnixStream::from(socket).into()),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(deadline.passed(operation)),
+            Err(errno) => return Err(error(errno)),
+        }
+    }
+}
+
+/// A name for the socket at `path` that fits in a socket address, by way of its directory's
+/// descriptor.
+fn shorten(
+    path: &Path,
+    directory: &mut Option<std::os::fd::OwnedFd>,
+) -> Result<std::path::PathBuf, Error> {
+    use rustix::fs::{Mode, OFlags};
+    use std::os::fd::AsRawFd as _;
+    let error = |source| Error::Io { operation: Operation::Connect, source };
+    let name = path.file_name().ok_or_else(|| error(io::ErrorKind::InvalidInput.into()))?;
+    let parent = path.parent().unwrap_or(Path::new("."));
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+    let fd = rustix::fs::open(parent, flags, Mode::empty()).map_err(|e| error(e.into()))?;
+    let short = Path::new("/proc/self/fd").join(fd.as_raw_fd().to_string()).join(name);
+    *directory = Some(fd);
+    Ok(short)
+}
+
+pub(super) fn read(stream: &mut Stream, buf: &mut [u8], timeout: Duration) -> io::Result<usize> {
+    stream.inner().set_read_timeout(Some(at_least_one(timeout)))?;
+    stream.inner().read(buf)
+}
+
+#[cfg(feature = "tokio")]
+pub(super) fn try_read(stream: &Stream, buf: &mut [u8]) -> io::Result<usize> {
+    use rustix::net::{RecvFlags, recv};
+    Ok(rustix::io::retry_on_intr(|| recv(stream.inner(), &mut *buf, RecvFlags::DONTWAIT))?.0)
+}
+
+pub(super) fn write(stream: &mut Stream, bytes: &[u8], timeout: Duration) -> io::Result<usize> {
+    stream.inner().set_write_timeout(Some(at_least_one(timeout)))?;
+    stream.inner().write(bytes)
+}
+
+/// Socket timeouts count in microseconds, and 0 stands for none.
+fn at_least_one(timeout: Duration) -> Duration {
+    timeout.max(Duration::from_millis(1))
+}
+
+pub(crate) fn peer(stream: &Stream) -> Peer {
+    let Ok(credentials) = stream.peer_creds() else { return Peer::default() };
+    Peer {
+        // 0 stands for a process that cannot be seen from our namespace.
+        pid: credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0),
+        uid: credentials.euid(),
+    }
+}
+
+pub(super) fn fd(stream: &Stream) -> BorrowedFd<'_> {
+    stream.inner().as_fd()
+}
+
+#[cfg(any(target_os = "linux", target_os = "macos", target_os = "android"))]
+pub(super) fn send_fd(stream: &Stream, fd: BorrowedFd<'_>) -> io::Result<()> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [fd];
+    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    let byte = [io::IoSlice::new(&[0])];
+    sendmsg(stream.inner(), &byte, &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}

@@ -1,0 +1,433 @@
+//! Servers, and runtimes, that do not keep to the protocol: a typed error each time, within the
+//! deadline, and no memory on their word.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
+
+use diag_ipc::message::{Advertise, DecodeErrorKind, Header, MAGIC, Reply, Request};
+use diag_ipc::reverse::Server;
+use diag_ipc::{
+    Client, Command, CutReason, Error, Guid, HResult, Operation, Provider, Session, Timeouts,
+    TracingConfig,
+};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+/// What the tests' clients wait for.
+const LIMIT: Duration = Duration::from_millis(200);
+
+fn timeouts() -> Timeouts {
+    Timeouts { connect: LIMIT, send: LIMIT, reply: LIMIT, dump: LIMIT, drain: LIMIT }
+}
+
+/// A server that does `behave` with each connection, and a client of it.
+fn server(behave: impl Fn(UnixStream) + Send + 'static) -> (tempfile::TempDir, Client) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    // Ends with the test's process.
+    std::thread::spawn(move || listener.incoming().flatten().for_each(behave));
+    (dir, Client::new(path).timeouts(timeouts()))
+}
+
+/// Reads one request.
+fn request(stream: &mut UnixStream) -> Option<Request> {
+    let mut header = [0; Header::LEN];
+    stream.read_exact(&mut header).ok()?;
+    let mut message = header.to_vec();
+    message.resize(usize::from(Header::decode(&header).ok()?.size), 0);
+    stream.read_exact(&mut message[Header::LEN..]).ok()?;
+    Request::decode(&message).ok()
+}
+
+/// A server that answers every request with `bytes` and closes.
+fn answers(bytes: Vec<u8>) -> (tempfile::TempDir, Client) {
+    server(move |mut stream| {
+        request(&mut stream).expect("a request");
+        let _ = stream.write_all(&bytes);
+    })
+}
+
+fn message(magic: &[u8], size: u16, set: u8, id: u8, payload: &[u8]) -> Vec<u8> {
+    [magic, &size.to_le_bytes(), &[set, id, 0, 0], payload].concat()
+}
+
+fn malformed(client: &Client) -> DecodeErrorKind {
+    match client.process_info_by(Command::ProcessInfo) {
+        Err(Error::Malformed { source, .. }) => source.kind,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn replies_that_end_early() {
+    let whole = Reply::Ok(&[0; 100]).encode().unwrap();
+    for cut in [0, 1, 13, 14, 19, 20, 21, 119] {
+        let (_dir, client) = answers(whole[..cut].to_vec());
+        match client.process_info_by(Command::ProcessInfo) {
+            Err(Error::Closed { operation: Operation::Reply }) => {}
+            other => panic!("{cut}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn replies_of_another_protocol() {
+    let (_dir, client) = answers(message(b"DOTNET_IPC_V2\0", 24, 0xff, 0, &[0; 4]));
+    assert_eq!(malformed(&client), DecodeErrorKind::BadMagic);
+    let (_dir, client) = answers(message(&MAGIC, 19, 0xff, 0, &[0; 4]));
+    assert_eq!(malformed(&client), DecodeErrorKind::BadSize(19));
+    let (_dir, client) = answers(message(&MAGIC, 24, 0x04, 0, &[0; 4]));
+    assert_eq!(malformed(&client), DecodeErrorKind::BadCommand(4, 0));
+    let (_dir, client) = answers(message(&MAGIC, 24, 0xff, 1, &[0; 4]));
+    assert_eq!(malformed(&client), DecodeErrorKind::BadCommand(0xff, 1));
+    let (_dir, client) = answers(message(&MAGIC, 22, 0xff, 0xff, &[0; 2]));
+    assert_eq!(malformed(&client), DecodeErrorKind::BadSize(22));
+    let (_dir, client) = answers(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec());
+    assert_eq!(malformed(&client), DecodeErrorKind::BadMagic);
+    // Strings that claim to be longer than the message.
+    let mut payload = vec![0; 24];
+    payload.extend([0xff; 4]);
+    let (_dir, client) = answers(Reply::Ok(&payload).encode().unwrap());
+    assert!(matches!(malformed(&client), DecodeErrorKind::Read(_)));
+    // Numbers that are too long or too short.
+    for payload in [&[0; 3][..], &[0; 5], &[0; 8]] {
+        let (_dir, client) = answers(Reply::Ok(payload).encode().unwrap());
+        let error = client.resume_runtime().unwrap_err();
+        assert!(matches!(error, Error::Malformed { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_echoes() {
+    let (_dir, client) = server(|mut stream| {
+        let mut bytes = [0; 1024];
+        while let Ok(n @ 1..) = stream.read(&mut bytes) {
+            if stream.write_all(&bytes[..n]).is_err() {
+                break;
+            }
+        }
+    });
+    assert_eq!(malformed(&client), DecodeErrorKind::BadCommand(4, 0));
+}
+
+#[test]
+fn a_server_that_is_slow() {
+    // One byte at a time, always before any timeout of a single read.
+    let (_dir, client) = server(|mut stream| {
+        request(&mut stream).expect("a request");
+        for byte in Reply::Ok(&[0; 100]).encode().unwrap() {
+            std::thread::sleep(LIMIT / 20);
+            if stream.write_all(&[byte]).is_err() {
+                break;
+            }
+        }
+    });
+    match client.process_info_by(Command::ProcessInfo) {
+        Err(Error::Timeout { operation: Operation::Reply, after }) => assert_eq!(after, LIMIT),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_server_that_says_nothing() {
+    let (_dir, client) = server(|stream| {
+        std::thread::spawn(move || {
+            std::thread::sleep(LIMIT * 20);
+            drop(stream);
+        });
+    });
+    for answer in [
+        client.process_info().map(drop),
+        client.resume_runtime(),
+        client.process_environment().map(drop),
+        client.stop_tracing(1),
+    ] {
+        assert!(matches!(answer, Err(Error::Timeout { operation: Operation::Reply, .. })));
+    }
+}
+
+#[test]
+fn a_server_that_does_not_accept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let _listener = UnixListener::bind(&path).unwrap();
+    // Fill its queue, however long that is; the last one has to wait.
+    let client = Client::new(path).timeouts(timeouts());
+    let mut sessions = Vec::new();
+    for _ in 0..5000 {
+        match client.peer() {
+            Ok(_) => {}
+            Err(Error::Timeout { operation: Operation::Connect, after }) => {
+                assert_eq!(after, LIMIT);
+                sessions.push(());
+                break;
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+    assert_eq!(sessions.len(), 1, "the queue is full at some point");
+}
+
+#[test]
+fn an_environment_that_never_ends() {
+    // The size it announces is refused, or never comes.
+    for size in [u32::MAX, (64 << 20) + 1] {
+        let mut bytes = Reply::Ok(&[&size.to_le_bytes()[..], &[0; 2]].concat()).encode().unwrap();
+        bytes.extend([0; 100]);
+        let (_dir, client) = answers(bytes);
+        match client.process_environment() {
+            Err(Error::Malformed { source, .. }) => {
+                assert_eq!(source.kind, DecodeErrorKind::Limit(size.into(), 64 << 20));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let (_dir, client) = server(|mut stream| {
+        request(&mut stream).expect("a request");
+        let size: u32 = 64 << 20;
+        let reply = Reply::Ok(&[&size.to_le_bytes()[..], &[0; 2]].concat()).encode().unwrap();
+        let _ = stream.write_all(&reply);
+        while stream.write_all(&[0; 10]).is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    match client.process_environment() {
+        Err(Error::Timeout { operation: Operation::Reply, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn errors_are_kept_whatever_they_are() {
+    for code in [0x8013_1384, 0xdead_beef] {
+        let (_dir, client) = answers(message(&MAGIC, 24, 0xff, 0xff, &u32::to_le_bytes(code)));
+        let error = client.resume_runtime().unwrap_err();
+        assert_eq!(error.code(), Some(HResult::from(code)));
+    }
+    // A server that knows nothing at all, and one that fails where success should be.
+    let unknown = HResult::UnknownCommand.code().to_le_bytes();
+    let (_dir, client) = answers(message(&MAGIC, 24, 0xff, 0xff, &unknown));
+    assert!(client.process_info().unwrap_err().is_unknown_command());
+    assert!(client.collect_tracing(&config()).unwrap_err().is_unknown_command());
+    let (_dir, client) = answers(Reply::Ok(&[5, 0, 7, 0x80]).encode().unwrap());
+    assert_eq!(client.resume_runtime().unwrap_err().code(), Some(HResult::Other(0x8007_0005)));
+    // An explanation that is garbage.
+    let payload = [&[5, 0, 0x13, 0x80][..], &[0xff; 30]].concat();
+    let (_dir, client) = answers(message(&MAGIC, 54, 0xff, 0xff, &payload));
+    let error = client.resume_runtime().unwrap_err();
+    assert!(matches!(error, Error::Runtime { message: None, .. }), "{error}");
+}
+
+fn config() -> TracingConfig {
+    TracingConfig::new([Provider::new("A")])
+}
+
+const STREAM_HEAD: &[u8] = b"Nettrace\x14\0\0\0!FastSerialization.1";
+
+/// A session with a server that sends `stream`, then does what `then` says with it; a request
+/// to stop is answered with `stopped`.
+fn session(
+    stream: Vec<u8>,
+    then: impl Fn(UnixStream) + Send + Clone + 'static,
+    stopped: Option<Vec<u8>>,
+) -> (tempfile::TempDir, Session) {
+    let (dir, client) = server(move |mut connection| match request(&mut connection) {
+        Some(Request::CollectTracing { .. }) => {
+            let reply = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
+            let (stream, then) = (stream.clone(), then.clone());
+            std::thread::spawn(move || {
+                connection.write_all(&reply).unwrap();
+                let _ = connection.write_all(&stream);
+                then(connection);
+            });
+        }
+        Some(Request::StopTracing { session: 7 }) => match &stopped {
+            Some(reply) => connection.write_all(reply).unwrap(),
+            None => {
+                std::thread::spawn(move || {
+                    std::thread::sleep(LIMIT * 50);
+                    drop(connection);
+                });
+            }
+        },
+        other => panic!("{other:?}"),
+    });
+    let session = client.collect_tracing(&config()).unwrap();
+    (dir, session)
+}
+
+#[test]
+fn streams_that_are_not_complete() {
+    let ok = Some(Reply::Ok(&7u64.to_le_bytes()).encode().unwrap());
+    // It ends where it should not, although the server says that all is well.
+    let (_dir, cut) = session([STREAM_HEAD, b"and"].concat(), drop, ok.clone());
+    let ending = cut.stop();
+    assert!(matches!(ending.cut, Some(CutReason::Closed)), "{ending:?}");
+    assert!(matches!(ending.stop, Some(Ok(()))), "{ending:?}");
+    // It ends where it should, and the reply is for somebody else, or none.
+    let whole = || [STREAM_HEAD, b"\x06\x01"].concat();
+    let other = Some(Reply::Ok(&8u64.to_le_bytes()).encode().unwrap());
+    let (_dir, complete) = session(whole(), drop, other);
+    let ending = complete.stop();
+    assert!(ending.is_complete());
+    assert!(
+        matches!(ending.stop, Some(Err(Error::WrongSession { expected: 7, found: 8 }))),
+        "{ending:?}"
+    );
+    let (_dir, complete) = session(whole(), drop, None);
+    let ending = complete.stop();
+    assert!(ending.is_complete());
+    assert!(matches!(ending.stop, Some(Err(Error::Timeout { .. }))), "{ending:?}");
+    // It just stays open after the request to stop.
+    let hold = |connection| {
+        std::thread::sleep(LIMIT * 50);
+        drop(connection);
+    };
+    let (_dir, silent) = session(whole(), hold, ok);
+    let ending = silent.stop();
+    assert!(matches!(ending.cut, Some(CutReason::Silent(after)) if after == LIMIT), "{ending:?}");
+}
+
+#[test]
+fn a_stream_that_never_ends() {
+    // It goes on and on after the request to stop: that is for the caller to judge, who sees
+    // every byte and can leave at any moment.
+    let on = |mut connection: UnixStream| while connection.write_all(&[0; 65536]).is_ok() {};
+    let ok = Some(Reply::Ok(&7u64.to_le_bytes()).encode().unwrap());
+    let (_dir, mut session) = session(STREAM_HEAD.to_vec(), on, ok);
+    session.stopper().stop().unwrap();
+    let mut buffer = vec![0; 1 << 20];
+    while session.bytes_read() < 10 << 20 {
+        assert!(session.read(&mut buffer).unwrap() > 0);
+    }
+    let ending = session.finish();
+    assert!(matches!(ending.cut, Some(CutReason::Abandoned)), "{ending:?}");
+}
+
+#[test]
+fn dropping_a_session_does_not_wait() {
+    let hold = |connection| {
+        std::thread::sleep(LIMIT * 50);
+        drop(connection);
+    };
+    let (_dir, session) = session(STREAM_HEAD.to_vec(), hold, None);
+    let start = Instant::now();
+    drop(session);
+    // The server would hold on for ten seconds.
+    assert!(start.elapsed() < LIMIT * 40);
+}
+
+#[test]
+fn a_reverse_server_among_liars() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("port");
+    let server = Server::bind(&path).unwrap();
+    let connect = || UnixStream::connect(&path).unwrap();
+    let advertise = |n| Advertise { cookie: Guid::from_u128(n), pid: 42 }.encode();
+
+    let mut half = connect();
+    half.write_all(&advertise(1)[..20]).unwrap();
+    connect().write_all(b"ADVR_V2\0 and something that is long enough").unwrap();
+    drop(connect());
+    // More of them at a time than the server keeps.
+    let crowd: Vec<_> = (0..200).map(|_| connect()).collect();
+
+    let mut runtime = connect();
+    runtime.write_all(&advertise(2)).unwrap();
+    let accepted = server.accept(Duration::from_secs(10)).unwrap();
+    assert_eq!(accepted.cookie(), Guid::from_u128(2));
+    assert_eq!(accepted.peer().pid, Some(std::process::id()));
+
+    // A runtime that speaks before it is asked is not used; the next connection is.
+    runtime.write_all(b"hello?").unwrap();
+    let client = accepted.client().timeouts(timeouts());
+    let error = client.resume_runtime().unwrap_err();
+    assert!(matches!(error, Error::Timeout { operation: Operation::Connect, .. }), "{error}");
+    let mut runtime = connect();
+    runtime.write_all(&advertise(2)).unwrap();
+    let thread = std::thread::spawn(move || {
+        assert_eq!(request(&mut runtime), Some(Request::ResumeRuntime));
+        runtime.write_all(&Reply::Ok(&[0; 4]).encode().unwrap()).unwrap();
+    });
+    let patient = Timeouts { connect: Duration::from_secs(10), ..timeouts() };
+    client.clone().timeouts(patient).resume_runtime().unwrap();
+    thread.join().unwrap();
+
+    // More runtimes than it keeps track of.
+    for n in 10..1200 {
+        connect().write_all(&advertise(n)).unwrap();
+    }
+    let mut last = connect();
+    last.write_all(&advertise(5)).unwrap();
+    while server.accept(Duration::from_secs(10)).unwrap().cookie() != Guid::from_u128(5) {}
+    let stats = server.stats();
+    assert!(stats.garbage >= 2 && stats.refused > 0, "{stats:?}");
+    drop((half, crowd));
+    drop(server);
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_is_in_the_way_of_a_reverse_server() {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("port");
+    let target = dir.path().join("target");
+    // Symbolic links are not followed, to nothing or to something.
+    symlink(&target, &path).unwrap();
+    assert!(Server::bind(&path).is_err() && !target.exists());
+    std::fs::write(&target, "precious").unwrap();
+    assert!(Server::bind(&path).is_err());
+    assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+    std::fs::remove_file(&path).unwrap();
+    // Neither are files replaced, nor sockets that are in use.
+    std::fs::write(&path, "precious").unwrap();
+    assert!(Server::bind(&path).is_err());
+    std::fs::remove_file(&path).unwrap();
+    let server = Server::bind(&path).unwrap();
+    assert!(Server::bind(&path).is_err());
+    assert_eq!(std::fs::symlink_metadata(&path).unwrap().mode() & 0o777, 0o600);
+    // Somebody else's file is not removed in the end.
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "precious").unwrap();
+    drop(server);
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    std::fs::remove_file(&path).unwrap();
+    // A socket that is left over is.
+    drop(UnixListener::bind(&path).unwrap());
+    drop(Server::bind(&path).unwrap());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_path_that_is_too_long_for_a_socket_address() {
+    let dir = tempfile::tempdir().unwrap();
+    let deep = dir.path().join("d".repeat(120));
+    std::fs::create_dir(&deep).unwrap();
+    let short = dir.path().join("s");
+    let listener = UnixListener::bind(&short).unwrap();
+    std::fs::rename(&short, deep.join("socket")).unwrap();
+    std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        request(&mut stream).unwrap();
+        stream.write_all(&Reply::Ok(&[0; 4]).encode().unwrap()).unwrap();
+    });
+    Client::new(deep.join("socket")).timeouts(timeouts()).resume_runtime().unwrap();
+}
+
+#[test]
+fn connections_of_ones_own_making() {
+    let client = Client::with_dialer(|timeout| {
+        assert_eq!(timeout, LIMIT);
+        let (ours, mut theirs) = UnixStream::pair()?;
+        std::thread::spawn(move || {
+            request(&mut theirs).unwrap();
+            theirs.write_all(&Reply::Ok(&[0; 4]).encode().unwrap()).unwrap();
+        });
+        Ok(ours)
+    });
+    client.timeouts(timeouts()).resume_runtime().unwrap();
+    let client = Client::with_dialer(|_| Err(std::io::ErrorKind::AddrNotAvailable.into()));
+    let error = client.resume_runtime().unwrap_err();
+    assert!(matches!(error, Error::Io { operation: Operation::Connect, .. }), "{error}");
+}

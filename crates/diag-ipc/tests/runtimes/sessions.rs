@@ -1,0 +1,226 @@
+//! Streams: complete or cut, and never a deadlock.
+
+use super::*;
+use diag_ipc::{
+    CutReason, Error, HResult, Level, Operation, Provider, Rundown, Timeouts, TracingConfig,
+};
+use std::io::Read as _;
+use std::time::Duration;
+
+fn workload() -> TracingConfig {
+    TracingConfig::new([Provider::new("Triscope-Workload")]).buffer_mb(16)
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_session_is_stopped_from_another_thread() {
+    for runtime in Runtime::ALL {
+        let target = Checked::start(Target::of(runtime).mode("mix"));
+        let session = target.client().collect_tracing(&workload()).unwrap();
+        let stopper = session.stopper();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(700));
+            stopper.stop().unwrap();
+            stopper.stop().unwrap(); // once is enough, twice is no harm
+            stopper
+        });
+        let mut stream = Vec::new();
+        let ending = session.record(&mut stream);
+        assert!(ending.is_complete(), "{runtime:?}: {ending}");
+        assert!(matches!(ending.stop, Some(Ok(()))), "{runtime:?}: {ending:?}");
+        assert_eq!(ending.bytes, stream.len() as u64);
+        assert!(stream.starts_with(b"Nettrace"));
+        assert!(holds(&stream, "héllo-😀-1") || holds(&stream, "héllo-😀-2"), "{runtime:?}");
+        // The rundown names what the stacks point at.
+        assert!(holds(&stream, "Burn"), "{runtime:?}");
+        // What has ended is not stopped again: its number may be another session's.
+        thread.join().unwrap().stop().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn stopping_without_reading_first() {
+    for runtime in Runtime::ALL {
+        let target = Checked::start(Target::of(runtime).mode("flood:2:2000:0"));
+        let flood = TracingConfig::new([Provider::new("Triscope-Workload")]).buffer_mb(64);
+        let session = target.client().collect_tracing(&flood).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        // The trap: a reply that only comes when the stream has been read. It is bounded.
+        let timeouts = Timeouts { reply: Duration::from_millis(500), ..Timeouts::default() };
+        match target.client().timeouts(timeouts).stop_tracing(session.id()) {
+            Err(Error::Timeout { operation: Operation::Reply, .. }) => {}
+            other => panic!("{runtime:?}: {other:?}"),
+        }
+        let mut stream = Vec::new();
+        let ending = session.stop_into(&mut stream);
+        assert!(ending.is_complete(), "{runtime:?}: {ending:?}");
+        // More than the socket holds, so that somebody had to read.
+        assert!(stream.len() > 1 << 18, "{runtime:?}: {} bytes", stream.len());
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn sessions_in_parallel() {
+    for runtime in Runtime::ALL {
+        let target = Checked::start(Target::of(runtime).mode("mix"));
+        let sources: [(&str, &[&str]); 4] = [
+            ("Triscope-Workload", &["Primitives", "Strings", "Empty"]),
+            ("Triscope-SelfDescribing", &["IntArray", "WithOpcode"]),
+            ("Microsoft-Windows-DotNETRuntime", &["boom-"]),
+            // Names and several providers as some clients cannot write them.
+            ("Ünknown-Prövider-😀", &[]),
+        ];
+        std::thread::scope(|scope| {
+            for (name, texts) in sources {
+                let client = target.client();
+                scope.spawn(move || {
+                    let config = TracingConfig::new([
+                        Provider::new(name),
+                        Provider::new("Nobody-1").keywords(0),
+                        Provider::new("Nobody-2").arguments("ключ=значение"),
+                    ])
+                    .rundown(Rundown::None);
+                    let session = client.collect_tracing(&config).unwrap();
+                    let stopper = session.stopper();
+                    scope.spawn(move || {
+                        std::thread::sleep(Duration::from_secs(1));
+                        stopper.stop().unwrap();
+                    });
+                    let mut stream = Vec::new();
+                    let ending = session.record(&mut stream);
+                    assert!(ending.is_complete(), "{runtime:?} {name}: {ending}");
+                    for text in texts {
+                        assert!(holds(&stream, text), "{runtime:?} {name}: no {text}");
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn the_65th_session() {
+    for runtime in Runtime::ALL {
+        let target = Checked::start(Target::of(runtime));
+        let client = target.client();
+        let config = workload().buffer_mb(1).rundown(Rundown::None);
+        let mut sessions: Vec<_> =
+            (0..64).map(|_| client.collect_tracing(&config).unwrap()).collect();
+        let error = client.collect_tracing(&config).unwrap_err();
+        assert_eq!(error.code(), Some(HResult::Fail), "{runtime:?}: {error}");
+        // One that is stopped makes room.
+        assert!(sessions.pop().unwrap().stop().is_complete());
+        sessions.push(client.collect_tracing(&config).unwrap());
+        // Sessions that are dropped end too, one after the other: a tenth of a second each.
+        drop(sessions);
+        let room = (0..600).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            client.collect_tracing(&config).ok()
+        });
+        assert!(room.expect("room for a session").stop().is_complete(), "{runtime:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_target_that_is_killed_cuts_its_stream() {
+    for runtime in Runtime::ALL {
+        let mut target = Target::of(runtime).mode("flood:1:1000:0").start();
+        let client = Client::new(target.socket());
+        let mut session = client.collect_tracing(&workload()).unwrap();
+        session.read_exact(&mut [0; 4096]).unwrap();
+        target.kill();
+        let mut stream = Vec::new();
+        let ending = session.record(&mut stream);
+        assert!(
+            matches!(ending.cut, Some(CutReason::Closed | CutReason::Io(_))),
+            "{runtime:?}: {ending:?}"
+        );
+        assert!(ending.stop.is_none());
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_target_that_ends_completes_its_stream() {
+    for runtime in Runtime::ALL {
+        let mut target = Target::of(runtime).mode("mix").seconds(2).start();
+        let session = Client::new(target.socket()).collect_tracing(&workload()).unwrap();
+        let stopper = session.stopper();
+        let mut stream = Vec::new();
+        let ending = session.record(&mut stream);
+        assert!(ending.is_complete(), "{runtime:?}: {ending:?}");
+        assert!(ending.stop.is_none(), "nobody asked");
+        assert!(holds(&stream, "Burn"), "{runtime:?}: the rundown is there");
+        assert_eq!(target.wait().code(), Some(0));
+        stopper.stop().unwrap(); // long gone: not an error
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_session_that_is_not_read_to_its_end() {
+    let target = Checked::start(Target::of(Runtime::Net9).mode("mix"));
+    let mut session = target.client().collect_tracing(&workload()).unwrap();
+    session.read_exact(&mut [0; 100]).unwrap();
+    let ending = session.finish();
+    assert!(matches!(ending.cut, Some(CutReason::Abandoned)), "{ending:?}");
+    assert_eq!(ending.bytes, 100);
+
+    struct Full;
+    impl std::io::Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::StorageFull.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let session = target.client().collect_tracing(&workload()).unwrap();
+    let ending = session.stop_into(&mut Full);
+    assert!(matches!(ending.cut, Some(CutReason::Output(_))), "{ending:?}");
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn options_of_newer_commands() {
+    let record = |target: &Checked, config: &TracingConfig| {
+        let session = target.client().collect_tracing(config).unwrap();
+        let stopper = session.stopper();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(700));
+            stopper.stop().unwrap();
+        });
+        let mut stream = Vec::new();
+        assert!(session.record(&mut stream).is_complete());
+        stream
+    };
+    let none = |config: TracingConfig| config.rundown(Rundown::None);
+    for runtime in Runtime::ALL {
+        let target = Checked::start(Target::of(runtime).mode("mix"));
+        let source = || Provider::new("Triscope-Workload");
+        let with = record(&target, &TracingConfig::new([source()]));
+        let without = record(&target, &none(TracingConfig::new([source()])));
+        assert!(holds(&with, "Burn") && !holds(&without, "Burn"), "{runtime:?}: rundown");
+        if runtime == Runtime::Core31 {
+            continue;
+        }
+        let runtime_info = TracingConfig::new([source()]).rundown(Rundown::Keywords(0x40));
+        let stream = record(&target, &runtime_info);
+        assert!(stream.len() < with.len() && !holds(&stream, "Burn"), "{runtime:?}: keywords");
+        let level = TracingConfig::new([source().level(Level::Error)]);
+        let stream = record(&target, &none(level).stacks(false));
+        assert!(holds(&stream, "Empty") && !holds(&stream, "Strings"), "{runtime:?}: level");
+        if runtime == Runtime::Net9 {
+            continue;
+        }
+        let only = |provider| record(&target, &none(TracingConfig::new([provider])));
+        let stream = only(source().filter(true, [1, 7]));
+        assert!(holds(&stream, "Primitives") && !holds(&stream, "héllo"), "only two");
+        let stream = only(source().filter(false, [1]));
+        assert!(!holds(&stream, "Primitives") && holds(&stream, "héllo"), "all but one");
+    }
+}

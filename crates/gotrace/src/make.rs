@@ -1,0 +1,686 @@
+//! Events made by hand, for the tests of programs that work on events.
+//!
+//! [`EventConfig::build`] makes one event, [`OwnedStack::new`] a stack. What an event consists of
+//! is made by the `new` of its type: [`Metric::new`], [`Label::new`], [`Range::new`],
+//! [`Task::new`], [`Region::new`], [`Log::new`], [`StackFrame::new`],
+//! [`StateTransition::of_goroutine`], [`StateTransition::of_proc`].
+
+use crate::event::{
+    ExperimentalBatch, Label, Log, Metric, OwnedEvent, Range, RangeName, Record, Region, SYNC,
+    Stack, StackFrame, State, StateTransition, Task, Value,
+};
+use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId, ResourceKind, TaskId, ThreadId};
+use crate::spec::{EventType, Experiment, MAX_ARGS, PLANS, Plan};
+use crate::table::{Batch, ClockSnapshot, Frame, Span, Table};
+use bstr::{BStr, BString};
+use std::sync::Arc;
+use trace_common::Timestamp;
+
+/// What an event is to be, for [`EventConfig::build`]: Go's `trace.EventConfig`.
+///
+/// ```
+/// use gotrace::make::{BuildError, EventConfig, EventDetails, OwnedStack};
+/// use gotrace::{GoId, GoState, StackFrame, StateTransition, Timestamp};
+///
+/// # fn main() -> Result<(), BuildError> {
+/// let stack = OwnedStack::new(&[StackFrame::new(0x10, "main.main", "main.go", 7)]);
+/// let blocks = StateTransition::of_goroutine(GoId(1), GoState::Running, GoState::Waiting);
+/// let event = EventConfig::new(EventDetails::StateTransition(blocks.with_reason("select")))
+///     .time(Timestamp::from_nanos(100))
+///     .stack(stack.as_stack())
+///     .build()?;
+/// let transition = event.as_event().state_transition().unwrap();
+/// assert_eq!(transition.reason(), "select");
+/// assert_eq!(transition.stack().unwrap().frames().next().unwrap().line, 7);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct EventConfig<'a> {
+    time: Timestamp,
+    goroutine: GoId,
+    proc: ProcId,
+    thread: ThreadId,
+    stack: Option<Stack<'a>>,
+    details: EventDetails<'a>,
+}
+
+/// The kind of an event to be made, and what is particular to that kind.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum EventDetails<'a> {
+    /// An [`EventKind::Sync`](crate::EventKind::Sync).
+    Sync(SyncDetails<'a>),
+    /// An [`EventKind::Metric`](crate::EventKind::Metric).
+    Metric(Metric),
+    /// An [`EventKind::Label`](crate::EventKind::Label).
+    Label(Label<'a>),
+    /// An [`EventKind::StackSample`](crate::EventKind::StackSample) of [`EventConfig::stack`].
+    StackSample,
+    /// An [`EventKind::RangeBegin`](crate::EventKind::RangeBegin).
+    RangeBegin(Range<'a>),
+    /// An [`EventKind::RangeActive`](crate::EventKind::RangeActive).
+    RangeActive(Range<'a>),
+    /// An [`EventKind::RangeEnd`](crate::EventKind::RangeEnd).
+    RangeEnd(Range<'a>),
+    /// An [`EventKind::TaskBegin`](crate::EventKind::TaskBegin).
+    TaskBegin(Task<'a>),
+    /// An [`EventKind::TaskEnd`](crate::EventKind::TaskEnd).
+    TaskEnd(Task<'a>),
+    /// An [`EventKind::RegionBegin`](crate::EventKind::RegionBegin).
+    RegionBegin(Region<'a>),
+    /// An [`EventKind::RegionEnd`](crate::EventKind::RegionEnd).
+    RegionEnd(Region<'a>),
+    /// An [`EventKind::Log`](crate::EventKind::Log).
+    Log(Log<'a>),
+    /// An [`EventKind::StateTransition`](crate::EventKind::StateTransition).
+    StateTransition(StateTransition<'a>),
+}
+
+/// What a sync event to be made tells.
+#[derive(Clone, Debug, Default)]
+pub struct SyncDetails<'a> {
+    /// The number of the sync event in its trace, from 1.
+    pub n: u64,
+    /// Readings of several clocks at one moment.
+    pub clock_snapshot: Option<ClockSnapshot>,
+    /// Data of experiments.
+    pub experimental_batches: Vec<ExperimentalBatch<'a>>,
+}
+
+/// Why an event cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// No event has a metric of this name.
+    #[error("unknown metric {0:?}")]
+    UnknownMetric(&'static str),
+    /// A metric that is not a number.
+    #[error("the value of a metric must be a number, not {0}")]
+    MetricValue(Value),
+    /// A resource of another kind than the event needs.
+    #[error("{what} needs a resource of kind {wanted}, not {found}")]
+    Resource {
+        /// What needs it.
+        what: &'static str,
+        /// The kind that it needs.
+        wanted: ResourceKind,
+        /// The resource given.
+        found: ResourceId,
+    },
+    /// A stop-the-world is never told to be active.
+    #[error("there is no event for a stop-the-world that is active")]
+    ActiveStopTheWorld,
+    /// [`TaskId::NONE`] begins or ends.
+    #[error("a task needs an identifier")]
+    NoTask,
+    /// No event takes a goroutine from the one state to the other.
+    #[error("no event takes a goroutine from {from} to {to}")]
+    GoTransition {
+        /// The state before.
+        from: GoState,
+        /// The state after.
+        to: GoState,
+    },
+    /// No event takes a proc from the one state to the other.
+    #[error("no event takes a proc from {from} to {to}")]
+    ProcTransition {
+        /// The state before.
+        from: ProcState,
+        /// The state after.
+        to: ProcState,
+    },
+    /// An experiment that has no name.
+    #[error("unknown experiment {}", .0.0)]
+    UnknownExperiment(Experiment),
+    /// The event has no place for something that was given.
+    #[error("{event} events have no {what}")]
+    NoPlace {
+        /// The wire event that is made for such details.
+        event: &'static str,
+        /// What it has no place for.
+        what: &'static str,
+    },
+    /// The event happens to the goroutine or proc that executes, and that is another one.
+    #[error("the event happens to {what} {needed} itself, but is given {what} {given}")]
+    Context {
+        /// `goroutine` or `proc`.
+        what: &'static str,
+        /// The one that the details tell.
+        needed: i64,
+        /// The one that was given as executing.
+        given: i64,
+    },
+}
+
+impl<'a> EventConfig<'a> {
+    /// An event with these details, at time 0, of no goroutine, proc or thread, without a stack.
+    pub const fn new(details: EventDetails<'a>) -> Self {
+        Self {
+            time: Timestamp::from_nanos(0),
+            goroutine: GoId::NONE,
+            proc: ProcId::NONE,
+            thread: ThreadId::NONE,
+            stack: None,
+            details,
+        }
+    }
+
+    /// When it happens.
+    #[must_use]
+    pub const fn time(mut self, time: Timestamp) -> Self {
+        self.time = time;
+        self
+    }
+
+    /// The goroutine that executes, before any transition that the event is. Where the event
+    /// happens to the executing goroutine itself, it need not be given.
+    #[must_use]
+    pub const fn goroutine(mut self, goroutine: GoId) -> Self {
+        self.goroutine = goroutine;
+        self
+    }
+
+    /// The proc that executes, before any transition that the event is. A proc that goes from
+    /// running to idle stops if it is this one, and is stolen if it is another.
+    #[must_use]
+    pub const fn proc(mut self, proc: ProcId) -> Self {
+        self.proc = proc;
+        self
+    }
+
+    /// The thread on which it happens.
+    #[must_use]
+    pub const fn thread(mut self, thread: ThreadId) -> Self {
+        self.thread = thread;
+        self
+    }
+
+    /// Where the goroutine is that emits the event. Its frames are copied.
+    #[must_use]
+    pub const fn stack(mut self, stack: Stack<'a>) -> Self {
+        self.stack = Some(stack);
+        self
+    }
+
+    /// Makes the event: Go's `trace.MakeEvent`.
+    ///
+    /// A transition becomes the wire event that a trace would have for it: a goroutine that
+    /// goes from waiting to runnable is unblocked, never switched to.
+    ///
+    /// # Errors
+    ///
+    /// If no event of a trace could tell all of this. Where Go's `MakeEvent` drops what has no
+    /// place in the event, or gives another transition than was asked for, this says so.
+    pub fn build(self) -> Result<OwnedEvent, BuildError> {
+        let Self { time, goroutine, proc, thread, stack, details } = self;
+        let record = Record {
+            g: goroutine,
+            p: proc,
+            m: thread,
+            ..Record::new(EventType::default(), time.nanos(), [0; MAX_ARGS])
+        };
+        let mut builder = Builder { table: Table::new(0), record, stack };
+        builder.details(details)?;
+        builder.finish()
+    }
+}
+
+struct Builder<'a> {
+    table: Table,
+    record: Record,
+    /// The stack of the event, until it is in the table.
+    stack: Option<Stack<'a>>,
+}
+
+impl<'a> Builder<'a> {
+    fn details(&mut self, details: EventDetails<'a>) -> Result<(), BuildError> {
+        use EventType as T;
+        match details {
+            EventDetails::Sync(sync) => self.sync(sync),
+            EventDetails::Metric(metric) => self.metric(&metric),
+            EventDetails::Label(Label { label, resource }) => {
+                let ResourceId::Goroutine(go) = resource else {
+                    return Err(wrong_resource("a label", ResourceKind::Goroutine, resource));
+                };
+                let label = self.string(label);
+                self.set(T::GO_LABEL, [label, 0, 0, 0]);
+                self.happens_to(go)
+            }
+            EventDetails::StackSample => {
+                let stack = self.stack.take().map_or(0, |stack| add_stack(&mut self.table, stack));
+                self.set(T::CPU_SAMPLE, [stack, 0, 0, 0]);
+                Ok(())
+            }
+            EventDetails::RangeBegin(range) => self.range(range, Phase::Begin),
+            EventDetails::RangeActive(range) => self.range(range, Phase::Active),
+            EventDetails::RangeEnd(range) => self.range(range, Phase::End),
+            EventDetails::TaskBegin(task) | EventDetails::TaskEnd(task)
+                if task.id == TaskId::NONE =>
+            {
+                Err(BuildError::NoTask)
+            }
+            EventDetails::TaskBegin(Task { id, parent, ty }) => {
+                let ty = self.string(ty);
+                self.set(T::USER_TASK_BEGIN, [id.0, parent.0, ty, 0]);
+                Ok(())
+            }
+            EventDetails::TaskEnd(Task { id, parent, ty }) => {
+                let ty = self.table.add_extra(shared(ty));
+                self.set(T::USER_TASK_END, [id.0, 0, parent.0, ty]);
+                Ok(())
+            }
+            EventDetails::RegionBegin(Region { task, ty }) => {
+                let ty = self.string(ty);
+                self.set(T::USER_REGION_BEGIN, [task.0, ty, 0, 0]);
+                Ok(())
+            }
+            EventDetails::RegionEnd(Region { task, ty }) => {
+                let ty = self.string(ty);
+                self.set(T::USER_REGION_END, [task.0, ty, 0, 0]);
+                Ok(())
+            }
+            EventDetails::Log(Log { task, category, message }) => {
+                let (category, message) = (self.string(category), self.string(message));
+                self.set(T::USER_LOG, [task.0, category, message, 0]);
+                Ok(())
+            }
+            EventDetails::StateTransition(transition) => match transition.resource {
+                ResourceId::Goroutine(go) => self.goroutine(go, transition),
+                ResourceId::Proc(proc) => self.proc(proc, transition),
+                found => {
+                    let what = "a state transition";
+                    Err(wrong_resource(what, ResourceKind::Goroutine, found))
+                }
+            },
+        }
+    }
+
+    fn set(&mut self, ty: EventType, args: [u64; MAX_ARGS]) {
+        self.record.ty = ty;
+        self.record.args = args;
+    }
+
+    fn string(&mut self, string: &BStr) -> u64 {
+        add_string(&mut self.table, string)
+    }
+
+    /// The event happens to the executing goroutine itself.
+    fn happens_to(&mut self, go: GoId) -> Result<(), BuildError> {
+        let given = std::mem::replace(&mut self.record.g, go);
+        if given.is_some() && given != go {
+            let (needed, given) = (go.0, given.0);
+            return Err(BuildError::Context { what: "goroutine", needed, given });
+        }
+        Ok(())
+    }
+
+    /// The event happens to the executing proc itself.
+    fn happens_to_proc(&mut self, proc: ProcId) -> Result<(), BuildError> {
+        let given = std::mem::replace(&mut self.record.p, proc);
+        if given.is_some() && given != proc {
+            let (needed, given) = (proc.0, given.0);
+            return Err(BuildError::Context { what: "proc", needed, given });
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, sync: SyncDetails<'_>) -> Result<(), BuildError> {
+        self.set(SYNC, Record::sync(0, sync.n, true).args);
+        self.table.sync.snapshot = sync.clock_snapshot;
+        for ExperimentalBatch { experiment, thread, data } in sync.experimental_batches {
+            if experiment.name().is_none() {
+                return Err(BuildError::UnknownExperiment(experiment));
+            }
+            self.table.experimental.push(Batch { experiment, thread, data: Box::from(data) });
+        }
+        Ok(())
+    }
+
+    fn metric(&mut self, metric: &Metric) -> Result<(), BuildError> {
+        let Some(value) = metric.value.as_u64() else {
+            return Err(BuildError::MetricValue(metric.value.clone()));
+        };
+        let ty = match metric.name {
+            Metric::GOMAXPROCS => EventType::PROCS_CHANGE,
+            Metric::HEAP_OBJECTS => EventType::HEAP_ALLOC,
+            Metric::HEAP_GOAL => EventType::HEAP_GOAL,
+            name => return Err(BuildError::UnknownMetric(name)),
+        };
+        self.set(ty, [value, 0, 0, 0]);
+        Ok(())
+    }
+
+    fn range(&mut self, range: Range<'_>, phase: Phase) -> Result<(), BuildError> {
+        use EventType as T;
+        let Range { name, scope } = range;
+        match (name, scope) {
+            (RangeName::GcMark, ResourceId::None) => {
+                self.set(phase.of(T::GC_BEGIN, T::GC_ACTIVE, T::GC_END), [0; MAX_ARGS]);
+                Ok(())
+            }
+            (RangeName::GcSweep, ResourceId::Proc(proc)) => {
+                let ty = phase.of(T::GC_SWEEP_BEGIN, T::GC_SWEEP_ACTIVE, T::GC_SWEEP_END);
+                if phase == Phase::Active {
+                    self.set(ty, [proc.0 as u64, 0, 0, 0]);
+                    return Ok(());
+                }
+                self.set(ty, [0; MAX_ARGS]);
+                self.happens_to_proc(proc)
+            }
+            (RangeName::GcMarkAssist, ResourceId::Goroutine(go)) => {
+                let (begin, end) = (T::GC_MARK_ASSIST_BEGIN, T::GC_MARK_ASSIST_END);
+                let ty = phase.of(begin, T::GC_MARK_ASSIST_ACTIVE, end);
+                if phase == Phase::Active {
+                    self.set(ty, [go.0 as u64, 0, 0, 0]);
+                    return Ok(());
+                }
+                self.set(ty, [0; MAX_ARGS]);
+                self.happens_to(go)
+            }
+            (RangeName::StopTheWorld(reason), ResourceId::Goroutine(go)) => {
+                if phase == Phase::Active {
+                    return Err(BuildError::ActiveStopTheWorld);
+                }
+                let reason = self.string(reason);
+                self.set(phase.of(T::STW_BEGIN, T::STW_BEGIN, T::STW_END), [reason, 0, 0, 0]);
+                self.happens_to(go)
+            }
+            (name, found) => {
+                let wanted = match name {
+                    RangeName::GcMark => ResourceKind::None,
+                    RangeName::GcSweep => ResourceKind::Proc,
+                    _ => ResourceKind::Goroutine,
+                };
+                Err(wrong_resource("the range", wanted, found))
+            }
+        }
+    }
+
+    fn proc(&mut self, proc: ProcId, transition: StateTransition<'a>) -> Result<(), BuildError> {
+        use EventType as T;
+        use ProcState as P;
+        let Some((from, to)) = transition.proc() else {
+            let found = transition.resource;
+            return Err(wrong_resource("the states", ResourceKind::Goroutine, found));
+        };
+        let id = proc.0 as u64;
+        let (ty, args) = match (from, to) {
+            (P::Idle, P::Running) => (T::PROC_START, [id, 0, 0, 0]),
+            (P::Running, P::Idle) if proc == self.record.p => (T::PROC_STOP, [0; MAX_ARGS]),
+            // Stolen in a system call; what it was before may not be known any more.
+            (P::Running | P::Idle, P::Idle) => (T::PROC_STEAL, [id, 0, 0, 0]),
+            (_, P::Running) => (T::PROC_STATUS, [id, 1, 0, 0]),
+            (_, P::Idle) => (T::PROC_STATUS, [id, 2, 0, 0]),
+            _ => return Err(BuildError::ProcTransition { from, to }),
+        };
+        self.set(ty, args);
+        (self.record.from, self.record.to) = (transition.from, transition.to);
+        self.has_no(transition.stack.is_some(), "stack of the proc")?;
+        self.has_no(!transition.reason.is_empty(), "reason")
+    }
+
+    fn goroutine(&mut self, go: GoId, transition: StateTransition<'a>) -> Result<(), BuildError> {
+        use EventType as T;
+        use GoState as G;
+        let StateTransition { reason, stack, resource, .. } = transition;
+        let Some((from, to)) = transition.goroutine() else {
+            return Err(wrong_resource("the states", ResourceKind::Proc, resource));
+        };
+        let id = [go.0 as u64, 0, 0, 0];
+        let (ty, itself) = match (from, to) {
+            (_, G::NotExist) if !from.executing() => {
+                return Err(BuildError::GoTransition { from, to });
+            }
+            (G::NotExist, G::Runnable) => (T::GO_CREATE, false),
+            (G::NotExist, G::Waiting) => (T::GO_CREATE_BLOCKED, false),
+            (G::NotExist, G::Syscall) => (T::GO_CREATE_SYSCALL, false),
+            (G::Runnable, G::Running) => (T::GO_START, false),
+            (G::Waiting, G::Runnable) => (T::GO_UNBLOCK, false),
+            (G::Running, G::NotExist) => (T::GO_DESTROY, true),
+            (G::Running, G::Runnable) => (T::GO_STOP, true),
+            (G::Running, G::Waiting) => (T::GO_BLOCK, true),
+            (G::Running, G::Syscall) => (T::GO_SYSCALL_BEGIN, true),
+            (G::Syscall, G::NotExist) => (T::GO_DESTROY_SYSCALL, true),
+            (G::Syscall, G::Running) => (T::GO_SYSCALL_END, true),
+            (G::Syscall, G::Runnable) => (T::GO_SYSCALL_END_BLOCKED, true),
+            (G::Undetermined, _) => (T::GO_STATUS, false),
+            _ if from == to => (T::GO_STATUS, false),
+            _ => return Err(BuildError::GoTransition { from, to }),
+        };
+        self.set(ty, if itself { [0; MAX_ARGS] } else { id });
+        (self.record.from, self.record.to) = (transition.from, transition.to);
+        if itself {
+            self.happens_to(go)?;
+        }
+        match ty {
+            T::GO_STOP | T::GO_BLOCK => self.record.args[0] = self.string(reason),
+            _ => self.has_no(!reason.is_empty(), "reason")?,
+        }
+        match (ty, stack) {
+            (T::GO_CREATE | T::GO_CREATE_BLOCKED, Some(stack)) => {
+                self.record.args[1] = add_stack(&mut self.table, stack);
+            }
+            (T::GO_STOP | T::GO_BLOCK | T::GO_SYSCALL_BEGIN | T::GO_STATUS, Some(stack)) => {
+                // Here the stack of the event and that of the transition are one.
+                let one = *self.stack.get_or_insert(stack);
+                let differs = !one.frames().eq(stack.frames());
+                self.has_no(differs, "stack of the transition besides their own")?;
+            }
+            (_, stack) => self.has_no(stack.is_some(), "stack of the goroutine")?,
+        }
+        if ty == T::GO_STATUS && self.stack.is_some() {
+            self.record.ty = T::GO_STATUS_STACK;
+        }
+        Ok(())
+    }
+
+    /// Refuses what the event has no place for.
+    fn has_no(&self, given: bool, what: &'static str) -> Result<(), BuildError> {
+        let event = self.record.ty.spec().map_or("Sync", |spec| spec.name);
+        if given { Err(BuildError::NoPlace { event, what }) } else { Ok(()) }
+    }
+
+    fn finish(mut self) -> Result<OwnedEvent, BuildError> {
+        if let Some(stack) = self.stack {
+            let place = PLANS[usize::from(self.record.ty.0)].stack;
+            self.has_no(place == Plan::NONE, "stack")?;
+            if let Some(arg) = self.record.args.get_mut(usize::from(place)) {
+                *arg = add_stack(&mut self.table, stack);
+            }
+        }
+        Ok(OwnedEvent { table: Arc::new(self.table), record: self.record })
+    }
+}
+
+/// Which part of a range an event tells.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Begin,
+    Active,
+    End,
+}
+
+impl Phase {
+    fn of(self, begin: EventType, active: EventType, end: EventType) -> EventType {
+        match self {
+            Self::Begin => begin,
+            Self::Active => active,
+            Self::End => end,
+        }
+    }
+}
+
+fn wrong_resource(what: &'static str, wanted: ResourceKind, found: ResourceId) -> BuildError {
+    BuildError::Resource { what, wanted, found }
+}
+
+fn add_string(table: &mut Table, string: &BStr) -> u64 {
+    if string.is_empty() {
+        return 0;
+    }
+    let id = table.strings.len() as u64 + 1;
+    table.strings.insert(id, shared(string));
+    id
+}
+
+fn shared(string: &BStr) -> Arc<[u8]> {
+    let bytes: &[u8] = string;
+    Arc::from(bytes)
+}
+
+/// Adds a stack. Every frame is kept as it is: two with the same PC may differ.
+fn add_stack(table: &mut Table, stack: Stack<'_>) -> u64 {
+    let frames = stack.frames();
+    let len = frames.len() as u32;
+    add_frames(table, frames, len)
+}
+
+fn add_frames<'a>(
+    table: &mut Table,
+    frames: impl Iterator<Item = StackFrame<'a>>,
+    len: u32,
+) -> u64 {
+    let start = table.stack_frames.len() as u32;
+    for StackFrame { pc, func, file, line } in frames {
+        let (func, file) = (add_string(table, func), add_string(table, file));
+        table.stack_frames.push(table.frames.len() as u32);
+        table.frames.push(Frame { pc, func, file, line });
+    }
+    let id = table.stacks.len() as u64 + 1;
+    table.stacks.insert(id, Span { start, len });
+    id
+}
+
+/// A stack made by hand: Go's `trace.MakeStack`.
+#[derive(Clone, Debug)]
+pub struct OwnedStack {
+    table: Arc<Table>,
+    id: u64,
+}
+
+impl OwnedStack {
+    /// A stack of these frames, innermost first.
+    pub fn new(frames: &[StackFrame<'_>]) -> Self {
+        let mut table = Table::new(0);
+        let id = add_frames(&mut table, frames.iter().copied(), frames.len() as u32);
+        Self { table: Arc::new(table), id }
+    }
+
+    /// The stack, to be looked at or to be given to an event.
+    pub fn as_stack(&self) -> Stack<'_> {
+        Stack { table: &self.table, id: self.id }
+    }
+}
+
+impl<'a> StackFrame<'a> {
+    /// A frame.
+    pub fn new(
+        pc: u64,
+        func: &'a (impl AsRef<[u8]> + ?Sized),
+        file: &'a (impl AsRef<[u8]> + ?Sized),
+        line: u64,
+    ) -> Self {
+        Self { pc, func: BStr::new(func), file: BStr::new(file), line }
+    }
+}
+
+impl<'a> StateTransition<'a> {
+    /// A goroutine changes state: Go's `trace.MakeGoStateTransition`.
+    pub fn of_goroutine(id: GoId, from: GoState, to: GoState) -> Self {
+        let (from, to) = (State::Go(from), State::Go(to));
+        Self { resource: id.into(), reason: BStr::new(""), stack: None, from, to }
+    }
+
+    /// A proc changes state: Go's `trace.MakeProcStateTransition`.
+    pub fn of_proc(id: ProcId, from: ProcState, to: ProcState) -> Self {
+        let (from, to) = (State::Proc(from), State::Proc(to));
+        Self { resource: id.into(), reason: BStr::new(""), stack: None, from, to }
+    }
+
+    /// With a reason. Only goroutines that stop or block have one.
+    #[must_use]
+    pub fn with_reason(self, reason: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Self { reason: BStr::new(reason), ..self }
+    }
+
+    /// With the stack of the goroutine that changes state.
+    #[must_use]
+    pub fn with_stack(self, stack: Stack<'a>) -> Self {
+        Self { stack: Some(stack), ..self }
+    }
+}
+
+impl Metric {
+    /// A metric with a value.
+    pub fn new(name: &'static str, value: impl Into<Value>) -> Self {
+        Self { name, value: value.into() }
+    }
+}
+
+impl<'a> Label<'a> {
+    /// A label for a resource.
+    pub fn new(label: &'a (impl AsRef<[u8]> + ?Sized), resource: impl Into<ResourceId>) -> Self {
+        Self { label: BStr::new(label), resource: resource.into() }
+    }
+}
+
+impl<'a> Range<'a> {
+    /// A range on a resource.
+    pub fn new(name: RangeName<'a>, scope: impl Into<ResourceId>) -> Self {
+        Self { name, scope: scope.into() }
+    }
+}
+
+impl<'a> Task<'a> {
+    /// A task; `parent` is [`TaskId::NONE`] if it has none.
+    pub fn new(id: TaskId, parent: TaskId, ty: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Self { id, parent, ty: BStr::new(ty) }
+    }
+}
+
+impl<'a> Region<'a> {
+    /// A region.
+    pub fn new(task: TaskId, ty: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Self { task, ty: BStr::new(ty) }
+    }
+}
+
+impl<'a> Log<'a> {
+    /// A message.
+    pub fn new(
+        task: TaskId,
+        category: &'a (impl AsRef<[u8]> + ?Sized),
+        message: &'a (impl AsRef<[u8]> + ?Sized),
+    ) -> Self {
+        Self { task, category: BStr::new(category), message: BStr::new(message) }
+    }
+}
+
+impl<'a> ExperimentalBatch<'a> {
+    /// A packet of data.
+    pub const fn new(experiment: Experiment, thread: ThreadId, data: &'a [u8]) -> Self {
+        Self { experiment, thread, data }
+    }
+}
+
+impl From<u64> for Value {
+    /// Go's `trace.Uint64Value`.
+    fn from(value: u64) -> Self {
+        Self::Uint64(value)
+    }
+}
+
+impl From<&str> for Value {
+    /// Go's `trace.StringValue`.
+    fn from(value: &str) -> Self {
+        Self::String(value.into())
+    }
+}
+
+impl From<BString> for Value {
+    /// Go's `trace.StringValue`.
+    fn from(value: BString) -> Self {
+        Self::String(value)
+    }
+}

@@ -1,0 +1,164 @@
+//! Traces made to cost much: none may take time or memory out of proportion. (Nothing here is
+//! timed: what grows too fast is refused.)
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+use gotrace::{ErrorKind, Limits, Reader};
+
+/// Assembles the bytes of a trace.
+struct Assembler(Vec<u8>);
+
+impl Assembler {
+    fn new(version: u8) -> Self {
+        Self(format!("go 1.{version} trace\0\0\0").into_bytes())
+    }
+
+    fn uvarint(out: &mut Vec<u8>, mut value: u64) {
+        while value >= 0x80 {
+            out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+    }
+
+    /// A batch of events, each a type and its arguments (`dt` first).
+    fn batch(&mut self, generation: u64, thread: u64, ticks: u64, events: &[(u8, &[u64])]) {
+        let mut data = Vec::new();
+        for (ty, args) in events {
+            data.push(*ty);
+            args.iter().for_each(|arg| Self::uvarint(&mut data, *arg));
+        }
+        self.raw_batch(generation, thread, ticks, &data);
+    }
+
+    fn raw_batch(&mut self, generation: u64, thread: u64, ticks: u64, data: &[u8]) {
+        self.0.push(1);
+        for field in [generation, thread, ticks, data.len() as u64] {
+            Self::uvarint(&mut self.0, field);
+        }
+        self.0.extend_from_slice(data);
+    }
+
+    fn frequency(&mut self, generation: u64) {
+        self.batch(generation, u64::MAX, 1, &[(8, &[15_625_000])]);
+    }
+}
+
+/// Reads to the end or the first error; the number of events, and that error.
+fn read(trace: &[u8]) -> (usize, Option<gotrace::Error>) {
+    let mut reader = Reader::new(trace).unwrap();
+    let mut events = 0;
+    loop {
+        match reader.next_event() {
+            Ok(Some(event)) => {
+                std::hint::black_box(event.time());
+                events += 1;
+            }
+            Ok(None) => return (events, None),
+            Err(error) => return (events, Some(error)),
+        }
+    }
+}
+
+const GO_STATUS: u8 = 25;
+const GO_START: u8 = 16;
+const PROC_STATUS: u8 = 13;
+const GO_STOP: u8 = 19;
+const TASK_BEGIN: u8 = 40;
+const STW_BEGIN: u8 = 26;
+
+/// Thread 1 runs goroutine 1 on proc 0.
+const RUNNING: [(u8, &[u64]); 2] = [(PROC_STATUS, &[1, 0, 1]), (GO_STATUS, &[1, 1, 1, 2])];
+
+#[test]
+fn threads_that_wait_forever_beside_one_that_runs() {
+    let mut trace = Assembler::new(22);
+    trace.frequency(1);
+    // Thousands of threads whose first event can never come, all of them early.
+    for thread in 0..8_000 {
+        trace.batch(1, 100 + thread, 1, &[(GO_START, &[1, 999_999, 1])]);
+    }
+    // One that has much to tell, each time after all of the others were tried.
+    for batch in 0..4 {
+        let mut events = if batch == 0 { RUNNING.to_vec() } else { Vec::new() };
+        events.extend(vec![(39u8, &[1u64, 0][..]); 5000]);
+        trace.batch(1, 1, 1000 + batch * 6000, &events);
+    }
+    let (_, error) = read(&trace.0);
+    assert!(matches!(error.unwrap().kind(), ErrorKind::Limit { .. }), "it is refused in time");
+}
+
+#[test]
+fn tiny_generations_with_many_open_tasks() {
+    let mut trace = Assembler::new(22);
+    trace.frequency(1);
+    for batch in 0..10 {
+        let tasks: Vec<[u64; 5]> = (0..5000).map(|i| [1, 1 + batch * 5000 + i, 0, 0, 0]).collect();
+        let mut events = if batch == 0 { RUNNING.to_vec() } else { Vec::new() };
+        events.extend(tasks.iter().map(|args| (TASK_BEGIN, &args[..])));
+        trace.batch(1, 1, 1000 + batch * 6000, &events);
+    }
+    for generation in 2..25_000 {
+        trace.frequency(generation);
+    }
+    let (events, error) = read(&trace.0);
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(events, 2 + 50_000 + 25_000);
+}
+
+#[test]
+fn many_different_ranges_open_at_once() {
+    let mut trace = Assembler::new(22);
+    trace.frequency(1);
+    for batch in 0..3u64 {
+        let mut data = vec![4];
+        for i in 0..6000 {
+            data.push(5);
+            Assembler::uvarint(&mut data, 1 + batch * 6000 + i);
+            data.push(0); // they may all be the same
+        }
+        trace.raw_batch(1, u64::MAX, 1, &data);
+    }
+    for batch in 0..3u64 {
+        let args: Vec<[u64; 3]> = (0..6000).map(|i| [1, 1 + batch * 6000 + i, 0]).collect();
+        let mut events = if batch == 0 { RUNNING.to_vec() } else { Vec::new() };
+        events.extend(args.iter().map(|args| (STW_BEGIN, &args[..])));
+        trace.batch(1, 1, 1000 + batch * 7000, &events);
+    }
+    let (events, _) = read(&trace.0);
+    assert!(events > 1000);
+}
+
+#[test]
+fn a_generation_that_is_larger_than_the_limit() {
+    let mut trace = Assembler::new(26);
+    for batch in 0..100 {
+        let events = vec![(GO_STOP, &[1u64, 0, 0][..]); 5000];
+        trace.batch(1, 1, 1000 + batch, &events);
+    }
+    let limits = Limits { max_buffer: 1 << 16, ..Limits::default() };
+    let mut reader = Reader::with_limits(&trace.0[..], limits).unwrap();
+    assert!(reader.next_event().unwrap().is_some(), "a sync event comes first");
+    let error = reader.next_event().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");
+}
+
+#[test]
+fn nothing_but_the_first_bytes_of_batches() {
+    // Each could be the beginning of the next generation when looking for one.
+    let mut trace = Assembler::new(25);
+    trace.0.extend(std::iter::repeat_n([1u8, 9, 9, 9, 200, 1], 40_000).flatten());
+    let mut reader = Reader::new(&trace.0[..]).unwrap();
+    let mut recoveries = 0;
+    loop {
+        match reader.next_event() {
+            Ok(Some(_)) => {}
+            Ok(None) => break,
+            Err(_) => match reader.recover().unwrap() {
+                Some(_) => recoveries += 1,
+                None => break,
+            },
+        }
+    }
+    assert!(recoveries < trace.0.len());
+}

@@ -1,0 +1,333 @@
+use std::fmt;
+
+use super::number;
+use crate::Event;
+use crate::manifest::Provider;
+
+macro_rules! names {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $code:literal => $variant:ident),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$vdoc])* $variant,)*
+            /// A code that this crate does not know.
+            Unknown(u32),
+        }
+
+        impl $name {
+            /// The meaning of the runtime's code.
+            pub const fn from_code(code: u32) -> Self {
+                match code {
+                    $($code => Self::$variant,)*
+                    other => Self::Unknown(other),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$variant => f.write_str(stringify!($variant)),)*
+                    Self::Unknown(code) => write!(f, "{code}"),
+                }
+            }
+        }
+    };
+}
+
+names! {
+    /// Why a collection was started.
+    GcReason {
+        /// Allocation of small objects.
+        0 => AllocSmall,
+        /// `GC.Collect`.
+        1 => Induced,
+        /// The machine is low on memory.
+        2 => LowMemory,
+        /// Nothing to do.
+        3 => Empty,
+        /// Allocation of large objects.
+        4 => AllocLarge,
+        /// No space for small objects.
+        5 => OutOfSpaceSoh,
+        /// No space for large objects.
+        6 => OutOfSpaceLoh,
+        /// `GC.Collect` that leaves the decision to the collector.
+        7 => InducedNotForced,
+        /// A stress test of the runtime.
+        8 => Internal,
+        /// Induced, low on memory.
+        9 => InducedLowMemory,
+        /// Induced, compacting.
+        10 => InducedCompacting,
+        /// The host says that memory is low.
+        11 => LowMemoryHost,
+        /// Full collection of provisional mode.
+        12 => PmFullGc,
+        /// The host says that memory is low, blocking.
+        13 => LowMemoryHostBlocking,
+        /// Tuning of background collections of small objects.
+        14 => BgcTuningSoh,
+        /// Tuning of background collections of large objects.
+        15 => BgcTuningLoh,
+        /// Stepping of background collections.
+        16 => BgcStepping,
+        /// `GC.Collect` in aggressive mode.
+        17 => InducedAggressive,
+    }
+}
+
+names! {
+    /// How a collection runs beside the program.
+    GcKind {
+        /// The program is stopped all the while.
+        0 => NonConcurrent,
+        /// The program runs most of the while.
+        1 => Background,
+        /// While a background collection runs.
+        2 => Foreground,
+    }
+}
+
+names! {
+    /// Why managed threads were stopped.
+    SuspendReason {
+        /// Another reason.
+        0 => Other,
+        /// A collection.
+        1 => Gc,
+        /// Shutdown of an application domain.
+        2 => AppDomainShutdown,
+        /// Discarding of code.
+        3 => CodePitching,
+        /// Shutdown.
+        4 => Shutdown,
+        /// A debugger.
+        5 => Debugger,
+        /// Preparation of a collection.
+        6 => GcPrep,
+        /// A debugger's sweep.
+        7 => DebuggerSweep,
+    }
+}
+
+/// The heap after a collection, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeapStats {
+    /// Size of generations 0, 1, 2, of the large object heap (3) and of the pinned one (4).
+    pub generation_sizes: [u64; 5],
+    /// What survived of each.
+    pub promoted: [u64; 5],
+    /// What finalization kept alive.
+    pub finalization_promoted_size: u64,
+    /// Objects that finalization kept alive.
+    pub finalization_promoted_count: u64,
+    /// Pinned objects.
+    pub pinned_objects: u32,
+    /// Handles.
+    pub handles: u32,
+}
+
+impl HeapStats {
+    /// Size of the heap.
+    pub fn total(&self) -> u64 {
+        self.generation_sizes.iter().fold(0, |sum, size| sum.saturating_add(*size))
+    }
+}
+
+/// One garbage collection. Times are ticks of the event clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Gc {
+    /// Number of the collection since the process started.
+    pub number: u32,
+    /// Generation that is collected, with the younger ones.
+    pub generation: u32,
+    /// Why.
+    pub reason: GcReason,
+    /// Beside the program, or stopping it.
+    pub kind: GcKind,
+    /// Thread that started it.
+    pub thread_id: u64,
+    /// Start.
+    pub start: i64,
+    /// End.
+    pub end: i64,
+    /// How long managed threads were stopped for it, in all.
+    pub pause: i64,
+    /// The heap after it.
+    pub heap: Option<HeapStats>,
+}
+
+/// A time in which managed threads were stopped. Times are ticks of the event clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Suspension {
+    /// Why.
+    pub reason: SuspendReason,
+    /// Thread that stops the others.
+    pub thread_id: u64,
+    /// It starts to stop the threads.
+    pub start: i64,
+    /// All threads are stopped.
+    pub suspended: Option<i64>,
+    /// All threads run again.
+    pub end: i64,
+    /// Number of a collection that started in it.
+    pub gc: Option<u32>,
+}
+
+/// Follows collections and pauses.
+///
+/// Needs keyword `GC` (0x1) at level 4; heap sizes come with it.
+#[derive(Debug, Default)]
+pub struct GcTracker {
+    /// By the thread that stops the others: a sampler and a collection may both be at it.
+    suspensions: Vec<Suspension>,
+    open: Vec<Gc>,
+    done: std::collections::VecDeque<Gc>,
+}
+
+/// Collections that may be open at once: a background one and the foreground ones in it. More
+/// can only be if ends were lost.
+const MAX_OPEN: usize = 16;
+
+impl GcTracker {
+    /// A tracker at the start of a stream.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in an event; gives a pause that ends with it.
+    pub fn observe(&mut self, event: &Event<'_>) -> Option<Suspension> {
+        if event.known() != Some(Provider::Runtime) {
+            return None;
+        }
+        let now = event.header().timestamp;
+        match event.id() {
+            // GCStart
+            1 => {
+                if self.open.len() >= MAX_OPEN {
+                    self.open.remove(0);
+                }
+                let gc = Gc {
+                    number: number(event, "Count") as u32,
+                    generation: number(event, "Depth") as u32,
+                    reason: GcReason::from_code(number(event, "Reason") as u32),
+                    kind: GcKind::from_code(number(event, "Type") as u32),
+                    thread_id: event.thread_id(),
+                    start: now,
+                    end: 0,
+                    pause: 0,
+                    heap: None,
+                };
+                let for_gc = |s: &&mut Suspension| {
+                    matches!(s.reason, SuspendReason::Gc | SuspendReason::GcPrep)
+                };
+                if let Some(suspension) = self.suspensions.iter_mut().find(for_gc) {
+                    suspension.gc = Some(gc.number);
+                }
+                self.open.push(gc);
+            }
+            // GCEnd
+            2 => {
+                let count = number(event, "Count") as u32;
+                if let Some(gc) = self.open.iter_mut().find(|gc| gc.number == count) {
+                    gc.end = now;
+                }
+            }
+            // GCRestartEEEnd
+            3 => return self.resume(event.thread_id(), now),
+            // GCHeapStats: of the collection that ended last
+            4 => {
+                let heap = heap_stats(event);
+                if let Some(gc) = self.open.iter_mut().rev().find(|gc| gc.end != 0) {
+                    gc.heap = Some(heap);
+                }
+                // A blocking collection is done when its pause is.
+                if self.suspensions.iter().all(|s| s.gc.is_none()) {
+                    self.close_ended();
+                }
+            }
+            // GCSuspendEEEnd
+            8 => {
+                let thread = event.thread_id();
+                if let Some(s) = self.suspensions.iter_mut().find(|s| s.thread_id == thread) {
+                    s.suspended = Some(now);
+                }
+            }
+            // GCSuspendEEBegin
+            9 => {
+                let thread = event.thread_id();
+                self.suspensions.retain(|s| s.thread_id != thread);
+                if self.suspensions.len() >= MAX_OPEN {
+                    self.suspensions.remove(0);
+                }
+                self.suspensions.push(Suspension {
+                    reason: SuspendReason::from_code(number(event, "Reason") as u32),
+                    thread_id: thread,
+                    start: now,
+                    suspended: None,
+                    end: now,
+                    gc: None,
+                });
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// A collection that is complete: call until there is none.
+    pub fn next_gc(&mut self) -> Option<Gc> {
+        self.done.pop_front()
+    }
+
+    fn resume(&mut self, thread: u64, now: i64) -> Option<Suspension> {
+        let index = self.suspensions.iter().position(|s| s.thread_id == thread)?;
+        let mut suspension = self.suspensions.swap_remove(index);
+        suspension.end = now;
+        if matches!(suspension.reason, SuspendReason::Gc | SuspendReason::GcPrep) {
+            // A foreground collection's pause is not the background one's that goes on under it.
+            let during = match suspension.gc {
+                Some(number) => self.open.iter_mut().find(|gc| gc.number == number),
+                None => self.open.iter_mut().find(|gc| gc.kind == GcKind::Background),
+            };
+            if let Some(gc) = during {
+                gc.pause += now - suspension.start;
+            }
+        }
+        if self.suspensions.iter().all(|s| s.gc.is_none()) {
+            self.close_ended();
+        }
+        Some(suspension)
+    }
+
+    fn close_ended(&mut self) {
+        let done = &mut self.done;
+        self.open.retain(|gc| {
+            if gc.end != 0 {
+                done.push_back(*gc);
+            }
+            gc.end == 0
+        });
+    }
+}
+
+fn heap_stats(event: &Event<'_>) -> HeapStats {
+    let mut stats = HeapStats {
+        finalization_promoted_size: number(event, "FinalizationPromotedSize"),
+        finalization_promoted_count: number(event, "FinalizationPromotedCount"),
+        pinned_objects: number(event, "PinnedObjectCount") as u32,
+        handles: number(event, "GCHandleCount") as u32,
+        ..HeapStats::default()
+    };
+    for (i, size) in stats.generation_sizes.iter_mut().enumerate() {
+        *size = number(event, &format!("GenerationSize{i}"));
+    }
+    for (i, size) in stats.promoted.iter_mut().enumerate() {
+        *size = number(event, &format!("TotalPromotedSize{i}"));
+    }
+    stats
+}

@@ -1,0 +1,296 @@
+use std::collections::HashMap;
+
+use trace_common::Limits;
+
+use super::number;
+use crate::manifest::Provider;
+use crate::{Event, Fields, Value};
+
+/// A type of object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeapType {
+    /// The runtime's id of it.
+    pub id: u64,
+    /// Id of the module that defines it.
+    pub module_id: u64,
+    /// Name, with namespace.
+    pub name: String,
+    /// 1 finalizable, 2 delegate, 4 COM, 8 array.
+    pub flags: u32,
+}
+
+/// An object on the heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeapNode {
+    /// Address.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Id of its type: see [`HeapSnapshot::type_of`].
+    pub type_id: u64,
+    /// Where its references begin in [`HeapSnapshot::edges`].
+    first_edge: u64,
+    /// References that it holds.
+    pub edges: u64,
+}
+
+/// What keeps objects alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeapRoot {
+    /// Address of the object that is kept.
+    pub address: u64,
+    /// What keeps it: `Stack`, `Finalizer`, `Handle`, `Older`, `SizedRef`, `Overflow`,
+    /// `DependentHandle`, `COM`, or a static variable's name.
+    pub kind: String,
+}
+
+/// How much of the heap objects of a type take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TypeTotal {
+    /// Name of the type; its id where the stream has no name for it.
+    pub name: String,
+    /// Objects.
+    pub count: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// The managed heap as the runtime walked it: types, objects, references, roots.
+///
+/// Needs the keywords `GCHeapDump`, `GCHeapCollect`, `GCHeapAndTypeNames` and `Type` (0x1980001
+/// with `GC`) at level 5; enabling them makes the runtime collect and walk its heap once. A
+/// stream with several walks gives the last.
+#[derive(Debug, Default)]
+pub struct HeapSnapshot {
+    types: HashMap<u64, HeapType>,
+    nodes: Vec<HeapNode>,
+    edges: Vec<u64>,
+    roots: Vec<HeapRoot>,
+    edges_expected: u64,
+    bytes: usize,
+    limits: Limits,
+    dropped: u64,
+    walk: Option<u32>,
+    complete: bool,
+    lost_chunks: u64,
+    next_node_chunk: u64,
+    next_edge_chunk: u64,
+}
+
+impl HeapSnapshot {
+    /// A snapshot of nothing.
+    pub fn new() -> Self {
+        Self::with_limits(Limits::default())
+    }
+
+    /// A snapshot of nothing that holds at most what the limits allow.
+    pub fn with_limits(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Objects.
+    pub fn nodes(&self) -> &[HeapNode] {
+        &self.nodes
+    }
+
+    /// Addresses of the objects that an object refers to.
+    pub fn edges(&self, node: &HeapNode) -> &[u64] {
+        let first = usize::try_from(node.first_edge).unwrap_or(usize::MAX);
+        let end = first.saturating_add(node.edges as usize);
+        self.edges.get(first..end.min(self.edges.len())).unwrap_or_default()
+    }
+
+    /// References in all.
+    pub fn edge_count(&self) -> usize {
+        self.edges.len()
+    }
+
+    /// What keeps objects alive.
+    pub fn roots(&self) -> &[HeapRoot] {
+        &self.roots
+    }
+
+    /// The type of an object, if the stream says.
+    pub fn type_of(&self, node: &HeapNode) -> Option<&HeapType> {
+        self.types.get(&node.type_id)
+    }
+
+    /// Types known.
+    pub fn types(&self) -> impl Iterator<Item = &HeapType> {
+        self.types.values()
+    }
+
+    /// Whether the walk was seen to its end, without a part missing.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+            && self.lost_chunks == 0
+            && self.dropped == 0
+            && self.edges_expected == self.edges.len() as u64
+    }
+
+    /// Parts of the walk that are missing, and items that the limits did not allow.
+    pub fn missing(&self) -> (u64, u64) {
+        (self.lost_chunks, self.dropped)
+    }
+
+    /// Bytes of all objects.
+    pub fn total_size(&self) -> u64 {
+        self.nodes.iter().fold(0, |sum, n| sum.saturating_add(n.size))
+    }
+
+    /// Objects by type, the largest total first.
+    pub fn histogram(&self) -> Vec<TypeTotal> {
+        let mut totals: HashMap<u64, (u64, u64)> = HashMap::new();
+        for node in &self.nodes {
+            let total = totals.entry(node.type_id).or_default();
+            total.0 += 1;
+            total.1 = total.1.saturating_add(node.size);
+        }
+        // Several ids can have one name: a type in several load contexts.
+        let mut named: HashMap<String, (u64, u64)> = HashMap::new();
+        for (id, (count, size)) in totals {
+            let name = match self.types.get(&id) {
+                Some(t) if !t.name.is_empty() => t.name.clone(),
+                _ => format!("[type {id:#x}]"),
+            };
+            let total = named.entry(name).or_default();
+            total.0 += count;
+            total.1 = total.1.saturating_add(size);
+        }
+        let mut list: Vec<_> = named
+            .into_iter()
+            .map(|(name, (count, size))| TypeTotal { name, count, size })
+            .collect();
+        list.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.name.cmp(&b.name)));
+        list
+    }
+
+    /// Takes in an event.
+    pub fn observe(&mut self, event: &Event<'_>) {
+        if event.known() != Some(Provider::Runtime) {
+            return;
+        }
+        match event.id() {
+            // GCStart, GCEnd: a walk is within a collection
+            1 => {
+                self.walk = Some(number(event, "Count") as u32);
+            }
+            2 if self.walk == Some(number(event, "Count") as u32) => {
+                self.complete |= !self.nodes.is_empty();
+            }
+            // BulkType
+            15 => self.each(event, |this, v| {
+                let id = get(&v, "TypeID");
+                let name = v.get("Name").and_then(|n| n.as_text());
+                let name = name.map_or_else(String::new, |t| t.to_string());
+                if this.room(size_of::<HeapType>() + name.len()) {
+                    let module_id = get(&v, "ModuleID");
+                    let flags = get(&v, "Flags") as u32;
+                    this.types.insert(id, HeapType { id, module_id, name, flags });
+                }
+            }),
+            // GCBulkRootEdge
+            16 => self.each(event, |this, v| {
+                let kind = match get(&v, "GCRootKind") {
+                    0 => "Stack",
+                    1 => "Finalizer",
+                    2 => "Handle",
+                    3 => "Older",
+                    4 => "SizedRef",
+                    5 => "Overflow",
+                    6 => "DependentHandle",
+                    _ => "Other",
+                };
+                this.root(get(&v, "RootedNodeAddress"), kind.into());
+            }),
+            // GCBulkNode
+            18 => {
+                let chunk = number(event, "Index");
+                if chunk == 0 && !self.nodes.is_empty() {
+                    self.restart();
+                }
+                self.lost_chunks += chunk.saturating_sub(self.next_node_chunk);
+                self.next_node_chunk = chunk.saturating_add(1);
+                self.each(event, |this, v| {
+                    if this.room(size_of::<HeapNode>()) {
+                        let edges = get(&v, "EdgeCount");
+                        this.nodes.push(HeapNode {
+                            address: get(&v, "Address"),
+                            size: get(&v, "Size"),
+                            type_id: get(&v, "TypeID"),
+                            first_edge: this.edges_expected,
+                            edges,
+                        });
+                        this.edges_expected = this.edges_expected.saturating_add(edges);
+                    }
+                });
+            }
+            // GCBulkEdge
+            19 => {
+                let chunk = number(event, "Index");
+                if chunk == 0 && !self.edges.is_empty() {
+                    self.restart();
+                }
+                self.lost_chunks += chunk.saturating_sub(self.next_edge_chunk);
+                self.next_edge_chunk = chunk.saturating_add(1);
+                self.each(event, |this, v| {
+                    if this.room(size_of::<u64>()) {
+                        this.edges.push(get(&v, "Value"));
+                    }
+                });
+            }
+            // GCBulkRootCCW
+            36 => self.each(event, |this, v| this.root(get(&v, "ObjectID"), "COM".into())),
+            // GCBulkRootStaticVar
+            38 => self.each(event, |this, v| {
+                let name = v.get("FieldName").and_then(|n| n.as_text());
+                let name = name.map_or_else(String::new, |t| t.to_string());
+                this.root(get(&v, "ObjectID"), name);
+            }),
+            _ => {}
+        }
+    }
+
+    /// A further walk begins: it replaces the last one. Types stay.
+    fn restart(&mut self) {
+        self.nodes.clear();
+        self.edges.clear();
+        self.roots.clear();
+        self.edges_expected = 0;
+        self.next_node_chunk = 0;
+        self.next_edge_chunk = 0;
+        self.lost_chunks = 0;
+        self.complete = false;
+    }
+
+    fn each<'a>(&mut self, event: &Event<'a>, mut take: impl FnMut(&mut Self, Fields<'a>)) {
+        let Some(values) = event.field("Values").and_then(|v| v.as_array()) else {
+            self.dropped += 1;
+            return;
+        };
+        for value in values.filter_map(|v: Value<'a>| v.as_object()) {
+            take(self, value);
+        }
+    }
+
+    fn root(&mut self, address: u64, kind: String) {
+        if self.room(size_of::<HeapRoot>() + kind.len()) {
+            self.roots.push(HeapRoot { address, kind });
+        }
+    }
+
+    fn room(&mut self, bytes: usize) -> bool {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let fits = self.bytes <= self.limits.max_buffer;
+        self.dropped += u64::from(!fits);
+        fits
+    }
+}
+
+fn get(object: &Fields<'_>, name: &str) -> u64 {
+    object.get(name).and_then(|v| v.as_u64()).unwrap_or(0)
+}

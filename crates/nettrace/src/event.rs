@@ -1,0 +1,425 @@
+use trace_common::{Cursor, ReadError, ReadErrorKind, Timestamp};
+
+use crate::cursor::{guid, varuint32};
+use crate::metadata::MetadataTable;
+use crate::payload::{Fields, Value};
+use crate::session::Session;
+use crate::tables::{Label, Labels, Stack, Thread};
+use crate::{Guid, Metadata, Trace, manifest};
+
+/// An event's header, as the stream has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EventHeader {
+    /// Which [`Metadata`] describes the event.
+    pub metadata_id: u32,
+    /// Number of the event among those that [`EventHeader::capture_thread`] tried to write;
+    /// 0 in version 3.
+    pub sequence_number: u32,
+    /// The thread that the event is about: a thread id, in version 6 a thread index.
+    pub thread: u64,
+    /// The thread that wrote the event.
+    pub capture_thread: u64,
+    /// The processor it ran on; `u32::MAX` where the runtime does not know (on Linux).
+    pub processor_number: u32,
+    /// The stack, valid up to the next sequence point; 0 for none.
+    pub stack_id: u32,
+    /// Ticks of the event clock: see [`Trace::timestamp`].
+    pub timestamp: i64,
+    /// Version 6: the label list, valid up to the next sequence point; 0 for none.
+    pub label_list_id: u32,
+    /// Versions 3 to 5: the activity; see [`Event::activity_id`].
+    pub activity_id: Guid,
+    /// Versions 3 to 5: the activity that caused it.
+    pub related_activity_id: Guid,
+    /// Bytes of payload.
+    pub payload_size: u32,
+    /// No event after this one in the stream is older than it.
+    pub is_sorted: bool,
+}
+
+/// How the events of a block are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Version 3: the stack follows the payload.
+    NetPerf,
+    V4,
+    V4Compressed,
+    V6,
+    V6Compressed,
+}
+
+mod flags {
+    pub(super) const METADATA: u8 = 1;
+    pub(super) const CAPTURE: u8 = 2;
+    pub(super) const THREAD: u8 = 4;
+    pub(super) const STACK: u8 = 8;
+    pub(super) const ACTIVITY: u8 = 16;
+    pub(super) const RELATED: u8 = 32;
+    pub(super) const SORTED: u8 = 64;
+    pub(super) const SIZE: u8 = 128;
+}
+
+/// An event as far as it has been decoded: its header, and where its bytes are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decoded {
+    pub(crate) header: EventHeader,
+    /// Index of the metadata row.
+    pub(crate) metadata: u32,
+    /// Offset of the payload in the whole input.
+    pub(crate) payload: u64,
+    /// Version 3: offset and size of the stack.
+    pub(crate) stack: (u64, u32),
+}
+
+impl Decoded {
+    /// What the first event of a block is relative to.
+    pub(crate) const NONE: Self = Self {
+        header: EventHeader {
+            metadata_id: 0,
+            sequence_number: 0,
+            thread: 0,
+            capture_thread: 0,
+            processor_number: 0,
+            stack_id: 0,
+            timestamp: 0,
+            label_list_id: 0,
+            activity_id: Guid::EMPTY,
+            related_activity_id: Guid::EMPTY,
+            payload_size: 0,
+            is_sorted: false,
+        },
+        metadata: MetadataTable::UNKNOWN,
+        payload: 0,
+        stack: (0, 0),
+    };
+}
+
+/// What a caller of [`decode`] may want to act on.
+#[derive(Clone, Copy)]
+pub(crate) struct Changes {
+    /// The metadata id was given anew.
+    pub(crate) metadata: bool,
+    /// Capture thread and sequence number were given anew.
+    pub(crate) capture: bool,
+}
+
+/// Decodes the event at the cursor; `d` is the event before it in the block (a default one at
+/// the start). The cursor is then at the next event.
+#[inline]
+pub(crate) fn decode(
+    c: &mut Cursor<'_>,
+    d: &mut Decoded,
+    layout: Layout,
+) -> Result<Changes, ReadError> {
+    match layout {
+        Layout::V4Compressed => compressed(c, d, false),
+        Layout::V6Compressed => compressed(c, d, true),
+        Layout::V4 | Layout::V6 => plain(c, d, layout == Layout::V6),
+        Layout::NetPerf => net_perf(c, d),
+    }
+}
+
+#[inline]
+fn compressed(c: &mut Cursor<'_>, d: &mut Decoded, v6: bool) -> Result<Changes, ReadError> {
+    let h = &mut d.header;
+    let f = c.u8()?;
+    if f & flags::METADATA != 0 {
+        h.metadata_id = varuint32(c)?;
+    }
+    if f & flags::CAPTURE != 0 {
+        h.sequence_number = h.sequence_number.wrapping_add(varuint32(c)?);
+        h.capture_thread = c.uvarint()?;
+        h.processor_number = varuint32(c)?;
+    }
+    // Metadata events of versions 4 and 5 do not count.
+    if h.metadata_id != 0 || v6 {
+        h.sequence_number = h.sequence_number.wrapping_add(1);
+    }
+    if f & flags::THREAD != 0 {
+        h.thread = c.uvarint()?;
+    }
+    if f & flags::STACK != 0 {
+        h.stack_id = varuint32(c)?;
+    }
+    // Back in time is a delta modulo 2^64.
+    h.timestamp = h.timestamp.wrapping_add(c.uvarint()? as i64);
+    if f & (flags::ACTIVITY | flags::RELATED) != 0 {
+        if v6 {
+            if f & flags::ACTIVITY != 0 {
+                h.label_list_id = varuint32(c)?;
+            }
+        } else {
+            if f & flags::ACTIVITY != 0 {
+                h.activity_id = guid(c)?;
+            }
+            if f & flags::RELATED != 0 {
+                h.related_activity_id = guid(c)?;
+            }
+        }
+    }
+    h.is_sorted = f & flags::SORTED != 0;
+    if f & flags::SIZE != 0 {
+        h.payload_size = varuint32(c)?;
+    }
+    d.payload = c.offset();
+    c.skip(h.payload_size as usize)?;
+    Ok(Changes { metadata: f & flags::METADATA != 0, capture: f & flags::CAPTURE != 0 })
+}
+
+fn plain(c: &mut Cursor<'_>, d: &mut Decoded, v6: bool) -> Result<Changes, ReadError> {
+    let start = *c;
+    let size = c.u32()?;
+    let h = &mut d.header;
+    let id = c.u32()?;
+    h.metadata_id = id & 0x7fff_ffff;
+    h.is_sorted = id >> 31 != 0;
+    h.sequence_number = c.u32()?;
+    h.thread = c.u64()?;
+    h.capture_thread = c.u64()?;
+    h.processor_number = c.u32()?;
+    h.stack_id = c.u32()?;
+    h.timestamp = c.i64()?;
+    if v6 {
+        h.label_list_id = c.u32()?;
+    } else {
+        h.activity_id = guid(c)?;
+        h.related_activity_id = guid(c)?;
+    }
+    h.payload_size = c.u32()?;
+    d.payload = c.offset();
+    c.skip(h.payload_size as usize)?;
+    skip_rest(c, &start, size, !v6)?;
+    Ok(Changes { metadata: true, capture: true })
+}
+
+fn net_perf(c: &mut Cursor<'_>, d: &mut Decoded) -> Result<Changes, ReadError> {
+    let start = *c;
+    let size = c.u32()?;
+    let h = &mut d.header;
+    h.metadata_id = c.u32()?;
+    h.thread = c.u32()?.into();
+    h.capture_thread = h.thread;
+    h.processor_number = u32::MAX;
+    h.timestamp = c.i64()?;
+    h.activity_id = guid(c)?;
+    h.related_activity_id = guid(c)?;
+    h.payload_size = c.u32()?;
+    d.payload = c.offset();
+    c.skip(h.payload_size as usize)?;
+    let stack_size = c.u32()?;
+    d.stack = (c.offset(), stack_size);
+    c.skip(stack_size as usize)?;
+    skip_rest(c, &start, size, true)?;
+    Ok(Changes { metadata: true, capture: true })
+}
+
+/// Goes to the end of an event that says its size (without the 4 bytes that say it), and over
+/// the padding to a multiple of 4 bytes of the file, if the version has that.
+fn skip_rest(
+    c: &mut Cursor<'_>,
+    start: &Cursor<'_>,
+    size: u32,
+    align: bool,
+) -> Result<(), ReadError> {
+    let read = c.position() - start.position();
+    let size = size as usize + 4;
+    if size > read {
+        c.skip(size - read)?;
+    } else if size + 3 < read {
+        // The size does not even hold what was read: padding of up to 3 bytes may be left out.
+        return Err(ReadError {
+            offset: start.offset(),
+            kind: ReadErrorKind::UnexpectedEnd { wanted: read, left: size },
+        });
+    }
+    if align {
+        let over = (c.offset() % 4) as usize;
+        if over != 0 {
+            c.skip((4 - over).min(c.remaining()))?;
+        }
+    }
+    Ok(())
+}
+
+/// One event, borrowed from the parser's buffer.
+#[derive(Clone, Copy)]
+pub struct Event<'a> {
+    pub(crate) header: &'a EventHeader,
+    pub(crate) payload: &'a [u8],
+    pub(crate) inline_stack: &'a [u8],
+    pub(crate) metadata: &'a Metadata,
+    pub(crate) session: &'a Session,
+}
+
+impl<'a> Event<'a> {
+    /// The header as it is in the stream.
+    #[inline]
+    pub fn header(&self) -> &'a EventHeader {
+        self.header
+    }
+
+    /// What events of this type have in common.
+    #[inline]
+    pub fn metadata(&self) -> &'a Metadata {
+        self.metadata
+    }
+
+    /// The provider's name.
+    #[inline]
+    pub fn provider(&self) -> &'a str {
+        &self.metadata.provider
+    }
+
+    /// The event's id within its provider.
+    #[expect(clippy::misnamed_getters, reason = "`Metadata::id` is the row's number in the stream")]
+    #[inline]
+    pub fn id(&self) -> u32 {
+        self.metadata.event_id
+    }
+
+    /// The event's name.
+    #[inline]
+    pub fn name(&self) -> &'a str {
+        &self.metadata.name
+    }
+
+    /// The payload's bytes.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// When it happened: on `CLOCK_MONOTONIC` if the stream was made on Linux.
+    #[inline]
+    pub fn timestamp(&self) -> Timestamp {
+        match &self.session.trace {
+            Some(trace) => trace.timestamp(self.header.timestamp),
+            None => Timestamp::from_nanos(self.header.timestamp),
+        }
+    }
+
+    /// What the stream says about itself.
+    pub fn trace(&self) -> Option<&'a Trace> {
+        self.session.trace.as_ref()
+    }
+
+    /// The thread of version 6 that the event is about, with its name.
+    pub fn thread(&self) -> Option<&'a Thread> {
+        self.session.threads.get(&self.header.thread)
+    }
+
+    /// The operating system's id of the thread that the event is about.
+    #[inline]
+    pub fn thread_id(&self) -> u64 {
+        match &self.session.trace {
+            Some(trace) if trace.version >= 6 => {
+                self.thread().and_then(|t| t.thread_id).unwrap_or(0)
+            }
+            _ => self.header.thread,
+        }
+    }
+
+    /// The operating system's id of the process that the event is about.
+    pub fn process_id(&self) -> u64 {
+        match self.thread().and_then(|t| t.process_id) {
+            Some(pid) => pid,
+            None => self.session.trace.as_ref().map_or(0, |t| t.process_id.into()),
+        }
+    }
+
+    /// The stack that was taken with the event, if one was.
+    #[inline]
+    pub fn stack(&self) -> Stack<'a> {
+        let bytes = match self.header.stack_id {
+            0 => self.inline_stack,
+            id => self.session.stacks.get(id).unwrap_or_default(),
+        };
+        Stack::new(bytes, self.session.pointer_size())
+    }
+
+    /// Labels of version 6.
+    pub fn labels(&self) -> Labels<'a> {
+        Labels::new(match self.header.label_list_id {
+            0 => None,
+            id => self.session.labels.get(id),
+        })
+    }
+
+    fn label<T>(&self, pick: impl Fn(Label<'a>) -> Option<T>) -> Option<T> {
+        if self.header.label_list_id == 0 { None } else { self.labels().find_map(pick) }
+    }
+
+    /// The activity that the event belongs to, if it says one.
+    pub fn activity_id(&self) -> Option<Guid> {
+        if !self.header.activity_id.is_empty() {
+            return Some(self.header.activity_id);
+        }
+        self.label(|l| if let Label::ActivityId(id) = l { Some(id) } else { None })
+    }
+
+    /// The activity that caused it, if it says one.
+    pub fn related_activity_id(&self) -> Option<Guid> {
+        if !self.header.related_activity_id.is_empty() {
+            return Some(self.header.related_activity_id);
+        }
+        self.label(|l| if let Label::RelatedActivityId(id) = l { Some(id) } else { None })
+    }
+
+    /// The event's version: a label's, or the metadata's.
+    pub fn version(&self) -> u32 {
+        self.label(|l| if let Label::Version(v) = l { Some(v.into()) } else { None })
+            .unwrap_or(self.metadata.version)
+    }
+
+    /// The event's opcode: a label's, or the metadata's.
+    pub fn opcode(&self) -> u8 {
+        self.label(|l| if let Label::Opcode(v) = l { Some(v) } else { None })
+            .unwrap_or(self.metadata.opcode)
+    }
+
+    /// The event's level: a label's, or the metadata's.
+    pub fn level(&self) -> u8 {
+        self.label(|l| if let Label::Level(v) = l { Some(v) } else { None })
+            .unwrap_or(self.metadata.level)
+    }
+
+    /// The event's keywords: a label's, or the metadata's.
+    pub fn keywords(&self) -> u64 {
+        self.label(|l| if let Label::Keywords(v) = l { Some(v) } else { None })
+            .unwrap_or(self.metadata.keywords)
+    }
+
+    /// The payload's fields, read as they are asked for.
+    #[inline]
+    pub fn fields(&self) -> Fields<'a> {
+        Fields::of_payload(&self.metadata.fields, self.payload, self.metadata.pointer_size)
+    }
+
+    /// The field called `name`; `None` if there is none, or the payload ends before it.
+    pub fn field(&self, name: &str) -> Option<Value<'a>> {
+        self.field_at(self.metadata.field_index(name)?)
+    }
+
+    /// The field with an index that [`Metadata::field_index`] gave.
+    #[inline]
+    pub fn field_at(&self, index: usize) -> Option<Value<'a>> {
+        self.fields().at(index)
+    }
+
+    /// Which of the runtime's own providers this is from.
+    pub(crate) fn known(&self) -> Option<manifest::Provider> {
+        self.metadata.known
+    }
+}
+
+impl std::fmt::Debug for Event<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Event")
+            .field("provider", &self.provider())
+            .field("name", &self.name())
+            .field("header", self.header)
+            .field("fields", &self.fields())
+            .finish()
+    }
+}

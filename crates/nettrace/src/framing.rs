@@ -1,0 +1,230 @@
+//! Where blocks begin and end: the FastSerialization objects of versions 3 to 5, and the plain
+//! block headers of version 6.
+
+use trace_common::{Cursor, ReadErrorKind};
+
+use crate::{Error, ErrorKind, Result};
+
+/// What a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Trace,
+    Event,
+    Metadata,
+    Stack,
+    SequencePoint,
+    Thread,
+    RemoveThread,
+    LabelList,
+    End,
+    Unknown,
+}
+
+/// A block whose content is known to be within an input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    pub(crate) kind: Kind,
+    /// Offset of the first byte of the content.
+    pub(crate) start: u64,
+    /// Offset after the last byte of the content.
+    pub(crate) end: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Nothing read yet.
+    Unknown,
+    /// Version 3: objects begin with tag 4.
+    NetPerf,
+    /// Versions 4 and 5: objects begin with tag 5.
+    FastSerialization,
+    V6,
+}
+
+const MAGIC: &[u8; 8] = b"Nettrace";
+const FAST: &[u8; 20] = b"!FastSerialization.1";
+
+const TAG_NULL: u8 = 1;
+const TAG_BEGIN: u8 = 4;
+const TAG_BEGIN_PRIVATE: u8 = 5;
+const TAG_END: u8 = 6;
+
+/// Longest name of a type; the longest known is 13 bytes.
+const MAX_NAME: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct Framing {
+    form: Form,
+    /// Offset of the next byte to look at.
+    pub(crate) position: u64,
+    /// The end tag of the last object has yet to come.
+    end_tag_due: bool,
+    /// Version of the trace object.
+    pub(crate) version: u32,
+    max_block: usize,
+}
+
+impl Framing {
+    pub(crate) fn new(max_block: usize) -> Self {
+        Self { form: Form::Unknown, position: 0, end_tag_due: false, version: 0, max_block }
+    }
+
+    /// The next block, if `rest` (the input from [`Framing::position`]) has all of its header;
+    /// its content may reach beyond. Nothing is consumed: see [`Framing::consume`].
+    pub(crate) fn peek(&mut self, rest: &[u8]) -> Result<Option<Frame>> {
+        let mut c = Cursor::with_base(rest, self.position);
+        match self.peek_cursor(&mut c) {
+            Ok(frame) => Ok(Some(frame)),
+            Err(e) if matches!(e.kind, ErrorKind::Read(ReadErrorKind::UnexpectedEnd { .. })) => {
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    pub(crate) fn consume(&mut self, frame: &Frame) {
+        self.position = frame.end;
+        self.end_tag_due = self.form != Form::V6;
+    }
+
+    fn peek_cursor(&mut self, c: &mut Cursor<'_>) -> Result<Frame> {
+        if self.form == Form::Unknown {
+            self.form = self.stream_header(c)?;
+            self.position = c.offset();
+        }
+        let frame = match self.form {
+            Form::V6 => Self::block_v6(c)?,
+            form => self.object(c, form)?,
+        };
+        if frame.end - frame.start > self.max_block as u64 {
+            let size = frame.end - frame.start;
+            return Err(Error::limit(frame.start, "block size", size, self.max_block));
+        }
+        Ok(frame)
+    }
+
+    fn stream_header(&mut self, c: &mut Cursor<'_>) -> Result<Form> {
+        // Wrong from the first byte on is not "too short".
+        let seen = c.rest();
+        let starts = |magic: &[u8]| seen.iter().zip(magic).all(|(a, b)| a == b);
+        let net_perf: Vec<u8> =
+            (FAST.len() as u32).to_le_bytes().into_iter().chain(*FAST).collect();
+        if starts(&net_perf) {
+            c.skip(net_perf.len())?;
+            self.version = 3;
+            return Ok(Form::NetPerf);
+        }
+        if !starts(MAGIC) {
+            return Err(Error::new(c.offset(), ErrorKind::NotNetTrace));
+        }
+        c.skip(MAGIC.len())?;
+        let at = c.offset();
+        let length = c.u32()?;
+        if length == 0 {
+            let at = c.offset();
+            let major = c.i32()?;
+            c.skip(4)?; // minor versions do not break readers
+            if major != 6 {
+                return Err(Error::new(at, ErrorKind::UnsupportedVersion(major)));
+            }
+            self.version = 6;
+            return Ok(Form::V6);
+        }
+        if length as usize != FAST.len() {
+            return Err(Error::invalid(at, "stream header", length.into()));
+        }
+        let at = c.offset();
+        if c.array::<20>()? != *FAST {
+            return Err(Error::new(at, ErrorKind::NotNetTrace));
+        }
+        Ok(Form::FastSerialization)
+    }
+
+    fn block_v6(c: &mut Cursor<'_>) -> Result<Frame> {
+        let header = c.u32()?;
+        let start = c.offset();
+        let end = start + u64::from(header & 0xff_ffff);
+        let kind = match header >> 24 {
+            0 => Kind::End,
+            1 => Kind::Trace,
+            2 => Kind::Event,
+            3 => Kind::Metadata,
+            4 => Kind::SequencePoint,
+            5 => Kind::Stack,
+            6 => Kind::Thread,
+            7 => Kind::RemoveThread,
+            8 => Kind::LabelList,
+            _ => Kind::Unknown,
+        };
+        Ok(Frame { kind, start, end })
+    }
+
+    fn object(&mut self, c: &mut Cursor<'_>, form: Form) -> Result<Frame> {
+        if self.end_tag_due {
+            tag(c, TAG_END, "the end tag of an object")?;
+        }
+        let at = c.offset();
+        let begin = c.u8()?;
+        if begin == TAG_NULL {
+            return Ok(Frame { kind: Kind::End, start: c.offset(), end: c.offset() });
+        }
+        // Version 3 begins objects with tag 4, later ones with tag 5.
+        let expected = if form == Form::NetPerf { TAG_BEGIN } else { TAG_BEGIN_PRIVATE };
+        if begin != expected {
+            let expected = "the begin tag of an object";
+            return Err(Error::new(at, ErrorKind::UnexpectedTag { expected, found: begin }));
+        }
+        tag(c, expected, "the begin tag of a type")?;
+        tag(c, TAG_NULL, "the null tag of a type's type")?;
+        let version_at = c.offset();
+        let version = c.i32()?;
+        c.skip(4)?; // the oldest reader that will do
+        let length_at = c.offset();
+        let length = c.i32()?;
+        let length = match usize::try_from(length) {
+            Ok(length) if length <= MAX_NAME => length,
+            _ => return Err(Error::invalid(length_at, "length of a type name", length.into())),
+        };
+        let name = c.bytes(length)?;
+        let kind = match name {
+            b"Trace" => Kind::Trace,
+            b"EventBlock" => Kind::Event,
+            b"MetadataBlock" => Kind::Metadata,
+            b"StackBlock" => Kind::Stack,
+            b"SPBlock" => Kind::SequencePoint,
+            // The name of version 1 and 2, which no released runtime wrote.
+            b"Microsoft.DotNet.Runtime.EventPipeFile" => {
+                return Err(Error::new(version_at, ErrorKind::UnsupportedVersion(version)));
+            }
+            _ => Kind::Unknown,
+        };
+        tag(c, TAG_END, "the end tag of a type")?;
+        if kind == Kind::Trace {
+            let good = if form == Form::NetPerf { version == 3 } else { matches!(version, 4 | 5) };
+            if !good {
+                return Err(Error::new(version_at, ErrorKind::UnsupportedVersion(version)));
+            }
+            self.version = version as u32;
+            return Ok(Frame { kind, start: c.offset(), end: c.offset() + 48 });
+        }
+        let size_at = c.offset();
+        let size = c.i32()?;
+        let Ok(size) = u32::try_from(size) else {
+            return Err(Error::invalid(size_at, "block size", size.into()));
+        };
+        // The content begins at a multiple of four bytes of the file.
+        let padding = (4 - c.offset() % 4) % 4;
+        c.skip(padding as usize)?;
+        Ok(Frame { kind, start: c.offset(), end: c.offset() + u64::from(size) })
+    }
+}
+
+fn tag(c: &mut Cursor<'_>, expected_tag: u8, expected: &'static str) -> Result<()> {
+    let at = c.offset();
+    let found = c.u8()?;
+    if found == expected_tag {
+        Ok(())
+    } else {
+        Err(Error::new(at, ErrorKind::UnexpectedTag { expected, found }))
+    }
+}

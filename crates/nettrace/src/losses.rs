@@ -1,0 +1,132 @@
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use trace_common::Limits;
+
+use crate::{Error, Result};
+
+/// Events of one thread that the writer dropped: its buffers were full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lost {
+    /// The thread that tried to write them: a thread id, in version 6 a thread index.
+    pub capture_thread: u64,
+    /// How many.
+    pub count: u64,
+    /// Ticks of the last event of that thread before the gap, if there was one.
+    pub after: Option<i64>,
+    /// Ticks of the event or sequence point that showed the gap.
+    pub before: i64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counter {
+    sequence: u32,
+    timestamp: Option<i64>,
+    lost: u64,
+}
+
+/// Follows the sequence numbers of each capture thread.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    threads: HashMap<u64, Counter>,
+    /// Counters were dropped on the stream's word.
+    forgotten: bool,
+    pub(crate) total: u64,
+}
+
+impl Losses {
+    /// The first event of a run of consecutive numbers on `thread`.
+    pub(crate) fn first_of_run(
+        &mut self,
+        thread: u64,
+        sequence: u32,
+        timestamp: i64,
+        at: u64,
+        limits: &Limits,
+    ) -> Result<Option<Lost>> {
+        let counter = self.counter(thread, sequence.wrapping_sub(1), at, limits)?;
+        let gap = sequence.wrapping_sub(counter.sequence.wrapping_add(1));
+        let mut lost = None;
+        // Back at 1, or lower than before: another thread that got the same id.
+        if gap != 0 && gap < 1 << 31 && sequence != 1 {
+            counter.lost += u64::from(gap);
+            lost = Some(Lost {
+                capture_thread: thread,
+                count: gap.into(),
+                after: counter.timestamp,
+                before: timestamp,
+            });
+        }
+        counter.sequence = sequence;
+        counter.timestamp = Some(timestamp);
+        self.total += lost.map_or(0, |l| l.count);
+        Ok(lost)
+    }
+
+    /// The last event of a run.
+    pub(crate) fn last_of_run(&mut self, thread: u64, sequence: u32, timestamp: i64) {
+        if let Some(counter) = self.threads.get_mut(&thread) {
+            counter.sequence = sequence;
+            counter.timestamp = Some(timestamp);
+        }
+    }
+
+    /// A sequence point's word on the number that `thread` had reached at least.
+    pub(crate) fn sequence_point(
+        &mut self,
+        thread: u64,
+        sequence: u32,
+        timestamp: i64,
+        at: u64,
+        limits: &Limits,
+    ) -> Result<Option<Lost>> {
+        let counter = self.counter(thread, sequence, at, limits)?;
+        let gap = sequence.wrapping_sub(counter.sequence);
+        if gap == 0 || gap >= 1 << 31 {
+            return Ok(None);
+        }
+        counter.sequence = sequence;
+        counter.lost += u64::from(gap);
+        let after = counter.timestamp;
+        self.total += u64::from(gap);
+        Ok(Some(Lost { capture_thread: thread, count: gap.into(), after, before: timestamp }))
+    }
+
+    pub(crate) fn remove(&mut self, thread: u64) {
+        self.threads.remove(&thread);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.threads.clear();
+        self.forgotten = true;
+    }
+
+    /// Losses by capture thread, of threads still known.
+    pub(crate) fn by_thread(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.threads.iter().filter(|(_, c)| c.lost > 0).map(|(t, c)| (*t, c.lost))
+    }
+
+    /// The counter of a thread. Threads count from 1 in every session, so a new one has lost
+    /// what it numbered before it is first seen; but not after counters were forgotten on the
+    /// stream's own word: then it is taken to have reached `reached`.
+    fn counter(
+        &mut self,
+        thread: u64,
+        reached: u32,
+        at: u64,
+        limits: &Limits,
+    ) -> Result<&mut Counter> {
+        let known = self.threads.len();
+        let sequence = if self.forgotten { reached } else { 0 };
+        match self.threads.entry(thread) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(_) if known >= limits.max_entries => {
+                Err(Error::limit(at, "threads", known as u64, limits.max_entries))
+            }
+            Entry::Vacant(entry) => {
+                Ok(entry.insert(Counter { sequence, timestamp: None, lost: 0 }))
+            }
+        }
+    }
+}

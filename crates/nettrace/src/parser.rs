@@ -1,0 +1,627 @@
+use std::collections::VecDeque;
+
+use trace_common::{Cursor, Limits, ReadErrorKind};
+
+use crate::event::{Decoded, Event, Layout, decode};
+use crate::framing::{Frame, Framing, Kind};
+use crate::input::Input;
+use crate::losses::Lost;
+use crate::metadata::{Metadata, MetadataTable};
+use crate::order::Merge;
+use crate::session::{SequencePoint, Session, Stats};
+use crate::{Error, ErrorKind, Result, Trace};
+
+/// In which order events are given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Order {
+    /// In the order of time across all threads, as far as the format guarantees it. Events are
+    /// held until the stream says that no older ones follow: with a runtime that writes every
+    /// 100 ms, until it has written once more.
+    #[default]
+    Time,
+    /// As they are in the stream: in the order of time for each capture thread only, and
+    /// without delay.
+    Stream,
+}
+
+/// How a [`Parser`] works.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// In which order events are given.
+    pub order: Order,
+    /// What may be allocated on the word of the input.
+    pub limits: Limits,
+    /// Bytes that may be held back to put events in order, before they are given anyway (and
+    /// [`Stats::early_flushes`] counts it). Streams of runtimes stay far below the default of
+    /// 16 MiB as long as their writer keeps up.
+    pub max_reorder_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { order: Order::Time, limits: Limits::default(), max_reorder_bytes: 16 << 20 }
+    }
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With another order of events.
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// With other limits.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// With another bound on what is held back for ordering.
+    pub fn max_reorder_bytes(mut self, bytes: usize) -> Self {
+        self.max_reorder_bytes = bytes;
+        self
+    }
+}
+
+/// What a stream is made of.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Item<'a> {
+    /// What the stream says about itself: the first item.
+    Trace(&'a Trace),
+    /// A type of event was declared.
+    Metadata(&'a Metadata),
+    /// An event.
+    Event(Event<'a>),
+    /// Events were lost. Given when the gap is seen, which may be before events that
+    /// [`Order::Time`] holds back.
+    Lost(Lost),
+    /// All events before this in time were given.
+    SequencePoint(SequencePoint),
+}
+
+/// What [`Parser::advance`] came to; [`Parser::view`] makes an [`Item`] of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Trace,
+    Metadata(u32),
+    /// The event that `current`, or else `merge`, stands at.
+    Event,
+    Lost(Lost),
+    SequencePoint(SequencePoint),
+}
+
+/// The event block that is being read in [`Order::Stream`].
+#[derive(Debug)]
+struct Current {
+    event: Decoded,
+    position: u64,
+    end: u64,
+    layout: Layout,
+    /// The block is cut: an event that does not fit is the cut, not an error.
+    partial: bool,
+    /// No event of the block has been decoded.
+    first: bool,
+}
+
+/// Reads a NetTrace stream without doing I/O: bytes are pushed in as they come, in chunks of
+/// any size, and items are pulled out.
+///
+/// ```no_run
+/// # fn chunks() -> Vec<Vec<u8>> { Vec::new() }
+/// let mut parser = nettrace::Parser::new(nettrace::Options::new());
+/// for chunk in chunks() {
+///     parser.push(&chunk);
+///     while let Some(event) = parser.next_event()? {
+///         println!("{} {}/{}", event.timestamp(), event.provider(), event.name());
+///     }
+/// }
+/// parser.finish();
+/// while let Some(event) = parser.next_event()? {
+///     println!("{} {}/{}", event.timestamp(), event.provider(), event.name());
+/// }
+/// # Ok::<(), nettrace::Error>(())
+/// ```
+///
+/// A block that is damaged gives one error and is left; the next call goes on with the next
+/// block. Where the blocks themselves cannot be told any more there is an error once, and then
+/// nothing.
+#[derive(Debug)]
+pub struct Parser {
+    options: Options,
+    input: Input,
+    framing: Framing,
+    session: Session,
+    merge: Merge,
+    current: Option<Current>,
+    pending: VecDeque<Result<Step>>,
+    /// No more input will come.
+    finished: bool,
+    /// Nothing more can be read: the end mark was seen, or framing was lost.
+    done: bool,
+    complete: bool,
+    /// Why nothing more can be read: given when everything before has been.
+    ending: Option<Error>,
+    /// Offset at which what is held back was last compared with the bound.
+    held_checked_at: u64,
+}
+
+impl Parser {
+    /// A parser at the start of a stream.
+    pub fn new(options: Options) -> Self {
+        Self {
+            input: Input::default(),
+            framing: Framing::new(options.limits.max_buffer),
+            session: Session::new(options.limits),
+            merge: Merge::default(),
+            current: None,
+            pending: VecDeque::new(),
+            finished: false,
+            done: false,
+            complete: false,
+            ending: None,
+            held_checked_at: 0,
+            options,
+        }
+    }
+
+    /// Adds bytes of the stream.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.make_room(bytes.len());
+        self.input.push(bytes);
+    }
+
+    /// Adds up to `len` bytes of the stream by a function that fills the beginning of the
+    /// buffer it is given and says how much: for reading without another copy.
+    pub fn push_with<E>(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        self.make_room(len);
+        let result = fill(self.input.room(len));
+        let filled = result.as_ref().map_or(0, |n| (*n).min(len));
+        self.input.give_back(len - filled);
+        result
+    }
+
+    /// Says that no more bytes will come: what was held back is given, and whether the stream
+    /// was cut is known.
+    pub fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    /// Gives what [`Order::Time`] holds back although older events may follow. For a live
+    /// stream that has gone silent.
+    pub fn flush(&mut self) {
+        self.merge.drain();
+    }
+
+    /// What has been read so far.
+    pub fn stats(&self) -> &Stats {
+        &self.session.stats
+    }
+
+    /// What the stream says about itself, once that has come.
+    pub fn trace(&self) -> Option<&Trace> {
+        self.session.trace.as_ref()
+    }
+
+    /// Whether the stream's end mark has been read.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Events lost so far by capture thread (a thread id; in version 6 a thread index).
+    pub fn lost_by_thread(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.session.losses.by_thread()
+    }
+
+    /// The next item; `None` when more bytes are needed, or after [`Parser::finish`] at the end.
+    pub fn next_item(&mut self) -> Result<Option<Item<'_>>> {
+        match self.advance()? {
+            Some(step) => Ok(Some(self.view(step))),
+            None => Ok(None),
+        }
+    }
+
+    /// The next event; `None` as with [`Parser::next_item`].
+    #[inline]
+    pub fn next_event(&mut self) -> Result<Option<Event<'_>>> {
+        loop {
+            match self.advance()? {
+                Some(Step::Event) => break,
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(self.event()))
+    }
+
+    /// Whether nothing more can come of this: [`Parser::finish`] was called, or the end read.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished || self.done
+    }
+
+    /// Offset of the end of what was pushed.
+    pub(crate) fn input_end(&self) -> u64 {
+        self.input.end()
+    }
+
+    fn make_room(&mut self, more: usize) {
+        if self.input.is_full(more) {
+            self.input.compact(self.keep());
+        }
+    }
+
+    /// Offset of the oldest byte that is still needed.
+    fn keep(&self) -> u64 {
+        let block = match &self.current {
+            Some(current) if current.first => current.position,
+            Some(current) => current.event.payload,
+            None => self.framing.position,
+        };
+        self.merge.keep().map_or(block, |k| k.min(block))
+    }
+
+    /// The event that [`Parser::advance`] came to.
+    #[inline]
+    pub(crate) fn event(&self) -> Event<'_> {
+        const NONE: &Decoded = &Decoded::NONE;
+        let decoded = match &self.current {
+            Some(current) => &current.event,
+            None => self.merge.event().unwrap_or(NONE),
+        };
+        let payload_end = decoded.payload + u64::from(decoded.header.payload_size);
+        let (stack, stack_size) = decoded.stack;
+        Event {
+            header: &decoded.header,
+            payload: self.input.slice(decoded.payload, payload_end),
+            inline_stack: self.input.slice(stack, stack + u64::from(stack_size)),
+            metadata: self.session.metadata.get(decoded.metadata),
+            session: &self.session,
+        }
+    }
+
+    /// What [`Parser::advance`] came to, as something to look at.
+    pub(crate) fn view(&self, step: Step) -> Item<'_> {
+        match (step, &self.session.trace) {
+            (Step::Metadata(index), _) => Item::Metadata(self.session.metadata.get(index)),
+            (Step::Lost(lost), _) => Item::Lost(lost),
+            (Step::SequencePoint(point), _) => Item::SequencePoint(point),
+            (Step::Trace, Some(trace)) => Item::Trace(trace),
+            (Step::Trace | Step::Event, _) => Item::Event(self.event()),
+        }
+    }
+
+    /// Goes to the next item, without borrowing it: see [`Parser::view`].
+    #[inline]
+    pub(crate) fn advance(&mut self) -> Result<Option<Step>> {
+        loop {
+            if !self.pending.is_empty() {
+                if let Some(step) = self.pending.pop_front() {
+                    return step.map(Some);
+                }
+            }
+            let event = match &self.current {
+                Some(_) => match self.advance_in_block()? {
+                    Some(step) => Some(step),
+                    None => continue,
+                },
+                None => self.merge.next(&self.input, &self.session.metadata).then_some(Step::Event),
+            };
+            if let Some(step) = event {
+                return Ok(Some(step));
+            }
+            if self.done {
+                return self.ending.take().map_or(Ok(None), Err);
+            }
+            if !self.next_block()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next event of the block that is read in the order of the stream.
+    #[inline]
+    fn advance_in_block(&mut self) -> Result<Option<Step>> {
+        let Some(current) = &mut self.current else { return Ok(None) };
+        let data = self.input.slice(current.position, current.end);
+        if data.is_empty() {
+            return self.leave_block(None);
+        }
+        let mut c = Cursor::with_base(data, current.position);
+        let before = (current.event.header.capture_thread, current.event.header.sequence_number);
+        let before_timestamp = current.event.header.timestamp;
+        let changes = match decode(&mut c, &mut current.event, current.layout) {
+            Ok(changes) => changes,
+            Err(e) => {
+                // What was decoded of it is not an event: the run ended with the one before.
+                current.event.header.capture_thread = before.0;
+                current.event.header.sequence_number = before.1;
+                current.event.header.timestamp = before_timestamp;
+                return self.leave_block(Some(e.into()));
+            }
+        };
+        let at = current.position;
+        current.position = c.offset();
+        let header = current.event.header;
+        let first = std::mem::take(&mut current.first);
+        if changes.metadata || first {
+            if current.layout == Layout::NetPerf && header.metadata_id == 0 {
+                let start = current.event.payload;
+                let end = start + u64::from(header.payload_size);
+                let mut c = Cursor::with_base(self.input.slice(start, end), start);
+                return match self.session.metadata_event(&mut c) {
+                    Ok(index) => Ok(Some(Step::Metadata(index))),
+                    Err(e) => self.leave_block(Some(e)),
+                };
+            }
+            current.event.metadata = self.session.metadata.index(header.metadata_id);
+        }
+        if (changes.capture || first) && current.layout != Layout::NetPerf {
+            let losses = &mut self.session.losses;
+            if !first {
+                losses.last_of_run(before.0, before.1, before_timestamp);
+            }
+            let (thread, sequence) = (header.capture_thread, header.sequence_number);
+            let limits = &self.session.limits;
+            let lost = match losses.first_of_run(thread, sequence, header.timestamp, at, limits) {
+                Ok(lost) => lost,
+                Err(e) => return self.leave_block(Some(e)),
+            };
+            if let Some(lost) = lost {
+                // In the stream the loss is before the event, but the event is at hand.
+                self.session.stats.lost = losses.total;
+                self.pending.push_back(Ok(Step::Lost(lost)));
+            }
+        }
+        let stats = &mut self.session.stats;
+        stats.events += 1;
+        stats.events_without_metadata +=
+            u64::from(current.event.metadata == MetadataTable::UNKNOWN);
+        Ok(Some(Step::Event))
+    }
+
+    #[cold]
+    fn leave_block(&mut self, error: Option<Error>) -> Result<Option<Step>> {
+        let Some(current) = self.current.take() else { return Ok(None) };
+        let header = &current.event.header;
+        if !current.first && current.layout != Layout::NetPerf {
+            let (thread, sequence) = (header.capture_thread, header.sequence_number);
+            self.session.losses.last_of_run(thread, sequence, header.timestamp);
+        }
+        match error {
+            Some(e) if !(current.partial && is_short(&e)) => {
+                self.session.stats.damaged_blocks += 1;
+                Err(e)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Reads the next block, as far as that can be done: `false` when more input is needed.
+    fn next_block(&mut self) -> Result<bool> {
+        let rest = self.input.slice(self.framing.position, self.input.end());
+        let frame = match self.framing.peek(rest) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return self.out_of_input(None),
+            Err(e) => {
+                self.end(Some(e));
+                return Ok(true);
+            }
+        };
+        if frame.end > self.input.end() {
+            return self.out_of_input(Some(frame));
+        }
+        // What these blocks invalidate, events that are held back still refer to.
+        let barrier = match frame.kind {
+            Kind::SequencePoint | Kind::RemoveThread | Kind::End | Kind::Trace => true,
+            Kind::Event
+            | Kind::Metadata
+            | Kind::Stack
+            | Kind::Thread
+            | Kind::LabelList
+            | Kind::Unknown => false,
+        };
+        if barrier && !self.merge.is_empty() {
+            self.merge.drain();
+            return Ok(true);
+        }
+        self.framing.consume(&frame);
+        self.session.stats.bytes = frame.end;
+        self.session.stats.blocks += 1;
+        match self.block(&frame) {
+            Ok(()) => Ok(true),
+            Err(e) => {
+                self.session.stats.damaged_blocks += 1;
+                Err(e)
+            }
+        }
+    }
+
+    /// All blocks that are here have been read.
+    fn out_of_input(&mut self, partial: Option<Frame>) -> Result<bool> {
+        if !self.finished {
+            return Ok(false);
+        }
+        let end = self.input.end();
+        self.session.stats.bytes = end;
+        self.session.stats.truncated_at = Some(end);
+        self.end(Some(Error::new(end, ErrorKind::Truncated)));
+        match partial {
+            Some(frame) if frame.kind == Kind::Event && frame.start < end => {
+                match self.event_block(&Frame { end, ..frame }, true) {
+                    Err(e) if !is_short(&e) => Err(e),
+                    _ => Ok(true),
+                }
+            }
+            _ => Ok(true),
+        }
+    }
+
+    fn end(&mut self, why: Option<Error>) {
+        self.done = true;
+        self.ending = why;
+        self.merge.drain();
+    }
+
+    fn block(&mut self, frame: &Frame) -> Result<()> {
+        let data = self.input.slice(frame.start, frame.end);
+        let mut c = Cursor::with_base(data, frame.start);
+        let session = &mut self.session;
+        let pending = &mut self.pending;
+        if session.trace.is_none() && !matches!(frame.kind, Kind::Trace | Kind::Unknown | Kind::End)
+        {
+            return Err(Error::new(frame.start, ErrorKind::NoTrace));
+        }
+        match frame.kind {
+            Kind::Trace => {
+                if session.trace.is_some() {
+                    return Err(Error::invalid(frame.start, "second Trace object", 2));
+                }
+                let version = self.framing.version;
+                session.trace = Some(if version >= 6 {
+                    Trace::parse_v6(&mut c, version)?
+                } else {
+                    Trace::parse(&mut c, version)?
+                });
+                pending.push_back(Ok(Step::Trace));
+            }
+            Kind::Event => self.event_block(frame, false)?,
+            Kind::Metadata => {
+                session.metadata_block(&mut c, |row| pending.push_back(Ok(Step::Metadata(row))))?;
+            }
+            Kind::Stack => session.stack_block(&mut c)?,
+            Kind::SequencePoint => {
+                let lost = |lost| pending.push_back(Ok(Step::Lost(lost)));
+                let point = session.sequence_point(&mut c, lost)?;
+                pending.push_back(Ok(Step::SequencePoint(point)));
+            }
+            Kind::Thread => session.thread_block(&mut c)?,
+            Kind::RemoveThread => {
+                session
+                    .remove_thread_block(&mut c, |lost| pending.push_back(Ok(Step::Lost(lost))))?;
+            }
+            Kind::LabelList => session.label_block(&mut c)?,
+            Kind::End => {
+                self.complete = true;
+                self.end(None);
+            }
+            Kind::Unknown => session.stats.unknown_blocks += 1,
+        }
+        Ok(())
+    }
+
+    fn event_block(&mut self, frame: &Frame, partial: bool) -> Result<()> {
+        let data = self.input.slice(frame.start, frame.end);
+        let mut c = Cursor::with_base(data, frame.start);
+        let layout = self.session.block_layout(&mut c)?;
+        // NetPerf was written in the order of time, and has no marks to go by.
+        if self.options.order == Order::Stream || layout == Layout::NetPerf {
+            self.current = Some(Current {
+                event: Decoded::NONE,
+                position: c.offset(),
+                end: frame.end,
+                layout,
+                partial,
+                first: true,
+            });
+            return Ok(());
+        }
+        let result = self.scan(frame, c.offset(), layout);
+        self.session.stats.lost = self.session.losses.total;
+        self.bound_held();
+        match result {
+            Err(e) if partial && is_short(&e) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Cuts a block into runs that are in the order of time, and follows sequence numbers.
+    fn scan(&mut self, frame: &Frame, start: u64, layout: Layout) -> Result<()> {
+        let mut c = Cursor::with_base(self.input.slice(start, frame.end), start);
+        let Session { losses, limits, metadata, stats, .. } = &mut self.session;
+        let mut d = Decoded::NONE;
+        let mut run = None;
+        let mut result = Ok(());
+        while !c.is_empty() {
+            let at = c.offset();
+            let before = d.header;
+            let changes = match decode(&mut c, &mut d, layout) {
+                Ok(changes) => changes,
+                Err(e) => {
+                    d.header = before;
+                    result = Err(e.into());
+                    break;
+                }
+            };
+            let first = run.is_none();
+            if changes.metadata || first {
+                d.metadata = metadata.index(d.header.metadata_id);
+            }
+            let h = &d.header;
+            if changes.capture || first {
+                if !first {
+                    losses.last_of_run(
+                        before.capture_thread,
+                        before.sequence_number,
+                        before.timestamp,
+                    );
+                }
+                let (thread, sequence) = (h.capture_thread, h.sequence_number);
+                match losses.first_of_run(thread, sequence, h.timestamp, at, limits) {
+                    Ok(None) => {}
+                    Ok(Some(lost)) => self.pending.push_back(Ok(Step::Lost(lost))),
+                    Err(e) => {
+                        result = Err(e);
+                        break;
+                    }
+                }
+            }
+            stats.events += 1;
+            stats.events_without_metadata += u64::from(d.metadata == MetadataTable::UNKNOWN);
+            if h.is_sorted {
+                self.merge.raise(h.timestamp);
+            }
+            match run {
+                Some(slot) if h.timestamp >= before.timestamp => {
+                    self.merge.extend(slot, c.offset());
+                }
+                _ => run = Some(self.merge.start(d, c.offset(), layout)),
+            }
+        }
+        if run.is_some() {
+            let h = &d.header;
+            losses.last_of_run(h.capture_thread, h.sequence_number, h.timestamp);
+        }
+        result
+    }
+
+    /// Lets go of what is held back when it is more than allowed.
+    fn bound_held(&mut self) {
+        let bound = self.options.max_reorder_bytes;
+        let runs = self.merge.runs().saturating_mul(Merge::RUN_SIZE);
+        let since = self.framing.position.saturating_sub(self.held_checked_at);
+        if runs <= bound && since < bound as u64 / 16 {
+            return;
+        }
+        self.held_checked_at = self.framing.position;
+        let bytes = self.framing.position - self.keep().min(self.framing.position);
+        if bytes.saturating_add(runs as u64) > bound as u64 {
+            self.session.stats.early_flushes += 1;
+            self.merge.drain();
+        }
+    }
+}
+
+const fn is_short(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Read(ReadErrorKind::UnexpectedEnd { .. }))
+}

@@ -1,0 +1,195 @@
+//! CPU samples with their stacks.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use crate::manifest::Provider;
+use crate::symbols::{Frame, MethodMap};
+use crate::{Event, Result};
+
+/// Where a sampled thread was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SampleKind {
+    /// In managed code.
+    Managed,
+    /// In code that is not managed: native code or the kernel, running or waiting. The runtime
+    /// cannot tell those apart.
+    External,
+    /// The runtime could not tell.
+    Error,
+    /// A CPU sample of version 6, taken by the kernel: the thread was running.
+    Running,
+}
+
+/// One sample of one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sample {
+    /// Ticks of the event clock.
+    pub timestamp: i64,
+    /// The operating system's id of the process.
+    pub process_id: u64,
+    /// The operating system's id of the thread.
+    pub thread_id: u64,
+    /// Where it was.
+    pub kind: SampleKind,
+    /// Its stack: see [`Profile::stack`].
+    pub stack: u32,
+}
+
+/// The CPU samples of a stream, their stacks kept once each, and the methods to resolve them.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut reader = nettrace::Reader::new(std::fs::File::open("app.nettrace")?);
+/// let profile = nettrace::Profile::read(&mut reader)?;
+/// for sample in profile.samples() {
+///     for frame in profile.frames(sample) {
+///         println!("{frame}");
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default)]
+pub struct Profile {
+    methods: MethodMap,
+    samples: Vec<Sample>,
+    stacks: Vec<Box<[u64]>>,
+    by_bytes: HashMap<Box<[u8]>, u32>,
+}
+
+impl Profile {
+    /// An empty profile.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads a whole stream.
+    pub fn read<R: std::io::Read>(reader: &mut crate::Reader<R>) -> Result<Self> {
+        let mut profile = Self::new();
+        reader.for_each(|event| profile.observe(&event))?;
+        Ok(profile)
+    }
+
+    /// Takes in an event: samples, and what is needed to resolve them.
+    #[inline]
+    pub fn observe(&mut self, event: &Event<'_>) {
+        if self.methods.observe(event) {
+            return;
+        }
+        let kind = match event.known() {
+            Some(Provider::SampleProfiler) => match event.field_at(0).and_then(|v| v.as_u64()) {
+                Some(2) => SampleKind::Managed,
+                Some(1) => SampleKind::External,
+                _ => SampleKind::Error,
+            },
+            Some(Provider::UniversalEvents) if event.name() == "cpu" => SampleKind::Running,
+            _ => return,
+        };
+        let stack = self.intern(event);
+        let sample = Sample {
+            timestamp: event.header().timestamp,
+            process_id: event.process_id(),
+            thread_id: event.thread_id(),
+            kind,
+            stack,
+        };
+        self.samples.push(sample);
+    }
+
+    fn intern(&mut self, event: &Event<'_>) -> u32 {
+        let stack = event.stack();
+        if let Some(known) = self.by_bytes.get(stack.as_bytes()) {
+            return *known;
+        }
+        let index = self.stacks.len() as u32;
+        self.stacks.push(stack.instruction_pointers().collect());
+        self.by_bytes.insert(stack.as_bytes().into(), index);
+        index
+    }
+
+    /// The samples, in the order in which they came.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// What each of the samples stands for, in ticks of the event clock: the time since the
+    /// sample before on the same thread.
+    ///
+    /// A thread that was not sampled for more than four usual intervals was new or suspended: it
+    /// did not run its stack all that time, so the rest is left out.
+    pub fn weights(&self) -> Vec<i64> {
+        let mut last = HashMap::new();
+        let since: Vec<Option<i64>> = self
+            .samples
+            .iter()
+            .map(|s| {
+                let before = last.insert((s.process_id, s.thread_id), s.timestamp)?;
+                Some(s.timestamp.saturating_sub(before))
+            })
+            .collect();
+        let mut intervals: Vec<i64> = since.iter().flatten().copied().collect();
+        intervals.sort_unstable();
+        let median = intervals.get(intervals.len() / 2).copied().unwrap_or(0);
+        let weight = |since: Option<i64>| match since {
+            Some(since) => since.clamp(0, median.saturating_mul(4).max(0)),
+            None => median,
+        };
+        since.into_iter().map(weight).collect()
+    }
+
+    /// The methods and modules known.
+    pub fn methods(&self) -> &MethodMap {
+        &self.methods
+    }
+
+    /// The instruction pointers of a stack, innermost first.
+    pub fn stack(&self, stack: u32) -> &[u64] {
+        self.stacks.get(stack as usize).map_or(&[], |s| s)
+    }
+
+    /// The frames of a sample, innermost first.
+    pub fn frames(&self, sample: &Sample) -> impl ExactSizeIterator<Item = Frame<'_>> + '_ {
+        let (process, at) = (sample.process_id, sample.timestamp);
+        self.stack(sample.stack).iter().enumerate().map(move |(depth, &ip)| {
+            // All but the innermost are return addresses: the call is before them, and may be
+            // the last instruction of its method.
+            let call = if depth == 0 { ip } else { ip.saturating_sub(1) };
+            Frame { address: ip, ..self.methods.resolve(process, call, at) }
+        })
+    }
+
+    /// Frames of all samples in all, and those that resolve to a method.
+    pub fn resolved(&self) -> (u64, u64) {
+        let mut all = 0;
+        let mut resolved = 0;
+        for sample in &self.samples {
+            for frame in self.frames(sample) {
+                all += 1;
+                resolved += u64::from(frame.method.is_some());
+            }
+        }
+        (all, resolved)
+    }
+
+    /// Stacks in the folded form that flame graph tools read: outermost first, `;` between
+    /// frames, then the number of samples, one line each, sorted.
+    pub fn folded(&self, keep: impl Fn(&Sample) -> bool) -> String {
+        let mut counts: std::collections::BTreeMap<String, u64> = Default::default();
+        for sample in self.samples.iter().filter(|s| keep(s)) {
+            let mut line = String::new();
+            let mut frames: Vec<_> = self.frames(sample).collect();
+            frames.reverse();
+            for (i, frame) in frames.iter().enumerate() {
+                let _ = write!(line, "{}{frame}", if i == 0 { "" } else { ";" });
+            }
+            *counts.entry(line).or_default() += 1;
+        }
+        counts.into_iter().fold(String::new(), |mut out, (line, count)| {
+            let _ = writeln!(out, "{line} {count}");
+            out
+        })
+    }
+}

@@ -1,0 +1,250 @@
+use std::collections::HashMap;
+
+use trace_common::{Cursor, Limits};
+
+use crate::event::{Decoded, Layout, decode};
+use crate::losses::{Losses, Lost};
+use crate::metadata::{Metadata, MetadataTable};
+use crate::tables::{RowCache, Thread};
+use crate::{Error, ErrorKind, Result, Trace};
+
+/// What has been read and what was wrong, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Bytes of input that were consumed.
+    pub bytes: u64,
+    /// Blocks (objects) of all kinds.
+    pub blocks: u64,
+    /// Blocks of a kind that this crate does not know, skipped.
+    pub unknown_blocks: u64,
+    /// Events.
+    pub events: u64,
+    /// Metadata records.
+    pub metadata: u64,
+    /// Stacks.
+    pub stacks: u64,
+    /// Sequence points.
+    pub sequence_points: u64,
+    /// Events that the writer dropped, by the gaps in the sequence numbers of each thread.
+    pub lost: u64,
+    /// Events whose metadata never came.
+    pub events_without_metadata: u64,
+    /// Metadata whose fields could not be read; its events have no fields.
+    pub unreadable_metadata: u64,
+    /// Times that events had to be given before the stream said that no older ones follow,
+    /// because more than [`crate::Options::max_reorder_bytes`] were held back.
+    pub early_flushes: u64,
+    /// Blocks left before their end because of an error.
+    pub damaged_blocks: u64,
+    /// Where the input was cut, if it has no end mark.
+    pub truncated_at: Option<u64>,
+}
+
+/// All that events refer to.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) trace: Option<Trace>,
+    pub(crate) metadata: MetadataTable,
+    pub(crate) stacks: RowCache,
+    pub(crate) labels: RowCache,
+    pub(crate) threads: HashMap<u64, Thread>,
+    pub(crate) losses: Losses,
+    pub(crate) stats: Stats,
+    pub(crate) limits: Limits,
+}
+
+/// A sequence point: all events before it in time are before it in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SequencePoint {
+    /// Ticks of the event clock.
+    pub timestamp: i64,
+    /// Threads whose sequence numbers it gives.
+    pub threads: u32,
+}
+
+impl Session {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            trace: None,
+            metadata: MetadataTable::new(),
+            stacks: RowCache::default(),
+            labels: RowCache::default(),
+            threads: HashMap::new(),
+            losses: Losses::default(),
+            stats: Stats::default(),
+            limits,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn pointer_size(&self) -> u32 {
+        self.trace.as_ref().map_or(8, |t| t.pointer_size)
+    }
+
+    fn version(&self) -> u32 {
+        self.trace.as_ref().map_or(4, |t| t.version)
+    }
+
+    /// Reads the header of an event block (versions 4 and later) or of a metadata block
+    /// (versions 4 and 5), and says how the events in it are written.
+    pub(crate) fn block_layout(&self, c: &mut Cursor<'_>) -> Result<Layout> {
+        let version = match &self.trace {
+            Some(trace) => trace.version,
+            None => return Err(Error::new(c.offset(), ErrorKind::NoTrace)),
+        };
+        if version < 4 {
+            return Ok(Layout::NetPerf);
+        }
+        let at = c.offset();
+        let size = c.u16()?;
+        if size < 20 {
+            return Err(Error::invalid(at, "block header size", size.into()));
+        }
+        let compressed = c.u16()? & 1 != 0;
+        c.skip(usize::from(size) - 4)?;
+        Ok(match (version >= 6, compressed) {
+            (false, false) => Layout::V4,
+            (false, true) => Layout::V4Compressed,
+            (true, false) => Layout::V6,
+            (true, true) => Layout::V6Compressed,
+        })
+    }
+
+    /// Metadata blocks of any version; calls `added` with the index of each new row.
+    pub(crate) fn metadata_block(
+        &mut self,
+        c: &mut Cursor<'_>,
+        mut added: impl FnMut(u32),
+    ) -> Result<()> {
+        if self.version() >= 6 {
+            let header = c.u16()?;
+            c.skip(header.into())?;
+            while !c.is_empty() {
+                let at = c.offset();
+                let size = c.u16()?;
+                let mut row = c.sub(size.into())?;
+                let metadata = Metadata::parse_v6(&mut row, &self.limits)?;
+                added(self.add_metadata(metadata, size.into(), at)?);
+            }
+        } else {
+            let layout = self.block_layout(c)?;
+            let mut d = Decoded::NONE;
+            while !c.is_empty() {
+                let before = *c;
+                decode(c, &mut d, layout)?;
+                let mut row = before;
+                row.skip((d.payload - before.offset()) as usize)?;
+                let mut row = row.sub(d.header.payload_size as usize)?;
+                added(self.metadata_event(&mut row)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// A metadata event of versions 3 to 5; `c` is its payload.
+    pub(crate) fn metadata_event(&mut self, c: &mut Cursor<'_>) -> Result<u32> {
+        let (at, size) = (c.offset(), c.remaining());
+        let whole = *c;
+        let metadata = match Metadata::parse(c, &self.limits) {
+            Ok(metadata) => metadata,
+            // Fields that cannot be read are no reason to lose the events: their headers and
+            // payloads are good. (Limits are: the input wants too much.)
+            Err(e) if matches!(e.kind, ErrorKind::Limit { .. }) => return Err(e),
+            Err(_) => {
+                self.stats.unreadable_metadata += 1;
+                Metadata::parse_head(&mut whole.clone())?
+            }
+        };
+        self.add_metadata(metadata, size, at)
+    }
+
+    fn add_metadata(&mut self, mut metadata: Metadata, bytes: usize, at: u64) -> Result<u32> {
+        metadata.complete(self.pointer_size());
+        self.stats.metadata += 1;
+        self.metadata.insert(metadata, bytes, &self.limits, at)
+    }
+
+    pub(crate) fn stack_block(&mut self, c: &mut Cursor<'_>) -> Result<()> {
+        self.stacks.add_stacks(c, &self.limits)?;
+        self.stats.stacks = self.stacks.total;
+        Ok(())
+    }
+
+    pub(crate) fn label_block(&mut self, c: &mut Cursor<'_>) -> Result<()> {
+        self.labels.add_labels(c, &self.limits)
+    }
+
+    pub(crate) fn thread_block(&mut self, c: &mut Cursor<'_>) -> Result<()> {
+        while !c.is_empty() {
+            let at = c.offset();
+            let size = c.u16()?;
+            let mut row = c.sub(size.into())?;
+            let (index, thread) = Thread::parse(&mut row)?;
+            // A row is at most 64 KiB: the limit on entries, not bytes, is counted in those.
+            if self.threads.len() >= (self.limits.max_entries).min(self.limits.max_buffer / 64) {
+                let n = self.threads.len();
+                return Err(Error::limit(at, "threads", n as u64, self.limits.max_entries));
+            }
+            self.threads.insert(index, thread);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove_thread_block(
+        &mut self,
+        c: &mut Cursor<'_>,
+        mut lost: impl FnMut(Lost),
+    ) -> Result<()> {
+        while !c.is_empty() {
+            let at = c.offset();
+            let index = c.uvarint()?;
+            let sequence = crate::cursor::varuint32(c)?;
+            let gap = self.losses.sequence_point(index, sequence, 0, at, &self.limits)?;
+            if let Some(gap) = gap {
+                // The block has no time of its own.
+                lost(Lost { before: gap.after.unwrap_or(0), ..gap });
+            }
+            self.losses.remove(index);
+            self.threads.remove(&index);
+        }
+        self.stats.lost = self.losses.total;
+        Ok(())
+    }
+
+    pub(crate) fn sequence_point(
+        &mut self,
+        c: &mut Cursor<'_>,
+        mut lost: impl FnMut(Lost),
+    ) -> Result<SequencePoint> {
+        let v6 = self.version() >= 6;
+        let timestamp = c.i64()?;
+        let flags = if v6 { c.u32()? } else { 0 };
+        let threads = c.u32()?;
+        for _ in 0..threads {
+            let at = c.offset();
+            let (thread, sequence) = if v6 {
+                (c.uvarint()?, crate::cursor::varuint32(c)?)
+            } else {
+                (c.u64()?, c.u32()?)
+            };
+            let gap = self.losses.sequence_point(thread, sequence, timestamp, at, &self.limits)?;
+            if let Some(gap) = gap {
+                lost(gap);
+            }
+        }
+        self.stats.sequence_points += 1;
+        self.stats.lost = self.losses.total;
+        self.stacks.clear();
+        self.labels.clear();
+        if flags & 1 != 0 {
+            self.threads.clear();
+            self.losses.clear();
+        }
+        if flags & 2 != 0 {
+            self.metadata.clear();
+        }
+        Ok(SequencePoint { timestamp, threads })
+    }
+}

@@ -1,0 +1,457 @@
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use trace_common::Limits;
+
+use crate::Event;
+use crate::manifest::Provider;
+
+/// A method, or another named range of code, that was loaded at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Method {
+    /// The runtime's id of the method: the same for all its compilations. 0 for native code.
+    pub id: u64,
+    /// Id of the module that it is in.
+    pub module_id: u64,
+    /// Namespace and type, `A.B.Type`; empty for native code.
+    pub namespace: Box<str>,
+    /// Method name.
+    pub name: Box<str>,
+    /// Signature as the runtime writes it: `void  (int32,class System.String)`.
+    pub signature: Box<str>,
+    /// First address.
+    pub start: u64,
+    /// Bytes of code; 0 if only the entry point is known.
+    pub size: u32,
+    /// 0 for the first compilation.
+    pub rejit_id: u64,
+    /// Flags of the runtime: 1 dynamic, 2 generic, 8 jitted; from bit 7 on the optimization tier.
+    pub flags: u32,
+}
+
+/// How far a method was optimised when it was compiled: bits 7 to 9 of [`Method::flags`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OptimizationTier {
+    /// The runtime does not say: precompiled code, or a runtime before 3.0.
+    Unknown,
+    /// Compiled with minimal optimisation (debugging, or `NoOptimization`).
+    MinOptJitted,
+    /// Compiled once, optimised.
+    Optimized,
+    /// First compilation, quick.
+    QuickJitted,
+    /// Hot method, optimised.
+    OptimizedTier1,
+    /// Optimised while it ran (on-stack replacement).
+    OptimizedTier1Osr,
+    /// Quick, and instrumented to learn how to optimise it.
+    QuickJittedInstrumented,
+    /// Optimised, and instrumented.
+    OptimizedTier1Instrumented,
+}
+
+impl OptimizationTier {
+    /// The tier in the flags of a method.
+    pub(crate) const fn of_flags(flags: u32) -> Self {
+        match flags >> 7 & 7 {
+            1 => Self::MinOptJitted,
+            2 => Self::Optimized,
+            3 => Self::QuickJitted,
+            4 => Self::OptimizedTier1,
+            5 => Self::OptimizedTier1Osr,
+            6 => Self::QuickJittedInstrumented,
+            7 => Self::OptimizedTier1Instrumented,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl Method {
+    /// How far this compilation was optimised.
+    pub fn tier(&self) -> OptimizationTier {
+        OptimizationTier::of_flags(self.flags)
+    }
+}
+
+impl fmt::Display for Method {
+    /// `Namespace.Type.Method(arguments)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.namespace.is_empty() {
+            write!(f, "{}.", self.namespace)?;
+        }
+        f.write_str(&self.name)?;
+        f.write_str(self.signature.find('(').and_then(|i| self.signature.get(i..)).unwrap_or(""))
+    }
+}
+
+/// A loaded module: an assembly's file, or in version 6 any mapped file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Module {
+    /// Path of the file with the code, as the runtime gives it.
+    pub path: Box<str>,
+    /// GUID of the managed symbols (PDB), if the runtime gave one.
+    pub pdb_signature: Option<crate::Guid>,
+    /// Path of the symbols where the module was built.
+    pub pdb_path: Box<str>,
+}
+
+impl Module {
+    /// The file's name, without a managed file's extension.
+    pub fn name(&self) -> &str {
+        let name = self.path.rsplit(['/', '\\']).next().unwrap_or("");
+        name.strip_suffix(".dll").or_else(|| name.strip_suffix(".exe")).unwrap_or(name)
+    }
+}
+
+/// What an instruction pointer stands for.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Frame<'a> {
+    /// The instruction pointer.
+    pub address: u64,
+    /// The method, if one is known at that address and time.
+    pub method: Option<&'a Method>,
+    /// The module, if known.
+    pub module: Option<&'a Module>,
+}
+
+impl fmt::Display for Frame<'_> {
+    /// `module!Namespace.Type.Method(arguments)`; what is not known keeps its address:
+    /// `module!0x7f…`, `?!0x7f…`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.module.map_or("?", Module::name))?;
+        match self.method {
+            Some(method) => write!(f, "!{method}"),
+            None => write!(f, "!{:#x}", self.address),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    /// Index in [`MethodMap::methods`].
+    method: u32,
+    end: u64,
+    /// Ticks from which and before which the code was there.
+    from: i64,
+    to: i64,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    start: u64,
+    end: u64,
+    module: u64,
+}
+
+/// Which code was where when: built from the runtime's load, JIT, precompiled-code and rundown
+/// events as they come, asked for the method of an instruction pointer.
+///
+/// A rundown comes at the end of a session, so a whole file is best read through before
+/// stacks are resolved.
+#[derive(Debug, Default)]
+pub struct MethodMap {
+    methods: Vec<Method>,
+    /// By process and first address; the compilations that were at one address over time.
+    ranges: BTreeMap<(u64, u64), Vec<Range>>,
+    /// Entry points whose extent is not known.
+    entries: BTreeMap<(u64, u64), u32>,
+    modules: HashMap<(u64, u64), Module>,
+    mappings: HashMap<u64, Vec<Mapping>>,
+    /// The longest method.
+    longest: u64,
+    text_bytes: usize,
+    limits: Limits,
+    dropped: u64,
+}
+
+/// How far before an address methods are looked for when several overlap.
+const MAX_OVERLAP: usize = 64;
+
+/// How long code is taken to be whose entry point alone is known.
+const MAX_ENTRY: u64 = 1 << 14;
+
+impl MethodMap {
+    /// An empty map.
+    pub fn new() -> Self {
+        Self::with_limits(Limits::default())
+    }
+
+    /// An empty map that holds at most what the limits allow.
+    pub fn with_limits(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Methods known.
+    pub fn methods(&self) -> &[Method] {
+        &self.methods
+    }
+
+    /// Modules known, with their ids.
+    pub fn modules(&self) -> impl Iterator<Item = (u64, &Module)> {
+        self.modules.iter().map(|((_, id), module)| (*id, module))
+    }
+
+    /// Methods and modules that were not kept because of the limits.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Takes in an event, if it is about methods or modules: whether it was.
+    #[inline]
+    pub fn observe(&mut self, event: &Event<'_>) -> bool {
+        match event.known() {
+            Some(Provider::Runtime) => self.runtime(event),
+            Some(Provider::Rundown) => self.rundown(event),
+            Some(Provider::UniversalSystem) => self.universal(event),
+            _ => false,
+        }
+    }
+
+    fn runtime(&mut self, event: &Event<'_>) -> bool {
+        let now = event.header.timestamp;
+        match event.id() {
+            141 | 143 => self.method(event, now),
+            142 | 144 => self.unload(event, now),
+            // Rundown by the provider itself, before there was one for it.
+            137..=140 => self.method(event, i64::MIN),
+            159 => self.entry_point(event),
+            149..=153 => self.module(event),
+            _ => return false,
+        }
+        true
+    }
+
+    fn rundown(&mut self, event: &Event<'_>) -> bool {
+        match event.id() {
+            141..=144 => self.method(event, i64::MIN),
+            151..=154 => self.module(event),
+            _ => return false,
+        }
+        true
+    }
+
+    fn universal(&mut self, event: &Event<'_>) -> bool {
+        let number = |name| event.field(name).and_then(|v| v.as_u64()).unwrap_or(0);
+        let text = |name| -> Box<str> {
+            event
+                .field(name)
+                .map(|v| v.as_text().map_or(String::new(), |t| t.to_string()))
+                .unwrap_or_default()
+                .into()
+        };
+        let process = event.process_id();
+        match event.name() {
+            "ProcessMapping" => {
+                let module = number("Id");
+                let path = text("FileName");
+                if !path.is_empty() && self.room(path.len()) {
+                    self.modules.insert((process, module), Module { path, ..Module::default() });
+                }
+                let mapping =
+                    Mapping { start: number("StartAddress"), end: number("EndAddress"), module };
+                if self.room(size_of::<Mapping>()) {
+                    self.mappings.entry(process).or_default().push(mapping);
+                }
+            }
+            "ProcessSymbol" => {
+                let start = number("StartAddress");
+                let method = Method {
+                    id: 0,
+                    module_id: number("MappingId"),
+                    namespace: "".into(),
+                    name: text("Name"),
+                    signature: "".into(),
+                    start,
+                    size: number("EndAddress").saturating_sub(start).try_into().unwrap_or(u32::MAX),
+                    rejit_id: 0,
+                    flags: 0,
+                };
+                self.insert(process, method, i64::MIN);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn method(&mut self, event: &Event<'_>, from: i64) {
+        let Some(method) = read_method(event) else { return };
+        self.insert(event.process_id(), method, from);
+    }
+
+    fn insert(&mut self, process: u64, method: Method, from: i64) {
+        let text = method.namespace.len() + method.name.len() + method.signature.len();
+        let end = method.start.saturating_add(method.size.into());
+        if !self.room(text + size_of::<Method>() + size_of::<Range>()) {
+            return;
+        }
+        let index = self.methods.len() as u32;
+        let ranges = self.ranges.entry((process, method.start)).or_default();
+        // The rundown repeats what was seen to load; a load that is seen says more.
+        let same = |r: &&mut Range| {
+            r.end == end
+                && self.methods.get(r.method as usize).is_some_and(|m| {
+                    m.id == method.id && m.rejit_id == method.rejit_id && m.name == method.name
+                })
+        };
+        if let Some(known) = ranges.iter_mut().find(same) {
+            if from == i64::MIN {
+                // It is there at the end, so it was there since it was loaded.
+                known.to = i64::MAX;
+                return;
+            }
+        }
+        // What was here before is gone, told or not.
+        for range in ranges.iter_mut().filter(|r| r.from < from && r.to > from) {
+            range.to = from;
+        }
+        ranges.push(Range { method: index, end, from, to: i64::MAX });
+        self.longest = self.longest.max(method.size.into());
+        self.methods.push(method);
+    }
+
+    fn unload(&mut self, event: &Event<'_>, now: i64) {
+        let Some(start) = event.field("MethodStartAddress").and_then(|v| v.as_u64()) else {
+            return;
+        };
+        let id = event.field("MethodID").and_then(|v| v.as_u64());
+        let key = (event.process_id(), start);
+        let known = self.ranges.get_mut(&key).and_then(|ranges| {
+            let methods = &self.methods;
+            let same = |r: &&mut Range| methods.get(r.method as usize).map(|m| m.id) == id;
+            ranges.iter_mut().rev().find(same)
+        });
+        match known {
+            Some(range) => range.to = now,
+            // It was loaded before the session: the unload says what it was.
+            None => {
+                self.method(event, i64::MIN);
+                if let Some(range) = self.ranges.get_mut(&key).and_then(|r| r.last_mut()) {
+                    range.to = now;
+                }
+            }
+        }
+    }
+
+    fn entry_point(&mut self, event: &Event<'_>) {
+        let Some(start) = event.field("EntryPoint").and_then(|v| v.as_u64()) else { return };
+        let Some(mut method) = read_method(event) else { return };
+        method.start = start;
+        let text = method.namespace.len() + method.name.len() + method.signature.len();
+        if start != 0 && self.room(text + size_of::<Method>()) {
+            self.entries.insert((event.process_id(), start), self.methods.len() as u32);
+            self.methods.push(method);
+        }
+    }
+
+    fn module(&mut self, event: &Event<'_>) {
+        let text = |name: &str| -> Box<str> {
+            let value = event.field(name).and_then(|v| v.as_text());
+            value.map(|t| t.to_string()).unwrap_or_default().into()
+        };
+        let Some(id) = event.field("ModuleID").and_then(|v| v.as_u64()) else { return };
+        let mut path = text("ModuleILPath");
+        if path.is_empty() {
+            path = text("ModuleNativePath");
+        }
+        let pdb_path = text("ManagedPdbBuildPath");
+        let pdb_signature = match event.field("ManagedPdbSignature") {
+            Some(crate::Value::Guid(guid)) => Some(guid),
+            _ => None,
+        };
+        if self.room(path.len() + pdb_path.len() + size_of::<Module>()) {
+            let module = Module { path, pdb_signature, pdb_path };
+            let known = self.modules.entry((event.process_id(), id)).or_default();
+            // Domain modules have no symbols: do not lose those of the module.
+            if known.path.is_empty() || module.pdb_signature.is_some() {
+                *known = module;
+            }
+        }
+    }
+
+    fn room(&mut self, bytes: usize) -> bool {
+        self.text_bytes = self.text_bytes.saturating_add(bytes);
+        let fits = self.text_bytes <= self.limits.max_buffer
+            && self.methods.len() < self.limits.max_entries.min(u32::MAX as usize);
+        self.dropped += u64::from(!fits);
+        fits
+    }
+
+    /// What the instruction pointer `address` of a process stood for at a time (in ticks of the
+    /// event clock). In versions 3 to 5 there is one process: that of [`crate::Trace`].
+    pub fn resolve(&self, process: u64, address: u64, at: i64) -> Frame<'_> {
+        let method = self.find(process, address, at);
+        let module_id = match method {
+            Some(method) => Some(method.module_id),
+            None => self
+                .mappings
+                .get(&process)
+                .and_then(|m| m.iter().find(|m| m.start <= address && address < m.end))
+                .map(|m| m.module),
+        };
+        let module = module_id.and_then(|id| self.modules.get(&(process, id)));
+        Frame { address, method, module }
+    }
+
+    fn find(&self, process: u64, address: u64, at: i64) -> Option<&Method> {
+        let lowest = address.saturating_sub(self.longest);
+        let mut closest: Option<(u64, u32)> = None;
+        let near = self.ranges.range((process, lowest)..=(process, address)).rev();
+        for range in near.take(MAX_OVERLAP).flat_map(|(_, ranges)| ranges.iter().rev()) {
+            if address >= range.end {
+                continue;
+            }
+            // How far the code is from having been there then.
+            let miss = if at < range.from {
+                range.from.abs_diff(at)
+            } else if at >= range.to {
+                range.to.abs_diff(at) + 1
+            } else {
+                0
+            };
+            if closest.is_none_or(|(best, _)| miss < best) {
+                closest = Some((miss, range.method));
+            }
+            if miss == 0 {
+                break;
+            }
+        }
+        let index = match closest {
+            Some((_, index)) => index,
+            None => {
+                let (key, index) =
+                    self.entries.range((process, 0)..=(process, address)).next_back()?;
+                if address - key.1 >= MAX_ENTRY {
+                    return None;
+                }
+                *index
+            }
+        };
+        self.methods.get(index as usize)
+    }
+}
+
+fn read_method(event: &Event<'_>) -> Option<Method> {
+    let number = |name: &str| event.field(name).and_then(|v| v.as_u64());
+    let text = |name: &str| -> Box<str> {
+        let value = event.field(name).and_then(|v| v.as_text());
+        value.map(|t| t.to_string()).unwrap_or_default().into()
+    };
+    let name = text("MethodName");
+    let token = number("MethodToken").unwrap_or(0);
+    Some(Method {
+        id: number("MethodID")?,
+        module_id: number("ModuleID").unwrap_or(0),
+        namespace: text("MethodNamespace"),
+        // Events that are not verbose have no names: the metadata token is what there is.
+        name: if name.is_empty() { format!("[token {token:#010x}]").into() } else { name },
+        signature: text("MethodSignature"),
+        start: number("MethodStartAddress").unwrap_or(0),
+        size: number("MethodSize").unwrap_or(0).try_into().unwrap_or(u32::MAX),
+        rejit_id: number("ReJITID").unwrap_or(0),
+        flags: number("MethodFlags").unwrap_or(0) as u32,
+    })
+}

@@ -1,0 +1,186 @@
+use trace_common::{ClockDomain, ClockMap, Cursor, Timestamp};
+
+use crate::{Error, Result};
+
+/// What the stream says about itself as a whole: its `Trace` object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Trace {
+    /// Format version: 3 (NetPerf), 4 (NetTrace of .NET Core 3.0 and later, also with the
+    /// metadata tags that are called version 5), or 6.
+    pub version: u32,
+    /// UTC time of the sync point, nanoseconds since the Unix epoch; the format has milliseconds.
+    pub sync_time_utc: Timestamp,
+    /// Ticks of the event clock at the sync point. On Linux: `CLOCK_MONOTONIC` nanoseconds at
+    /// the start of the session.
+    pub sync_time_qpc: i64,
+    /// Ticks of the event clock per second.
+    pub qpc_frequency: i64,
+    /// Bytes of a pointer: 4 or 8.
+    pub pointer_size: u32,
+    /// Process id, in the process's own namespace; 0 if the stream (version 6) names none.
+    pub process_id: u32,
+    /// Logical processors; 0 if the stream (version 6) names none.
+    pub processors: u32,
+    /// As written by the runtime: 1000000 there is a fixed number, not a rate that was kept.
+    pub expected_cpu_sampling_rate: u32,
+    /// Key/value pairs of version 6.
+    pub properties: Vec<(String, String)>,
+}
+
+impl Trace {
+    /// The moment that `ticks` of the event clock stand for, on [`ClockDomain::Monotonic`]
+    /// if the stream was made on Linux (where the event clock is `CLOCK_MONOTONIC`), on a clock
+    /// of the machine's own otherwise.
+    #[inline]
+    pub fn timestamp(&self, ticks: i64) -> Timestamp {
+        const NANOS: i64 = 1_000_000_000;
+        if self.qpc_frequency == NANOS {
+            return Timestamp::from_nanos(ticks);
+        }
+        let nanos = i128::from(ticks) * i128::from(NANOS) / i128::from(self.qpc_frequency.max(1));
+        Timestamp::from_nanos(nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
+    }
+
+    /// The moment that `ticks` of the event clock stand for, as nanoseconds since the Unix epoch.
+    ///
+    /// Exact to the millisecond of [`Trace::sync_time_utc`]; steps of the wall clock after the
+    /// start of the session are not in the stream.
+    pub fn utc(&self, ticks: i64) -> Timestamp {
+        let since = self.timestamp(ticks).nanos_since(self.timestamp(self.sync_time_qpc));
+        self.sync_time_utc.saturating_add_nanos(since)
+    }
+
+    /// A clock map that relates the event clock (as [`ClockDomain::Monotonic`]) to UTC.
+    pub fn clock_map(&self) -> ClockMap {
+        let mut map = ClockMap::new();
+        map.add([
+            (ClockDomain::Monotonic, self.timestamp(self.sync_time_qpc)),
+            (ClockDomain::Realtime, self.sync_time_utc),
+        ]);
+        map
+    }
+
+    fn parse_start(c: &mut Cursor<'_>, version: u32) -> Result<Self> {
+        let at = c.offset();
+        let sync_time_utc = system_time(c)?;
+        let sync_time_qpc = c.i64()?;
+        let freq_at = c.offset();
+        let qpc_frequency = c.i64()?;
+        if qpc_frequency <= 0 {
+            return Err(Error::invalid(freq_at, "tick frequency", qpc_frequency));
+        }
+        let size_at = c.offset();
+        let pointer_size = c.u32()?;
+        if pointer_size != 4 && pointer_size != 8 {
+            return Err(Error::invalid(size_at, "pointer size", pointer_size.into()));
+        }
+        let Some(sync_time_utc) = sync_time_utc else {
+            return Err(Error::invalid(at, "sync time", 0));
+        };
+        Ok(Self {
+            version,
+            sync_time_utc,
+            sync_time_qpc,
+            qpc_frequency,
+            pointer_size,
+            process_id: 0,
+            processors: 0,
+            expected_cpu_sampling_rate: 0,
+            properties: Vec::new(),
+        })
+    }
+
+    /// The 48 bytes of versions 3 to 5.
+    pub(crate) fn parse(c: &mut Cursor<'_>, version: u32) -> Result<Self> {
+        let mut trace = Self::parse_start(c, version)?;
+        trace.process_id = c.u32()?;
+        trace.processors = c.u32()?;
+        trace.expected_cpu_sampling_rate = c.u32()?;
+        Ok(trace)
+    }
+
+    /// The trace block of version 6.
+    pub(crate) fn parse_v6(c: &mut Cursor<'_>, version: u32) -> Result<Self> {
+        let mut trace = Self::parse_start(c, version)?;
+        for _ in 0..c.u32()? {
+            let key = crate::cursor::utf8(c)?.into_owned();
+            let value = crate::cursor::utf8(c)?.into_owned();
+            match key.as_str() {
+                "ProcessId" => trace.process_id = value.parse().unwrap_or(0),
+                "HardwareThreadCount" => trace.processors = value.parse().unwrap_or(0),
+                "ExpectedCPUSamplingRate" => {
+                    trace.expected_cpu_sampling_rate = value.parse().unwrap_or(0);
+                }
+                _ => {}
+            }
+            trace.properties.push((key, value));
+        }
+        Ok(trace)
+    }
+}
+
+/// Windows' SYSTEMTIME as nanoseconds since the Unix epoch, or `None` if it is no date.
+fn system_time(c: &mut Cursor<'_>) -> Result<Option<Timestamp>> {
+    let mut parts = [0i64; 8];
+    for part in &mut parts {
+        *part = c.u16()?.into();
+    }
+    let [year, month, _day_of_week, day, hour, minute, second, milli] = parts;
+    let valid = (1601..=9999).contains(&year)
+        && (1..=12).contains(&month)
+        && (1..=31).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 61
+        && milli < 1000;
+    let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
+    Ok((valid).then(|| {
+        Timestamp::from_nanos(
+            seconds.saturating_mul(1_000_000_000).saturating_add(milli * 1_000_000),
+        )
+    }))
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar, counting years from March so that
+/// the leap day comes last.
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let month_from_march = (month + 9) % 12;
+    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn civil_dates_count_from_the_unix_epoch() {
+        assert_eq!(days_from_civil(1970, 1, 1), 0);
+        assert_eq!(days_from_civil(1969, 12, 31), -1);
+        assert_eq!(days_from_civil(2000, 3, 1), 11_017);
+        assert_eq!(days_from_civil(2024, 2, 29), 19_782);
+        assert_eq!(days_from_civil(1601, 1, 1), -134_774);
+    }
+
+    #[test]
+    fn ticks_of_any_frequency_become_nanoseconds() {
+        let mut bytes = Vec::new();
+        for v in [2026u16, 11, 6, 21, 4, 30, 15, 250] {
+            bytes.extend(v.to_le_bytes());
+        }
+        bytes.extend(1_000i64.to_le_bytes());
+        bytes.extend(10_000_000i64.to_le_bytes()); // Windows: 100 ns ticks
+        for v in [8u32, 42, 2, 1_000_000] {
+            bytes.extend(v.to_le_bytes());
+        }
+        let trace = Trace::parse(&mut Cursor::new(&bytes), 4).unwrap();
+        assert_eq!(trace.timestamp(3).nanos(), 300);
+        assert_eq!(trace.timestamp(i64::MAX).nanos(), i64::MAX);
+        assert_eq!(trace.utc(1_010).nanos() - trace.sync_time_utc.nanos(), 1_000);
+        assert_eq!(trace.sync_time_utc.nanos(), 1_795_235_415_250_000_000);
+    }
+}

@@ -1,0 +1,132 @@
+//! How an event's payload is laid out.
+
+/// One field of an event's payload, or of an object within it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Field {
+    /// The field's name.
+    pub name: Box<str>,
+    /// How its bytes are to be read.
+    pub ty: FieldType,
+    /// Bytes from the start of the payload, when every field before it has a fixed size.
+    pub(crate) offset: Option<u32>,
+}
+
+impl Field {
+    /// A field with its name and type.
+    pub fn new(name: impl Into<Box<str>>, ty: FieldType) -> Self {
+        Self { name: name.into(), ty, offset: None }
+    }
+}
+
+/// The type of a field: the type codes of the format, and what the runtime's own events need
+/// beyond them (their layout is in no stream: see [`crate::manifest`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FieldType {
+    /// Code 3: 4 bytes, 0 is false.
+    Bool32,
+    /// Code 26: 1 byte, 0 is false.
+    Bool8,
+    /// Code 4: a UTF-16 code unit.
+    Utf16Unit,
+    /// Code 23: a UTF-8 code unit.
+    Utf8Unit,
+    /// Code 5.
+    I8,
+    /// Code 6.
+    U8,
+    /// Code 7.
+    I16,
+    /// Code 8.
+    U16,
+    /// Code 9.
+    I32,
+    /// Code 10.
+    U32,
+    /// Code 11.
+    I64,
+    /// Code 12.
+    U64,
+    /// Code 13.
+    F32,
+    /// Code 14.
+    F64,
+    /// Code 15: .NET's `decimal`, 16 bytes.
+    Decimal,
+    /// Code 16: 8 bytes, a Windows FILETIME. (The specification of version 6 says eight 16-bit
+    /// integers; `EventSource` writes a FILETIME, in every version.)
+    DateTime,
+    /// Code 17: 16 bytes.
+    Guid,
+    /// Code 18: UTF-16 up to a NUL.
+    Utf16,
+    /// Code 19: a 16-bit count, then the elements.
+    Array(Box<FieldType>),
+    /// Code 1: the fields one after the other.
+    Object(Vec<Field>),
+    /// Code 20: a zigzag variable-length integer.
+    VarInt,
+    /// Code 21: a variable-length integer.
+    VarUInt,
+    /// Code 22: so many elements.
+    FixedArray(Box<FieldType>, u16),
+    /// Code 24: 32 bits, the size in bytes (high half) and the position relative to the end of
+    /// this field (low half) of elements elsewhere in the payload.
+    RelLoc(Box<FieldType>),
+    /// Code 25: the same, the position relative to the start of the payload.
+    DataLoc(Box<FieldType>),
+    /// As many bytes as the stream's pointers have.
+    Pointer,
+    /// Bytes up to a NUL, read as UTF-8.
+    Utf8Z,
+    /// A 16-bit count of bytes, then UTF-8: the strings of `Universal.System`.
+    Utf8Len16,
+    /// As many elements as the field with this index (before this one, in the same object) says.
+    Counted(Box<FieldType>, usize),
+}
+
+impl FieldType {
+    /// Bytes that a value takes, if all values take the same.
+    pub fn fixed_size(&self, pointer_size: u32) -> Option<u32> {
+        Some(match self {
+            Self::Bool8 | Self::Utf8Unit | Self::I8 | Self::U8 => 1,
+            Self::Utf16Unit | Self::I16 | Self::U16 => 2,
+            Self::Bool32 | Self::I32 | Self::U32 | Self::F32 => 4,
+            Self::RelLoc(_) | Self::DataLoc(_) => 4,
+            Self::I64 | Self::U64 | Self::F64 | Self::DateTime => 8,
+            Self::Decimal | Self::Guid => 16,
+            Self::Pointer => pointer_size,
+            Self::Object(fields) => {
+                let mut size = 0u32;
+                for field in fields {
+                    size = size.checked_add(field.ty.fixed_size(pointer_size)?)?;
+                }
+                size
+            }
+            Self::FixedArray(_, 0) => 0,
+            Self::FixedArray(element, count) => {
+                element.fixed_size(pointer_size)?.checked_mul(u32::from(*count))?
+            }
+            Self::Utf16
+            | Self::Array(_)
+            | Self::VarInt
+            | Self::VarUInt
+            | Self::Utf8Z
+            | Self::Utf8Len16
+            | Self::Counted(..) => return None,
+        })
+    }
+}
+
+/// Fills in where each field begins, as far as that is the same in every payload.
+pub(crate) fn place(fields: &mut [Field], pointer_size: u32) {
+    let mut offset = Some(0u32);
+    for field in fields {
+        field.offset = offset;
+        offset = offset.and_then(|o| o.checked_add(field.ty.fixed_size(pointer_size)?));
+        if let FieldType::Object(inner) = &mut field.ty {
+            place(inner, pointer_size);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What the tests of this crate share.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests, of which each file uses a part"
+)]
+
+pub mod assemble;
+pub mod exercise;
+
+use std::path::{Path, PathBuf};
+
+use nettrace::{Options, Order, Reader, Stats, Summary};
+
+/// The captures that are committed.
+pub fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
+}
+
+/// A folder of larger captures, by the environment variable `NETTRACE_CAPTURES`.
+pub fn more_captures() -> Option<PathBuf> {
+    std::env::var_os("NETTRACE_CAPTURES").map(PathBuf::from)
+}
+
+/// Every capture that has known answers, as (file, answers).
+pub fn captures_with_answers() -> Vec<(PathBuf, serde_json::Value)> {
+    let mut found = Vec::new();
+    for dir in [Some(data()), more_captures()].into_iter().flatten() {
+        let mut answers: Vec<_> =
+            std::fs::read_dir(dir.join("expect")).unwrap().map(|e| e.unwrap().path()).collect();
+        answers.sort();
+        for path in answers {
+            let file = dir.join(path.file_stem().unwrap());
+            let text = std::fs::read_to_string(&path).unwrap();
+            if file.exists() {
+                found.push((file, serde_json::from_str(&text).unwrap()));
+            }
+        }
+    }
+    found
+}
+
+/// Reads a whole file and says what `dotnet stats` says of it.
+pub fn answers(file: &Path, order: Order) -> (serde_json::Value, Stats) {
+    let bytes = std::fs::read(file).unwrap();
+    let mut reader = Reader::with_options(&bytes[..], Options::new().order(order));
+    let mut summary = Summary::new();
+    loop {
+        match reader.next_event() {
+            Ok(Some(event)) => summary.add(&event),
+            Ok(None) => break,
+            Err(e) => panic!("{}: {e}", file.display()),
+        }
+    }
+    let stats = *reader.stats();
+    let trace = reader.trace().unwrap();
+    let by_event: Vec<_> = summary
+        .iter()
+        .map(|(provider, id, version, count)| {
+            serde_json::json!({
+                "provider": provider, "id": id, "version": version, "count": count
+            })
+        })
+        .collect();
+    let value = serde_json::json!({
+        "events": stats.events,
+        "metadata": stats.metadata,
+        "stacks": stats.stacks,
+        "sequence_points": stats.sequence_points,
+        "lost": stats.lost,
+        "sync_time_qpc": trace.sync_time_qpc,
+        "pid": trace.process_id,
+        "by_event": by_event,
+    });
+    (value, stats)
+}

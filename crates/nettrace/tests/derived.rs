@@ -1,0 +1,202 @@
+//! What events of real runtimes add up to.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use nettrace::derived::{
+    ActivityTracker, CounterKind, CounterTracker, GcTracker, HeapSnapshot, RuntimeRecord,
+    RuntimeTracker,
+};
+use nettrace::{Event, MethodMap, Profile, Reader};
+
+fn each(file: PathBuf, mut f: impl FnMut(&Event<'_>)) {
+    let bytes = std::fs::read(&file).unwrap();
+    let mut reader = Reader::new(&bytes[..]);
+    while let Some(event) = reader.next_event().unwrap() {
+        f(&event);
+    }
+}
+
+/// A larger capture, or a loud word on why not.
+fn larger(name: &str) -> Option<PathBuf> {
+    let file = common::more_captures().map(|dir| dir.join(name)).filter(|f| f.exists());
+    if file.is_none() {
+        eprintln!("==== SKIPPED: NETTRACE_CAPTURES does not name a folder with {name}");
+    }
+    file
+}
+
+/// The workload starts tasks 10 i + k and stops them on another thread.
+#[test]
+fn activities_are_paired_over_threads_by_their_ids() {
+    let mut tracker = ActivityTracker::new();
+    let mut ids = Vec::new();
+    let mut moved = 0;
+    each(common::data().join("t10-activity.nettrace"), |event| {
+        if let Some(activity) = tracker.observe(event) {
+            assert_eq!(activity.name, "Work");
+            assert!(activity.end > activity.start);
+            assert!(
+                activity.path.as_deref().is_some_and(|p| p.starts_with("//1/")),
+                "{activity:?}"
+            );
+            moved += u32::from(activity.start_thread_id != activity.stop_thread_id);
+            ids.push(activity.arguments.strip_prefix("id=").unwrap().parse::<i64>().unwrap());
+        }
+    });
+    // 364 starts and 360 stops: see the answers of the capture.
+    assert_eq!((ids.len(), tracker.open().count(), tracker.unpaired()), (360, 4, 0));
+    assert!(moved > 300, "{moved}");
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 360, "each id is of one activity");
+    assert!(ids.iter().all(|id| id % 10 < 4), "k goes from 0 to 3");
+}
+
+#[test]
+fn event_counters_have_values_and_units() {
+    let mut tracker = CounterTracker::new();
+    let mut all = BTreeMap::new();
+    each(common::data().join("t10-counters.nettrace"), |event| {
+        if let Some(counter) = tracker.observe(event) {
+            let key = (counter.provider.clone(), counter.name.clone());
+            all.entry(key).or_insert_with(Vec::new).push(counter);
+        }
+    });
+    let get = |provider: &str, name: &str| &all[&(provider.to_string(), name.to_string())];
+    let memory = get("System.Runtime", "working-set");
+    assert_eq!((memory.len(), memory[0].unit.as_str()), (4, "MB"));
+    assert!(memory.iter().all(|c| c.value > 10.0 && c.value < 1_000.0));
+    let heap = get("Rust-DiagIpc-SelfDesc", "heap-size");
+    assert_eq!(heap[0].display_name, "Heap");
+    let times = get("Rust-DiagIpc-SelfDesc", "request-time");
+    assert!(times.iter().all(|c| c.unit == "ms" && c.kind == CounterKind::Gauge));
+    assert!(times.iter().all(|c| c.range.is_some_and(|(min, max)| min >= 0.0 && max < 100.0)));
+    // The workload counts each round once in both.
+    let rate = get("Rust-DiagIpc-SelfDesc", "incs");
+    assert!(rate.iter().all(|c| c.kind == CounterKind::Rate));
+    let per_second = rate.last().unwrap().per_second().unwrap();
+    let count = times.last().unwrap().count.unwrap() as f64;
+    assert!((per_second - count).abs() <= count * 0.05 + 2.0, "{per_second} {count}");
+}
+
+#[test]
+fn meters_have_values_and_tags() {
+    let mut tracker = CounterTracker::new();
+    let mut values = Vec::new();
+    each(common::data().join("t9-metrics.nettrace"), |event| {
+        values.extend(tracker.observe(event));
+    });
+    assert_eq!(tracker.errors(), 0);
+    assert!(values.iter().all(|v| v.interval_seconds == Some(1.0) && v.value.is_finite()));
+    let cpus = values.iter().find(|v| v.name == "dotnet.process.cpu.count").unwrap();
+    assert_eq!((cpus.value, cpus.unit.as_str(), cpus.kind), (2.0, "{cpu}", CounterKind::Gauge));
+    assert!(values.iter().any(|v| v.tags.contains("gc.heap.generation=gen0")));
+    assert!(values.iter().any(|v| v.kind == CounterKind::Rate && v.value > 0.0));
+}
+
+/// The capture's own counts: 45 GCStart, 249 exceptions, 265 waits, 1651 pauses begun.
+#[test]
+fn collections_exceptions_and_waits_are_as_many_as_their_events() {
+    let Some(file) = larger("t9-cpu.nettrace") else { return };
+    let mut gc = GcTracker::new();
+    let mut runtime = RuntimeTracker::new();
+    let (mut pauses, mut collections, mut exceptions, mut waits) = (0, 0, 0, 0);
+    let mut last_number = None;
+    each(file, |event| {
+        if let Some(pause) = gc.observe(event) {
+            pauses += 1;
+            assert!(pause.start <= pause.end);
+            assert!(pause.suspended.is_none_or(|s| pause.start <= s && s <= pause.end));
+        }
+        while let Some(done) = gc.next_gc() {
+            collections += 1;
+            assert!(done.pause >= done.end - done.start, "blocking: {done:?}");
+            let heap = done.heap.unwrap();
+            assert!(heap.total() > 0 && heap.total() < 1 << 30, "{heap:?}");
+            assert_eq!(done.number, last_number.map_or(done.number, |n: u32| n + 1));
+            last_number = Some(done.number);
+        }
+        match runtime.observe(event) {
+            Some(RuntimeRecord::Exception(e)) => {
+                exceptions += 1;
+                assert_eq!(e.type_name, "System.InvalidOperationException");
+                assert!(e.message.starts_with("boom-") && e.message.ends_with("-αβ"), "{e:?}");
+            }
+            Some(RuntimeRecord::Contention(wait)) => {
+                waits += 1;
+                assert!(wait.managed && wait.lock_id != 0 && wait.owner_thread_id != 0);
+            }
+            _ => {}
+        }
+    });
+    assert_eq!((collections, exceptions, waits), (45, 249, 265));
+    assert!((1_640..=1_651).contains(&pauses), "{pauses}"); // some were under way at the ends
+}
+
+#[test]
+fn a_heap_walk_gives_types_objects_and_references() {
+    let Some(file) = larger("t10-gcdump.nettrace") else { return };
+    let mut heap = HeapSnapshot::new();
+    let mut promoted = 0;
+    each(file, |event| {
+        heap.observe(event);
+        // The collection that walks the heap says how much survived it.
+        if event.name() == "GCHeapStats" && promoted == 0 {
+            let sizes = (0..5).map(|i| event.field(&format!("TotalPromotedSize{i}")).unwrap());
+            promoted = sizes.map(|v| v.as_u64().unwrap()).sum();
+        }
+    });
+    assert!(heap.is_complete(), "{:?}", heap.missing());
+    assert_eq!((heap.nodes().len(), heap.edge_count()), (1_307, 1_254));
+    let (size, promoted) = (heap.total_size() as f64, promoted as f64);
+    assert!((size / promoted - 1.0).abs() < 0.05, "{size} {promoted}");
+    let histogram = heap.histogram();
+    assert_eq!((histogram[0].name.as_str(), histogram[0].count), ("System.Byte[]", 68));
+    assert_eq!(histogram.iter().map(|t| t.size).sum::<u64>(), heap.total_size());
+    // Every reference leads to an object that the walk saw.
+    let known: std::collections::HashSet<u64> = heap.nodes().iter().map(|n| n.address).collect();
+    for node in heap.nodes() {
+        assert!(heap.type_of(node).is_some(), "{node:?}");
+        assert!(heap.edges(node).iter().all(|edge| known.contains(edge)));
+    }
+    let roots = heap.roots();
+    assert!(roots.iter().any(|r| r.kind == "Handle") && roots.iter().any(|r| r.kind == "Stack"));
+}
+
+#[test]
+fn sampled_frames_resolve_to_methods() {
+    for (name, at_least) in [("t31-cpu.nettrace", 0.99), ("t9-cpu.nettrace", 0.99)] {
+        let Some(file) = larger(name) else { return };
+        let bytes = std::fs::read(&file).unwrap();
+        let profile = Profile::read(&mut Reader::new(&bytes[..])).unwrap();
+        let (all, resolved) = profile.resolved();
+        assert!(all > 20_000, "{all}");
+        assert!(resolved as f64 / all as f64 >= at_least, "{resolved} of {all}");
+        let folded = profile.folded(|_| true);
+        let burn = "Workload!Workload.Loop(int32);Workload!Workload.Burn(int32,int32)";
+        assert!(folded.lines().any(|line| line.contains(burn)), "{folded}");
+    }
+}
+
+/// A stream of version 6 has processes and mappings of its own.
+#[test]
+fn version_6_mappings_name_the_module_of_an_address() {
+    let mut methods = MethodMap::new();
+    let mut processes = Vec::new();
+    each(common::data().join("v6-record-trace-pid.nettrace"), |event| {
+        methods.observe(event);
+        if event.name() == "ExistingProcess" {
+            processes.push((event.process_id(), event.field("Name").unwrap().to_string()));
+        }
+    });
+    assert_eq!(processes, [(12_312, "wl9".to_string())]);
+    let loader = methods.resolve(12_312, 140_134_865_252_352 + 0x100, 0);
+    assert_eq!(loader.to_string(), "ld-linux-x86-64.so.2!0x7f73b0dd3100");
+    assert_eq!(methods.resolve(12_312, 0x1000, 0).to_string(), "?!0x1000");
+    assert_eq!(methods.resolve(1, 140_134_865_252_352, 0).module, None, "another process");
+}

@@ -1,0 +1,248 @@
+//! Input that nobody wrote in good faith: no panic, no hang, errors with offsets, bounded memory.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use common::assemble::{self, Stream, blob, utf16z, varint};
+use common::exercise;
+use nettrace::{ErrorKind, Options, Order, Parser};
+use proptest::prelude::*;
+use trace_common::Limits;
+
+fn seeds() -> Vec<Vec<u8>> {
+    ["t10-filter", "v6-record-trace-pid", "t9-metrics", "t10-counters", "t10-startup-reverse"]
+        .iter()
+        .map(|name| std::fs::read(common::data().join(format!("{name}.nettrace"))).unwrap())
+        .collect()
+}
+
+/// Few by default, so that every test run has them; more by `PROPTEST_CASES`.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn changed_bytes_give_errors_and_no_panic(
+        seed in 0usize..5,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..24),
+        cut in any::<prop::sample::Index>(),
+        chunk in prop::sample::select(vec![1usize, 13, 512, 1 << 20]),
+        early in any::<bool>(),
+    ) {
+        let mut bytes = seeds().swap_remove(seed);
+        bytes.truncate(cut.index(bytes.len()) + 1);
+        // Most of a file is payloads: half of the cases change the headers at its beginning.
+        let span = if early { bytes.len().min(2_048) } else { bytes.len() };
+        for (at, value) in changes {
+            let at = at.index(span);
+            bytes[at] = value;
+        }
+        exercise::read_everything(&bytes, chunk, Order::Time);
+        exercise::read_everything(&bytes, chunk, Order::Stream);
+    }
+
+    #[test]
+    fn spliced_blocks_give_errors_and_no_panic(
+        seed in 0usize..5,
+        from in any::<prop::sample::Index>(),
+        to in any::<prop::sample::Index>(),
+        len in 1usize..4_096,
+    ) {
+        let mut bytes = seeds().swap_remove(seed);
+        let from = from.index(bytes.len());
+        let piece = bytes[from..(from + len).min(bytes.len())].to_vec();
+        let to = to.index(bytes.len());
+        bytes.splice(to..to, piece);
+        exercise::read_everything(&bytes, 4_096, Order::Time);
+        exercise::read_everything(&bytes, 4_096, Order::Stream);
+    }
+
+    #[test]
+    fn noise_after_the_magic_gives_errors_and_no_panic(
+        noise in prop::collection::vec(any::<u8>(), 0..2_048),
+        v6 in any::<bool>(),
+    ) {
+        let mut bytes = b"Nettrace".to_vec();
+        if v6 {
+            bytes.extend([0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
+        } else {
+            bytes.extend([20, 0, 0, 0]);
+            bytes.extend(b"!FastSerialization.1");
+        }
+        bytes.extend(noise);
+        exercise::read_everything(&bytes, 64, Order::Time);
+        exercise::read_everything(&bytes, 64, Order::Stream);
+    }
+}
+
+fn metadata(stream: Stream, fields: &[u8]) -> Stream {
+    let mut m = 1i32.to_le_bytes().to_vec();
+    m.extend(utf16z("P"));
+    m.extend(1i32.to_le_bytes());
+    m.extend(utf16z("E"));
+    m.extend([0; 16]);
+    m.extend(fields);
+    stream.compressed("MetadataBlock", &blob(&[0x80, 0], &m))
+}
+
+fn errors(stream: Stream, limits: Limits) -> Vec<(u64, ErrorKind)> {
+    let mut parser = Parser::new(Options::new().limits(limits));
+    parser.push(&stream.end());
+    parser.finish();
+    let mut errors = Vec::new();
+    loop {
+        match parser.next_item() {
+            Ok(Some(_)) => {}
+            Ok(None) => return errors,
+            Err(e) => errors.push((e.offset, e.kind)),
+        }
+    }
+}
+
+#[test]
+fn what_is_assembled_here_is_a_stream() {
+    let event = [0xc7, 1, 0, 9, 0, 9, 5, 0];
+    let stream = metadata(Stream::v4(), &0i32.to_le_bytes()).compressed("EventBlock", &event);
+    let errors = errors(stream, Limits::default());
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+/// TraceEvent's stack overflow: a type name whose length is negative or huge.
+#[test]
+fn lengths_of_type_names_are_checked() {
+    for length in [-1i32, i32::MIN, i32::MAX, 257] {
+        let mut stream = Stream::v4();
+        let at = stream.0.len() as u64 + 11;
+        stream.0.extend([5, 5, 1, 2, 0, 0, 0, 2, 0, 0, 0]);
+        stream.0.extend(length.to_le_bytes());
+        let errors = errors(stream, Limits::default());
+        let [(offset, ErrorKind::Invalid { value, .. })] = &errors[..] else {
+            panic!("{errors:?}");
+        };
+        assert_eq!((*offset, *value), (at, length.into()));
+    }
+}
+
+/// TraceEvent's access violation: a count of map entries that the payload does not hold.
+#[test]
+fn counts_in_payloads_are_checked() {
+    let mut payload = vec![0; 17];
+    payload.extend([0xff, 0xff, 1, 2, 3, 4]); // 65535 entries, 4 bytes
+    let runtime = "Microsoft-Windows-DotNETRuntime";
+    let stream = assemble::v4(runtime, 190, 0, &0u32.to_le_bytes(), &payload);
+    let mut parser = Parser::new(Options::new());
+    parser.push(&stream);
+    let event = parser.next_event().unwrap().unwrap();
+    assert_eq!(event.name(), "MethodILToNativeMap");
+    assert_eq!(event.field("CountOfMapEntries").and_then(|v| v.as_u64()), Some(65_535));
+    assert_eq!(event.field("ILOffsets"), None);
+    assert_eq!(event.fields().count(), 4);
+}
+
+#[test]
+fn deep_types_are_refused_at_the_limit() {
+    // Objects of one field each: type code, then the nested fields; the names come at the end.
+    let mut fields = Vec::new();
+    for _ in 0..100 {
+        fields.extend(1i32.to_le_bytes());
+        fields.extend(1i32.to_le_bytes());
+    }
+    let errors = errors(metadata(Stream::v4(), &fields), Limits::default());
+    assert!(matches!(&errors[..], [(_, ErrorKind::Limit { limit: 64, .. })]), "{errors:?}");
+}
+
+#[test]
+fn counts_of_fields_are_compared_with_what_is_left() {
+    // Unreadable fields do not cost the events: no error, but it is counted.
+    let stream = metadata(Stream::v4(), &i32::MAX.to_le_bytes()).end();
+    let mut parser = Parser::new(Options::new());
+    parser.push(&stream);
+    while parser.next_item().unwrap().is_some() {}
+    assert_eq!(parser.stats().unreadable_metadata, 1);
+    assert!(parser.is_complete());
+}
+
+#[test]
+fn blocks_beyond_the_limit_are_refused_before_they_are_buffered() {
+    for size in [i32::MAX, -1, (1 << 20) + 1] {
+        let stream = Stream::v4().block("EventBlock", Some(size), &[0; 64]);
+        let limits = Limits { max_buffer: 1 << 20, ..Limits::default() };
+        let errors = errors(stream, limits);
+        assert!(
+            matches!(&errors[..], [(_, ErrorKind::Limit { .. } | ErrorKind::Invalid { .. })]),
+            "{size}: {errors:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_a_stream_is_told_from_its_first_byte_on() {
+    for input in [&b"x"[..], b"Netperf", b"\x14\0\0\0!Fast?", b"Nettrace\x15\0\0\0"] {
+        let mut parser = Parser::new(Options::new());
+        parser.push(input);
+        let error = parser.next_item().unwrap_err();
+        assert!(!error.is_truncated(), "{error}");
+    }
+    let mut future = b"Nettrace\0\0\0\0".to_vec();
+    future.extend(7i32.to_le_bytes());
+    future.extend(0i32.to_le_bytes());
+    let mut parser = Parser::new(Options::new());
+    parser.push(&future);
+    let error = parser.next_item().unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::UnsupportedVersion(7)), "{error}");
+}
+
+/// A damaged block is one error; what comes after it is read.
+#[test]
+fn reading_goes_on_after_a_damaged_block() {
+    let good = [0xc7, 1, 0, 9, 0, 9, 5, 0];
+    let bad = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+    let stream = metadata(Stream::v4(), &0i32.to_le_bytes())
+        .compressed("EventBlock", &bad)
+        .block("Unheard-Of", None, b"skipped")
+        .compressed("EventBlock", &good)
+        .end();
+    for order in [Order::Time, Order::Stream] {
+        let mut parser = Parser::new(Options::new().order(order));
+        parser.push(&stream);
+        let (mut events, mut errors) = (0, 0);
+        loop {
+            match parser.next_event() {
+                Ok(Some(_)) => events += 1,
+                Ok(None) => break,
+                Err(_) => errors += 1,
+            }
+        }
+        assert_eq!((events, errors), (1, 1));
+        let stats = parser.stats();
+        assert_eq!((stats.damaged_blocks, stats.unknown_blocks), (1, 1));
+        assert!(parser.is_complete());
+    }
+}
+
+/// Events that go back in time at every step make as many runs: the bound on what is held back
+/// counts those too.
+#[test]
+fn events_that_never_sort_do_not_pile_up() {
+    let mut block = vec![0x87, 1, 0, 9, 0, 9, 0xff, 0xff, 0xff, 0x7f, 0];
+    for _ in 0..20_000 {
+        block.push(0);
+        block.extend(varint(u64::MAX)); // one tick back
+    }
+    let mut stream = Stream::v4();
+    for _ in 0..20 {
+        stream = stream.compressed("EventBlock", &block);
+    }
+    let mut parser = Parser::new(Options::new().max_reorder_bytes(1 << 20));
+    parser.push(&stream.0);
+    let mut events = 0;
+    while parser.next_event().unwrap().is_some() {
+        events += 1;
+    }
+    assert_eq!(events, 20 * 20_001, "given before their end was seen");
+    assert!(parser.stats().early_flushes >= 20, "{:?}", parser.stats());
+}

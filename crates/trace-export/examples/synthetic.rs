@@ -1,0 +1,76 @@
+//! Writes a timeline with something of everything:
+//! `cargo run -p trace-export --example synthetic -- synthetic.pftrace`, for
+//! <https://ui.perfetto.dev>.
+
+use std::fs::File;
+use trace_export::{
+    Arg, ClockDomain, CpuMode, Entry, Flow, Frame, Loss, PerfettoSink, Sample, SchedSwitch,
+    SchedWaking, Sink, Task, Timestamp, Track, Unit, Value,
+};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args_os().nth(1).unwrap_or_else(|| "synthetic.pftrace".into());
+    let mut sink = PerfettoSink::new(File::create(path)?, ClockDomain::Monotonic);
+    let start = Timestamp::from_nanos(5_000_000_000);
+    let at = |micros: i64| start.saturating_add_nanos(micros * 1000);
+
+    // What relates the clocks: this machine was suspended for a minute once.
+    sink.clock_snapshot(&[
+        (ClockDomain::Monotonic, start),
+        (ClockDomain::Boottime, start.saturating_add_nanos(60_000_000_000)),
+        (ClockDomain::Realtime, Timestamp::from_nanos(1_800_000_000_000_000_000)),
+    ])?;
+
+    let process = sink.track(&Track::process(100, b"server").ordered())?;
+    let queue = sink.track(&Track::counter(b"queue length", Unit::Count).below(process).rank(1))?;
+    let requests = sink.track(&Track::custom(b"requests").below(process).rank(2))?;
+    let workers =
+        [101, 102].map(|tid| sink.track(&Track::thread(100, tid, format!("w{tid}").as_bytes())));
+
+    let (request, work, idle) = (sink.text(b"request"), sink.text(b"work"), sink.text(b"idle"));
+    let (number, url) = (sink.text(b"number"), sink.text(b"url"));
+    let frames = [
+        Frame { function: b"parse", file: b"src/parse.c", line: 12, ..Frame::default() },
+        Frame { function: b"handle", file: b"src/main.c", line: 80, ..Frame::default() },
+    ];
+    let stack = sink.stack(&mut frames.into_iter());
+
+    let [first, second] = workers;
+    let workers = [first?, second?];
+    for (i, tid) in (0..200i64).zip([101, 102].into_iter().cycle()) {
+        let t = i * 50;
+        let worker = workers[(tid - 101) as usize];
+        let flow = sink.new_flow();
+        let args = [
+            Arg { name: number, value: Value::Int(i) },
+            Arg { name: url, value: Value::Text((&b"/cart"[..]).into()) },
+        ];
+        let entry = Entry::new(request).args(&args).flow(Some(Flow::Through(flow)));
+        sink.begin(at(t), requests, &entry)?;
+        sink.counter(at(t), queue, i % 7)?;
+        let entry = Entry::new(work).stack(Some(stack)).flow(Some(Flow::Ends(flow)));
+        sink.state(at(t + 5), worker, Some(&entry))?;
+        let mut sample = Sample::new(100, tid);
+        sample.cpu = Some(0);
+        sample.mode = CpuMode::User;
+        sample.stack = Some(stack);
+        sink.sample(at(t + 10), &sample)?;
+        sink.state(at(t + 20), worker, Some(&Entry::new(idle)))?;
+        sink.end(at(t + 25), requests, &[])?;
+
+        // The same thread, as the kernel sees it.
+        let name = format!("w{tid}");
+        let thread = Task { tid, comm: name.as_bytes(), prio: 120 };
+        let idle = Task { tid: 0, comm: b"swapper/0", prio: 120 };
+        sink.sched_waking(at(t + 2), &SchedWaking { cpu: 0, task: thread, target_cpu: 0 })?;
+        let on = SchedSwitch { cpu: 0, prev: idle, prev_state: 0, next: thread };
+        sink.sched_switch(at(t + 4), &on)?;
+        let off = SchedSwitch { cpu: 0, prev: thread, prev_state: 1, next: idle };
+        sink.sched_switch(at(t + 22), &off)?;
+    }
+    let loss = Loss { what: b"samples", count: Some(3), why: b"the ring buffer was full" };
+    sink.lost(at(10_000), None, &loss)?;
+    sink.finish()?;
+    println!("{:?}", sink.stats());
+    Ok(())
+}

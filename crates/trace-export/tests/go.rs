@@ -1,0 +1,201 @@
+//! Go traces on a timeline: one written by hand, line by line, and every recorded one by numbers
+//! that are counted from its events in another way.
+#![cfg(feature = "go")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+#[allow(dead_code, reason = "shared with other tests")]
+mod common;
+
+use common::Timeline;
+use gotrace::raw::TextToWire;
+use gotrace::{EventKind, GoState, Reader};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use trace_export::go::{GoOptions, GoSource, GoStats};
+use trace_export::{Loss, PerfettoSink, Sink};
+
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data")
+}
+
+/// Converts a trace; goes on behind damage.
+fn convert(trace: impl Read, options: GoOptions) -> (Vec<u8>, GoStats) {
+    let mut reader = Reader::new(trace).unwrap();
+    let mut sink = PerfettoSink::new(Vec::new(), reader.clock_domain());
+    let mut source = GoSource::new(options);
+    loop {
+        match reader.next_event() {
+            Ok(Some(event)) => source.event(event, &mut sink).unwrap(),
+            Ok(None) => break,
+            Err(error) => match reader.recover().unwrap() {
+                Some(loss) => {
+                    let why = error.to_string();
+                    let count = Some(loss.to.saturating_sub(loss.from));
+                    let loss = Loss { what: b"bytes", count, why: why.as_bytes() };
+                    source.gap(&loss, &mut sink).unwrap();
+                }
+                None => break,
+            },
+        }
+    }
+    source.finish(&mut sink).unwrap();
+    sink.finish().unwrap();
+    (sink.into_inner(), source.stats())
+}
+
+#[test]
+fn every_kind_of_event_is_drawn_as_expected() {
+    let text = File::open(data().join("text/kinds.trace.txt")).unwrap();
+    let (trace, stats) = convert(TextToWire::new(text).unwrap(), GoOptions::default());
+    assert_eq!(stats.experimental, 9);
+    let timeline = Timeline::read(&trace).text() + "\n";
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kinds.timeline");
+    if std::env::var_os("UPDATE_EXPECTED").is_some() {
+        std::fs::write(&file, &timeline).unwrap();
+    }
+    let expected = std::fs::read_to_string(file).unwrap();
+    for (i, (line, expected)) in timeline.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(line, expected, "line {}", i + 1);
+    }
+    assert_eq!(timeline.len(), expected.len());
+}
+
+/// The recorded traces: name and bytes.
+fn recorded() -> Vec<(String, Vec<u8>)> {
+    let mut traces = Vec::new();
+    for entry in std::fs::read_dir(data()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        if name.ends_with(".trace") {
+            traces.push((name, bytes));
+        } else if name.ends_with(".trace.gz") {
+            let mut trace = Vec::new();
+            flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut trace).unwrap();
+            traces.push((name, trace));
+        }
+    }
+    traces.sort();
+    assert!(traces.len() > 5, "the recorded traces are not there");
+    traces
+}
+
+#[test]
+fn nothing_of_recorded_traces_is_missing() {
+    for (name, trace) in recorded() {
+        let (written, stats) = convert(&trace[..], GoOptions::default());
+        let timeline = Timeline::read(&written);
+
+        let (mut states, mut wake_ups, mut creations) = ([0; 3], 0, 0);
+        let (mut tasks, mut regions, mut logs, mut samples) = (0, 0, 0, 0);
+        let (mut goroutines, mut alive) = (0, HashSet::new());
+        for event in Reader::new(&trace[..]).unwrap() {
+            let event = event.unwrap();
+            let event = event.as_event();
+            match event.kind() {
+                EventKind::TaskBegin => tasks += 1,
+                EventKind::RegionBegin => regions += 1,
+                EventKind::Log => logs += 1,
+                EventKind::StackSample => samples += 1,
+                _ => {}
+            }
+            let Some(transition) = event.state_transition() else { continue };
+            let Some((from, to)) = transition.goroutine() else { continue };
+            // C threads that call Go use identifiers again.
+            let id = transition.resource();
+            let new = from == GoState::NotExist || !alive.contains(&id);
+            goroutines += u64::from(new && to != GoState::NotExist);
+            if to == GoState::NotExist {
+                alive.remove(&id)
+            } else {
+                alive.insert(id)
+            };
+            creations += usize::from(from == GoState::NotExist);
+            wake_ups += usize::from((from, to) == (GoState::Waiting, GoState::Runnable));
+            if from != to {
+                match to {
+                    GoState::Running => states[0] += 1,
+                    GoState::Syscall => states[1] += 1,
+                    GoState::Waiting => states[2] += 1,
+                    _ => {}
+                }
+            }
+        }
+        let count = |what| timeline.count(what);
+        assert_eq!(count(": begin Running"), states[0], "{name}");
+        assert_eq!(count(": begin Syscall"), states[1], "{name}");
+        assert_eq!(count(": begin Waiting"), states[2], "{name}");
+        assert_eq!(count(": instant unblock ->"), wake_ups, "{name}");
+        assert_eq!(count(": instant go ->"), creations, "{name}");
+        assert_eq!(stats.goroutines, goroutines, "{name}");
+        assert_eq!(count(" sample 1/") + count(": instant CPU sample"), samples, "{name}");
+        let on = |track: &str, what: &str| {
+            let lines = timeline.lines.iter();
+            lines.filter(|l| l.contains(track) && l.contains(what)).count()
+        };
+        assert_eq!(on("/Tasks/", ": begin "), tasks, "{name}");
+        let assists = on("/Regions, logs and assists", ": begin GC mark assist");
+        assert_eq!(on("/Regions, logs and assists", ": begin ") - assists, regions, "{name}");
+        let instants = on("/Regions, logs and assists", ": instant ");
+        let sampled = on("/Regions, logs and assists", ": instant CPU sample");
+        assert!(instants - sampled >= logs, "{name}");
+
+        // An arrow ends once, and only one that has begun.
+        let mut begun = HashSet::new();
+        for line in &timeline.lines {
+            if let Some((_, id)) = line.rsplit_once(" ->|") {
+                assert!(begun.remove(id.split(' ').next().unwrap()), "{name}: {line}");
+            } else if let Some((_, id)) = line.rsplit_once(" ->") {
+                begun.insert(id.split(' ').next().unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_trace_gives_the_same_bytes() {
+    for (name, trace) in recorded() {
+        let (first, _) = convert(&trace[..], GoOptions::default());
+        let (second, _) = convert(&trace[..], GoOptions::default());
+        assert!(first == second, "{name}");
+    }
+}
+
+#[test]
+fn options_leave_out_and_rename() {
+    let (_, trace) = recorded().pop().unwrap();
+    let mut options = GoOptions::default();
+    options.wake_ups = false;
+    options.pid = 77;
+    options.process = b"shop".to_vec();
+    let timeline = Timeline::read(&convert(&trace[..], options).0);
+    assert_eq!(timeline.count(": instant unblock"), 0);
+    assert_eq!(timeline.count("->|"), 0);
+    assert!(timeline.lines.iter().any(|line| line == "track shop 77"));
+    assert!(timeline.count(" sample 77/") > 0);
+}
+
+#[test]
+fn behind_damage_everything_begins_anew() {
+    for (name, mut trace) in recorded() {
+        if trace.starts_with(b"go 1.21") {
+            continue; // a v1 trace is read as a whole or not at all
+        }
+        for part in 1..8 {
+            let middle = trace.len() * part / 8;
+            trace[middle..middle + 40].fill(0xff);
+            let (written, stats) = convert(&trace[..], GoOptions::default());
+            // The reader of the test checks that every end has its beginning.
+            let timeline = Timeline::read(&written);
+            assert_eq!(timeline.count(": instant lost: bytes") as u64, stats.gaps, "{name}");
+            assert!(stats.gaps > 0, "{name}: damage at byte {middle} goes unseen");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What the Perfetto sink writes, read back.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+#[allow(dead_code, reason = "shared with other tests")]
+mod common;
+
+use common::Timeline;
+use proptest::prelude::*;
+use trace_export::{
+    Arg, ClockDomain, Entry, Flow, Frame, Loss, PerfettoSink, Sample, SchedSwitch, SchedWaking,
+    Sink, StackId, Task, TextId, Timestamp, Track, TrackId, Unit, Value,
+};
+
+const fn ns(n: i64) -> Timestamp {
+    Timestamp::from_nanos(n)
+}
+
+fn written(write: impl FnOnce(&mut PerfettoSink<Vec<u8>>) -> std::io::Result<()>) -> Vec<u8> {
+    let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
+    write(&mut sink).unwrap();
+    sink.finish().unwrap();
+    let bytes = sink.stats().bytes;
+    let trace = sink.into_inner();
+    assert_eq!(trace.len() as u64, bytes);
+    trace
+}
+
+#[test]
+fn everything_has_its_place() {
+    let trace = written(|sink| {
+        sink.clock_snapshot(&[
+            (ClockDomain::Monotonic, ns(1_000)),
+            (ClockDomain::Realtime, ns(1_700_000_000_000_000_000)),
+            (ClockDomain::Boottime, ns(51_000)),
+            (ClockDomain::Tai, ns(5)), // has no place
+        ])?;
+        let process = sink.track(&Track::process(42, b"server").ordered())?;
+        let thread = sink.track(&Track::thread(42, 43, b"worker"))?;
+        assert_eq!(sink.track(&Track::thread(42, 43, b"worker"))?, thread);
+        assert_ne!(sink.track(&Track::thread(42, 42, b"main"))?, process);
+        let jobs = sink.track(&Track::custom(b"jobs").below(process).rank(2))?;
+        let heap = sink.track(&Track::counter(b"heap", Unit::Bytes).below(process).rank(1))?;
+
+        let (job, busy, why) = (sink.text(b"job"), sink.text(b"busy"), sink.text(b"why"));
+        let mut frames = [
+            Frame { function: b"leaf", file: b"a.c", line: 3, ..Frame::default() },
+            Frame { function: b"main", pc: 9, module: b"server", ..Frame::default() },
+        ]
+        .into_iter();
+        let stack = sink.stack(&mut frames);
+        let flow = sink.new_flow();
+        let args = [
+            Arg { name: why, value: Value::Text(job.into()) },
+            Arg { name: busy, value: Value::Int(-7) },
+            Arg { name: job, value: Value::Text((&b"\xff!"[..]).into()) },
+        ];
+        let entry = Entry::new(job).stack(Some(stack)).args(&args);
+        sink.begin(ns(2_000), jobs, &entry.flow(Some(Flow::Through(flow))))?;
+        sink.state(ns(2_000), thread, Some(&Entry::new(busy)))?;
+        sink.state(ns(2_100), thread, Some(&Entry::new(job)))?;
+        sink.counter(ns(2_200), heap, -5)?;
+        sink.instant(ns(2_150), jobs, &Entry::new(&b"late"[..]))?; // on another track: back in time
+        let mut sample = Sample::new(42, 43);
+        sample.stack = Some(stack);
+        sink.sample(ns(2_300), &sample)?;
+        sink.state(ns(2_400), thread, None)?;
+        sink.end(ns(2_500), jobs, &[Arg { name: why, value: Value::Uint(3) }])?;
+        sink.end(ns(2_600), jobs, &[])?; // nothing is open
+        let loss = Loss { what: b"samples", count: Some(9), why: b"full" };
+        sink.lost(ns(2_700), None, &loss)?;
+        assert_eq!(sink.stats().unmatched_ends, 1);
+        assert_eq!((sink.stats().slices, sink.stats().instants), (3, 2));
+        Ok(())
+    });
+    let expected = "\
+clocks 3=1000 1=1700000000000000000 6=51000
+track server 42
+track worker 43
+track main 42
+track server 42/jobs
+track server 42/heap (values)
+clocks 3=2000
+2000 server 42/jobs: begin job why=job busy=-7 job=\u{fffd}! ->1 [main > leaf@a.c:3]
+2000 worker 43: begin busy
+2100 worker 43: end
+2100 worker 43: begin job
+2200 server 42/heap: value -5
+2150 server 42/jobs: instant late
+2300 sample 42/43 [main > leaf@a.c:3]
+2400 worker 43: end
+2500 server 42/jobs: end why=3
+track Losses
+2700 Losses: instant lost: samples what=samples why=full count=9";
+    assert_eq!(Timeline::read(&trace).text(), expected);
+}
+
+#[test]
+fn the_kernels_scheduler_is_on_the_clock_that_viewers_read_it_on() {
+    let task = |tid, comm| Task { tid, comm, prio: 120 };
+    let switch = |cpu, prev, next| SchedSwitch { cpu, prev, prev_state: 1, next };
+    let trace = written(|sink| {
+        let first = switch(1, task(7, b"a"), task(8, b"b"));
+        assert!(sink.sched_switch(ns(10), &first).is_err(), "the clock is not known");
+        sink.clock_snapshot(&[
+            (ClockDomain::Monotonic, ns(0)),
+            (ClockDomain::Boottime, ns(1_000)),
+        ])?;
+        sink.sched_switch(ns(10), &first)?;
+        sink.sched_switch(ns(20), &switch(1, task(8, b"b"), task(7, b"a")))?;
+        let waking = SchedWaking { cpu: 1, task: task(9, b"c"), target_cpu: 2 };
+        sink.sched_waking(ns(25), &waking)?;
+        sink.sched_switch(ns(30), &switch(1, task(7, b"a"), task(8, b"b")))?;
+        assert!(sink.sched_switch(ns(30), &switch(1 << 20, task(7, b"a"), task(8, b"b"))).is_err());
+        for i in 0..3000 {
+            sink.sched_switch(ns(40 + i), &switch(0, task(0, b"idle"), task(1, b"init")))?;
+        }
+        Ok(())
+    });
+    let timeline = Timeline::read(&trace);
+    let of = |cpu: &str| -> Vec<&str> {
+        timeline.lines.iter().filter(|l| l.contains(cpu)).map(|l| &l[..]).collect()
+    };
+    let expected = [
+        "1010 cpu 1: a 7 -> b 8",
+        "1020 cpu 1: (1) -> a 7",
+        "1030 cpu 1: (1) -> b 8",
+        "1025 cpu 1: wakes c 9 for 2",
+    ];
+    assert_eq!(of("cpu 1"), expected);
+    assert_eq!(of("cpu 0").len(), 3000, "over several bundles");
+    assert_eq!(of("cpu 0")[2999], "4039 cpu 0: (1) -> init 1");
+}
+
+#[test]
+fn bad_calls_are_refused() {
+    let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
+    let mut other = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
+    let track = other.track(&Track::custom(b"elsewhere")).unwrap();
+    assert!(sink.end(ns(1), track, &[]).is_err());
+    assert!(sink.track(&Track::custom(b"child").below(track)).is_err());
+    assert!(sink.clock_snapshot(&[(ClockDomain::Realtime, ns(1))]).is_err());
+}
+
+/// A call of a sink.
+#[derive(Clone, Debug)]
+enum Call {
+    Begin(i64, usize, String),
+    State(i64, usize, Option<String>),
+    End(usize),
+    Instant(i64, usize, Vec<u8>),
+    Value(i64, i64),
+    Sample(Vec<String>),
+    OldName(usize),
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let name = "[a-e]{1,30}";
+    let call = prop_oneof![
+        (-3..1000i64, 0..3usize, name).prop_map(|(t, i, n)| Call::Begin(t, i, n)),
+        (0..1000i64, 0..3usize, prop::option::of(name)).prop_map(|(t, i, n)| Call::State(t, i, n)),
+        (0..3usize).prop_map(Call::End),
+        (0..1000i64, 0..3usize, any::<Vec<u8>>()).prop_map(|(t, i, n)| Call::Instant(t, i, n)),
+        (0..1000i64, any::<i64>()).prop_map(|(t, v)| Call::Value(t, v)),
+        prop::collection::vec(name, 0..5).prop_map(Call::Sample),
+        (0..9usize).prop_map(Call::OldName),
+    ];
+    prop::collection::vec(call, 0..200)
+}
+
+proptest! {
+    /// Whatever is called, with tables that start anew all the time: what is written can be
+    /// read, refers to nothing that is not there, and has the names that were given.
+    #[test]
+    fn any_calls_make_a_sound_trace(calls in calls()) {
+        let mut sink = PerfettoSink::with_limit(Vec::new(), ClockDomain::Monotonic, 200);
+        let tracks: Vec<TrackId> =
+            (0..3).map(|_| sink.track(&Track::custom(b"t")).unwrap()).collect();
+        let counter = sink.track(&Track::counter(b"c", Unit::Count)).unwrap();
+        let mut times = [0i64; 4];
+        let mut next = |track: usize, step: i64| {
+            times[track] += step.max(0);
+            ns(times[track])
+        };
+        let mut old: Vec<(TextId, String)> = Vec::new();
+        let mut old_stacks: Vec<StackId> = Vec::new();
+        let mut names = Vec::new();
+        let mut values = Vec::new();
+        for call in calls {
+            match call {
+                Call::Begin(step, track, name) => {
+                    let id = sink.text(name.as_bytes());
+                    old.push((id, name.clone()));
+                    names.push(name);
+                    sink.begin(next(track, step), tracks[track], &Entry::new(id)).unwrap();
+                }
+                Call::State(step, track, name) => {
+                    let id = name.as_ref().map(|name| sink.text(name.as_bytes()));
+                    names.extend(name);
+                    let entry = id.map(Entry::new);
+                    sink.state(next(track, step), tracks[track], entry.as_ref()).unwrap();
+                }
+                Call::End(track) => sink.end(next(track, 0), tracks[track], &[]).unwrap(),
+                Call::Instant(step, track, name) => {
+                    names.push(String::from_utf8_lossy(&name).into_owned());
+                    sink.instant(next(track, step), tracks[track], &Entry::new(&name[..])).unwrap();
+                }
+                Call::Value(step, value) => {
+                    values.push(value);
+                    sink.counter(next(3, step), counter, value).unwrap();
+                }
+                Call::Sample(functions) => {
+                    let mut frames = functions
+                        .iter()
+                        .map(|f| Frame { function: f.as_bytes(), ..Frame::default() });
+                    let mut sample = Sample::new(1, 2);
+                    let stack = sink.stack(&mut frames);
+                    old_stacks.push(stack);
+                    sample.stack = old_stacks.get(old_stacks.len() / 2).copied();
+                    sink.sample(next(0, 0), &sample).unwrap();
+                }
+                Call::OldName(back) => {
+                    if let Some((id, name)) = old.iter().rev().nth(back) {
+                        let held = sink.holds_text(*id);
+                        names.push(if held { name.clone() } else { "?".to_owned() });
+                        sink.instant(next(0, 1), tracks[0], &Entry::new(*id)).unwrap();
+                    }
+                }
+            }
+        }
+        sink.finish().unwrap();
+        let stats = sink.stats();
+        let timeline = Timeline::read(&sink.into_inner());
+        let read: Vec<&str> = timeline
+            .lines
+            .iter()
+            .filter_map(|l| l.split_once(": begin ").or_else(|| l.split_once(": instant ")))
+            .map(|(_, name)| name)
+            .collect();
+        prop_assert_eq!(read, names);
+        prop_assert_eq!(timeline.count("(values)") + timeline.count(": value "), values.len() + 1);
+        prop_assert_eq!(stats.slices + stats.instants, timeline.count(": begin ") as u64
+            + timeline.count(": instant ") as u64);
+    }
+}

