@@ -4,7 +4,7 @@
 //! `triscope go events` say of each must be the same moment, on the same thread.
 
 use super::toolchain::{self, Toolchain};
-use crate::{Result, cache, lint_perfetto, run};
+use crate::{Result, cache, perfetto, run};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -63,7 +63,7 @@ pub(crate) fn task(_: &[String]) -> Result {
         &["record", "--sched", "--go-trace", "merged.trace", "-o", "merged.pftrace", "--"],
         &["./program", "merged.trace"],
     )?;
-    lint_perfetto::task(&[dir.join("merged.pftrace").to_string_lossy().into_owned()])
+    perfetto::lint(&[dir.join("merged.pftrace").to_string_lossy().into_owned()])
 }
 
 /// Runs triscope with a tracefs, in mounts of its own.
