@@ -267,9 +267,6 @@ fn record(
                 display.update(session.bytes_read(), &counter, ender);
             }
         }
-        if ender.gives_up() {
-            break;
-        }
     }
     let ending = session.finish();
     if failed.is_none() {
