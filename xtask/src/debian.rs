@@ -182,7 +182,7 @@ fn mirrors() -> Result<(String, String)> {
         .collect();
     let find = |end: &str| uris.iter().find(|uri| uri.ends_with(end)).map(|uri| (*uri).to_owned());
     let main = find("/debian").ok_or("the system's apt has no Debian archive")?;
-    let security = find("/debian-security").unwrap_or_else(|| format!("{}-security", main));
+    let security = find("/debian-security").unwrap_or_else(|| format!("{main}-security"));
     Ok((main, security))
 }
 

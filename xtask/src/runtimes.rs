@@ -22,8 +22,13 @@ const WORKLOAD: &str = include_str!("../../crates/dotnet-targets/workload/Worklo
 
 /// The test suites that need targets: package and test name. All their tests are `#[ignore]`d
 /// so that a plain `cargo test` shows them as not run.
-const SUITES: &[(&str, &str)] =
-    &[("dotnet-targets", "start"), ("diag-ipc", "runtimes"), ("triscope", "dotnet")];
+const SUITES: &[(&str, &str)] = &[
+    ("dotnet-targets", "start"),
+    ("diag-ipc", "runtimes"),
+    ("nettrace", "runtimes"),
+    ("triscope", "dotnet"),
+    ("triscope", "dotnet_traces"),
+];
 
 /// `cargo xtask runtimes`: fetches the runtimes and says how to start one.
 pub(crate) fn fetch(_: &[String]) -> Result {

@@ -446,6 +446,7 @@ impl<R: Read> Reader<R> {
         self.lenient = lenient;
         self.next_sample = 0;
         self.order.allow_work_for(len);
+        self.order.set_lenient(lenient);
         let bytes = self.source.window();
         let order = &mut self.order;
         let started = self.frontier.start(&generation, bytes, |id| order.slot_of(id));

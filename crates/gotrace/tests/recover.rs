@@ -167,3 +167,30 @@ fn recovery_ends_whatever_the_input() {
         }
     }
 }
+
+/// A trace of one generation, cut before its tables: tasks, regions and all the rest are there,
+/// without their names.
+#[test]
+fn a_first_generation_without_its_tables_is_given_whole() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/shop.trace");
+    let trace = std::fs::read(path).unwrap();
+    let whole = read(&trace);
+    assert_eq!(whole.generations().len(), 1);
+    // The tables are the last batches, whose first byte of data is 2 (stacks) or 4 (strings).
+    let first_table = batches(&trace)
+        .into_iter()
+        .map(|(at, _)| at)
+        .find(|at| {
+            let mut cursor = trace_common::Cursor::new(&trace[*at + 1..]);
+            for _header_field in 0..4 {
+                cursor.uvarint().unwrap();
+            }
+            matches!(cursor.peek(), Some(2 | 4))
+        })
+        .unwrap();
+    let told = read(&trace[..first_table]);
+    let samples =
+        whole.events.iter().filter(|(_, kind, _)| *kind == EventKind::StackSample).count();
+    assert!(told.events.len() + samples >= whole.events.len(), "all but, perhaps, the samples");
+    assert!(told.unresolved > 1000);
+}

@@ -1,4 +1,43 @@
-//! Reads the event stream of .NET's EventPipe.
+//! Reads the event stream of .NET's EventPipe: every NetTrace version, typed events, managed
+//! stacks.
+//!
+//! ```no_run
+//! use nettrace::{Profile, Reader};
+//! use std::fs::File;
+//!
+//! let mut reader = Reader::new(File::open("app.nettrace")?);
+//! let mut profile = Profile::new();
+//! reader.for_each(|event| {
+//!     profile.observe(&event);
+//!     println!("{} {}/{} {:?}", event.timestamp(), event.provider(), event.name(), event.fields());
+//! })?;
+//! for sample in profile.samples() {
+//!     println!("thread {}: {:?}", sample.thread_id, sample.kind);
+//!     for frame in profile.frames(&sample) {
+//!         println!("    {frame}"); // module!Namespace.Type.Method(arguments)
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - [`Reader`] takes anything that can be read: a file, a slice, the socket of a session.
+//!   [`Parser`], which it stands on, does no I/O: push bytes, pull [`Item`]s.
+//! - [`Event`] borrows from the parser's buffer. Its [fields](Event::fields) are read when they
+//!   are asked for, by the stream's own metadata or, for the runtime's events, which have none,
+//!   by the built-in [`manifest`].
+//! - [`Order::Time`], the default, merges the threads' events; [`Order::Stream`] gives them as
+//!   they come. [`Stats`] and [`Item::Lost`] say what the writer dropped, to the event.
+//! - [`Profile`] and [`MethodMap`] name stacks; [`derived`] has collections and pauses,
+//!   compilations, exceptions, lock waits, allocations, counters, activities, heap snapshots.
+//! - [`Trace`] relates the event clock to UTC. On Linux it *is* CLOCK_MONOTONIC, so events line up
+//!   with kernel recordings and Go traces of the same machine as they are.
+//!
+//! Versions 3 (NetPerf), 4, 5 and 6 are read, of 32-bit and 64-bit processes. Input is not
+//! trusted: what is wrong is an [`Error`] with its offset, memory is bounded by
+//! [`trace_common::Limits`], and a damaged block does not end the stream.
+//!
+//! It does not talk to processes (the crate `diag-ipc` does), resolve native code, or read source
+//! lines out of PDB files.
 #![forbid(unsafe_code)]
 
 mod cursor;
@@ -38,3 +77,8 @@ pub use symbols::{Frame, Method, MethodMap, Module, OptimizationTier};
 pub use tables::{Label, Labels, Stack, Thread};
 pub use trace::Trace;
 pub use types::{Field, FieldType};
+
+/// The README's example is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -114,7 +114,7 @@ struct Current {
 /// Reads a NetTrace stream without doing I/O: bytes are pushed in as they come, in chunks of
 /// any size, and items are pulled out.
 ///
-/// ```
+/// ```no_run
 /// # fn chunks() -> Vec<Vec<u8>> { Vec::new() }
 /// let mut parser = nettrace::Parser::new(nettrace::Options::new());
 /// for chunk in chunks() {
@@ -359,8 +359,10 @@ impl Parser {
                 let start = current.event.payload;
                 let end = start + u64::from(header.payload_size);
                 let mut c = Cursor::with_base(self.input.slice(start, end), start);
-                let index = self.session.metadata_event(&mut c)?;
-                return Ok(Some(Step::Metadata(index)));
+                return match self.session.metadata_event(&mut c) {
+                    Ok(index) => Ok(Some(Step::Metadata(index))),
+                    Err(e) => self.leave_block(Some(e)),
+                };
             }
             current.event.metadata = self.session.metadata.index(header.metadata_id);
         }
@@ -371,7 +373,10 @@ impl Parser {
             }
             let (thread, sequence) = (header.capture_thread, header.sequence_number);
             let limits = &self.session.limits;
-            let lost = losses.first_of_run(thread, sequence, header.timestamp, at, limits)?;
+            let lost = match losses.first_of_run(thread, sequence, header.timestamp, at, limits) {
+                Ok(lost) => lost,
+                Err(e) => return self.leave_block(Some(e)),
+            };
             if let Some(lost) = lost {
                 // In the stream the loss is before the event, but the event is at hand.
                 self.session.stats.lost = losses.total;

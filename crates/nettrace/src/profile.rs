@@ -36,9 +36,6 @@ pub struct Sample {
     pub kind: SampleKind,
     /// Its stack: see [`Profile::stack`].
     pub stack: u32,
-    /// What it stands for, in ticks of the event clock: the time since the sample before on the
-    /// same thread, at most the length of a few intervals.
-    pub weight: i64,
 }
 
 /// The CPU samples of a stream, their stacks kept once each, and the methods to resolve them.
@@ -46,8 +43,7 @@ pub struct Sample {
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut reader = nettrace::Reader::new(std::fs::File::open("app.nettrace")?);
-/// let mut profile = nettrace::Profile::new();
-/// reader.for_each(|event| profile.observe(&event))?;
+/// let profile = nettrace::Profile::read(&mut reader)?;
 /// for sample in profile.samples() {
 ///     for frame in profile.frames(sample) {
 ///         println!("{frame}");
@@ -62,9 +58,6 @@ pub struct Profile {
     samples: Vec<Sample>,
     stacks: Vec<Box<[u64]>>,
     by_bytes: HashMap<Box<[u8]>, u32>,
-    last_of_thread: HashMap<(u64, u64), usize>,
-    intervals: Vec<i64>,
-    pending_weights: bool,
 }
 
 impl Profile {
@@ -102,16 +95,8 @@ impl Profile {
             thread_id: event.thread_id(),
             kind,
             stack,
-            weight: 0,
         };
-        let index = self.samples.len();
-        let thread = (sample.process_id, sample.thread_id);
-        if let Some(last) = self.last_of_thread.insert(thread, index) {
-            let since = self.samples.get(last).map_or(0, |s| sample.timestamp - s.timestamp);
-            self.intervals.push(since);
-        }
         self.samples.push(sample);
-        self.pending_weights = true;
     }
 
     fn intern(&mut self, event: &Event<'_>) -> u32 {
@@ -125,31 +110,34 @@ impl Profile {
         index
     }
 
-    /// Gives each sample its weight, when all have come.
-    fn weigh(&mut self) {
-        if !std::mem::take(&mut self.pending_weights) {
-            return;
-        }
-        self.intervals.sort_unstable();
-        let median = self.intervals.get(self.intervals.len() / 2).copied().unwrap_or(0);
-        // A thread that was not sampled for long was suspended or new: it did not run this stack
-        // all that time.
-        let most = median.saturating_mul(4);
-        let mut last: HashMap<(u64, u64), i64> = HashMap::new();
-        for sample in &mut self.samples {
-            let thread = (sample.process_id, sample.thread_id);
-            let before = last.insert(thread, sample.timestamp);
-            sample.weight = match before {
-                Some(before) => sample.timestamp.saturating_sub(before).clamp(0, most),
-                None => median,
-            };
-        }
+    /// The samples, in the order in which they came.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
     }
 
-    /// The samples, in the order in which they came.
-    pub fn samples(&mut self) -> &[Sample] {
-        self.weigh();
-        &self.samples
+    /// What each of the samples stands for, in ticks of the event clock: the time since the
+    /// sample before on the same thread.
+    ///
+    /// A thread that was not sampled for more than four usual intervals was new or suspended: it
+    /// did not run its stack all that time, so the rest is left out.
+    pub fn weights(&self) -> Vec<i64> {
+        let mut last = HashMap::new();
+        let since: Vec<Option<i64>> = self
+            .samples
+            .iter()
+            .map(|s| {
+                let before = last.insert((s.process_id, s.thread_id), s.timestamp)?;
+                Some(s.timestamp.saturating_sub(before))
+            })
+            .collect();
+        let mut intervals: Vec<i64> = since.iter().flatten().copied().collect();
+        intervals.sort_unstable();
+        let median = intervals.get(intervals.len() / 2).copied().unwrap_or(0);
+        let weight = |since: Option<i64>| match since {
+            Some(since) => since.clamp(0, median.saturating_mul(4).max(0)),
+            None => median,
+        };
+        since.into_iter().map(weight).collect()
     }
 
     /// The methods and modules known.

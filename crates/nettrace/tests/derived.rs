@@ -1,5 +1,7 @@
 //! What events of real runtimes add up to.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::collections::BTreeMap;

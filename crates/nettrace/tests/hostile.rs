@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::assemble::{self, Stream, blob, utf16z, varint};
 use common::exercise;
 use nettrace::{ErrorKind, Options, Order, Parser};
 use proptest::prelude::*;
@@ -78,98 +79,35 @@ proptest! {
     }
 }
 
-/// A stream assembled piece by piece.
-struct Stream(Vec<u8>);
-
-impl Stream {
-    fn v4() -> Self {
-        let mut s = Self(b"Nettrace\x14\0\0\0!FastSerialization.1".to_vec());
-        s.object_header("Trace", 4);
-        for v in [2026u16, 11, 6, 21, 4, 30, 15, 250] {
-            s.0.extend(v.to_le_bytes());
-        }
-        s.0.extend(1_000i64.to_le_bytes());
-        s.0.extend(1_000_000_000i64.to_le_bytes());
-        for v in [8u32, 42, 2, 1_000_000] {
-            s.0.extend(v.to_le_bytes());
-        }
-        s.0.push(6);
-        s
-    }
-
-    fn object_header(&mut self, name: &str, version: i32) {
-        self.0.extend([5, 5, 1]);
-        self.0.extend(version.to_le_bytes());
-        self.0.extend(version.to_le_bytes());
-        self.0.extend((name.len() as i32).to_le_bytes());
-        self.0.extend(name.as_bytes());
-        self.0.push(6);
-    }
-
-    fn block(mut self, name: &str, size: Option<i32>, content: &[u8]) -> Self {
-        self.object_header(name, 2);
-        let size = size.unwrap_or(content.len() as i32);
-        self.0.extend(size.to_le_bytes());
-        while self.0.len() % 4 != 0 {
-            self.0.push(0);
-        }
-        self.0.extend(content);
-        self.0.push(6);
-        self
-    }
-
-    /// A block of compressed events; metadata is one of those.
-    fn events(self, name: &str, events: &[u8]) -> Self {
-        let mut content = vec![20, 0, 1, 0];
-        content.extend([0; 16]);
-        content.extend(events);
-        self.block(name, None, &content)
-    }
-
-    fn metadata(self, fields: &[u8]) -> Self {
-        let mut m = 1i32.to_le_bytes().to_vec();
-        m.extend("P\0".encode_utf16().flat_map(u16::to_le_bytes));
-        m.extend(1i32.to_le_bytes());
-        m.extend("E\0".encode_utf16().flat_map(u16::to_le_bytes));
-        m.extend([0; 16]);
-        m.extend(fields);
-        let mut event = vec![0x80, 0]; // payload size; timestamp
-        event.extend(varint(m.len() as u64));
-        event.extend(m);
-        self.events("MetadataBlock", &event)
-    }
-
-    fn errors(mut self, limits: Limits) -> Vec<(u64, ErrorKind)> {
-        self.0.push(1);
-        let mut parser = Parser::new(Options::new().limits(limits));
-        parser.push(&self.0);
-        parser.finish();
-        let mut errors = Vec::new();
-        loop {
-            match parser.next_item() {
-                Ok(Some(_)) => {}
-                Ok(None) => return errors,
-                Err(e) => errors.push((e.offset, e.kind)),
-            }
-        }
-    }
+fn metadata(stream: Stream, fields: &[u8]) -> Stream {
+    let mut m = 1i32.to_le_bytes().to_vec();
+    m.extend(utf16z("P"));
+    m.extend(1i32.to_le_bytes());
+    m.extend(utf16z("E"));
+    m.extend([0; 16]);
+    m.extend(fields);
+    stream.compressed("MetadataBlock", &blob(&[0x80, 0], &m))
 }
 
-fn varint(mut v: u64) -> Vec<u8> {
-    let mut out = Vec::new();
-    while v >= 0x80 {
-        out.push(v as u8 | 0x80);
-        v >>= 7;
+fn errors(stream: Stream, limits: Limits) -> Vec<(u64, ErrorKind)> {
+    let mut parser = Parser::new(Options::new().limits(limits));
+    parser.push(&stream.end());
+    parser.finish();
+    let mut errors = Vec::new();
+    loop {
+        match parser.next_item() {
+            Ok(Some(_)) => {}
+            Ok(None) => return errors,
+            Err(e) => errors.push((e.offset, e.kind)),
+        }
     }
-    out.push(v as u8);
-    out
 }
 
 #[test]
 fn what_is_assembled_here_is_a_stream() {
     let event = [0xc7, 1, 0, 9, 0, 9, 5, 0];
-    let stream = Stream::v4().metadata(&0i32.to_le_bytes()).events("EventBlock", &event);
-    let errors = stream.errors(Limits::default());
+    let stream = metadata(Stream::v4(), &0i32.to_le_bytes()).compressed("EventBlock", &event);
+    let errors = errors(stream, Limits::default());
     assert!(errors.is_empty(), "{errors:?}");
 }
 
@@ -181,7 +119,7 @@ fn lengths_of_type_names_are_checked() {
         let at = stream.0.len() as u64 + 11;
         stream.0.extend([5, 5, 1, 2, 0, 0, 0, 2, 0, 0, 0]);
         stream.0.extend(length.to_le_bytes());
-        let errors = stream.errors(Limits::default());
+        let errors = errors(stream, Limits::default());
         let [(offset, ErrorKind::Invalid { value, .. })] = &errors[..] else {
             panic!("{errors:?}");
         };
@@ -192,20 +130,10 @@ fn lengths_of_type_names_are_checked() {
 /// TraceEvent's access violation: a count of map entries that the payload does not hold.
 #[test]
 fn counts_in_payloads_are_checked() {
-    let mut m = 1i32.to_le_bytes().to_vec();
-    m.extend("Microsoft-Windows-DotNETRuntime\0".encode_utf16().flat_map(u16::to_le_bytes));
-    m.extend(190i32.to_le_bytes());
-    m.extend([0; 2 + 16 + 4]);
-    let mut row = vec![0x80, 0];
-    row.extend(varint(m.len() as u64));
-    row.extend(m);
     let mut payload = vec![0; 17];
     payload.extend([0xff, 0xff, 1, 2, 3, 4]); // 65535 entries, 4 bytes
-    let mut event = vec![0xc7, 1, 0, 9, 0, 9, 5];
-    event.extend(varint(payload.len() as u64));
-    event.extend(payload);
-    let mut stream = Stream::v4().events("MetadataBlock", &row).events("EventBlock", &event).0;
-    stream.push(1);
+    let runtime = "Microsoft-Windows-DotNETRuntime";
+    let stream = assemble::v4(runtime, 190, 0, &0u32.to_le_bytes(), &payload);
     let mut parser = Parser::new(Options::new());
     parser.push(&stream);
     let event = parser.next_event().unwrap().unwrap();
@@ -223,15 +151,14 @@ fn deep_types_are_refused_at_the_limit() {
         fields.extend(1i32.to_le_bytes());
         fields.extend(1i32.to_le_bytes());
     }
-    let errors = Stream::v4().metadata(&fields).errors(Limits::default());
+    let errors = errors(metadata(Stream::v4(), &fields), Limits::default());
     assert!(matches!(&errors[..], [(_, ErrorKind::Limit { limit: 64, .. })]), "{errors:?}");
 }
 
 #[test]
 fn counts_of_fields_are_compared_with_what_is_left() {
     // Unreadable fields do not cost the events: no error, but it is counted.
-    let mut stream = Stream::v4().metadata(&i32::MAX.to_le_bytes()).0;
-    stream.push(1);
+    let stream = metadata(Stream::v4(), &i32::MAX.to_le_bytes()).end();
     let mut parser = Parser::new(Options::new());
     parser.push(&stream);
     while parser.next_item().unwrap().is_some() {}
@@ -244,7 +171,7 @@ fn blocks_beyond_the_limit_are_refused_before_they_are_buffered() {
     for size in [i32::MAX, -1, (1 << 20) + 1] {
         let stream = Stream::v4().block("EventBlock", Some(size), &[0; 64]);
         let limits = Limits { max_buffer: 1 << 20, ..Limits::default() };
-        let errors = stream.errors(limits);
+        let errors = errors(stream, limits);
         assert!(
             matches!(&errors[..], [(_, ErrorKind::Limit { .. } | ErrorKind::Invalid { .. })]),
             "{size}: {errors:?}"
@@ -274,13 +201,11 @@ fn what_is_not_a_stream_is_told_from_its_first_byte_on() {
 fn reading_goes_on_after_a_damaged_block() {
     let good = [0xc7, 1, 0, 9, 0, 9, 5, 0];
     let bad = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
-    let mut stream = Stream::v4()
-        .metadata(&0i32.to_le_bytes())
-        .events("EventBlock", &bad)
+    let stream = metadata(Stream::v4(), &0i32.to_le_bytes())
+        .compressed("EventBlock", &bad)
         .block("Unheard-Of", None, b"skipped")
-        .events("EventBlock", &good)
-        .0;
-    stream.push(1);
+        .compressed("EventBlock", &good)
+        .end();
     for order in [Order::Time, Order::Stream] {
         let mut parser = Parser::new(Options::new().order(order));
         parser.push(&stream);
@@ -310,7 +235,7 @@ fn events_that_never_sort_do_not_pile_up() {
     }
     let mut stream = Stream::v4();
     for _ in 0..20 {
-        stream = stream.events("EventBlock", &block);
+        stream = stream.compressed("EventBlock", &block);
     }
     let mut parser = Parser::new(Options::new().max_reorder_bytes(1 << 20));
     parser.push(&stream.0);

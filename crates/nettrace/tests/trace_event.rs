@@ -171,7 +171,7 @@ fn agrees(theirs: &str, ours: &str) -> Option<bool> {
     match (number(theirs), number(ours)) {
         (Some(a), Some(b)) => {
             // The baselines have fifteen digits; 32-bit values may be shown as signed.
-            let wrapped = (b as u32).cast_signed();
+            let wrapped = b as u32 as i32;
             Some((a - b).abs() <= a.abs() * 1e-13 || f64::from(wrapped) == a)
         }
         (None, Some(_)) => None,

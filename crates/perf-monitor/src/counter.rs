@@ -178,7 +178,7 @@ impl Counter {
     fn field_names(&self) -> Option<String> {
         let (system, name) = self.event.name().split_once(':')?;
         let format = crate::Tracefs::find().ok()?.format(system, name).ok()?;
-        Some(format.fields().iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))
+        Some(format.fields().iter().map(crate::FieldFormat::name).collect::<Vec<_>>().join(", "))
     }
 
     /// Attaches a BPF program, which then decides what is recorded.

@@ -334,9 +334,8 @@ impl fmt::Display for Refusal {
                     Some(kb) => write!(f, "kernel.perf_event_mlock_kb is {kb} per CPU")?,
                     None => f.write_str("kernel.perf_event_mlock_kb")?,
                 }
-                match memlock {
-                    Some(bytes) => write!(f, ", RLIMIT_MEMLOCK {} KiB", bytes / 1024)?,
-                    None => {}
+                if let Some(bytes) = memlock {
+                    write!(f, ", RLIMIT_MEMLOCK {} KiB", bytes / 1024)?;
                 }
                 f.write_str("; use fewer pages, raise one of the two or have CAP_IPC_LOCK")
             }

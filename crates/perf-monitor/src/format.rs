@@ -127,9 +127,9 @@ impl fmt::Display for FieldValue<'_> {
                 for chunk in bytes.utf8_chunks() {
                     for c in chunk.valid().chars() {
                         if c.is_control() {
-                            write!(f, "{}", c.escape_default())?
+                            write!(f, "{}", c.escape_default())?;
                         } else {
-                            write!(f, "{c}")?
+                            write!(f, "{c}")?;
                         }
                     }
                     for b in chunk.invalid() {
@@ -142,7 +142,11 @@ impl fmt::Display for FieldValue<'_> {
                 f.write_str("[")?;
                 for (i, e) in elements.iter().enumerate() {
                     f.write_str(if i == 0 { "" } else { " " })?;
-                    if elements.signed { write!(f, "{e}")? } else { write!(f, "{:#x}", e as u64)? }
+                    if elements.signed {
+                        write!(f, "{e}")?;
+                    } else {
+                        write!(f, "{:#x}", e as u64)?;
+                    }
                 }
                 f.write_str("]")
             }

@@ -4,6 +4,13 @@
 //! Needs root and the `perf` command; the tracepoint needs a mounted tracefs. A test that cannot
 //! run says so, and fails with `PERF_TEST_STRICT`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that fails is to panic"
+)]
+
 use perf_monitor::{
     Decoder, Event, EventFormat, RawRecord, Record, Sample, SampleFlags, Software, Target, Tracefs,
 };

@@ -22,15 +22,19 @@
 //! - [`PerfettoSink`] writes the binary format of <https://ui.perfetto.dev>.
 //! - `Compressor` (feature `compress`) makes its files six to eight times smaller.
 //! - [`Interner`] is the table of names and stacks that sinks are built on.
-//! - [`go::GoSource`] (feature `go`, on by default) puts the events of a Go execution trace on a
-//!   sink.
+//! - `go::GoSource` (feature `go`, on by default) puts the events of a Go execution trace on a
+//!   sink, `dotnet::DotnetSource` (feature `dotnet`, on by default) those of a .NET trace.
 //!
 //! It does not read traces of any kind: that is the work of the crates beside it.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "dotnet")]
+pub mod dotnet;
 #[cfg(feature = "go")]
 pub mod go;
 mod intern;
+#[cfg(any(feature = "dotnet", feature = "go"))]
+mod lanes;
 mod model;
 mod perfetto;
 

@@ -26,10 +26,12 @@ use std::process::ExitCode;
     propagate_version = true,
     after_help = "\
 Examples:
-  triscope convert trace.out -o trace.pftrace   a timeline for https://ui.perfetto.dev
-  triscope go stats trace.out          what is in a Go execution trace
-  triscope go events trace.out | less  every event as text
-  triscope dotnet collect 1234         trace a .NET process until Ctrl-C
+  triscope convert trace.out -o trace.pftrace  a timeline for https://ui.perfetto.dev
+  triscope record --sched -o out.pftrace -- ./program  what the scheduler does with a command
+  triscope go stats trace.out                  what is in a Go execution trace
+  triscope go events trace.out | less          every event as text
+  triscope perf stat -- make                   count events of the kernel
+  triscope dotnet collect 1234                 trace a .NET process until Ctrl-C
   curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope go stats -
 
 Input may be compressed with gzip or zstd; - is standard input."
@@ -49,7 +51,7 @@ enum Command {
     /// Events of the Linux kernel: list, count, and show them live
     #[command(subcommand)]
     Perf(perf::Command),
-    /// .NET processes: what they are, dumps, and tracing sessions
+    /// .NET processes and traces: dumps, tracing sessions, events, counters, profiles
     #[command(subcommand)]
     Dotnet(dotnet::Command),
 }

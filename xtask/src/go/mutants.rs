@@ -9,7 +9,7 @@ use super::mutation;
 use super::random::Random;
 use super::{Tools, compare, fixtures, parallel};
 use crate::Result;
-use gotrace::{ErrorKind, EventType, TextFormatter};
+use gotrace::{ErrorKind, EventType, Inconsistency, TextFormatter};
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,6 +43,8 @@ enum Defect {
     EarlyEnd,
     /// A CPU sample with an unknown stack makes it panic.
     SamplePanic,
+    /// A proc's status that does not fit in a byte makes it panic.
+    StatusPanic,
     /// A string or stack that a trace of Go ≤ 1.21 lacks makes it panic.
     OldPanic,
     /// Data of an unknown experiment makes it panic.
@@ -54,10 +56,11 @@ enum Defect {
 }
 
 impl Defect {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::CutGeneration,
         Self::EarlyEnd,
         Self::SamplePanic,
+        Self::StatusPanic,
         Self::OldPanic,
         Self::ExperimentPanic,
         Self::CutWireEvent,
@@ -69,6 +72,7 @@ impl Defect {
             Self::CutGeneration => "it takes a generation cut short for the end; ours refuses",
             Self::EarlyEnd => "it takes damage for the end of the trace; ours refuses",
             Self::SamplePanic => "a CPU sample with an unknown stack makes it panic; ours refuses",
+            Self::StatusPanic => "a proc's status of 256 or more makes it panic; ours refuses",
             Self::OldPanic => "what an old trace's tables lack makes it panic; ours refuses",
             Self::ExperimentPanic => "data of an unknown experiment makes it panic; ours gives it",
             Self::CutWireEvent => "it takes a cut wire event for the end; ours refuses",
@@ -222,6 +226,7 @@ fn compare_events(
         },
         (Some(_), Verdict::Refused) => None,
         (Some(error), Verdict::Panicked) if is_sample(error) => Some(Defect::SamplePanic),
+        (Some(error), Verdict::Panicked) if is_status(error) => Some(Defect::StatusPanic),
         (Some(error), Verdict::Panicked) if batches::minor(bytes) < 22 && is_unknown(error) => {
             Some(Defect::OldPanic)
         }
@@ -268,6 +273,11 @@ fn compare_wire(bytes: &[u8], theirs: &Answer) -> std::result::Result<Option<Def
 /// Whether the input ended where more was expected.
 fn at_end(error: &gotrace::Error, bytes: &[u8]) -> bool {
     error.place().offset == bytes.len() as u64
+}
+
+/// Whether the error is about a status that there is not.
+fn is_status(error: &gotrace::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Inconsistent(Inconsistency::InvalidStatus { .. }))
 }
 
 /// Whether the error is about a string or stack that is in no table.

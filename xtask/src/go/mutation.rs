@@ -42,9 +42,11 @@ pub(super) enum Mutation {
     SampleStack,
     /// The data of an experiment is of one that nobody knows.
     Experiment,
+    /// A proc has a status that does not fit in a byte.
+    ProcStatus,
 }
 
-pub(super) const ALL: [Mutation; 17] = [
+pub(super) const ALL: [Mutation; 18] = [
     Mutation::Cut,
     Mutation::CutBatch,
     Mutation::CutHeader,
@@ -62,6 +64,7 @@ pub(super) const ALL: [Mutation; 17] = [
     Mutation::Repeat,
     Mutation::SampleStack,
     Mutation::Experiment,
+    Mutation::ProcStatus,
 ];
 
 impl Mutation {
@@ -200,6 +203,15 @@ impl Mutation {
                 *experiment = 2 + random.below(254) as u8;
                 bytes = pieces.bytes();
             }
+            Mutation::ProcStatus => {
+                let found = pieces.batches.iter_mut().filter_map(proc_status);
+                let Some((data, at)) = found.last() else { return Ok(None) };
+                data.splice(
+                    at..=at,
+                    [0x80 | random.below(0x80) as u8, 2 + random.below(0x7e) as u8],
+                );
+                bytes = pieces.bytes();
+            }
         }
         Ok(Some(bytes))
     }
@@ -209,6 +221,19 @@ impl Mutation {
 fn cpu_samples(batch: &mut Batch) -> Option<&mut Vec<u8>> {
     match batch {
         Batch::Sized { experiment: None, data, .. } if data.first() == Some(&6) => Some(data),
+        _ => None,
+    }
+}
+
+/// The data of a batch that begins with the status of a proc, and where the status is in it.
+fn proc_status(batch: &mut Batch) -> Option<(&mut Vec<u8>, usize)> {
+    match batch {
+        Batch::Sized { experiment: None, data, .. } if data.first() == Some(&13) => {
+            // Behind the time and the proc.
+            let mut ends = (1..data.len()).filter(|&at| data[at] < 0x80);
+            let at = ends.nth(1)? + 1;
+            (at < data.len()).then_some((data, at))
+        }
         _ => None,
     }
 }

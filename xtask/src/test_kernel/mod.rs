@@ -136,7 +136,7 @@ fn uapi() -> Result {
     ] {
         let package = debian.newest("linux-libc-dev", arch, prefix)?;
         let key = format!("debian/linux-libc-dev/{}-{arch}", file_name(&package.version));
-        let dir = cache::entry(&key, |dir| debian.unpack(&[package.clone()], dir))?;
+        let dir = cache::entry(&key, |dir| debian.unpack(std::slice::from_ref(&package), dir))?;
         // From 6.12 one package has the headers of every architecture.
         let include = dir.join("usr/include");
         entries.push(format!("{},{}", include.display(), include.join(triple).display()));
@@ -225,7 +225,7 @@ fn machines(options: &Options) -> Result<Vec<Outcome>> {
         }
     });
     let mut outcomes = done.into_inner().map_err(|_| "a virtual machine's thread panicked")?;
-    outcomes.sort_by_key(|o| o.order());
+    outcomes.sort_by_key(Outcome::order);
     Ok(outcomes)
 }
 

@@ -55,6 +55,8 @@ pub(crate) struct Ordering {
     output: [Record; 3],
     made: u8,
     given: u8,
+    /// Whether names may be missing, of a generation that is not whole.
+    lenient: bool,
     /// Steps that are left of the work that is not constant per event.
     work_left: i64,
 }
@@ -128,6 +130,7 @@ impl Default for Ordering {
             output: [Record::new(EventType(0), 0, [0; 4]); 3],
             made: 0,
             given: 0,
+            lenient: false,
             work_left: MIN_WORK,
         }
     }
@@ -174,6 +177,11 @@ impl Ordering {
     /// States of live goroutines, procs and threads that are held.
     pub(crate) fn len(&self) -> usize {
         self.goroutines.len() + self.procs.len() + self.threads.len() + self.tasks.len()
+    }
+
+    /// Whether names of tasks and regions may be missing from the table: they are empty then.
+    pub(crate) fn set_lenient(&mut self, lenient: bool) {
+        self.lenient = lenient;
     }
 
     /// Accounts for work that grows with the trace's state. Programs have few threads, and traces

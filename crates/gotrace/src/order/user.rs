@@ -18,7 +18,7 @@ impl Ordering {
         }
         let parent = no_task(TaskId(parent));
         self.output[0].args[1] = parent.0;
-        let name = name_of(table, name)?;
+        let name = self.name_of(table, name)?;
         c.needs_user_code()?;
         self.tasks.insert(id, ActiveTask { parent, name });
         self.make(1);
@@ -41,7 +41,7 @@ impl Ordering {
     pub(super) fn region(&mut self, c: Context, table: &Table) -> Result<bool, Box<ErrorKind>> {
         c.needs_user_code()?;
         let [task, name, ..] = self.output[0].args;
-        let region = UserRegion { task: TaskId(task), name: name_of(table, name)? };
+        let region = UserRegion { task: TaskId(task), name: self.name_of(table, name)? };
         let slot = self.current_goroutine(c)?;
         let regions = &mut self.goroutines.get_mut(slot).regions;
         if self.output[0].ty == EventType::USER_REGION_BEGIN {
@@ -57,13 +57,13 @@ impl Ordering {
         self.make(1);
         Ok(true)
     }
-}
 
-/// A name that outlives the generation.
-fn name_of(table: &Table, id: u64) -> Result<Arc<[u8]>, Box<ErrorKind>> {
-    match table.strings.get(id) {
-        _ if id == 0 => Ok(Arc::default()),
-        Some(name) => Ok(Arc::clone(name)),
-        None => Err(Box::new(ErrorKind::UnknownId { what: "string", id })),
+    /// A name that outlives the generation.
+    fn name_of(&self, table: &Table, id: u64) -> Result<Arc<[u8]>, Box<ErrorKind>> {
+        match table.strings.get(id) {
+            Some(name) => Ok(Arc::clone(name)),
+            None if id == 0 || self.lenient => Ok(Arc::default()),
+            None => Err(Box::new(ErrorKind::UnknownId { what: "string", id })),
+        }
     }
 }

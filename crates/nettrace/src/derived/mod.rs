@@ -11,7 +11,7 @@ mod gc;
 mod heap;
 mod runtime;
 
-pub use activity::{Activity, ActivityTracker};
+pub use activity::{Activity, ActivityStep, ActivityTracker};
 pub use counters::{Counter, CounterKind, CounterTracker};
 pub use gc::{Gc, GcKind, GcReason, GcTracker, HeapStats, SuspendReason, Suspension};
 pub use heap::{HeapNode, HeapRoot, HeapSnapshot, HeapType, TypeTotal};

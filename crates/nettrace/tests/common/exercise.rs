@@ -94,7 +94,7 @@ impl Sink {
     }
 
     fn finish(&mut self) {
-        for sample in self.profile.samples().to_vec().iter().take(64) {
+        for sample in self.profile.samples().iter().take(64) {
             for frame in self.profile.frames(sample).take(64) {
                 let _ = write!(self.text, "{frame}");
             }

@@ -7,6 +7,7 @@
     reason = "helpers of tests, of which each file uses a part"
 )]
 
+pub mod assemble;
 pub mod exercise;
 
 use std::path::{Path, PathBuf};

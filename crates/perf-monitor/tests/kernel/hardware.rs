@@ -8,6 +8,7 @@ fn user(event: Hardware) -> EventBuilder {
 }
 
 /// A loop of a known number of instructions on arm64: two per turn.
+#[inline(never)]
 fn turns(n: u64) {
     #[cfg(target_arch = "aarch64")]
     // SAFETY: it changes the one register that it names.
@@ -32,9 +33,15 @@ kernel_tests! {
     fn cycles_grow_with_the_work(t) {
         t.hardware()?;
         let cycles = user(Hardware::CpuCycles).open(Target::ThisThread).unwrap();
-        let (short, long) = (measure(&cycles, 1_000_000), measure(&cycles, 4_000_000));
-        t.note(format!("1 M turns {short} cycles, 4 M turns {long}"));
-        assert!(long > 2 * short && short > 0);
+        // An emulated PMU takes its cycles from the clock of a machine that may be busy.
+        let tries = if t.is_icount() { 1 } else { 10 };
+        let grown = (0..tries).any(|_| {
+            let (short, long) = (measure(&cycles, 1_000_000), measure(&cycles, 4_000_000));
+            t.note(format!("1 M turns {short} cycles, 4 M turns {long}"));
+            assert!(short > 0);
+            long > 2 * short
+        });
+        assert!(grown);
     }
 
     fn instructions_are_exact(t) {

@@ -12,6 +12,13 @@
 //! instructions exactly; `PERF_TEST_OWN_MOUNTS` that its mounts
 //! are; `PERF_TEST_STRICT` turns tests that cannot run into failures.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that fails is to panic"
+)]
+
 mod counters;
 mod errors;
 mod hardware;

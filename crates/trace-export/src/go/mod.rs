@@ -32,10 +32,10 @@
 //! An arrow goes from where a goroutine is unblocked or created to where it runs next.
 //! Goroutines of one entry function share tracks: one that ends leaves its track to the next.
 
-mod lanes;
 mod names;
 
 use crate::intern::TextId;
+use crate::lanes::{Key, Lanes, Nest};
 use crate::model::{
     Arg, CpuMode, Entry, Flow, Loss, Name, Sample, Sink, Track, TrackId, Unit, Value,
 };
@@ -44,7 +44,6 @@ use gotrace::{
     StateTransition, TaskId, ThreadId,
 };
 use hashbrown::HashMap;
-use lanes::{Key, Lanes, Nest};
 use names::{Fixed, Names};
 use std::io;
 use trace_common::{ClockDomain, Timestamp};

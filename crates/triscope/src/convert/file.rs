@@ -22,8 +22,8 @@ enum Kind {
 }
 
 impl OutputFile {
-    /// Prepares `path`, which must not be `input`.
-    pub(crate) fn create(path: &Path, input: &Path) -> Result<Self> {
+    /// Prepares `path`, which must not be one of `inputs`.
+    pub(crate) fn create(path: &Path, inputs: &[PathBuf]) -> Result<Self> {
         let path = path.to_owned();
         let fail = |message: &str| Err(Failure::about(path.display(), message));
         if path.as_os_str() == "-" {
@@ -32,8 +32,9 @@ impl OutputFile {
             }
             return Ok(Self { path, kind: Kind::Stdout });
         }
-        if let (Ok(output), Ok(input)) = (fs::canonicalize(&path), fs::canonicalize(input)) {
-            if output == input {
+        if let Ok(output) = fs::canonicalize(&path) {
+            let same = |input| fs::canonicalize(input).is_ok_and(|input| input == output);
+            if inputs.iter().any(same) {
                 return fail("is the input: the output needs another name");
             }
         }

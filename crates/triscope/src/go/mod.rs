@@ -41,7 +41,11 @@ pub(crate) struct Trace {
 impl Trace {
     /// Opens a trace, be it binary or text, or says what the file is instead.
     pub(crate) fn open(path: &Path, progress: Progress) -> Result<Self> {
-        let mut input = Input::open(path, progress.clone())?;
+        Self::of(Input::open(path, progress.clone())?, path, progress)
+    }
+
+    /// The trace in an input, be it binary or text; or says what the input is instead.
+    pub(crate) fn of(mut input: Input, path: &Path, progress: Progress) -> Result<Self> {
         let name = input.name.clone();
         let mut format = input.format;
         if format == Format::Unknown && path.extension().is_some_and(|ext| ext == "test") {

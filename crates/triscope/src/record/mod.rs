@@ -1,7 +1,9 @@
-//! `triscope record`: a command on one timeline, as the kernel and the Go runtime saw it.
+//! `triscope record`: a command on one timeline, as the kernel and its runtime saw it.
 
+mod dotnet;
 mod sched;
 
+use crate::convert::dotnet::draw_file;
 use crate::convert::file::{Counted, OutputFile};
 use crate::failure::{Failure, OneLine, Result};
 use crate::go::{self, Recovery, Trace, Visitor};
@@ -11,10 +13,11 @@ use sched::Scheduler;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use trace_export::dotnet::DotnetOptions;
 use trace_export::go::{GoOptions, GoSource};
 use trace_export::{ClockDomain, Compressor, Loss, PerfettoSink, Sink, Timestamp};
 
-/// Run a command and make a timeline of it, to be opened at https://ui.perfetto.dev
+/// Run a command and make a timeline of it, to be opened in the Perfetto UI (ui.perfetto.dev)
 ///
 /// The kernel's scheduler is drawn for every CPU, and the command's threads with their states,
 /// wake-ups, names and ends. If the command writes a Go execution trace (Go 1.22 or newer), its
@@ -24,16 +27,21 @@ use trace_export::{ClockDomain, Compressor, Loss, PerfettoSink, Sink, Timestamp}
 Examples:
   triscope record -o make.pftrace -- make -j2
   triscope record --sched --go-trace trace.out -o server.pftrace -- ./server -trace trace.out
+  triscope record --sched --dotnet -o app.pftrace -- dotnet app.dll
 
 The scheduler needs root, or CAP_PERFMON and a readable tracefs. What did not fit in the kernel's
 buffers is marked on the timeline and told at the end.")]
 pub(crate) struct Args {
-    /// Record the kernel's scheduler; this is the default without --go-trace
+    /// Record the kernel's scheduler; this is the default without --go-trace and --dotnet
     #[arg(long)]
     sched: bool,
     /// The Go execution trace that the command writes
     #[arg(long, value_name = "FILE")]
     go_trace: Option<PathBuf>,
+    /// Record the .NET runtime of the command: CPU samples with managed stacks, collections,
+    /// compilations, lock waits, exceptions. The command must be the .NET process itself
+    #[arg(long)]
+    dotnet: bool,
     /// The timeline to write; - is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -51,9 +59,9 @@ pub(crate) struct Args {
 type Timeline = PerfettoSink<Box<dyn Write + Send>>;
 
 pub(crate) fn run(args: &Args) -> Result {
-    let no_input = Path::new("");
-    let output = OutputFile::create(&args.output, args.go_trace.as_deref().unwrap_or(no_input))?;
-    let mut scheduler = if args.sched || args.go_trace.is_none() {
+    let inputs: Vec<PathBuf> = args.go_trace.iter().cloned().collect();
+    let output = OutputFile::create(&args.output, &inputs)?;
+    let mut scheduler = if args.sched || args.go_trace.is_none() && !args.dotnet {
         Some(Scheduler::open(args.pages).map_err(perf::failure)?)
     } else {
         None
@@ -82,6 +90,7 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     let mut child = perf::start(&args.command)?;
     let pid = child.id();
+    let runtime = if args.dotnet { Some(dotnet::Recorder::start(pid)?) } else { None };
     if let Some(scheduler) = &mut scheduler {
         scheduler.follow(pid);
     }
@@ -107,6 +116,22 @@ pub(crate) fn run(args: &Args) -> Result {
             summary.push(format!("{} events out of order", stats.late));
         }
     }
+    if let Some(runtime) = runtime {
+        let name = program_name(&args.command);
+        let mut options = DotnetOptions::default();
+        options.process = name.clone().into_bytes();
+        match runtime.finish() {
+            Ok(file) => {
+                let drawn = draw_file(&name, file, options, &mut sink, &output)?;
+                summary.push(format!("{}{}", drawn.0.what, drawn.0.notes));
+            }
+            // The rest of the timeline is good: it is written all the same.
+            Err(failure) => {
+                failure.report();
+                summary.push("nothing of the .NET runtime".to_owned());
+            }
+        }
+    }
     if let Some(path) = &args.go_trace {
         let trace = Trace::open(path, Progress::bytes())?;
         let mut options = GoOptions::default();
@@ -125,6 +150,9 @@ pub(crate) fn run(args: &Args) -> Result {
         if let Some(error) = &reading.error {
             summary.push(format!("the Go trace ends early: {error}"));
         }
+    }
+    if let Some(scheduler) = &mut scheduler {
+        scheduler.draw_exits(&mut sink).map_err(fail)?;
     }
     snapshot(&mut sink).map_err(fail)?;
     sink.finish().map_err(fail)?;

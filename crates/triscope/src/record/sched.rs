@@ -159,6 +159,8 @@ pub(super) struct Scheduler {
     threads: HashMap<u32, Thread>,
     /// Processes of the command.
     processes: HashMap<u32, ()>,
+    /// Threads that have ended. Their tracks belong to the runtime until it has been drawn.
+    exits: Vec<(Timestamp, TrackId)>,
     stats: Stats,
 }
 
@@ -209,6 +211,7 @@ impl Scheduler {
             watermark: Timestamp::default(),
             threads: HashMap::new(),
             processes: HashMap::new(),
+            exits: Vec::new(),
             stats: Stats::default(),
         })
     }
@@ -238,7 +241,16 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Takes and writes the rest.
+    /// Writes where threads ended: the last that happens on their tracks.
+    pub(super) fn draw_exits(&mut self, sink: &mut Timeline) -> io::Result<()> {
+        for (at, track) in self.exits.drain(..) {
+            let name = sink.text(b"exit");
+            sink.instant(at, track, &Entry::new(name))?;
+        }
+        Ok(())
+    }
+
+    /// Takes and writes the rest, but for [`Scheduler::draw_exits`].
     pub(super) fn finish(&mut self, sink: &mut Timeline) -> Result<Stats, Error> {
         for cpu in &self.cpus {
             cpu.switch.disable()?;
@@ -316,8 +328,7 @@ impl Scheduler {
                 Item::Exit { pid, tid } => {
                     if self.processes.contains_key(&pid) {
                         let track = self.thread(pid, tid, b"", sink)?;
-                        let name = sink.text(b"exit");
-                        sink.instant(at, track, &Entry::new(name))?;
+                        self.exits.push((at, track));
                     }
                 }
                 Item::Lost(count) => {

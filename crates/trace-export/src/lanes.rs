@@ -9,28 +9,28 @@ use trace_common::Timestamp;
 
 /// Tracks of things that come and go: as many as there ever are at once.
 #[derive(Debug)]
-pub(super) struct Lanes {
+pub(crate) struct Lanes {
     /// The group that the lanes are below.
-    pub(super) group: TrackId,
-    pub(super) lanes: Vec<Lane>,
+    pub(crate) group: TrackId,
+    pub(crate) lanes: Vec<Lane>,
     free: BinaryHeap<Reverse<u32>>,
 }
 
 /// One track, and one below it for what does not nest with the states of the first.
 #[derive(Debug)]
-pub(super) struct Lane {
-    pub(super) track: TrackId,
+pub(crate) struct Lane {
+    pub(crate) track: TrackId,
     inner: Option<TrackId>,
-    pub(super) nest: Nest,
+    pub(crate) nest: Nest,
 }
 
 impl Lanes {
-    pub(super) const fn new(group: TrackId) -> Self {
+    pub(crate) const fn new(group: TrackId) -> Self {
         Self { group, lanes: Vec::new(), free: BinaryHeap::new() }
     }
 
     /// The first lane that is free, a new one if none is.
-    pub(super) fn acquire(&mut self, sink: &mut impl Sink) -> io::Result<u32> {
+    pub(crate) fn acquire(&mut self, sink: &mut impl Sink) -> io::Result<u32> {
         match self.free.pop() {
             Some(Reverse(lane)) => Ok(lane),
             None => self.add(sink),
@@ -38,7 +38,7 @@ impl Lanes {
     }
 
     /// A lane that nothing was ever on.
-    pub(super) fn add(&mut self, sink: &mut impl Sink) -> io::Result<u32> {
+    pub(crate) fn add(&mut self, sink: &mut impl Sink) -> io::Result<u32> {
         let index = self.lanes.len() as u32;
         let name = format!("#{}", index + 1);
         let track = Track::custom(name.as_bytes()).below(self.group).rank(index as i32 + 1);
@@ -47,14 +47,14 @@ impl Lanes {
         Ok(index)
     }
 
-    pub(super) fn release(&mut self, lane: u32) {
+    pub(crate) fn release(&mut self, lane: u32) {
         self.free.push(Reverse(lane));
     }
 }
 
 impl Lane {
     /// The track below, which is called `name`.
-    pub(super) fn inner(&mut self, name: &[u8], sink: &mut impl Sink) -> io::Result<TrackId> {
+    pub(crate) fn inner(&mut self, name: &[u8], sink: &mut impl Sink) -> io::Result<TrackId> {
         if let Some(track) = self.inner {
             return Ok(track);
         }
@@ -63,7 +63,7 @@ impl Lane {
     }
 
     /// Ends what is open on the track below.
-    pub(super) fn end_inner(&mut self, at: Timestamp, sink: &mut impl Sink) -> io::Result<()> {
+    pub(crate) fn end_inner(&mut self, at: Timestamp, sink: &mut impl Sink) -> io::Result<()> {
         match self.inner {
             Some(track) => self.nest.end_all(at, track, sink),
             None => Ok(()),
@@ -76,26 +76,28 @@ impl Lane {
 /// In traces of real programs they nest. Where they do not, a slice that began inside the one
 /// that ends is cut in two there.
 #[derive(Debug, Default)]
-pub(super) struct Nest {
+pub(crate) struct Nest {
     open: Vec<(Key, TextId)>,
 }
 
 /// What a slice is of; innermost first where several are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(crate) enum Key {
     Region,
     MarkAssist,
     Mark,
     StopTheWorld(i64),
     Sweep,
+    /// Of a .NET thread: what it is of tells it from others.
+    Dotnet(&'static str, u64),
 }
 
 impl Nest {
-    pub(super) fn is_open(&self, key: Key) -> bool {
+    pub(crate) fn is_open(&self, key: Key) -> bool {
         self.open.iter().any(|(k, _)| *k == key)
     }
 
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
         key: Key,
         name: TextId,
@@ -109,7 +111,7 @@ impl Nest {
     }
 
     /// Ends the innermost slice of `key`; `false` if none is open.
-    pub(super) fn end(
+    pub(crate) fn end(
         &mut self,
         key: Key,
         at: Timestamp,
@@ -129,7 +131,7 @@ impl Nest {
         Ok(true)
     }
 
-    pub(super) fn end_all(
+    pub(crate) fn end_all(
         &mut self,
         at: Timestamp,
         on: TrackId,

@@ -1,0 +1,159 @@
+//! Streams put together piece by piece.
+#![allow(dead_code, unreachable_pub, reason = "each user needs a part")]
+
+/// A stream of version 4 with one metadata record, whose fields are given as bytes, and one
+/// event of that type.
+pub fn v4(provider: &str, event: u32, version: u32, fields: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut metadata = 1u32.to_le_bytes().to_vec();
+    metadata.extend(utf16z(provider));
+    metadata.extend(event.to_le_bytes());
+    metadata.extend(utf16z(""));
+    metadata.extend(0u64.to_le_bytes());
+    metadata.extend(version.to_le_bytes());
+    metadata.extend(4u32.to_le_bytes());
+    metadata.extend(fields);
+    Stream::v4()
+        .compressed("MetadataBlock", &blob(&[0x80, 0], &metadata))
+        .compressed("EventBlock", &blob(&[0xc7, 1, 0, 9, 0, 9, 5], payload))
+        .end()
+}
+
+/// A stream of version 6 with one metadata row, whose part after the id is given as bytes, and
+/// one event of that type.
+pub fn v6(row: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut stream = V6::new();
+    let mut metadata = 0u16.to_le_bytes().to_vec();
+    let row = [&[1], row].concat();
+    metadata.extend((row.len() as u16).to_le_bytes());
+    metadata.extend(row);
+    stream.block(3, &metadata);
+    stream.compressed(&blob(&[0xc7, 1, 0, 9, 0, 9, 5], payload));
+    stream.end()
+}
+
+/// An event: a header that ends in the payload's size, and the payload.
+pub fn blob(header: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut out = header.to_vec();
+    out.extend(varint(payload.len() as u64));
+    out.extend(payload);
+    out
+}
+
+pub fn varint(mut v: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while v >= 0x80 {
+        out.push(v as u8 | 0x80);
+        v >>= 7;
+    }
+    out.push(v as u8);
+    out
+}
+
+pub fn utf16z(text: &str) -> Vec<u8> {
+    text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
+}
+
+/// A string of version 6.
+pub fn utf8(text: &str) -> Vec<u8> {
+    [varint(text.len() as u64), text.as_bytes().to_vec()].concat()
+}
+
+/// 2026-11-06 21:04:30.250 … as SYSTEMTIME, 1000 ticks, nanoseconds, 64 bits.
+fn clock() -> Vec<u8> {
+    let mut out = Vec::new();
+    for v in [2026u16, 11, 6, 21, 4, 30, 15, 250] {
+        out.extend(v.to_le_bytes());
+    }
+    out.extend(1_000i64.to_le_bytes());
+    out.extend(1_000_000_000i64.to_le_bytes());
+    out.extend(8u32.to_le_bytes());
+    out
+}
+
+/// A stream of version 4.
+pub struct Stream(pub Vec<u8>);
+
+impl Stream {
+    pub fn v4() -> Self {
+        let mut s = Self(b"Nettrace\x14\0\0\0!FastSerialization.1".to_vec());
+        s.object_header("Trace", 4);
+        s.0.extend(clock());
+        for v in [42u32, 2, 1_000_000] {
+            s.0.extend(v.to_le_bytes());
+        }
+        s.0.push(6);
+        s
+    }
+
+    fn object_header(&mut self, name: &str, version: i32) {
+        self.0.extend([5, 5, 1]);
+        self.0.extend(version.to_le_bytes());
+        self.0.extend(version.to_le_bytes());
+        self.0.extend((name.len() as i32).to_le_bytes());
+        self.0.extend(name.as_bytes());
+        self.0.push(6);
+    }
+
+    /// A block; its size as it is, or as given.
+    pub fn block(mut self, name: &str, size: Option<i32>, content: &[u8]) -> Self {
+        self.object_header(name, 2);
+        let size = size.unwrap_or(content.len() as i32);
+        self.0.extend(size.to_le_bytes());
+        while self.0.len() % 4 != 0 {
+            self.0.push(0);
+        }
+        self.0.extend(content);
+        self.0.push(6);
+        self
+    }
+
+    /// A block of events with compressed headers; metadata is one of those.
+    pub fn compressed(self, name: &str, events: &[u8]) -> Self {
+        let content = [&header(true)[..], events].concat();
+        self.block(name, None, &content)
+    }
+
+    pub fn end(mut self) -> Vec<u8> {
+        self.0.push(1);
+        self.0
+    }
+}
+
+/// The header of an event block.
+pub fn header(compressed: bool) -> [u8; 20] {
+    let mut out = [0; 20];
+    out[0] = 20;
+    out[2] = u8::from(compressed);
+    out
+}
+
+/// A stream of version 6.
+pub struct V6(pub Vec<u8>);
+
+impl V6 {
+    pub fn new() -> Self {
+        let mut s = Self(b"Nettrace\0\0\0\0\x06\0\0\0\0\0\0\0".to_vec());
+        let mut trace = clock();
+        trace.extend(1u32.to_le_bytes());
+        trace.extend(utf8("ProcessId"));
+        trace.extend(utf8("42"));
+        s.block(1, &trace);
+        s
+    }
+
+    pub fn block(&mut self, kind: u8, content: &[u8]) {
+        let header = content.len() as u32 & 0xff_ffff | u32::from(kind) << 24;
+        self.0.extend(header.to_le_bytes());
+        self.0.extend(content);
+    }
+
+    pub fn compressed(&mut self, events: &[u8]) {
+        let content = [&header(true)[..], events].concat();
+        self.block(2, &content);
+    }
+
+    pub fn end(mut self) -> Vec<u8> {
+        self.0.extend([0; 4]);
+        self.0
+    }
+}

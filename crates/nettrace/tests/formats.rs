@@ -1,0 +1,365 @@
+//! What no capture has: assembled piece by piece, as the specification says.
+
+mod common;
+
+use common::assemble::{Stream, V6, blob, header, utf8, utf16z, varint};
+use nettrace::{Guid, Item, Label, Options, Order, Parser, Value};
+
+/// A field of version 6: its size, name and type.
+fn field(name: &str, ty: &[u8]) -> Vec<u8> {
+    let content = [utf8(name), ty.to_vec()].concat();
+    [&(content.len() as u16).to_le_bytes()[..], &content].concat()
+}
+
+/// A metadata block of version 6 with one row.
+fn metadata(id: u8, name: &str, fields: &[Vec<u8>], optional: &[u8]) -> Vec<u8> {
+    let mut row = vec![id];
+    row.extend(utf8("Provider"));
+    row.push(7); // event id
+    row.extend(utf8(name));
+    row.extend((fields.len() as u16).to_le_bytes());
+    row.extend(fields.concat());
+    row.extend((optional.len() as u16).to_le_bytes());
+    row.extend(optional);
+    row.extend([9, 9, 9]); // what a later version may add
+    let mut block = vec![2, 0, 0xaa, 0xbb]; // a header of two bytes to skip
+    block.extend((row.len() as u16).to_le_bytes());
+    block.extend(row);
+    block
+}
+
+fn thread(index: u8, info: &[&[u8]]) -> Vec<u8> {
+    let row = [&[index][..], &info.concat()].concat();
+    [&(row.len() as u16).to_le_bytes()[..], &row].concat()
+}
+
+fn parse(bytes: &[u8], order: Order, mut each: impl FnMut(Item<'_>)) -> Parser {
+    let mut parser = Parser::new(Options::new().order(order));
+    parser.push(bytes);
+    parser.finish();
+    while let Some(item) = parser.next_item().unwrap() {
+        each(item);
+    }
+    parser
+}
+
+#[test]
+fn version_6_has_every_type() {
+    let i32s = [9];
+    let fields = [
+        field("bool32", &[3]),
+        field("char", &[4]),
+        field("i8", &[5]),
+        field("u8", &[6]),
+        field("i16", &[7]),
+        field("u16", &[8]),
+        field("i32", &i32s),
+        field("u32", &[10]),
+        field("i64", &[11]),
+        field("u64", &[12]),
+        field("f32", &[13]),
+        field("f64", &[14]),
+        field("decimal", &[15]),
+        field("time", &[16]),
+        field("guid", &[17]),
+        field("text", &[18]),
+        field("array", &[19, 9]),
+        field("varint", &[20]),
+        field("varuint", &[21]),
+        field("fixed", &[22, 9, 2, 0]),
+        field("utf8", &[19, 23]),
+        field("data", &[25, 6]),
+        field("rel", &[24, 8]),
+        field("bool8", &[26]),
+        field("object", &[&[1, 2, 0][..], &field("x", &i32s), &field("ys", &[19, 18])].concat()),
+    ];
+    let mut p = Vec::new();
+    p.extend(1u32.to_le_bytes());
+    p.extend(u16::from(b'Z').to_le_bytes());
+    p.extend([0xff, 0xfe]);
+    p.extend((-2i16).to_le_bytes());
+    p.extend(3u16.to_le_bytes());
+    p.extend((-4i32).to_le_bytes());
+    p.extend(5u32.to_le_bytes());
+    p.extend((-6i64).to_le_bytes());
+    p.extend(7u64.to_le_bytes());
+    p.extend(0.5f32.to_le_bytes());
+    p.extend(0.25f64.to_le_bytes());
+    p.extend([8; 16]);
+    p.extend(116_444_736_000_000_001i64.to_le_bytes());
+    p.extend([1, 0, 0, 0, 2, 0, 3, 0, 4, 5, 6, 7, 8, 9, 10, 11]);
+    p.extend(utf16z("\u{100}\u{1F600}"));
+    p.extend([2, 0]);
+    p.extend([1i32, -1].map(i32::to_le_bytes).concat());
+    p.push(5); // zigzag of -3
+    p.extend(varint(300));
+    p.extend([3i32, -3].map(i32::to_le_bytes).concat());
+    p.extend([3, 0]);
+    p.extend("\u{e9}!".bytes());
+    // Two bytes, 50 from the start of the payload: within the decimal.
+    p.extend((2u32 << 16 | 50).to_le_bytes());
+    // Four bytes, right behind the rest.
+    let tail = 1 + 4 + 2 + utf16z("a").len() + utf16z("").len();
+    p.extend((4u32 << 16 | tail as u32).to_le_bytes());
+    p.push(1);
+    p.extend(42i32.to_le_bytes());
+    p.extend([2, 0]);
+    p.extend(utf16z("a"));
+    p.extend(utf16z(""));
+    let declared = p.len();
+    p.extend([0x0102u16, 0x0304].map(u16::to_le_bytes).concat());
+
+    let mut stream = V6::new();
+    stream.block(3, &metadata(1, "Everything", &fields, &[]));
+    stream.compressed(&blob(&[0xc7, 1, 0, 0, 0, 0, 5], &p));
+    let mut seen = 0;
+    parse(&stream.end(), Order::Time, |item| {
+        let Item::Event(event) = item else { return };
+        seen += 1;
+        let get = |name: &str| event.field(name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(get("bool32"), Value::Bool(true));
+        assert_eq!(get("char"), Value::Char(90));
+        assert_eq!((get("i8"), get("u8")), (Value::I8(-1), Value::U8(254)));
+        assert_eq!((get("i16"), get("u16")), (Value::I16(-2), Value::U16(3)));
+        assert_eq!((get("i32"), get("u32")), (Value::I32(-4), Value::U32(5)));
+        assert_eq!((get("i64"), get("u64")), (Value::I64(-6), Value::U64(7)));
+        assert_eq!((get("f32"), get("f64")), (Value::F32(0.5), Value::F64(0.25)));
+        assert_eq!(get("decimal"), Value::Decimal([8; 16]));
+        let Value::DateTime(time) = get("time") else { panic!() };
+        assert_eq!(time.unix().nanos(), 100);
+        assert_eq!(get("guid").to_string(), "00000001-0002-0003-0405-060708090a0b");
+        assert!(get("text").as_text().is_some_and(|t| t.is("\u{100}\u{1F600}")));
+        assert_eq!(get("array").to_string(), "[1, -1]");
+        assert_eq!((get("varint"), get("varuint")), (Value::I64(-3), Value::U64(300)));
+        assert_eq!(get("fixed").to_string(), "[3, -3]");
+        assert_eq!(get("utf8").to_string(), "\u{e9}!");
+        assert_eq!(get("data"), Value::Bytes(&[8, 8]));
+        assert_eq!(get("rel").to_string(), "[258, 772]");
+        assert_eq!(get("bool8"), Value::Bool(true));
+        assert_eq!(get("object").to_string(), "{x=42, ys=[a, ]}");
+        let object = get("object").as_object().unwrap();
+        assert_eq!(object.get("x").and_then(|v| v.as_i64()), Some(42));
+        let mut all = event.fields();
+        assert_eq!((all.by_ref().count(), all.rest().len()), (25, p.len() - declared));
+    });
+    assert_eq!(seen, 1);
+}
+
+#[test]
+fn version_6_has_threads_labels_stacks_and_optional_metadata() {
+    let id = Guid([7; 16]);
+    let optional = [
+        &[1, 2][..],                  // opcode: stop
+        &[3, 8, 0, 0, 0, 0, 0, 0, 0], // keywords
+        &[4],
+        &utf8("took {x}"),
+        &[5],
+        &utf8("how long"),
+        &[6],
+        &utf8("k"),
+        &utf8("v"),
+        &[7],
+        &[5; 16],
+        &[8, 3, 9, 2],
+        &[200, 1, 2, 3], // of a later version
+    ]
+    .concat();
+    let mut stream = V6::new();
+    stream.block(3, &metadata(1, "Labelled", &[], &optional));
+    let named = [&[1][..], &utf8("worker"), &[2, 42, 3], &varint(4_711)].concat();
+    let other = [&[4][..], &utf8("k"), &utf8("v")].concat();
+    stream.block(6, &[thread(5, &[&named]), thread(6, &[&other])].concat());
+    let labels = [
+        &[1u8, 0, 0, 0, 2, 0, 0, 0][..],
+        &[1],
+        &id.0,
+        &[5],
+        &utf8("user"),
+        &utf8("ann"),
+        &[6 | 0x80],
+        &utf8("n"),
+        &[5], // -3
+        &[9 | 0x80, 1],
+    ]
+    .concat();
+    stream.block(8, &labels);
+    let ips = [0x1111u64, 0x2222].map(u64::to_le_bytes).concat();
+    let stacks = [&[3u8, 0, 0, 0, 1, 0, 0, 0][..], &16u32.to_le_bytes(), &ips].concat();
+    stream.block(5, &stacks);
+    // Thread index 5, stack 3, label list 1; then the same thread with list 2; then thread 6.
+    let events =
+        [&[0xdf, 1, 0, 5, 1, 5, 3, 10, 1, 0][..], &[0x10, 1, 2], &[0x07, 1, 0, 6, 0, 6, 1]]
+            .concat();
+    stream.compressed(&events);
+    let mut seen = Vec::new();
+    let bytes = stream.end();
+    let parser = parse(&bytes, Order::Time, |item| {
+        let Item::Event(event) = item else { return };
+        let ips: Vec<u64> = event.stack().instruction_pointers().collect();
+        seen.push((event.thread_id(), event.process_id(), ips, event.level()));
+        match seen.len() {
+            1 => {
+                let metadata = event.metadata();
+                assert_eq!((metadata.opcode, metadata.keywords, metadata.version), (2, 8, 2));
+                assert_eq!(metadata.message_template.as_deref(), Some("took {x}"));
+                assert_eq!(metadata.description.as_deref(), Some("how long"));
+                assert_eq!(metadata.provider_guid, Some(Guid([5; 16])));
+                assert_eq!(metadata.properties, [("k".into(), "v".into())]);
+                assert_eq!(event.thread().and_then(|t| t.name.as_deref()), Some("worker"));
+                assert_eq!(event.activity_id(), Some(id));
+                let labels: Vec<Label<'_>> = event.labels().collect();
+                assert_eq!(labels.len(), 3);
+                assert_eq!(labels[1], Label::Text("user".into(), "ann".into()));
+                assert_eq!(labels[2], Label::Number("n".into(), -3));
+            }
+            2 => assert_eq!(event.labels().count(), 1),
+            _ => assert_eq!(event.thread().unwrap().properties, [("k".into(), "v".into())]),
+        }
+    });
+    assert_eq!(parser.trace().unwrap().process_id, 42);
+    let stack = vec![0x1111, 0x2222];
+    let expected =
+        [(4_711, 42, stack.clone(), 3), (4_711, 42, stack.clone(), 1), (0, 42, stack, 1)];
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn removed_threads_and_sequence_points_tell_of_losses() {
+    let mut stream = V6::new();
+    stream.block(3, &metadata(1, "E", &[], &[]));
+    stream.block(6, &thread(5, &[&[3, 99]]));
+    // Numbers 1 and 2, then 5: two lost.
+    stream.compressed(&[0xc7, 1, 0, 5, 0, 5, 10, 0, 0, 1, 2, 2, 5, 0, 1]);
+    // At a sequence point number 8 had been reached: three more lost. Threads and metadata go.
+    let point = [&20u64.to_le_bytes()[..], &3u32.to_le_bytes(), &1u32.to_le_bytes(), &[5, 8]];
+    stream.block(4, &point.concat());
+    // The writer declares them again, and goes on counting.
+    stream.block(3, &metadata(1, "F", &[], &[]));
+    stream.block(6, &thread(5, &[&[3, 99]]));
+    stream.compressed(&[0xc7, 1, 8, 5, 0, 5, 30, 0]);
+    // It ended at number 10: one more lost.
+    stream.block(7, &[5, 10]);
+    let bytes = stream.end();
+    for order in [Order::Time, Order::Stream] {
+        let (mut lost, mut names, mut points) = (Vec::new(), String::new(), 0);
+        let parser = parse(&bytes, order, |item| match item {
+            Item::Event(event) => names.push_str(event.name()),
+            Item::Lost(gap) => lost.push((gap.capture_thread, gap.count, gap.after, gap.before)),
+            Item::SequencePoint(_) => points += 1,
+            _ => {}
+        });
+        assert_eq!(names, "EEEF");
+        let expected = [(5, 2, Some(11), 12), (5, 3, Some(12), 20), (5, 1, Some(30), 30)];
+        assert_eq!(lost, expected, "{order:?}");
+        assert_eq!((points, parser.stats().lost), (1, 6));
+    }
+}
+
+#[test]
+fn uncompressed_headers_are_read_in_versions_4_and_6() {
+    let metadata_payload = {
+        let mut m = 1u32.to_le_bytes().to_vec();
+        m.extend(utf16z("P"));
+        m.extend(7u32.to_le_bytes());
+        m.extend(utf16z("E"));
+        m.extend([0; 16]);
+        m.extend(1u32.to_le_bytes());
+        m.extend(10u32.to_le_bytes());
+        m.extend(utf16z("n"));
+        m
+    };
+    let plain = |id: u32, sequence: u32, time: u64, activity: &[u8], payload: &[u8]| {
+        let mut e = Vec::new();
+        e.extend(id.to_le_bytes());
+        e.extend(sequence.to_le_bytes());
+        e.extend(21u64.to_le_bytes());
+        e.extend(22u64.to_le_bytes());
+        e.extend(1u32.to_le_bytes());
+        e.extend(0u32.to_le_bytes());
+        e.extend(time.to_le_bytes());
+        e.extend(activity);
+        e.extend((payload.len() as u32).to_le_bytes());
+        e.extend(payload);
+        [&(e.len() as u32).to_le_bytes()[..], &e].concat()
+    };
+    let block = |events: &[Vec<u8>], align: bool| {
+        let mut out = header(false).to_vec();
+        for event in events {
+            out.extend(event);
+            while align && out.len() % 4 != 0 {
+                out.push(0);
+            }
+        }
+        out
+    };
+    let guids = [[1; 16], [2; 16]].concat();
+    let sorted = 1 << 31 | 1;
+    // A payload of five bytes, so that padding is needed.
+    let events =
+        [plain(sorted, 1, 100, &guids, &[9, 0, 0, 0, 0]), plain(1, 2, 101, &guids, &[8, 0, 0, 0])];
+    let v4 = Stream::v4()
+        .block("MetadataBlock", None, &block(&[plain(0, 0, 0, &guids, &metadata_payload)], true))
+        .block("EventBlock", None, &block(&events, true))
+        .end();
+    let mut v6 = V6::new();
+    v6.block(3, &metadata(1, "E", &[field("n", &[10])], &[]));
+    let none = 0u32.to_le_bytes();
+    let events =
+        [plain(sorted, 1, 100, &none, &[9, 0, 0, 0, 0]), plain(1, 2, 101, &none, &[8, 0, 0, 0])];
+    v6.block(2, &block(&events, false));
+    for (version, bytes) in [(4, v4), (6, v6.end())] {
+        for order in [Order::Time, Order::Stream] {
+            let mut seen = Vec::new();
+            parse(&bytes, order, |item| {
+                let Item::Event(event) = item else { return };
+                let h = event.header();
+                assert_eq!((h.thread, h.capture_thread, h.processor_number), (21, 22, 1));
+                let activity = (version == 4).then_some(Guid([1; 16]));
+                assert_eq!(event.activity_id(), activity);
+                seen.push((
+                    event.name().to_owned(),
+                    h.timestamp,
+                    h.is_sorted,
+                    event.field("n").and_then(|v| v.as_u64()),
+                ));
+            });
+            let expected =
+                [("E".to_owned(), 100, true, Some(9)), ("E".to_owned(), 101, false, Some(8))];
+            assert_eq!(seen, expected, "version {version} {order:?}");
+        }
+    }
+}
+
+/// Two threads whose runs overlap: the mark on the second run says how far the first may go.
+#[test]
+fn runs_of_threads_are_merged_up_to_the_mark() {
+    let fields = 0u32.to_le_bytes();
+    let mut m = 1u32.to_le_bytes().to_vec();
+    m.extend(utf16z("P"));
+    m.extend(7u32.to_le_bytes());
+    m.extend(utf16z("E"));
+    m.extend([0; 16]);
+    m.extend(fields);
+    let stream = Stream::v4()
+        .compressed("MetadataBlock", &blob(&[0x80, 0], &m))
+        // A at 10, 15, 20; B at 12, 13, 14, 30.
+        .compressed("EventBlock", &[0xc7, 1, 0, 1, 0, 1, 10, 0, 0, 5, 0, 5])
+        .compressed("EventBlock", &[0xc7, 1, 0, 2, 0, 2, 12, 0, 0, 1, 0, 1, 0, 16]);
+    let two_blocks = stream.0.len();
+    let bytes = stream.compressed("EventBlock", &[0xc7, 1, 0, 3, 0, 3, 25, 0]).0;
+    let mut parser = Parser::new(Options::new());
+    parser.push(&bytes[..two_blocks]);
+    let drain = |parser: &mut Parser| {
+        let mut times = Vec::new();
+        while let Some(event) = parser.next_event().unwrap() {
+            times.push(event.header().timestamp);
+        }
+        times
+    };
+    assert_eq!(drain(&mut parser), [10, 12], "B's mark is at 12");
+    parser.push(&bytes[two_blocks..]);
+    assert_eq!(drain(&mut parser), [13, 14, 15, 20, 25], "a mark at 25");
+    parser.push(&[1]);
+    assert_eq!(drain(&mut parser), [30]);
+    assert!(parser.is_complete());
+}

@@ -1,0 +1,71 @@
+//! Events as JSON.
+
+use nettrace::{Event, Value};
+use serde_json::{Map, json};
+
+/// One event on one line. Times are nanoseconds of CLOCK_MONOTONIC for traces made on Linux.
+pub(crate) fn event(event: &Event<'_>, stack: bool) -> serde_json::Value {
+    let mut fields = Map::new();
+    for (name, value) in event.fields() {
+        fields.insert(name.to_owned(), self::value(value));
+    }
+    let mut object = json!({
+        "time_ns": event.timestamp().nanos(),
+        "provider": event.provider(),
+        "name": event.name(),
+        "id": event.id(),
+        "version": event.version(),
+        "pid": event.process_id(),
+        "tid": event.thread_id(),
+        "fields": fields,
+    });
+    let mut set = |key: &str, value: serde_json::Value| {
+        if let Some(object) = object.as_object_mut() {
+            object.insert(key.to_owned(), value);
+        }
+    };
+    if let Some(id) = event.activity_id() {
+        set("activity_id", id.to_string().into());
+        if let Some(path) = id.activity_path(u32::try_from(event.process_id()).ok()) {
+            set("activity_path", path.into());
+        }
+    }
+    if let Some(id) = event.related_activity_id() {
+        set("related_activity_id", id.to_string().into());
+    }
+    if event.metadata().fields.is_empty() && !event.payload().is_empty() {
+        set("payload", hex(event.payload()).into());
+    }
+    if stack && !event.stack().is_empty() {
+        let ips = event.stack().instruction_pointers().map(|ip| format!("{ip:#x}"));
+        set("stack", ips.collect::<Vec<_>>().into());
+    }
+    object
+}
+
+fn value(value: Value<'_>) -> serde_json::Value {
+    match value {
+        Value::Bool(v) => v.into(),
+        Value::F32(v) => f64::from(v).into(),
+        Value::F64(v) => v.into(),
+        Value::Array(array) => array.map(self::value).collect(),
+        Value::Object(fields) => {
+            fields.map(|(name, v)| (name.to_owned(), self::value(v))).collect::<Map<_, _>>().into()
+        }
+        Value::Char(_) | Value::Pointer(_) => value.to_string().into(),
+        other => match (other.as_u64(), other.as_i64()) {
+            (Some(v), _) => v.into(),
+            (None, Some(v)) => v.into(),
+            (None, None) => other.to_string().into(),
+        },
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}

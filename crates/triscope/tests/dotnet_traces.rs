@@ -1,0 +1,250 @@
+//! `triscope dotnet` and `triscope convert` with .NET traces: recorded ones, and live ones of real
+//! processes.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
+
+use dotnet_targets::{Runtime, Target};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A capture of the crate `nettrace`.
+fn capture(name: &str) -> String {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nettrace/tests/data");
+    dir.join(name).to_str().unwrap().to_owned()
+}
+
+struct Ran {
+    stdout: String,
+    stderr: String,
+    code: Option<i32>,
+}
+
+fn run(args: &[&str]) -> Ran {
+    run_in(args, None)
+}
+
+fn run_in(args: &[&str], tmpdir: Option<&Path>) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.args(args).stdin(Stdio::null());
+    if let Some(tmpdir) = tmpdir {
+        command.env("TMPDIR", tmpdir);
+    }
+    let output = command.output().unwrap();
+    Ran {
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+        code: output.status.code(),
+    }
+}
+
+/// What a command prints that has to succeed.
+fn ok(args: &[&str]) -> String {
+    let ran = run(args);
+    assert_eq!(ran.code, Some(0), "{args:?}\n{}", ran.stderr);
+    ran.stdout
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+#[test]
+fn stats_have_the_shape_and_numbers_of_the_known_answers() {
+    let mut checked = 0;
+    for file in std::fs::read_dir(capture("expect")).unwrap() {
+        let path = file.unwrap().path();
+        let expected: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let trace = capture(path.file_stem().unwrap().to_str().unwrap());
+        let got: Value = serde_json::from_str(&ok(&["dotnet", "stats", "--json", &trace])).unwrap();
+        assert_eq!(got, expected, "{trace}");
+        let text = ok(&["dotnet", "stats", &trace]);
+        assert!(text.contains(&format!("\nevents           {}\n", expected["events"])), "{text}");
+        checked += 1;
+    }
+    assert!(checked >= 6, "{checked}");
+}
+
+#[test]
+fn events_are_printed_as_text_and_as_json() {
+    let trace = capture("t10-activity.nettrace");
+    let text = ok(&["dotnet", "events", &trace, "--name", "Str"]);
+    assert_eq!(text.lines().count(), 91);
+    let first = "2024.396666237   28683 Rust-DiagIpc-Test/Str a=h\u{e9}llo-\u{1F600}-27932 \
+                 n=27932 b=z\u{100}z";
+    assert_eq!(text.lines().next(), Some(first));
+
+    let json = lines(&ok(&["dotnet", "events", &trace, "--json", "-p", "Rust-DiagIpc-Test"]));
+    assert_eq!(json.len(), 1_088, "all but ProcessInfo");
+    let start = json.iter().find(|e| e["name"] == "WorkStart").unwrap();
+    assert_eq!(start["fields"]["id"], 279_320);
+    assert_eq!(start["activity_path"], "//1/225");
+    assert_eq!((&start["tid"], &start["pid"]), (&28_683.into(), &28_643.into()));
+    let bytes = json.iter().find(|e| e["name"] == "Arr").unwrap();
+    assert_eq!(bytes["payload"], "040000000102031c", "no runtime describes a byte array");
+    let times: Vec<i64> = json.iter().map(|e| e["time_ns"].as_i64().unwrap()).collect();
+    assert!(times.is_sorted());
+}
+
+#[test]
+fn counters_of_a_trace_are_values_per_second() {
+    let trace = capture("t10-counters.nettrace");
+    let values = lines(&ok(&["dotnet", "counters", &trace, "--format", "json"]));
+    assert_eq!(values.len(), 124);
+    let rate = values.iter().find(|v| v["name"] == "incs").unwrap();
+    assert_eq!(rate["kind"], "rate");
+    assert!((50.0..200.0).contains(&rate["value"].as_f64().unwrap()), "{rate}");
+    let csv = ok(&["dotnet", "counters", &trace, "--format", "csv"]);
+    assert!(csv.starts_with("time_s,provider,counter,tags,kind,value,unit\n"), "{csv}");
+    assert_eq!(csv.lines().count(), 125);
+    let table = ok(&["dotnet", "counters", &trace, "--format", "table"]);
+    assert!(table.contains("    Request Time ") && !table.contains('\x1b'), "{table}");
+}
+
+#[test]
+fn cut_traces_are_read_to_the_cut_and_fail() {
+    let trace = capture("t9-killed.nettrace");
+    let ran = run(&["dotnet", "stats", "--json", &trace]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("the stream was cut: it has no end mark at offset 40452"));
+    let stats: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&stats["truncated_at"], &stats["events"]), (&40_452.into(), &3_159.into()));
+}
+
+#[test]
+fn what_is_no_trace_is_told() {
+    let ran = run(&["dotnet", "events", &capture("README.md")]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("not a .NET trace"), "{}", ran.stderr);
+    let ran = run(&["dotnet", "profile", &capture("t10-filter.nettrace"), "-o", "x.pdf"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains(".speedscope.json"), "{}", ran.stderr);
+    let ran = run(&["dotnet", "profile", &capture("t10-filter.nettrace"), "-o", "x.svg"]);
+    assert!(ran.stderr.contains("no CPU samples"), "{}", ran.stderr);
+    assert!(!Path::new("x.svg").exists());
+}
+
+#[test]
+fn profiles_are_written_in_every_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = capture("t9-killed.nettrace");
+    let write = |name: &str| {
+        let path = dir.path().join(name);
+        // The trace is cut: what there is is written, and the exit code says so.
+        let ran = run(&["dotnet", "profile", &trace, "-o", path.to_str().unwrap()]);
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains("2535 samples"), "{}", ran.stderr);
+        std::fs::read(path).unwrap()
+    };
+    let speedscope: Value = serde_json::from_slice(&write("p.speedscope.json")).unwrap();
+    let profiles = speedscope["profiles"].as_array().unwrap();
+    let samples = profiles.iter().map(|p| p["samples"].as_array().unwrap().len());
+    assert_eq!(samples.sum::<usize>(), 2_535);
+    let frames = speedscope["shared"]["frames"].as_array().unwrap().len();
+    for profile in profiles {
+        assert_eq!(
+            profile["samples"].as_array().unwrap().len(),
+            profile["weights"].as_array().unwrap().len()
+        );
+        let total: u64 =
+            profile["weights"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
+        assert_eq!(profile["endValue"], total);
+        for frame in
+            profile["samples"].as_array().unwrap().iter().flat_map(|s| s.as_array().unwrap())
+        {
+            assert!((frame.as_u64().unwrap() as usize) < frames);
+        }
+    }
+    let folded = String::from_utf8(write("p.folded")).unwrap();
+    let count = |l: &str| l.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+    assert_eq!(folded.lines().map(count).sum::<u64>(), 2_535);
+    assert!(write("p.pb.gz").starts_with(&[0x1f, 0x8b]));
+    let svg = String::from_utf8(write("p.svg")).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    assert_eq!(svg.matches("<g>").count(), svg.matches("</g>").count());
+}
+
+#[test]
+fn several_traces_become_one_timeline() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("both.pftrace");
+    let go = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data/shop.trace");
+    let (one, two) = (capture("t10-activity.nettrace"), go.to_str().unwrap());
+    let text = ok(&["convert", &one, two, "-o", out.to_str().unwrap()]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].ends_with("t10-activity.nettrace: 1089 events of 1.490 s, 0 samples"));
+    assert!(lines[1].contains("goroutines"), "{text}");
+    assert!(std::fs::metadata(&out).unwrap().len() > 10_000);
+
+    let single = ok(&["convert", &one, "-o", out.to_str().unwrap()]);
+    assert!(single.contains("both.pftrace: 1089 events of 1.490 s, 0 samples, "), "{single}");
+    let ran = run(&["convert", &one, "-o", &one]);
+    assert!(ran.stderr.contains("is the input"), "{}", ran.stderr);
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn live_processes_are_shown() {
+    for runtime in Runtime::ALL {
+        let target = Target::of(runtime).mode("mix").start();
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let pid = target.pid().to_string();
+        let live = |args: &[&str]| {
+            let ran = run_in(&[&["dotnet"], args].concat(), Some(target.tmpdir()));
+            assert_eq!(ran.code, Some(0), "{runtime:?} {args:?}\n{}", ran.stderr);
+            ran
+        };
+        let stack = live(&["stack", &pid]).stdout;
+        assert!(stack.contains("Workload!Workload.Run()"), "{stack}");
+        assert!(stack.matches("\nthread ").count() >= 2, "{stack}");
+
+        let json = live(&["gcdump", &pid, "--json"]).stdout;
+        let heap: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(heap["complete"], true);
+        assert!(heap["objects"].as_u64().unwrap() > 500);
+        let sum: u64 =
+            heap["types"].as_array().unwrap().iter().filter_map(|t| t["size"].as_u64()).sum();
+        assert_eq!(heap["size"], sum);
+
+        let collections = lines(&live(&["gc", &pid, "--duration", "2", "--json"]).stdout);
+        assert!(collections.len() >= 2, "{collections:?}");
+        assert!(collections.iter().all(|gc| gc["pause_ms"].as_f64().unwrap() > 0.0));
+
+        let args = ["counters", &pid, "-p", "Triscope-SelfDescribing", "--duration", "3"];
+        let counters = live(&args).stdout;
+        assert!(counters.contains(",Triscope-SelfDescribing,heap-size,"), "{counters}");
+
+        let args = ["events", &pid, "-p", "Triscope-Workload:0xf", "--duration", "1", "--json"];
+        let events = lines(&live(&args).stdout);
+        assert!(events.iter().any(|e| e["fields"]["c"] == "x"), "{events:?}");
+
+        let out = target.tmpdir().join("p.folded");
+        live(&["profile", &pid, "--duration", "1", "-o", out.to_str().unwrap()]);
+        let folded = std::fs::read_to_string(out).unwrap();
+        assert!(folded.contains("Workload!Workload.Burn(int32,int32)"), "{folded}");
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_command_is_recorded_with_its_runtime() {
+    for runtime in Runtime::ALL {
+        let dir = tempfile::tempdir().unwrap();
+        let out: PathBuf = dir.path().join("out.pftrace");
+        let program = runtime.program();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        command
+            .args(["record", "--dotnet", "--uncompressed", "-o"])
+            .arg(&out)
+            .arg("--")
+            .arg(program);
+        command.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "mix").env("WORKLOAD_SECONDS", "3");
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{runtime:?}: {errors}");
+        assert!(errors.contains(" samples"), "{errors}");
+        let trace = std::fs::read(out).unwrap();
+        let holds = |text: &[u8]| trace.windows(text.len()).any(|w| w == text);
+        assert!(holds(b"Workload.Burn(int32,int32)") && holds(b"GC gen "), "{errors}");
+    }
+}
