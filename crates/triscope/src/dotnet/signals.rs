@@ -14,6 +14,7 @@ use std::time::Duration;
 pub(super) struct Ender {
     handle: Handle,
     asked: Arc<AtomicBool>,
+    stopper: Stopper,
     timer: Option<mpsc::Sender<()>>,
 }
 
@@ -27,7 +28,7 @@ impl Ender {
         let handle = signals.handle();
         let asked = Arc::new(AtomicBool::new(false));
         let stop = {
-            let asked = Arc::clone(&asked);
+            let (asked, stopper) = (Arc::clone(&asked), stopper.clone());
             move || {
                 asked.store(true, Ordering::Release);
                 if let Err(error) = stopper.stop() {
@@ -56,7 +57,12 @@ impl Ender {
                 std::process::exit(INTERRUPTED);
             }
         });
-        Ok(Self { handle, asked, timer })
+        Ok(Self { handle, asked, stopper, timer })
+    }
+
+    /// Asks for the end, and says whether that could be done.
+    pub(super) fn end(&self) -> bool {
+        self.stopper.stop().is_ok()
     }
 
     /// Whether the end was asked for.
