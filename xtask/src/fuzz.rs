@@ -1,9 +1,13 @@
 //! `cargo xtask fuzz`: every fuzz target for a while, from the committed fixtures as seeds.
 
 use crate::{Result, lane, run};
+use flate2::read::GzDecoder;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::{fs, thread};
 
 pub(crate) fn task(args: &[String]) -> Result {
     let mut seconds = "60".to_owned();
@@ -34,18 +38,53 @@ pub(crate) fn smoke(seconds: &str, filter: &str) -> Result {
         return Err(format!("no fuzz target's name contains {filter:?}").into());
     }
     run::run(cargo_fuzz("build").args(["--fuzz-dir", "fuzz", "--target-dir", "fuzz/target"]))?;
-    for target in targets {
-        eprintln!("fuzzing {target} for {seconds} s");
-        let corpus = PathBuf::from("fuzz/corpus").join(target);
-        fs::create_dir_all(&corpus)?;
-        let mut command = cargo_fuzz("run");
-        command.args(["--fuzz-dir", "fuzz", "--target-dir", "fuzz/target", target]);
-        command.arg(&corpus).args(seeds(target)?);
-        command.args(["--", "-rss_limit_mb=2048", "-timeout=10", "-print_final_stats=0"]);
-        command.arg(format!("-max_total_time={seconds}"));
-        run::output(&mut command)?;
-    }
+    eprintln!("fuzzing {} targets for {seconds} s each", targets.len());
+    // As many at once as there are processors.
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(error) = fuzz(target, seconds) {
+                        failures
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .push(error.to_string());
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
+}
+
+/// Runs a target that is built.
+fn fuzz(target: &str, seconds: &str) -> Result {
+    let corpus = PathBuf::from("fuzz/corpus").join(target);
+    let artifacts = PathBuf::from("fuzz/artifacts").join(target);
+    fs::create_dir_all(&corpus)?;
+    fs::create_dir_all(&artifacts)?;
+    seed(target, &corpus)?;
+    let mut command = Command::new(binary(target)?);
+    command.arg(&corpus).args(["-rss_limit_mb=2048", "-timeout=10"]);
+    command.arg(format!("-max_total_time={seconds}"));
+    command.arg(format!("-artifact_prefix={}/", artifacts.display()));
+    run::output(&mut command)?;
+    eprintln!("  {target}: nothing found");
     Ok(())
+}
+
+/// Where cargo-fuzz has put the program of a target: in a folder named after the platform.
+fn binary(target: &str) -> Result<PathBuf> {
+    for entry in fs::read_dir("fuzz/target")? {
+        let path = entry?.path().join("release").join(target);
+        if path.is_file() {
+            return Ok(path);
+        }
+    }
+    Err(format!("cargo fuzz built no {target}").into())
 }
 
 fn cargo_fuzz(subcommand: &str) -> Command {
@@ -56,20 +95,35 @@ fn cargo_fuzz(subcommand: &str) -> Command {
     command
 }
 
-/// Folders of fixtures of the crate that the target is for: `gotrace_v2` is for `gotrace`.
-fn seeds(target: &str) -> Result<Vec<PathBuf>> {
-    let crates = env::current_dir()?.join("crates");
-    let mut seeds = Vec::new();
-    for entry in fs::read_dir(crates)? {
+/// Larger ones would slow the fuzzer down.
+const MAX_SEED: usize = 128 << 10;
+
+/// Puts the fixtures of the crate that the target is for (`gotrace_v2` is for `gotrace`) into its
+/// corpus.
+fn seed(target: &str, corpus: &Path) -> Result {
+    for entry in fs::read_dir("crates")? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().replace('-', "_");
-        if target.starts_with(&format!("{name}_")) {
-            seeds.extend([path.join("tests/data")].into_iter().filter(|p: &PathBuf| has_files(p)));
+        let data = path.join("tests/data");
+        if !target.starts_with(&format!("{name}_")) || !data.is_dir() {
+            continue;
+        }
+        for file in fs::read_dir(data)? {
+            let file = file?.path();
+            if !file.is_file() {
+                continue;
+            }
+            let mut bytes = fs::read(&file)?;
+            if bytes.starts_with(&[0x1f, 0x8b]) {
+                let mut unpacked = Vec::new();
+                GzDecoder::new(&bytes[..]).read_to_end(&mut unpacked)?;
+                bytes = unpacked;
+            }
+            if bytes.len() <= MAX_SEED {
+                let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                fs::write(corpus.join(format!("seed-{name}")), bytes)?;
+            }
         }
     }
-    Ok(seeds)
-}
-
-fn has_files(dir: &Path) -> bool {
-    fs::read_dir(dir).is_ok_and(|mut entries| entries.any(|e| e.is_ok_and(|e| e.path().is_file())))
+    Ok(())
 }

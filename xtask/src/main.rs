@@ -51,6 +51,11 @@ const TASKS: &[Task] = &[
         run: perfetto::draw,
     },
     Task {
+        name: "test-timeline",
+        help: "kernel and Go events of one program: are they on one clock?",
+        run: go::timeline::task,
+    },
+    Task {
         name: "test-kernel",
         help: "perf-monitor on real kernels: this one and virtual machines [--kernel …]",
         run: test_kernel::task,

@@ -192,7 +192,10 @@ fn perf_event2(flood: &mut Flood, parse: bool) -> Read {
                                 ^ sample.raw().map_or(0, |raw| u64::from(raw[8]));
                         }
                     } else {
-                        record.data().iter().for_each(|part| read.sum ^= u64::from(part[0]));
+                        record
+                            .data()
+                            .iter()
+                            .for_each(|part| read.sum ^= part.first().map_or(0, |b| u64::from(*b)));
                     }
                 }
                 2 => {

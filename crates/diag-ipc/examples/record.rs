@@ -31,6 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let seconds = Duration::from_secs(seconds.parse()?);
 
+    let mut file = File::create(file)?;
     let session = client(process)?.collect_tracing(&config)?;
     println!("{} started session {:#x}", session.command(), session.id());
     let stopper = session.stopper();
@@ -38,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::thread::sleep(seconds);
         stopper.stop()
     });
-    let ending = session.record(&mut File::create(file)?);
+    let ending = session.record(&mut file);
     println!("{} bytes, {ending}", ending.bytes);
     Ok(())
 }

@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [file, program, arguments @ ..] = &args[..] else {
         return Err("usage: startup FILE COMMAND [ARGUMENT…]".into());
     };
+    let mut file = std::fs::File::create(file)?;
     let port = std::env::temp_dir().join(format!("startup-{}", std::process::id()));
     let server = Server::bind(&port)?;
     let mut child = std::process::Command::new(program)
@@ -25,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let session = runtime.client().collect_tracing(&TracingConfig::new(profile.providers()))?;
     runtime.client().resume_runtime()?;
 
-    let ending = session.record(&mut std::fs::File::create(file)?);
+    let ending = session.record(&mut file);
     println!("{} bytes, {ending}; {}", ending.bytes, child.wait()?);
     Ok(())
 }

@@ -126,9 +126,6 @@ fn cancelled(error: JoinError) -> Error {
 }
 
 /// A tracing session: [`crate::Session`] with [`AsyncRead`].
-///
-/// Dropping one asks for its end, which can block for up to two seconds if the target's server
-/// takes no connections; [`Session::finish`] does that elsewhere.
 #[derive(Debug)]
 pub struct Session {
     /// The connection once more, by which tokio waits.

@@ -1,5 +1,5 @@
 use crate::message::Command;
-use crate::transport::{Connection, Timeouts};
+use crate::transport::Connection;
 use crate::{Client, Error, Operation};
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -10,15 +10,6 @@ use std::time::{Duration, Instant};
 /// How often a reader that gets nothing looks whether it should give up.
 const TICK: Duration = Duration::from_millis(500);
 
-/// What dropping a session may take; no reply is waited for.
-const HURRY: Timeouts = Timeouts {
-    connect: Duration::from_secs(1),
-    send: Duration::from_secs(1),
-    reply: Duration::ZERO,
-    dump: Duration::ZERO,
-    drain: Duration::ZERO,
-};
-
 /// A tracing session: a stream of NetTrace data, to be read until it ends.
 ///
 /// [`Read`] gives the bytes as the runtime sends them (many small pieces: read into a large
@@ -28,9 +19,11 @@ const HURRY: Timeouts = Timeouts {
 /// The end of a session is asked for by [`Session::stop`] or, from another thread, by a
 /// [`Stopper`]. The runtime then sends the rest and the rundown, which must be read, and only
 /// then answers: reading and stopping one after the other deadlocks with other clients, and
-/// cannot here. Dropping a session asks for its end and closes it without waiting; the stream is
-/// cut then. (Closing alone is not enough: a runtime notices that when it has something to send,
-/// and keeps the session, one of 64, until then.)
+/// cannot here.
+///
+/// Dropping a session waits for nothing: a thread of its own asks for the end and reads to it.
+/// Just closing the connection, which is also what happens when this process ends, is not safe:
+/// it ends .NET Core 3.1 in one case of twenty (`docs/dotnet-ipc.md`).
 ///
 /// ```no_run
 /// use diag_ipc::{Client, Provider, TracingConfig};
@@ -91,13 +84,21 @@ impl Shared {
         self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stop(&self, client: &Client) -> Result<(), Error> {
+    fn stop(&self) -> Result<(), Error> {
         let mut stop = self.lock();
         if matches!(*stop, Stop::No) {
-            *stop = Stop::Asked(client.ask_to_stop(self.id)?);
+            *stop = Stop::Asked(self.client.ask_to_stop(self.id)?);
             self.asked.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Asks for the end and reads to it, without taking it for read.
+    fn end(&self, connection: &mut Connection) {
+        // If it cannot be asked, the target is in no state to be spared.
+        if self.stop().is_ok() {
+            drain(connection, self.client.current_timeouts().drain);
+        }
     }
 }
 
@@ -112,7 +113,7 @@ impl Stopper {
     /// A session that has ended, or has been asked before, is left alone: its id may belong to
     /// another session by now.
     pub fn stop(&self) -> Result<(), Error> {
-        self.0.stop(&self.0.client)
+        self.0.stop()
     }
 }
 
@@ -177,7 +178,7 @@ impl Session {
     /// Asks the runtime to end the session, reads the rest of the stream and writes it to `out`.
     pub fn stop_into(mut self, out: &mut impl Write) -> Ending {
         if self.end.is_none() {
-            if let Err(e) = self.shared.stop(&self.shared.client) {
+            if let Err(e) = self.shared.stop() {
                 self.end = Some(End::Failed(CutReason::Stop(e)));
                 return self.finish();
             }
@@ -186,17 +187,21 @@ impl Session {
     }
 
     /// Closes the session and says how it ended. One that has not been read to its end is cut.
+    ///
+    /// What is left of it is asked to end, read and dropped first, for as long as
+    /// [`Timeouts::drain`](crate::Timeouts::drain) at most.
     pub fn finish(mut self) -> Ending {
+        if matches!(self.end, None | Some(End::Failed(CutReason::Output(_)))) {
+            if let Some(connection) = &mut self.connection {
+                self.shared.end(connection);
+            }
+        }
         let cut = match self.end.take() {
             Some(End::Eof) if self.mark.is_there() => None,
             Some(End::Eof) => Some(CutReason::Closed),
             Some(End::Failed(reason)) => Some(reason),
             None => Some(CutReason::Abandoned),
         };
-        if matches!(cut, Some(CutReason::Abandoned | CutReason::Output(_))) {
-            // Should it fail, closing has to do; the stream is cut either way.
-            let _ = self.shared.stop(&self.shared.client);
-        }
         // The stream is closed before the reply is waited for: neither end waits for the other.
         drop(self.connection.take());
         let stop = std::mem::replace(&mut *self.shared.lock(), Stop::Ended);
@@ -235,14 +240,34 @@ impl Session {
     }
 }
 
+/// Reads and drops what comes, to the end of the stream or for as long as `limit`.
+fn drain(connection: &mut Connection, limit: Duration) {
+    let start = Instant::now();
+    let mut buffer = vec![0; 64 * 1024];
+    while start.elapsed() < limit {
+        match connection.stream(&mut buffer, TICK) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(e) if is_wait(&e) => {}
+            Err(_) => break,
+        }
+    }
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.connection.is_some() && self.end.is_none() {
-            // In this order: once it is closed, its id may become another session's.
-            let hurried = self.shared.client.clone().timeouts(HURRY);
-            let _ = self.shared.stop(&hurried);
+        let Some(mut connection) = self.connection.take() else { return };
+        if matches!(self.end, None | Some(End::Failed(CutReason::Output(_)))) {
+            let shared = Arc::clone(&self.shared);
+            // Without a thread, closing has to do.
+            let _ = std::thread::Builder::new().name("diag-ipc drain".into()).spawn(move || {
+                shared.end(&mut connection);
+                drop(connection);
+                *shared.lock() = Stop::Ended;
+            });
+        } else {
+            *self.shared.lock() = Stop::Ended;
         }
-        *self.shared.lock() = Stop::Ended;
     }
 }
 

@@ -258,6 +258,7 @@ impl<R: Read> Reader<R> {
                 let error = Error::new(kind, place);
                 let generation = self.generation.as_ref();
                 self.phase = Phase::Failed(Failure::new(&error, generation, &self.frontier));
+                self.order.discard_output();
                 return Err(error);
             }
             self.unresolved += 1;
@@ -374,6 +375,7 @@ impl<R: Read> Reader<R> {
     /// Notes the error for [`Reader::recover`].
     #[cold]
     fn fail(&mut self, error: Error) -> Error {
+        self.order.discard_output();
         let mut failure = Failure::new(&error, self.generation.as_ref(), &self.frontier);
         failure.loader = self.failed_loader.take();
         self.phase = Phase::Failed(failure);

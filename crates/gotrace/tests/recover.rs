@@ -194,3 +194,17 @@ fn a_first_generation_without_its_tables_is_given_whole() {
     assert!(told.events.len() + samples >= whole.events.len(), "all but, perhaps, the samples");
     assert!(told.unresolved > 1000);
 }
+
+#[test]
+fn an_error_is_the_last_that_is_heard() {
+    // Damage everywhere in turn: among the errors are those in the middle of a coroutine switch,
+    // which makes three events, and in the event that follows on a thread.
+    let trace = recorded("go1.23-coroutines.trace.gz");
+    for at in (16..trace.len()).step_by(37) {
+        let mut damaged = trace.clone();
+        damaged[at] ^= 0x11;
+        let mut reader = Reader::new(&damaged[..]).unwrap();
+        while let Ok(Some(_)) = reader.next_event() {}
+        assert!(reader.next_event().unwrap().is_none(), "damage at {at}");
+    }
+}

@@ -225,7 +225,7 @@ impl EventBuilder {
         mmap set_mmap;
         /// Records mappings that are not executable.
         mmap_data set_mmap_data;
-        /// Mappings come as [`Record::Mmap`](crate::Record::Mmap).
+        /// Mappings tell which file they are of: [`Mmap::file`](crate::Mmap::file).
         mmap2 set_mmap2;
         /// Mappings have build ids (Linux 5.12).
         build_id set_build_id;

@@ -17,6 +17,7 @@ mod mutants;
 mod mutation;
 mod random;
 mod reference;
+pub(crate) mod timeline;
 mod toolchain;
 mod workload;
 

@@ -120,7 +120,10 @@ kernel_tests! {
             .open_sampler(Target::ThisThread, 8).unwrap();
         rustix::thread::set_name(c"perf-test-name").unwrap();
         sampler.counter().enable().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        // On a busy machine the time may be over before the thread sleeps.
+        for _ in 0..20 {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
         sampler.counter().disable().unwrap();
         let tid = i64::from(rustix::thread::gettid().as_raw_nonzero().get());
         let mut seen = 0;

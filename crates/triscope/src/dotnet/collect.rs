@@ -195,6 +195,18 @@ fn start(target: &Target, config: &TracingConfig, explicit: bool) -> Result<Sess
     }
 }
 
+/// Prepares for the end, and lets a runtime go that waits.
+fn begin(args: &Args, target: &Target, session: &Session, resume: bool) -> Result<Ender> {
+    let ender = Ender::new(session.stopper(), args.duration)?;
+    if resume && args.resume_runtime {
+        target.client.resume_runtime().map_err(target.failure())?;
+        if let Some(server) = &target.server {
+            resume_others(server);
+        }
+    }
+    Ok(ender)
+}
+
 /// Lets every other runtime go that comes to the port while it is open: programs that the traced
 /// one starts inherit its environment, and would wait for ever.
 fn resume_others(server: &Arc<Server>) {
@@ -218,15 +230,16 @@ fn resume_others(server: &Arc<Server>) {
 
 /// Records until the end. Returns whether it was this side that ended it.
 fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -> Result<bool> {
-    let session = start(target, config, args.rundown.is_some())?;
+    // What can fail for other reasons comes first: a session has to be ended as it should.
     let mut sink = Sink::create(args, target)?;
-    let ender = Ender::new(session.stopper(), args.duration)?;
-    if resume && args.resume_runtime {
-        target.client.resume_runtime().map_err(target.failure())?;
-        if let Some(server) = &target.server {
-            resume_others(server);
+    let session = start(target, config, args.rundown.is_some())?;
+    let ender = match begin(args, target, &session, resume) {
+        Ok(ender) => ender,
+        Err(failure) => {
+            session.stop();
+            return Err(failure);
         }
-    }
+    };
     for provider in &config.providers {
         let text = provider.to_string();
         eprintln!("  {}", OneLine(text.lines().next().unwrap_or_default()));
@@ -266,9 +279,6 @@ fn record(
                 counter.add(bytes);
                 display.update(session.bytes_read(), &counter, ender);
             }
-        }
-        if ender.gives_up() {
-            break;
         }
     }
     let ending = session.finish();

@@ -3,33 +3,36 @@ use diag_ipc::Stopper;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 /// Ends a session when the user or the clock says so.
 ///
 /// The first signal asks the runtime for the end, which comes with the rest of the stream; the
-/// second one gives up on that.
+/// second one does not wait for that.
 pub(super) struct Ender {
     handle: Handle,
-    asked: Arc<AtomicU8>,
-    failed: Arc<AtomicBool>,
+    asked: Arc<AtomicBool>,
+    stopper: Stopper,
     timer: Option<mpsc::Sender<()>>,
 }
+
+/// What a shell reports of a process that SIGINT ended.
+const INTERRUPTED: i32 = 128 + SIGINT;
 
 impl Ender {
     pub(super) fn new(stopper: Stopper, after: Option<Duration>) -> Result<Self> {
         let mut signals =
             Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| Failure::about("signals", e))?;
         let handle = signals.handle();
-        let asked = Arc::new(AtomicU8::new(0));
-        let failed = Arc::new(AtomicBool::new(false));
+        let asked = Arc::new(AtomicBool::new(false));
         let stop = {
-            let (asked, failed) = (Arc::clone(&asked), Arc::clone(&failed));
+            let (asked, stopper) = (Arc::clone(&asked), stopper.clone());
             move || {
-                if asked.fetch_add(1, Ordering::AcqRel) == 0 && stopper.stop().is_err() {
-                    failed.store(true, Ordering::Release);
+                asked.store(true, Ordering::Release);
+                if let Err(error) = stopper.stop() {
+                    eprintln!("triscope: the session could not be asked to end: {error}");
                 }
             }
         };
@@ -43,18 +46,28 @@ impl Ender {
             });
             timer
         });
-        std::thread::spawn(move || signals.forever().for_each(|_| stop()));
-        Ok(Self { handle, asked, failed, timer })
+        std::thread::spawn(move || {
+            let mut signals = signals.forever();
+            if signals.next().is_some() {
+                // Not here: asking may take its time, and the next signal must not wait for it.
+                std::thread::spawn(stop);
+            }
+            if signals.next().is_some() {
+                eprintln!("triscope: left before the end of the session: the trace is cut");
+                std::process::exit(INTERRUPTED);
+            }
+        });
+        Ok(Self { handle, asked, stopper, timer })
+    }
+
+    /// Asks for the end, and says whether that could be done.
+    pub(super) fn end(&self) -> bool {
+        self.stopper.stop().is_ok()
     }
 
     /// Whether the end was asked for.
     pub(super) fn is_stopping(&self) -> bool {
-        self.asked.load(Ordering::Acquire) > 0
-    }
-
-    /// Whether to leave at once: asked twice, or the runtime could not be asked.
-    pub(super) fn gives_up(&self) -> bool {
-        self.asked.load(Ordering::Acquire) > 1 || self.failed.load(Ordering::Acquire)
+        self.asked.load(Ordering::Acquire)
     }
 }
 

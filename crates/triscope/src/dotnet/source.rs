@@ -77,9 +77,9 @@ impl Stream {
         loop {
             match self.reader.next_event() {
                 Ok(Some(event)) => {
-                    each(&event)?;
-                    if self.ender.as_ref().is_some_and(Ender::gives_up) {
-                        break;
+                    if let Err(failure) = each(&event) {
+                        self.leave();
+                        return Err(failure);
                     }
                 }
                 Ok(None) => break,
@@ -98,6 +98,21 @@ impl Stream {
             name: self.name,
             errors,
         })
+    }
+}
+
+impl Stream {
+    /// Ends a session that nobody reads any more: closing it in the middle can crash its target.
+    fn leave(&mut self) {
+        if self.ender.as_ref().is_some_and(Ender::end) {
+            loop {
+                match self.reader.next_event() {
+                    Ok(Some(_)) => {}
+                    Err(e) if !matches!(e.kind, nettrace::ErrorKind::Io(_)) => {}
+                    Ok(None) | Err(_) => break,
+                }
+            }
+        }
     }
 }
 
