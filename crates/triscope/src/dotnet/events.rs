@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// The trace, - for standard input, or the id of a process
     #[arg(value_name = "FILE|PID")]
     source: Source,
-    /// Only this provider; of a process NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]]
+    /// Only this provider; of a process NAME, NAME:KEYWORDS, NAME:KEYWORDS:LEVEL or with :ARGUMENTS
     #[arg(short, long, value_name = "PROVIDER")]
     provider: Vec<Provider>,
     /// Only events of this name

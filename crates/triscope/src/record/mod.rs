@@ -17,7 +17,7 @@ use trace_export::dotnet::DotnetOptions;
 use trace_export::go::{GoOptions, GoSource};
 use trace_export::{ClockDomain, Compressor, Loss, PerfettoSink, Sink, Timestamp};
 
-/// Run a command and make a timeline of it, to be opened at https://ui.perfetto.dev
+/// Run a command and make a timeline of it, to be opened in the Perfetto UI (ui.perfetto.dev)
 ///
 /// The kernel's scheduler is drawn for every CPU, and the command's threads with their states,
 /// wake-ups, names and ends. If the command writes a Go execution trace (Go 1.22 or newer), its
