@@ -258,7 +258,6 @@ impl<R: Read> Reader<R> {
                 let error = Error::new(kind, place);
                 let generation = self.generation.as_ref();
                 self.phase = Phase::Failed(Failure::new(&error, generation, &self.frontier));
-                self.order.discard_output();
                 return Err(error);
             }
             self.unresolved += 1;
@@ -274,11 +273,11 @@ impl<R: Read> Reader<R> {
     #[inline]
     fn find_next(&mut self) -> Result<Option<Next>, Error> {
         loop {
-            if let Some(index) = self.order.next_output() {
-                return Ok(Some(Next::Ordered(index)));
-            }
             match self.phase {
                 Phase::Events => {
+                    if let Some(index) = self.order.next_output() {
+                        return Ok(Some(Next::Ordered(index)));
+                    }
                     if let Some(next) = self.next_in_generation()? {
                         return Ok(Some(next));
                     }
@@ -375,7 +374,6 @@ impl<R: Read> Reader<R> {
     /// Notes the error for [`Reader::recover`].
     #[cold]
     fn fail(&mut self, error: Error) -> Error {
-        self.order.discard_output();
         let mut failure = Failure::new(&error, self.generation.as_ref(), &self.frontier);
         failure.loader = self.failed_loader.take();
         self.phase = Phase::Failed(failure);

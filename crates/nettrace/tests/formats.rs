@@ -3,6 +3,7 @@
 mod common;
 
 use common::assemble::{Stream, V6, blob, header, utf8, utf16z, varint};
+use nettrace::derived::{CounterKind, CounterTracker};
 use nettrace::{Guid, Item, Label, Options, Order, Parser, Value};
 
 /// A field of version 6: its size, name and type.
@@ -328,6 +329,47 @@ fn uncompressed_headers_are_read_in_versions_4_and_6() {
             assert_eq!(seen, expected, "version {version} {order:?}");
         }
     }
+}
+
+/// No capture has a histogram: its quantiles are text, its count and sum are numbers.
+#[test]
+fn histograms_of_meters_have_quantiles() {
+    let fields = [
+        ("meterName", 18u32),
+        ("instrumentName", 18),
+        ("unit", 18),
+        ("tags", 18),
+        ("quantiles", 18),
+        ("count", 9),
+        ("sum", 14),
+    ];
+    let mut described = (fields.len() as u32).to_le_bytes().to_vec();
+    for (name, ty) in fields {
+        described.extend(ty.to_le_bytes());
+        described.extend(utf16z(name));
+    }
+    let mut payload =
+        ["M", "latency", "ms", "k=v", "0.5=1.5;0.95=20;0.99=1e3"].map(utf16z).concat();
+    payload.extend(12i32.to_le_bytes());
+    payload.extend(34.5f64.to_le_bytes());
+    let bytes = common::assemble::v4_named(
+        "System.Diagnostics.Metrics",
+        6,
+        "HistogramValuePublished",
+        &described,
+        &payload,
+    );
+    let mut tracker = CounterTracker::new();
+    let mut seen = Vec::new();
+    parse(&bytes, Order::Time, |item| {
+        if let Item::Event(event) = item {
+            seen.extend(tracker.observe(&event));
+        }
+    });
+    let [histogram] = &seen[..] else { panic!("{seen:?}") };
+    assert_eq!((histogram.kind, histogram.value), (CounterKind::Histogram, 34.5));
+    assert_eq!((histogram.count, histogram.tags.as_str()), (Some(12), "k=v"));
+    assert_eq!(histogram.quantiles, [(0.5, 1.5), (0.95, 20.0), (0.99, 1_000.0)]);
 }
 
 /// Two threads whose runs overlap: the mark on the second run says how far the first may go.

@@ -169,11 +169,6 @@ impl Ordering {
         })
     }
 
-    /// Forgets the events that have been made and not been given out: an error comes first.
-    pub(crate) fn discard_output(&mut self) {
-        self.given = self.made;
-    }
-
     #[inline]
     pub(crate) fn output(&mut self, index: u8) -> &mut Record {
         &mut self.output[usize::from(index)]

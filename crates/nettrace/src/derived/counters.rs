@@ -115,7 +115,12 @@ impl CounterTracker {
             _ => return None,
         };
         // The first report of a rate is empty: there is nothing yet that it is relative to.
-        let value = text(event, value).parse().ok()?;
+        let value = event.field(value)?;
+        // Numbers are text, but for the sum of a histogram.
+        let value = match value.as_f64() {
+            Some(value) => value,
+            None => value.as_text()?.to_string().parse().ok()?,
+        };
         let quantiles = match kind {
             CounterKind::Histogram => parse_quantiles(&text(event, "quantiles")),
             _ => Vec::new(),

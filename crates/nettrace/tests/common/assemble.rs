@@ -4,10 +4,26 @@
 /// A stream of version 4 with one metadata record, whose fields are given as bytes, and one
 /// event of that type.
 pub fn v4(provider: &str, event: u32, version: u32, fields: &[u8], payload: &[u8]) -> Vec<u8> {
+    one_event(provider, event, version, "", fields, payload)
+}
+
+/// The same with a name for the event.
+pub fn v4_named(provider: &str, event: u32, name: &str, fields: &[u8], payload: &[u8]) -> Vec<u8> {
+    one_event(provider, event, 0, name, fields, payload)
+}
+
+fn one_event(
+    provider: &str,
+    event: u32,
+    version: u32,
+    name: &str,
+    fields: &[u8],
+    payload: &[u8],
+) -> Vec<u8> {
     let mut metadata = 1u32.to_le_bytes().to_vec();
     metadata.extend(utf16z(provider));
     metadata.extend(event.to_le_bytes());
-    metadata.extend(utf16z(""));
+    metadata.extend(utf16z(name));
     metadata.extend(0u64.to_le_bytes());
     metadata.extend(version.to_le_bytes());
     metadata.extend(4u32.to_le_bytes());
