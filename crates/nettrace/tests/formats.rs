@@ -1,5 +1,7 @@
 //! What no capture has: assembled piece by piece, as the specification says.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
 mod common;
 
 use common::assemble::{Stream, V6, blob, header, utf8, utf16z, varint};
