@@ -47,7 +47,7 @@ impl Cursor {
     }
 
     /// Decodes the next event; `false` if there is none.
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self, input: Input<'_>) -> Result<bool, Error> {
         if self.at == self.end && !self.next_batch(input) {
             return Ok(false);
@@ -223,7 +223,7 @@ impl Frontier {
     }
 
     /// Moves the cursor at `index` of the heap to its next event.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self, index: usize, input: Input<'_>) -> Result<(), Error> {
         let cursor = &mut self.cursors[self.heap[index].cursor as usize];
         if cursor.advance(input)? {

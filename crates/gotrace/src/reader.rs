@@ -270,7 +270,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(Event { table, record }))
     }
 
-    #[inline]
+    #[inline(always)]
     fn find_next(&mut self) -> Result<Option<Next>, Error> {
         loop {
             match self.phase {
@@ -299,7 +299,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// The next event of the current generation; `None` if it is through.
-    #[inline]
+    #[inline(always)]
     fn next_in_generation(&mut self) -> Result<Option<Next>, Error> {
         let Some(generation) = &self.generation else {
             self.phase = Phase::Load;
@@ -317,14 +317,20 @@ impl<R: Read> Reader<R> {
             self.phase = Phase::Load;
             return Ok(None);
         }
-        if !self.try_advance(0)? {
+        if !self.advance_head()? {
             self.advance_any()?;
         }
         Ok(self.order.next_output().map(Next::Ordered))
     }
 
+    /// [`Reader::try_advance`] for the head of the frontier, which nearly always succeeds.
+    #[inline(always)]
+    fn advance_head(&mut self) -> Result<bool, Error> {
+        self.try_advance(0)
+    }
+
     /// Takes the event of the cursor at `index` of the frontier, if the order allows.
-    #[inline]
+    #[inline(always)]
     fn try_advance(&mut self, index: usize) -> Result<bool, Error> {
         let Some(generation) = &self.generation else { return Ok(false) };
         let cursor = self.frontier.cursor(index);

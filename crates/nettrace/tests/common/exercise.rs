@@ -83,7 +83,7 @@ impl Sink {
         let _ = (event.timestamp(), event.thread_id(), event.process_id(), event.version());
         let _ = event.activity_id().and_then(|id| id.activity_path(None));
         let _ = event.labels().count();
-        let _ = event.stack().instruction_pointers().take(64).sum::<u64>();
+        let _ = event.stack().instruction_pointers().take(64).fold(0u64, u64::wrapping_add);
         self.profile.observe(event);
         let _ = self.gc.observe(event);
         while self.gc.next_gc().is_some() {}
