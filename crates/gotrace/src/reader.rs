@@ -320,7 +320,7 @@ impl<R: Read> Reader<R> {
         if !self.advance_head()? {
             self.advance_any()?;
         }
-        Ok(self.order.next_output().map(Next::Ordered))
+        Ok(Some(Next::Ordered(0)))
     }
 
     /// [`Reader::try_advance`] for the head of the frontier, which nearly always succeeds.
@@ -334,9 +334,8 @@ impl<R: Read> Reader<R> {
     fn try_advance(&mut self, index: usize) -> Result<bool, Error> {
         let Some(generation) = &self.generation else { return Ok(false) };
         let cursor = self.frontier.cursor(index);
-        let (table, number) = (&generation.table, generation.number);
         self.event_start = cursor.start;
-        match self.order.advance(&cursor.event, cursor.slot, table, number) {
+        match self.order.advance(&cursor.event, cursor.slot, &generation.table) {
             Ok(true) => {}
             Ok(false) => return Ok(false),
             Err(kind) => return Err(self.error_at(index, *kind)),
@@ -344,7 +343,7 @@ impl<R: Read> Reader<R> {
         let input = generation.input(self.source.window());
         if let Err(mut error) = self.frontier.next(index, input) {
             error.place_mut().offset += self.source.offset();
-            error.place_mut().generation = Some(number);
+            error.place_mut().generation = Some(generation.number);
             return Err(error);
         }
         Ok(true)
@@ -456,6 +455,7 @@ impl<R: Read> Reader<R> {
         let bytes = self.source.window();
         let order = &mut self.order;
         let started = self.frontier.start(&generation, bytes, |id| order.slot_of(id));
+        self.order.start(number, self.frontier.head_time().is_some());
         let min_time = generation.min_time;
         self.generation = Some(generation);
         if let Err(mut error) = started {
@@ -579,6 +579,9 @@ impl<R: Read> Reader<R> {
 #[inline]
 pub(crate) fn missing_id(record: &Record, table: &Table) -> Option<ErrorKind> {
     let plan = &PLANS[record.ty.0 as usize];
+    if !plan.has_ids {
+        return None;
+    }
     let arg = |index: u8| record.args[index as usize & (MAX_ARGS - 1)];
     if plan.stack != Plan::NONE && !table.has_stack(arg(plan.stack)) {
         return Some(ErrorKind::UnknownId { what: "stack", id: arg(plan.stack) });

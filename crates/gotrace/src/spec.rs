@@ -223,6 +223,8 @@ pub(crate) struct Plan {
     pub(crate) other_stack: u8,
     pub(crate) string: u8,
     pub(crate) other_string: u8,
+    /// Whether any of these are there.
+    pub(crate) has_ids: bool,
 }
 
 impl Plan {
@@ -237,6 +239,7 @@ pub(crate) static PLANS: [Plan; 256] = {
         other_stack: Plan::NONE,
         string: Plan::NONE,
         other_string: Plan::NONE,
+        has_ids: false,
     }; 256];
     let mut ty = 0;
     while ty < 256 {
@@ -248,6 +251,7 @@ pub(crate) static PLANS: [Plan; 256] = {
             let mut i = 1;
             while i < spec.args.len() {
                 let (name, index) = (spec.args[i].as_bytes(), i as u8 - 1);
+                plan.has_ids |= ends_with(name, b"stack") || ends_with(name, b"_string");
                 if equal(name, b"stack") {
                     plan.stack = index;
                 } else if ends_with(name, b"_stack") {
@@ -266,6 +270,7 @@ pub(crate) static PLANS: [Plan; 256] = {
     }
     // Not in a thread's stream, but it becomes an event: with its stack as the first argument.
     plans[EventType::CPU_SAMPLE.0 as usize].stack = 0;
+    plans[EventType::CPU_SAMPLE.0 as usize].has_ids = true;
     plans
 };
 

@@ -49,10 +49,12 @@ pub(crate) struct Ordering {
     tasks: HashMap<u64, ActiveTask, SeededState>,
     gc_seq: u64,
     gc_phase: GcPhase,
-    /// The first generation; 0 before the first event.
+    /// The generation of the events that come, and the first one that had any (or 0).
+    generation: u64,
     initial_generation: u64,
     /// The events that the last call of [`Ordering::advance`] made.
     output: [Record; 3],
+    /// How many there are, and how many of them were given out.
     made: u8,
     given: u8,
     /// Whether names may be missing, of a generation that is not whole.
@@ -126,6 +128,7 @@ impl Default for Ordering {
             tasks: HashMap::default(),
             gc_seq: 0,
             gc_phase: GcPhase::Undetermined,
+            generation: 0,
             initial_generation: 0,
             output: [Record::new(EventType(0), 0, [0; 4]); 3],
             made: 0,
@@ -159,14 +162,15 @@ impl Ordering {
         self.threads[slot].seen.then_some(slot)
     }
 
-    /// Gives out the next event that has been made, if any, as an index for
-    /// [`Ordering::output`].
-    #[inline]
+    /// The next event of the last [`Ordering::advance`] behind its first one, if there is any, as
+    /// an index for [`Ordering::output`].
+    #[inline(always)]
     pub(crate) fn next_output(&mut self) -> Option<u8> {
-        (self.given < self.made).then(|| {
-            self.given += 1;
-            self.given - 1
-        })
+        if self.given >= self.made {
+            return None;
+        }
+        self.given += 1;
+        Some(self.given - 1)
     }
 
     #[inline]
@@ -177,6 +181,14 @@ impl Ordering {
     /// States of live goroutines, procs and threads that are held.
     pub(crate) fn len(&self) -> usize {
         self.goroutines.len() + self.procs.len() + self.threads.len() + self.tasks.len()
+    }
+
+    /// Begins a generation; `any` if it has events to be ordered.
+    pub(crate) fn start(&mut self, generation: u64, any: bool) {
+        self.generation = generation;
+        if any && self.initial_generation == 0 {
+            self.initial_generation = generation;
+        }
     }
 
     /// Whether names of tasks and regions may be missing from the table: they are empty then.
@@ -198,19 +210,15 @@ impl Ordering {
 
     /// Takes `raw`, the next event of the thread at `slot`, if it fits what came before.
     ///
-    /// If it does, one to three events are ready to be given out.
+    /// If it does, its event is the first [`Ordering::output`]; there may be more of them.
     #[inline]
     pub(crate) fn advance(
         &mut self,
         raw: &RawEvent,
         slot: u32,
         table: &Table,
-        generation: u64,
     ) -> Result<bool, Box<ErrorKind>> {
         use EventType as T;
-        if self.initial_generation == 0 {
-            self.initial_generation = generation;
-        }
         if self.work_left < 0 {
             let what = "the work to find the order of events, in steps per byte,";
             return Err(Box::new(ErrorKind::Limit { what, limit: WORK_PER_BYTE as usize }));
@@ -218,7 +226,8 @@ impl Ordering {
         let slot = slot as usize;
         let thread = &mut self.threads[slot];
         thread.seen = thread.id.is_some();
-        let c = Context { slot, m: thread.id, p: thread.p, g: thread.g, generation };
+        let c =
+            Context { slot, m: thread.id, p: thread.p, g: thread.g, generation: self.generation };
         self.output[0] =
             Record { m: c.m, p: c.p, g: c.g, ..Record::new(raw.ty, raw.time, raw.args) };
         let taken = match raw.ty {
@@ -255,19 +264,12 @@ impl Ordering {
             // Clock snapshots look like timed events but are part of sync batches.
             ty => return Err(Box::new(ErrorKind::UnexpectedEvent(ty))),
         }?;
-        if taken {
-            // Handlers that make more than one event have said so already.
-            if self.given >= self.made {
-                self.made = 1;
-            }
-            self.given = 0;
-        }
         Ok(taken)
     }
 
-    /// Says that the handler has made `count` events.
+    /// Says that the handler has made `count` events, more than one.
     fn make(&mut self, count: u8) {
-        (self.made, self.given) = (count, 0);
+        (self.made, self.given) = (count, 1);
     }
 
     /// Where the state of the goroutine in the context is.

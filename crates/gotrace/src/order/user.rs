@@ -21,7 +21,6 @@ impl Ordering {
         let name = self.name_of(table, name)?;
         c.needs_user_code()?;
         self.tasks.insert(id, ActiveTask { parent, name });
-        self.make(1);
         Ok(true)
     }
 
@@ -54,7 +53,6 @@ impl Ordering {
                 _ => {}
             }
         }
-        self.make(1);
         Ok(true)
     }
 
