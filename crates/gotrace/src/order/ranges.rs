@@ -1,5 +1,6 @@
 //! Ranges of time: stop-the-world, garbage collection, sweeping, mark assists.
 
+use super::state::Ranges;
 use super::{Advance, Context, GcPhase, Inconsistency, Need, Ordering};
 use crate::spec::EventType;
 
@@ -12,13 +13,19 @@ fn start_of(ty: EventType) -> EventType {
 }
 
 impl Ordering {
+    /// The open ranges of a goroutine, which are going to be searched.
+    fn go_ranges(&mut self, slot: u32) -> &mut Ranges {
+        let open = self.goroutines.get_mut(slot).open().ranges.len();
+        self.charge(open);
+        &mut self.goroutines.get_mut(slot).open().ranges
+    }
+
     pub(super) fn go_range_begin(&mut self, c: Context) -> Advance {
         c.needs_user_code()?;
         let slot = self.current_goroutine(c)?;
         let (ty, args) = (self.output[0].ty, self.output[0].args);
         let why = if ty == EventType::STW_BEGIN { args[0] } else { 0 };
-        self.charge(self.goroutines.get(slot).ranges.len());
-        self.goroutines.get_mut(slot).ranges.begin(start_of(ty), why)?;
+        self.go_ranges(slot).begin(start_of(ty), why)?;
         Ok(true)
     }
 
@@ -29,8 +36,7 @@ impl Ordering {
         let slot = self.goroutines.find(id).ok_or(unknown)?;
         let start = start_of(self.output[0].ty);
         let first = c.generation == self.initial_generation;
-        self.charge(self.goroutines.get(slot).ranges.len());
-        self.goroutines.get_mut(slot).ranges.active(start, first)?;
+        self.go_ranges(slot).active(start, first)?;
         Ok(true)
     }
 
@@ -38,8 +44,7 @@ impl Ordering {
         c.needs_user_code()?;
         let slot = self.current_goroutine(c)?;
         let ty = self.output[0].ty;
-        self.charge(self.goroutines.get(slot).ranges.len());
-        let why = self.goroutines.get_mut(slot).ranges.end(start_of(ty))?;
+        let why = self.go_ranges(slot).end(start_of(ty))?;
         if ty == EventType::STW_END {
             // The event itself does not say which; then it has the same argument as its begin.
             self.output[0].args[0] = why;

@@ -39,12 +39,25 @@ impl Seq {
     }
 }
 
+/// Small, so that the states of all that live stay close to the processor.
 #[derive(Debug)]
 pub(crate) struct Goroutine {
-    pub(crate) status: u8,
     pub(crate) seq: Seq,
+    pub(crate) status: u8,
+    open: Option<Box<Open>>,
+}
+
+/// What is open on a goroutine. Most never have any.
+#[derive(Debug, Default)]
+pub(crate) struct Open {
     pub(crate) regions: Vec<UserRegion>,
     pub(crate) ranges: Ranges,
+}
+
+impl Goroutine {
+    pub(crate) fn open(&mut self) -> &mut Open {
+        self.open.get_or_insert_default()
+    }
 }
 
 #[derive(Debug)]
@@ -212,13 +225,15 @@ pub(crate) trait Reuse {
 
 impl Reuse for Goroutine {
     fn new(status: u8, seq: Seq) -> Self {
-        Self { status, seq, regions: Vec::new(), ranges: Ranges::default() }
+        Self { seq, status, open: None }
     }
 
     fn reuse(&mut self, status: u8, seq: Seq) {
         (self.status, self.seq) = (status, seq);
-        self.regions.clear();
-        self.ranges.clear();
+        if let Some(open) = &mut self.open {
+            open.regions.clear();
+            open.ranges.clear();
+        }
     }
 }
 

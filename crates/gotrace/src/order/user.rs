@@ -42,7 +42,7 @@ impl Ordering {
         let [task, name, ..] = self.output[0].args;
         let region = UserRegion { task: TaskId(task), name: self.name_of(table, name)? };
         let slot = self.current_goroutine(c)?;
-        let regions = &mut self.goroutines.get_mut(slot).regions;
+        let regions = &mut self.goroutines.get_mut(slot).open().regions;
         if self.output[0].ty == EventType::USER_REGION_BEGIN {
             regions.push(region);
         } else {
