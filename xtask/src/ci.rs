@@ -36,6 +36,7 @@ const STEPS: &[Step] = &[
     }),
     ("Go's own reader", || go::test_go(&[])),
     ("Perfetto's own schema", || perfetto::lint(&[])),
+    ("kernel and Go on one clock", || go::timeline::task(&[])),
     (".NET runtimes", || runtimes::test(&[])),
     ("real kernels", || test_kernel::task(&[])),
     ("fuzzing, briefly", || fuzz::smoke("10", "")),
