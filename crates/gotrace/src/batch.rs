@@ -164,6 +164,8 @@ fn plausible(bytes: &[u8], mut at: usize, generation: u64) -> bool {
         let Some(Ok((batch, len))) = bytes.get(at..).map(|rest| header(rest, 0)) else {
             return false;
         };
+        // A size that is padded, as runtimes write it: data rarely looks like that.
+        let padded = len > 1 && bytes[at + len - 1] == 0 && bytes[at + len - 2] >= 0x80;
         at += len + batch.data.len();
         if batch.end_of_generation {
             if current.is_none() {
@@ -181,7 +183,7 @@ fn plausible(bytes: &[u8], mut at: usize, generation: u64) -> bool {
             return false;
         }
         if at == bytes.len() {
-            return true;
+            return padded || left < CHAIN;
         }
         current = Some(found);
         left -= 1;

@@ -68,6 +68,7 @@ pub struct Reader<R> {
     /// Whether identifiers that are not in the tables pass, in a generation that is not whole.
     lenient: bool,
     unresolved: u64,
+    dropped: u64,
 }
 
 #[derive(Debug)]
@@ -197,6 +198,7 @@ impl<R: Read> Reader<R> {
             failed_loader: None,
             lenient: false,
             unresolved: 0,
+            dropped: 0,
         })
     }
 
@@ -224,6 +226,12 @@ impl<R: Read> Reader<R> {
     /// [`Reader::recover`] gave what there was.
     pub const fn unresolved_ids(&self) -> u64 {
         self.unresolved
+    }
+
+    /// Events that do not fit what came before, because that is missing, and so were left out: in
+    /// generations of which [`Reader::recover`] gave what there was.
+    pub const fn dropped_events(&self) -> u64 {
+        self.dropped
     }
 
     /// The next event; `None` at the end.
@@ -317,8 +325,8 @@ impl<R: Read> Reader<R> {
             self.phase = Phase::Load;
             return Ok(None);
         }
-        if !self.advance_head()? {
-            self.advance_any()?;
+        if !self.advance_head()? && !self.advance_any()? {
+            return Ok(None);
         }
         Ok(Some(Next::Ordered(0)))
     }
@@ -338,29 +346,50 @@ impl<R: Read> Reader<R> {
         match self.order.advance(&cursor.event, cursor.slot, &generation.table) {
             Ok(true) => {}
             Ok(false) => return Ok(false),
+            Err(_) if self.lenient => {
+                self.dropped += 1;
+                return self.next_of(index).map(|()| false);
+            }
             Err(kind) => return Err(self.error_at(index, *kind)),
         }
-        let input = generation.input(self.source.window());
-        if let Err(mut error) = self.frontier.next(index, input) {
-            error.place_mut().offset += self.source.offset();
-            error.place_mut().generation = Some(generation.number);
-            return Err(error);
-        }
-        Ok(true)
+        self.next_of(index).map(|()| true)
     }
 
-    /// Takes the first event, in order of time, that the order of events allows.
+    /// Moves the cursor at `index` of the frontier to its next event.
+    #[inline(always)]
+    fn next_of(&mut self, index: usize) -> Result<(), Error> {
+        let Some(generation) = &self.generation else { return Ok(()) };
+        let input = generation.input(self.source.window());
+        self.frontier.next(index, input).map_err(|mut error| {
+            error.place_mut().offset += self.source.offset();
+            error.place_mut().generation = Some(generation.number);
+            error
+        })
+    }
+
+    /// Takes the first event, in order of time, that the order of events allows; `false` if there
+    /// is none, and one was left out instead.
     #[cold]
-    fn advance_any(&mut self) -> Result<(), Error> {
+    fn advance_any(&mut self) -> Result<bool, Error> {
         // Each call may cost as much as there are threads.
         self.order.charge(self.frontier.len());
         self.frontier.sort();
-        for index in 1..self.frontier.len() {
+        // The head was tried already; but with events left out, it may be another one.
+        let mut index = usize::from(!self.lenient);
+        while index < self.frontier.len() {
             if self.try_advance(index)? {
-                return Ok(());
+                return Ok(true);
             }
+            index += 1;
         }
-        Err(self.error_at(0, ErrorKind::BrokenOrder))
+        if !self.lenient {
+            return Err(self.error_at(0, ErrorKind::BrokenOrder));
+        }
+        if self.frontier.len() > 0 {
+            self.dropped += 1;
+            self.next_of(0)?;
+        }
+        Ok(false)
     }
 
     /// An error at the event of the cursor at `index` of the frontier.
@@ -497,7 +526,8 @@ impl<R: Read> Reader<R> {
     /// A generation in which the order of events breaks is given up from there on. One that
     /// could not be loaded to its end (a trace cut by a crash, a full disk or a killed transfer)
     /// is gone on with as far as it is there: its events may name strings and stacks that are
-    /// missing, which then are empty ([`Reader::unresolved_ids`] counts them). Behind damage the
+    /// missing, which then are empty ([`Reader::unresolved_ids`] counts them), and events that
+    /// others would have to precede are left out ([`Reader::dropped_events`]). Behind damage the
     /// reader looks for the next generation, with which it begins as with the first of a trace:
     /// goroutines come from [`GoState::Undetermined`](crate::GoState::Undetermined) again.
     ///

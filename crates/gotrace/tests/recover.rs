@@ -208,3 +208,23 @@ fn an_error_is_the_last_that_is_heard() {
         assert!(reader.next_event().unwrap().is_none(), "damage at {at}");
     }
 }
+
+/// A trace of one generation, cut in the middle of its events: the batches of some threads are
+/// there and those of others, which they waited for, are not.
+#[test]
+fn a_generation_cut_among_its_events_gives_what_fits_together() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/shop.trace");
+    let trace = std::fs::read(path).unwrap();
+    let whole = read(&trace).events.len();
+    let cut = trace.len() / 2;
+    let mut reader = Reader::new(&trace[..cut]).unwrap();
+    while let Ok(Some(_)) = reader.next_event() {}
+    let loss = reader.recover().unwrap().unwrap();
+    assert!(loss.partial);
+    let mut events = 0;
+    while reader.next_event().unwrap().is_some() {
+        events += 1;
+    }
+    assert!(events > 20, "{events} of {whole}");
+    assert!(reader.dropped_events() > 0, "and the rest is counted");
+}

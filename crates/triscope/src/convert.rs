@@ -210,6 +210,7 @@ fn part(stats: &GoStats, reading: &go::Reading) -> Part {
         (reading.losses, "gaps"),
         (reading.missing_generations, "missing generations"),
         (reading.unresolved, "unresolved names or stacks"),
+        (reading.dropped, "events without those before them left out"),
     ]);
     Part { what, notes }
 }

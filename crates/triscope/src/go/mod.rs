@@ -127,6 +127,8 @@ pub(crate) struct Reading {
     pub(crate) lost_bytes: u64,
     /// Strings and stacks that were not there, in what was recovered.
     pub(crate) unresolved: u64,
+    /// Events left out there, for what must come before them is missing.
+    pub(crate) dropped: u64,
     /// Generations that are missing between others.
     pub(crate) missing_generations: u64,
 }
@@ -193,6 +195,7 @@ pub(crate) fn read(
         losses: 0,
         lost_bytes: 0,
         unresolved: 0,
+        dropped: 0,
         missing_generations: 0,
     };
     loop {
@@ -231,6 +234,7 @@ pub(crate) fn read(
         }
     }
     reading.unresolved = reader.unresolved_ids();
+    reading.dropped = reader.dropped_events();
     reading.missing_generations = reader.missing_generations();
     Ok(reading)
 }

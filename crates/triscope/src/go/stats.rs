@@ -159,6 +159,9 @@ impl Stats {
         if reading.unresolved > 0 {
             writeln!(out, "unresolved   {} strings and stacks", reading.unresolved)?;
         }
+        if reading.dropped > 0 {
+            writeln!(out, "left out     {} events without those before them", reading.dropped)?;
+        }
         writeln!(out, "\n      events   share  kind")?;
         let mut kinds: Vec<(u64, EventKind)> =
             EventKind::ALL.into_iter().map(|kind| (self.by_kind[kind as usize], kind)).collect();
@@ -206,6 +209,7 @@ impl Stats {
             "losses": reading.losses,
             "lost_bytes": reading.lost_bytes,
             "unresolved_ids": reading.unresolved,
+            "dropped_events": reading.dropped,
         })
     }
 }
