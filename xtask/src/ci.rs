@@ -55,6 +55,7 @@ pub(crate) fn task(args: &[String]) -> Result {
         return Err(format!("no check's name contains {filter:?}").into());
     }
     eprintln!("\n==== all green\n{}", report.join("\n"));
+    println!("{} passed, 0 failed", report.len());
     Ok(())
 }
 
