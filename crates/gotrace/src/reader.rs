@@ -325,16 +325,11 @@ impl<R: Read> Reader<R> {
             self.phase = Phase::Load;
             return Ok(None);
         }
-        if !self.advance_head()? && !self.advance_any()? {
+        // The head nearly always succeeds.
+        if !self.try_advance(0)? && !self.advance_any()? {
             return Ok(None);
         }
         Ok(Some(Next::Ordered(0)))
-    }
-
-    /// [`Reader::try_advance`] for the head of the frontier, which nearly always succeeds.
-    #[inline(always)]
-    fn advance_head(&mut self) -> Result<bool, Error> {
-        self.try_advance(0)
     }
 
     /// Takes the event of the cursor at `index` of the frontier, if the order allows.
