@@ -148,7 +148,7 @@ public static class Workload
         Manifest.Log.WorkStop(id);
     }
 
-    static void Mix()
+    static void Mix(Action afterFirst)
     {
         for (int i = 1; ; i++)
         {
@@ -171,6 +171,7 @@ public static class Workload
             Burn(20, 2000000);
             Task.WaitAll(activities);
             if (i % 50 == 0) GC.Collect();
+            if (i == 1) afterFirst();
             Thread.Sleep(5);
         }
     }
@@ -203,7 +204,12 @@ public static class Workload
                 Background("flood-" + t, () => Flood(id, int.Parse(parts[2]), int.Parse(parts[3])));
             }
         }
-        if (parts[0] != "idle") Background("mix", Mix);
+        // A session that starts while a thread makes an event source can hang .NET 9 and 10 for
+        // good: the one holds the lock of all sources, the other that of a type's initialization,
+        // and each wants both. So nobody is told of this process before its sources are made.
+        var first = new ManualResetEventSlim(parts[0] == "idle");
+        if (parts[0] != "idle") Background("mix", () => Mix(() => first.Set()));
+        first.Wait();
         Console.Error.WriteLine("workload " + mode + " runs");
         Thread.Sleep(seconds > 0 ? seconds * 1000 : Timeout.Infinite);
     }
