@@ -113,6 +113,7 @@ public static class Workload
 {
     static readonly object gate = new object();
     static readonly byte[][] keep = new byte[64][];
+    static readonly ManualResetEventSlim mixed = new ManualResetEventSlim(); // once
 
     // Names that profiles of this program are expected to show.
     [MethodImpl(MethodImplOptions.NoInlining)]
@@ -148,7 +149,7 @@ public static class Workload
         Manifest.Log.WorkStop(id);
     }
 
-    static void Mix(Action afterFirst)
+    static void Mix()
     {
         for (int i = 1; ; i++)
         {
@@ -171,7 +172,7 @@ public static class Workload
             Burn(20, 2000000);
             Task.WaitAll(activities);
             if (i % 50 == 0) GC.Collect();
-            if (i == 1) afterFirst();
+            if (i == 1) mixed.Set();
             Thread.Sleep(5);
         }
     }
@@ -207,9 +208,11 @@ public static class Workload
         // A session that starts while a thread makes an event source can hang .NET 9 and 10 for
         // good: the one holds the lock of all sources, the other that of a type's initialization,
         // and each wants both. So nobody is told of this process before its sources are made.
-        var first = new ManualResetEventSlim(parts[0] == "idle");
-        if (parts[0] != "idle") Background("mix", () => Mix(() => first.Set()));
-        first.Wait();
+        if (parts[0] != "idle")
+        {
+            Background("mix", Mix);
+            mixed.Wait();
+        }
         Console.Error.WriteLine("workload " + mode + " runs");
         Thread.Sleep(seconds > 0 ? seconds * 1000 : Timeout.Infinite);
     }

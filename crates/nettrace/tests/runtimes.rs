@@ -258,6 +258,7 @@ fn collections_exceptions_waits_counters_and_activities_are_followed() {
         let counts = std::cell::RefCell::new(HashMap::<&str, u64>::new());
         let seen = |what| *counts.borrow_mut().entry(what).or_default() += 1;
         let mut boom = Vec::new();
+        let mut works = Vec::new();
         stream(&target, &config, Duration::from_secs(4), Order::Time, |event| {
             gc.observe(event);
             while let Some(gc) = gc.next_gc() {
@@ -292,7 +293,7 @@ fn collections_exceptions_waits_counters_and_activities_are_followed() {
             }
             if let Some(activity) = activities.observe(event) {
                 if activity.name == "Work" {
-                    assert!(activity.path.is_some_and(|p| p.starts_with("//1/")));
+                    works.push((activity.start, activity.path.map(|p| p.to_string())));
                     seen("activity");
                 }
             }
@@ -301,6 +302,13 @@ fn collections_exceptions_waits_counters_and_activities_are_followed() {
         eprintln!("{runtime:?}: {} exceptions, {counts:?}", boom.len());
         for what in ["gc", "wait", "allocation", "counter", "activity"] {
             assert!(counts.get(what).is_some_and(|n| *n > 2), "{runtime:?}: {what}");
+        }
+        // Providers are enabled in turn: there are ids from where the tasks' provider is.
+        works.sort();
+        let with_id: Vec<_> = works.iter().skip_while(|(_, path)| path.is_none()).collect();
+        assert!(with_id.len() > works.len() / 2, "{works:?}");
+        for (_, path) in with_id {
+            assert!(path.as_ref().is_some_and(|p| p.starts_with("//1/")), "{works:?}");
         }
         assert!(boom.len() > 10);
         assert!(boom.windows(2).all(|pair: &[i64]| pair[1] == pair[0] + 1), "{boom:?}");

@@ -124,22 +124,43 @@ fn the_65th_session() {
     }
 }
 
-/// Closing a stream that has not ended ends .NET Core 3.1, sooner or later.
+/// Closing a stream that has not ended ends .NET Core 3.1 in 1 case of 20. What we do instead
+/// ends it in 1 case of 1000, on a busy machine: one such end is let pass here, two are not.
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn sessions_that_are_left_in_the_middle() {
     for runtime in Runtime::ALL {
-        let mut target = Checked::start(Target::of(runtime).mode("mix"));
-        for round in 0..45 {
-            let session = target.client().collect_tracing(&workload()).unwrap();
+        match leave_sessions(runtime) {
+            Ok(()) => {}
+            Err(end) if runtime == Runtime::Core31 => {
+                eprintln!("\n==== .NET Core 3.1 ended, once: {end}\n");
+                leave_sessions(runtime).unwrap();
+            }
+            Err(end) => panic!("{end}"),
+        }
+    }
+}
+
+fn leave_sessions(runtime: Runtime) -> Result<(), String> {
+    let mut target = Target::of(runtime).mode("mix").start();
+    let client = Client::new(target.socket());
+    for round in 0..45 {
+        let left = client.collect_tracing(&workload()).and_then(|session| {
             match round % 3 {
                 0 => drop(session),
                 1 => drop(session.finish()),
-                _ => session.stopper().stop().unwrap(), // and dropped behind its back
+                _ => session.stopper().stop()?, // and dropped behind its back
             }
-            target.assert_alive();
+            Ok(())
+        });
+        // A process that ends closes its connections a moment before.
+        let ended = target.exit_status().or_else(|| left.is_err().then(|| target.wait()));
+        if let Some(status) = ended {
+            return Err(format!("{runtime:?}, round {round}: {status}, {left:?}"));
         }
     }
+    Checked(target).check();
+    Ok(())
 }
 
 #[test]
