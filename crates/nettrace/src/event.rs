@@ -1,6 +1,7 @@
 use trace_common::{Cursor, ReadError, ReadErrorKind, Timestamp};
 
 use crate::cursor::{guid, varuint32};
+use crate::losses::Place;
 use crate::metadata::MetadataTable;
 use crate::payload::{Fields, Value};
 use crate::session::Session;
@@ -36,6 +37,23 @@ pub struct EventHeader {
     pub payload_size: u32,
     /// No event after this one in the stream is older than it.
     pub is_sorted: bool,
+}
+
+impl EventHeader {
+    #[inline]
+    pub(crate) const fn place(&self) -> Place {
+        Place {
+            thread: self.capture_thread,
+            sequence: self.sequence_number,
+            timestamp: self.timestamp,
+        }
+    }
+
+    pub(crate) const fn set_place(&mut self, place: Place) {
+        self.capture_thread = place.thread;
+        self.sequence_number = place.sequence;
+        self.timestamp = place.timestamp;
+    }
 }
 
 /// How the events of a block are written.
@@ -113,15 +131,15 @@ pub(crate) fn decode(
     layout: Layout,
 ) -> Result<Changes, ReadError> {
     match layout {
-        Layout::V4Compressed => compressed(c, d, false),
-        Layout::V6Compressed => compressed(c, d, true),
+        Layout::V4Compressed => compressed::<false>(c, d),
+        Layout::V6Compressed => compressed::<true>(c, d),
         Layout::V4 | Layout::V6 => plain(c, d, layout == Layout::V6),
         Layout::NetPerf => net_perf(c, d),
     }
 }
 
 #[inline]
-fn compressed(c: &mut Cursor<'_>, d: &mut Decoded, v6: bool) -> Result<Changes, ReadError> {
+fn compressed<const V6: bool>(c: &mut Cursor<'_>, d: &mut Decoded) -> Result<Changes, ReadError> {
     let h = &mut d.header;
     let f = c.u8()?;
     if f & flags::METADATA != 0 {
@@ -133,7 +151,7 @@ fn compressed(c: &mut Cursor<'_>, d: &mut Decoded, v6: bool) -> Result<Changes, 
         h.processor_number = varuint32(c)?;
     }
     // Metadata events of versions 4 and 5 do not count.
-    if h.metadata_id != 0 || v6 {
+    if h.metadata_id != 0 || V6 {
         h.sequence_number = h.sequence_number.wrapping_add(1);
     }
     if f & flags::THREAD != 0 {
@@ -145,7 +163,7 @@ fn compressed(c: &mut Cursor<'_>, d: &mut Decoded, v6: bool) -> Result<Changes, 
     // Back in time is a delta modulo 2^64.
     h.timestamp = h.timestamp.wrapping_add(c.uvarint()? as i64);
     if f & (flags::ACTIVITY | flags::RELATED) != 0 {
-        if v6 {
+        if V6 {
             if f & flags::ACTIVITY != 0 {
                 h.label_list_id = varuint32(c)?;
             }
@@ -346,6 +364,7 @@ impl<'a> Event<'a> {
         })
     }
 
+    #[inline]
     fn label<T>(&self, pick: impl Fn(Label<'a>) -> Option<T>) -> Option<T> {
         if self.header.label_list_id == 0 { None } else { self.labels().find_map(pick) }
     }
@@ -367,24 +386,28 @@ impl<'a> Event<'a> {
     }
 
     /// The event's version: a label's, or the metadata's.
+    #[inline]
     pub fn version(&self) -> u32 {
         self.label(|l| if let Label::Version(v) = l { Some(v.into()) } else { None })
             .unwrap_or(self.metadata.version)
     }
 
     /// The event's opcode: a label's, or the metadata's.
+    #[inline]
     pub fn opcode(&self) -> u8 {
         self.label(|l| if let Label::Opcode(v) = l { Some(v) } else { None })
             .unwrap_or(self.metadata.opcode)
     }
 
     /// The event's level: a label's, or the metadata's.
+    #[inline]
     pub fn level(&self) -> u8 {
         self.label(|l| if let Label::Level(v) = l { Some(v) } else { None })
             .unwrap_or(self.metadata.level)
     }
 
     /// The event's keywords: a label's, or the metadata's.
+    #[inline]
     pub fn keywords(&self) -> u64 {
         self.label(|l| if let Label::Keywords(v) = l { Some(v) } else { None })
             .unwrap_or(self.metadata.keywords)

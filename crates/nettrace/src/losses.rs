@@ -19,6 +19,14 @@ pub struct Lost {
     pub before: i64,
 }
 
+/// Where an event stands among those of its capture thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) thread: u64,
+    pub(crate) sequence: u32,
+    pub(crate) timestamp: i64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Counter {
     sequence: u32,
@@ -36,15 +44,14 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// The first event of a run of consecutive numbers on `thread`.
+    /// The first event of a run of consecutive numbers on a thread.
     pub(crate) fn first_of_run(
         &mut self,
-        thread: u64,
-        sequence: u32,
-        timestamp: i64,
+        place: Place,
         at: u64,
         limits: &Limits,
     ) -> Result<Option<Lost>> {
+        let Place { thread, sequence, timestamp } = place;
         let counter = self.counter(thread, sequence.wrapping_sub(1), at, limits)?;
         let gap = sequence.wrapping_sub(counter.sequence.wrapping_add(1));
         let mut lost = None;
@@ -65,10 +72,10 @@ impl Losses {
     }
 
     /// The last event of a run.
-    pub(crate) fn last_of_run(&mut self, thread: u64, sequence: u32, timestamp: i64) {
-        if let Some(counter) = self.threads.get_mut(&thread) {
-            counter.sequence = sequence;
-            counter.timestamp = Some(timestamp);
+    pub(crate) fn last_of_run(&mut self, place: Place) {
+        if let Some(counter) = self.threads.get_mut(&place.thread) {
+            counter.sequence = place.sequence;
+            counter.timestamp = Some(place.timestamp);
         }
     }
 

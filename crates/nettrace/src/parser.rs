@@ -188,7 +188,7 @@ impl Parser {
         self.make_room(len);
         let result = fill(self.input.room(len));
         let filled = result.as_ref().map_or(0, |n| (*n).min(len));
-        self.input.give_back(len - filled);
+        self.input.fill(filled);
         result
     }
 
@@ -338,21 +338,18 @@ impl Parser {
             return self.leave_block(None);
         }
         let mut c = Cursor::with_base(data, current.position);
-        let before = (current.event.header.capture_thread, current.event.header.sequence_number);
-        let before_timestamp = current.event.header.timestamp;
+        let before = current.event.header.place();
         let changes = match decode(&mut c, &mut current.event, current.layout) {
             Ok(changes) => changes,
             Err(e) => {
                 // What was decoded of it is not an event: the run ended with the one before.
-                current.event.header.capture_thread = before.0;
-                current.event.header.sequence_number = before.1;
-                current.event.header.timestamp = before_timestamp;
+                current.event.header.set_place(before);
                 return self.leave_block(Some(e.into()));
             }
         };
         let at = current.position;
         current.position = c.offset();
-        let header = current.event.header;
+        let header = &current.event.header;
         let first = std::mem::take(&mut current.first);
         if changes.metadata || first {
             if current.layout == Layout::NetPerf && header.metadata_id == 0 {
@@ -369,11 +366,10 @@ impl Parser {
         if (changes.capture || first) && current.layout != Layout::NetPerf {
             let losses = &mut self.session.losses;
             if !first {
-                losses.last_of_run(before.0, before.1, before_timestamp);
+                losses.last_of_run(before);
             }
-            let (thread, sequence) = (header.capture_thread, header.sequence_number);
             let limits = &self.session.limits;
-            let lost = match losses.first_of_run(thread, sequence, header.timestamp, at, limits) {
+            let lost = match losses.first_of_run(header.place(), at, limits) {
                 Ok(lost) => lost,
                 Err(e) => return self.leave_block(Some(e)),
             };
@@ -393,10 +389,8 @@ impl Parser {
     #[cold]
     fn leave_block(&mut self, error: Option<Error>) -> Result<Option<Step>> {
         let Some(current) = self.current.take() else { return Ok(None) };
-        let header = &current.event.header;
         if !current.first && current.layout != Layout::NetPerf {
-            let (thread, sequence) = (header.capture_thread, header.sequence_number);
-            self.session.losses.last_of_run(thread, sequence, header.timestamp);
+            self.session.losses.last_of_run(current.event.header.place());
         }
         match error {
             Some(e) if !(current.partial && is_short(&e)) => {
@@ -551,14 +545,15 @@ impl Parser {
         let Session { losses, limits, metadata, stats, .. } = &mut self.session;
         let mut d = Decoded::NONE;
         let mut run = None;
+        // Where the last event that was good ends.
+        let mut end = start;
         let mut result = Ok(());
         while !c.is_empty() {
-            let at = c.offset();
-            let before = d.header;
+            let before = d.header.place();
             let changes = match decode(&mut c, &mut d, layout) {
                 Ok(changes) => changes,
                 Err(e) => {
-                    d.header = before;
+                    d.header.set_place(before);
                     result = Err(e.into());
                     break;
                 }
@@ -567,17 +562,12 @@ impl Parser {
             if changes.metadata || first {
                 d.metadata = metadata.index(d.header.metadata_id);
             }
-            let h = &d.header;
+            let place = d.header.place();
             if changes.capture || first {
                 if !first {
-                    losses.last_of_run(
-                        before.capture_thread,
-                        before.sequence_number,
-                        before.timestamp,
-                    );
+                    losses.last_of_run(before);
                 }
-                let (thread, sequence) = (h.capture_thread, h.sequence_number);
-                match losses.first_of_run(thread, sequence, h.timestamp, at, limits) {
+                match losses.first_of_run(place, end, limits) {
                     Ok(None) => {}
                     Ok(Some(lost)) => self.pending.push_back(Ok(Step::Lost(lost))),
                     Err(e) => {
@@ -588,19 +578,20 @@ impl Parser {
             }
             stats.events += 1;
             stats.events_without_metadata += u64::from(d.metadata == MetadataTable::UNKNOWN);
-            if h.is_sorted {
-                self.merge.raise(h.timestamp);
+            if d.header.is_sorted {
+                self.merge.raise(place.timestamp);
             }
-            match run {
-                Some(slot) if h.timestamp >= before.timestamp => {
-                    self.merge.extend(slot, c.offset());
+            if first || place.timestamp < before.timestamp {
+                if let Some(slot) = run {
+                    self.merge.extend(slot, end);
                 }
-                _ => run = Some(self.merge.start(d, c.offset(), layout)),
+                run = Some(self.merge.start(d, c.offset(), layout));
             }
+            end = c.offset();
         }
-        if run.is_some() {
-            let h = &d.header;
-            losses.last_of_run(h.capture_thread, h.sequence_number, h.timestamp);
+        if let Some(slot) = run {
+            self.merge.extend(slot, end);
+            losses.last_of_run(d.header.place());
         }
         result
     }

@@ -147,14 +147,18 @@ impl<'a> Cursor<'a> {
     /// `binary.ReadUvarint` does.
     #[inline]
     pub fn uvarint(&mut self) -> Result<u64, ReadError> {
-        // Most integers of a trace fit in one byte.
-        if let Some(&b) = self.data.get(self.pos) {
-            if b < 0x80 {
+        // Most integers of a trace fit in one byte, and most others in two.
+        match *self.rest() {
+            [b, ..] if b < 0x80 => {
                 self.pos += 1;
-                return Ok(u64::from(b));
+                Ok(u64::from(b))
             }
+            [b, b2, ..] if b2 < 0x80 => {
+                self.pos += 2;
+                Ok(u64::from(b & 0x7f) | u64::from(b2) << 7)
+            }
+            _ => self.uvarint_long(),
         }
-        self.uvarint_long()
     }
 
     fn uvarint_long(&mut self) -> Result<u64, ReadError> {
