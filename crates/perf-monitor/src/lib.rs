@@ -24,6 +24,7 @@
 //!   when it scaled. [`UserPage`]: reading without a system call.
 //! - [`Sampler`]: an event with its ring. It lends records, decoded ([`Record`]) or not
 //!   ([`RawRecord`]); [`OverwriteRing`] is a flight recorder, [`AuxArea`] the trace of a PMU.
+//! - [`Traps`]: the signals of events that trap the thread they measure.
 //! - [`RecordPlan`] and [`Decoder`] decode records from anywhere, a `perf.data` file for example.
 //! - [`Tracefs`] and [`EventFormat`]: tracepoints and the typed fields of their data.
 //! - [`KernelFeatures`]: what the running kernel can do for this user, found out by trying. One
@@ -56,6 +57,7 @@ mod sampler;
 mod system;
 mod target;
 mod tracefs;
+mod traps;
 
 pub use builder::EventBuilder;
 pub use clock::now;
@@ -83,6 +85,7 @@ pub use system::{
 };
 pub use target::Target;
 pub use tracefs::Tracefs;
+pub use traps::{Trap, Traps};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -137,6 +137,34 @@ layout! {
     }
 }
 
+/// `siginfo_t` of the `SIGTRAP` that an event with `sigtrap` sends, up to its last field.
+///
+/// A signal handler finds it where its `siginfo_t` is; [`sigtrap_wait`](crate::sigtrap_wait) needs
+/// no handler.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct perf_siginfo {
+    /// `SIGTRAP`.
+    pub si_signo: i32,
+    /// 0.
+    pub si_errno: i32,
+    /// [`TRAP_PERF`](crate::TRAP_PERF); anything else is a `SIGTRAP` of another origin, whose
+    /// further fields mean something else.
+    pub si_code: i32,
+    /// Nothing.
+    pub __pad: [u32; size_of::<usize>() / 4 - 1],
+    /// The address of the sample, of the breakpoint for example, if `sample_type` has it.
+    pub si_addr: usize,
+    /// `sig_data` of the event.
+    pub si_perf_data: usize,
+    /// `type` of the event.
+    pub si_perf_type: u32,
+    /// [`TRAP_PERF_FLAG_ASYNC`](crate::TRAP_PERF_FLAG_ASYNC), or 0.
+    pub si_perf_flags: u32,
+}
+
 macro_rules! fields {
     ($ty:ident . $word:tt: $($(#[$doc:meta])* $name:ident $at:literal $width:literal;)*) => {
         impl $ty {$(

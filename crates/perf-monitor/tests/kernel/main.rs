@@ -19,13 +19,16 @@
     reason = "a test that fails is to panic"
 )]
 
+mod bpf;
 mod counters;
 mod errors;
+mod fixtures;
 mod hardware;
 mod records;
 mod rings;
 mod support;
 mod tracepoints;
+mod traps;
 
 /// Not a test: what the tests start as a child process, told by `PERF_TEST_CHILD`.
 #[test]

@@ -1,7 +1,7 @@
 use perf_monitor::{Error, KernelVersion, Tracefs};
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// The test ends here: it was reported why.
 #[derive(Debug)]
@@ -144,6 +144,17 @@ pub(crate) fn touch_pages(count: usize) {
     }
 }
 
+/// Runs `f` on CPU 0 alone, with what it starts.
+pub(crate) fn on_cpu_0<R>(f: impl FnOnce() -> R) -> R {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(0);
+    let before = rustix::thread::sched_getaffinity(None).unwrap();
+    rustix::thread::sched_setaffinity(None, &set).unwrap();
+    let result = f();
+    rustix::thread::sched_setaffinity(None, &before).unwrap();
+    result
+}
+
 /// A child process, which waits for [`go`](Self::go).
 pub(crate) struct TestChild {
     process: Child,
@@ -170,10 +181,15 @@ impl TestChild {
     }
 
     /// Lets it act, and waits for its end.
-    pub(crate) fn go(mut self) {
-        self.process.stdin.take().unwrap().write_all(b"\n").unwrap();
-        let status = self.process.wait().unwrap();
+    pub(crate) fn go(self) {
+        let status = self.go_to_its_end();
         assert!(status.success(), "child: {status}");
+    }
+
+    /// The same, whatever its end is.
+    pub(crate) fn go_to_its_end(mut self) -> ExitStatus {
+        self.process.stdin.take().unwrap().write_all(b"\n").unwrap();
+        self.process.wait().unwrap()
     }
 }
 
@@ -194,6 +210,19 @@ pub(crate) fn child_main(role: &str) -> ! {
             TestChild::start(&format!("getppid {}", number / 4)).go();
         }
         "files" => super::errors::run_out_of_files(),
+        "trap" => super::traps::trap(),
+        // Becomes another program after so many calls, which makes as many again.
+        "exec" => {
+            use std::os::unix::process::CommandExt;
+            getppid(number);
+            let error = Command::new("/proc/self/exe")
+                .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+                .env("PERF_TEST_CHILD", format!("getppid {number}"))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null()) // nobody reads it any more
+                .exec();
+            panic!("{error}");
+        }
         other => panic!("no role {other}"),
     }
     std::process::exit(0);

@@ -1,5 +1,5 @@
 use crate::kernel_tests;
-use crate::support::{GETPPID, TestChild, getppid};
+use crate::support::{GETPPID, TestChild, getppid, on_cpu_0};
 use perf_monitor::{Error, Event, FieldKind, FieldValue, Record, SampleFlags, Target};
 
 #[inline(never)]
@@ -96,12 +96,7 @@ kernel_tests! {
             .open_sampler(Target::ThreadOnCpu { tid: 0, cpu: 0 }, 8).unwrap();
         sampler.counter().enable().unwrap();
         // On the one CPU that the ring is for.
-        let mut set = rustix::thread::CpuSet::new();
-        set.set(0);
-        let before = rustix::thread::sched_getaffinity(None).unwrap();
-        rustix::thread::sched_setaffinity(None, &set).unwrap();
-        TestChild::start("getppid 1").go();
-        rustix::thread::sched_setaffinity(None, &before).unwrap();
+        on_cpu_0(|| TestChild::start("getppid 1").go());
         let mut names = Vec::new();
         sampler.drain(|record| if let Record::Sample(s) = record {
             if let Some(FieldValue::Text(text)) = filename.value(s.raw.unwrap()) {
