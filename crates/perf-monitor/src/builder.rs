@@ -260,7 +260,8 @@ impl EventBuilder {
         remove_on_exec set_remove_on_exec;
         /// Sends `SIGTRAP` to the thread at each sample, synchronously (Linux 5.13): it ends the
         /// process if there is neither a handler nor a [`Traps`](crate::Traps). Needs
-        /// `remove_on_exec`, and on current kernels a sample period.
+        /// `remove_on_exec`. On arm64 the watchpoint of a trapping breakpoint is hit again when
+        /// the access is made again, for ever unless the handler disables it.
         sigtrap set_sigtrap;
         /// The ring is overwritten from its end to its start (Linux 4.7).
         write_backward set_write_backward;

@@ -81,9 +81,7 @@ impl Counter {
                     "not a BPF program, or not of the type that the event takes: tracepoint, \
                      kprobe (of probes) or perf_event (of others)",
                 ),
-                ("PERF_EVENT_IOC_SET_BPF", Errno::EXIST) => {
-                    Some("the event has a program already")
-                }
+                ("PERF_EVENT_IOC_SET_BPF", Errno::EXIST) => Some("the event has a program already"),
                 ("PERF_EVENT_IOC_QUERY_BPF", Errno::INVAL) => {
                     Some("only tracepoints tell their programs")
                 }

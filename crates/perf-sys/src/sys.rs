@@ -333,9 +333,8 @@ pub fn sigtrap_wait(timeout: Duration) -> Result<Option<perf_siginfo>, Errno> {
     };
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: the set and the time are initialised, `info` has room for what is written.
-    let signal = unsafe {
-        libc::sigtimedwait(&raw const set, info.as_mut_ptr(), &raw const timeout)
-    };
+    let signal =
+        unsafe { libc::sigtimedwait(&raw const set, info.as_mut_ptr(), &raw const timeout) };
     if signal < 0 {
         return match last_errno() {
             Errno::AGAIN | Errno::INTR => Ok(None),

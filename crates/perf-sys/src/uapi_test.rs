@@ -5,12 +5,12 @@
 //! releases of two architectures).
 
 use crate::*;
+use core::mem::offset_of;
 use std::format;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::string::{String, ToString};
 use std::vec::Vec;
-use core::mem::offset_of;
 use std::{env, fs, println};
 use zerocopy::{FromBytes, IntoBytes};
 

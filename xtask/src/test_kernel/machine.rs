@@ -163,17 +163,21 @@ impl Machine {
     /// Runs it to its end.
     pub(crate) fn run(&self) -> Outcome {
         let start = Instant::now();
-        let mut text = String::new();
-        let verdict = self.watch(&mut text);
+        let mut console = Console::default();
+        let verdict = self.watch(&mut console);
+        let Console { text, times, cpu } = console;
         Outcome::new(self.name(), self.version.clone(), &text, verdict, start.elapsed())
+            .with_times(times, cpu)
     }
 
-    fn watch(&self, text: &mut String) -> Verdict {
+    fn watch(&self, console: &mut Console) -> Verdict {
         let mut child = self.command().spawn().map_err(|e| format!("{}: {e}", self.arch.qemu()))?;
-        let result = watch_console(&mut child, text);
+        let result = watch_console(&mut child, console);
         // It has powered off, or is to be ended here.
         let _ = child.kill();
+        console.cpu = cpu_time(child.id());
         let _ = child.wait();
+        let text = &mut console.text;
         if result.is_err() {
             use std::io::Read as _;
             let mut errors = String::new();
@@ -186,8 +190,26 @@ impl Machine {
     }
 }
 
+/// What a machine said, and when.
+#[derive(Debug, Default)]
+struct Console {
+    text: String,
+    /// Lines of tests, and how long after the line of the test before.
+    times: Vec<(String, Duration)>,
+    /// What the machine took of this one's processors.
+    cpu: Option<Duration>,
+}
+
+/// The processor time of a process that was not waited for yet, of `/proc/PID/stat`.
+fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(Duration::from_millis((user + system) * 10)) // USER_HZ is 100 for every user
+}
+
 /// Reads the console to its end; the verdict is one exact line.
-fn watch_console(child: &mut Child, text: &mut String) -> Verdict {
+fn watch_console(child: &mut Child, console: &mut Console) -> Verdict {
     let stdout = child.stdout.take().ok_or("no console")?;
     let (send, lines) = mpsc::channel();
     std::thread::spawn(move || {
@@ -201,6 +223,7 @@ fn watch_console(child: &mut Child, text: &mut String) -> Verdict {
         }
     });
     let start = Instant::now();
+    let mut last = start;
     let mut verdicts = Vec::new();
     let mut lockups = 0;
     loop {
@@ -218,8 +241,17 @@ fn watch_console(child: &mut Child, text: &mut String) -> Verdict {
         let stalled = line.contains("rcu_sched self-detected stall")
             || line.contains("rcu_preempt self-detected stall");
         lockups += usize::from(line.contains("soft lockup"));
-        text.push_str(&line);
-        text.push('\n');
+        console.text.push_str(&line);
+        console.text.push('\n');
+        if line.starts_with("guest: running") {
+            console.times.push(("(start)".to_owned(), last.elapsed()));
+            last = Instant::now();
+        } else if let Some((test, _)) =
+            line.strip_prefix("test ").and_then(|l| l.split_once(" ... "))
+        {
+            console.times.push((test.to_owned(), last.elapsed()));
+            last = Instant::now();
+        }
         if panicked {
             return Err("the kernel panicked".to_owned());
         }

@@ -108,7 +108,11 @@ pub(crate) fn task(args: &[String]) -> Result {
     for outcome in &outcomes {
         outcome.print();
     }
-    eprintln!("\n{:.0} s in all", start.elapsed().as_secs_f64());
+    let cpu: f64 = outcomes.iter().filter_map(Outcome::cpu).map(|t| t.as_secs_f64()).sum();
+    eprintln!(
+        "\n{:.0} s in all; the virtual machines took {cpu:.0} s of CPU",
+        start.elapsed().as_secs_f64()
+    );
     if options.write {
         if !options.is_whole() {
             return Err("--write needs a whole run".into());
@@ -164,13 +168,13 @@ fn host(options: &Options) -> Result<Outcome> {
     ensure_program("perf", "linux-perf")?;
     let mut text = String::new();
     let mut good = true;
-    for name in ["kernel", "oracle"] {
+    for test in toolchain::host_tests(&["kernel", "oracle", "examples"])? {
         let mut command = Command::new("unshare");
         command
             .args(["--mount", "sh", "-c"])
             .arg("mount -t tracefs nodev /sys/kernel/tracing && exec \"$@\"")
             .arg("sh")
-            .arg(toolchain::host_test(name)?)
+            .arg(test)
             .arg("--test-threads=1")
             .args(&options.filter)
             .env("PERF_TEST_REPORT", &report)

@@ -23,6 +23,10 @@ pub(crate) struct Outcome {
     tests: BTreeMap<String, Mark>,
     notes: Vec<(String, String)>,
     duration: Duration,
+    /// How long each test took, where that is known.
+    times: Vec<(String, Duration)>,
+    /// Processor time of this machine.
+    cpu: Option<Duration>,
     /// The console, to be shown when something failed.
     text: String,
 }
@@ -69,7 +73,25 @@ impl Outcome {
         // The harness says `ok` for a test only after it ran: no tests is no success.
         let verdict = verdict
             .and_then(|()| if tests.is_empty() { Err("no test ran".to_owned()) } else { Ok(()) });
-        Self { name, version, verdict, tests, notes, duration, text: text.to_owned() }
+        let (times, cpu, text) = (Vec::new(), None, text.to_owned());
+        Self { name, version, verdict, tests, notes, duration, times, cpu, text }
+    }
+
+    /// Adds how long the tests took, the longest first.
+    pub(crate) fn with_times(
+        mut self,
+        mut times: Vec<(String, Duration)>,
+        cpu: Option<Duration>,
+    ) -> Self {
+        times.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+        self.times = times;
+        self.cpu = cpu;
+        self
+    }
+
+    /// Processor time that it took of this machine, where that is known.
+    pub(crate) const fn cpu(&self) -> Option<Duration> {
+        self.cpu
     }
 
     pub(crate) fn is_good(&self) -> bool {
@@ -114,6 +136,16 @@ impl Outcome {
         }
         for (test, note) in &self.notes {
             eprintln!("   note     {test}: {note}");
+        }
+        let long = self.times.iter().take(6);
+        let long: Vec<String> = long
+            .map(|(test, time)| {
+                let short = test.rsplit("::").next().unwrap_or(test);
+                format!("{short} {:.1} s", time.as_secs_f64())
+            })
+            .collect();
+        if let Some(cpu) = self.cpu {
+            eprintln!("   time     {:.1} s of CPU; {}", cpu.as_secs_f64(), long.join(", "));
         }
         if let Err(why) = &self.verdict {
             let lines: Vec<&str> = self.text.lines().collect();

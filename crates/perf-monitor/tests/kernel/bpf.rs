@@ -5,7 +5,7 @@ use crate::support::touch_pages;
 use perf_monitor::{Error, Event, SampleFlags, Sampler, Software, Target};
 use rustix::fd::{AsFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, getsid, setrlimit};
+use rustix::process::{Resource, Rlimit, getpriority_process, getrlimit, setrlimit};
 use std::io;
 
 /// `BPF_PROG_TYPE_*`.
@@ -43,12 +43,12 @@ pub(crate) fn load(kind: ProgramType, result: u32) -> io::Result<OwnedFd> {
 /// Calls that hardly anyone else makes: a program at the tracepoint is everyone's.
 fn calls(times: usize) {
     for _ in 0..times {
-        std::hint::black_box(getsid(None)).unwrap();
+        std::hint::black_box(getpriority_process(None)).unwrap();
     }
 }
 
-fn at_getsid() -> Sampler {
-    Event::tracepoint("syscalls", "sys_enter_getsid")
+fn at_getpriority() -> Sampler {
+    Event::tracepoint("syscalls", "sys_enter_getpriority")
         .unwrap()
         .builder()
         .sample_period(1)
@@ -75,7 +75,7 @@ fn refused(result: perf_monitor::Result<()>, errno: Errno, hint: &str) {
 kernel_tests! {
     fn bpf_programs_filter_a_tracepoint(t) {
         t.tracefs()?;
-        let mut sampler = at_getsid();
+        let mut sampler = at_getpriority();
         assert_eq!(sampler.counter().query_bpf().unwrap(), [], "none yet");
         assert_eq!(count(&mut sampler), (10, 10));
 
@@ -90,7 +90,7 @@ kernel_tests! {
         assert_eq!(sampler.counter().query_bpf().unwrap().len(), 1);
 
         // What it drops is dropped for every event of the tracepoint.
-        let mut other = at_getsid();
+        let mut other = at_getpriority();
         let drop_all = load(ProgramType::Tracepoint, 0).unwrap();
         other.counter().set_bpf(drop_all.as_fd()).unwrap();
         drop(drop_all);

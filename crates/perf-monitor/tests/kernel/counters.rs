@@ -1,5 +1,5 @@
 use crate::kernel_tests;
-use crate::support::{GETPPID, TestChild, getppid, spin_for, touch_pages};
+use crate::support::{GETPPID, TestChild, getppid, on_cpu_0, spin_for, touch_pages};
 use perf_monitor::{
     Access, Error, Event, Group, KernelFeatures, KernelVersion, Pmu, ReadFormat, SampleFlags,
     Software, Target,
@@ -79,6 +79,14 @@ kernel_tests! {
         let event = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();
         let joined = group.add(&event.builder()).unwrap();
         getppid(100);
+        let count = group.read().unwrap().counts[joined];
+        assert!(count.value >= 100, "{count:?}");
+
+        // On a CPU it would never count, not even after the next switch.
+        let mut group = Group::open(&dummy, Target::Cpu(0)).unwrap();
+        group.enable().unwrap();
+        let joined = group.add(&event.builder()).unwrap();
+        on_cpu_0(|| getppid(100));
         let count = group.read().unwrap().counts[joined];
         assert!(count.value >= 100, "{count:?}");
     }
