@@ -100,6 +100,8 @@ pub(crate) struct Machine {
     pub(crate) kernel: PathBuf,
     pub(crate) image: Arc<Image>,
     pub(crate) icount: bool,
+    /// The first file system has our kernel module, for this kernel.
+    pub(crate) module: bool,
     pub(crate) filter: Option<String>,
 }
 
@@ -135,6 +137,9 @@ impl Machine {
         }
         if self.icount {
             append += " guest.env=PERF_TEST_ICOUNT=1";
+        }
+        if self.module {
+            append += " guest.env=PERF_TEST_MODULE=1";
         }
         if let Some(filter) = &self.filter {
             append += &format!(" guest.filter={filter}");

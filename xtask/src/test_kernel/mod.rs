@@ -7,6 +7,7 @@
 
 mod initramfs;
 mod machine;
+mod module;
 mod report;
 mod toolchain;
 
@@ -238,12 +239,26 @@ fn prepare(arch: Arch, kernels: &[&str], options: &Options) -> Result<Vec<Machin
     ensure_program(arch.qemu(), arch.qemu_package())?;
     let debian = Debian::open()?;
     let programs = toolchain::guest_programs(arch, &debian)?;
+    let found: Vec<(String, PathBuf)> =
+        kernels.iter().map(|prefix| kernel(&debian, arch, prefix)).collect::<Result<_>>()?;
+    let for_module = found.iter().find(|(version, _)| version.starts_with(module::SERIES));
+    let module = match for_module.filter(|_| arch == Arch::X86) {
+        Some((version, _)) => match module::build(&debian, version) {
+            Ok(module) => Some(module),
+            Err(error) => {
+                lane::missing("a kernel module with __rel_loc fields", &error)?;
+                None
+            }
+        },
+        None => None,
+    };
     let image = std::env::temp_dir().join(format!("guest-{arch}-{}.cpio", std::process::id()));
-    initramfs::write(&image, &programs.init, &[("kernel", programs.test.as_path())])?;
+    let mut files = vec![("tests/kernel", programs.test.as_path())];
+    files.extend(module.as_deref().map(|module| ("modules/rel_loc.ko", module)));
+    initramfs::write(&image, &programs.init, &files)?;
     let image = std::sync::Arc::new(machine::Image(image));
     let mut machines = Vec::new();
-    for prefix in kernels {
-        let (version, kernel) = kernel(&debian, arch, prefix)?;
+    for (version, kernel) in found {
         for icount in arch.icount_modes() {
             machines.push(Machine {
                 arch,
@@ -251,6 +266,7 @@ fn prepare(arch: Arch, kernels: &[&str], options: &Options) -> Result<Vec<Machin
                 kernel: kernel.clone(),
                 image: std::sync::Arc::clone(&image),
                 icount: *icount,
+                module: module.is_some() && version.starts_with(module::SERIES),
                 filter: options.filter.clone(),
             });
         }

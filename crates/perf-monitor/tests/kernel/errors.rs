@@ -1,5 +1,5 @@
 use crate::kernel_tests;
-use crate::support::{TestChild, as_nobody};
+use crate::support::{NOBODY, TestChild, as_nobody};
 use perf_monitor::{
     Error, Event, Field, KernelFeatures, Pmu, Refusal, SampleFlags, Software, Target, Tracefs,
     paranoid_level,
@@ -233,8 +233,9 @@ kernel_tests! {
         use std::os::unix::fs::MetadataExt;
         let tracefs = t.tracefs()?;
         // A machine has one tracefs, however often it is mounted.
-        if std::fs::metadata(tracefs.root()).unwrap().mode() & 0o7 != 0 {
-            return Err(t.refused("the tracefs of this machine is open to everyone"));
+        let root = std::fs::metadata(tracefs.root()).unwrap();
+        if root.mode() & 0o7 != 0 || root.gid() == NOBODY {
+            return Err(t.refused("the tracefs of this machine is open to the user nobody"));
         }
         as_nobody(|| {
             let error = Event::parse("sched:sched_switch").unwrap_err();

@@ -94,6 +94,15 @@ impl Test {
         }
     }
 
+    /// A kernel module of our own is there for this kernel.
+    pub(crate) fn module(&self) -> Outcome {
+        if env("PERF_TEST_MODULE") {
+            Ok(())
+        } else {
+            Err(self.refused("no module of ours was built for this kernel"))
+        }
+    }
+
     /// Mounts that are changed here are changed for nobody else.
     pub(crate) fn own_mounts(&self) -> Outcome {
         if env("PERF_TEST_OWN_MOUNTS") { Ok(()) } else { Err(self.cannot("shares its mounts")) }
@@ -228,12 +237,15 @@ pub(crate) fn child_main(role: &str) -> ! {
     std::process::exit(0);
 }
 
+/// The user and the group of that number.
+pub(crate) const NOBODY: u32 = 65534;
+
 /// Runs `f` on a thread that is the user `nobody`, without capabilities.
 pub(crate) fn as_nobody<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
     std::thread::spawn(move || {
-        let id = 65534;
-        rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(id)).unwrap();
-        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(id)).unwrap();
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(NOBODY)).unwrap();
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
         f()
     })
     .join()

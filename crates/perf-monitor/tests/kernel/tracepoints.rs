@@ -106,6 +106,43 @@ kernel_tests! {
         assert_eq!(names, ["/proc/self/exe"]);
     }
 
+    fn fields_at_relative_places_are_read(t) {
+        let tracefs = t.tracefs()?;
+        // No event of these kernels has such fields: a module of our own has.
+        t.module()?;
+        let module = std::fs::File::open("/modules/rel_loc.ko").unwrap();
+        rustix::system::finit_module(&module, c"", 0).unwrap();
+        let format = tracefs.format("rel_loc", "fired").unwrap();
+        let field = |name| format.field(name).unwrap();
+        let (count, text, words, last) = (field("count"), field("text"), field("words"), field("last"));
+        assert!(matches!(text.kind(), FieldKind::RelLoc { element: 1 }), "{text:?}");
+        assert!(matches!(words.kind(), FieldKind::RelLoc { element: 2 }), "{words:?}");
+        let mut sampler = Event::tracepoint("rel_loc", "fired").unwrap()
+            .builder().sample_period(1).sample(SampleFlags::RAW)
+            .open_sampler(Target::ThisThread, 8).unwrap();
+        sampler.counter().enable().unwrap();
+        let texts = ["hello", "x", "a somewhat longer text"];
+        for text in texts {
+            std::fs::write("/sys/module/rel_loc/parameters/fire", text).unwrap();
+        }
+        sampler.counter().disable().unwrap();
+        let mut seen = Vec::new();
+        sampler.drain(|record| if let Record::Sample(s) = record {
+            let raw = s.raw.unwrap();
+            assert_eq!(last.i64(raw), Some(-1), "the field behind both");
+            let Some(FieldValue::Text(text)) = text.value(raw) else { panic!("no text") };
+            let text = std::str::from_utf8(text).unwrap().to_owned();
+            assert_eq!(count.u64(raw), Some(text.len() as u64));
+            let words: Vec<i64> = words.elements(raw).unwrap().iter().collect();
+            assert_eq!(words, (1000..1000 + text.len() as i64).collect::<Vec<_>>());
+            seen.push(text);
+        }).unwrap();
+        assert_eq!(seen, texts);
+        t.note(format!("{} texts and arrays", seen.len()));
+        drop(sampler);
+        rustix::system::delete_module(c"rel_loc", 0).unwrap();
+    }
+
     fn names_of_threads_are_in_switches(t) {
         let tracefs = t.tracefs()?;
         let format = tracefs.format("sched", "sched_switch").unwrap();
