@@ -9,10 +9,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// A machine that says nothing for so long hangs.
-const SILENCE: Duration = Duration::from_secs(120);
-/// No machine runs for longer.
-const LONGEST: Duration = Duration::from_secs(420);
+/// When a machine is given up.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// One that says nothing for so long hangs.
+    silence: Duration,
+    /// None runs for longer.
+    longest: Duration,
+}
+
+const PATIENCE: Patience =
+    Patience { silence: Duration::from_secs(120), longest: Duration::from_secs(420) };
 
 /// Whether the tests passed, or why not.
 type Verdict = std::result::Result<(), String>;
@@ -177,7 +184,7 @@ impl Machine {
 
     fn watch(&self, console: &mut Console) -> Verdict {
         let mut child = self.command().spawn().map_err(|e| format!("{}: {e}", self.arch.qemu()))?;
-        let result = watch_console(&mut child, console);
+        let result = watch_console(&mut child, console, PATIENCE);
         // It has powered off, or is to be ended here.
         let _ = child.kill();
         console.cpu = cpu_time(child.id());
@@ -214,7 +221,7 @@ fn cpu_time(pid: u32) -> Option<Duration> {
 }
 
 /// Reads the console to its end; the verdict is one exact line.
-fn watch_console(child: &mut Child, console: &mut Console) -> Verdict {
+fn watch_console(child: &mut Child, console: &mut Console, patience: Patience) -> Verdict {
     let stdout = child.stdout.take().ok_or("no console")?;
     let (send, lines) = mpsc::channel();
     std::thread::spawn(move || {
@@ -232,11 +239,11 @@ fn watch_console(child: &mut Child, console: &mut Console) -> Verdict {
     let mut verdicts = Vec::new();
     let mut lockups = 0;
     loop {
-        let line = match lines.recv_timeout(SILENCE) {
+        let line = match lines.recv_timeout(patience.silence) {
             Ok(line) => line,
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                return Err(format!("nothing on the console for {} s", SILENCE.as_secs()));
+                return Err(format!("nothing on the console for {} s", patience.silence.as_secs()));
             }
         };
         if let Some(verdict) = line.strip_prefix("guest: verdict ") {
@@ -263,8 +270,8 @@ fn watch_console(child: &mut Child, console: &mut Console) -> Verdict {
         if stalled || lockups > 1 {
             return Err("the kernel stalled".to_owned());
         }
-        if start.elapsed() > LONGEST {
-            return Err(format!("not done after {} s", LONGEST.as_secs()));
+        if start.elapsed() > patience.longest {
+            return Err(format!("not done after {} s", patience.longest.as_secs()));
         }
     }
     match verdicts.as_slice() {
@@ -272,5 +279,64 @@ fn watch_console(child: &mut Child, console: &mut Console) -> Verdict {
         [verdict] if verdict == "failure" => Err("tests failed".to_owned()),
         [] => Err("no verdict: the machine ended early".to_owned()),
         other => Err(format!("not one verdict but {other:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is made of a console on which a shell script writes.
+    fn verdict(script: &str, patience: Patience) -> (Verdict, Console) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut console = Console::default();
+        let verdict = watch_console(&mut child, &mut console, patience);
+        let _ = child.kill();
+        child.wait().unwrap();
+        (verdict, console)
+    }
+
+    #[test]
+    fn one_exact_line_is_the_verdict() {
+        let of = |script: &str| verdict(script, PATIENCE).0;
+        assert_eq!(of("echo 'guest: verdict success'"), Ok(()));
+        assert_eq!(of("echo 'guest: verdict failure'"), Err("tests failed".to_owned()));
+        let two = of("echo 'guest: verdict success'; echo 'guest: verdict success'");
+        assert!(two.unwrap_err().contains("not one verdict"));
+        assert!(of("echo 'guest: verdict succes'").unwrap_err().contains("not one verdict"));
+        assert!(of("echo 'x guest: verdict success'").unwrap_err().contains("no verdict"));
+        assert!(of("true").unwrap_err().contains("ended early"));
+    }
+
+    #[test]
+    fn machines_that_panic_stall_or_hang_are_given_up() {
+        let of = |script: &str| verdict(script, PATIENCE).0.unwrap_err();
+        // None of these waits for the script to end.
+        let rest = "; echo 'guest: verdict success'; exec sleep 60";
+        let panic = of(&format!("echo '[ 1.0] Kernel panic - not syncing: x'{rest}"));
+        assert_eq!(panic, "the kernel panicked");
+        let stall = of(&format!("echo 'rcu: rcu_preempt self-detected stall on CPU'{rest}"));
+        assert_eq!(stall, "the kernel stalled");
+        let lockups = "echo 'watchdog: BUG: soft lockup'; echo 'watchdog: BUG: soft lockup'";
+        assert_eq!(of(&format!("{lockups}{rest}")), "the kernel stalled");
+        let silence = Duration::from_millis(50);
+        let (hang, _) = verdict("exec sleep 60", Patience { silence, ..PATIENCE });
+        assert!(hang.unwrap_err().contains("nothing on the console"));
+        let endless = "while :; do echo x; done";
+        let (long, _) = verdict(endless, Patience { longest: silence, ..PATIENCE });
+        assert!(long.unwrap_err().contains("not done after"));
+    }
+
+    #[test]
+    fn the_time_of_each_test_is_known() {
+        let script = "echo 'guest: running /tests/x'; echo 'test a::b ... ok'; \
+                      echo 'guest: verdict success'";
+        let (verdict, console) = verdict(script, PATIENCE);
+        assert_eq!(verdict, Ok(()));
+        let names: Vec<&str> = console.times.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["(start)", "a::b"]);
+        assert!(cpu_time(std::process::id()).is_some());
     }
 }

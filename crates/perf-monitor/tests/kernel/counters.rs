@@ -10,6 +10,12 @@ use std::time::Duration;
 /// A watched variable.
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
+/// A function whose calls are counted.
+#[inline(never)]
+fn called(x: u64) {
+    std::hint::black_box(x);
+}
+
 kernel_tests! {
     fn software_events_count(t) {
         t.root()?;
@@ -55,7 +61,9 @@ kernel_tests! {
 
     fn groups_are_read_at_once(t) {
         t.root()?;
-        let builder = |e| Event::software(e).builder();
+        let has_lost = KernelFeatures::probe().read_format.contains(ReadFormat::LOST);
+        let format = if has_lost { ReadFormat::LOST } else { ReadFormat::empty() };
+        let builder = |e| Event::software(e).builder().read_format(format);
         let mut group = Group::open(&builder(Software::TaskClock), Target::ThisThread).unwrap();
         let faults = group.add(&builder(Software::PageFaults)).unwrap();
         let dummy = group.add(&builder(Software::Dummy)).unwrap();
@@ -63,6 +71,7 @@ kernel_tests! {
         assert!((100..200).contains(&counts[faults].value), "{counts:?}");
         assert_eq!(counts[dummy].value, 0);
         assert!(counts[0].value > 0 && counts[0].time_running > Some(0));
+        assert!(counts.iter().all(|c| c.lost == has_lost.then_some(0)), "{counts:?}");
         let ids: Vec<_> = group.counters().iter().map(|c| Some(c.id().unwrap())).collect();
         assert_eq!(counts.iter().map(|c| c.id).collect::<Vec<_>>(), ids);
         let all = group.read().unwrap();
@@ -184,6 +193,24 @@ kernel_tests! {
         let clock = Event::software(Software::Dummy);
         let mut dummy = clock.builder().open(Target::ThisThread).unwrap();
         assert!(dummy.modify(&other.builder()).is_err());
+    }
+
+    fn breakpoints_count_reads_and_calls(t) {
+        t.root()?;
+        let addr = (&raw const WATCHED) as u64;
+        let both = Event::breakpoint(addr, 8, Access::ReadWrite);
+        let both = both.builder().open(Target::ThisThread).unwrap();
+        both.enable().unwrap();
+        WATCHED.store(1, Ordering::Relaxed);
+        std::hint::black_box(WATCHED.load(Ordering::Relaxed));
+        both.disable().unwrap();
+        assert_eq!(both.read().unwrap().value, 2);
+        let calls = Event::breakpoint(called as *const () as u64, 8, Access::Execute);
+        let calls = calls.builder().open(Target::ThisThread).unwrap();
+        calls.enable().unwrap();
+        (0..5).for_each(called);
+        calls.disable().unwrap();
+        assert_eq!(calls.read().unwrap().value, 5);
     }
 
     fn dynamic_pmus_count(t) {

@@ -255,11 +255,21 @@ kernel_tests! {
             assert!(roots.len() < 10);
         }
         let error = Event::parse("sched:sched_switch").unwrap_err();
+        // Mounted anywhere else, it is found.
+        let unusual = std::env::temp_dir().join(format!("perf test {}", std::process::id()));
+        std::fs::create_dir(&unusual).unwrap();
+        mount("nodev", &unusual, "tracefs", MountFlags::empty(), None).unwrap();
+        let found = Tracefs::find().map(|t| t.root().to_owned());
+        let event = Event::parse("sched:sched_switch");
+        unmount(&unusual, UnmountFlags::DETACH).unwrap();
+        std::fs::remove_dir(&unusual).unwrap();
         for root in roots.iter().rev() {
             mount("nodev", root, "tracefs", MountFlags::empty(), None).unwrap();
         }
         assert!(matches!(error, Error::NoTracefs), "{error}");
         assert!(error.to_string().contains("mount -t tracefs"));
+        assert_eq!(found.unwrap(), unusual);
+        event.unwrap();
         assert!(Event::parse("sched:sched_switch").is_ok());
     }
 

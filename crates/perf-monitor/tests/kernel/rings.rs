@@ -109,6 +109,33 @@ kernel_tests! {
         }
     }
 
+    fn epoll_tells_which_ring_has_records(t) {
+        t.tracefs()?;
+        use rustix::event::epoll;
+        let sampler = |id: u64| {
+            let sampler = sys_enter().open_sampler(Target::ThisThread, 8).unwrap();
+            sampler.counter().set_filter(&format!("id == {id}")).unwrap();
+            sampler.counter().enable().unwrap();
+            sampler
+        };
+        let samplers = [sampler(u64::from(u32::MAX)), sampler(GETPPID)]; // the first never
+        let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        for (i, sampler) in samplers.iter().enumerate() {
+            let data = epoll::EventData::new_u64(i as u64);
+            epoll::add(&epoll_fd, sampler, data, epoll::EventFlags::IN).unwrap();
+        }
+        let ready = || {
+            let mut events = Vec::with_capacity(4);
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            epoll::wait(&epoll_fd, spare, Some(&now)).unwrap();
+            events.iter().map(|e| e.data.u64()).collect::<Vec<_>>()
+        };
+        assert_eq!(ready(), [] as [u64; 0]);
+        getppid(1);
+        assert_eq!(ready(), [1]);
+    }
+
     fn a_flight_recorder_keeps_the_newest(t) {
         t.tracefs()?;
         let builder = sys_enter().write_backward(true).sample(SampleFlags::TIME | SampleFlags::RAW);
@@ -160,7 +187,8 @@ kernel_tests! {
         calls.enable().unwrap();
         touch_pages(5);
         getppid(5);
-        let (faults, calls) = (faults.id().unwrap(), calls.id().unwrap());
+        let faults_counter = faults;
+        let (faults, calls) = (faults_counter.id().unwrap(), calls.id().unwrap());
         let (mut addresses, mut raw) = (0, 0);
         sampler.drain(|record| if let Record::Sample(s) = record {
             match s.identifier {
@@ -171,6 +199,11 @@ kernel_tests! {
         }).unwrap();
         assert!(addresses >= 5);
         assert_eq!(raw, 5);
+        // Taken back, it comes no more.
+        faults_counter.set_output(None).unwrap();
+        sampler.drain(|_| ()).unwrap(); // what came since the last look
+        touch_pages(5);
+        assert_eq!(sampler.drain(|_| ()).unwrap(), 0);
         let other_clock = sys_enter().clock(ClockDomain::MonotonicRaw);
         let error = other_clock.open_into(Target::ThisThread, &mut sampler).unwrap_err();
         assert!(error.to_string().contains("same clock"), "{error}");

@@ -197,7 +197,14 @@ kernel_tests! {
             return Err(t.refused("no PMU kprobe (CONFIG_KPROBE_EVENTS)"));
         }
         let open = |n: usize| (0..n).for_each(|_| drop(std::fs::File::open("/proc/self/stat_x")));
-        for event in [Event::kprobe("do_sys_openat2", 0), Event::kretprobe("do_sys_openat2")] {
+        let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
+        let address = symbols.lines().find_map(|l| l.strip_suffix(" do_sys_openat2")).unwrap();
+        let address = u64::from_str_radix(address.split(' ').next().unwrap(), 16).unwrap();
+        for event in [
+            Event::kprobe("do_sys_openat2", 0),
+            Event::kretprobe("do_sys_openat2"),
+            Event::kprobe_address(address),
+        ] {
             let event = event.unwrap();
             let counter = event.builder().open(Target::ThisThread).unwrap();
             counter.enable().unwrap();
