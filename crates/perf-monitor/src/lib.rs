@@ -31,6 +31,28 @@
 //!   binary runs on every kernel; [`Error::Open`] tells which field was refused and what would
 //!   help.
 //!
+//! # Who may do what
+//!
+//! A user without `CAP_PERFMON` (Linux 5.8; `CAP_SYS_ADMIN` before) may what
+//! `kernel.perf_event_paranoid` leaves ([`paranoid_level`]):
+//!
+//! | level | own threads, user space | with the kernel | whole CPUs, cgroups | raw data of tracepoints |
+//! | ---: | :-: | :-: | :-: | :-: |
+//! | -1 | ✓ | ✓ | ✓ | ✓ |
+//! | 0 | ✓ | ✓ | ✓ | |
+//! | 1 | ✓ | ✓ | | |
+//! | 2 (the kernel's default) | ✓ | | | |
+//! | 3, 4 (Debian, Ubuntu) | | | | |
+//!
+//! Names and fields of tracepoints need a readable tracefs ([`Tracefs`]), which is root's by
+//! default; kprobes and uprobes need `CAP_SYS_ADMIN`; the pages of rings count as locked memory
+//! ([`mlock_kb`]). A refusal tells what would help.
+//!
+//! # Kernels
+//!
+//! Tests run on Linux 5.10 to 7.2, x86-64 and arm64; what needs a certain release says so where it
+//! is documented.
+//!
 //! It does not symbolise addresses and reads no file formats.
 //!
 //! Records are little-endian here, so that a big-endian machine is refused at compile time.

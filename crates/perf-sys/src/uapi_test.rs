@@ -335,6 +335,8 @@ fn sizes_are_the_documented_ones() {
     assert_eq!(core::mem::offset_of!(perf_event_mmap_page, data_head), 1024);
     assert_eq!(size_of::<perf_record_mmap2>(), 64);
     assert_eq!(size_of::<perf_record_bpf_event>(), 16);
+    assert_eq!(size_of::<perf_record_text_poke>(), 12);
+    assert_eq!(size_of::<perf_sample_id>(), 6 * 8);
     let attr = perf_event_attr::new(PERF_TYPE_RAW, 7);
     assert_eq!(perf_event_attr::read_from_bytes(attr.as_bytes()).unwrap(), attr);
 }
