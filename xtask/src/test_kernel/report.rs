@@ -8,7 +8,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Mark {
     Passed,
-    /// Some or all of it is refused by this kernel: why.
+    /// It passed, but for what this kernel or machine lacks.
+    Partly(Vec<String>),
+    /// It is refused by this kernel or machine: why.
     Refused(Vec<String>),
     Skipped(String),
     Failed,
@@ -64,6 +66,10 @@ impl Outcome {
             let mark = tests.get_mut(test).filter(|m| **m != Mark::Failed);
             match (kind, mark) {
                 ("NOTE", _) => notes.push((test.to_owned(), detail.to_owned())),
+                ("LACKS", Some(Mark::Partly(reasons))) => reasons.push(detail.to_owned()),
+                ("LACKS", Some(mark)) if *mark == Mark::Passed => {
+                    *mark = Mark::Partly(vec![detail.to_owned()]);
+                }
                 ("REFUSED", Some(Mark::Refused(reasons))) => reasons.push(detail.to_owned()),
                 ("REFUSED", Some(mark)) => *mark = Mark::Refused(vec![detail.to_owned()]),
                 ("SKIPPED", Some(mark)) => *mark = Mark::Skipped(detail.to_owned()),
@@ -116,7 +122,7 @@ impl Outcome {
             "\n== {} ({}): {} passed, {} refused by the kernel, {} skipped, {} failed; {:.1} s",
             self.name,
             self.version,
-            self.count(|m| *m == Mark::Passed),
+            self.count(|m| matches!(m, Mark::Passed | Mark::Partly(_))),
             self.count(|m| matches!(m, Mark::Refused(_))),
             self.count(|m| matches!(m, Mark::Skipped(_))),
             self.count(|m| *m == Mark::Failed),
@@ -127,6 +133,11 @@ impl Outcome {
                 Mark::Refused(reasons) => {
                     for reason in reasons {
                         eprintln!("   refused  {test}: {reason}");
+                    }
+                }
+                Mark::Partly(reasons) => {
+                    for reason in reasons {
+                        eprintln!("   lacks    {test}: {reason}");
                     }
                 }
                 Mark::Skipped(why) => eprintln!("   skipped  {test}: {why}"),
@@ -161,8 +172,8 @@ pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
         "# Kernel support\n\n\
          What the tests of `perf-monitor` find on real kernels. Made by\n\
          `cargo xtask test-kernel --write`; do not edit.\n\n\
-         ✓ works; – is refused by this kernel or machine, as it says below; blank was not tried\n\
-         there (it would change the machine). The x86-64 machines have no hardware PMU; the arm64\n\
+         ✓ works; (✓) works, but for what is listed below; – is refused by this kernel or machine, as it\n\
+         says below; blank was not tried there (it would change the machine). The x86-64 machines have no hardware PMU; the arm64\n\
          ones have an emulated one, which counts instructions exactly with `icount`.\n\n| |",
     );
     let mut line = |text: String| out.push_str(&text);
@@ -181,12 +192,12 @@ pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
         for outcome in outcomes {
             line(match outcome.tests.get(test) {
                 Some(Mark::Passed) => " ✓ |".to_owned(),
-                Some(Mark::Refused(reasons)) => {
+                Some(mark @ (Mark::Refused(reasons) | Mark::Partly(reasons))) => {
                     let by_reason = refusals.entry(test).or_default();
                     for reason in reasons {
                         by_reason.entry(reason).or_default().push(&outcome.name);
                     }
-                    " – |".to_owned()
+                    if matches!(mark, Mark::Partly(_)) { " (✓) |" } else { " – |" }.to_owned()
                 }
                 Some(Mark::Failed) => " **failed** |".to_owned(),
                 Some(Mark::Skipped(_)) | None => "  |".to_owned(),
@@ -218,14 +229,17 @@ mod tests {
     fn lines_of_tests_and_reports_are_read() {
         let text = "test a::one ... ok\ntest a::two ... ok\ntest three ... FAILED\ntest child ... ok\n\
             test x::fixtures ... ignored, writes test data\n\
-            guest: report\tREFUSED\ttwo\tEINVAL\nguest: report\tNOTE\tone\t5 ns\n";
+            guest: report\tREFUSED\ttwo\tEINVAL\nguest: report\tNOTE\tone\t5 ns\n\
+            test four ... ok\nguest: report\tLACKS\tfour\ta field\n";
         let outcome =
             Outcome::new("6.1 x86_64".into(), "6.1.0".into(), text, Ok(()), Duration::ZERO);
         assert_eq!(outcome.tests["one"], Mark::Passed);
         assert_eq!(outcome.tests["two"], Mark::Refused(vec!["EINVAL".into()]));
-        assert!(!outcome.is_good() && outcome.tests.len() == 3);
+        assert_eq!(outcome.tests["four"], Mark::Partly(vec!["a field".into()]));
+        assert!(!outcome.is_good() && outcome.tests.len() == 4);
         let table = markdown(&[outcome]);
         assert!(table.contains("| two | – |") && table.contains("- EINVAL: 6.1 x86_64"), "{table}");
+        assert!(table.contains("| four | (✓) |") && table.contains("- a field: 6.1"), "{table}");
     }
 
     #[test]

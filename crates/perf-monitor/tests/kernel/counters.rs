@@ -263,7 +263,7 @@ kernel_tests! {
                 assert!(has, "Linux {version} should have {flag}");
             }
             if !has {
-                t.refused(format!("{flag} (Linux {}.{})", since.0, since.1));
+                t.lacks(format!("{flag} (Linux {}.{})", since.0, since.1));
             }
         }
         if version >= KernelVersion(6, 12) {

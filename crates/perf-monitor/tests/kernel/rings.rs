@@ -40,7 +40,7 @@ kernel_tests! {
         if has_lost {
             assert_eq!(count.lost, Some(stats.lost), "FORMAT_LOST is the sum of LOST records");
         } else {
-            t.refused("PERF_FORMAT_LOST (Linux 6.0)");
+            t.lacks("PERF_FORMAT_LOST (Linux 6.0)");
         }
         t.note(format!("{samples} samples + {} lost = 5001", stats.lost));
     }

@@ -48,6 +48,11 @@ impl Test {
         self.report("NOTE", &detail);
     }
 
+    /// The test goes on, without this, which the kernel or this machine does not have.
+    pub(crate) fn lacks(&self, detail: impl Display) {
+        self.report("LACKS", &detail);
+    }
+
     /// The kernel, or this machine, does not have it.
     pub(crate) fn refused(&self, detail: impl Display) -> Skip {
         self.report("REFUSED", &detail);
