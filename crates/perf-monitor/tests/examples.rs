@@ -128,8 +128,10 @@ fn watch_tells_who_writes() {
 #[test]
 fn what_helps_is_told_to_a_user_without_privilege() {
     // Which of the two is first depends on who may read the tracefs.
-    let remedies = ["mode=0750", "sysctl kernel.perf_event_paranoid="];
-    for (name, args) in [("tracepoint", &[][..]), ("sample", &["1"])] {
+    let tracefs = ["mode=0750", "sysctl kernel.perf_event_paranoid="];
+    for (name, args, remedies) in
+        [("tracepoint", &[][..], &tracefs[..]), ("sample", &["1"], &["be that user"])]
+    {
         let Some(command) = example("refusals", name) else { return };
         if perf_monitor::Tracefs::find().is_err() {
             return cannot("refusals", "needs a mounted tracefs");

@@ -38,7 +38,7 @@ pub(crate) fn run_out_of_files() {
 }
 
 /// What a user without capabilities may at this `perf_event_paranoid`, and is told otherwise.
-fn unprivileged(level: i64, switch: &Event) {
+fn unprivileged(level: i64, switch: &Event, of_root: u32) {
     let check = |what: &str, result: Result<perf_monitor::Counter, Error>, allowed: i64| {
         if level <= allowed {
             return drop(result.unwrap_or_else(|e| panic!("{what} at level {level}: {e}")));
@@ -66,6 +66,9 @@ fn unprivileged(level: i64, switch: &Event) {
     if level > 2 {
         return;
     }
+    let error = user(faults()).open(Target::Thread(of_root)).unwrap_err();
+    assert_eq!(error.refusal(), Some(&Refusal::OtherUser { tid: of_root, uid: 0 }), "{error}");
+    assert!(error.to_string().contains("is of user 0: be that user"), "{error}");
     let counter = user(faults()).open(Target::ThisThread).unwrap();
     counter.enable().unwrap();
     crate::support::touch_pages(3);
@@ -222,7 +225,10 @@ kernel_tests! {
                 std::fs::write(knob, level.to_string()).unwrap();
             }
             let (level, switch) = (*level, switch.clone());
-            as_nobody(move || unprivileged(level, &switch));
+            let child = TestChild::start("getppid 1"); // of root
+            let tid = child.tid;
+            as_nobody(move || unprivileged(level, &switch, tid));
+            child.go();
         }
         if levels.len() > 1 {
             std::fs::write(knob, own.to_string()).unwrap();
