@@ -227,6 +227,8 @@ layout! {
 
 /// `siginfo_t` of the `SIGTRAP` that an event with `sigtrap` sends, up to its last field.
 ///
+/// (mips has two of the fields the other way round.)
+///
 /// A signal handler finds it where its `siginfo_t` is; [`sigtrap_wait`](crate::sigtrap_wait) needs
 /// no handler.
 #[repr(C)]

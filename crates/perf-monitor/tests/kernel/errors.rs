@@ -1,8 +1,8 @@
 use crate::kernel_tests;
 use crate::support::{NOBODY, TestChild, as_nobody};
 use perf_monitor::{
-    Error, Event, Field, KernelFeatures, Pmu, Refusal, SampleFlags, Software, Target, Tracefs,
-    paranoid_level,
+    Access, Error, Event, Field, KernelFeatures, Pmu, Refusal, SampleFlags, Software, Target,
+    Tracefs, paranoid_level,
 };
 
 fn dummy() -> perf_monitor::EventBuilder {
@@ -63,6 +63,15 @@ fn unprivileged(level: i64, switch: &Event, of_root: u32) {
     check("the kernel", faults().open(Target::ThisThread), 1);
     // Not root's to forbid, up to level 2: what an ordinary user may do works.
     check("user space", user(faults()).open(Target::ThisThread), 2);
+    let features = KernelFeatures::probe();
+    assert!(!features.privileged && features.paranoid == Some(level));
+    assert_eq!(features.refused.is_some(), level > 2, "{features:?}");
+    // Probes are for no level.
+    let probe = Event::uprobe("/proc/self/exe", 4096).unwrap();
+    let error = user(probe.builder()).open(Target::ThisThread).unwrap_err();
+    let refusal = error.refusal();
+    assert!(matches!(refusal, Some(Refusal::Privilege { allowed_at: None, .. })), "{error}");
+    assert!(error.to_string().contains("CAP_SYS_ADMIN"), "{error}");
     if level > 2 {
         return;
     }
@@ -301,6 +310,37 @@ kernel_tests! {
     fn running_out_of_files_is_told_with_the_limit(t) {
         t.root()?;
         TestChild::start("files").go();
+    }
+
+    fn running_out_of_breakpoints_is_told(t) {
+        t.root()?;
+        let words = [0u64; 64];
+        let watch = |word: &u64| {
+            let address = std::ptr::from_ref(word) as u64;
+            Event::breakpoint(address, 8, Access::Write).builder().open(Target::ThisThread)
+        };
+        let mut open = Vec::new();
+        let error = words.iter().find_map(|word| match watch(word) {
+            Ok(counter) => {
+                open.push(counter);
+                None
+            }
+            Err(error) => Some(error),
+        });
+        let error = error.expect("no CPU has 64 of them");
+        assert_eq!(error.refusal(), Some(&Refusal::NoCounters), "{error}");
+        t.note(format!("{} breakpoints", open.len()));
+        assert!(open.len() >= 2);
+        open.pop();
+        watch(&words[63]).unwrap();
+    }
+
+    fn a_folder_that_is_no_cgroup_is_told(t) {
+        t.root()?;
+        use rustix::fd::AsFd;
+        let folder = std::fs::File::open("/proc").unwrap();
+        let target = Target::Cgroup { dir: folder.as_fd(), cpu: 0 };
+        assert_eq!(refusal(dummy().open(target)), Refusal::Cgroup);
     }
 
     fn a_ring_of_another_cpu_cannot_be_shared(t) {
