@@ -80,6 +80,9 @@ impl Debian {
     fn apt(&self, tool: &str) -> Command {
         let mut command = Command::new(tool);
         command.env("APT_CONFIG", &self.config).env("LC_ALL", "C");
+        // Images of containers turn apt's own cache off, by files that are read after our
+        // configuration: each question would then read all lists anew.
+        command.args(["-o", "Dir::Cache::pkgcache=pkgcache.bin"]);
         command
     }
 

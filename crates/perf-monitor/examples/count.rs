@@ -3,8 +3,20 @@
 //! `cargo run --example count`
 
 use perf_monitor::{Event, Group, Hardware, Software, Target};
+use std::process::ExitCode;
 
-fn main() -> Result<(), perf_monitor::Error> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // It tells what was refused, and what would help.
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), perf_monitor::Error> {
     // User space alone is what an ordinary user may count.
     let user = |event: Event| event.builder().exclude_kernel(true).exclude_hv(true);
     let mut group = Group::open(&user(Event::software(Software::TaskClock)), Target::ThisThread)?;

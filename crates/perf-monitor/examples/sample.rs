@@ -4,9 +4,21 @@
 
 use perf_monitor::{Event, Record, SampleFlags, Software, Target};
 use std::collections::HashMap;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // It tells what was refused, and what would help.
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let pid = args.next().ok_or("usage: sample PID [SECONDS]")?.parse()?;
     let seconds = args.next().map_or(Ok(5), |s| s.parse())?;

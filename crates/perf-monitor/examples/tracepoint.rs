@@ -3,8 +3,20 @@
 //! `cargo run --example tracepoint -- [SYSTEM NAME [COUNT]]`
 
 use perf_monitor::{Event, SampleFlags, Target, Tracefs};
+use std::process::ExitCode;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // It tells what was refused, and what would help.
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let system = args.next().unwrap_or_else(|| "sched".into());
     let name = args.next().unwrap_or_else(|| "sched_switch".into());

@@ -3,11 +3,23 @@
 //! `cargo run --example watch`
 
 use perf_monitor::{Access, Event, Record, SampleFlags, Target};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
-fn main() -> Result<(), perf_monitor::Error> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // It tells what was refused, and what would help.
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), perf_monitor::Error> {
     let mut sampler = Event::breakpoint((&raw const WATCHED) as u64, 8, Access::Write)
         .builder()
         .exclude_kernel(true)

@@ -190,7 +190,7 @@ impl EventBuilder {
         aux_sample_size: u32;
         /// Whether samples pause or resume the AUX event of the group (Linux 6.13).
         aux_action: u32;
-        /// `si_perf_data` of the signal of [`sigtrap`](Self::sigtrap).
+        /// `si_perf_data` of the signal of [`sigtrap`](Self::sigtrap): [`Trap::sig_data`](crate::Trap::sig_data).
         sig_data: u64;
     }
 
@@ -258,7 +258,10 @@ impl EventBuilder {
         enable_on_exec set_enable_on_exec;
         /// Removed from a thread that calls `execve(2)` (Linux 5.13).
         remove_on_exec set_remove_on_exec;
-        /// Sends `SIGTRAP` to the thread, synchronously (Linux 5.13). Needs `remove_on_exec`.
+        /// Sends `SIGTRAP` to the thread at each sample, synchronously (Linux 5.13): it ends the
+        /// process if there is neither a handler nor a [`Traps`](crate::Traps). Needs
+        /// `remove_on_exec`. On arm64 the watchpoint of a trapping breakpoint is hit again when
+        /// the access is made again, for ever unless the handler disables it.
         sigtrap set_sigtrap;
         /// The ring is overwritten from its end to its start (Linux 4.7).
         write_backward set_write_backward;

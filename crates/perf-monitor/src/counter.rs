@@ -77,6 +77,16 @@ impl Counter {
                 ("PERF_EVENT_IOC_MODIFY_ATTRIBUTES", Errno::INVAL | Errno::OPNOTSUPP) => {
                     Some("only breakpoints, and only their address, length and access")
                 }
+                ("PERF_EVENT_IOC_SET_BPF", Errno::INVAL) => Some(
+                    "not a BPF program, or not of the type that the event takes: tracepoint, \
+                     kprobe (of probes) or perf_event (of others)",
+                ),
+                ("PERF_EVENT_IOC_SET_BPF", Errno::EXIST) => Some("the event has a program already"),
+                ("PERF_EVENT_IOC_QUERY_BPF", Errno::INVAL) => {
+                    Some("only tracepoints tell their programs")
+                }
+                ("PERF_EVENT_IOC_QUERY_BPF", Errno::PERM) => Some("this needs CAP_PERFMON"),
+                ("PERF_EVENT_IOC_QUERY_BPF", Errno::NOSPC) => Some("there are more than 64"),
                 _ => None,
             };
             Error::Control { operation, event: self.event.name().to_owned(), errno, hint }
@@ -181,12 +191,28 @@ impl Counter {
         Some(format.fields().iter().map(crate::FieldFormat::name).collect::<Vec<_>>().join(", "))
     }
 
-    /// Attaches a BPF program, which then decides what is recorded.
+    /// Attaches a BPF program, which then decides what is recorded: what it returns 0 for is not.
+    /// It stays until the event is closed.
+    ///
+    /// On a tracepoint (`BPF_PROG_TYPE_TRACEPOINT`) the program is one of the tracepoint, not of
+    /// the event: what it drops is neither counted nor recorded by *any* perf event of that
+    /// tracepoint, of any process. On other events (`BPF_PROG_TYPE_PERF_EVENT`, one for each event)
+    /// only the sample is dropped; it still counts. Loading programs needs `CAP_BPF` and
+    /// `CAP_PERFMON`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`]: not a program, of the wrong type, or the event has one already.
     pub fn set_bpf(&self, program: BorrowedFd<'_>) -> Result<()> {
         self.control("PERF_EVENT_IOC_SET_BPF", ioctl_set_bpf(&self.fd, program))
     }
 
-    /// The ids of the BPF programs at this tracepoint, at most 64.
+    /// The ids of the BPF programs at this tracepoint, at most 64 (Linux 4.16). Needs
+    /// `CAP_PERFMON`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`] for other events than tracepoints.
     pub fn query_bpf(&self) -> Result<Vec<u32>> {
         let mut ids = vec![0; 64];
         let mut count = 0;

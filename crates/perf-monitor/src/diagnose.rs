@@ -6,6 +6,7 @@ use perf_sys::*;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::ffi::CStr;
+use std::os::unix::fs::MetadataExt;
 
 /// One call of `perf_event_open(2)`.
 #[derive(Clone, Copy, Debug)]
@@ -191,9 +192,23 @@ fn allowed_at(attempt: &Attempt<'_>) -> Option<i64> {
     }
 }
 
+/// The user of a thread, if that is another one than this thread's, who may not look at threads of
+/// others.
+fn other_user(target: Target<'_>) -> Option<Refusal> {
+    let tid = target.tid().filter(|tid| *tid != 0)?;
+    let uid = std::fs::metadata(format!("/proc/{tid}")).ok()?.uid();
+    let is_other = uid != rustix::process::geteuid().as_raw() && !system::may_look_at_others();
+    is_other.then_some(Refusal::OtherUser { tid, uid })
+}
+
 pub(crate) fn open(attempt: &Attempt<'_>, errno: Errno) -> Refusal {
     let attr = &attempt.attr;
     let cpu = attempt.target.cpu();
+    if matches!(errno, Errno::ACCESS | Errno::PERM) {
+        if let Some(refusal) = other_user(attempt.target) {
+            return refusal;
+        }
+    }
     match errno {
         Errno::ACCESS | Errno::PERM => Refusal::Privilege {
             paranoid: system::paranoid_level(),

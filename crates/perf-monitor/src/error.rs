@@ -217,6 +217,13 @@ pub enum Refusal {
         /// It would be allowed for user space alone (`exclude_kernel`).
         user_space_alone_is_allowed: bool,
     },
+    /// The thread is of another user, whatever `kernel.perf_event_paranoid` is.
+    OtherUser {
+        /// The thread.
+        tid: u32,
+        /// Its user.
+        uid: u32,
+    },
     /// The frequency is above `kernel.perf_event_max_sample_rate`.
     SampleRate {
         /// The frequency.
@@ -302,6 +309,9 @@ impl fmt::Display for Refusal {
                     f.write_str("; user space alone is allowed: exclude_kernel")?;
                 }
                 Ok(())
+            }
+            Self::OtherUser { tid, uid } => {
+                write!(f, "thread {tid} is of user {uid}: be that user, or have CAP_PERFMON")
             }
             Self::SampleRate { asked, max } => write!(
                 f,

@@ -24,11 +24,34 @@
 //!   when it scaled. [`UserPage`]: reading without a system call.
 //! - [`Sampler`]: an event with its ring. It lends records, decoded ([`Record`]) or not
 //!   ([`RawRecord`]); [`OverwriteRing`] is a flight recorder, [`AuxArea`] the trace of a PMU.
+//! - [`Traps`]: the signals of events that trap the thread they measure.
 //! - [`RecordPlan`] and [`Decoder`] decode records from anywhere, a `perf.data` file for example.
 //! - [`Tracefs`] and [`EventFormat`]: tracepoints and the typed fields of their data.
 //! - [`KernelFeatures`]: what the running kernel can do for this user, found out by trying. One
 //!   binary runs on every kernel; [`Error::Open`] tells which field was refused and what would
 //!   help.
+//!
+//! # Who may do what
+//!
+//! A user without `CAP_PERFMON` (Linux 5.8; `CAP_SYS_ADMIN` before) may what
+//! `kernel.perf_event_paranoid` leaves ([`paranoid_level`]):
+//!
+//! | level | own threads, user space | with the kernel | whole CPUs, cgroups | raw data of tracepoints |
+//! | ---: | :-: | :-: | :-: | :-: |
+//! | -1 | ✓ | ✓ | ✓ | ✓ |
+//! | 0 | ✓ | ✓ | ✓ | |
+//! | 1 | ✓ | ✓ | | |
+//! | 2 (the kernel's default) | ✓ | | | |
+//! | 3, 4 (Debian, Ubuntu) | | | | |
+//!
+//! Names and fields of tracepoints need a readable tracefs ([`Tracefs`]), which is root's by
+//! default; kprobes and uprobes need `CAP_SYS_ADMIN`; the pages of rings count as locked memory
+//! ([`mlock_kb`]). A refusal tells what would help.
+//!
+//! # Kernels
+//!
+//! Tests run on Linux 5.10 to 7.2, x86-64 and arm64; what needs a certain release says so where it
+//! is documented.
 //!
 //! It does not symbolise addresses and reads no file formats.
 //!
@@ -56,6 +79,7 @@ mod sampler;
 mod system;
 mod target;
 mod tracefs;
+mod traps;
 
 pub use builder::EventBuilder;
 pub use clock::now;
@@ -83,6 +107,7 @@ pub use system::{
 };
 pub use target::Target;
 pub use tracefs::Tracefs;
+pub use traps::{Trap, Traps};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -124,6 +124,12 @@ pub fn is_privileged() -> bool {
     has_capability(CAP_PERFMON) || has_capability(CAP_SYS_ADMIN)
 }
 
+/// Whether the threads of other users may be measured.
+pub(crate) fn may_look_at_others() -> bool {
+    const CAP_SYS_PTRACE: u32 = 19;
+    is_privileged() || has_capability(CAP_SYS_PTRACE)
+}
+
 /// The `max` names nearest to `name`, best first; none that differ in more than a third.
 pub(crate) fn near_matches<'a>(
     name: &str,

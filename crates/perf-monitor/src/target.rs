@@ -9,6 +9,10 @@ pub enum Target<'a> {
     /// A thread by its id, on any CPU. A process id means its main thread.
     Thread(u32),
     /// Everything on one CPU. Needs `perf_event_paranoid` 0 or `CAP_PERFMON`.
+    ///
+    /// When the CPU goes offline the event is dead for good: what is in its ring can be read, but
+    /// even after the CPU is back, and enabled again, it counts nothing, without an error or a
+    /// hang-up. Watch [`online_cpus`](crate::online_cpus) and open it anew.
     Cpu(u32),
     /// A thread, while it is on one CPU: with one event per CPU, inheriting events can have rings.
     ThreadOnCpu {
@@ -18,6 +22,9 @@ pub enum Target<'a> {
         cpu: u32,
     },
     /// The tasks of a cgroup, on one CPU. Needs the privileges of [`Target::Cpu`].
+    ///
+    /// Who mounts the `perf_event` hierarchy of cgroup v1 takes perf events away from cgroup v2 for
+    /// as long as that has children.
     Cgroup {
         /// Directory of the cgroup: in cgroup2, of a child of the root whose controllers are
         /// active, or in the `perf_event` hierarchy of cgroup v1.

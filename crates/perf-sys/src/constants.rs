@@ -447,6 +447,17 @@ constants! {
         PERF_FLAG_FD_CLOEXEC = 1 << 3;
     }
 
+    /// `si_code` of a [`perf_siginfo`](crate::perf_siginfo) (Linux 5.13).
+    i32 in define {
+        TRAP_PERF = 6;
+    }
+
+    /// `si_perf_flags` of a [`perf_siginfo`](crate::perf_siginfo) (Linux 5.18).
+    u32 in define {
+        /// The signal was blocked, so that the thread went on and got it later.
+        TRAP_PERF_FLAG_ASYNC = 1 << 0;
+    }
+
     /// Fields of a `PERF_SAMPLE_DATA_SRC`; each is shifted by the `_SHIFT` of its name.
     u64 in define {
         PERF_MEM_OP_NA = 0x1;

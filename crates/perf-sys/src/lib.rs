@@ -21,12 +21,17 @@
 //! ```
 //!
 //! - [`perf_event_attr`] to its newest size (144 bytes), [`perf_event_mmap_page`],
-//!   [`perf_event_header`] and the fixed parts of records, [`perf_branch_entry`],
-//!   [`perf_mem_data_src`], [`perf_sample_weight`];
+//!   [`perf_event_header`], the fixed parts of every record, [`perf_sample_id`],
+//!   [`perf_branch_entry`], [`perf_mem_data_src`], [`perf_sample_weight`];
 //! - every `PERF_*` constant of the header of Linux 7.3;
 //! - [`perf_event_open`] and the ioctls of `PERF_EVENT_IOC_*`, with owned and borrowed file
 //!   descriptors;
+//! - [`perf_siginfo`], and a way to take the signals of `sigtrap` without a handler
+//!   ([`sigtrap_wait`]);
 //! - the registers of `PERF_SAMPLE_REGS_*` for x86 and arm64 ([`regs`]).
+//!
+//! Which events a user without `CAP_PERFMON` may open is told by `kernel.perf_event_paranoid`: see
+//! `perf_event_open(2)`. What is newer than Linux 4.0 says its release.
 //!
 //! It holds no policy: which size of `perf_event_attr` a kernel takes, which bits it knows, how a
 //! ring is read, is the work of the `perf-monitor` crate.
@@ -63,8 +68,11 @@ pub use constants::*;
 pub use mmap_page::{capabilities, perf_event_mmap_page};
 pub use records::{
     perf_branch_entry, perf_event_header, perf_mem_data_src, perf_ns_link_info, perf_record_aux,
-    perf_record_bpf_event, perf_record_fork, perf_record_ksymbol, perf_record_lost,
-    perf_record_mmap, perf_record_mmap2, perf_record_throttle, perf_sample_weight,
+    perf_record_aux_output_hw_id, perf_record_bpf_event, perf_record_callchain_deferred,
+    perf_record_cgroup, perf_record_comm, perf_record_fork, perf_record_itrace_start,
+    perf_record_ksymbol, perf_record_lost, perf_record_lost_samples, perf_record_mmap,
+    perf_record_mmap2, perf_record_namespaces, perf_record_read, perf_record_switch,
+    perf_record_text_poke, perf_record_throttle, perf_sample_id, perf_sample_weight, perf_siginfo,
 };
 pub use sys::{
     PERF_EVENT_IOC_DISABLE, PERF_EVENT_IOC_ENABLE, PERF_EVENT_IOC_ID,
@@ -74,6 +82,7 @@ pub use sys::{
     ioctl_disable, ioctl_enable, ioctl_id, ioctl_modify_attributes, ioctl_pause_output,
     ioctl_period, ioctl_query_bpf, ioctl_refresh, ioctl_reset, ioctl_set_bpf, ioctl_set_filter,
     ioctl_set_output, perf_event_open, perf_event_open_path, rdpmc, read_hardware_clock,
+    sigtrap_block, sigtrap_unblock, sigtrap_wait,
 };
 
 #[cfg(doctest)]

@@ -126,6 +126,94 @@ layout! {
         /// Tag of the program.
         tag: [u8; 8],
     }
+    /// Fixed part of `PERF_RECORD_COMM`; the name follows.
+    perf_record_comm {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+    }
+    /// Fixed part of `PERF_RECORD_READ`; the values follow, in the layout of `read_format`.
+    perf_record_read {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+    }
+    /// Fixed part of `PERF_RECORD_ITRACE_START`.
+    perf_record_itrace_start {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+    }
+    /// Fixed part of `PERF_RECORD_LOST_SAMPLES`.
+    perf_record_lost_samples {
+        /// Samples lost.
+        lost: u64,
+    }
+    /// Fixed part of `PERF_RECORD_SWITCH_CPU_WIDE`; `PERF_RECORD_SWITCH` has none.
+    perf_record_switch {
+        /// Process that comes next, or was there before.
+        next_prev_pid: u32,
+        /// Its thread.
+        next_prev_tid: u32,
+    }
+    /// Fixed part of `PERF_RECORD_NAMESPACES`; a [`perf_ns_link_info`] for each namespace follows.
+    perf_record_namespaces {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// Namespaces, in the order of `NET_NS_INDEX` and so on.
+        nr_namespaces: u64,
+    }
+    /// Fixed part of `PERF_RECORD_CGROUP`; the path follows.
+    perf_record_cgroup {
+        /// Id of the cgroup.
+        id: u64,
+    }
+    /// Fixed part of `PERF_RECORD_TEXT_POKE`; the bytes before and after follow, padded together.
+    perf_record_text_poke {
+        /// Address: a number of 8 bytes in two words, as the part is 12 bytes long.
+        addr: [u32; 2],
+        /// Bytes before.
+        old_len: u16,
+        /// Bytes after.
+        new_len: u16,
+    }
+    /// Fixed part of `PERF_RECORD_AUX_OUTPUT_HW_ID`.
+    perf_record_aux_output_hw_id {
+        /// Id of the hardware for the events in the AUX area.
+        hw_id: u64,
+    }
+    /// Fixed part of `PERF_RECORD_CALLCHAIN_DEFERRED`; the addresses follow.
+    perf_record_callchain_deferred {
+        /// What the callchains of the samples end with.
+        cookie: u64,
+        /// Addresses.
+        nr: u64,
+    }
+    /// The sample id at the end of records, with every field. An event has those of its
+    /// `sample_type`, in this order; each takes 8 bytes.
+    perf_sample_id {
+        /// Process (`PERF_SAMPLE_TID`).
+        pid: u32,
+        /// Thread (`PERF_SAMPLE_TID`).
+        tid: u32,
+        /// Timestamp (`PERF_SAMPLE_TIME`).
+        time: u64,
+        /// Id of the event, or of its group leader (`PERF_SAMPLE_ID`).
+        id: u64,
+        /// Id of the event itself (`PERF_SAMPLE_STREAM_ID`).
+        stream_id: u64,
+        /// CPU (`PERF_SAMPLE_CPU`).
+        cpu: u32,
+        /// Reserved, zero (`PERF_SAMPLE_CPU`).
+        res: u32,
+        /// The same as `id` (`PERF_SAMPLE_IDENTIFIER`).
+        identifier: u64,
+    }
     /// `struct perf_branch_entry`: one taken branch.
     perf_branch_entry {
         /// Address of the branch.
@@ -135,6 +223,36 @@ layout! {
         /// Bit fields: use the methods.
         bits: u64,
     }
+}
+
+/// `siginfo_t` of the `SIGTRAP` that an event with `sigtrap` sends, up to its last field.
+///
+/// (mips has two of the fields the other way round.)
+///
+/// A signal handler finds it where its `siginfo_t` is; [`sigtrap_wait`](crate::sigtrap_wait) needs
+/// no handler.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct perf_siginfo {
+    /// `SIGTRAP`.
+    pub si_signo: i32,
+    /// 0.
+    pub si_errno: i32,
+    /// [`TRAP_PERF`](crate::TRAP_PERF); anything else is a `SIGTRAP` of another origin, whose
+    /// further fields mean something else.
+    pub si_code: i32,
+    /// Nothing.
+    pub __pad: [u32; size_of::<usize>() / 4 - 1],
+    /// The address of the sample, of the breakpoint for example, if `sample_type` has it.
+    pub si_addr: usize,
+    /// `sig_data` of the event.
+    pub si_perf_data: usize,
+    /// `type` of the event.
+    pub si_perf_type: u32,
+    /// [`TRAP_PERF_FLAG_ASYNC`](crate::TRAP_PERF_FLAG_ASYNC), or 0.
+    pub si_perf_flags: u32,
 }
 
 macro_rules! fields {

@@ -1,9 +1,10 @@
 //! The system call, the ioctls and the two instructions that read hardware in user space.
 #![allow(unsafe_code, reason = "system calls and inline assembly")]
 
-use crate::{PERF_ATTR_SIZE_VER0, perf_event_attr};
-use core::ffi::{CStr, c_long, c_ulong};
-use core::mem::size_of;
+use crate::{PERF_ATTR_SIZE_VER0, perf_event_attr, perf_siginfo};
+use core::ffi::{CStr, c_int, c_long, c_ulong};
+use core::mem::{MaybeUninit, size_of};
+use core::time::Duration;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -278,6 +279,71 @@ pub fn ioctl_query_bpf(fd: impl AsFd, ids: &mut [u32]) -> Result<usize, Errno> {
 pub fn ioctl_modify_attributes(fd: impl AsFd, attr: &perf_event_attr) -> Result<(), Errno> {
     let mut copy = *attr; // the kernel may write `size`
     ioctl(fd, PERF_EVENT_IOC_MODIFY_ATTRIBUTES, &raw mut copy as c_ulong).map(drop)
+}
+
+/// A set with `SIGTRAP` alone.
+fn sigtrap_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: it initialises the set that the pointer is of.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: initialised above.
+    let mut set = unsafe { set.assume_init() };
+    // SAFETY: an initialised set and a signal that exists.
+    unsafe { libc::sigaddset(&raw mut set, libc::SIGTRAP) };
+    set
+}
+
+fn sigtrap_mask(how: c_int) -> Result<bool, Errno> {
+    let set = sigtrap_set();
+    let mut before = sigtrap_set();
+    // SAFETY: both sets are initialised and ours; blocking a signal breaks no memory.
+    let errno = unsafe { libc::pthread_sigmask(how, &raw const set, &raw mut before) };
+    if errno != 0 {
+        return Err(Errno::from_raw_os_error(errno));
+    }
+    // SAFETY: an initialised set and a signal that exists.
+    Ok(unsafe { libc::sigismember(&raw const before, libc::SIGTRAP) } == 1)
+}
+
+/// Blocks `SIGTRAP` in the calling thread, and tells whether it was blocked before.
+///
+/// An event with `sigtrap` then leaves its signal pending for [`sigtrap_wait`] instead of ending
+/// the process or calling a handler, from Linux 5.18 (and stable releases of 5.15); before, the
+/// kernel ends a process that blocks it.
+pub fn sigtrap_block() -> Result<bool, Errno> {
+    sigtrap_mask(libc::SIG_BLOCK)
+}
+
+/// Unblocks `SIGTRAP` in the calling thread, and tells whether it was blocked before. A pending one
+/// is then delivered.
+pub fn sigtrap_unblock() -> Result<bool, Errno> {
+    sigtrap_mask(libc::SIG_UNBLOCK)
+}
+
+/// Takes a `SIGTRAP` that is pending for the calling thread, which must have it
+/// [blocked](sigtrap_block); waits up to `timeout` for one. `None` if none came.
+///
+/// Signals do not queue: what happens while one is pending is not told by another.
+pub fn sigtrap_wait(timeout: Duration) -> Result<Option<perf_siginfo>, Errno> {
+    const { assert!(size_of::<perf_siginfo>() <= size_of::<libc::siginfo_t>()) };
+    let set = sigtrap_set();
+    let timeout = libc::timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos() as _,
+    };
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: the set and the time are initialised, `info` has room for what is written.
+    let signal =
+        unsafe { libc::sigtimedwait(&raw const set, info.as_mut_ptr(), &raw const timeout) };
+    if signal < 0 {
+        return match last_errno() {
+            Errno::AGAIN | Errno::INTR => Ok(None),
+            errno => Err(errno),
+        };
+    }
+    // SAFETY: `info` is zeroed or written in all its bytes, is bigger (above) and aligned to words
+    // as `perf_siginfo` is, of which any bytes are a value.
+    Ok(Some(unsafe { info.as_ptr().cast::<perf_siginfo>().read() }))
 }
 
 /// Reads hardware counter `index` (`perf_event_mmap_page::index` minus 1) by the instruction that

@@ -5,6 +5,7 @@
 //! releases of two architectures).
 
 use crate::*;
+use core::mem::offset_of;
 use std::format;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,6 +67,7 @@ struct Header {
     args: Vec<String>,
     text: String,
     regs: String,
+    siginfo: String,
 }
 
 impl Header {
@@ -80,7 +82,8 @@ impl Header {
         let regs = asm
             .map(|asm| fs::read_to_string(Path::new(asm).join("asm/perf_regs.h")).unwrap())
             .unwrap_or_default();
-        Some(Self { name: entry.to_string(), args, text, regs })
+        let siginfo = fs::read_to_string(Path::new(dir).join("asm-generic/siginfo.h")).ok()?;
+        Some(Self { name: entry.to_string(), args, text, regs, siginfo })
     }
 
     fn compile_and_run(&self, scratch: &Path, source: &str) -> String {
@@ -105,6 +108,7 @@ fn check(header: &Header, scratch: &Path) -> usize {
     let mut c = String::from(
         "#include <stdio.h>\n#include <string.h>\n#include <stddef.h>\n\
          #include <linux/perf_event.h>\n#include <asm/perf_regs.h>\n\
+         #include <asm/siginfo.h>\n\
          #define P(n, v) printf(\"%s %llx\\n\", n, (unsigned long long)(v))\n\
          int main(void) {\n",
     );
@@ -118,7 +122,8 @@ fn check(header: &Header, scratch: &Path) -> usize {
         // `*_MAX` move with each release: they are checked against the newest below.
         let moves =
             name.ends_with("_MAX") || name.ends_with("_MAX_SHIFT") || name.ends_with("BITS_MAX");
-        if has_word(&header.text, name) && name != "NR_NAMESPACES" && !moves {
+        let known = has_word(&header.text, name) || has_word(&header.siginfo, name);
+        if known && name != "NR_NAMESPACES" && !moves {
             // The 32-bit enums of the contexts are sign-extended as their users do.
             ask(name.to_string(), name, value);
         }
@@ -135,6 +140,20 @@ fn check(header: &Header, scratch: &Path) -> usize {
                 &format!("sizeof(((struct {ty}*)0)->{field})"),
                 size as u64,
             );
+        }
+    }
+    for (field, offset) in [
+        ("si_signo", offset_of!(perf_siginfo, si_signo)),
+        ("si_errno", offset_of!(perf_siginfo, si_errno)),
+        ("si_code", offset_of!(perf_siginfo, si_code)),
+        ("si_addr", offset_of!(perf_siginfo, si_addr)),
+        ("si_perf_data", offset_of!(perf_siginfo, si_perf_data)),
+        ("si_perf_type", offset_of!(perf_siginfo, si_perf_type)),
+        ("si_perf_flags", offset_of!(perf_siginfo, si_perf_flags)),
+    ] {
+        if has_word(&header.siginfo, field) {
+            let name = format!("offsetof siginfo_t.{field}");
+            ask(name, &format!("offsetof(siginfo_t, {field})"), offset as u64);
         }
     }
     for (name, size) in [
@@ -316,6 +335,8 @@ fn sizes_are_the_documented_ones() {
     assert_eq!(core::mem::offset_of!(perf_event_mmap_page, data_head), 1024);
     assert_eq!(size_of::<perf_record_mmap2>(), 64);
     assert_eq!(size_of::<perf_record_bpf_event>(), 16);
+    assert_eq!(size_of::<perf_record_text_poke>(), 12);
+    assert_eq!(size_of::<perf_sample_id>(), 6 * 8);
     let attr = perf_event_attr::new(PERF_TYPE_RAW, 7);
     assert_eq!(perf_event_attr::read_from_bytes(attr.as_bytes()).unwrap(), attr);
 }

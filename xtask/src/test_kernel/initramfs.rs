@@ -8,20 +8,20 @@ use std::path::Path;
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 
-/// Writes an archive with `/init` and the programs in `/tests`.
-pub(crate) fn write(archive: &Path, init: &Path, tests: &[(&str, &Path)]) -> Result {
+/// Writes an archive with `/init` and these files: the programs in `/tests` are run.
+pub(crate) fn write(archive: &Path, init: &Path, files: &[(&str, &Path)]) -> Result {
     let mut out = BufWriter::new(File::create(archive)?);
     let mut inode = 0;
     let mut put = |name: &str, mode: u32, data: &[u8]| -> std::io::Result<()> {
         inode += 1;
         entry(&mut out, inode, name, mode, data)
     };
-    for dir in ["dev", "proc", "sys", "tmp", "tests"] {
+    for dir in ["dev", "proc", "sys", "tmp", "tests", "modules"] {
         put(dir, DIRECTORY, &[])?;
     }
     put("init", PROGRAM, &fs::read(init)?)?;
-    for (name, file) in tests {
-        put(&format!("tests/{name}"), PROGRAM, &fs::read(file)?)?;
+    for (name, file) in files {
+        put(name, PROGRAM, &fs::read(file)?)?;
     }
     put("TRAILER!!!", 0, &[])?;
     out.flush()?;

@@ -9,10 +9,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// A machine that says nothing for so long hangs.
-const SILENCE: Duration = Duration::from_secs(120);
-/// No machine runs for longer.
-const LONGEST: Duration = Duration::from_secs(420);
+/// When a machine is given up.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// One that says nothing for so long hangs.
+    silence: Duration,
+    /// None runs for longer.
+    longest: Duration,
+}
+
+const PATIENCE: Patience =
+    Patience { silence: Duration::from_secs(120), longest: Duration::from_secs(420) };
 
 /// Whether the tests passed, or why not.
 type Verdict = std::result::Result<(), String>;
@@ -100,6 +107,8 @@ pub(crate) struct Machine {
     pub(crate) kernel: PathBuf,
     pub(crate) image: Arc<Image>,
     pub(crate) icount: bool,
+    /// The first file system has our kernel module, for this kernel.
+    pub(crate) module: bool,
     pub(crate) filter: Option<String>,
 }
 
@@ -136,6 +145,9 @@ impl Machine {
         if self.icount {
             append += " guest.env=PERF_TEST_ICOUNT=1";
         }
+        if self.module {
+            append += " guest.env=PERF_TEST_MODULE=1";
+        }
         if let Some(filter) = &self.filter {
             append += &format!(" guest.filter={filter}");
         }
@@ -163,17 +175,21 @@ impl Machine {
     /// Runs it to its end.
     pub(crate) fn run(&self) -> Outcome {
         let start = Instant::now();
-        let mut text = String::new();
-        let verdict = self.watch(&mut text);
+        let mut console = Console::default();
+        let verdict = self.watch(&mut console);
+        let Console { text, times, cpu } = console;
         Outcome::new(self.name(), self.version.clone(), &text, verdict, start.elapsed())
+            .with_times(times, cpu)
     }
 
-    fn watch(&self, text: &mut String) -> Verdict {
+    fn watch(&self, console: &mut Console) -> Verdict {
         let mut child = self.command().spawn().map_err(|e| format!("{}: {e}", self.arch.qemu()))?;
-        let result = watch_console(&mut child, text);
+        let result = watch_console(&mut child, console, PATIENCE);
         // It has powered off, or is to be ended here.
         let _ = child.kill();
+        console.cpu = cpu_time(child.id());
         let _ = child.wait();
+        let text = &mut console.text;
         if result.is_err() {
             use std::io::Read as _;
             let mut errors = String::new();
@@ -186,8 +202,26 @@ impl Machine {
     }
 }
 
+/// What a machine said, and when.
+#[derive(Debug, Default)]
+struct Console {
+    text: String,
+    /// Lines of tests, and how long after the line of the test before.
+    times: Vec<(String, Duration)>,
+    /// What the machine took of this one's processors.
+    cpu: Option<Duration>,
+}
+
+/// The processor time of a process that was not waited for yet, of `/proc/PID/stat`.
+fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(Duration::from_millis((user + system) * 10)) // USER_HZ is 100 for every user
+}
+
 /// Reads the console to its end; the verdict is one exact line.
-fn watch_console(child: &mut Child, text: &mut String) -> Verdict {
+fn watch_console(child: &mut Child, console: &mut Console, patience: Patience) -> Verdict {
     let stdout = child.stdout.take().ok_or("no console")?;
     let (send, lines) = mpsc::channel();
     std::thread::spawn(move || {
@@ -201,14 +235,15 @@ fn watch_console(child: &mut Child, text: &mut String) -> Verdict {
         }
     });
     let start = Instant::now();
+    let mut last = start;
     let mut verdicts = Vec::new();
     let mut lockups = 0;
     loop {
-        let line = match lines.recv_timeout(SILENCE) {
+        let line = match lines.recv_timeout(patience.silence) {
             Ok(line) => line,
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                return Err(format!("nothing on the console for {} s", SILENCE.as_secs()));
+                return Err(format!("nothing on the console for {} s", patience.silence.as_secs()));
             }
         };
         if let Some(verdict) = line.strip_prefix("guest: verdict ") {
@@ -218,16 +253,25 @@ fn watch_console(child: &mut Child, text: &mut String) -> Verdict {
         let stalled = line.contains("rcu_sched self-detected stall")
             || line.contains("rcu_preempt self-detected stall");
         lockups += usize::from(line.contains("soft lockup"));
-        text.push_str(&line);
-        text.push('\n');
+        console.text.push_str(&line);
+        console.text.push('\n');
+        if line.starts_with("guest: running") {
+            console.times.push(("(start)".to_owned(), last.elapsed()));
+            last = Instant::now();
+        } else if let Some((test, _)) =
+            line.strip_prefix("test ").and_then(|l| l.split_once(" ... "))
+        {
+            console.times.push((test.to_owned(), last.elapsed()));
+            last = Instant::now();
+        }
         if panicked {
             return Err("the kernel panicked".to_owned());
         }
         if stalled || lockups > 1 {
             return Err("the kernel stalled".to_owned());
         }
-        if start.elapsed() > LONGEST {
-            return Err(format!("not done after {} s", LONGEST.as_secs()));
+        if start.elapsed() > patience.longest {
+            return Err(format!("not done after {} s", patience.longest.as_secs()));
         }
     }
     match verdicts.as_slice() {
@@ -235,5 +279,64 @@ fn watch_console(child: &mut Child, text: &mut String) -> Verdict {
         [verdict] if verdict == "failure" => Err("tests failed".to_owned()),
         [] => Err("no verdict: the machine ended early".to_owned()),
         other => Err(format!("not one verdict but {other:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is made of a console on which a shell script writes.
+    fn verdict(script: &str, patience: Patience) -> (Verdict, Console) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut console = Console::default();
+        let verdict = watch_console(&mut child, &mut console, patience);
+        let _ = child.kill();
+        child.wait().unwrap();
+        (verdict, console)
+    }
+
+    #[test]
+    fn one_exact_line_is_the_verdict() {
+        let of = |script: &str| verdict(script, PATIENCE).0;
+        assert_eq!(of("echo 'guest: verdict success'"), Ok(()));
+        assert_eq!(of("echo 'guest: verdict failure'"), Err("tests failed".to_owned()));
+        let two = of("echo 'guest: verdict success'; echo 'guest: verdict success'");
+        assert!(two.unwrap_err().contains("not one verdict"));
+        assert!(of("echo 'guest: verdict succes'").unwrap_err().contains("not one verdict"));
+        assert!(of("echo 'x guest: verdict success'").unwrap_err().contains("no verdict"));
+        assert!(of("true").unwrap_err().contains("ended early"));
+    }
+
+    #[test]
+    fn machines_that_panic_stall_or_hang_are_given_up() {
+        let of = |script: &str| verdict(script, PATIENCE).0.unwrap_err();
+        // None of these waits for the script to end.
+        let rest = "; echo 'guest: verdict success'; exec sleep 60";
+        let panic = of(&format!("echo '[ 1.0] Kernel panic - not syncing: x'{rest}"));
+        assert_eq!(panic, "the kernel panicked");
+        let stall = of(&format!("echo 'rcu: rcu_preempt self-detected stall on CPU'{rest}"));
+        assert_eq!(stall, "the kernel stalled");
+        let lockups = "echo 'watchdog: BUG: soft lockup'; echo 'watchdog: BUG: soft lockup'";
+        assert_eq!(of(&format!("{lockups}{rest}")), "the kernel stalled");
+        let silence = Duration::from_millis(50);
+        let (hang, _) = verdict("exec sleep 60", Patience { silence, ..PATIENCE });
+        assert!(hang.unwrap_err().contains("nothing on the console"));
+        let endless = "while :; do echo x; done";
+        let (long, _) = verdict(endless, Patience { longest: silence, ..PATIENCE });
+        assert!(long.unwrap_err().contains("not done after"));
+    }
+
+    #[test]
+    fn the_time_of_each_test_is_known() {
+        let script = "echo 'guest: running /tests/x'; echo 'test a::b ... ok'; \
+                      echo 'guest: verdict success'";
+        let (verdict, console) = verdict(script, PATIENCE);
+        assert_eq!(verdict, Ok(()));
+        let names: Vec<&str> = console.times.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["(start)", "a::b"]);
+        assert!(cpu_time(std::process::id()).is_some());
     }
 }

@@ -7,6 +7,7 @@
 
 mod initramfs;
 mod machine;
+mod module;
 mod report;
 mod toolchain;
 
@@ -108,7 +109,11 @@ pub(crate) fn task(args: &[String]) -> Result {
     for outcome in &outcomes {
         outcome.print();
     }
-    eprintln!("\n{:.0} s in all", start.elapsed().as_secs_f64());
+    let cpu: f64 = outcomes.iter().filter_map(Outcome::cpu).map(|t| t.as_secs_f64()).sum();
+    eprintln!(
+        "\n{:.0} s in all; the virtual machines took {cpu:.0} s of CPU",
+        start.elapsed().as_secs_f64()
+    );
     if options.write {
         if !options.is_whole() {
             return Err("--write needs a whole run".into());
@@ -164,13 +169,13 @@ fn host(options: &Options) -> Result<Outcome> {
     ensure_program("perf", "linux-perf")?;
     let mut text = String::new();
     let mut good = true;
-    for name in ["kernel", "oracle"] {
+    for test in toolchain::host_tests(&["kernel", "oracle", "examples"])? {
         let mut command = Command::new("unshare");
         command
             .args(["--mount", "sh", "-c"])
             .arg("mount -t tracefs nodev /sys/kernel/tracing && exec \"$@\"")
             .arg("sh")
-            .arg(toolchain::host_test(name)?)
+            .arg(test)
             .arg("--test-threads=1")
             .args(&options.filter)
             .env("PERF_TEST_REPORT", &report)
@@ -234,12 +239,26 @@ fn prepare(arch: Arch, kernels: &[&str], options: &Options) -> Result<Vec<Machin
     ensure_program(arch.qemu(), arch.qemu_package())?;
     let debian = Debian::open()?;
     let programs = toolchain::guest_programs(arch, &debian)?;
+    let found: Vec<(String, PathBuf)> =
+        kernels.iter().map(|prefix| kernel(&debian, arch, prefix)).collect::<Result<_>>()?;
+    let for_module = found.iter().find(|(version, _)| version.starts_with(module::SERIES));
+    let module = match for_module.filter(|_| arch == Arch::X86) {
+        Some((version, _)) => match module::build(&debian, version) {
+            Ok(module) => Some(module),
+            Err(error) => {
+                lane::missing("a kernel module with __rel_loc fields", &error)?;
+                None
+            }
+        },
+        None => None,
+    };
     let image = std::env::temp_dir().join(format!("guest-{arch}-{}.cpio", std::process::id()));
-    initramfs::write(&image, &programs.init, &[("kernel", programs.test.as_path())])?;
+    let mut files = vec![("tests/kernel", programs.test.as_path())];
+    files.extend(module.as_deref().map(|module| ("modules/rel_loc.ko", module)));
+    initramfs::write(&image, &programs.init, &files)?;
     let image = std::sync::Arc::new(machine::Image(image));
     let mut machines = Vec::new();
-    for prefix in kernels {
-        let (version, kernel) = kernel(&debian, arch, prefix)?;
+    for (version, kernel) in found {
         for icount in arch.icount_modes() {
             machines.push(Machine {
                 arch,
@@ -247,6 +266,7 @@ fn prepare(arch: Arch, kernels: &[&str], options: &Options) -> Result<Vec<Machin
                 kernel: kernel.clone(),
                 image: std::sync::Arc::clone(&image),
                 icount: *icount,
+                module: module.is_some() && version.starts_with(module::SERIES),
                 filter: options.filter.clone(),
             });
         }

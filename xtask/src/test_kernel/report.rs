@@ -8,7 +8,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Mark {
     Passed,
-    /// Some or all of it is refused by this kernel: why.
+    /// It passed, but for what this kernel or machine lacks.
+    Partly(Vec<String>),
+    /// It is refused by this kernel or machine: why.
     Refused(Vec<String>),
     Skipped(String),
     Failed,
@@ -23,6 +25,10 @@ pub(crate) struct Outcome {
     tests: BTreeMap<String, Mark>,
     notes: Vec<(String, String)>,
     duration: Duration,
+    /// How long each test took, where that is known.
+    times: Vec<(String, Duration)>,
+    /// Processor time of this machine.
+    cpu: Option<Duration>,
     /// The console, to be shown when something failed.
     text: String,
 }
@@ -42,14 +48,15 @@ impl Outcome {
             if let Some((test, result)) =
                 line.strip_prefix("test ").and_then(|l| l.split_once(" ... "))
             {
+                let short = test.rsplit("::").next().unwrap_or(test);
                 let mark = match result.trim() {
+                    // These are no tests: what others start, and what writes test data.
+                    _ if short == "child" => continue,
+                    result if result.starts_with("ignored") => continue,
                     "ok" => Mark::Passed,
                     _ => Mark::Failed,
                 };
-                let short = test.rsplit("::").next().unwrap_or(test);
-                if short != "child" {
-                    tests.insert(short.to_owned(), mark);
-                }
+                tests.insert(short.to_owned(), mark);
             }
         }
         for line in text.lines().filter_map(|l| l.split_once("guest: report\t")).map(|(_, l)| l) {
@@ -59,6 +66,10 @@ impl Outcome {
             let mark = tests.get_mut(test).filter(|m| **m != Mark::Failed);
             match (kind, mark) {
                 ("NOTE", _) => notes.push((test.to_owned(), detail.to_owned())),
+                ("LACKS", Some(Mark::Partly(reasons))) => reasons.push(detail.to_owned()),
+                ("LACKS", Some(mark)) if *mark == Mark::Passed => {
+                    *mark = Mark::Partly(vec![detail.to_owned()]);
+                }
                 ("REFUSED", Some(Mark::Refused(reasons))) => reasons.push(detail.to_owned()),
                 ("REFUSED", Some(mark)) => *mark = Mark::Refused(vec![detail.to_owned()]),
                 ("SKIPPED", Some(mark)) => *mark = Mark::Skipped(detail.to_owned()),
@@ -68,7 +79,25 @@ impl Outcome {
         // The harness says `ok` for a test only after it ran: no tests is no success.
         let verdict = verdict
             .and_then(|()| if tests.is_empty() { Err("no test ran".to_owned()) } else { Ok(()) });
-        Self { name, version, verdict, tests, notes, duration, text: text.to_owned() }
+        let (times, cpu, text) = (Vec::new(), None, text.to_owned());
+        Self { name, version, verdict, tests, notes, duration, times, cpu, text }
+    }
+
+    /// Adds how long the tests took, the longest first.
+    pub(crate) fn with_times(
+        mut self,
+        mut times: Vec<(String, Duration)>,
+        cpu: Option<Duration>,
+    ) -> Self {
+        times.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+        self.times = times;
+        self.cpu = cpu;
+        self
+    }
+
+    /// Processor time that it took of this machine, where that is known.
+    pub(crate) const fn cpu(&self) -> Option<Duration> {
+        self.cpu
     }
 
     pub(crate) fn is_good(&self) -> bool {
@@ -93,7 +122,7 @@ impl Outcome {
             "\n== {} ({}): {} passed, {} refused by the kernel, {} skipped, {} failed; {:.1} s",
             self.name,
             self.version,
-            self.count(|m| *m == Mark::Passed),
+            self.count(|m| matches!(m, Mark::Passed | Mark::Partly(_))),
             self.count(|m| matches!(m, Mark::Refused(_))),
             self.count(|m| matches!(m, Mark::Skipped(_))),
             self.count(|m| *m == Mark::Failed),
@@ -106,6 +135,11 @@ impl Outcome {
                         eprintln!("   refused  {test}: {reason}");
                     }
                 }
+                Mark::Partly(reasons) => {
+                    for reason in reasons {
+                        eprintln!("   lacks    {test}: {reason}");
+                    }
+                }
                 Mark::Skipped(why) => eprintln!("   skipped  {test}: {why}"),
                 Mark::Failed => eprintln!("   FAILED   {test}"),
                 Mark::Passed => {}
@@ -113,6 +147,16 @@ impl Outcome {
         }
         for (test, note) in &self.notes {
             eprintln!("   note     {test}: {note}");
+        }
+        let long = self.times.iter().take(6);
+        let long: Vec<String> = long
+            .map(|(test, time)| {
+                let short = test.rsplit("::").next().unwrap_or(test);
+                format!("{short} {:.1} s", time.as_secs_f64())
+            })
+            .collect();
+        if let Some(cpu) = self.cpu {
+            eprintln!("   time     {:.1} s of CPU; {}", cpu.as_secs_f64(), long.join(", "));
         }
         if let Err(why) = &self.verdict {
             let lines: Vec<&str> = self.text.lines().collect();
@@ -128,8 +172,8 @@ pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
         "# Kernel support\n\n\
          What the tests of `perf-monitor` find on real kernels. Made by\n\
          `cargo xtask test-kernel --write`; do not edit.\n\n\
-         ✓ works; – is refused by this kernel or machine, as it says below; blank was not tried\n\
-         there (it would change the machine). The x86-64 machines have no hardware PMU; the arm64\n\
+         ✓ works; (✓) works, but for what is listed below; – is refused by this kernel or machine, as it\n\
+         says below; blank was not tried there (it would change the machine). The x86-64 machines have no hardware PMU; the arm64\n\
          ones have an emulated one, which counts instructions exactly with `icount`.\n\n| |",
     );
     let mut line = |text: String| out.push_str(&text);
@@ -148,12 +192,12 @@ pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
         for outcome in outcomes {
             line(match outcome.tests.get(test) {
                 Some(Mark::Passed) => " ✓ |".to_owned(),
-                Some(Mark::Refused(reasons)) => {
+                Some(mark @ (Mark::Refused(reasons) | Mark::Partly(reasons))) => {
                     let by_reason = refusals.entry(test).or_default();
                     for reason in reasons {
                         by_reason.entry(reason).or_default().push(&outcome.name);
                     }
-                    " – |".to_owned()
+                    if matches!(mark, Mark::Partly(_)) { " (✓) |" } else { " – |" }.to_owned()
                 }
                 Some(Mark::Failed) => " **failed** |".to_owned(),
                 Some(Mark::Skipped(_)) | None => "  |".to_owned(),
@@ -184,14 +228,18 @@ mod tests {
     #[test]
     fn lines_of_tests_and_reports_are_read() {
         let text = "test a::one ... ok\ntest a::two ... ok\ntest three ... FAILED\ntest child ... ok\n\
-            guest: report\tREFUSED\ttwo\tEINVAL\nguest: report\tNOTE\tone\t5 ns\n";
+            test x::fixtures ... ignored, writes test data\n\
+            guest: report\tREFUSED\ttwo\tEINVAL\nguest: report\tNOTE\tone\t5 ns\n\
+            test four ... ok\nguest: report\tLACKS\tfour\ta field\n";
         let outcome =
             Outcome::new("6.1 x86_64".into(), "6.1.0".into(), text, Ok(()), Duration::ZERO);
         assert_eq!(outcome.tests["one"], Mark::Passed);
         assert_eq!(outcome.tests["two"], Mark::Refused(vec!["EINVAL".into()]));
-        assert!(!outcome.is_good() && outcome.tests.len() == 3);
+        assert_eq!(outcome.tests["four"], Mark::Partly(vec!["a field".into()]));
+        assert!(!outcome.is_good() && outcome.tests.len() == 4);
         let table = markdown(&[outcome]);
         assert!(table.contains("| two | – |") && table.contains("- EINVAL: 6.1 x86_64"), "{table}");
+        assert!(table.contains("| four | (✓) |") && table.contains("- a field: 6.1"), "{table}");
     }
 
     #[test]

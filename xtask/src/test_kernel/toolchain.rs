@@ -18,10 +18,15 @@ pub(crate) struct Programs {
 
 const TEST: &[&str] = &["test", "--no-run", "--package", "perf-monitor", "--test", "kernel"];
 
-/// A test program of perf-monitor, for this machine.
-pub(crate) fn host_test(name: &str) -> Result<PathBuf> {
-    let args = ["test", "--no-run", "--package", "perf-monitor", "--test", name];
-    artifact(Command::new("cargo").args(args), name)
+/// Test programs of perf-monitor, for this machine, and the examples that one of them runs.
+pub(crate) fn host_tests(names: &[&str]) -> Result<Vec<PathBuf>> {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--no-run", "--package", "perf-monitor", "--examples"]);
+    for name in names {
+        command.args(["--test", name]);
+    }
+    let messages = messages(&mut command)?;
+    names.iter().map(|name| executable(&messages, name)).collect()
 }
 
 /// Builds the init and the tests, static.
@@ -104,14 +109,23 @@ fn rustc_web(debian: &Debian) -> Result<PathBuf> {
 
 /// Runs a build and returns the executable of the artifact with this name.
 fn artifact(command: &mut Command, name: &str) -> Result<PathBuf> {
+    executable(&messages(command)?, name)
+}
+
+/// Runs a build and returns what cargo tells of it: a JSON object in each line.
+fn messages(command: &mut Command) -> Result<String> {
     let output = run::output(command.args(["--quiet", "--message-format=json"]))?;
-    // One JSON object in each line; the two fields that are needed have no escapes.
-    let text = String::from_utf8_lossy(&output);
+    Ok(String::from_utf8_lossy(&output).into_owned())
+}
+
+fn executable(messages: &str, name: &str) -> Result<PathBuf> {
+    // The two fields that are needed have no escapes.
     let field = |line: &str, key: &str| {
         let (_, rest) = line.split_once(&format!("\"{key}\":\""))?;
         Some(rest.split_once('"')?.0.to_owned())
     };
-    text.lines()
+    messages
+        .lines()
         .filter(|line| line.contains("\"reason\":\"compiler-artifact\""))
         .filter(|line| line.contains(&format!("\"name\":\"{name}\"")))
         .find_map(|line| field(line, "executable"))

@@ -251,6 +251,81 @@ fn records_with_lists_are_decoded() {
     }
 }
 
+/// The layouts of perf-sys are those that the decoder, which `perf` judges, reads.
+#[test]
+fn records_put_together_of_their_layouts_decode() {
+    use zerocopy::IntoBytes;
+    let id = perf_sample_id {
+        pid: 10,
+        tid: 11,
+        time: 1000,
+        id: 77,
+        stream_id: 78,
+        cpu: 3,
+        res: 0,
+        identifier: 77,
+    };
+    let plan = RecordPlan::new(&attr(ID_FIELDS));
+    let shown = |type_: u32, fixed: &[u8], rest: &[u8]| {
+        let bytes = b().bytes(fixed).bytes(rest).bytes(id.as_bytes()).record(type_, 0);
+        let record = plan.decode(raw(&bytes)).unwrap();
+        assert_eq!(record.sample_id(), Some(TRAILER), "{type_}");
+        format!("{record:?}")
+    };
+    let has = |text: String, parts: &[&str]| {
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    };
+    let zeros = [0; 24];
+    let mmap = perf_record_mmap { pid: 1, tid: 2, addr: 3, len: 4, pgoff: 5 };
+    let places = ["pid: 1", "tid: 2", "addr: 3", "len: 4", "pgoff: 5"];
+    has(shown(1, mmap.as_bytes(), &zeros[..8]), &places);
+    let mmap2 = perf_record_mmap2 {
+        pid: 1,
+        tid: 2,
+        addr: 3,
+        len: 4,
+        pgoff: 5,
+        file: [0; 24],
+        prot: 6,
+        flags: 7,
+    };
+    let text = shown(10, mmap2.as_bytes(), &zeros[..8]);
+    has(text.clone(), &places);
+    has(text, &["prot: 6", "flags: 7"]);
+    has(shown(2, perf_record_lost { id: 1, lost: 2 }.as_bytes(), &[]), &["id: Some(1)", "lost: 2"]);
+    has(shown(3, perf_record_comm { pid: 1, tid: 2 }.as_bytes(), &zeros[..8]), &places[..2]);
+    let fork = perf_record_fork { pid: 1, ppid: 3, tid: 2, ptid: 4, time: 5 };
+    for type_ in [4, 7] {
+        has(shown(type_, fork.as_bytes(), &[]), &["pid: 1, ppid: 3, tid: 2, ptid: 4"]);
+    }
+    let throttle = perf_record_throttle { time: 1, id: 2, stream_id: 3 };
+    for type_ in [5, 6] {
+        has(shown(type_, throttle.as_bytes(), &[]), &["id: 2, stream_id: 3"]);
+    }
+    has(shown(8, perf_record_read { pid: 1, tid: 2 }.as_bytes(), &zeros[..8]), &places[..2]);
+    let aux = perf_record_aux { aux_offset: 1, aux_size: 2, flags: 3 };
+    has(shown(11, aux.as_bytes(), &[]), &["aux_offset: 1, aux_size: 2, flags: 3"]);
+    let start = perf_record_itrace_start { pid: 1, tid: 2 };
+    has(shown(12, start.as_bytes(), &[]), &places[..2]);
+    has(shown(13, perf_record_lost_samples { lost: 7 }.as_bytes(), &[]), &["lost: 7"]);
+    let switch = perf_record_switch { next_prev_pid: 1, next_prev_tid: 2 };
+    has(shown(15, switch.as_bytes(), &[]), &places[..2]);
+    let namespaces = perf_record_namespaces { pid: 1, tid: 2, nr_namespaces: 1 };
+    let link = perf_ns_link_info { dev: 3, ino: 4 };
+    has(shown(16, namespaces.as_bytes(), link.as_bytes()), &places[..2]);
+    let ksymbol = perf_record_ksymbol { addr: 3, len: 4, ksym_type: 1, flags: 1 };
+    let text = shown(17, ksymbol.as_bytes(), &zeros[..8]);
+    has(text, &["addr: 3, len: 4, ksym_type: 1, unregister: true"]);
+    let bpf = perf_record_bpf_event { type_: 1, flags: 2, id: 3, tag: [4; 8] };
+    has(shown(18, bpf.as_bytes(), &[]), &["type_: 1, flags: 2, id: 3, tag: [4, 4"]);
+    has(shown(19, perf_record_cgroup { id: 5 }.as_bytes(), &zeros[..8]), &["id: 5"]);
+    let poke = perf_record_text_poke { addr: [9, 0], old_len: 1, new_len: 3 };
+    has(shown(20, poke.as_bytes(), &zeros[..4]), &["addr: 9, old: [0], new: [0, 0, 0]"]);
+    has(shown(21, perf_record_aux_output_hw_id { hw_id: 5 }.as_bytes(), &[]), &["hw_id: 5"]);
+    let deferred = perf_record_callchain_deferred { cookie: 6, nr: 2 };
+    has(shown(22, deferred.as_bytes(), &zeros[..16]), &["cookie: 6"]);
+}
+
 #[test]
 fn unknown_types_come_as_they_are() {
     let plan = RecordPlan::new(&attr(ID_FIELDS));

@@ -1,8 +1,8 @@
 use crate::kernel_tests;
-use crate::support::{TestChild, as_nobody};
+use crate::support::{NOBODY, TestChild, as_nobody};
 use perf_monitor::{
-    Error, Event, Field, KernelFeatures, Refusal, SampleFlags, Software, Target, Tracefs,
-    paranoid_level,
+    Access, Error, Event, Field, KernelFeatures, Pmu, Refusal, SampleFlags, Software, Target,
+    Tracefs, paranoid_level,
 };
 
 fn dummy() -> perf_monitor::EventBuilder {
@@ -35,6 +35,66 @@ pub(crate) fn run_out_of_files() {
     };
     assert_eq!(error.refusal(), Some(&Refusal::OpenFiles { limit: Some(20) }), "{error}");
     assert!(error.to_string().contains("ulimit -n"));
+}
+
+/// What a user without capabilities may at this `perf_event_paranoid`, and is told otherwise.
+fn unprivileged(level: i64, switch: &Event, of_root: u32) {
+    let check = |what: &str, result: Result<perf_monitor::Counter, Error>, allowed: i64| {
+        if level <= allowed {
+            return drop(result.unwrap_or_else(|e| panic!("{what} at level {level}: {e}")));
+        }
+        let error = result.expect_err(what);
+        let Some(Refusal::Privilege { paranoid, allowed_at, user_space_alone_is_allowed }) =
+            error.refusal()
+        else {
+            panic!("{what} at level {level}: {error}")
+        };
+        assert_eq!((*paranoid, *allowed_at), (Some(level), Some(allowed)), "{what}");
+        let kernel_alone = allowed == 1 && level == 2;
+        assert_eq!(*user_space_alone_is_allowed, kernel_alone, "{what} at level {level}");
+        let remedy = format!("sysctl kernel.perf_event_paranoid={allowed}) or CAP_PERFMON");
+        assert!(error.to_string().contains(&remedy), "{error}");
+    };
+    let user = |builder: perf_monitor::EventBuilder| builder.exclude_kernel(true).exclude_hv(true);
+    let faults = || Event::software(Software::PageFaults).builder();
+    let raw = user(switch.builder()).sample_period(1).sample(SampleFlags::RAW);
+    check("raw data of a tracepoint", raw.open(Target::ThisThread), -1);
+    check("a CPU", user(dummy()).open(Target::Cpu(0)), 0);
+    check("the kernel", faults().open(Target::ThisThread), 1);
+    // Not root's to forbid, up to level 2: what an ordinary user may do works.
+    check("user space", user(faults()).open(Target::ThisThread), 2);
+    let features = KernelFeatures::probe();
+    assert!(!features.privileged && features.paranoid == Some(level));
+    assert_eq!(features.refused.is_some(), level > 2, "{features:?}");
+    // Probes are for no level.
+    let probe = Event::uprobe("/proc/self/exe", 4096).unwrap();
+    let error = user(probe.builder()).open(Target::ThisThread).unwrap_err();
+    let refusal = error.refusal();
+    assert!(matches!(refusal, Some(Refusal::Privilege { allowed_at: None, .. })), "{error}");
+    assert!(error.to_string().contains("CAP_SYS_ADMIN"), "{error}");
+    if level > 2 {
+        return;
+    }
+    let error = user(faults()).open(Target::Thread(of_root)).unwrap_err();
+    assert_eq!(error.refusal(), Some(&Refusal::OtherUser { tid: of_root, uid: 0 }), "{error}");
+    assert!(error.to_string().contains("is of user 0: be that user"), "{error}");
+    let counter = user(faults()).open(Target::ThisThread).unwrap();
+    counter.enable().unwrap();
+    crate::support::touch_pages(3);
+    assert!(counter.read().unwrap().value >= 3);
+    // At level -1 nobody looks how much memory is locked.
+    let big = user(faults()).open_sampler(Target::ThisThread, 1 << 14);
+    if level >= 0 {
+        let error = big.unwrap_err();
+        let refusal = error.refusal();
+        assert!(
+            matches!(refusal, Some(Refusal::LockedMemory { mlock_kb: Some(_), .. })),
+            "{error}"
+        );
+        for remedy in ["use fewer pages", "perf_event_mlock_kb", "RLIMIT_MEMLOCK", "CAP_IPC_LOCK"] {
+            assert!(error.to_string().contains(remedy), "{error}");
+        }
+    }
 }
 
 kernel_tests! {
@@ -107,6 +167,16 @@ kernel_tests! {
             two.sort_unstable();
             assert_eq!(two, ["config3", "config4"]);
         }
+        if !features.inherit_sample_read {
+            let inherited = Event::software(Software::CpuClock).builder().inherit(true)
+                .sample_period(1_000_000_000).sample(SampleFlags::READ | SampleFlags::TID)
+                .open(Target::ThisThread);
+            assert_eq!(named(inherited), ["PERF_SAMPLE_READ"]);
+        }
+        // The dummy event has no AUX area that could be paused.
+        let mut paused = dummy();
+        paused.attr_mut().aux_action = perf_sys::perf_event_attr::AUX_START_PAUSED;
+        assert_eq!(named(paused.open(Target::ThisThread)), ["aux_action"]);
         if !features.has_flag("sigtrap") {
             let newer = dummy().remove_on_exec(true).sigtrap(true).open(Target::ThisThread);
             let mut two = named(newer);
@@ -138,6 +208,10 @@ kernel_tests! {
             let error = dummy().open_sampler(Target::ThisThread, pages).unwrap_err();
             assert!(matches!(error, Error::RingPages(p) if p == pages), "{error}");
         }
+        let backward = dummy().write_backward(true).open(Target::ThisThread).unwrap();
+        let error = perf_monitor::OverwriteRing::new(backward, 3).unwrap_err();
+        assert!(matches!(error, Error::RingPages(3)), "{error}");
+        assert!(error.to_string().contains("a power of two of pages"), "{error}");
         let huge = dummy().open_sampler(Target::ThisThread, 1 << 24);
         assert!(matches!(refusal(huge), Refusal::OutOfMemory | Refusal::LockedMemory { .. }));
     }
@@ -149,35 +223,35 @@ kernel_tests! {
     }
 
     fn a_user_without_privilege_is_told_what_helps(t) {
-        t.root()?;
-        let paranoid = paranoid_level();
-        as_nobody(move || {
-            let wide = dummy().open(Target::Cpu(0));
-            let Refusal::Privilege { paranoid: level, allowed_at, .. } = refusal(wide) else { panic!() };
-            assert_eq!((level, allowed_at), (paranoid, Some(0)));
-            let kernel = Event::software(Software::PageFaults).builder().open(Target::ThisThread);
-            if paranoid >= Some(2) {
-                let Refusal::Privilege { allowed_at, user_space_alone_is_allowed, .. } = refusal(kernel)
-                else { panic!() };
-                assert_eq!(allowed_at, Some(1));
-                assert_eq!(user_space_alone_is_allowed, paranoid == Some(2));
+        t.tracefs()?;
+        let switch = Event::tracepoint("sched", "sched_switch").unwrap();
+        let knob = "/proc/sys/kernel/perf_event_paranoid";
+        let own = paranoid_level().unwrap();
+        // Every level on a machine that is ours alone.
+        let levels = if t.guest().is_ok() { vec![-1, 0, 1, 2, 3] } else { vec![own] };
+        for level in &levels {
+            if *level != paranoid_level().unwrap() {
+                std::fs::write(knob, level.to_string()).unwrap();
             }
-            // Not root's to forbid: what an ordinary user may do works.
-            let user = Event::software(Software::PageFaults).builder()
-                .exclude_kernel(true).exclude_hv(true);
-            if paranoid <= Some(2) {
-                let counter = user.open(Target::ThisThread).unwrap();
-                counter.enable().unwrap();
-                crate::support::touch_pages(3);
-                assert!(counter.read().unwrap().value >= 3);
-                let big = user.open_sampler(Target::ThisThread, 1 << 14);
-                let Refusal::LockedMemory { mlock_kb: Some(_), .. } = refusal(big) else { panic!() };
-            }
-        });
+            let (level, switch) = (*level, switch.clone());
+            let child = TestChild::start("getppid 1"); // of root
+            let tid = child.tid;
+            as_nobody(move || unprivileged(level, &switch, tid));
+            child.go();
+        }
+        if levels.len() > 1 {
+            std::fs::write(knob, own.to_string()).unwrap();
+        }
     }
 
     fn tracefs_is_closed_to_others(t) {
-        t.tracefs()?;
+        use std::os::unix::fs::MetadataExt;
+        let tracefs = t.tracefs()?;
+        // A machine has one tracefs, however often it is mounted.
+        let root = std::fs::metadata(tracefs.root()).unwrap();
+        if root.mode() & 0o7 != 0 || root.gid() == NOBODY {
+            return Err(t.refused("the tracefs of this machine is open to the user nobody"));
+        }
         as_nobody(|| {
             let error = Event::parse("sched:sched_switch").unwrap_err();
             assert!(matches!(error, Error::File { .. }), "{error}");
@@ -196,17 +270,77 @@ kernel_tests! {
             assert!(roots.len() < 10);
         }
         let error = Event::parse("sched:sched_switch").unwrap_err();
+        // Mounted anywhere else, it is found.
+        let unusual = std::env::temp_dir().join(format!("perf test {}", std::process::id()));
+        std::fs::create_dir(&unusual).unwrap();
+        mount("nodev", &unusual, "tracefs", MountFlags::empty(), None).unwrap();
+        let found = Tracefs::find().map(|t| t.root().to_owned());
+        let event = Event::parse("sched:sched_switch");
+        unmount(&unusual, UnmountFlags::DETACH).unwrap();
+        std::fs::remove_dir(&unusual).unwrap();
         for root in roots.iter().rev() {
             mount("nodev", root, "tracefs", MountFlags::empty(), None).unwrap();
         }
         assert!(matches!(error, Error::NoTracefs), "{error}");
         assert!(error.to_string().contains("mount -t tracefs"));
+        assert_eq!(found.unwrap(), unusual);
+        event.unwrap();
         assert!(Event::parse("sched:sched_switch").is_ok());
+    }
+
+    fn unknown_events_get_near_matches(t) {
+        t.root()?;
+        for (text, near) in [
+            ("page-fautls", "did you mean page-faults?"),
+            ("L1-dcache-lod-misses", "L1-dcache-load-misses"),
+            ("sofware/x/", "did you mean software?"),
+            ("uprobe/retprob/", "did you mean retprobe"),
+        ] {
+            let error = Event::parse(text).unwrap_err();
+            assert!(error.to_string().contains(near), "{text}: {error}");
+        }
+        if Pmu::names().unwrap().iter().any(|n| n == "msr") {
+            let error = Event::parse("msr/tcs/").unwrap_err().to_string();
+            assert!(error.contains("PMU msr has no term \"tcs\"; did you mean tsc?"), "{error}");
+        }
+        let nowhere = Event::uprobe("/no/such/program", 0).unwrap().builder();
+        assert_eq!(refusal(nowhere.open(Target::ThisThread)), Refusal::NoSuchProbePoint);
     }
 
     fn running_out_of_files_is_told_with_the_limit(t) {
         t.root()?;
         TestChild::start("files").go();
+    }
+
+    fn running_out_of_breakpoints_is_told(t) {
+        t.root()?;
+        let words = [0u64; 64];
+        let watch = |word: &u64| {
+            let address = std::ptr::from_ref(word) as u64;
+            Event::breakpoint(address, 8, Access::Write).builder().open(Target::ThisThread)
+        };
+        let mut open = Vec::new();
+        let error = words.iter().find_map(|word| match watch(word) {
+            Ok(counter) => {
+                open.push(counter);
+                None
+            }
+            Err(error) => Some(error),
+        });
+        let error = error.expect("no CPU has 64 of them");
+        assert_eq!(error.refusal(), Some(&Refusal::NoCounters), "{error}");
+        t.note(format!("{} breakpoints", open.len()));
+        assert!(open.len() >= 2);
+        open.pop();
+        watch(&words[63]).unwrap();
+    }
+
+    fn a_folder_that_is_no_cgroup_is_told(t) {
+        t.root()?;
+        use rustix::fd::AsFd;
+        let folder = std::fs::File::open("/proc").unwrap();
+        let target = Target::Cgroup { dir: folder.as_fd(), cpu: 0 };
+        assert_eq!(refusal(dummy().open(target)), Refusal::Cgroup);
     }
 
     fn a_ring_of_another_cpu_cannot_be_shared(t) {

@@ -74,6 +74,48 @@ kernel_tests! {
         assert!(a > 0 && a.abs_diff(b) < a / 10, "{a} {b}");
     }
 
+    fn raw_events_are_those_of_the_manual(t) {
+        t.hardware()?;
+        if cfg!(not(target_arch = "aarch64")) {
+            return Err(t.refused("the numbers are those of arm64"));
+        }
+        // CPU_CYCLES of the architecture's manual, together with what the kernel calls cycles.
+        let mut group = Group::open(&user(Hardware::CpuCycles), Target::ThisThread).unwrap();
+        let raw = Event::parse("r11").unwrap().builder().exclude_kernel(true).exclude_hv(true);
+        group.add(&raw).unwrap();
+        let ((), counts) = group.measure(|| turns(1_000_000)).unwrap();
+        let (a, b) = (counts[0].value, counts[1].value);
+        assert!(a > 0 && a.abs_diff(b) < a / 10, "{a} {b}");
+        if t.is_icount() {
+            // INST_RETIRED: two instructions for each turn.
+            let instructions = Event::raw(8).builder().exclude_kernel(true)
+                .open(Target::ThisThread).unwrap();
+            let difference = measure(&instructions, 3_000_000) - measure(&instructions, 1_000_000);
+            assert!(difference.abs_diff(4_000_000) < 4_000, "{difference}");
+        }
+    }
+
+    fn cache_events_count_or_are_no_events_of_the_machine(t) {
+        t.root()?;
+        let mut counted = Vec::new();
+        for event in Event::all_cache() {
+            match event.builder().exclude_kernel(true).exclude_hv(true).open(Target::ThisThread) {
+                Ok(counter) => {
+                    measure(&counter, 1000);
+                    counted.push(event.to_string());
+                }
+                Err(error) => {
+                    assert_eq!(error.refusal(), Some(&Refusal::NoSuchEvent), "{error}");
+                    assert!(error.to_string().contains("does not have the event"), "{error}");
+                }
+            }
+        }
+        t.note(format!("{} of {}: {}", counted.len(), Event::all_cache().count(), counted.join(" ")));
+        if counted.is_empty() {
+            return Err(t.refused("no cache event"));
+        }
+    }
+
     fn a_group_bigger_than_the_pmu_is_refused(t) {
         t.hardware()?;
         let mut group = Group::open(&user(Hardware::CpuCycles), Target::ThisThread).unwrap();

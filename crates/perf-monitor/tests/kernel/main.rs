@@ -10,7 +10,7 @@
 //! says that the machine is ours alone (CPUs may go offline, sysctls may change), and
 //! `PERF_TEST_HARDWARE` says that there is a hardware PMU, `PERF_TEST_ICOUNT` that it counts
 //! instructions exactly; `PERF_TEST_OWN_MOUNTS` that its mounts
-//! are; `PERF_TEST_STRICT` turns tests that cannot run into failures.
+//! are, `PERF_TEST_MODULE` that a kernel module of ours was built for it; `PERF_TEST_STRICT` turns tests that cannot run into failures.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,13 +19,16 @@
     reason = "a test that fails is to panic"
 )]
 
+mod bpf;
 mod counters;
 mod errors;
+mod fixtures;
 mod hardware;
 mod records;
 mod rings;
 mod support;
 mod tracepoints;
+mod traps;
 
 /// Not a test: what the tests start as a child process, told by `PERF_TEST_CHILD`.
 #[test]

@@ -1,3 +1,4 @@
+use crate::bpf::{self, ProgramType};
 use crate::kernel_tests;
 use crate::support::{TestChild, getppid, spin_for, touch_pages};
 use perf_monitor::{
@@ -116,7 +117,7 @@ kernel_tests! {
         t.note(format!("{samples} samples with {} fields", fields.iter().count()));
         for (name, flag) in SampleFlags::all().iter_names() {
             if !features.sample.contains(flag) {
-                t.refused(format!("PERF_SAMPLE_{name} on cpu-clock"));
+                t.lacks(format!("PERF_SAMPLE_{name} on cpu-clock"));
             }
         }
     }
@@ -271,7 +272,7 @@ kernel_tests! {
             samplers.push(t.needs(builder.open_sampler(Target::Cpu(cpu), 16), (5, 1))?);
         }
         samplers.iter().for_each(|s| s.counter().enable().unwrap());
-        let Some(program) = load_bpf() else { return Err(t.refused("BPF_PROG_LOAD")) };
+        let program = bpf::load(ProgramType::SocketFilter, 0).map_err(|e| t.refused(e))?;
         drop(program);
         std::thread::sleep(Duration::from_millis(20));
         let mut seen = BTreeMap::new();
@@ -279,19 +280,4 @@ kernel_tests! {
         assert!(seen.contains_key("BpfEvent"), "{seen:?}");
         t.note(format!("{seen:?}"));
     }
-}
-
-/// Loads the shortest BPF program: `r0 = 0; exit`.
-fn load_bpf() -> Option<rustix::fd::OwnedFd> {
-    use rustix::fd::FromRawFd;
-    let instructions = [0xb7u64, 0x95];
-    let license = c"GPL";
-    let mut attr = [0u64; 16];
-    attr[0] = 1 | 2 << 32; // BPF_PROG_TYPE_SOCKET_FILTER, two instructions
-    attr[1] = instructions.as_ptr() as u64;
-    attr[2] = license.as_ptr() as u64;
-    // SAFETY: the pointers in the attribute live until the call is over.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, 5, attr.as_ptr(), size_of_val(&attr)) };
-    // SAFETY: a new descriptor, ours alone.
-    (fd >= 0).then(|| unsafe { rustix::fd::OwnedFd::from_raw_fd(fd as i32) })
 }

@@ -1,7 +1,7 @@
 use perf_monitor::{Error, KernelVersion, Tracefs};
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// The test ends here: it was reported why.
 #[derive(Debug)]
@@ -48,6 +48,11 @@ impl Test {
         self.report("NOTE", &detail);
     }
 
+    /// The test goes on, without this, which the kernel or this machine does not have.
+    pub(crate) fn lacks(&self, detail: impl Display) {
+        self.report("LACKS", &detail);
+    }
+
     /// The kernel, or this machine, does not have it.
     pub(crate) fn refused(&self, detail: impl Display) -> Skip {
         self.report("REFUSED", &detail);
@@ -91,6 +96,15 @@ impl Test {
         } else {
             self.report("SKIPPED", &"changes the machine: only in virtual machines of our own");
             Err(Skip)
+        }
+    }
+
+    /// A kernel module of our own is there for this kernel.
+    pub(crate) fn module(&self) -> Outcome {
+        if env("PERF_TEST_MODULE") {
+            Ok(())
+        } else {
+            Err(self.refused("no module of ours was built for this kernel"))
         }
     }
 
@@ -144,6 +158,17 @@ pub(crate) fn touch_pages(count: usize) {
     }
 }
 
+/// Runs `f` on CPU 0 alone, with what it starts.
+pub(crate) fn on_cpu_0<R>(f: impl FnOnce() -> R) -> R {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(0);
+    let before = rustix::thread::sched_getaffinity(None).unwrap();
+    rustix::thread::sched_setaffinity(None, &set).unwrap();
+    let result = f();
+    rustix::thread::sched_setaffinity(None, &before).unwrap();
+    result
+}
+
 /// A child process, which waits for [`go`](Self::go).
 pub(crate) struct TestChild {
     process: Child,
@@ -170,10 +195,15 @@ impl TestChild {
     }
 
     /// Lets it act, and waits for its end.
-    pub(crate) fn go(mut self) {
-        self.process.stdin.take().unwrap().write_all(b"\n").unwrap();
-        let status = self.process.wait().unwrap();
+    pub(crate) fn go(self) {
+        let status = self.go_to_its_end();
         assert!(status.success(), "child: {status}");
+    }
+
+    /// The same, whatever its end is.
+    pub(crate) fn go_to_its_end(mut self) -> ExitStatus {
+        self.process.stdin.take().unwrap().write_all(b"\n").unwrap();
+        self.process.wait().unwrap()
     }
 }
 
@@ -194,17 +224,33 @@ pub(crate) fn child_main(role: &str) -> ! {
             TestChild::start(&format!("getppid {}", number / 4)).go();
         }
         "files" => super::errors::run_out_of_files(),
+        "trap" => super::traps::trap(),
+        // Becomes another program after so many calls, which makes as many again.
+        "exec" => {
+            use std::os::unix::process::CommandExt;
+            getppid(number);
+            let error = Command::new("/proc/self/exe")
+                .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+                .env("PERF_TEST_CHILD", format!("getppid {number}"))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null()) // nobody reads it any more
+                .exec();
+            panic!("{error}");
+        }
         other => panic!("no role {other}"),
     }
     std::process::exit(0);
 }
 
+/// The user and the group of that number.
+pub(crate) const NOBODY: u32 = 65534;
+
 /// Runs `f` on a thread that is the user `nobody`, without capabilities.
 pub(crate) fn as_nobody<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
     std::thread::spawn(move || {
-        let id = 65534;
-        rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(id)).unwrap();
-        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(id)).unwrap();
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(NOBODY)).unwrap();
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
         f()
     })
     .join()

@@ -1,5 +1,5 @@
 use crate::kernel_tests;
-use crate::support::{GETPPID, TestChild, getppid};
+use crate::support::{GETPPID, TestChild, getppid, on_cpu_0};
 use perf_monitor::{Error, Event, FieldKind, FieldValue, Record, SampleFlags, Target};
 
 #[inline(never)]
@@ -96,12 +96,7 @@ kernel_tests! {
             .open_sampler(Target::ThreadOnCpu { tid: 0, cpu: 0 }, 8).unwrap();
         sampler.counter().enable().unwrap();
         // On the one CPU that the ring is for.
-        let mut set = rustix::thread::CpuSet::new();
-        set.set(0);
-        let before = rustix::thread::sched_getaffinity(None).unwrap();
-        rustix::thread::sched_setaffinity(None, &set).unwrap();
-        TestChild::start("getppid 1").go();
-        rustix::thread::sched_setaffinity(None, &before).unwrap();
+        on_cpu_0(|| TestChild::start("getppid 1").go());
         let mut names = Vec::new();
         sampler.drain(|record| if let Record::Sample(s) = record {
             if let Some(FieldValue::Text(text)) = filename.value(s.raw.unwrap()) {
@@ -109,6 +104,43 @@ kernel_tests! {
             }
         }).unwrap();
         assert_eq!(names, ["/proc/self/exe"]);
+    }
+
+    fn fields_at_relative_places_are_read(t) {
+        let tracefs = t.tracefs()?;
+        // No event of these kernels has such fields: a module of our own has.
+        t.module()?;
+        let module = std::fs::File::open("/modules/rel_loc.ko").unwrap();
+        rustix::system::finit_module(&module, c"", 0).unwrap();
+        let format = tracefs.format("rel_loc", "fired").unwrap();
+        let field = |name| format.field(name).unwrap();
+        let (count, text, words, last) = (field("count"), field("text"), field("words"), field("last"));
+        assert!(matches!(text.kind(), FieldKind::RelLoc { element: 1 }), "{text:?}");
+        assert!(matches!(words.kind(), FieldKind::RelLoc { element: 2 }), "{words:?}");
+        let mut sampler = Event::tracepoint("rel_loc", "fired").unwrap()
+            .builder().sample_period(1).sample(SampleFlags::RAW)
+            .open_sampler(Target::ThisThread, 8).unwrap();
+        sampler.counter().enable().unwrap();
+        let texts = ["hello", "x", "a somewhat longer text"];
+        for text in texts {
+            std::fs::write("/sys/module/rel_loc/parameters/fire", text).unwrap();
+        }
+        sampler.counter().disable().unwrap();
+        let mut seen = Vec::new();
+        sampler.drain(|record| if let Record::Sample(s) = record {
+            let raw = s.raw.unwrap();
+            assert_eq!(last.i64(raw), Some(-1), "the field behind both");
+            let Some(FieldValue::Text(text)) = text.value(raw) else { panic!("no text") };
+            let text = std::str::from_utf8(text).unwrap().to_owned();
+            assert_eq!(count.u64(raw), Some(text.len() as u64));
+            let words: Vec<i64> = words.elements(raw).unwrap().iter().collect();
+            assert_eq!(words, (1000..1000 + text.len() as i64).collect::<Vec<_>>());
+            seen.push(text);
+        }).unwrap();
+        assert_eq!(seen, texts);
+        t.note(format!("{} texts and arrays", seen.len()));
+        drop(sampler);
+        rustix::system::delete_module(c"rel_loc", 0).unwrap();
     }
 
     fn names_of_threads_are_in_switches(t) {
@@ -165,7 +197,14 @@ kernel_tests! {
             return Err(t.refused("no PMU kprobe (CONFIG_KPROBE_EVENTS)"));
         }
         let open = |n: usize| (0..n).for_each(|_| drop(std::fs::File::open("/proc/self/stat_x")));
-        for event in [Event::kprobe("do_sys_openat2", 0), Event::kretprobe("do_sys_openat2")] {
+        let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
+        let address = symbols.lines().find_map(|l| l.strip_suffix(" do_sys_openat2")).unwrap();
+        let address = u64::from_str_radix(address.split(' ').next().unwrap(), 16).unwrap();
+        for event in [
+            Event::kprobe("do_sys_openat2", 0),
+            Event::kretprobe("do_sys_openat2"),
+            Event::kprobe_address(address),
+        ] {
             let event = event.unwrap();
             let counter = event.builder().open(Target::ThisThread).unwrap();
             counter.enable().unwrap();

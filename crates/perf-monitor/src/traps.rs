@@ -1,0 +1,102 @@
+use crate::error::{Error, Result};
+use perf_sys::{TRAP_PERF, TRAP_PERF_FLAG_ASYNC, sigtrap_block, sigtrap_unblock, sigtrap_wait};
+use rustix::io::Errno;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+/// Receives the signals of events with [`sigtrap`](crate::EventBuilder::sigtrap) that measure this
+/// thread, without a signal handler.
+///
+/// While it lives, `SIGTRAP` is blocked in the thread: the thread goes on when an event overflows,
+/// and takes the signal when it looks. This needs Linux 5.18 (or a stable release of 5.15): older
+/// kernels end a process that blocks the signal. Without a `Traps` and without a handler of the
+/// program's own, the signal ends the process on every kernel.
+///
+/// ```no_run
+/// use perf_monitor::{Event, Software, Target, Traps};
+/// use std::time::Duration;
+///
+/// let traps = Traps::block()?;
+/// let faults = Event::software(Software::PageFaults)
+///     .builder()
+///     .exclude_kernel(true)
+///     .exclude_hv(true)
+///     .sample_period(1)
+///     .remove_on_exec(true)
+///     .sigtrap(true)
+///     .sig_data(42)
+///     .open(Target::ThisThread)?;
+/// faults.enable()?;
+/// let touched = vec![1u8; 1 << 20];
+/// faults.disable()?;
+/// let trap = traps.wait(Duration::ZERO)?.expect("the memory was touched for the first time");
+/// assert_eq!(trap.sig_data, 42, "{} bytes were touched", touched.len());
+/// # Ok::<(), perf_monitor::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Traps {
+    was_blocked: bool,
+    /// The mask is of the thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+/// What the `SIGTRAP` of an event told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trap {
+    /// [`sig_data`](crate::EventBuilder::sig_data) of the event.
+    pub sig_data: u64,
+    /// The address of the sample: of the data that a breakpoint watches, of the memory that was
+    /// not there. 0 if the event has none.
+    pub address: u64,
+    /// `PERF_TYPE_*` of the event, or the number of its PMU.
+    pub type_: u32,
+    /// The thread went on before it took the signal, as it had it blocked.
+    pub is_async: bool,
+}
+
+impl Traps {
+    /// Blocks `SIGTRAP` in this thread.
+    pub fn block() -> Result<Self> {
+        let was_blocked = sigtrap_block().map_err(system)?;
+        Ok(Self { was_blocked, _not_send: PhantomData })
+    }
+
+    /// Takes the pending signal, or waits up to `timeout` for one. `None` if none came.
+    ///
+    /// Signals do not queue: overflows while one is pending are not told by another, only
+    /// [counted](crate::Counter::read). A `SIGTRAP` that is of no event is dropped.
+    pub fn wait(&self, timeout: Duration) -> Result<Option<Trap>> {
+        let start = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            match sigtrap_wait(left).map_err(system)? {
+                Some(info) if info.si_code == TRAP_PERF => {
+                    return Ok(Some(Trap {
+                        sig_data: info.si_perf_data as u64,
+                        address: info.si_addr as u64,
+                        type_: info.si_perf_type,
+                        is_async: info.si_perf_flags & TRAP_PERF_FLAG_ASYNC != 0,
+                    }));
+                }
+                None if start.elapsed() >= timeout => return Ok(None),
+                // Of another origin; or another signal interrupted the wait.
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for Traps {
+    /// Unblocks the signal if it was not blocked before; a pending one is dropped first, as it
+    /// would end the process.
+    fn drop(&mut self) {
+        if !self.was_blocked {
+            while let Ok(Some(_)) = sigtrap_wait(Duration::ZERO) {}
+            let _ = sigtrap_unblock(); // cannot fail for a signal that exists
+        }
+    }
+}
+
+fn system(errno: Errno) -> Error {
+    Error::System { call: "sigtimedwait", errno }
+}
