@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: every check, in the order in which a mistake shows soonest.
 
-use crate::{Result, fuzz, go, perfetto, run, runtimes, test_kernel};
+use crate::{Result, fuzz, go, perfetto, run, runtimes, rust, test_kernel};
 use std::process::Command;
 use std::time::Instant;
 
@@ -31,6 +31,7 @@ const STEPS: &[Step] = &[
     ("feature powerset", || {
         cargo(&["hack", "check", "--feature-powerset", "--no-dev-deps", "--workspace", "--quiet"])
     }),
+    ("oldest Rust, and Windows", || rust::check_platforms(&[])),
     ("benches run", || {
         cargo(&["bench", "--quiet", "--package", "triscope-benches", "--", "--test"])
     }),

@@ -30,6 +30,13 @@ pub(crate) struct Package {
     pub(crate) version: String,
 }
 
+impl Package {
+    /// The version as a part of a path.
+    pub(crate) fn file_name(&self) -> String {
+        file_name(&self.version)
+    }
+}
+
 impl Debian {
     /// Makes the private apt, or finds it made, with lists of today.
     pub(crate) fn open() -> Result<Self> {
@@ -167,6 +174,11 @@ impl Debian {
         fs::remove_dir_all(&download)?;
         Ok(())
     }
+}
+
+/// A version as a part of a path that `PATH`-like lists can hold.
+pub(crate) fn file_name(version: &str) -> String {
+    version.replace([':', '~'], "-")
 }
 
 /// The addresses of the main and the security archive, as the system's own apt has them.

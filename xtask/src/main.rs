@@ -14,6 +14,7 @@ mod perfetto;
 mod pypi;
 mod run;
 mod runtimes;
+mod rust;
 mod test_kernel;
 
 use std::process::ExitCode;
@@ -30,6 +31,11 @@ struct Task {
 
 const TASKS: &[Task] = &[
     Task { name: "ci", help: "every check; or those whose name contains a word", run: ci::task },
+    Task {
+        name: "check-platforms",
+        help: "the libraries with the oldest Rust, and for Windows",
+        run: rust::check_platforms,
+    },
     Task { name: "fuzz", help: "fuzz targets for a while [TARGET] [--seconds N]", run: fuzz::task },
     Task { name: "test-go", help: "Go traces: ours against Go's own reader", run: go::test_go },
     Task { name: "fixtures-go", help: "record gotrace's test data anew", run: go::fixtures_go },
@@ -67,7 +73,7 @@ fn main() -> ExitCode {
     let Some(task) = args.first().and_then(|name| TASKS.iter().find(|t| t.name == name)) else {
         eprintln!("usage: cargo xtask <task> [options]\n");
         for task in TASKS {
-            eprintln!("  {:<14} {}", task.name, task.help);
+            eprintln!("  {:<16}{}", task.name, task.help);
         }
         return ExitCode::from(2);
     };

@@ -140,7 +140,7 @@ fn uapi() -> Result {
         ("7.", "amd64", "aarch64-linux-gnu"),
     ] {
         let package = debian.newest("linux-libc-dev", arch, prefix)?;
-        let key = format!("debian/linux-libc-dev/{}-{arch}", file_name(&package.version));
+        let key = format!("debian/linux-libc-dev/{}-{arch}", package.file_name());
         let dir = cache::entry(&key, |dir| debian.unpack(std::slice::from_ref(&package), dir))?;
         // From 6.12 one package has the headers of every architecture.
         let include = dir.join("usr/include");
@@ -153,11 +153,6 @@ fn uapi() -> Result {
             .args(["test", "--quiet", "--package", "perf-sys", "--lib"])
             .env("PERF_SYS_UAPI", entries.join(":")),
     )
-}
-
-/// A version as a part of a path that `PATH`-like lists can hold.
-fn file_name(version: &str) -> String {
-    version.replace([':', '~'], "-")
 }
 
 /// Runs the tests on the kernel of this machine, with a tracefs and mounts of their own.
@@ -278,7 +273,7 @@ fn prepare(arch: Arch, kernels: &[&str], options: &Options) -> Result<Vec<Machin
 fn kernel(debian: &Debian, arch: Arch, prefix: &str) -> Result<(String, PathBuf)> {
     let meta = format!("linux-image-cloud-{}", arch.debian());
     let meta = debian.newest(&meta, arch.debian(), prefix)?;
-    let key = format!("debian/kernel-{arch}/{}", file_name(&meta.version));
+    let key = format!("debian/kernel-{arch}/{}", meta.file_name());
     let dir = cache::entry(&key, |dir| {
         let images = debian.dependencies(&meta, "linux-image-", "sid")?;
         debian.unpack(&images, dir)?;

@@ -4,7 +4,7 @@
 //! It is built with Debian's headers of the kernel and the compiler that they name.
 
 use super::machine::Arch;
-use crate::debian::{Debian, Package, ensure_program};
+use crate::debian::{self, Debian, Package, ensure_program};
 use crate::{Result, cache, run};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,7 +26,7 @@ pub(crate) fn build(debian: &Debian, version: &str) -> Result<PathBuf> {
     for name in SOURCES {
         fs::read(source.join(name))?.hash(&mut hash);
     }
-    let key = format!("debian/module-x86_64/{}-{:x}", super::file_name(version), hash.finish());
+    let key = format!("debian/module-x86_64/{}-{:x}", debian::file_name(version), hash.finish());
     let dir = cache::entry(&key, |dir| {
         ensure_program("make", "make")?;
         let meta = Package {

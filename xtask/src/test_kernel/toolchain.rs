@@ -1,11 +1,12 @@
 //! The programs of the virtual machines: static, of any architecture.
 //!
-//! For arm64 the standard library and the compiler come from Debian (`rustc-web`), as no other
+//! For arm64 the standard library and the compiler come from Debian ([`crate::rust`]), as no other
 //! toolchain needs to be installed then; the linker is Debian's cross compiler.
 
 use super::machine::Arch;
-use crate::debian::{Debian, Package, ensure_program};
-use crate::{Result, cache, run};
+use crate::debian::{Debian, ensure_program};
+use crate::rust::Toolchain;
+use crate::{Result, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -60,14 +61,9 @@ fn cross(arch: Arch, debian: &Debian, command: &mut Command) -> Result {
     }
     ensure_program("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu")?;
     ensure_cross_libc()?;
-    let rust = rustc_web(debian)?;
-    command
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
-        .env("RUSTC", rust.join("usr/bin/rustc"))
-        .env("LD_LIBRARY_PATH", rust.join("usr/lib/x86_64-linux-gnu"));
-    // Another compiler's artifacts do not go together with the ones of the usual one.
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
-    command.env("CARGO_TARGET_DIR", target.join("guest-aarch64"));
+    let std = [("libstd-rust-web-dev", "arm64")];
+    Toolchain::fetch(debian, SUITE, &std)?.apply(command, "guest-aarch64");
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
     Ok(())
 }
 
@@ -87,25 +83,6 @@ fn ensure_cross_libc() -> Result {
 
 /// Built for the oldest release that has it, it runs on every newer one too.
 const SUITE: &str = "bookworm-security";
-
-/// Debian's newest compiler with the standard libraries of both architectures.
-fn rustc_web(debian: &Debian) -> Result<PathBuf> {
-    let rustc = debian.newest_from("rustc-web", "amd64", SUITE)?;
-    let key = format!("debian/rustc-web/{}", super::file_name(&rustc.version));
-    cache::entry(&key, |dir| {
-        let mut packages = vec![rustc.clone()];
-        let mut of_std = rustc.clone();
-        of_std.name = "libstd-rust-web-dev".into();
-        for shared in debian.dependencies(&of_std, "libstd-rust-web-", SUITE)? {
-            packages.extend(debian.dependencies(&shared, "libllvm", SUITE)?);
-            packages.push(shared);
-        }
-        for arch in ["amd64", "arm64"] {
-            packages.push(Package { arch: arch.into(), ..of_std.clone() });
-        }
-        debian.unpack(&packages, dir)
-    })
-}
 
 /// Runs a build and returns the executable of the artifact with this name.
 fn artifact(command: &mut Command, name: &str) -> Result<PathBuf> {
