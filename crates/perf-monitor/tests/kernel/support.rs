@@ -76,7 +76,11 @@ impl Test {
                 since.0,
                 since.1
             );
-            self.refused(error)
+            // Without the names of the event and its target, which have addresses and numbers.
+            match (error.refusal(), error.errno()) {
+                (Some(refusal), Some(errno)) => self.refused(format!("{refusal} ({errno})")),
+                _ => self.refused(error),
+            }
         })
     }
 
@@ -89,9 +93,13 @@ impl Test {
         Tracefs::find().map_err(|e| self.cannot(e))
     }
 
+    pub(crate) fn is_guest(&self) -> bool {
+        env("PERF_TEST_GUEST")
+    }
+
     /// The machine is a virtual one of our own.
     pub(crate) fn guest(&self) -> Outcome {
-        if env("PERF_TEST_GUEST") {
+        if self.is_guest() {
             Ok(())
         } else {
             self.report("SKIPPED", &"changes the machine: only in virtual machines of our own");
