@@ -114,6 +114,11 @@ pub(crate) fn task(args: &[String]) -> Result {
         "\n{:.0} s in all; the virtual machines took {cpu:.0} s of CPU",
         start.elapsed().as_secs_f64()
     );
+    let bad: Vec<&str> =
+        outcomes.iter().filter(|o| !o.is_good()).map(|o| o.name.as_str()).collect();
+    if !bad.is_empty() {
+        return Err(format!("failed on: {}", bad.join(", ")).into());
+    }
     if options.write {
         if !options.is_whole() {
             return Err("--write needs a whole run".into());
@@ -121,9 +126,7 @@ pub(crate) fn task(args: &[String]) -> Result {
         fs::write("docs/kernel-support.md", report::markdown(&outcomes))?;
         eprintln!("wrote docs/kernel-support.md");
     }
-    let bad: Vec<&str> =
-        outcomes.iter().filter(|o| !o.is_good()).map(|o| o.name.as_str()).collect();
-    if bad.is_empty() { Ok(()) } else { Err(format!("failed on: {}", bad.join(", ")).into()) }
+    Ok(())
 }
 
 /// Compares perf-sys with the headers of several releases.
