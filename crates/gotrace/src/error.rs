@@ -294,13 +294,6 @@ impl From<Inconsistency> for ErrorKind {
     }
 }
 
-impl From<Box<Inconsistency>> for Box<ErrorKind> {
-    #[cold]
-    fn from(what: Box<Inconsistency>) -> Self {
-        Self::new(ErrorKind::Inconsistent(*what))
-    }
-}
-
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self.kind() {

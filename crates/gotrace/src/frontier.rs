@@ -1,10 +1,11 @@
 //! The next event of every thread, and the heap that finds the earliest.
 
 use crate::error::{Error, ErrorKind, Place};
-use crate::generation::{EventBatch, Generation, NO_BATCH, TickScale};
+use crate::generation::{EventBatch, Events, NO_BATCH, ThreadBatches};
 use crate::gosort;
 use crate::id::ThreadId;
 use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
+use trace_common::ReadErrorKind;
 
 /// An event as decoded, with its time worked out.
 #[derive(Clone, Copy, Debug)]
@@ -31,14 +32,6 @@ pub(crate) struct Cursor {
     end: usize,
 }
 
-/// What decoding needs besides the cursor.
-#[derive(Clone, Copy)]
-pub(crate) struct Input<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) batches: &'a [EventBatch],
-    pub(crate) scale: TickScale,
-}
-
 impl Cursor {
     fn new(thread: ThreadId, slot: u32, first: u32, batches: &[EventBatch]) -> Self {
         let (at, end) = batches.get(first as usize).map_or((0, 0), |b| (b.data.start, b.data.end));
@@ -48,15 +41,15 @@ impl Cursor {
 
     /// Decodes the next event; `false` if there is none.
     #[inline(always)]
-    fn advance(&mut self, input: Input<'_>) -> Result<bool, Error> {
-        if self.at == self.end && !self.next_batch(input) {
+    fn advance(&mut self, events: &Events, bytes: &[u8]) -> Result<bool, Error> {
+        if self.at == self.end && !self.next_batch(events) {
             return Ok(false);
         }
         if self.last_time == 0 {
-            self.last_time = input.scale.nanos(input.batches[self.batch as usize].ticks);
+            self.last_time = events.scale.nanos(events.batches[self.batch as usize].ticks);
         }
         self.start = self.at;
-        let data = &input.bytes[..self.end];
+        let data = &bytes[..self.end];
         let ty = EventType(data[self.at]);
         let plan = &PLANS[ty.0 as usize];
         if plan.args == Plan::NOT_TIMED {
@@ -65,22 +58,11 @@ impl Cursor {
                 None => ErrorKind::InvalidEvent(ty.0),
             }));
         }
-        let mut at = self.at + 1;
-        let Some(ticks) = uvarint(data, &mut at) else { return Err(self.malformed(data, at)) };
-        // The number of arguments is a constant in each arm, so that the loops are unrolled.
-        let args = &mut self.event.args;
-        let complete = match plan.args {
-            0 => true,
-            1 => arguments::<1>(data, &mut at, args),
-            2 => arguments::<2>(data, &mut at, args),
-            3 => arguments::<3>(data, &mut at, args),
-            _ => arguments::<4>(data, &mut at, args),
+        let Some((ticks, at)) = decode(data, self.at + 1, plan.args, &mut self.event.args) else {
+            return Err(self.malformed(data, plan));
         };
-        if !complete {
-            return Err(self.malformed(data, at));
-        }
         self.at = at;
-        let time = input.scale.nanos(ticks).wrapping_add(self.last_time);
+        let time = events.scale.nanos(ticks).wrapping_add(self.last_time);
         self.last_time = time;
         self.event.time = time;
         self.event.ty = ty;
@@ -89,10 +71,10 @@ impl Cursor {
 
     /// Goes to the thread's next batch that is not empty; `false` if there is none.
     #[cold]
-    fn next_batch(&mut self, input: Input<'_>) -> bool {
+    fn next_batch(&mut self, events: &Events) -> bool {
         while self.at == self.end {
-            let next = input.batches[self.batch as usize].next;
-            let Some(batch) = input.batches.get(next as usize) else { return false };
+            let next = events.batches[self.batch as usize].next;
+            let Some(batch) = events.batches.get(next as usize) else { return false };
             self.batch = next;
             (self.at, self.end) = (batch.data.start, batch.data.end);
             self.last_time = 0;
@@ -101,11 +83,10 @@ impl Cursor {
     }
 
     #[cold]
-    fn malformed(&self, data: &[u8], at: usize) -> Error {
-        let cause = match trace_common::Cursor::new(&data[at..]).uvarint() {
-            Err(error) => error.kind,
-            Ok(_) => trace_common::ReadErrorKind::VarintOverflow,
-        };
+    fn malformed(&self, data: &[u8], plan: &Plan) -> Error {
+        let mut cursor = trace_common::Cursor::new(&data[self.start + 1..]);
+        let error = (0..=plan.args).find_map(|_| cursor.uvarint().err());
+        let cause = error.map_or(ReadErrorKind::VarintOverflow, |error| error.kind);
         self.error(ErrorKind::Malformed { what: "event", cause })
     }
 
@@ -118,42 +99,55 @@ impl Cursor {
     }
 }
 
+/// Reads the time and the arguments of an event, at index `at`; returns the time and the index
+/// behind them.
 #[inline(always)]
-fn arguments<const N: usize>(data: &[u8], at: &mut usize, args: &mut [u64; MAX_ARGS]) -> bool {
-    for arg in &mut args[..N] {
-        let Some(value) = uvarint(data, at) else { return false };
-        *arg = value;
-    }
-    true
+fn decode(data: &[u8], at: usize, count: u8, args: &mut [u64; MAX_ARGS]) -> Option<(u64, usize)> {
+    let (ticks, at) = uvarint(data, at)?;
+    // The number of arguments is a constant in each arm, so that the loops are unrolled.
+    let end = match count {
+        0 => at,
+        1 => arguments::<1>(data, at, args)?,
+        2 => arguments::<2>(data, at, args)?,
+        3 => arguments::<3>(data, at, args)?,
+        _ => arguments::<4>(data, at, args)?,
+    };
+    Some((ticks, end))
 }
 
-/// A variable-length integer at index `at`, which is moved behind it on success.
+/// Reads `N` arguments that begin at index `at`; returns the index behind them.
+#[inline(always)]
+fn arguments<const N: usize>(data: &[u8], mut at: usize, args: &mut [u64; MAX_ARGS]) -> Option<usize> {
+    for arg in &mut args[..N] {
+        (*arg, at) = uvarint(data, at)?;
+    }
+    Some(at)
+}
+
+/// The variable-length integer at index `at`, and the index behind it.
 ///
 /// As [`trace_common::Cursor::uvarint`], without an error to carry: one and two bytes, which is
 /// nearly all of them, are decoded in line.
 #[inline(always)]
-fn uvarint(data: &[u8], at: &mut usize) -> Option<u64> {
-    let first = *data.get(*at)?;
+fn uvarint(data: &[u8], at: usize) -> Option<(u64, usize)> {
+    let first = u64::from(*data.get(at)?);
     if first < 0x80 {
-        *at += 1;
-        return Some(u64::from(first));
+        return Some((first, at + 1));
     }
-    let second = *data.get(*at + 1)?;
+    let second = u64::from(*data.get(at + 1)?);
     if second < 0x80 {
-        *at += 2;
-        return Some(u64::from(first & 0x7f) | u64::from(second) << 7);
+        return Some((first & 0x7f | second << 7, at + 2));
     }
     long_uvarint(data, at)
 }
 
-fn long_uvarint(data: &[u8], at: &mut usize) -> Option<u64> {
+fn long_uvarint(data: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut value = 0;
-    for (i, &byte) in data.get(*at..)?.iter().take(10).enumerate() {
+    for (i, &byte) in data.get(at..)?.iter().take(10).enumerate() {
         value |= u64::from(byte & 0x7f) << (7 * i);
         if byte < 0x80 {
-            *at += i + 1;
             // The tenth byte has room for one bit.
-            return (i < 9 || byte <= 1).then_some(value);
+            return (i < 9 || byte <= 1).then_some((value, at + i + 1));
         }
     }
     None
@@ -173,6 +167,7 @@ struct Entry {
 /// here exactly as the reference does them.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
+    events: Events,
     cursors: Vec<Cursor>,
     heap: Vec<Entry>,
 }
@@ -181,16 +176,16 @@ impl Frontier {
     /// Starts a generation: a cursor for each thread, in the order of their appearance.
     pub(crate) fn start(
         &mut self,
-        generation: &Generation,
+        events: Events,
         bytes: &[u8],
         mut slot_of: impl FnMut(ThreadId) -> u32,
     ) -> Result<(), Error> {
         self.clear();
-        let input = generation.input(bytes);
-        for threads in &generation.threads {
-            let slot = slot_of(threads.thread);
-            let mut cursor = Cursor::new(threads.thread, slot, threads.first, input.batches);
-            if cursor.advance(input)? {
+        self.events = events;
+        for index in 0..self.events.threads.len() {
+            let ThreadBatches { thread, first, .. } = self.events.threads[index];
+            let mut cursor = Cursor::new(thread, slot_of(thread), first, &self.events.batches);
+            if cursor.advance(&self.events, bytes)? {
                 self.heap
                     .push(Entry { time: cursor.event.time, cursor: self.cursors.len() as u32 });
                 self.cursors.push(cursor);
@@ -200,6 +195,7 @@ impl Frontier {
         Ok(())
     }
 
+    /// Gives the events that are left up.
     pub(crate) fn clear(&mut self) {
         self.cursors.clear();
         self.heap.clear();
@@ -224,9 +220,9 @@ impl Frontier {
 
     /// Moves the cursor at `index` of the heap to its next event.
     #[inline(always)]
-    pub(crate) fn next(&mut self, index: usize, input: Input<'_>) -> Result<(), Error> {
+    pub(crate) fn next(&mut self, index: usize, bytes: &[u8]) -> Result<(), Error> {
         let cursor = &mut self.cursors[self.heap[index].cursor as usize];
-        if cursor.advance(input)? {
+        if cursor.advance(&self.events, bytes)? {
             self.heap[index].time = cursor.event.time;
             if self.sift_up(index) == index {
                 self.sift_down(index);
@@ -243,7 +239,8 @@ impl Frontier {
     }
 
     /// Bytes of events that are left, from the ones that are next on.
-    pub(crate) fn bytes_left(&self, batches: &[EventBatch]) -> u64 {
+    pub(crate) fn bytes_left(&self) -> u64 {
+        let batches = &self.events.batches;
         let mut bytes = 0;
         for entry in &self.heap {
             let cursor = &self.cursors[entry.cursor as usize];
@@ -289,32 +286,20 @@ impl Frontier {
         let heap = &mut self.heap[..];
         let Some(&moved) = heap.get(index) else { return };
         loop {
-            // The least of the three; of equal ones the parent, then the left child.
+            // The lesser child, of equal ones the left one; it stays if it is not less.
             let left = 2 * index + 1;
-            let (mut least, mut time) = (index, moved.time);
-            if let Some(entry) = heap.get(left) {
-                if entry.time < time {
-                    (least, time) = (left, entry.time);
-                }
-            }
-            if let Some(entry) = heap.get(left + 1) {
-                if entry.time < time {
-                    least = left + 1;
-                }
-            }
-            if least == index {
+            let (child, time) = match heap.get(left..) {
+                Some([left_entry, right, ..]) if right.time < left_entry.time => (left + 1, right.time),
+                Some([left_entry, ..]) => (left, left_entry.time),
+                _ => break,
+            };
+            if time >= moved.time {
                 break;
             }
-            heap[index] = heap[least];
-            index = least;
+            heap[index] = heap[child];
+            index = child;
         }
         heap[index] = moved;
-    }
-}
-
-impl Generation {
-    pub(crate) fn input<'a>(&'a self, bytes: &'a [u8]) -> Input<'a> {
-        Input { bytes, batches: &self.batches, scale: self.scale }
     }
 }
 
@@ -330,12 +315,8 @@ mod tests {
             data in prop::collection::vec(prop_oneof![any::<u8>(), 0x80u8..=0xff], 0..12),
         ) {
             let mut cursor = trace_common::Cursor::new(&data);
-            let mut at = 0;
-            let value = uvarint(&data, &mut at);
-            prop_assert_eq!(value, cursor.uvarint().ok());
-            if value.is_some() {
-                prop_assert_eq!(at, cursor.position());
-            }
+            let value = cursor.uvarint().ok();
+            prop_assert_eq!(uvarint(&data, 0), value.map(|value| (value, cursor.position())));
         }
     }
 

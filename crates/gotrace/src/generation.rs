@@ -19,20 +19,25 @@ use trace_common::{Cursor, Limits, ReadError, Timestamp};
 const MAX_STRING: u64 = 1 << 10;
 const MAX_FRAMES: u64 = 128;
 
-/// One generation, its events still encoded.
+/// One generation.
 #[derive(Debug)]
 pub(crate) struct Generation {
-    pub(crate) number: u64,
     /// The least base timestamp of its batches.
     pub(crate) min_time: i64,
-    pub(crate) scale: TickScale,
     pub(crate) table: Arc<Table>,
-    /// Its batches of events. Those of one thread are linked in the order of the file.
+    pub(crate) events: Events,
+    /// CPU samples, the earliest last.
+    pub(crate) samples: Vec<Record>,
+}
+
+/// Where the events of a generation are, still encoded.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    pub(crate) scale: TickScale,
+    /// Those of one thread are linked in the order of the file.
     pub(crate) batches: Vec<EventBatch>,
     /// Threads in the order in which they appear.
     pub(crate) threads: Vec<ThreadBatches>,
-    /// CPU samples in order of time.
-    pub(crate) samples: Vec<Record>,
 }
 
 #[derive(Clone, Debug)]
@@ -83,8 +88,7 @@ pub(crate) struct Loader {
     number: u64,
     min_ticks: u64,
     table: Table,
-    batches: Vec<EventBatch>,
-    threads: Vec<ThreadBatches>,
+    events: Events,
     thread_index: HashMap<i64, u32, SeededState>,
     samples: Vec<Record>,
     /// Ticks of the clock snapshot: the frequency may come behind it.
@@ -101,8 +105,7 @@ impl Loader {
             number: 0,
             min_ticks: 0,
             table: Table::new(0),
-            batches: Vec::new(),
-            threads: Vec::new(),
+            events: Events::default(),
             thread_index: HashMap::default(),
             samples: Vec::new(),
             snapshot_ticks: 0,
@@ -210,17 +213,16 @@ impl Loader {
     }
 
     fn events(&mut self, batch: &Batch, offset: u64) -> Result<(), Error> {
-        self.check_entries("the number of batches", self.batches.len(), offset)?;
-        let index = self.batches.len() as u32;
-        let data = batch.data.clone();
-        self.batches.push(EventBatch { ticks: batch.ticks, data, next: NO_BATCH });
-        let threads = &mut self.threads;
+        self.check_entries("the number of batches", self.events.batches.len(), offset)?;
+        let Events { batches, threads, .. } = &mut self.events;
+        let index = batches.len() as u32;
+        batches.push(EventBatch { ticks: batch.ticks, data: batch.data.clone(), next: NO_BATCH });
         let slot = *self.thread_index.entry(batch.thread.0).or_insert_with(|| {
             threads.push(ThreadBatches { thread: batch.thread, first: index, last: NO_BATCH });
             threads.len() as u32 - 1
         });
         let thread = &mut threads[slot as usize];
-        if let Some(last) = self.batches.get_mut(thread.last as usize) {
+        if let Some(last) = batches.get_mut(thread.last as usize) {
             last.next = index;
         }
         thread.last = index;
@@ -355,7 +357,7 @@ impl Loader {
         if *nanos_per_tick == 0.0 {
             *nanos_per_tick = fallback;
         }
-        let usable = *nanos_per_tick != 0.0 && !self.batches.is_empty();
+        let usable = *nanos_per_tick != 0.0 && !self.events.batches.is_empty();
         usable.then(|| {
             let (generation, len) = self.into_generation();
             (Box::new(generation), len)
@@ -371,15 +373,13 @@ impl Loader {
             sample.time = scale.nanos(sample.time as u64);
         }
         gosort::sort_by(&mut self.samples, |a, b| a.time < b.time);
+        self.samples.reverse();
         self.table.generation = self.number;
         self.table.frame_by_pc = HashMap::default(); // only of use while loading
         let generation = Generation {
-            number: self.number,
             min_time: scale.nanos(self.min_ticks),
-            scale,
             table: Arc::new(self.table),
-            batches: self.batches,
-            threads: self.threads,
+            events: Events { scale, ..self.events },
             samples: self.samples,
         };
         (generation, self.at)
@@ -404,7 +404,7 @@ enum Ending {
 /// On Linux a tick is 64 ns. Where one is a whole number of nanoseconds and the product is below
 /// 2⁵³, so that floating point is exact, an integer multiplication gives the same; it is three
 /// times as quick, and each event waits for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TickScale {
     nanos_per_tick: f64,
     /// The same as an integer, for ticks below `exact_below`.

@@ -2,7 +2,7 @@ use crate::error::{Error, ErrorKind, Place};
 use crate::event::{Event, OwnedEvent, Record};
 use crate::frontier::Frontier;
 use crate::generation::{Generation, Loaded, Loader};
-use crate::order::Ordering;
+use crate::order::{Ordering, Refusal};
 use crate::source::Source;
 use crate::spec::{MAX_ARGS, PLANS, Plan};
 use crate::table::Table;
@@ -43,16 +43,17 @@ pub struct Reader<R> {
     phase: Phase,
     order: Ordering,
     frontier: Frontier,
-    generation: Option<Generation>,
-    /// Bytes of the source that `generation` takes.
+    /// CPU samples of the current generation that are left, the earliest last.
+    samples: Vec<Record>,
+    /// Bytes of the source that the current generation takes.
     generation_len: usize,
-    next_sample: usize,
     /// What to do behind the current generation.
     after: After,
+    /// The event to give out, and the table that goes with it.
+    event: Record,
+    table: Arc<Table>,
     /// The table of events that belong to no generation: those of a v1 trace, or the last one.
     no_table: Arc<Table>,
-    /// What the reader made itself: sync events, CPU samples, converted events.
-    made: Record,
     last_time: i64,
     syncs: u64,
     gaps: u64,
@@ -75,12 +76,11 @@ pub struct Reader<R> {
 enum Phase {
     /// In a v1 trace.
     V1(Box<V1>),
-    /// Between generations.
+    /// In a generation, as long as the frontier has any of its events, or the samples; then
+    /// before the next one.
     Load,
     /// Before a generation that is not whole.
     Salvaged(Box<Generation>, usize),
-    /// In a generation.
-    Events,
     /// A sync event was given for this error, which comes next.
     Failing(Error),
     /// An error was given.
@@ -101,13 +101,9 @@ struct Failure {
 }
 
 impl Failure {
-    fn new(error: &Error, generation: Option<&Generation>, frontier: &Frontier) -> Self {
-        Self {
-            offset: error.place().offset,
-            generation: error.place().generation,
-            event_bytes: generation.map_or(0, |g| frontier.bytes_left(&g.batches)),
-            loader: None,
-        }
+    fn new(error: &Error, frontier: &Frontier) -> Self {
+        let Place { offset, generation, .. } = error.place();
+        Self { offset, generation, event_bytes: frontier.bytes_left(), loader: None }
     }
 }
 
@@ -122,14 +118,6 @@ enum After {
     Error(Error),
     /// Damage that is told; the next generation is to be searched for.
     Resync,
-}
-
-/// Which record holds the next event, and which table goes with it.
-enum Next {
-    Ordered(u8),
-    Made,
-    /// Whether it begins a generation.
-    Sync(bool),
 }
 
 /// What is missing of a trace that was damaged: see [`Reader::recover`].
@@ -182,12 +170,12 @@ impl<R: Read> Reader<R> {
             phase,
             order: Ordering::default(),
             frontier: Frontier::default(),
-            generation: None,
+            samples: Vec::new(),
             generation_len: 0,
-            next_sample: 0,
             after: After::Unknown,
+            event: Record::sync(0, 0, false),
+            table: Arc::clone(&no_table),
             no_table,
-            made: Record::sync(0, 0, false),
             last_time,
             syncs: 0,
             gaps: 0,
@@ -242,124 +230,88 @@ impl<R: Read> Reader<R> {
     /// After an error there are no more events (`None`), unless [`Reader::recover`] says so.
     #[inline]
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, Error> {
-        let next = match self.find_next() {
-            Ok(Some(next)) => next,
-            Ok(None) => return Ok(None),
+        match self.find_next() {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
             Err(error) => return Err(self.fail(error)),
-        };
-        let table = match &self.generation {
-            Some(generation) if !matches!(next, Next::Sync(false)) => &generation.table,
-            _ => &self.no_table,
-        };
-        let record = match next {
-            Next::Ordered(index) => self.order.output(index),
-            Next::Made | Next::Sync(_) => &mut self.made,
-        };
-        if let Some(kind) = missing_id(record, table) {
-            if !self.lenient {
-                let place = Place {
-                    offset: self.source.offset() + self.event_start as u64,
-                    generation: Some(table.generation),
-                    thread: Some(record.m),
-                    event: Some(record.ty),
-                };
-                let error = Error::new(kind, place);
-                let generation = self.generation.as_ref();
-                self.phase = Phase::Failed(Failure::new(&error, generation, &self.frontier));
-                return Err(error);
-            }
-            self.unresolved += 1;
+        }
+        if let Some(kind) = missing_id(&self.event, &self.table) {
+            self.unresolved(kind)?;
         }
         // No two events have the same time.
-        if record.time <= self.last_time {
-            record.time = self.last_time.wrapping_add(1);
+        if self.event.time <= self.last_time {
+            self.event.time = self.last_time.wrapping_add(1);
         }
-        self.last_time = record.time;
-        Ok(Some(Event { table, record }))
+        self.last_time = self.event.time;
+        Ok(Some(Event { table: &self.table, record: &self.event }))
     }
 
+    /// Finds the event to give out; `false` at the end.
     #[inline(always)]
-    fn find_next(&mut self) -> Result<Option<Next>, Error> {
+    fn find_next(&mut self) -> Result<bool, Error> {
         loop {
-            match self.phase {
-                Phase::Events => {
-                    if let Some(index) = self.order.next_output() {
-                        return Ok(Some(Next::Ordered(index)));
-                    }
-                    if let Some(next) = self.next_in_generation()? {
-                        return Ok(Some(next));
-                    }
-                }
-                Phase::V1(_) => return self.next_v1(),
-                _ => return self.between_generations(),
+            if let Some(event) = self.order.next_following() {
+                self.event = event;
+                return Ok(true);
+            }
+            let Some(head) = self.frontier.head_time() else { return self.between_generations() };
+            if self.samples.last().is_some_and(|sample| sample.time < head) {
+                return Ok(self.next_sample());
+            }
+            // The head nearly always succeeds.
+            if self.try_advance(0)? || self.advance_any()? {
+                return Ok(true);
             }
         }
+    }
+
+    fn next_sample(&mut self) -> bool {
+        let sample = self.samples.pop();
+        if let Some(sample) = sample {
+            self.event = sample;
+        }
+        sample.is_some()
     }
 
     /// The next event of a v1 trace.
-    fn next_v1(&mut self) -> Result<Option<Next>, Error> {
-        let Phase::V1(v1) = &mut self.phase else { return Ok(None) };
-        let sync_time = v1.first_sync_time().filter(|_| self.syncs == 0);
-        if let Some(time) = sync_time {
-            return Ok(Some(self.sync(time, true)));
+    fn next_v1(&mut self) -> Result<bool, Error> {
+        let Phase::V1(v1) = &mut self.phase else { return Ok(false) };
+        match v1.first_sync_time() {
+            Some(time) if self.syncs == 0 => self.sync(time, true),
+            _ if v1.next(&mut self.event)? => {}
+            _ => self.final_sync(),
         }
-        Ok(Some(if v1.next(&mut self.made)? { Next::Made } else { self.final_sync() }))
-    }
-
-    /// The next event of the current generation; `None` if it is through.
-    #[inline(always)]
-    fn next_in_generation(&mut self) -> Result<Option<Next>, Error> {
-        let Some(generation) = &self.generation else {
-            self.phase = Phase::Load;
-            return Ok(None);
-        };
-        let head = self.frontier.head_time();
-        if let Some(sample) = generation.samples.get(self.next_sample) {
-            if head.is_none_or(|head| sample.time < head) {
-                self.made = *sample;
-                self.next_sample += 1;
-                return Ok(Some(Next::Made));
-            }
-        }
-        if head.is_none() {
-            self.phase = Phase::Load;
-            return Ok(None);
-        }
-        // The head nearly always succeeds.
-        if !self.try_advance(0)? && !self.advance_any()? {
-            return Ok(None);
-        }
-        Ok(Some(Next::Ordered(0)))
+        Ok(true)
     }
 
     /// Takes the event of the cursor at `index` of the frontier, if the order allows.
     #[inline(always)]
     fn try_advance(&mut self, index: usize) -> Result<bool, Error> {
-        let Some(generation) = &self.generation else { return Ok(false) };
         let cursor = self.frontier.cursor(index);
         self.event_start = cursor.start;
-        match self.order.advance(&cursor.event, cursor.slot, &generation.table) {
-            Ok(true) => {}
-            Ok(false) => return Ok(false),
-            Err(_) if self.lenient => {
+        match self.order.advance(&cursor.event, cursor.slot, &self.table, &mut self.event) {
+            Ok(()) => self.next_of(index).map(|()| true),
+            Err(Refusal::Early) => Ok(false),
+            Err(Refusal::Never(_)) if self.lenient => {
                 self.dropped += 1;
-                return self.next_of(index).map(|()| false);
+                self.next_of(index).map(|()| false)
             }
-            Err(kind) => return Err(self.error_at(index, *kind)),
+            Err(Refusal::Never(kind)) => Err(self.error_at(index, *kind)),
         }
-        self.next_of(index).map(|()| true)
     }
 
     /// Moves the cursor at `index` of the frontier to its next event.
     #[inline(always)]
     fn next_of(&mut self, index: usize) -> Result<(), Error> {
-        let Some(generation) = &self.generation else { return Ok(()) };
-        let input = generation.input(self.source.window());
-        self.frontier.next(index, input).map_err(|mut error| {
-            error.place_mut().offset += self.source.offset();
-            error.place_mut().generation = Some(generation.number);
-            error
-        })
+        self.frontier.next(index, self.source.window()).map_err(|error| self.placed(error))
+    }
+
+    /// An error of the frontier, its place told in the whole trace.
+    #[cold]
+    fn placed(&self, mut error: Error) -> Error {
+        error.place_mut().offset += self.source.offset();
+        error.place_mut().generation = Some(self.table.generation);
+        error
     }
 
     /// Takes the first event, in order of time, that the order of events allows; `false` if there
@@ -393,57 +345,78 @@ impl<R: Read> Reader<R> {
         let cursor = self.frontier.cursor(index);
         let place = Place {
             offset: self.source.offset() + cursor.start as u64,
-            generation: self.generation.as_ref().map(|g| g.number),
+            generation: Some(self.table.generation),
             thread: Some(cursor.thread),
             event: Some(cursor.event.ty),
         };
         Error::new(kind, place)
     }
 
+    /// The event to give out names something that is not there.
+    #[cold]
+    fn unresolved(&mut self, kind: ErrorKind) -> Result<(), Error> {
+        if self.lenient {
+            self.unresolved += 1;
+            return Ok(());
+        }
+        let place = Place {
+            offset: self.source.offset() + self.event_start as u64,
+            generation: Some(self.table.generation),
+            thread: Some(self.event.m),
+            event: Some(self.event.ty),
+        };
+        Err(self.fail(Error::new(kind, place)))
+    }
+
     /// Notes the error for [`Reader::recover`].
     #[cold]
     fn fail(&mut self, error: Error) -> Error {
-        let mut failure = Failure::new(&error, self.generation.as_ref(), &self.frontier);
+        let mut failure = Failure::new(&error, &self.frontier);
         failure.loader = self.failed_loader.take();
         self.phase = Phase::Failed(failure);
+        self.frontier.clear();
         error
     }
 
     #[cold]
-    fn between_generations(&mut self) -> Result<Option<Next>, Error> {
+    fn between_generations(&mut self) -> Result<bool, Error> {
         match mem::replace(&mut self.phase, Phase::Done) {
-            Phase::Done => Ok(None),
+            Phase::Done => Ok(false),
             failed @ Phase::Failed(_) => {
                 self.phase = failed;
-                Ok(None)
+                Ok(false)
             }
             Phase::Failing(error) => Err(error),
             v1 @ Phase::V1(_) => {
                 self.phase = v1;
-                Ok(None)
+                self.next_v1()
             }
             Phase::Salvaged(generation, len) => self.install(*generation, len, true),
-            Phase::Events | Phase::Load => {
+            Phase::Load if self.next_sample() => {
+                self.phase = Phase::Load;
+                Ok(true)
+            }
+            Phase::Load => {
                 self.source.release(mem::take(&mut self.generation_len));
-                self.generation = None;
+                self.table = Arc::clone(&self.no_table);
                 match mem::replace(&mut self.after, After::Unknown) {
-                    After::End => Ok(Some(self.final_sync())),
-                    After::Error(error) => Ok(Some(self.sync_before(error, None))),
-                    After::Unknown => self.load(),
-                    After::Resync if self.resync()? => self.load(),
-                    After::Resync => Ok(Some(self.final_sync())),
+                    After::Error(error) => self.sync_before(error, None),
+                    After::Unknown => return self.load(),
+                    After::Resync if self.resync()? => return self.load(),
+                    After::End | After::Resync => self.final_sync(),
                 }
+                Ok(true)
             }
         }
     }
 
     /// Loads the next generation.
-    fn load(&mut self) -> Result<Option<Next>, Error> {
+    fn load(&mut self) -> Result<bool, Error> {
         match Loader::new(self.version, self.limits).load(&mut self.source) {
-            Loaded::End if self.syncs > 0 => Ok(Some(self.final_sync())),
+            Loaded::End if self.syncs > 0 => self.final_sync(),
             Loaded::End => {
                 let error = Error::at(self.source.offset(), ErrorKind::IncompleteGeneration);
-                Ok(Some(self.sync_before(error, None)))
+                self.sync_before(error, None);
             }
             Loaded::Complete { generation, len, then, last } => {
                 self.after = match then {
@@ -452,10 +425,11 @@ impl<R: Read> Reader<R> {
                     None if last && self.version < Version::Go126 => After::End,
                     None => After::Unknown,
                 };
-                self.install(*generation, len, false)
+                return self.install(*generation, len, false);
             }
-            Loaded::Failed(error, loader) => Ok(Some(self.sync_before(error, Some(loader)))),
+            Loaded::Failed(error, loader) => self.sync_before(error, Some(loader)),
         }
+        Ok(true)
     }
 
     /// Begins a generation.
@@ -464,55 +438,49 @@ impl<R: Read> Reader<R> {
         generation: Generation,
         len: usize,
         lenient: bool,
-    ) -> Result<Option<Next>, Error> {
-        let number = generation.number;
+    ) -> Result<bool, Error> {
+        let Generation { min_time, table, events, samples } = generation;
+        let number = table.generation;
         if self.gap_base != 0 {
             self.gaps += number.saturating_sub(self.gap_base).saturating_sub(1);
         }
         (self.last_generation, self.gap_base) = (number, number);
-        self.nanos_per_tick = generation.table.sync.nanos_per_tick;
+        self.nanos_per_tick = table.sync.nanos_per_tick;
+        (self.table, self.samples) = (table, samples);
         self.generation_len = len;
         self.lenient = lenient;
-        self.next_sample = 0;
         self.order.allow_work_for(len);
         self.order.set_lenient(lenient);
-        let bytes = self.source.window();
-        let order = &mut self.order;
-        let started = self.frontier.start(&generation, bytes, |id| order.slot_of(id));
+        let (bytes, order) = (self.source.window(), &mut self.order);
+        let started = self.frontier.start(events, bytes, |id| order.slot_of(id));
         self.order.start(number, self.frontier.head_time().is_some());
-        let min_time = generation.min_time;
-        self.generation = Some(generation);
-        if let Err(mut error) = started {
-            error.place_mut().offset += self.source.offset();
-            error.place_mut().generation = Some(number);
-            return Err(error);
-        }
+        started.map_err(|error| self.placed(error))?;
         let limit = self.limits.max_entries;
         if self.order.len() > limit {
             let what = "the number of goroutines, procs, threads and tasks";
             self.frontier.clear();
             return Err(Error::at(self.source.offset(), ErrorKind::Limit { what, limit }));
         }
-        self.phase = Phase::Events;
-        Ok(Some(self.sync(min_time, true)))
+        self.phase = Phase::Load;
+        self.sync(min_time, true);
+        Ok(true)
     }
 
-    fn sync(&mut self, time: i64, with_table: bool) -> Next {
+    fn sync(&mut self, time: i64, with_table: bool) {
         self.syncs += 1;
-        self.made = Record::sync(time, self.syncs, with_table);
-        Next::Sync(with_table)
+        self.event = Record::sync(time, self.syncs, with_table);
     }
 
-    fn final_sync(&mut self) -> Next {
+    fn final_sync(&mut self) {
         self.phase = Phase::Done;
-        self.sync(self.last_time, false)
+        self.sync(self.last_time, false);
     }
 
     /// A sync event, behind which comes `error`.
-    fn sync_before(&mut self, error: Error, loader: Option<Box<Loader>>) -> Next {
+    fn sync_before(&mut self, error: Error, loader: Option<Box<Loader>>) {
         self.phase = Phase::Failing(error);
         self.failed_loader = loader;
-        self.sync(self.last_time, false)
+        self.sync(self.last_time, false);
     }
 
     /// Goes on behind the damage that [`Reader::next_event`] has just told of, and says what is
@@ -569,7 +537,7 @@ impl<R: Read> Reader<R> {
             let read = loader.len();
             if let Some((part, len)) = loader.salvage(self.nanos_per_tick) {
                 loss.partial = true;
-                loss.generation = Some(part.number);
+                loss.generation = Some(part.table.generation);
                 loss.to = self.source.offset() + len as u64;
                 self.after = After::Resync;
                 self.phase = Phase::Salvaged(part, len);
@@ -596,7 +564,7 @@ impl<R: Read> Reader<R> {
     fn restart(&mut self) {
         self.order = Ordering::default();
         self.frontier.clear();
-        self.generation = None;
+        self.samples.clear();
     }
 }
 

@@ -1,7 +1,8 @@
 //! Goroutines: created, started, stopped, switched, in system calls.
 
 use super::state::{NO_HINT, go_status, proc_status};
-use super::{Advance, Context, Fault, Inconsistency, Need, Ordering, wrong_goroutine, wrong_proc};
+use super::{Advance, Context, Refusal, Need, Ordering, wrong_goroutine, wrong_proc};
+use crate::error::Inconsistency;
 use crate::event::{Record, State};
 use crate::id::{GoId, GoState, ProcId, ProcState, ThreadId};
 use crate::spec::EventType;
@@ -18,8 +19,8 @@ const STATES: [GoState; 5] = {
 
 impl Ordering {
     /// The status of a goroutine at the start of a generation; any thread may tell it.
-    pub(super) fn go_status(&mut self, c: Context) -> Advance {
-        let [g, m, status, _] = self.output[0].args;
+    pub(super) fn go_status(&mut self, c: Context, event: &mut Record) -> Advance {
+        let [g, m, status, _] = event.args;
         let (g, m) = (GoId(g as i64), ThreadId(m as i64));
         // The format has a byte for it; more significant bits are nobody's.
         let status = status as u8;
@@ -45,7 +46,7 @@ impl Ordering {
             // After the first generation, goroutines become known by their creation.
             None => return Err(Inconsistency::Unknown { what: "goroutine", id: g.0 }.into()),
         };
-        (self.output[0].from, self.output[0].to) = (State::Go(from), State::Go(state));
+        (event.from, event.to) = (State::Go(from), State::Go(state));
 
         match status {
             go_status::RUNNING => self.bind_goroutine(c, g, slot),
@@ -62,22 +63,28 @@ impl Ordering {
                 } else {
                     // Another thread has been in this system call since before the generation:
                     // without a proc, for all of those are stopped when one starts.
-                    self.go_status_elsewhere(g, m, slot)?;
+                    self.go_status_elsewhere(event, g, m, slot)?;
                 }
             }
             _ => {}
         }
-        Ok(true)
+        Ok(())
     }
 
-    fn go_status_elsewhere(&mut self, g: GoId, m: ThreadId, hint: u32) -> Result<(), Fault> {
+    fn go_status_elsewhere(
+        &mut self,
+        event: &mut Record,
+        g: GoId,
+        m: ThreadId,
+        hint: u32,
+    ) -> Result<(), Refusal> {
         match self.known_thread(m) {
             Some(other) => {
                 let found = self.threads[other].g;
                 if found != g {
                     return Err(other_goroutine(m, found, g).into());
                 }
-                self.output[0].g = found;
+                event.g = found;
             }
             None => {
                 let other = self.slot_of(m) as usize;
@@ -86,11 +93,11 @@ impl Ordering {
                 (thread.p, thread.p_hint) = (ProcId::NONE, NO_HINT);
             }
         }
-        self.output[0].m = m;
+        event.m = m;
         Ok(())
     }
 
-    pub(super) fn go_create(&mut self, c: Context) -> Advance {
+    pub(super) fn go_create(&mut self, c: Context, event: &Record) -> Advance {
         // The scheduler itself may create goroutines, so that none need be running.
         c.needs(Need::Must, Need::May)?;
         if let Ok(slot) = self.current_goroutine(c) {
@@ -98,99 +105,99 @@ impl Ordering {
                 return Err(wrong_goroutine(c.g).into());
             }
         }
-        let id = self.output[0].args[0] as i64;
+        let id = event.args[0] as i64;
         if self.goroutines.find(id).is_some() {
             return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }
-        let status = if self.output[0].ty == EventType::GO_CREATE {
+        let status = if event.ty == EventType::GO_CREATE {
             go_status::RUNNABLE
         } else {
             go_status::WAITING
         };
         self.goroutines.insert(id, status, c.seq(0));
-        Ok(true)
+        Ok(())
     }
 
     /// The running goroutine ends, yields or blocks.
     #[inline]
-    pub(super) fn go_stop(&mut self, c: Context) -> Advance {
+    pub(super) fn go_stop(&mut self, c: Context, event: &Record) -> Advance {
         c.needs_user_code()?;
         let slot = self.current_goroutine(c)?;
         let goroutine = self.goroutines.get_mut(slot);
         if goroutine.status != go_status::RUNNING {
             return Err(wrong_goroutine(c.g).into());
         }
-        match self.output[0].ty {
+        match event.ty {
             EventType::GO_BLOCK => goroutine.status = go_status::WAITING,
             EventType::GO_STOP => goroutine.status = go_status::RUNNABLE,
             _ => self.goroutines.remove(slot),
         }
         self.bind_goroutine(c, GoId::NONE, NO_HINT);
-        Ok(true)
+        Ok(())
     }
 
     #[inline]
-    pub(super) fn go_start(&mut self, c: Context) -> Advance {
-        let [g, seq, ..] = self.output[0].args;
+    pub(super) fn go_start(&mut self, c: Context, event: &Record) -> Advance {
+        let [g, seq, ..] = event.args;
         let (g, seq) = (GoId(g as i64), c.seq(seq));
-        let Some(slot) = self.goroutines.find(g.0) else { return Ok(false) };
+        let Some(slot) = self.goroutines.find(g.0) else { return Err(Refusal::Early) };
         let goroutine = self.goroutines.get_mut(slot);
         if goroutine.status != go_status::RUNNABLE || !seq.succeeds(goroutine.seq) {
-            return Ok(false);
+            return Err(Refusal::Early);
         }
         c.needs(Need::Must, Need::MustNot)?;
         (goroutine.status, goroutine.seq) = (go_status::RUNNING, seq);
         self.bind_goroutine(c, g, slot);
-        Ok(true)
+        Ok(())
     }
 
     /// Anything may unblock a goroutine, even a thread without a proc.
     #[inline]
-    pub(super) fn go_unblock(&mut self, c: Context) -> Advance {
-        let [g, seq, ..] = self.output[0].args;
+    pub(super) fn go_unblock(&mut self, c: Context, event: &Record) -> Advance {
+        let [g, seq, ..] = event.args;
         let seq = c.seq(seq);
-        let Some(slot) = self.goroutines.find(g as i64) else { return Ok(false) };
+        let Some(slot) = self.goroutines.find(g as i64) else { return Err(Refusal::Early) };
         let goroutine = self.goroutines.get_mut(slot);
         if goroutine.status != go_status::WAITING || !seq.succeeds(goroutine.seq) {
-            return Ok(false);
+            return Err(Refusal::Early);
         }
         (goroutine.status, goroutine.seq) = (go_status::RUNNABLE, seq);
-        Ok(true)
+        Ok(())
     }
 
     /// A coroutine switch: unblocks the next goroutine, blocks or ends the current one, and
     /// starts the next. It is given out as those three events.
-    pub(super) fn go_switch(&mut self, c: Context) -> Advance {
+    pub(super) fn go_switch(&mut self, c: Context, event: &Record) -> Advance {
         c.needs_user_code()?;
         let current = self.current_goroutine(c)?;
         if self.goroutines.get(current).status != go_status::RUNNING {
             return Err(wrong_goroutine(c.g).into());
         }
-        let Record { ty, time, args, .. } = self.output[0];
+        let Record { ty, time, args, .. } = *event;
         let seq = c.seq(args[1]);
-        let Some(slot) = self.goroutines.find(args[0] as i64) else { return Ok(false) };
+        let Some(slot) = self.goroutines.find(args[0] as i64) else { return Err(Refusal::Early) };
         let next = self.goroutines.get(slot);
         if next.status != go_status::WAITING || !seq.succeeds(next.seq) {
-            return Ok(false);
+            return Err(Refusal::Early);
         }
         let in_context = |ty, g, args| Record { m: c.m, p: c.p, g, ..Record::new(ty, time, args) };
-        self.output[1] = if ty == EventType::GO_SWITCH {
+        let stop = if ty == EventType::GO_SWITCH {
             self.goroutines.get_mut(current).status = go_status::WAITING;
             in_context(EventType::GO_BLOCK, c.g, [0; 4]) // neither reason nor stack
         } else {
             self.goroutines.remove(current);
             in_context(EventType::GO_DESTROY, c.g, [0; 4])
         };
-        self.output[2] = in_context(EventType::GO_START, GoId::NONE, [args[0], args[1], 0, 0]);
-        self.make(3);
+        let start = in_context(EventType::GO_START, GoId::NONE, [args[0], args[1], 0, 0]);
+        self.following.extend([start, stop]);
         let next = self.goroutines.get_mut(slot);
         (next.status, next.seq) = (go_status::RUNNING, seq);
         self.bind_goroutine(c, GoId(args[0] as i64), slot);
-        Ok(true)
+        Ok(())
     }
 
     #[inline]
-    pub(super) fn syscall_begin(&mut self, c: Context) -> Advance {
+    pub(super) fn syscall_begin(&mut self, c: Context, event: &Record) -> Advance {
         c.needs_user_code()?;
         let slot = self.current_goroutine(c)?;
         let goroutine = self.goroutines.get_mut(slot);
@@ -203,13 +210,13 @@ impl Ordering {
         let slot = self.current_proc(c)?;
         let proc = self.procs.get_mut(slot);
         proc.status = proc_status::SYSCALL;
-        let seq = c.seq(self.output[0].args[0]);
+        let seq = c.seq(event.args[0]);
         if !seq.succeeds(proc.seq) {
             let (last, found) = (proc.seq.number, seq.number);
             return Err(Inconsistency::Sequence { id: c.p.0, last, found }.into());
         }
         proc.seq = seq;
-        Ok(true)
+        Ok(())
     }
 
     #[inline]
@@ -227,7 +234,7 @@ impl Ordering {
             return Err(wrong_proc(c.p).into());
         }
         proc.status = proc_status::RUNNING;
-        Ok(true)
+        Ok(())
     }
 
     /// The end of a system call in which the thread lost its proc.
@@ -237,7 +244,7 @@ impl Ordering {
         if c.p.is_some() {
             let slot = self.current_proc(c)?;
             if self.procs.get(slot).status == proc_status::SYSCALL {
-                return Ok(false);
+                return Err(Refusal::Early);
             }
         }
         c.needs(Need::May, Need::Must)?;
@@ -248,24 +255,24 @@ impl Ordering {
         }
         goroutine.status = go_status::RUNNABLE;
         self.bind_goroutine(c, GoId::NONE, NO_HINT);
-        Ok(true)
+        Ok(())
     }
 
     /// A goroutine for a thread that C code created: it appears in a system call.
-    pub(super) fn go_create_syscall(&mut self, c: Context) -> Advance {
+    pub(super) fn go_create_syscall(&mut self, c: Context, event: &Record) -> Advance {
         c.needs(Need::May, Need::MustNot)?;
-        let id = self.output[0].args[0] as i64;
+        let id = event.args[0] as i64;
         if self.goroutines.find(id).is_some() {
             return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }
         let slot = self.goroutines.insert(id, go_status::SYSCALL, c.seq(0));
         self.bind_goroutine(c, GoId(id), slot);
-        Ok(true)
+        Ok(())
     }
 
     /// The end of such a goroutine. Its proc, if it still has one, counts as stolen: the
     /// identifier of the thread may be used again before the runtime notices.
-    pub(super) fn go_destroy_syscall(&mut self, c: Context) -> Advance {
+    pub(super) fn go_destroy_syscall(&mut self, c: Context, event: &mut Record) -> Advance {
         c.needs(Need::May, Need::Must)?;
         let slot = self.current_goroutine(c)?;
         if self.goroutines.get(slot).status != go_status::SYSCALL {
@@ -282,17 +289,16 @@ impl Ordering {
             proc.status = proc_status::SYSCALL_ABANDONED;
             self.bind_proc(c, ProcId::NONE, NO_HINT);
             // The steal comes first.
-            self.output[1] = self.output[0];
-            self.output[0] = Record {
+            self.following.push(*event);
+            *event = Record {
                 ty: EventType::PROC_STEAL,
                 args: [c.p.0 as u64, 0, 0, 0],
                 from: State::Proc(ProcState::Running),
                 to: State::Proc(ProcState::Idle),
-                ..self.output[0]
+                ..*event
             };
-            self.make(2);
         }
-        Ok(true)
+        Ok(())
     }
 }
 

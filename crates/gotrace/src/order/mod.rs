@@ -7,8 +7,8 @@
 //! needs with the preceding number. What cannot be taken yet waits at the head of its thread
 //! while other threads go on; what can never be taken is an error.
 //!
-//! [`Ordering::advance`] takes one event. Of its handlers, each returns `Ok(false)` where the
-//! event has to wait, and an [`Inconsistency`] where no other event could make it fit.
+//! [`Ordering::advance`] takes one event. Of its handlers, each returns [`Refusal::Early`] where
+//! the event has to wait, and an [`Inconsistency`] where no other event could make it fit.
 
 mod goroutine;
 mod proc;
@@ -25,11 +25,31 @@ use crate::table::{SeededState, Table};
 use state::{ActiveTask, Goroutine, NO_HINT, Proc, Seq, Slab, Thread};
 use std::collections::HashMap;
 
-/// Boxed, so that results stay small: they are passed around for every event, and faults are rare.
-type Fault = Box<Inconsistency>;
+/// Whether an event was taken.
+pub(crate) type Advance = Result<(), Refusal>;
 
-/// Whether the event was taken.
-type Advance = Result<bool, Fault>;
+/// Why an event was not taken.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// Others have to come first.
+    Early,
+    /// It can never be. (Boxed, so that results are small: there is one for every event.)
+    Never(Box<ErrorKind>),
+}
+
+impl From<ErrorKind> for Refusal {
+    #[cold]
+    fn from(kind: ErrorKind) -> Self {
+        Self::Never(Box::new(kind))
+    }
+}
+
+impl From<Inconsistency> for Refusal {
+    #[cold]
+    fn from(what: Inconsistency) -> Self {
+        ErrorKind::from(what).into()
+    }
+}
 
 /// The phase of the garbage collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +72,8 @@ pub(crate) struct Ordering {
     /// The generation of the events that come, and the first one that had any (or 0).
     generation: u64,
     initial_generation: u64,
-    /// The events that the last call of [`Ordering::advance`] made.
-    output: [Record; 3],
-    /// How many there are, and how many of them were given out.
-    made: u8,
-    given: u8,
+    /// Events that the last one of the trace stands for, too; the next one last.
+    following: Vec<Record>,
     /// Whether names may be missing, of a generation that is not whole.
     lenient: bool,
     /// Steps that are left of the work that is not constant per event.
@@ -88,7 +105,7 @@ enum Need {
 
 impl Context {
     #[inline]
-    fn needs(&self, p: Need, g: Need) -> Result<(), Fault> {
+    fn needs(&self, p: Need, g: Need) -> Result<(), Refusal> {
         let fits = |need, there: bool| match need {
             Need::Must => there,
             Need::MustNot => !there,
@@ -109,7 +126,7 @@ impl Context {
 
     /// What events need that user code makes: a thread with a proc and a goroutine.
     #[inline]
-    fn needs_user_code(&self) -> Result<(), Fault> {
+    fn needs_user_code(&self) -> Result<(), Refusal> {
         self.needs(Need::Must, Need::Must)
     }
 
@@ -130,9 +147,7 @@ impl Default for Ordering {
             gc_phase: GcPhase::Undetermined,
             generation: 0,
             initial_generation: 0,
-            output: [Record::new(EventType(0), 0, [0; 4]); 3],
-            made: 0,
-            given: 0,
+            following: Vec::new(),
             lenient: false,
             work_left: MIN_WORK,
         }
@@ -162,20 +177,10 @@ impl Ordering {
         self.threads[slot].seen.then_some(slot)
     }
 
-    /// The next event of the last [`Ordering::advance`] behind its first one, if there is any, as
-    /// an index for [`Ordering::output`].
-    #[inline(always)]
-    pub(crate) fn next_output(&mut self) -> Option<u8> {
-        if self.given >= self.made {
-            return None;
-        }
-        self.given += 1;
-        Some(self.given - 1)
-    }
-
+    /// The next event that the last one taken stands for, behind itself.
     #[inline]
-    pub(crate) fn output(&mut self, index: u8) -> &mut Record {
-        &mut self.output[usize::from(index)]
+    pub(crate) fn next_following(&mut self) -> Option<Record> {
+        self.following.pop()
     }
 
     /// States of live goroutines, procs and threads that are held.
@@ -208,84 +213,77 @@ impl Ordering {
         self.work_left = self.work_left.saturating_add(WORK_PER_BYTE * bytes as i64);
     }
 
-    /// Takes `raw`, the next event of the thread at `slot`, if it fits what came before.
-    ///
-    /// If it does, its event is the first [`Ordering::output`]; there may be more of them.
+    /// Takes `raw`, the next event of the thread at `slot`, if it fits what came before, and makes
+    /// it the event to give out. [`Ordering::next_following`] has more that it stands for.
     #[inline]
     pub(crate) fn advance(
         &mut self,
         raw: &RawEvent,
         slot: u32,
         table: &Table,
-    ) -> Result<bool, Box<ErrorKind>> {
+        event: &mut Record,
+    ) -> Advance {
         use EventType as T;
         if self.work_left < 0 {
             let what = "the work to find the order of events, in steps per byte,";
-            return Err(Box::new(ErrorKind::Limit { what, limit: WORK_PER_BYTE as usize }));
+            return Err(ErrorKind::Limit { what, limit: WORK_PER_BYTE as usize }.into());
         }
         let slot = slot as usize;
         let thread = &mut self.threads[slot];
         thread.seen = thread.id.is_some();
         let c =
             Context { slot, m: thread.id, p: thread.p, g: thread.g, generation: self.generation };
-        self.output[0] =
-            Record { m: c.m, p: c.p, g: c.g, ..Record::new(raw.ty, raw.time, raw.args) };
-        let taken = match raw.ty {
-            T::GO_START => self.go_start(c),
-            T::GO_STOP | T::GO_BLOCK | T::GO_DESTROY => self.go_stop(c),
-            T::GO_UNBLOCK => self.go_unblock(c),
-            T::GO_SYSCALL_BEGIN => self.syscall_begin(c),
+        *event = Record { m: c.m, p: c.p, g: c.g, ..Record::new(raw.ty, raw.time, raw.args) };
+        match raw.ty {
+            T::GO_START => self.go_start(c, event),
+            T::GO_STOP | T::GO_BLOCK | T::GO_DESTROY => self.go_stop(c, event),
+            T::GO_UNBLOCK => self.go_unblock(c, event),
+            T::GO_SYSCALL_BEGIN => self.syscall_begin(c, event),
             T::GO_SYSCALL_END => self.syscall_end(c),
             T::GO_SYSCALL_END_BLOCKED => self.syscall_end_blocked(c),
-            T::GO_CREATE | T::GO_CREATE_BLOCKED => self.go_create(c),
-            T::GO_CREATE_SYSCALL => self.go_create_syscall(c),
-            T::GO_DESTROY_SYSCALL => self.go_destroy_syscall(c),
-            T::GO_SWITCH | T::GO_SWITCH_DESTROY => self.go_switch(c),
-            T::GO_STATUS | T::GO_STATUS_STACK => self.go_status(c),
-            T::PROC_START => self.proc_start(c),
+            T::GO_CREATE | T::GO_CREATE_BLOCKED => self.go_create(c, event),
+            T::GO_CREATE_SYSCALL => self.go_create_syscall(c, event),
+            T::GO_DESTROY_SYSCALL => self.go_destroy_syscall(c, event),
+            T::GO_SWITCH | T::GO_SWITCH_DESTROY => self.go_switch(c, event),
+            T::GO_STATUS | T::GO_STATUS_STACK => self.go_status(c, event),
+            T::PROC_START => self.proc_start(c, event),
             T::PROC_STOP => self.proc_stop(c),
-            T::PROC_STEAL => self.proc_steal(c),
-            T::PROC_STATUS => self.proc_status(c),
-            T::HEAP_ALLOC | T::HEAP_GOAL => c.needs(Need::Must, Need::May).map(|()| true),
-            T::PROCS_CHANGE | T::GO_LABEL | T::USER_LOG => c.needs_user_code().map(|()| true),
-            T::STW_BEGIN | T::GC_MARK_ASSIST_BEGIN => self.go_range_begin(c),
-            T::STW_END | T::GC_MARK_ASSIST_END => self.go_range_end(c),
-            T::GC_MARK_ASSIST_ACTIVE => self.go_range_active(c),
-            T::GC_ACTIVE => self.gc_active(c),
-            T::GC_BEGIN => self.gc_begin(c),
-            T::GC_END => self.gc_end(c),
-            T::GC_SWEEP_BEGIN => self.sweep_begin(c),
-            T::GC_SWEEP_ACTIVE => self.sweep_active(c),
-            T::GC_SWEEP_END => self.sweep_end(c),
-            T::USER_TASK_BEGIN => return self.task_begin(c, table),
-            T::USER_TASK_END => self.task_end(c, table),
-            T::USER_REGION_BEGIN | T::USER_REGION_END => return self.region(c, table),
-            EventType(128..) => c.needs(Need::May, Need::May).map(|()| true),
+            T::PROC_STEAL => self.proc_steal(c, event),
+            T::PROC_STATUS => self.proc_status(c, event),
+            T::HEAP_ALLOC | T::HEAP_GOAL => c.needs(Need::Must, Need::May),
+            T::PROCS_CHANGE | T::GO_LABEL | T::USER_LOG => c.needs_user_code(),
+            T::STW_BEGIN | T::GC_MARK_ASSIST_BEGIN => self.go_range_begin(c, event),
+            T::STW_END | T::GC_MARK_ASSIST_END => self.go_range_end(c, event),
+            T::GC_MARK_ASSIST_ACTIVE => self.go_range_active(c, event),
+            T::GC_ACTIVE => self.gc_active(c, event),
+            T::GC_BEGIN => self.gc_begin(c, event),
+            T::GC_END => self.gc_end(c, event),
+            T::GC_SWEEP_BEGIN => self.sweep_begin(c, event),
+            T::GC_SWEEP_ACTIVE => self.sweep_active(c, event),
+            T::GC_SWEEP_END => self.sweep_end(c, event),
+            T::USER_TASK_BEGIN => self.task_begin(c, event, table),
+            T::USER_TASK_END => self.task_end(c, event, table),
+            T::USER_REGION_BEGIN | T::USER_REGION_END => self.region(c, event, table),
+            EventType(128..) => c.needs(Need::May, Need::May),
             // Clock snapshots look like timed events but are part of sync batches.
-            ty => return Err(Box::new(ErrorKind::UnexpectedEvent(ty))),
-        }?;
-        Ok(taken)
-    }
-
-    /// Says that the handler has made `count` events, more than one.
-    fn make(&mut self, count: u8) {
-        (self.made, self.given) = (count, 1);
+            ty => Err(ErrorKind::UnexpectedEvent(ty).into()),
+        }
     }
 
     /// Where the state of the goroutine in the context is.
     #[inline]
-    fn current_goroutine(&self, c: Context) -> Result<u32, Fault> {
+    fn current_goroutine(&self, c: Context) -> Result<u32, Refusal> {
         self.goroutines
             .find_at(c.g.0, self.threads[c.slot].g_hint)
-            .ok_or_else(|| Box::new(Inconsistency::Unknown { what: "goroutine", id: c.g.0 }))
+            .ok_or_else(|| Inconsistency::Unknown { what: "goroutine", id: c.g.0 }.into())
     }
 
     /// Where the state of the proc in the context is.
     #[inline]
-    fn current_proc(&self, c: Context) -> Result<u32, Fault> {
+    fn current_proc(&self, c: Context) -> Result<u32, Refusal> {
         self.procs
             .find_at(c.p.0, self.threads[c.slot].p_hint)
-            .ok_or_else(|| Box::new(Inconsistency::Unknown { what: "proc", id: c.p.0 }))
+            .ok_or_else(|| Inconsistency::Unknown { what: "proc", id: c.p.0 }.into())
     }
 
     /// Binds a goroutine, or none, to the thread of the context.

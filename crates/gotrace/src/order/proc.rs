@@ -1,8 +1,9 @@
 //! Procs: started, stopped, stolen.
 
 use super::state::{NO_HINT, proc_status};
-use super::{Advance, Context, Inconsistency, Need, Ordering, wrong_proc};
-use crate::event::State;
+use super::{Advance, Context, Need, Ordering, Refusal, wrong_proc};
+use crate::error::Inconsistency;
+use crate::event::{Record, State};
 use crate::id::{ProcId, ProcState, ThreadId};
 
 /// The state that a status of the format stands for.
@@ -17,9 +18,9 @@ const STATES: [ProcState; 5] = {
 
 impl Ordering {
     /// The status of a proc at the start of a generation.
-    pub(super) fn proc_status(&mut self, c: Context) -> Advance {
+    pub(super) fn proc_status(&mut self, c: Context, event: &mut Record) -> Advance {
         use proc_status::{RUNNING, SYSCALL, SYSCALL_ABANDONED};
-        let [p, status, ..] = self.output[0].args;
+        let [p, status, ..] = event.args;
         let p = ProcId(p as i64);
         let Some(&state) = STATES.get(usize::try_from(status).unwrap_or(usize::MAX)) else {
             return Err(Inconsistency::InvalidStatus { what: "proc", id: p.0, status }.into());
@@ -51,7 +52,7 @@ impl Ordering {
                 self.procs.insert(p.0, status, c.seq(0))
             }
         };
-        (self.output[0].from, self.output[0].to) = (State::Proc(from), State::Proc(to));
+        (event.from, event.to) = (State::Proc(from), State::Proc(to));
         if status == RUNNING || status == SYSCALL {
             self.bind_proc(c, p, slot);
         }
@@ -64,26 +65,25 @@ impl Ordering {
                 return Err(Inconsistency::Unknown { what: "thread of proc", id: p.0 }.into());
             };
             let (m, g) = (thread.id, thread.g);
-            let event = &mut self.output[0];
             (event.m, event.p, event.g) = (m, p, g);
         }
-        Ok(true)
+        Ok(())
     }
 
-    pub(super) fn proc_start(&mut self, c: Context) -> Advance {
-        let [p, seq, ..] = self.output[0].args;
+    pub(super) fn proc_start(&mut self, c: Context, event: &Record) -> Advance {
+        let [p, seq, ..] = event.args;
         let (p, seq) = (ProcId(p as i64), c.seq(seq));
-        let Some(slot) = self.procs.find(p.0) else { return Ok(false) };
+        let Some(slot) = self.procs.find(p.0) else { return Err(Refusal::Early) };
         let proc = self.procs.get_mut(slot);
         // A thread that still has a proc is in a system call from which it is yet to be stolen.
         if proc.status != proc_status::IDLE || !seq.succeeds(proc.seq) || c.p.is_some() {
-            return Ok(false);
+            return Err(Refusal::Early);
         }
         // There may be a goroutine: one that comes back from a system call.
         c.needs(Need::MustNot, Need::May)?;
         (proc.status, proc.seq) = (proc_status::RUNNING, seq);
         self.bind_proc(c, p, slot);
-        Ok(true)
+        Ok(())
     }
 
     /// The thread stops its own proc, which needs no sequence number.
@@ -96,30 +96,30 @@ impl Ordering {
         c.needs(Need::Must, Need::May)?;
         proc.status = proc_status::IDLE;
         self.bind_proc(c, ProcId::NONE, NO_HINT);
-        Ok(true)
+        Ok(())
     }
 
     /// A thread takes away the proc of a thread that is in a system call.
-    pub(super) fn proc_steal(&mut self, c: Context) -> Advance {
+    pub(super) fn proc_steal(&mut self, c: Context, event: &mut Record) -> Advance {
         use proc_status::{SYSCALL, SYSCALL_ABANDONED};
-        let [p, seq, m, _] = self.output[0].args;
+        let [p, seq, m, _] = event.args;
         let (p, seq, m) = (ProcId(p as i64), c.seq(seq), ThreadId(m as i64));
-        let Some(slot) = self.procs.find(p.0) else { return Ok(false) };
+        let Some(slot) = self.procs.find(p.0) else { return Err(Refusal::Early) };
         let proc = self.procs.get_mut(slot);
         let old = proc.status;
         if !matches!(old, SYSCALL | SYSCALL_ABANDONED) || !seq.succeeds(proc.seq) {
-            return Ok(false);
+            return Err(Refusal::Early);
         }
         c.needs(Need::May, Need::May)?;
         (proc.status, proc.seq) = (proc_status::IDLE, seq);
         // An abandoned proc has been shown as idle already.
         let abandoned = old == SYSCALL_ABANDONED;
         let from = if abandoned { ProcState::Idle } else { ProcState::Running };
-        (self.output[0].from, self.output[0].to) =
+        (event.from, event.to) =
             (State::Proc(from), State::Proc(ProcState::Idle));
         if abandoned {
             // Nobody knows what its thread does by now.
-            return Ok(true);
+            return Ok(());
         }
         let other = if m == c.m {
             c.slot
@@ -135,6 +135,6 @@ impl Ordering {
         }
         // Now that thread can go on to the end of its system call.
         (thread.p, thread.p_hint) = (ProcId::NONE, NO_HINT);
-        Ok(true)
+        Ok(())
     }
 }

@@ -1,7 +1,9 @@
 //! Ranges of time: stop-the-world, garbage collection, sweeping, mark assists.
 
 use super::state::Ranges;
-use super::{Advance, Context, GcPhase, Inconsistency, Need, Ordering};
+use super::{Advance, Context, GcPhase, Need, Ordering, Refusal};
+use crate::error::Inconsistency;
+use crate::event::Record;
 use crate::spec::EventType;
 
 /// The event that begins the kind of range that `ty` is about.
@@ -20,74 +22,74 @@ impl Ordering {
         &mut self.goroutines.get_mut(slot).open().ranges
     }
 
-    pub(super) fn go_range_begin(&mut self, c: Context) -> Advance {
+    pub(super) fn go_range_begin(&mut self, c: Context, event: &mut Record) -> Advance {
         c.needs_user_code()?;
         let slot = self.current_goroutine(c)?;
-        let (ty, args) = (self.output[0].ty, self.output[0].args);
+        let (ty, args) = (event.ty, event.args);
         let why = if ty == EventType::STW_BEGIN { args[0] } else { 0 };
         self.go_ranges(slot).begin(start_of(ty), why)?;
-        Ok(true)
+        Ok(())
     }
 
     /// May be told of any goroutine, wherever it is.
-    pub(super) fn go_range_active(&mut self, c: Context) -> Advance {
-        let id = self.output[0].args[0] as i64;
+    pub(super) fn go_range_active(&mut self, c: Context, event: &mut Record) -> Advance {
+        let id = event.args[0] as i64;
         let unknown = Inconsistency::Unknown { what: "goroutine", id };
         let slot = self.goroutines.find(id).ok_or(unknown)?;
-        let start = start_of(self.output[0].ty);
+        let start = start_of(event.ty);
         let first = c.generation == self.initial_generation;
         self.go_ranges(slot).active(start, first)?;
-        Ok(true)
+        Ok(())
     }
 
-    pub(super) fn go_range_end(&mut self, c: Context) -> Advance {
+    pub(super) fn go_range_end(&mut self, c: Context, event: &mut Record) -> Advance {
         c.needs_user_code()?;
         let slot = self.current_goroutine(c)?;
-        let ty = self.output[0].ty;
+        let ty = event.ty;
         let why = self.go_ranges(slot).end(start_of(ty))?;
         if ty == EventType::STW_END {
             // The event itself does not say which; then it has the same argument as its begin.
-            self.output[0].args[0] = why;
+            event.args[0] = why;
         }
-        Ok(true)
+        Ok(())
     }
 
-    pub(super) fn sweep_begin(&mut self, c: Context) -> Advance {
+    pub(super) fn sweep_begin(&mut self, c: Context, event: &mut Record) -> Advance {
         c.needs(Need::Must, Need::May)?;
         let slot = self.current_proc(c)?;
-        self.procs.get_mut(slot).ranges.begin(start_of(self.output[0].ty), 0)?;
-        Ok(true)
+        self.procs.get_mut(slot).ranges.begin(start_of(event.ty), 0)?;
+        Ok(())
     }
 
-    pub(super) fn sweep_active(&mut self, c: Context) -> Advance {
-        let id = self.output[0].args[0] as i64;
+    pub(super) fn sweep_active(&mut self, c: Context, event: &mut Record) -> Advance {
+        let id = event.args[0] as i64;
         let unknown = Inconsistency::Unknown { what: "proc", id };
         let slot = self.procs.find(id).ok_or(unknown)?;
-        let start = start_of(self.output[0].ty);
+        let start = start_of(event.ty);
         let first = c.generation == self.initial_generation;
         self.procs.get_mut(slot).ranges.active(start, first)?;
-        Ok(true)
+        Ok(())
     }
 
-    pub(super) fn sweep_end(&mut self, c: Context) -> Advance {
+    pub(super) fn sweep_end(&mut self, c: Context, event: &mut Record) -> Advance {
         c.needs(Need::Must, Need::May)?;
         let slot = self.current_proc(c)?;
-        self.procs.get_mut(slot).ranges.end(start_of(self.output[0].ty))?;
-        Ok(true)
+        self.procs.get_mut(slot).ranges.end(start_of(event.ty))?;
+        Ok(())
     }
 
     // The mark phase is global. Its begin and end may come from different threads, so that both
     // have numbers of one sequence.
 
-    pub(super) fn gc_active(&mut self, c: Context) -> Advance {
-        let seq = self.output[0].args[0];
+    pub(super) fn gc_active(&mut self, c: Context, event: &Record) -> Advance {
+        let seq = event.args[0];
         if c.generation == self.initial_generation {
             if self.gc_phase != GcPhase::Undetermined {
                 return Err(Inconsistency::GcPhase.into());
             }
         } else {
             if seq != self.gc_seq.wrapping_add(1) {
-                return Ok(false);
+                return Err(Refusal::Early);
             }
             if self.gc_phase != GcPhase::Running {
                 return Err(Inconsistency::GcPhase.into());
@@ -95,14 +97,14 @@ impl Ordering {
             c.needs_user_code()?;
         }
         (self.gc_seq, self.gc_phase) = (seq, GcPhase::Running);
-        Ok(true)
+        Ok(())
     }
 
-    pub(super) fn gc_begin(&mut self, c: Context) -> Advance {
-        let seq = self.output[0].args[0];
+    pub(super) fn gc_begin(&mut self, c: Context, event: &Record) -> Advance {
+        let seq = event.args[0];
         if self.gc_phase != GcPhase::Undetermined {
             if seq != self.gc_seq.wrapping_add(1) {
-                return Ok(false);
+                return Err(Refusal::Early);
             }
             if self.gc_phase == GcPhase::Running {
                 return Err(Inconsistency::GcPhase.into());
@@ -110,19 +112,19 @@ impl Ordering {
             c.needs_user_code()?;
         }
         (self.gc_seq, self.gc_phase) = (seq, GcPhase::Running);
-        Ok(true)
+        Ok(())
     }
 
-    pub(super) fn gc_end(&mut self, c: Context) -> Advance {
-        let seq = self.output[0].args[0];
+    pub(super) fn gc_end(&mut self, c: Context, event: &Record) -> Advance {
+        let seq = event.args[0];
         if seq != self.gc_seq.wrapping_add(1) {
-            return Ok(false);
+            return Err(Refusal::Early);
         }
         if self.gc_phase != GcPhase::Running {
             return Err(Inconsistency::GcPhase.into());
         }
         c.needs_user_code()?;
         (self.gc_seq, self.gc_phase) = (seq, GcPhase::NotRunning);
-        Ok(true)
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! What the ordering knows of goroutines, procs and threads.
 
-use super::Fault;
+use super::Refusal;
 use crate::error::Inconsistency;
 use crate::id::{GoId, ProcId, TaskId, ThreadId};
 use crate::spec::EventType;
@@ -69,7 +69,7 @@ pub(crate) struct Proc {
 
 /// A region that is open. The name is kept itself, for its identifier may change from one
 /// generation to the next.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct UserRegion {
     pub(crate) task: TaskId,
     pub(crate) name: Arc<[u8]>,
@@ -108,7 +108,7 @@ impl Ranges {
         self.0.clear();
     }
 
-    pub(crate) fn begin(&mut self, start: EventType, why: u64) -> Result<(), Fault> {
+    pub(crate) fn begin(&mut self, start: EventType, why: u64) -> Result<(), Refusal> {
         if self.0.contains(&(start, why)) {
             return Err(Inconsistency::Range { range: start, open: true }.into());
         }
@@ -117,7 +117,7 @@ impl Ranges {
     }
 
     /// A range goes on: in the first generation that is how it becomes known.
-    pub(crate) fn active(&mut self, start: EventType, first: bool) -> Result<(), Fault> {
+    pub(crate) fn active(&mut self, start: EventType, first: bool) -> Result<(), Refusal> {
         let open = self.0.contains(&(start, 0));
         if open == first {
             return Err(Inconsistency::Range { range: start, open }.into());
@@ -128,7 +128,7 @@ impl Ranges {
         Ok(())
     }
 
-    pub(crate) fn end(&mut self, start: EventType) -> Result<u64, Fault> {
+    pub(crate) fn end(&mut self, start: EventType) -> Result<u64, Refusal> {
         match self.0.iter().position(|(ty, _)| *ty == start) {
             Some(index) => Ok(self.0.swap_remove(index).1),
             None => Err(Inconsistency::Range { range: start, open: false }.into()),

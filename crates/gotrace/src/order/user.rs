@@ -1,8 +1,9 @@
 //! Annotations by the program: tasks and regions.
 
 use super::state::{ActiveTask, UserRegion};
-use super::{Advance, Context, Ordering, no_task};
+use super::{Advance, Context, Ordering, Refusal, no_task};
 use crate::error::{ErrorKind, Inconsistency};
+use crate::event::Record;
 use crate::id::TaskId;
 use crate::spec::EventType;
 use crate::table::Table;
@@ -11,57 +12,56 @@ use std::sync::Arc;
 impl Ordering {
     /// Tasks need no beginning in the trace, may end more than once, and their identifiers may
     /// be used again; only a second beginning is wrong.
-    pub(super) fn task_begin(&mut self, c: Context, table: &Table) -> Result<bool, Box<ErrorKind>> {
-        let [id, parent, name, _] = self.output[0].args;
+    pub(super) fn task_begin(&mut self, c: Context, event: &mut Record, table: &Table) -> Advance {
+        let [id, parent, name, _] = event.args;
         if self.tasks.contains_key(&id) {
-            return Err(Box::new(Inconsistency::Exists { what: "task", id: id as i64 }).into());
+            return Err(Inconsistency::Exists { what: "task", id: id as i64 }.into());
         }
         let parent = no_task(TaskId(parent));
-        self.output[0].args[1] = parent.0;
-        let name = self.name_of(table, name)?;
+        event.args[1] = parent.0;
+        let name = self.name(table, name)?.cloned().unwrap_or_default();
         c.needs_user_code()?;
         self.tasks.insert(id, ActiveTask { parent, name });
-        Ok(true)
+        Ok(())
     }
 
-    pub(super) fn task_end(&mut self, c: Context, table: &Table) -> Advance {
+    pub(super) fn task_end(&mut self, c: Context, event: &mut Record, table: &Table) -> Advance {
         c.needs_user_code()?;
-        let task = self.tasks.remove(&self.output[0].args[0]);
-        let args = &mut self.output[0].args;
+        let task = self.tasks.remove(&event.args[0]);
+        let args = &mut event.args;
         // The name may be one of an earlier generation.
         (args[2], args[3]) = match task {
             Some(task) => (task.parent.0, table.add_extra(task.name)),
             None => (TaskId::NONE.0, 0),
         };
-        Ok(true)
+        Ok(())
     }
 
     /// Regions nest, within a goroutine. Those that began before the trace may end in it.
-    pub(super) fn region(&mut self, c: Context, table: &Table) -> Result<bool, Box<ErrorKind>> {
+    pub(super) fn region(&mut self, c: Context, event: &Record, table: &Table) -> Advance {
         c.needs_user_code()?;
-        let [task, name, ..] = self.output[0].args;
-        let region = UserRegion { task: TaskId(task), name: self.name_of(table, name)? };
+        let [task, name, ..] = event.args;
+        let (task, name) = (TaskId(task), self.name(table, name)?);
         let slot = self.current_goroutine(c)?;
         let regions = &mut self.goroutines.get_mut(slot).open().regions;
-        if self.output[0].ty == EventType::USER_REGION_BEGIN {
-            regions.push(region);
-        } else {
-            match regions.pop() {
-                Some(innermost) if innermost != region => {
-                    return Err(Box::new(Inconsistency::Region(c.g.0)).into());
-                }
-                _ => {}
+        if event.ty == EventType::USER_REGION_BEGIN {
+            regions.push(UserRegion { task, name: name.cloned().unwrap_or_default() });
+        } else if let Some(innermost) = regions.pop() {
+            let name = name.map_or(&[][..], |name| name);
+            if (innermost.task, &innermost.name[..]) != (task, name) {
+                return Err(Inconsistency::Region(c.g.0).into());
             }
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// A name that outlives the generation.
-    fn name_of(&self, table: &Table, id: u64) -> Result<Arc<[u8]>, Box<ErrorKind>> {
+    /// The name `id`; none for the empty one, and for those that may be missing.
+    fn name<'t>(&self, table: &'t Table, id: u64) -> Result<Option<&'t Arc<[u8]>>, Refusal> {
         match table.strings.get(id) {
-            Some(name) => Ok(Arc::clone(name)),
-            None if id == 0 || self.lenient => Ok(Arc::default()),
-            None => Err(Box::new(ErrorKind::UnknownId { what: "string", id })),
+            None if id != 0 && !self.lenient => {
+                Err(ErrorKind::UnknownId { what: "string", id }.into())
+            }
+            name => Ok(name),
         }
     }
 }
