@@ -375,7 +375,7 @@ impl Loader {
         gosort::sort_by(&mut self.samples, |a, b| a.time < b.time);
         self.samples.reverse();
         self.table.generation = self.number;
-        self.table.frame_by_pc = HashMap::default(); // only of use while loading
+        self.table.complete();
         let generation = Generation {
             min_time: scale.nanos(self.min_ticks),
             table: Arc::new(self.table),

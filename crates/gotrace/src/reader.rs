@@ -375,6 +375,7 @@ impl<R: Read> Reader<R> {
         failure.loader = self.failed_loader.take();
         self.phase = Phase::Failed(failure);
         self.frontier.clear();
+        self.order.forget_following();
         error
     }
 

@@ -106,12 +106,12 @@ impl Table {
 
     #[inline(always)]
     pub(crate) fn has_string(&self, id: u64) -> bool {
-        id == 0 || self.strings.get(id).is_some()
+        self.strings.has(id)
     }
 
     #[inline(always)]
     pub(crate) fn has_stack(&self, id: u64) -> bool {
-        id == 0 || self.stacks.get(id).is_some()
+        self.stacks.has(id)
     }
 
     /// Indexes into `frames` of the frames of stack `id`, innermost first; none if unknown.
@@ -129,6 +129,13 @@ impl Table {
             self.frames.push(frame);
         }
         self.stack_frames.push(index);
+    }
+
+    /// Says that all of the generation is there.
+    pub(crate) fn complete(&mut self) {
+        self.strings.complete();
+        self.stacks.complete();
+        self.frame_by_pc = HashMap::default(); // only of use while loading
     }
 
     /// Keeps a string that is not in the generation's own table; [`Table::extra`] finds it by
@@ -149,17 +156,31 @@ pub(crate) struct IdTable<T> {
     dense: Vec<Option<T>>,
     sparse: HashMap<u64, T>,
     len: usize,
+    /// Below it all identifiers are known to have a value (0 stands for none).
+    full_below: u64,
 }
 
 impl<T> Default for IdTable<T> {
     fn default() -> Self {
-        Self { dense: Vec::new(), sparse: HashMap::new(), len: 0 }
+        Self { dense: Vec::new(), sparse: HashMap::new(), len: 0, full_below: 1 }
     }
 }
 
 impl<T> IdTable<T> {
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether there is a value, or none is meant.
+    #[inline(always)]
+    pub(crate) fn has(&self, id: u64) -> bool {
+        id < self.full_below || self.get(id).is_some()
+    }
+
+    /// Says that all values are there; then [`IdTable::has`] rarely has to look for one.
+    pub(crate) fn complete(&mut self) {
+        let values = self.dense.iter().skip(1);
+        self.full_below = 1 + values.take_while(|value| value.is_some()).count() as u64;
     }
 
     #[inline(always)]

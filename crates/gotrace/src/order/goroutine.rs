@@ -1,6 +1,6 @@
 //! Goroutines: created, started, stopped, switched, in system calls.
 
-use super::state::{NO_HINT, go_status, proc_status};
+use super::state::{go_status, proc_status};
 use super::{Advance, Context, Refusal, Need, Ordering, wrong_goroutine, wrong_proc};
 use crate::error::Inconsistency;
 use crate::event::{Record, State};
@@ -30,26 +30,20 @@ impl Ordering {
         };
         let first = c.generation == self.initial_generation;
         let mut from = state;
-        let slot = match self.goroutines.find(g.0) {
-            Some(slot) => {
-                let goroutine = self.goroutines.get_mut(slot);
-                if goroutine.status != status {
-                    return Err(wrong_goroutine(g).into());
-                }
-                goroutine.seq = c.seq(0);
-                slot
-            }
+        match self.goroutines.get_mut(g.0) {
+            Some(goroutine) if goroutine.status == status => goroutine.seq = c.seq(0),
+            Some(_) => return Err(wrong_goroutine(g).into()),
             None if first => {
                 from = GoState::Undetermined;
-                self.goroutines.insert(g.0, status, c.seq(0))
+                self.goroutines.insert(g.0, status, c.seq(0));
             }
             // After the first generation, goroutines become known by their creation.
             None => return Err(Inconsistency::Unknown { what: "goroutine", id: g.0 }.into()),
-        };
+        }
         (event.from, event.to) = (State::Go(from), State::Go(state));
 
         match status {
-            go_status::RUNNING => self.bind_goroutine(c, g, slot),
+            go_status::RUNNING => self.bind_goroutine(c, g),
             go_status::SYSCALL => {
                 if !m.is_some() {
                     return Err(Inconsistency::Context { what: "thread", wanted: true }.into());
@@ -59,11 +53,11 @@ impl Ordering {
                     if !first && c.g != g {
                         return Err(other_goroutine(m, c.g, g).into());
                     }
-                    self.bind_goroutine(c, g, slot);
+                    self.bind_goroutine(c, g);
                 } else {
                     // Another thread has been in this system call since before the generation:
                     // without a proc, for all of those are stopped when one starts.
-                    self.go_status_elsewhere(event, g, m, slot)?;
+                    self.go_status_elsewhere(event, g, m)?;
                 }
             }
             _ => {}
@@ -76,7 +70,6 @@ impl Ordering {
         event: &mut Record,
         g: GoId,
         m: ThreadId,
-        hint: u32,
     ) -> Result<(), Refusal> {
         match self.known_thread(m) {
             Some(other) => {
@@ -89,8 +82,7 @@ impl Ordering {
             None => {
                 let other = self.slot_of(m) as usize;
                 let thread = &mut self.threads[other];
-                (thread.seen, thread.g, thread.g_hint) = (true, g, hint);
-                (thread.p, thread.p_hint) = (ProcId::NONE, NO_HINT);
+                (thread.seen, thread.g, thread.p) = (true, g, ProcId::NONE);
             }
         }
         event.m = m;
@@ -100,13 +92,12 @@ impl Ordering {
     pub(super) fn go_create(&mut self, c: Context, event: &Record) -> Advance {
         // The scheduler itself may create goroutines, so that none need be running.
         c.needs(Need::Must, Need::May)?;
-        if let Ok(slot) = self.current_goroutine(c) {
-            if self.goroutines.get(slot).status != go_status::RUNNING {
-                return Err(wrong_goroutine(c.g).into());
-            }
+        let current = self.goroutines.get_mut(c.g.0);
+        if current.is_some_and(|goroutine| goroutine.status != go_status::RUNNING) {
+            return Err(wrong_goroutine(c.g).into());
         }
         let id = event.args[0] as i64;
-        if self.goroutines.find(id).is_some() {
+        if self.goroutines.contains(id) {
             return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }
         let status = if event.ty == EventType::GO_CREATE {
@@ -122,17 +113,13 @@ impl Ordering {
     #[inline]
     pub(super) fn go_stop(&mut self, c: Context, event: &Record) -> Advance {
         c.needs_user_code()?;
-        let slot = self.current_goroutine(c)?;
-        let goroutine = self.goroutines.get_mut(slot);
-        if goroutine.status != go_status::RUNNING {
-            return Err(wrong_goroutine(c.g).into());
-        }
+        let goroutine = self.goroutine_in(c, go_status::RUNNING)?;
         match event.ty {
             EventType::GO_BLOCK => goroutine.status = go_status::WAITING,
             EventType::GO_STOP => goroutine.status = go_status::RUNNABLE,
-            _ => self.goroutines.remove(slot),
+            _ => self.goroutines.remove(c.g.0),
         }
-        self.bind_goroutine(c, GoId::NONE, NO_HINT);
+        self.bind_goroutine(c, GoId::NONE);
         Ok(())
     }
 
@@ -140,14 +127,13 @@ impl Ordering {
     pub(super) fn go_start(&mut self, c: Context, event: &Record) -> Advance {
         let [g, seq, ..] = event.args;
         let (g, seq) = (GoId(g as i64), c.seq(seq));
-        let Some(slot) = self.goroutines.find(g.0) else { return Err(Refusal::Early) };
-        let goroutine = self.goroutines.get_mut(slot);
+        let Some(goroutine) = self.goroutines.get_mut(g.0) else { return Err(Refusal::Early) };
         if goroutine.status != go_status::RUNNABLE || !seq.succeeds(goroutine.seq) {
             return Err(Refusal::Early);
         }
         c.needs(Need::Must, Need::MustNot)?;
         (goroutine.status, goroutine.seq) = (go_status::RUNNING, seq);
-        self.bind_goroutine(c, g, slot);
+        self.bind_goroutine(c, g);
         Ok(())
     }
 
@@ -155,9 +141,8 @@ impl Ordering {
     #[inline]
     pub(super) fn go_unblock(&mut self, c: Context, event: &Record) -> Advance {
         let [g, seq, ..] = event.args;
-        let seq = c.seq(seq);
-        let Some(slot) = self.goroutines.find(g as i64) else { return Err(Refusal::Early) };
-        let goroutine = self.goroutines.get_mut(slot);
+        let (g, seq) = (g as i64, c.seq(seq));
+        let Some(goroutine) = self.goroutines.get_mut(g) else { return Err(Refusal::Early) };
         if goroutine.status != go_status::WAITING || !seq.succeeds(goroutine.seq) {
             return Err(Refusal::Early);
         }
@@ -169,46 +154,35 @@ impl Ordering {
     /// starts the next. It is given out as those three events.
     pub(super) fn go_switch(&mut self, c: Context, event: &Record) -> Advance {
         c.needs_user_code()?;
-        let current = self.current_goroutine(c)?;
-        if self.goroutines.get(current).status != go_status::RUNNING {
-            return Err(wrong_goroutine(c.g).into());
-        }
+        self.goroutine_in(c, go_status::RUNNING)?;
         let Record { ty, time, args, .. } = *event;
-        let seq = c.seq(args[1]);
-        let Some(slot) = self.goroutines.find(args[0] as i64) else { return Err(Refusal::Early) };
-        let next = self.goroutines.get(slot);
+        let (g, seq) = (GoId(args[0] as i64), c.seq(args[1]));
+        let Some(next) = self.goroutines.get_mut(g.0) else { return Err(Refusal::Early) };
         if next.status != go_status::WAITING || !seq.succeeds(next.seq) {
             return Err(Refusal::Early);
         }
+        (next.status, next.seq) = (go_status::RUNNING, seq);
         let in_context = |ty, g, args| Record { m: c.m, p: c.p, g, ..Record::new(ty, time, args) };
         let stop = if ty == EventType::GO_SWITCH {
-            self.goroutines.get_mut(current).status = go_status::WAITING;
+            self.current_goroutine(c)?.status = go_status::WAITING;
             in_context(EventType::GO_BLOCK, c.g, [0; 4]) // neither reason nor stack
         } else {
-            self.goroutines.remove(current);
+            self.goroutines.remove(c.g.0);
             in_context(EventType::GO_DESTROY, c.g, [0; 4])
         };
         let start = in_context(EventType::GO_START, GoId::NONE, [args[0], args[1], 0, 0]);
         self.following.extend([start, stop]);
-        let next = self.goroutines.get_mut(slot);
-        (next.status, next.seq) = (go_status::RUNNING, seq);
-        self.bind_goroutine(c, GoId(args[0] as i64), slot);
+        self.bind_goroutine(c, g);
         Ok(())
     }
 
     #[inline]
     pub(super) fn syscall_begin(&mut self, c: Context, event: &Record) -> Advance {
         c.needs_user_code()?;
-        let slot = self.current_goroutine(c)?;
-        let goroutine = self.goroutines.get_mut(slot);
-        if goroutine.status != go_status::RUNNING {
-            return Err(wrong_goroutine(c.g).into());
-        }
-        goroutine.status = go_status::SYSCALL;
+        self.goroutine_in(c, go_status::RUNNING)?.status = go_status::SYSCALL;
         // The proc's number tells which system call a later steal of the proc belongs to. It
         // is this thread's proc, so that nothing else could come before.
-        let slot = self.current_proc(c)?;
-        let proc = self.procs.get_mut(slot);
+        let proc = self.current_proc(c)?;
         proc.status = proc_status::SYSCALL;
         let seq = c.seq(event.args[0]);
         if !seq.succeeds(proc.seq) {
@@ -222,14 +196,8 @@ impl Ordering {
     #[inline]
     pub(super) fn syscall_end(&mut self, c: Context) -> Advance {
         c.needs_user_code()?;
-        let slot = self.current_goroutine(c)?;
-        let goroutine = self.goroutines.get_mut(slot);
-        if goroutine.status != go_status::SYSCALL {
-            return Err(wrong_goroutine(c.g).into());
-        }
-        goroutine.status = go_status::RUNNING;
-        let slot = self.current_proc(c)?;
-        let proc = self.procs.get_mut(slot);
+        self.goroutine_in(c, go_status::SYSCALL)?.status = go_status::RUNNING;
+        let proc = self.current_proc(c)?;
         if proc.status != proc_status::SYSCALL {
             return Err(wrong_proc(c.p).into());
         }
@@ -241,20 +209,12 @@ impl Ordering {
     pub(super) fn syscall_end_blocked(&mut self, c: Context) -> Advance {
         // While the proc counts as being in the system call, it is yet to be lost. (It may be
         // another proc already, which then is not in a system call.)
-        if c.p.is_some() {
-            let slot = self.current_proc(c)?;
-            if self.procs.get(slot).status == proc_status::SYSCALL {
-                return Err(Refusal::Early);
-            }
+        if c.p.is_some() && self.current_proc(c)?.status == proc_status::SYSCALL {
+            return Err(Refusal::Early);
         }
         c.needs(Need::May, Need::Must)?;
-        let slot = self.current_goroutine(c)?;
-        let goroutine = self.goroutines.get_mut(slot);
-        if goroutine.status != go_status::SYSCALL {
-            return Err(wrong_goroutine(c.g).into());
-        }
-        goroutine.status = go_status::RUNNABLE;
-        self.bind_goroutine(c, GoId::NONE, NO_HINT);
+        self.goroutine_in(c, go_status::SYSCALL)?.status = go_status::RUNNABLE;
+        self.bind_goroutine(c, GoId::NONE);
         Ok(())
     }
 
@@ -262,11 +222,11 @@ impl Ordering {
     pub(super) fn go_create_syscall(&mut self, c: Context, event: &Record) -> Advance {
         c.needs(Need::May, Need::MustNot)?;
         let id = event.args[0] as i64;
-        if self.goroutines.find(id).is_some() {
+        if self.goroutines.contains(id) {
             return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }
-        let slot = self.goroutines.insert(id, go_status::SYSCALL, c.seq(0));
-        self.bind_goroutine(c, GoId(id), slot);
+        self.goroutines.insert(id, go_status::SYSCALL, c.seq(0));
+        self.bind_goroutine(c, GoId(id));
         Ok(())
     }
 
@@ -274,20 +234,16 @@ impl Ordering {
     /// identifier of the thread may be used again before the runtime notices.
     pub(super) fn go_destroy_syscall(&mut self, c: Context, event: &mut Record) -> Advance {
         c.needs(Need::May, Need::Must)?;
-        let slot = self.current_goroutine(c)?;
-        if self.goroutines.get(slot).status != go_status::SYSCALL {
-            return Err(wrong_goroutine(c.g).into());
-        }
-        self.goroutines.remove(slot);
-        self.bind_goroutine(c, GoId::NONE, NO_HINT);
+        self.goroutine_in(c, go_status::SYSCALL)?;
+        self.goroutines.remove(c.g.0);
+        self.bind_goroutine(c, GoId::NONE);
         if c.p.is_some() {
-            let slot = self.current_proc(c)?;
-            let proc = self.procs.get_mut(slot);
+            let proc = self.current_proc(c)?;
             if proc.status != proc_status::SYSCALL {
                 return Err(wrong_proc(c.p).into());
             }
             proc.status = proc_status::SYSCALL_ABANDONED;
-            self.bind_proc(c, ProcId::NONE, NO_HINT);
+            self.bind_proc(c, ProcId::NONE);
             // The steal comes first.
             self.following.push(*event);
             *event = Record {

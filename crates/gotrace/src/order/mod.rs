@@ -22,7 +22,7 @@ use crate::frontier::RawEvent;
 use crate::id::{GoId, ProcId, TaskId, ThreadId};
 use crate::spec::EventType;
 use crate::table::{SeededState, Table};
-use state::{ActiveTask, Goroutine, NO_HINT, Proc, Seq, Slab, Thread};
+use state::{ActiveTask, Goroutine, Proc, Seq, States, Thread};
 use std::collections::HashMap;
 
 /// Whether an event was taken.
@@ -62,8 +62,8 @@ enum GcPhase {
 /// State of all goroutines, procs and threads at a point of the trace.
 #[derive(Debug)]
 pub(crate) struct Ordering {
-    goroutines: Slab<Goroutine>,
-    procs: Slab<Proc>,
+    goroutines: States<Goroutine>,
+    procs: States<Proc>,
     threads: Vec<Thread>,
     thread_index: HashMap<i64, u32, SeededState>,
     tasks: HashMap<u64, ActiveTask, SeededState>,
@@ -138,8 +138,8 @@ impl Context {
 impl Default for Ordering {
     fn default() -> Self {
         Self {
-            goroutines: Slab::default(),
-            procs: Slab::default(),
+            goroutines: States::default(),
+            procs: States::default(),
             threads: Vec::new(),
             thread_index: HashMap::default(),
             tasks: HashMap::default(),
@@ -159,14 +159,7 @@ impl Ordering {
     pub(crate) fn slot_of(&mut self, id: ThreadId) -> u32 {
         let threads = &mut self.threads;
         *self.thread_index.entry(id.0).or_insert_with(|| {
-            threads.push(Thread {
-                id,
-                seen: false,
-                g: GoId::NONE,
-                p: ProcId::NONE,
-                g_hint: NO_HINT,
-                p_hint: NO_HINT,
-            });
+            threads.push(Thread { id, seen: false, g: GoId::NONE, p: ProcId::NONE });
             threads.len() as u32 - 1
         })
     }
@@ -181,6 +174,11 @@ impl Ordering {
     #[inline]
     pub(crate) fn next_following(&mut self) -> Option<Record> {
         self.following.pop()
+    }
+
+    /// Forgets what [`Ordering::next_following`] would give.
+    pub(crate) fn forget_following(&mut self) {
+        self.following.clear();
     }
 
     /// States of live goroutines, procs and threads that are held.
@@ -270,38 +268,41 @@ impl Ordering {
         }
     }
 
-    /// Where the state of the goroutine in the context is.
+    /// The goroutine in the context.
     #[inline]
-    fn current_goroutine(&self, c: Context) -> Result<u32, Refusal> {
-        self.goroutines
-            .find_at(c.g.0, self.threads[c.slot].g_hint)
-            .ok_or_else(|| Inconsistency::Unknown { what: "goroutine", id: c.g.0 }.into())
+    fn current_goroutine(&mut self, c: Context) -> Result<&mut Goroutine, Refusal> {
+        let unknown = || Inconsistency::Unknown { what: "goroutine", id: c.g.0 }.into();
+        self.goroutines.get_mut(c.g.0).ok_or_else(unknown)
     }
 
-    /// Where the state of the proc in the context is.
+    /// The goroutine in the context, which must have this status.
     #[inline]
-    fn current_proc(&self, c: Context) -> Result<u32, Refusal> {
-        self.procs
-            .find_at(c.p.0, self.threads[c.slot].p_hint)
-            .ok_or_else(|| Inconsistency::Unknown { what: "proc", id: c.p.0 }.into())
+    fn goroutine_in(&mut self, c: Context, status: u8) -> Result<&mut Goroutine, Refusal> {
+        let goroutine = self.current_goroutine(c)?;
+        if goroutine.status == status { Ok(goroutine) } else { Err(wrong_goroutine(c.g).into()) }
+    }
+
+    /// The proc in the context.
+    #[inline]
+    fn current_proc(&mut self, c: Context) -> Result<&mut Proc, Refusal> {
+        let unknown = || Inconsistency::Unknown { what: "proc", id: c.p.0 }.into();
+        self.procs.get_mut(c.p.0).ok_or_else(unknown)
     }
 
     /// Binds a goroutine, or none, to the thread of the context.
     #[inline]
-    fn bind_goroutine(&mut self, c: Context, g: GoId, hint: u32) {
+    fn bind_goroutine(&mut self, c: Context, g: GoId) {
         // Events that belong to no thread have no context to change.
         if c.m.is_some() {
-            let thread = &mut self.threads[c.slot];
-            (thread.g, thread.g_hint) = (g, hint);
+            self.threads[c.slot].g = g;
         }
     }
 
     /// Binds a proc, or none, to the thread of the context.
     #[inline]
-    fn bind_proc(&mut self, c: Context, p: ProcId, hint: u32) {
+    fn bind_proc(&mut self, c: Context, p: ProcId) {
         if c.m.is_some() {
-            let thread = &mut self.threads[c.slot];
-            (thread.p, thread.p_hint) = (p, hint);
+            self.threads[c.slot].p = p;
         }
     }
 }

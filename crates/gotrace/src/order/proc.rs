@@ -1,6 +1,6 @@
 //! Procs: started, stopped, stolen.
 
-use super::state::{NO_HINT, proc_status};
+use super::state::proc_status;
 use super::{Advance, Context, Need, Ordering, Refusal, wrong_proc};
 use crate::error::Inconsistency;
 use crate::event::{Record, State};
@@ -29,9 +29,8 @@ impl Ordering {
         let (mut from, mut to) = (state, state);
         // Whether the trace knows the thread after all from which the proc is about to be stolen.
         let mut in_known_syscall = false;
-        let slot = match self.procs.find(p.0) {
-            Some(slot) => {
-                let proc = self.procs.get_mut(slot);
+        match self.procs.get_mut(p.0) {
+            Some(proc) => {
                 match (proc.status, status) {
                     (SYSCALL, SYSCALL_ABANDONED) => {
                         in_known_syscall = true;
@@ -41,7 +40,6 @@ impl Ordering {
                     _ => return Err(wrong_proc(p).into()),
                 }
                 proc.seq = c.seq(0);
-                slot
             }
             None => {
                 from = if c.generation == self.initial_generation {
@@ -49,12 +47,12 @@ impl Ordering {
                 } else {
                     ProcState::NotExist
                 };
-                self.procs.insert(p.0, status, c.seq(0))
+                self.procs.insert(p.0, status, c.seq(0));
             }
-        };
+        }
         (event.from, event.to) = (State::Proc(from), State::Proc(to));
         if status == RUNNING || status == SYSCALL {
-            self.bind_proc(c, p, slot);
+            self.bind_proc(c, p);
         }
         if in_known_syscall {
             // It goes on running, which must be told in the context that it is bound to; the
@@ -73,8 +71,7 @@ impl Ordering {
     pub(super) fn proc_start(&mut self, c: Context, event: &Record) -> Advance {
         let [p, seq, ..] = event.args;
         let (p, seq) = (ProcId(p as i64), c.seq(seq));
-        let Some(slot) = self.procs.find(p.0) else { return Err(Refusal::Early) };
-        let proc = self.procs.get_mut(slot);
+        let Some(proc) = self.procs.get_mut(p.0) else { return Err(Refusal::Early) };
         // A thread that still has a proc is in a system call from which it is yet to be stolen.
         if proc.status != proc_status::IDLE || !seq.succeeds(proc.seq) || c.p.is_some() {
             return Err(Refusal::Early);
@@ -82,20 +79,19 @@ impl Ordering {
         // There may be a goroutine: one that comes back from a system call.
         c.needs(Need::MustNot, Need::May)?;
         (proc.status, proc.seq) = (proc_status::RUNNING, seq);
-        self.bind_proc(c, p, slot);
+        self.bind_proc(c, p);
         Ok(())
     }
 
     /// The thread stops its own proc, which needs no sequence number.
     pub(super) fn proc_stop(&mut self, c: Context) -> Advance {
-        let slot = self.current_proc(c)?;
-        let proc = self.procs.get_mut(slot);
+        let proc = self.current_proc(c)?;
         if !matches!(proc.status, proc_status::RUNNING | proc_status::SYSCALL) {
             return Err(wrong_proc(c.p).into());
         }
         c.needs(Need::Must, Need::May)?;
         proc.status = proc_status::IDLE;
-        self.bind_proc(c, ProcId::NONE, NO_HINT);
+        self.bind_proc(c, ProcId::NONE);
         Ok(())
     }
 
@@ -104,8 +100,7 @@ impl Ordering {
         use proc_status::{SYSCALL, SYSCALL_ABANDONED};
         let [p, seq, m, _] = event.args;
         let (p, seq, m) = (ProcId(p as i64), c.seq(seq), ThreadId(m as i64));
-        let Some(slot) = self.procs.find(p.0) else { return Err(Refusal::Early) };
-        let proc = self.procs.get_mut(slot);
+        let Some(proc) = self.procs.get_mut(p.0) else { return Err(Refusal::Early) };
         let old = proc.status;
         if !matches!(old, SYSCALL | SYSCALL_ABANDONED) || !seq.succeeds(proc.seq) {
             return Err(Refusal::Early);
@@ -134,7 +129,7 @@ impl Ordering {
             );
         }
         // Now that thread can go on to the end of its system call.
-        (thread.p, thread.p_hint) = (ProcId::NONE, NO_HINT);
+        thread.p = ProcId::NONE;
         Ok(())
     }
 }

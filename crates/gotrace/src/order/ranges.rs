@@ -4,6 +4,7 @@ use super::state::Ranges;
 use super::{Advance, Context, GcPhase, Need, Ordering, Refusal};
 use crate::error::Inconsistency;
 use crate::event::Record;
+use crate::id::GoId;
 use crate::spec::EventType;
 
 /// The event that begins the kind of range that `ty` is about.
@@ -16,66 +17,51 @@ fn start_of(ty: EventType) -> EventType {
 
 impl Ordering {
     /// The open ranges of a goroutine, which are going to be searched.
-    fn go_ranges(&mut self, slot: u32) -> &mut Ranges {
-        let open = self.goroutines.get_mut(slot).open().ranges.len();
-        self.charge(open);
-        &mut self.goroutines.get_mut(slot).open().ranges
+    fn go_ranges(&mut self, g: GoId) -> Result<&mut Ranges, Refusal> {
+        let unknown = Inconsistency::Unknown { what: "goroutine", id: g.0 };
+        let ranges = &mut self.goroutines.get_mut(g.0).ok_or(unknown)?.open().ranges;
+        self.work_left -= ranges.len() as i64;
+        Ok(ranges)
     }
 
-    pub(super) fn go_range_begin(&mut self, c: Context, event: &mut Record) -> Advance {
+    pub(super) fn go_range_begin(&mut self, c: Context, event: &Record) -> Advance {
         c.needs_user_code()?;
-        let slot = self.current_goroutine(c)?;
-        let (ty, args) = (event.ty, event.args);
-        let why = if ty == EventType::STW_BEGIN { args[0] } else { 0 };
-        self.go_ranges(slot).begin(start_of(ty), why)?;
-        Ok(())
+        let why = if event.ty == EventType::STW_BEGIN { event.args[0] } else { 0 };
+        self.go_ranges(c.g)?.begin(start_of(event.ty), why)
     }
 
     /// May be told of any goroutine, wherever it is.
-    pub(super) fn go_range_active(&mut self, c: Context, event: &mut Record) -> Advance {
-        let id = event.args[0] as i64;
-        let unknown = Inconsistency::Unknown { what: "goroutine", id };
-        let slot = self.goroutines.find(id).ok_or(unknown)?;
-        let start = start_of(event.ty);
+    pub(super) fn go_range_active(&mut self, c: Context, event: &Record) -> Advance {
         let first = c.generation == self.initial_generation;
-        self.go_ranges(slot).active(start, first)?;
-        Ok(())
+        self.go_ranges(GoId(event.args[0] as i64))?.active(start_of(event.ty), first)
     }
 
     pub(super) fn go_range_end(&mut self, c: Context, event: &mut Record) -> Advance {
         c.needs_user_code()?;
-        let slot = self.current_goroutine(c)?;
-        let ty = event.ty;
-        let why = self.go_ranges(slot).end(start_of(ty))?;
-        if ty == EventType::STW_END {
+        let why = self.go_ranges(c.g)?.end(start_of(event.ty))?;
+        if event.ty == EventType::STW_END {
             // The event itself does not say which; then it has the same argument as its begin.
             event.args[0] = why;
         }
         Ok(())
     }
 
-    pub(super) fn sweep_begin(&mut self, c: Context, event: &mut Record) -> Advance {
+    pub(super) fn sweep_begin(&mut self, c: Context, event: &Record) -> Advance {
         c.needs(Need::Must, Need::May)?;
-        let slot = self.current_proc(c)?;
-        self.procs.get_mut(slot).ranges.begin(start_of(event.ty), 0)?;
-        Ok(())
+        self.current_proc(c)?.ranges.begin(start_of(event.ty), 0)
     }
 
-    pub(super) fn sweep_active(&mut self, c: Context, event: &mut Record) -> Advance {
+    pub(super) fn sweep_active(&mut self, c: Context, event: &Record) -> Advance {
+        let first = c.generation == self.initial_generation;
         let id = event.args[0] as i64;
         let unknown = Inconsistency::Unknown { what: "proc", id };
-        let slot = self.procs.find(id).ok_or(unknown)?;
-        let start = start_of(event.ty);
-        let first = c.generation == self.initial_generation;
-        self.procs.get_mut(slot).ranges.active(start, first)?;
-        Ok(())
+        let proc = self.procs.get_mut(id).ok_or(unknown)?;
+        proc.ranges.active(start_of(event.ty), first)
     }
 
-    pub(super) fn sweep_end(&mut self, c: Context, event: &mut Record) -> Advance {
+    pub(super) fn sweep_end(&mut self, c: Context, event: &Record) -> Advance {
         c.needs(Need::Must, Need::May)?;
-        let slot = self.current_proc(c)?;
-        self.procs.get_mut(slot).ranges.end(start_of(event.ty))?;
-        Ok(())
+        self.current_proc(c)?.ranges.end(start_of(event.ty)).map(drop)
     }
 
     // The mark phase is global. Its begin and end may come from different threads, so that both

@@ -82,7 +82,7 @@ pub(crate) struct ActiveTask {
     pub(crate) name: Arc<[u8]>,
 }
 
-/// A thread: what is bound to it, with hints where to find their state.
+/// A thread: what is bound to it.
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) id: ThreadId,
@@ -90,8 +90,6 @@ pub(crate) struct Thread {
     pub(crate) seen: bool,
     pub(crate) g: GoId,
     pub(crate) p: ProcId,
-    pub(crate) g_hint: u32,
-    pub(crate) p_hint: u32,
 }
 
 /// The ranges that are open on a goroutine or proc: the event that began each, and for
@@ -136,14 +134,22 @@ impl Ranges {
     }
 }
 
-/// States in a flat array, found by identifier through a map, or through a hint: where the state
-/// was when last seen.
+/// States by identifier, in a flat array.
+///
+/// A map knows where each is. But runtimes number goroutines one after the other, so that those
+/// that live at a time differ in their last bits: nearly always a table by those bits tells where
+/// the state is, without hashing.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+pub(crate) struct States<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
     index: HashMap<i64, u32, SeededState>,
+    /// A slot where the state may be, by the last bits of its identifier.
+    near: Box<[u32; NEAR]>,
 }
+
+/// How many of the states that live at a time are found without hashing, at best.
+const NEAR: usize = 4096;
 
 #[derive(Debug)]
 struct Slot<T> {
@@ -152,42 +158,42 @@ struct Slot<T> {
     value: T,
 }
 
-/// A hint that never fits.
-pub(crate) const NO_HINT: u32 = u32::MAX;
-
-impl<T> Default for Slab<T> {
+impl<T> Default for States<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), index: HashMap::default() }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            index: HashMap::default(),
+            near: Box::new([0; NEAR]),
+        }
     }
 }
 
-impl<T: Reuse> Slab<T> {
+impl<T: Reuse> States<T> {
+    /// The state of `id`.
     #[inline]
-    pub(crate) fn find(&self, id: i64) -> Option<u32> {
-        self.index.get(&id).copied()
+    pub(crate) fn get_mut(&mut self, id: i64) -> Option<&mut T> {
+        let near = self.near[id as usize % NEAR] as usize;
+        let slot = match self.slots.get(near) {
+            Some(slot) if slot.id == id && slot.used => near,
+            _ => self.find(id)?,
+        };
+        Some(&mut self.slots[slot].value)
     }
 
-    /// As [`Slab::find`], quicker if the state is still at `hint`.
-    #[inline]
-    pub(crate) fn find_at(&self, id: i64, hint: u32) -> Option<u32> {
-        match self.slots.get(hint as usize) {
-            Some(slot) if slot.id == id && slot.used => Some(hint),
-            _ => self.find(id),
-        }
+    pub(crate) fn contains(&self, id: i64) -> bool {
+        self.index.contains_key(&id)
     }
 
-    #[inline]
-    pub(crate) fn get_mut(&mut self, slot: u32) -> &mut T {
-        &mut self.slots[slot as usize].value
-    }
-
-    #[inline]
-    pub(crate) fn get(&self, slot: u32) -> &T {
-        &self.slots[slot as usize].value
+    #[cold]
+    fn find(&mut self, id: i64) -> Option<usize> {
+        let slot = *self.index.get(&id)?;
+        self.near[id as usize % NEAR] = slot;
+        Some(slot as usize)
     }
 
     /// Adds a state for `id`, which has none.
-    pub(crate) fn insert(&mut self, id: i64, status: u8, seq: Seq) -> u32 {
+    pub(crate) fn insert(&mut self, id: i64, status: u8, seq: Seq) {
         let slot = match self.free.pop() {
             Some(slot) => {
                 let reused = &mut self.slots[slot as usize];
@@ -202,14 +208,14 @@ impl<T: Reuse> Slab<T> {
             }
         };
         self.index.insert(id, slot);
-        slot
+        self.near[id as usize % NEAR] = slot;
     }
 
-    pub(crate) fn remove(&mut self, slot: u32) {
-        let removed = &mut self.slots[slot as usize];
-        removed.used = false;
-        self.index.remove(&removed.id);
-        self.free.push(slot);
+    pub(crate) fn remove(&mut self, id: i64) {
+        if let Some(slot) = self.index.remove(&id) {
+            self.slots[slot as usize].used = false;
+            self.free.push(slot);
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -42,8 +42,7 @@ impl Ordering {
         c.needs_user_code()?;
         let [task, name, ..] = event.args;
         let (task, name) = (TaskId(task), self.name(table, name)?);
-        let slot = self.current_goroutine(c)?;
-        let regions = &mut self.goroutines.get_mut(slot).open().regions;
+        let regions = &mut self.current_goroutine(c)?.open().regions;
         if event.ty == EventType::USER_REGION_BEGIN {
             regions.push(UserRegion { task, name: name.cloned().unwrap_or_default() });
         } else if let Some(innermost) = regions.pop() {
