@@ -4,6 +4,7 @@ use super::state::{go_status, proc_status};
 use super::{Advance, Context, Refusal, Need, Ordering, wrong_goroutine, wrong_proc};
 use crate::error::Inconsistency;
 use crate::event::{Record, State};
+use crate::frontier::RawEvent;
 use crate::id::{GoId, GoState, ProcId, ProcState, ThreadId};
 use crate::spec::EventType;
 
@@ -89,18 +90,18 @@ impl Ordering {
         Ok(())
     }
 
-    pub(super) fn go_create(&mut self, c: Context, event: &Record) -> Advance {
+    pub(super) fn go_create(&mut self, c: Context, raw: &RawEvent) -> Advance {
         // The scheduler itself may create goroutines, so that none need be running.
         c.needs(Need::Must, Need::May)?;
         let current = self.goroutines.get_mut(c.g.0);
         if current.is_some_and(|goroutine| goroutine.status != go_status::RUNNING) {
             return Err(wrong_goroutine(c.g).into());
         }
-        let id = event.args[0] as i64;
+        let id = raw.args[0] as i64;
         if self.goroutines.contains(id) {
             return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }
-        let status = if event.ty == EventType::GO_CREATE {
+        let status = if raw.ty == EventType::GO_CREATE {
             go_status::RUNNABLE
         } else {
             go_status::WAITING
@@ -111,10 +112,10 @@ impl Ordering {
 
     /// The running goroutine ends, yields or blocks.
     #[inline]
-    pub(super) fn go_stop(&mut self, c: Context, event: &Record) -> Advance {
+    pub(super) fn go_stop(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs_user_code()?;
         let goroutine = self.goroutine_in(c, go_status::RUNNING)?;
-        match event.ty {
+        match raw.ty {
             EventType::GO_BLOCK => goroutine.status = go_status::WAITING,
             EventType::GO_STOP => goroutine.status = go_status::RUNNABLE,
             _ => self.goroutines.remove(c.g.0),
@@ -124,8 +125,8 @@ impl Ordering {
     }
 
     #[inline]
-    pub(super) fn go_start(&mut self, c: Context, event: &Record) -> Advance {
-        let [g, seq, ..] = event.args;
+    pub(super) fn go_start(&mut self, c: Context, raw: &RawEvent) -> Advance {
+        let [g, seq, ..] = raw.args;
         let (g, seq) = (GoId(g as i64), c.seq(seq));
         let Some(goroutine) = self.goroutines.get_mut(g.0) else { return Err(Refusal::Early) };
         if goroutine.status != go_status::RUNNABLE || !seq.succeeds(goroutine.seq) {
@@ -139,8 +140,8 @@ impl Ordering {
 
     /// Anything may unblock a goroutine, even a thread without a proc.
     #[inline]
-    pub(super) fn go_unblock(&mut self, c: Context, event: &Record) -> Advance {
-        let [g, seq, ..] = event.args;
+    pub(super) fn go_unblock(&mut self, c: Context, raw: &RawEvent) -> Advance {
+        let [g, seq, ..] = raw.args;
         let (g, seq) = (g as i64, c.seq(seq));
         let Some(goroutine) = self.goroutines.get_mut(g) else { return Err(Refusal::Early) };
         if goroutine.status != go_status::WAITING || !seq.succeeds(goroutine.seq) {
@@ -152,10 +153,10 @@ impl Ordering {
 
     /// A coroutine switch: unblocks the next goroutine, blocks or ends the current one, and
     /// starts the next. It is given out as those three events.
-    pub(super) fn go_switch(&mut self, c: Context, event: &Record) -> Advance {
+    pub(super) fn go_switch(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs_user_code()?;
         self.goroutine_in(c, go_status::RUNNING)?;
-        let Record { ty, time, args, .. } = *event;
+        let RawEvent { ty, time, args } = *raw;
         let (g, seq) = (GoId(args[0] as i64), c.seq(args[1]));
         let Some(next) = self.goroutines.get_mut(g.0) else { return Err(Refusal::Early) };
         if next.status != go_status::WAITING || !seq.succeeds(next.seq) {
@@ -177,14 +178,14 @@ impl Ordering {
     }
 
     #[inline]
-    pub(super) fn syscall_begin(&mut self, c: Context, event: &Record) -> Advance {
+    pub(super) fn syscall_begin(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs_user_code()?;
         self.goroutine_in(c, go_status::RUNNING)?.status = go_status::SYSCALL;
         // The proc's number tells which system call a later steal of the proc belongs to. It
         // is this thread's proc, so that nothing else could come before.
         let proc = self.current_proc(c)?;
         proc.status = proc_status::SYSCALL;
-        let seq = c.seq(event.args[0]);
+        let seq = c.seq(raw.args[0]);
         if !seq.succeeds(proc.seq) {
             let (last, found) = (proc.seq.number, seq.number);
             return Err(Inconsistency::Sequence { id: c.p.0, last, found }.into());
@@ -219,9 +220,9 @@ impl Ordering {
     }
 
     /// A goroutine for a thread that C code created: it appears in a system call.
-    pub(super) fn go_create_syscall(&mut self, c: Context, event: &Record) -> Advance {
+    pub(super) fn go_create_syscall(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs(Need::May, Need::MustNot)?;
-        let id = event.args[0] as i64;
+        let id = raw.args[0] as i64;
         if self.goroutines.contains(id) {
             return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }

@@ -4,6 +4,7 @@ use super::state::proc_status;
 use super::{Advance, Context, Need, Ordering, Refusal, wrong_proc};
 use crate::error::Inconsistency;
 use crate::event::{Record, State};
+use crate::frontier::RawEvent;
 use crate::id::{ProcId, ProcState, ThreadId};
 
 /// The state that a status of the format stands for.
@@ -68,8 +69,8 @@ impl Ordering {
         Ok(())
     }
 
-    pub(super) fn proc_start(&mut self, c: Context, event: &Record) -> Advance {
-        let [p, seq, ..] = event.args;
+    pub(super) fn proc_start(&mut self, c: Context, raw: &RawEvent) -> Advance {
+        let [p, seq, ..] = raw.args;
         let (p, seq) = (ProcId(p as i64), c.seq(seq));
         let Some(proc) = self.procs.get_mut(p.0) else { return Err(Refusal::Early) };
         // A thread that still has a proc is in a system call from which it is yet to be stolen.

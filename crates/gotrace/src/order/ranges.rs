@@ -4,6 +4,7 @@ use super::state::Ranges;
 use super::{Advance, Context, GcPhase, Need, Ordering, Refusal};
 use crate::error::Inconsistency;
 use crate::event::Record;
+use crate::frontier::RawEvent;
 use crate::id::GoId;
 use crate::spec::EventType;
 
@@ -24,16 +25,16 @@ impl Ordering {
         Ok(ranges)
     }
 
-    pub(super) fn go_range_begin(&mut self, c: Context, event: &Record) -> Advance {
+    pub(super) fn go_range_begin(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs_user_code()?;
-        let why = if event.ty == EventType::STW_BEGIN { event.args[0] } else { 0 };
-        self.go_ranges(c.g)?.begin(start_of(event.ty), why)
+        let why = if raw.ty == EventType::STW_BEGIN { raw.args[0] } else { 0 };
+        self.go_ranges(c.g)?.begin(start_of(raw.ty), why)
     }
 
     /// May be told of any goroutine, wherever it is.
-    pub(super) fn go_range_active(&mut self, c: Context, event: &Record) -> Advance {
+    pub(super) fn go_range_active(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let first = c.generation == self.initial_generation;
-        self.go_ranges(GoId(event.args[0] as i64))?.active(start_of(event.ty), first)
+        self.go_ranges(GoId(raw.args[0] as i64))?.active(start_of(raw.ty), first)
     }
 
     pub(super) fn go_range_end(&mut self, c: Context, event: &mut Record) -> Advance {
@@ -46,29 +47,29 @@ impl Ordering {
         Ok(())
     }
 
-    pub(super) fn sweep_begin(&mut self, c: Context, event: &Record) -> Advance {
+    pub(super) fn sweep_begin(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs(Need::Must, Need::May)?;
-        self.current_proc(c)?.ranges.begin(start_of(event.ty), 0)
+        self.current_proc(c)?.ranges.begin(start_of(raw.ty), 0)
     }
 
-    pub(super) fn sweep_active(&mut self, c: Context, event: &Record) -> Advance {
+    pub(super) fn sweep_active(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let first = c.generation == self.initial_generation;
-        let id = event.args[0] as i64;
+        let id = raw.args[0] as i64;
         let unknown = Inconsistency::Unknown { what: "proc", id };
         let proc = self.procs.get_mut(id).ok_or(unknown)?;
-        proc.ranges.active(start_of(event.ty), first)
+        proc.ranges.active(start_of(raw.ty), first)
     }
 
-    pub(super) fn sweep_end(&mut self, c: Context, event: &Record) -> Advance {
+    pub(super) fn sweep_end(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs(Need::Must, Need::May)?;
-        self.current_proc(c)?.ranges.end(start_of(event.ty)).map(drop)
+        self.current_proc(c)?.ranges.end(start_of(raw.ty)).map(drop)
     }
 
     // The mark phase is global. Its begin and end may come from different threads, so that both
     // have numbers of one sequence.
 
-    pub(super) fn gc_active(&mut self, c: Context, event: &Record) -> Advance {
-        let seq = event.args[0];
+    pub(super) fn gc_active(&mut self, c: Context, raw: &RawEvent) -> Advance {
+        let seq = raw.args[0];
         if c.generation == self.initial_generation {
             if self.gc_phase != GcPhase::Undetermined {
                 return Err(Inconsistency::GcPhase.into());
@@ -86,8 +87,8 @@ impl Ordering {
         Ok(())
     }
 
-    pub(super) fn gc_begin(&mut self, c: Context, event: &Record) -> Advance {
-        let seq = event.args[0];
+    pub(super) fn gc_begin(&mut self, c: Context, raw: &RawEvent) -> Advance {
+        let seq = raw.args[0];
         if self.gc_phase != GcPhase::Undetermined {
             if seq != self.gc_seq.wrapping_add(1) {
                 return Err(Refusal::Early);
@@ -101,8 +102,8 @@ impl Ordering {
         Ok(())
     }
 
-    pub(super) fn gc_end(&mut self, c: Context, event: &Record) -> Advance {
-        let seq = event.args[0];
+    pub(super) fn gc_end(&mut self, c: Context, raw: &RawEvent) -> Advance {
+        let seq = raw.args[0];
         if seq != self.gc_seq.wrapping_add(1) {
             return Err(Refusal::Early);
         }

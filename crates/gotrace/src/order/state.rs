@@ -174,11 +174,10 @@ impl<T: Reuse> States<T> {
     #[inline]
     pub(crate) fn get_mut(&mut self, id: i64) -> Option<&mut T> {
         let near = self.near[id as usize % NEAR] as usize;
-        let slot = match self.slots.get(near) {
-            Some(slot) if slot.id == id && slot.used => near,
-            _ => self.find(id)?,
-        };
-        Some(&mut self.slots[slot].value)
+        if self.slots.get(near).is_some_and(|slot| slot.id == id && slot.used) {
+            return Some(&mut self.slots[near].value);
+        }
+        self.find(id)
     }
 
     pub(crate) fn contains(&self, id: i64) -> bool {
@@ -186,10 +185,10 @@ impl<T: Reuse> States<T> {
     }
 
     #[cold]
-    fn find(&mut self, id: i64) -> Option<usize> {
+    fn find(&mut self, id: i64) -> Option<&mut T> {
         let slot = *self.index.get(&id)?;
         self.near[id as usize % NEAR] = slot;
-        Some(slot as usize)
+        Some(&mut self.slots[slot as usize].value)
     }
 
     /// Adds a state for `id`, which has none.

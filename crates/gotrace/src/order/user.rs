@@ -4,6 +4,7 @@ use super::state::{ActiveTask, UserRegion};
 use super::{Advance, Context, Ordering, Refusal, no_task};
 use crate::error::{ErrorKind, Inconsistency};
 use crate::event::Record;
+use crate::frontier::RawEvent;
 use crate::id::TaskId;
 use crate::spec::EventType;
 use crate::table::Table;
@@ -38,12 +39,12 @@ impl Ordering {
     }
 
     /// Regions nest, within a goroutine. Those that began before the trace may end in it.
-    pub(super) fn region(&mut self, c: Context, event: &Record, table: &Table) -> Advance {
+    pub(super) fn region(&mut self, c: Context, raw: &RawEvent, table: &Table) -> Advance {
         c.needs_user_code()?;
-        let [task, name, ..] = event.args;
+        let [task, name, ..] = raw.args;
         let (task, name) = (TaskId(task), self.name(table, name)?);
         let regions = &mut self.current_goroutine(c)?.open().regions;
-        if event.ty == EventType::USER_REGION_BEGIN {
+        if raw.ty == EventType::USER_REGION_BEGIN {
             regions.push(UserRegion { task, name: name.cloned().unwrap_or_default() });
         } else if let Some(innermost) = regions.pop() {
             let name = name.map_or(&[][..], |name| name);
