@@ -126,17 +126,17 @@ fn arguments<const N: usize>(data: &[u8], mut at: usize, args: &mut [u64; MAX_AR
 
 /// The variable-length integer at index `at`, and the index behind it.
 ///
-/// As [`trace_common::Cursor::uvarint`], without an error to carry: one and two bytes, which is
+/// As [`trace_common::Cursor::uvarint`], without an error to carry: up to three bytes, which is
 /// nearly all of them, are decoded in line.
 #[inline(always)]
 fn uvarint(data: &[u8], at: usize) -> Option<(u64, usize)> {
-    let first = u64::from(*data.get(at)?);
-    if first < 0x80 {
-        return Some((first, at + 1));
-    }
-    let second = u64::from(*data.get(at + 1)?);
-    if second < 0x80 {
-        return Some((first & 0x7f | second << 7, at + 2));
+    let mut value = 0;
+    for i in 0..3 {
+        let byte = u64::from(*data.get(at + i)?);
+        value |= (byte & 0x7f) << (7 * i);
+        if byte < 0x80 {
+            return Some((value, at + i + 1));
+        }
     }
     long_uvarint(data, at)
 }

@@ -78,8 +78,8 @@ impl<R: Read> Source<R> {
             self.keep = 0;
         }
         if self.buffer.len() - self.filled < CHUNK / 2 {
-            let more = (self.buffer.len() / 2).max(CHUNK);
-            self.buffer.resize(self.buffer.len() + more, 0);
+            // Its capacity doubles, but memory that is not touched costs nothing.
+            self.buffer.resize(self.filled + CHUNK, 0);
         }
     }
 
