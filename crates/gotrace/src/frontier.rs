@@ -4,6 +4,7 @@ use crate::error::{Error, ErrorKind, Place};
 use crate::generation::{EventBatch, Events, NO_BATCH, ThreadBatches};
 use crate::gosort;
 use crate::id::ThreadId;
+use crate::order::Advance;
 use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
 use trace_common::ReadErrorKind;
 
@@ -218,32 +219,40 @@ impl Frontier {
         &self.cursors[self.heap[index].cursor as usize]
     }
 
-    /// Moves the cursor at `index` of the heap to its next event.
+    /// Offers the event of the cursor at `index` of the heap, and moves the cursor to its next
+    /// one if it is taken.
     #[inline(always)]
-    pub(crate) fn next(&mut self, index: usize, bytes: &[u8]) -> Result<(), Error> {
-        let cursor = &mut self.cursors[self.heap[index].cursor as usize];
+    pub(crate) fn offer(
+        &mut self,
+        index: usize,
+        bytes: &[u8],
+        take: impl FnOnce(&Cursor) -> Advance,
+    ) -> Result<Advance, Error> {
+        let entry = &mut self.heap[index];
+        let cursor = &mut self.cursors[entry.cursor as usize];
+        if let Err(refusal) = take(cursor) {
+            return Ok(Err(refusal));
+        }
         if cursor.advance(&self.events, bytes)? {
-            let time = cursor.event.time;
-            self.heap[index].time = time;
-            if index == 0 && self.leads(time) {
-                return Ok(());
-            }
-            if self.sift_up(index) == index {
-                self.sift_down(index);
-            }
+            entry.time = cursor.event.time;
+            self.settle(index);
         } else {
             self.remove(index);
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
-    /// Whether no other event is before the head's, at `time`. Threads take turns of hundreds of
-    /// events, so that it nearly always is so.
+    /// Moves the entry at `index` to where its time belongs.
     #[inline(always)]
-    fn leads(&self, time: i64) -> bool {
-        match &self.heap[..] {
-            [_, left, right, ..] => time <= left.time && time <= right.time,
-            _ => false,
+    fn settle(&mut self, index: usize) {
+        // Threads take turns of dozens of events: mostly the head stays the head.
+        if let [head, left, right, ..] = &self.heap[..] {
+            if index == 0 && head.time <= left.time && head.time <= right.time {
+                return;
+            }
+        }
+        if self.sift_up(index) == index {
+            self.sift_down(index);
         }
     }
 

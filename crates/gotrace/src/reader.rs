@@ -287,23 +287,25 @@ impl<R: Read> Reader<R> {
     /// Takes the event of the cursor at `index` of the frontier, if the order allows.
     #[inline(always)]
     fn try_advance(&mut self, index: usize) -> Result<bool, Error> {
-        let cursor = self.frontier.cursor(index);
-        self.event_start = cursor.start;
-        match self.order.advance(&cursor.event, cursor.slot, &self.table, &mut self.event) {
-            Ok(()) => self.next_of(index).map(|()| true),
-            Err(Refusal::Early) => Ok(false),
-            Err(Refusal::Never(_)) if self.lenient => {
-                self.dropped += 1;
-                self.next_of(index).map(|()| false)
-            }
-            Err(Refusal::Never(kind)) => Err(self.error_at(index, *kind)),
+        let taken = self.frontier.offer(index, self.source.window(), |cursor| {
+            self.event_start = cursor.start;
+            self.order.advance(&cursor.event, cursor.slot, &self.table, &mut self.event)
+        });
+        match taken {
+            Ok(Ok(())) => Ok(true),
+            Ok(Err(Refusal::Early)) => Ok(false),
+            Ok(Err(Refusal::Never(_))) if self.lenient => self.leave_out(index).map(|()| false),
+            Ok(Err(Refusal::Never(kind))) => Err(self.error_at(index, *kind)),
+            Err(error) => Err(self.placed(error)),
         }
     }
 
-    /// Moves the cursor at `index` of the frontier to its next event.
-    #[inline(always)]
-    fn next_of(&mut self, index: usize) -> Result<(), Error> {
-        self.frontier.next(index, self.source.window()).map_err(|error| self.placed(error))
+    /// Passes over the event of the cursor at `index` of the frontier.
+    #[cold]
+    fn leave_out(&mut self, index: usize) -> Result<(), Error> {
+        self.dropped += 1;
+        let passed = self.frontier.offer(index, self.source.window(), |_| Ok(()));
+        passed.map(drop).map_err(|error| self.placed(error))
     }
 
     /// An error of the frontier, its place told in the whole trace.
@@ -333,8 +335,7 @@ impl<R: Read> Reader<R> {
             return Err(self.error_at(0, ErrorKind::BrokenOrder));
         }
         if self.frontier.len() > 0 {
-            self.dropped += 1;
-            self.next_of(0)?;
+            self.leave_out(0)?;
         }
         Ok(false)
     }
@@ -583,7 +584,9 @@ pub(crate) fn missing_id(record: &Record, table: &Table) -> Option<ErrorKind> {
     if plan.string != Plan::NONE && !table.has_string(arg(plan.string)) {
         return Some(ErrorKind::UnknownId { what: "string", id: arg(plan.string) });
     }
-    // Few types have more than one of a kind.
+    if !plan.has_other_ids {
+        return None;
+    }
     if plan.other_stack != Plan::NONE && !table.has_stack(arg(plan.other_stack)) {
         return Some(ErrorKind::UnknownId { what: "stack", id: arg(plan.other_stack) });
     }

@@ -223,8 +223,9 @@ pub(crate) struct Plan {
     pub(crate) other_stack: u8,
     pub(crate) string: u8,
     pub(crate) other_string: u8,
-    /// Whether any of these are there.
+    /// Whether any of these are there, and whether any but the first of a kind.
     pub(crate) has_ids: bool,
+    pub(crate) has_other_ids: bool,
 }
 
 impl Plan {
@@ -240,6 +241,7 @@ pub(crate) static PLANS: [Plan; 256] = {
         string: Plan::NONE,
         other_string: Plan::NONE,
         has_ids: false,
+        has_other_ids: false,
     }; 256];
     let mut ty = 0;
     while ty < 256 {
@@ -265,6 +267,7 @@ pub(crate) static PLANS: [Plan; 256] = {
                 }
                 i += 1;
             }
+            plan.has_other_ids = plan.other_stack != Plan::NONE || plan.other_string != Plan::NONE;
         }
         ty += 1;
     }
