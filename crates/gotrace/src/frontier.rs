@@ -118,7 +118,11 @@ fn decode(data: &[u8], at: usize, count: u8, args: &mut [u64; MAX_ARGS]) -> Opti
 
 /// Reads `N` arguments that begin at index `at`; returns the index behind them.
 #[inline(always)]
-fn arguments<const N: usize>(data: &[u8], mut at: usize, args: &mut [u64; MAX_ARGS]) -> Option<usize> {
+fn arguments<const N: usize>(
+    data: &[u8],
+    mut at: usize,
+    args: &mut [u64; MAX_ARGS],
+) -> Option<usize> {
     for arg in &mut args[..N] {
         (*arg, at) = uvarint(data, at)?;
     }
@@ -312,7 +316,9 @@ impl Frontier {
             // The lesser child, of equal ones the left one; it stays if it is not less.
             let left = 2 * index + 1;
             let (child, time) = match heap.get(left..) {
-                Some([left_entry, right, ..]) if right.time < left_entry.time => (left + 1, right.time),
+                Some([left_entry, right, ..]) if right.time < left_entry.time => {
+                    (left + 1, right.time)
+                }
                 Some([left_entry, ..]) => (left, left_entry.time),
                 _ => break,
             };

@@ -236,7 +236,7 @@ impl<R: Read> Reader<R> {
             Err(error) => return Err(self.fail(error)),
         }
         if let Some(kind) = missing_id(&self.event, &self.table) {
-            self.unresolved(kind)?;
+            self.unresolved_id(kind)?;
         }
         // No two events have the same time.
         if self.event.time <= self.last_time {
@@ -320,8 +320,13 @@ impl<R: Read> Reader<R> {
     /// is none, and one was left out instead.
     #[cold]
     fn advance_any(&mut self) -> Result<bool, Error> {
+        if self.frontier.len() == 0 {
+            return Ok(false); // the last one was left out
+        }
         // Each call may cost as much as there are threads.
-        self.order.charge(self.frontier.len());
+        if let Err(limit) = self.order.work.charge(self.frontier.len()) {
+            return Err(self.error_at(0, limit));
+        }
         self.frontier.sort();
         // The head was tried already; but with events left out, it may be another one.
         let mut index = usize::from(!self.lenient);
@@ -355,7 +360,7 @@ impl<R: Read> Reader<R> {
 
     /// The event to give out names something that is not there.
     #[cold]
-    fn unresolved(&mut self, kind: ErrorKind) -> Result<(), Error> {
+    fn unresolved_id(&mut self, kind: ErrorKind) -> Result<(), Error> {
         if self.lenient {
             self.unresolved += 1;
             return Ok(());
@@ -451,7 +456,7 @@ impl<R: Read> Reader<R> {
         (self.table, self.samples) = (table, samples);
         self.generation_len = len;
         self.lenient = lenient;
-        self.order.allow_work_for(len);
+        self.order.work.allow_for(len);
         self.order.set_lenient(lenient);
         let (bytes, order) = (self.source.window(), &mut self.order);
         let started = self.frontier.start(events, bytes, |id| order.slot_of(id));

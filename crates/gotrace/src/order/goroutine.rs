@@ -1,7 +1,7 @@
 //! Goroutines: created, started, stopped, switched, in system calls.
 
 use super::state::{go_status, proc_status};
-use super::{Advance, Context, Refusal, Need, Ordering, wrong_goroutine, wrong_proc};
+use super::{Advance, Context, Need, Ordering, Refusal, wrong_goroutine, wrong_proc};
 use crate::error::Inconsistency;
 use crate::event::{Record, State};
 use crate::frontier::RawEvent;
@@ -101,11 +101,8 @@ impl Ordering {
         if self.goroutines.contains(id) {
             return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }
-        let status = if raw.ty == EventType::GO_CREATE {
-            go_status::RUNNABLE
-        } else {
-            go_status::WAITING
-        };
+        let status =
+            if raw.ty == EventType::GO_CREATE { go_status::RUNNABLE } else { go_status::WAITING };
         self.goroutines.insert(id, status, c.seq(0));
         Ok(())
     }

@@ -76,14 +76,38 @@ pub(crate) struct Ordering {
     following: Vec<Record>,
     /// Whether names may be missing, of a generation that is not whole.
     lenient: bool,
-    /// Steps that are left of the work that is not constant per event.
-    work_left: i64,
+    pub(crate) work: Work,
+}
+
+/// The work that grows with the trace's state. Programs have few threads, and traces whose clocks
+/// agree hardly need any of it; but a trace made for it could make every event cost as much as
+/// there are threads, and take forever.
+#[derive(Debug)]
+pub(crate) struct Work {
+    /// Steps that it may still take.
+    left: i64,
 }
 
 /// Steps that a trace may take for each of its bytes, beyond those that every event takes, and
 /// however small it is: enough for several hundred threads with clocks in complete disorder.
 const WORK_PER_BYTE: i64 = 128;
 const MIN_WORK: i64 = 1 << 24;
+
+impl Work {
+    /// Allows for the work that `bytes` of a trace may take.
+    pub(crate) fn allow_for(&mut self, bytes: usize) {
+        self.left = self.left.saturating_add(WORK_PER_BYTE * bytes as i64);
+    }
+
+    pub(crate) fn charge(&mut self, steps: usize) -> Result<(), ErrorKind> {
+        self.left -= steps as i64;
+        if self.left >= 0 {
+            return Ok(());
+        }
+        let what = "the work to find the order of events, in steps per byte,";
+        Err(ErrorKind::Limit { what, limit: WORK_PER_BYTE as usize })
+    }
+}
 
 /// The thread that an event is of, and what it holds.
 #[derive(Clone, Copy)]
@@ -149,7 +173,7 @@ impl Default for Ordering {
             initial_generation: 0,
             following: Vec::new(),
             lenient: false,
-            work_left: MIN_WORK,
+            work: Work { left: MIN_WORK },
         }
     }
 }
@@ -199,18 +223,6 @@ impl Ordering {
         self.lenient = lenient;
     }
 
-    /// Accounts for work that grows with the trace's state. Programs have few threads, and traces
-    /// whose clocks agree hardly need any of it; but a trace made for it could make every event
-    /// cost as much as there are threads, and take forever.
-    pub(crate) fn charge(&mut self, steps: usize) {
-        self.work_left -= steps as i64;
-    }
-
-    /// Allows for the work that `bytes` of a trace may take.
-    pub(crate) fn allow_work_for(&mut self, bytes: usize) {
-        self.work_left = self.work_left.saturating_add(WORK_PER_BYTE * bytes as i64);
-    }
-
     /// Takes `raw`, the next event of the thread at `slot`, if it fits what came before, and makes
     /// it the event to give out. [`Ordering::next_following`] has more that it stands for.
     #[inline]
@@ -222,10 +234,6 @@ impl Ordering {
         event: &mut Record,
     ) -> Advance {
         use EventType as T;
-        if self.work_left < 0 {
-            let what = "the work to find the order of events, in steps per byte,";
-            return Err(ErrorKind::Limit { what, limit: WORK_PER_BYTE as usize }.into());
-        }
         let slot = slot as usize;
         let thread = &mut self.threads[slot];
         thread.seen = thread.id.is_some();

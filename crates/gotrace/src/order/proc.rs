@@ -58,7 +58,7 @@ impl Ordering {
         if in_known_syscall {
             // It goes on running, which must be told in the context that it is bound to; the
             // status most likely comes from another thread.
-            self.charge(self.threads.len());
+            self.work.charge(self.threads.len())?;
             let bound = self.threads.iter().find(|t| t.seen && t.p == p);
             let Some(thread) = bound else {
                 return Err(Inconsistency::Unknown { what: "thread of proc", id: p.0 }.into());
@@ -111,8 +111,7 @@ impl Ordering {
         // An abandoned proc has been shown as idle already.
         let abandoned = old == SYSCALL_ABANDONED;
         let from = if abandoned { ProcState::Idle } else { ProcState::Running };
-        (event.from, event.to) =
-            (State::Proc(from), State::Proc(ProcState::Idle));
+        (event.from, event.to) = (State::Proc(from), State::Proc(ProcState::Idle));
         if abandoned {
             // Nobody knows what its thread does by now.
             return Ok(());

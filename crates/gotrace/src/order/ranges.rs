@@ -21,7 +21,7 @@ impl Ordering {
     fn go_ranges(&mut self, g: GoId) -> Result<&mut Ranges, Refusal> {
         let unknown = Inconsistency::Unknown { what: "goroutine", id: g.0 };
         let ranges = &mut self.goroutines.get_mut(g.0).ok_or(unknown)?.open().ranges;
-        self.work_left -= ranges.len() as i64;
+        self.work.charge(ranges.len())?;
         Ok(ranges)
     }
 
