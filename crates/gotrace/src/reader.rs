@@ -576,7 +576,7 @@ impl<R: Read> Reader<R> {
 }
 
 /// What an event names that is not in the tables of its generation.
-#[inline]
+#[inline(always)]
 pub(crate) fn missing_id(record: &Record, table: &Table) -> Option<ErrorKind> {
     let plan = &PLANS[record.ty.0 as usize];
     if !plan.has_ids {
