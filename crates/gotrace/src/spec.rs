@@ -215,6 +215,7 @@ pub(crate) const MAX_ARGS: usize = 4;
 
 /// What the decoder and the ordering need of a type in every event, in eight bytes.
 #[derive(Clone, Copy)]
+#[repr(align(8))]
 pub(crate) struct Plan {
     /// Number of arguments after `dt`, or [`Plan::NOT_TIMED`].
     pub(crate) args: u8,
