@@ -1,7 +1,7 @@
 //! Names and stacks, each kept once.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 
 /// A text that an [`Interner`] holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,14 +68,33 @@ pub struct Interner {
 
 #[derive(Debug, Default)]
 struct Tables {
-    bytes: Vec<u8>,
-    texts: Vec<Span>,
-    text_index: HashTable<u32>,
+    texts: Slices<u8>,
     frames: Vec<FrameRecord>,
     frame_index: HashTable<u32>,
-    stack_frames: Vec<u32>,
-    stacks: Vec<Span>,
-    stack_index: HashTable<u32>,
+    /// Places of frames.
+    stacks: Slices<u32>,
+}
+
+impl Tables {
+    /// Bytes in use, near enough.
+    fn size(&self) -> usize {
+        self.texts.size() + 32 * self.frames.len() + self.stacks.size()
+    }
+
+    fn clear(&mut self) {
+        self.texts.clear();
+        self.frames.clear();
+        self.frame_index.clear();
+        self.stacks.clear();
+    }
+}
+
+/// Slices one behind the other, each kept once.
+#[derive(Debug)]
+struct Slices<T> {
+    items: Vec<T>,
+    spans: Vec<Span>,
+    index: HashTable<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,38 +104,45 @@ struct Span {
 }
 
 impl Span {
-    fn of<T>(self, all: &[T]) -> &[T] {
-        all.get(self.start as usize..(self.start + self.len) as usize).unwrap_or_default()
+    fn of<T>(self, items: &[T]) -> &[T] {
+        items.get(self.start as usize..(self.start + self.len) as usize).unwrap_or_default()
     }
 }
 
-impl Tables {
-    fn text(&self, index: u32) -> Option<&[u8]> {
-        Some(self.texts.get(index as usize)?.of(&self.bytes))
+impl<T> Default for Slices<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), spans: Vec::new(), index: HashTable::new() }
+    }
+}
+
+impl<T: Copy + Eq + Hash> Slices<T> {
+    fn get(&self, index: u32) -> Option<&[T]> {
+        Some(self.spans.get(index as usize)?.of(&self.items))
     }
 
-    fn stack(&self, index: u32) -> Option<&[u32]> {
-        Some(self.stacks.get(index as usize)?.of(&self.stack_frames))
+    /// The place of `slice`, which is put there if it is new.
+    fn intern(&mut self, slice: &[T], hasher: &impl BuildHasher) -> u32 {
+        let Self { items, spans, index } = self;
+        let hash = hasher.hash_one(slice);
+        if let Some(&found) = index.find(hash, |&i| spans[i as usize].of(items) == slice) {
+            return found;
+        }
+        let place = spans.len() as u32;
+        spans.push(Span { start: items.len() as u32, len: slice.len() as u32 });
+        items.extend_from_slice(slice);
+        index.insert_unique(hash, place, |&i| hasher.hash_one(spans[i as usize].of(items)));
+        place
     }
 
     /// Bytes in use, near enough.
     fn size(&self) -> usize {
-        self.bytes.len()
-            + 16 * self.texts.len()
-            + 32 * self.frames.len()
-            + 4 * self.stack_frames.len()
-            + 16 * self.stacks.len()
+        size_of_val(&self.items[..]) + 16 * self.spans.len()
     }
 
     fn clear(&mut self) {
-        self.bytes.clear();
-        self.texts.clear();
-        self.text_index.clear();
-        self.frames.clear();
-        self.frame_index.clear();
-        self.stack_frames.clear();
-        self.stacks.clear();
-        self.stack_index.clear();
+        self.items.clear();
+        self.spans.clear();
+        self.index.clear();
     }
 }
 
@@ -167,7 +193,7 @@ impl Interner {
             };
             scratch.push(self.frame_index(record));
         }
-        let index = self.stack_index(&scratch);
+        let index = self.current.stacks.intern(&scratch, &self.hash);
         self.scratch = scratch;
         StackId { epoch: self.epoch, index }
     }
@@ -191,14 +217,14 @@ impl Interner {
 
     /// The text that `id` stands for.
     pub fn text_of(&self, id: TextId) -> Option<&[u8]> {
-        self.tables(id.epoch)?.text(id.index)
+        self.tables(id.epoch)?.texts.get(id.index)
     }
 
     /// The frames of the stack that `id` stands for, innermost first.
     pub fn frames_of(&self, id: StackId) -> Option<impl ExactSizeIterator<Item = Frame<'_>>> {
         let tables = self.tables(id.epoch)?;
-        let text = |index| tables.text(index).unwrap_or_default();
-        Some(tables.stack(id.index)?.iter().map(move |&frame| {
+        let text = |index| tables.texts.get(index).unwrap_or_default();
+        Some(tables.stacks.get(id.index)?.iter().map(move |&frame| {
             let FrameRecord { function, file, line, module, pc } = tables.frames[frame as usize];
             Frame { function: text(function), file: text(file), line, module: text(module), pc }
         }))
@@ -228,7 +254,7 @@ impl Interner {
             return None;
         }
         let previous = std::mem::take(&mut self.previous);
-        let index = previous.text(id.index).map(|text| self.text_index(text));
+        let index = previous.texts.get(id.index).map(|text| self.text_index(text));
         self.previous = previous;
         index
     }
@@ -243,12 +269,13 @@ impl Interner {
             return None;
         }
         let previous = std::mem::take(&mut self.previous);
-        let index = previous.stack(id.index).map(|frames| {
+        let index = previous.stacks.get(id.index).map(|frames| {
             let mut moved = std::mem::take(&mut self.scratch);
             moved.clear();
             for &frame in frames {
                 let old = previous.frames[frame as usize];
-                let mut text = |index| self.text_index(previous.text(index).unwrap_or_default());
+                let mut text =
+                    |index| self.text_index(previous.texts.get(index).unwrap_or_default());
                 let record = FrameRecord {
                     function: text(old.function),
                     file: text(old.file),
@@ -257,7 +284,7 @@ impl Interner {
                 };
                 moved.push(self.frame_index(record));
             }
-            let index = self.stack_index(&moved);
+            let index = self.current.stacks.intern(&moved, &self.hash);
             self.scratch = moved;
             index
         });
@@ -272,7 +299,7 @@ impl Interner {
 
     /// The text at a place in the current table.
     pub(crate) fn text_at(&self, index: u32) -> &[u8] {
-        self.current.text(index).unwrap_or_default()
+        self.current.texts.get(index).unwrap_or_default()
     }
 
     /// The frame at a place in the current table.
@@ -282,7 +309,7 @@ impl Interner {
 
     /// Places of the frames of the stack at a place in the current table, innermost first.
     pub(crate) fn stack_at(&self, index: u32) -> &[u32] {
-        self.current.stack(index).unwrap_or_default()
+        self.current.stacks.get(index).unwrap_or_default()
     }
 
     fn make_room(&mut self) {
@@ -295,22 +322,7 @@ impl Interner {
 
     fn text_index(&mut self, text: &[u8]) -> u32 {
         let text = text.get(..Self::MAX_TEXT).unwrap_or(text);
-        let hash = self.hash.hash_one(text);
-        let tables = &mut self.current;
-        let found = tables
-            .text_index
-            .find(hash, |&i| tables.texts[i as usize].of(&tables.bytes) == text)
-            .copied();
-        found.unwrap_or_else(|| {
-            let index = tables.texts.len() as u32;
-            let span = Span { start: tables.bytes.len() as u32, len: text.len() as u32 };
-            tables.bytes.extend_from_slice(text);
-            tables.texts.push(span);
-            tables.text_index.insert_unique(hash, index, |&i| {
-                self.hash.hash_one(tables.texts[i as usize].of(&tables.bytes))
-            });
-            index
-        })
+        self.current.texts.intern(text, &self.hash)
     }
 
     fn frame_index(&mut self, frame: FrameRecord) -> u32 {
@@ -323,25 +335,6 @@ impl Interner {
             tables
                 .frame_index
                 .insert_unique(hash, index, |&i| self.hash.hash_one(tables.frames[i as usize]));
-            index
-        })
-    }
-
-    fn stack_index(&mut self, frames: &[u32]) -> u32 {
-        let hash = self.hash.hash_one(frames);
-        let tables = &mut self.current;
-        let found = tables
-            .stack_index
-            .find(hash, |&i| tables.stacks[i as usize].of(&tables.stack_frames) == frames)
-            .copied();
-        found.unwrap_or_else(|| {
-            let index = tables.stacks.len() as u32;
-            let span = Span { start: tables.stack_frames.len() as u32, len: frames.len() as u32 };
-            tables.stack_frames.extend_from_slice(frames);
-            tables.stacks.push(span);
-            tables.stack_index.insert_unique(hash, index, |&i| {
-                self.hash.hash_one(tables.stacks[i as usize].of(&tables.stack_frames))
-            });
             index
         })
     }
