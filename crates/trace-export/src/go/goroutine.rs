@@ -1,0 +1,355 @@
+//! Goroutines: the groups and lanes they are drawn on, and their states.
+
+use super::{GoSource, Layout, rank, sorted};
+use crate::intern::{StackId, TextId};
+use crate::lanes::{Lanes, Nest};
+use crate::model::{Entry, Flow, Sink, Track, TrackId};
+use gotrace::{Event, GoId, GoState, ProcId, StateTransition};
+use std::io;
+use trace_common::Timestamp;
+
+/// Goroutines with the same entry function.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) entry: Box<[u8]>,
+    pub(super) lanes: Lanes,
+}
+
+#[derive(Debug)]
+pub(super) struct Goroutine {
+    pub(super) state: GoState,
+    pub(super) place: Place,
+    /// `G7 main.worker`.
+    pub(super) label: TextId,
+    /// The P that it runs on.
+    pub(super) proc: ProcId,
+    /// The arrow that ends where it runs next.
+    wake_up: Option<u64>,
+}
+
+/// Where a goroutine is drawn.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// On this lane of this group.
+    Lane { group: u32, lane: u32 },
+    /// Nowhere yet: it is older than the trace, and its entry function is not known.
+    Pending(Vec<Pending>),
+}
+
+/// A state to be drawn when the entry function of the goroutine is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    pub(super) at: Timestamp,
+    pub(super) name: TextId,
+    pub(super) stack: Option<StackId>,
+    pub(super) flow: Option<Flow>,
+}
+
+/// The name of the track below a goroutine's own.
+pub(super) const INNER: &[u8] = b"Regions, logs and assists";
+/// Stands for an entry function that is not known.
+const UNKNOWN: &[u8] = b"(unknown)";
+/// States that are held back at most, of one goroutine.
+const MAX_PENDING: usize = 16;
+/// Groups of goroutines or tasks at most. A program has as many as it has `go` statements.
+pub(super) const MAX_GROUPS: usize = 1 << 14;
+
+impl GoSource {
+    pub(super) fn goroutine(
+        &mut self,
+        event: Event<'_>,
+        id: GoId,
+        transition: &StateTransition<'_>,
+        layout: &Layout,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let Some((from, to)) = transition.goroutine() else { return Ok(()) };
+        let at = event.time();
+        if to == GoState::NotExist {
+            return self.end_goroutine(id, at, sink);
+        }
+        let wake_ups = self.options.wake_ups;
+        let stack = self.names.stack(transition.stack(), event.generation(), sink);
+        if from == GoState::NotExist {
+            let entry = transition.stack().and_then(|stack| stack.frames().next());
+            let entry = entry.map_or(UNKNOWN, |frame| &**frame.func);
+            self.end_goroutine(id, at, sink)?; // one that is still there is another one
+            let created = self.names.stack(event.stack(), event.generation(), sink);
+            let arrow = if wake_ups {
+                self.arrow(event, layout.fixed.go, created, layout, sink)?
+            } else {
+                None
+            };
+            self.begin_goroutine(id, entry, at, created, arrow, sink)?;
+        } else if !self.goroutines.contains_key(&id) {
+            self.meet_goroutine(id, sink);
+            if let Some(frame) = transition.stack().and_then(|stack| stack.frames().last()) {
+                self.place(id, frame.func, at, sink)?;
+            }
+        }
+        let mut arrow = None;
+        if from == GoState::Waiting && to == GoState::Runnable && wake_ups {
+            let by = self.names.stack(event.stack(), event.generation(), sink);
+            arrow = self.arrow(event, layout.fixed.unblock, by, layout, sink)?;
+        }
+
+        let Some(goroutine) = self.goroutines.get_mut(&id) else { return Ok(()) };
+        // At every beginning of a generation the trace tells states that are known.
+        let told_again = goroutine.state == to && transition.reason().is_empty();
+        let was = std::mem::replace(&mut goroutine.state, to);
+        if arrow.is_some() {
+            goroutine.wake_up = arrow;
+        }
+        let mut flow = None;
+        if to == GoState::Running {
+            flow = goroutine.wake_up.take().map(Flow::Ends);
+        }
+        if was.executing() && !to.executing() {
+            let proc = std::mem::replace(&mut goroutine.proc, ProcId::NONE);
+            self.leave_proc(proc, id, at, sink)?;
+        } else if to == GoState::Running && event.proc().is_some() {
+            self.enter_proc(event.proc(), id, at, layout, sink)?;
+        }
+        if told_again {
+            return Ok(());
+        }
+        self.counts.add(was, -1);
+        self.counts.add(to, 1);
+        let name = self.names.state(to, transition.reason(), &layout.fixed, sink);
+        self.draw_state(id, Pending { at, name, stack, flow }, sink)
+    }
+
+    /// Begins an arrow at what made the event: the goroutine, the P or the thread.
+    fn arrow(
+        &mut self,
+        event: Event<'_>,
+        name: TextId,
+        stack: Option<StackId>,
+        layout: &Layout,
+        sink: &mut impl Sink,
+    ) -> io::Result<Option<u64>> {
+        let lane = self
+            .lane_of(event.goroutine())
+            .map(|(group, lane)| self.groups[group as usize].lanes.lanes[lane as usize].track);
+        let track = match lane {
+            Some(track) => track,
+            None if event.proc().is_some() => self.proc_mut(event.proc(), layout, sink)?.track,
+            None => match self.thread_track(event.thread(), sink)? {
+                Some(track) => track,
+                None => return Ok(None),
+            },
+        };
+        let flow = sink.new_flow();
+        let entry = Entry::new(name).stack(stack).flow(Some(Flow::Through(flow)));
+        sink.instant(event.time(), track, &entry)?;
+        Ok(Some(flow))
+    }
+
+    /// Group and lane of a goroutine that has one.
+    pub(super) fn lane_of(&self, id: GoId) -> Option<(u32, u32)> {
+        match self.goroutines.get(&id)?.place {
+            Place::Lane { group, lane } => Some((group, lane)),
+            Place::Pending(_) => None,
+        }
+    }
+
+    /// A goroutine that is older than the trace, or that the trace has not told of.
+    fn meet_goroutine(&mut self, id: GoId, sink: &mut impl Sink) {
+        self.stats.goroutines += 1;
+        let label = self.names.goroutine(id, b"", sink);
+        let place = Place::Pending(Vec::new());
+        self.goroutines.insert(id, Goroutine::new(place, label));
+    }
+
+    fn begin_goroutine(
+        &mut self,
+        id: GoId,
+        entry: &[u8],
+        at: Timestamp,
+        created: Option<StackId>,
+        wake_up: Option<u64>,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        self.stats.goroutines += 1;
+        let group = self.group(entry, sink)?;
+        let lanes = &mut self.groups[group as usize].lanes;
+        let lane = lanes.acquire(sink)?;
+        let track = lanes.lanes[lane as usize].track;
+        let label = self.names.goroutine(id, entry, sink);
+        sink.begin(at, track, &Entry::new(label).stack(created))?;
+        let mut goroutine = Goroutine::new(Place::Lane { group, lane }, label);
+        goroutine.wake_up = wake_up;
+        self.goroutines.insert(id, goroutine);
+        Ok(())
+    }
+
+    pub(super) fn end_goroutine(
+        &mut self,
+        id: GoId,
+        at: Timestamp,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let Some(mut goroutine) = self.goroutines.remove(&id) else { return Ok(()) };
+        self.counts.add(goroutine.state, -1);
+        self.leave_proc(goroutine.proc, id, at, sink)?;
+        if let Place::Pending(_) = goroutine.place {
+            self.place_now(id, &mut goroutine, UNKNOWN, at, sink)?;
+        }
+        if let Place::Lane { group, lane } = goroutine.place {
+            let lanes = &mut self.groups[group as usize].lanes;
+            let ended = &mut lanes.lanes[lane as usize];
+            ended.end_inner(at, sink)?;
+            sink.end(at, ended.track, &[])?;
+            lanes.release(lane);
+        }
+        Ok(())
+    }
+
+    /// The group of goroutines that begin in `entry`.
+    pub(super) fn group(&mut self, entry: &[u8], sink: &mut impl Sink) -> io::Result<u32> {
+        if let Some(&group) = self.group_by_entry.get(entry) {
+            return Ok(group);
+        }
+        let entry = match entry {
+            [] => UNKNOWN,
+            _ if self.groups.len() < MAX_GROUPS => entry,
+            _ => b"(others)",
+        };
+        let own = !entry.starts_with(b"runtime.") && !entry.starts_with(b"runtime/trace.")
+            || entry == b"runtime.main";
+        let layout = self.layout(sink)?;
+        let parent = if own {
+            layout.goroutines
+        } else {
+            let track = Track::custom(b"Runtime goroutines").below(layout.process);
+            self.group_track(|layout| &mut layout.runtime, &track.rank(rank::RUNTIME), sink)?
+        };
+        if let Some(&group) = self.group_by_entry.get(entry) {
+            return Ok(group);
+        }
+        let group = self.groups.len() as u32;
+        let track = Track::custom(entry).below(parent).rank(group as i32 + 1).ordered();
+        let lanes = Lanes::new(sink.track(&track)?);
+        self.groups.push(Group { entry: entry.into(), lanes });
+        self.group_by_entry.insert(entry.into(), group);
+        Ok(group)
+    }
+
+    /// If the goroutine that made the event is not drawn yet, its own stack tells where it
+    /// began.
+    #[inline]
+    pub(super) fn learn_entry(&mut self, event: Event<'_>, sink: &mut impl Sink) -> io::Result<()> {
+        // Most events have no stack or come from goroutines that are drawn.
+        let id = event.goroutine();
+        let Some(stack) = event.stack().filter(|_| id.is_some()) else { return Ok(()) };
+        match self.goroutines.get(&id) {
+            Some(Goroutine { place: Place::Pending(_), .. }) => {}
+            _ => return Ok(()),
+        }
+        match stack.frames().last() {
+            Some(frame) => self.place(id, frame.func, event.time(), sink),
+            None => Ok(()),
+        }
+    }
+
+    fn place(
+        &mut self,
+        id: GoId,
+        entry: &[u8],
+        at: Timestamp,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        if let Some(mut goroutine) = self.goroutines.remove(&id) {
+            self.place_now(id, &mut goroutine, entry, at, sink)?;
+            self.goroutines.insert(id, goroutine);
+        }
+        Ok(())
+    }
+
+    /// Draws a goroutine now that its entry function is known: from its first state on.
+    fn place_now(
+        &mut self,
+        id: GoId,
+        goroutine: &mut Goroutine,
+        entry: &[u8],
+        at: Timestamp,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let group = self.group(entry, sink)?;
+        let lanes = &mut self.groups[group as usize].lanes;
+        // What it did so far lies in the past, where another lane may have been taken.
+        let lane = lanes.add(sink)?;
+        let track = lanes.lanes[lane as usize].track;
+        let place = std::mem::replace(&mut goroutine.place, Place::Lane { group, lane });
+        let Place::Pending(states) = place else { return Ok(()) };
+        goroutine.label = self.names.goroutine(id, entry, sink);
+        let begin = states.first().map_or(at, |state| state.at);
+        sink.begin(begin, track, &Entry::new(goroutine.label))?;
+        for state in states {
+            draw_state(&state, track, sink)?;
+        }
+        Ok(())
+    }
+
+    /// Draws the goroutines whose entry functions were never learnt.
+    pub(super) fn draw_pending(&mut self, sink: &mut impl Sink) -> io::Result<()> {
+        let at = self.stats.last.unwrap_or_default();
+        let pending = self.goroutines.iter().filter(|(_, g)| matches!(g.place, Place::Pending(_)));
+        for id in sorted(pending.map(|(id, _)| id)) {
+            self.place(id, UNKNOWN, at, sink)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn draw_state(&mut self, id: GoId, state: Pending, sink: &mut impl Sink) -> io::Result<()> {
+        let Some(goroutine) = self.goroutines.get_mut(&id) else { return Ok(()) };
+        match &mut goroutine.place {
+            Place::Lane { group, lane } => {
+                let track = self.groups[*group as usize].lanes.lanes[*lane as usize].track;
+                draw_state(&state, track, sink)
+            }
+            Place::Pending(states) => {
+                states.push(state);
+                if states.len() < MAX_PENDING {
+                    return Ok(());
+                }
+                self.place(id, UNKNOWN, state.at, sink)
+            }
+        }
+    }
+
+    /// The track below a goroutine's own, and what is open there.
+    pub(super) fn inner(
+        &mut self,
+        id: GoId,
+        at: Timestamp,
+        sink: &mut impl Sink,
+    ) -> io::Result<Option<(TrackId, &mut Nest)>> {
+        if !id.is_some() {
+            return Ok(None);
+        }
+        if !self.goroutines.contains_key(&id) {
+            self.meet_goroutine(id, sink);
+        }
+        if self.lane_of(id).is_none() {
+            self.place(id, UNKNOWN, at, sink)?;
+        }
+        let Some((group, lane)) = self.lane_of(id) else { return Ok(None) };
+        let lane = &mut self.groups[group as usize].lanes.lanes[lane as usize];
+        let track = lane.inner(INNER, sink)?;
+        Ok(Some((track, &mut lane.nest)))
+    }
+}
+
+impl Goroutine {
+    const fn new(place: Place, label: TextId) -> Self {
+        Self { state: GoState::Undetermined, place, label, proc: ProcId::NONE, wake_up: None }
+    }
+}
+
+fn draw_state(state: &Pending, track: TrackId, sink: &mut impl Sink) -> io::Result<()> {
+    let stack = state.stack.filter(|&stack| sink.holds_stack(stack));
+    let entry = Entry::new(state.name).stack(stack).flow(state.flow);
+    sink.state(state.at, track, Some(&entry))
+}
