@@ -378,6 +378,42 @@ mod tests {
         }
     }
 
+    /// An entry sinks as the reference says it: of three, the least; of equal ones the parent,
+    /// then the left child.
+    fn sink(heap: &mut [Entry], mut index: usize) {
+        loop {
+            let family = [index, 2 * index + 1, 2 * index + 2];
+            let there = family.into_iter().filter(|&i| i < heap.len());
+            // Of equal elements, this gives the first.
+            let Some(least) = there.min_by_key(|&i| heap[i].time) else { return };
+            if least == index {
+                return;
+            }
+            heap.swap(index, least);
+            index = least;
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn ties_sink_as_in_the_reference(
+            times in prop::collection::vec(0i64..8, 1..20),
+            updates in prop::collection::vec((any::<prop::sample::Index>(), 0i64..6), 0..40),
+        ) {
+            let mut frontier = frontier(&times);
+            for (at, later) in updates {
+                // The head, mostly, as in a trace.
+                let index = at.index(3 * times.len()).saturating_sub(2 * times.len());
+                frontier.heap[index].time += later;
+                let mut expected = frontier.heap.clone();
+                sink(&mut expected, index);
+                frontier.settle(index);
+                let layout = |heap: &[Entry]| heap.iter().map(|e| e.cursor).collect::<Vec<_>>();
+                prop_assert_eq!(layout(&frontier.heap), layout(&expected));
+            }
+        }
+    }
+
     #[test]
     fn ties_stay_in_the_order_of_insertion_at_the_head() {
         let frontier = frontier(&[5, 5, 5]);

@@ -332,6 +332,20 @@ mod tests {
     }
 
     #[test]
+    fn identifiers_are_known_before_and_after_completion() {
+        let mut table = IdTable::default();
+        for id in [3, 1, 2, 5, 1 << 40] {
+            table.insert(id, ());
+        }
+        for _ in 0..2 {
+            let known = (0..8).chain([1 << 40, u64::MAX]).filter(|&id| table.has(id));
+            assert_eq!(known.collect::<Vec<_>>(), [0, 1, 2, 3, 5, 1 << 40]);
+            table.complete();
+        }
+        assert_eq!(table.full_below, 4);
+    }
+
+    #[test]
     fn far_identifiers_do_not_take_memory() {
         let mut table = IdTable::default();
         for id in 1..=100u64 {

@@ -251,3 +251,37 @@ impl Reuse for Proc {
         *self = Self::new(status, seq);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Identifiers with the same last bits, and such that are used again, are told apart.
+        #[test]
+        fn states_are_those_of_a_map(
+            steps in prop::collection::vec((0i64..3, -2i64..3, 0u8..3, any::<u8>()), 0..200),
+        ) {
+            let mut states = States::<Goroutine>::default();
+            let mut expected = HashMap::new();
+            for (low, high, step, status) in steps {
+                let id = low + high * NEAR as i64;
+                match step {
+                    0 => {
+                        states.remove(id);
+                        expected.remove(&id);
+                    }
+                    1 if !expected.contains_key(&id) => {
+                        states.insert(id, status, Seq { generation: 1, number: 0 });
+                        expected.insert(id, status);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(states.get_mut(id).map(|g| g.status), expected.get(&id).copied());
+                prop_assert_eq!(states.contains(id), expected.contains_key(&id));
+                prop_assert_eq!(states.len(), expected.len());
+            }
+        }
+    }
+}
