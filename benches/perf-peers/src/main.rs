@@ -13,18 +13,19 @@ mod readers;
 mod table;
 
 use flood::Flood;
-use readers::Depth;
+use readers::{Depth, First, Realtime};
 use std::process::ExitCode;
 use table::Row;
 
 type Error = Box<dyn std::error::Error>;
 
 const USAGE: &str = "\
-usage: perf-peers [--calls N] [--rounds N] [--only WORD]
+usage: perf-peers [--calls N] [--rounds N] [--only WORD] [--realtime]
 
   --calls N     system calls of the flood in each round (1000000)
   --rounds N    rounds; each runs every reader once (3)
-  --only WORD   only readers whose name contains WORD";
+  --only WORD   only readers whose name contains WORD
+  --realtime    reader and flood come before all other work of the machine (SCHED_FIFO)";
 
 /// Pages of the ring: 2 MiB, as `perf record -m 512`.
 const PAGES: usize = 512;
@@ -61,18 +62,19 @@ fn compared() -> Vec<(&'static str, Reader)> {
     ]
 }
 
-/// perf-monitor with five fields, with what helps a reader that is kept off its CPU.
+/// perf-monitor with five fields: what it takes to lose nothing on a machine that has other work.
 fn circumstances() -> Vec<(&'static str, Reader)> {
-    let ours = |pages, realtime| -> Reader {
+    let ours = |pages, first: First| -> Reader {
         Box::new(move |f| {
-            let _guard = if realtime { Some(readers::Realtime::begin()?) } else { None };
+            let _first = Realtime::begin(first, f)?;
             readers::perf_monitor(f, pages, Depth::FiveFields)
         })
     };
     vec![
-        ("2 MiB, ordinary scheduling", ours(PAGES, false)),
-        ("2 MiB, the reader with SCHED_FIFO", ours(PAGES, true)),
-        ("32 MiB, ordinary scheduling", ours(16 * PAGES, false)),
+        ("2 MiB", ours(PAGES, First::Nobody)),
+        ("2 MiB, the reader with SCHED_FIFO", ours(PAGES, First::Reader)),
+        ("2 MiB, reader and flood with SCHED_FIFO", ours(PAGES, First::Both)),
+        ("32 MiB", ours(16 * PAGES, First::Nobody)),
     ]
 }
 
@@ -80,10 +82,12 @@ struct Options {
     calls: u64,
     rounds: usize,
     only: String,
+    first: First,
 }
 
 fn options(args: &[String]) -> Result<Options, Error> {
-    let mut options = Options { calls: 1_000_000, rounds: 3, only: String::new() };
+    let mut options =
+        Options { calls: 1_000_000, rounds: 3, only: String::new(), first: First::Nobody };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(USAGE);
@@ -91,6 +95,7 @@ fn options(args: &[String]) -> Result<Options, Error> {
             "--calls" => options.calls = value()?.parse()?,
             "--rounds" => options.rounds = value()?.parse()?,
             "--only" => options.only = value()?.clone(),
+            "--realtime" => options.first = First::Both,
             _ => return Err(USAGE.into()),
         }
     }
@@ -110,7 +115,11 @@ fn measure(readers: Vec<(&'static str, Reader)>, options: &Options) -> Result<Ve
     for _ in 0..options.rounds {
         for (row, reader) in &mut readers {
             let mut flood = Flood::prepare(options.calls)?;
-            let outcome = match reader(&mut flood) {
+            let outcome = {
+                let _first = Realtime::begin(options.first, &flood)?;
+                reader(&mut flood)
+            };
+            let outcome = match outcome {
                 Ok(outcome) => outcome,
                 Err(error) => {
                     eprintln!("\n==== SKIPPED: {}\n==== because: {error}\n", row.name);
@@ -133,11 +142,11 @@ fn alone(calls: u64) -> Result<flood::Speed, Error> {
 }
 
 fn run(args: &[String]) -> Result<bool, Error> {
-    if let [command, calls] = args {
-        if command == flood::COMMAND {
-            flood::main(calls.parse()?)?;
-            return Ok(true);
-        }
+    if let [command, calls] = args
+        && command == flood::COMMAND
+    {
+        flood::main(calls.parse()?)?;
+        return Ok(true);
     }
     let options = options(args)?;
     if std::thread::available_parallelism()?.get() < 2 {
@@ -161,7 +170,10 @@ fn run(args: &[String]) -> Result<bool, Error> {
         );
     }
     println!("\nWhat helps against losses (perf-monitor, five fields):\n");
-    let more = measure(circumstances(), &Options { only: String::new(), ..options })?;
+    let more = measure(
+        circumstances(),
+        &Options { only: String::new(), first: First::Nobody, ..options },
+    )?;
     table::print("ring and reader", &more, options.calls);
     Ok(rows.iter().chain(&more).all(|row| !row.failed))
 }

@@ -87,17 +87,24 @@ pub(crate) fn perf_event2(flood: &mut Flood, parse: bool) -> Result<Outcome, Err
 }
 
 pub(crate) fn perf_event_open(flood: &mut Flood, parse: bool) -> Result<Outcome, Error> {
-    use perf_event_open::config::{Cpu, Opts, Proc, SampleOn, WakeUpOn};
+    use perf_event_open::config::{
+        Cpu, Opts, Proc, RecordIdFormat, SampleFormat, SampleOn, WakeUp, WakeUpOn,
+    };
     use perf_event_open::{count::Counter, event::tp::Tracepoint, sample::record::Record};
     let before = thread_cpu_nanos();
-    let mut options = Opts::default();
-    options.sample_on = SampleOn::Count(1);
-    options.sample_format.raw = true;
-    options.wake_up.on = WakeUpOn::Bytes(WATERMARK as u32);
-    options.record_id_format.task = true;
-    options.record_id_format.time = true;
-    options.record_id_format.cpu = true;
-    options.record_id_format.id = true;
+    let options = Opts {
+        sample_on: SampleOn::Count(1),
+        sample_format: SampleFormat { raw: true, ..Default::default() },
+        wake_up: WakeUp { on: WakeUpOn::Bytes(WATERMARK as u32), ..Default::default() },
+        record_id_format: RecordIdFormat {
+            task: true,
+            time: true,
+            cpu: true,
+            id: true,
+            ..Default::default()
+        },
+        ..Default::default()
+    };
     let tracepoint = Tracepoint { id: event_id()? };
     let counter = Counter::new(tracepoint, (Proc(flood.pid()), Cpu::ALL), &options)?;
     let sampler = counter.sampler(PAGES.trailing_zeros() as u8)?;

@@ -28,26 +28,48 @@ pub(crate) fn thread_cpu_nanos() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// While it lives, this process comes before all ordinary ones of its CPU.
-pub(crate) struct Realtime;
+/// Who comes before the ordinary work of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    Nobody,
+    Reader,
+    Both,
+}
+
+/// While it lives, the reader or both come before all ordinary processes of their CPUs.
+pub(crate) struct Realtime {
+    pids: Vec<u32>,
+}
 
 impl Realtime {
-    pub(crate) fn begin() -> Result<Self, Error> {
-        chrt(&["--fifo", "--pid", "10"])?;
-        Ok(Self)
+    pub(crate) fn begin(first: First, flood: &Flood) -> Result<Self, Error> {
+        let all = [std::process::id(), flood.pid()];
+        let count = match first {
+            First::Nobody => 0,
+            First::Reader => 1,
+            First::Both => 2,
+        };
+        let mut this = Self { pids: Vec::new() };
+        for pid in all.into_iter().take(count) {
+            chrt(&["--fifo", "--pid", "10"], pid)?;
+            this.pids.push(pid);
+        }
+        Ok(this)
     }
 }
 
 impl Drop for Realtime {
     fn drop(&mut self) {
-        if let Err(error) = chrt(&["--other", "--pid", "0"]) {
-            eprintln!("still real-time: {error}");
+        for pid in &self.pids {
+            if let Err(error) = chrt(&["--other", "--pid", "0"], *pid) {
+                eprintln!("process {pid} is still real-time: {error}");
+            }
         }
     }
 }
 
-fn chrt(args: &[&str]) -> Result<(), Error> {
-    let status = Command::new("chrt").args(args).arg(std::process::id().to_string()).status()?;
+fn chrt(args: &[&str], pid: u32) -> Result<(), Error> {
+    let status = Command::new("chrt").args(args).arg(pid.to_string()).status()?;
     if status.success() { Ok(()) } else { Err(format!("chrt: {status}").into()) }
 }
 
