@@ -82,6 +82,10 @@ pub(crate) struct Nest {
 
 /// What a slice is of; innermost first where several are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(all(feature = "dotnet", feature = "go")),
+    expect(dead_code, reason = "each source has its own")
+)]
 pub(crate) enum Key {
     Region,
     MarkAssist,
