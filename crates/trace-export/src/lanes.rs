@@ -135,6 +135,7 @@ impl Nest {
         Ok(true)
     }
 
+    #[cfg_attr(not(feature = "go"), expect(dead_code, reason = "for Go's"))]
     pub(crate) fn end_all(
         &mut self,
         at: Timestamp,
