@@ -82,10 +82,6 @@ pub(crate) struct Nest {
 
 /// What a slice is of; innermost first where several are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    not(all(feature = "dotnet", feature = "go")),
-    expect(dead_code, reason = "each source has its own")
-)]
 pub(crate) enum Key {
     Region,
     MarkAssist,
@@ -135,7 +131,6 @@ impl Nest {
         Ok(true)
     }
 
-    #[cfg_attr(not(feature = "go"), expect(dead_code, reason = "for Go's"))]
     pub(crate) fn end_all(
         &mut self,
         at: Timestamp,
