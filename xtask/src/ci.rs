@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: every check, in the order in which a mistake shows soonest.
 
-use crate::{Result, fuzz, go, perfetto, run, runtimes, rust, test_kernel};
+use crate::{Result, bench_perf, fuzz, go, perfetto, run, runtimes, rust, test_kernel};
 use std::process::Command;
 use std::time::Instant;
 
@@ -39,6 +39,7 @@ const STEPS: &[Step] = &[
     ("Perfetto's own schema", || perfetto::lint(&[])),
     ("kernel and Go on one clock", || go::timeline::task(&[])),
     (".NET runtimes", || runtimes::test(&[])),
+    ("perf-monitor's peers run", bench_perf::smoke),
     ("real kernels", || test_kernel::task(&[])),
     ("fuzzing, briefly", || fuzz::smoke("10", "")),
 ];

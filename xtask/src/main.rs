@@ -4,6 +4,7 @@
 //! (packages that carry toolchains), [`run`] (child processes), [`lane`] (what cannot run here).
 #![forbid(unsafe_code)]
 
+mod bench_perf;
 mod cache;
 mod ci;
 mod debian;
@@ -65,6 +66,11 @@ const TASKS: &[Task] = &[
         name: "test-kernel",
         help: "perf-monitor on real kernels: this one and virtual machines [--kernel …]",
         run: test_kernel::task,
+    },
+    Task {
+        name: "bench-perf",
+        help: "perf events: perf-monitor beside other readers [--rounds N] [--realtime]",
+        run: bench_perf::task,
     },
 ];
 

@@ -1,6 +1,7 @@
 //! Child processes whose failure names the command.
 
 use crate::Result;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// Runs `command` with its output shown; a failure is an error.
@@ -36,6 +37,44 @@ pub(crate) fn have(program: &str) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok()
+}
+
+/// Runs a build and returns the executable of the artifact with this name.
+pub(crate) fn artifact(command: &mut Command, name: &str) -> Result<PathBuf> {
+    executable(&messages(command)?, name)
+}
+
+/// Runs a build and returns what cargo tells of it: a JSON object in each line.
+pub(crate) fn messages(command: &mut Command) -> Result<String> {
+    let output = output(command.args(["--quiet", "--message-format=json"]))?;
+    Ok(String::from_utf8_lossy(&output).into_owned())
+}
+
+/// The executable of the artifact with this name.
+pub(crate) fn executable(messages: &str, name: &str) -> Result<PathBuf> {
+    // The two fields that are needed have no escapes.
+    let field = |line: &str, key: &str| {
+        let (_, rest) = line.split_once(&format!("\"{key}\":\""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    messages
+        .lines()
+        .filter(|line| line.contains("\"reason\":\"compiler-artifact\""))
+        .filter(|line| line.contains(&format!("\"name\":\"{name}\"")))
+        .find_map(|line| field(line, "executable"))
+        .map(PathBuf::from)
+        .ok_or_else(|| format!("the build made no executable {name}").into())
+}
+
+/// `program` with a tracefs, in mounts of its own. Needs root and `unshare`, of util-linux.
+pub(crate) fn with_tracefs(program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c"])
+        .arg("mount -t tracefs nodev /sys/kernel/tracing && exec \"$@\"")
+        .arg("sh")
+        .arg(program);
+    command
 }
 
 fn line(command: &Command) -> String {

@@ -34,6 +34,10 @@ pub mod dotnet;
 pub mod go;
 mod intern;
 #[cfg(any(feature = "dotnet", feature = "go"))]
+#[cfg_attr(
+    not(all(feature = "dotnet", feature = "go")),
+    expect(dead_code, reason = "each source has slices of its own")
+)]
 mod lanes;
 mod model;
 mod perfetto;

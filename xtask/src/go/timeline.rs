@@ -68,16 +68,7 @@ pub(crate) fn task(_: &[String]) -> Result {
 
 /// Runs triscope with a tracefs, in mounts of its own.
 fn in_own_mounts(dir: &Path, triscope: &Path, args: &[&str], program: &[&str]) -> Result<Vec<u8>> {
-    run::output(
-        Command::new("unshare")
-            .args(["--mount", "sh", "-c"])
-            .arg("mount -t tracefs nodev /sys/kernel/tracing && exec \"$@\"")
-            .arg("sh")
-            .arg(triscope)
-            .args(args)
-            .args(program)
-            .current_dir(dir),
-    )
+    run::output(run::with_tracefs(triscope).args(args).args(program).current_dir(dir))
 }
 
 /// Time in nanoseconds and thread of each line `SECONDS.NANOS CPU THREAD …`.

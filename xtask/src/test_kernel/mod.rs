@@ -168,12 +168,8 @@ fn host(options: &Options) -> Result<Outcome> {
     let mut text = String::new();
     let mut good = true;
     for test in toolchain::host_tests(&["kernel", "oracle", "examples"])? {
-        let mut command = Command::new("unshare");
+        let mut command = run::with_tracefs(&test);
         command
-            .args(["--mount", "sh", "-c"])
-            .arg("mount -t tracefs nodev /sys/kernel/tracing && exec \"$@\"")
-            .arg("sh")
-            .arg(test)
             .arg("--test-threads=1")
             .args(&options.filter)
             .env("PERF_TEST_REPORT", &report)

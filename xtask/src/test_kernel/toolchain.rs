@@ -26,8 +26,8 @@ pub(crate) fn host_tests(names: &[&str]) -> Result<Vec<PathBuf>> {
     for name in names {
         command.args(["--test", name]);
     }
-    let messages = messages(&mut command)?;
-    names.iter().map(|name| executable(&messages, name)).collect()
+    let messages = run::messages(&mut command)?;
+    names.iter().map(|name| run::executable(&messages, name)).collect()
 }
 
 /// Builds the init and the tests, static.
@@ -46,7 +46,7 @@ pub(crate) fn guest_programs(arch: Arch, debian: &Debian) -> Result<Programs> {
         if arch != Arch::HOST {
             cross(arch, debian, &mut command)?;
         }
-        artifact(&mut command, name)
+        run::artifact(&mut command, name)
     };
     Ok(Programs {
         init: build(&["build", "--package", "guest-init"], "guest-init")?,
@@ -83,29 +83,3 @@ fn ensure_cross_libc() -> Result {
 
 /// Built for the oldest release that has it, it runs on every newer one too.
 const SUITE: &str = "bookworm-security";
-
-/// Runs a build and returns the executable of the artifact with this name.
-fn artifact(command: &mut Command, name: &str) -> Result<PathBuf> {
-    executable(&messages(command)?, name)
-}
-
-/// Runs a build and returns what cargo tells of it: a JSON object in each line.
-fn messages(command: &mut Command) -> Result<String> {
-    let output = run::output(command.args(["--quiet", "--message-format=json"]))?;
-    Ok(String::from_utf8_lossy(&output).into_owned())
-}
-
-fn executable(messages: &str, name: &str) -> Result<PathBuf> {
-    // The two fields that are needed have no escapes.
-    let field = |line: &str, key: &str| {
-        let (_, rest) = line.split_once(&format!("\"{key}\":\""))?;
-        Some(rest.split_once('"')?.0.to_owned())
-    };
-    messages
-        .lines()
-        .filter(|line| line.contains("\"reason\":\"compiler-artifact\""))
-        .filter(|line| line.contains(&format!("\"name\":\"{name}\"")))
-        .find_map(|line| field(line, "executable"))
-        .map(PathBuf::from)
-        .ok_or_else(|| format!("the build made no executable {name}").into())
-}

@@ -161,11 +161,23 @@ impl RecordPlan {
     /// # Errors
     ///
     /// If it is shorter than its layout.
+    #[inline]
     pub fn decode<'a>(&self, raw: RawRecord<'a>) -> Result<Record<'a>, DecodeError> {
         if raw.type_() == PERF_RECORD_SAMPLE {
-            return Sample::decode(self, raw).map(Record::Sample);
+            let mut sample = Sample { misc: raw.misc(), ..Sample::default() };
+            return match sample.fill(self, raw) {
+                Ok(()) => Ok(Record::Sample(sample)),
+                Err(error) => Err(error),
+            };
         }
         sideband::decode(self, raw)
+    }
+
+    /// Whether branch stacks may begin with the index of the newest branch in the hardware.
+    #[inline]
+    pub(super) fn has_branch_index(&self) -> bool {
+        self.sample.contains(SampleFlags::BRANCH_STACK)
+            && self.branches.contains(BranchFlags::HW_INDEX)
     }
 
     /// Splits the bytes after the header in the body and the sample id.
@@ -246,6 +258,7 @@ impl Decoder {
     }
 
     /// Decodes a record: see [`RecordPlan::decode`].
+    #[inline]
     pub fn decode<'a>(&self, raw: RawRecord<'a>) -> Result<Record<'a>, DecodeError> {
         self.plan(raw).decode(raw)
     }

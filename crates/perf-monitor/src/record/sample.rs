@@ -232,43 +232,52 @@ impl<'a> StackUser<'a> {
 }
 
 impl<'a> Sample<'a> {
-    pub(super) fn decode(plan: &RecordPlan, raw: RawRecord<'a>) -> Result<Self, DecodeError> {
+    /// Fills in the fields of an empty sample, which is large: copying one costs more than this.
+    #[inline]
+    pub(super) fn fill(
+        &mut self,
+        plan: &RecordPlan,
+        raw: RawRecord<'a>,
+    ) -> Result<(), DecodeError> {
         let body = Cursor::with_base(raw.bytes().get(8..).unwrap_or_default(), raw.offset() + 8);
-        // An empty branch stack has no hw_idx if the hardware gave no stack at all, and one if it
-        // gave an empty stack: the end of the record tells which.
-        let unclear = plan.branches.contains(BranchFlags::HW_INDEX)
-            && plan.sample.contains(SampleFlags::BRANCH_STACK);
-        let mut cursor = body;
-        let first = Self::fields(plan, &mut cursor, raw.misc(), false);
-        let retry = match &first {
-            Ok(sample) => {
-                unclear
-                    && !cursor.is_empty()
-                    && sample.branch_stack.is_some_and(|stack| stack.is_empty())
-            }
-            Err(_) => unclear,
-        };
-        let decoded = if retry {
-            Self::fields(plan, &mut body.clone(), raw.misc(), true).or(first)
+        let filled = if plan.has_branch_index() {
+            self.fill_with_branches(plan, body)
         } else {
-            first
+            self.fields(plan, &mut body.clone(), false)
         };
-        decoded.map_err(|e: ReadError| DecodeError {
-            what: "a sample",
-            offset: e.offset,
-            why: e.kind,
-        })
+        filled.map_err(|e| DecodeError { what: "a sample", offset: e.offset, why: e.kind })
+    }
+
+    /// An empty branch stack has no `hw_idx` if the hardware gave no stack at all, and one if it
+    /// gave an empty stack: the end of the record tells which.
+    #[cold]
+    fn fill_with_branches(&mut self, plan: &RecordPlan, body: Cursor<'a>) -> Result<(), ReadError> {
+        let mut cursor = body;
+        let filled = self.fields(plan, &mut cursor, false);
+        let is_right = match &filled {
+            Ok(()) => cursor.is_empty() || self.branch_stack.is_some_and(|s| !s.is_empty()),
+            Err(_) => false,
+        };
+        if is_right {
+            return filled;
+        }
+        let mut other = Self { misc: self.misc, ..Self::default() };
+        if other.fields(plan, &mut body.clone(), true).is_err() {
+            return filled;
+        }
+        *self = other;
+        Ok(())
     }
 
     #[inline]
     fn fields(
+        &mut self,
         plan: &RecordPlan,
         c: &mut Cursor<'a>,
-        misc: u16,
         empty_stack_has_index: bool,
-    ) -> Result<Self, ReadError> {
+    ) -> Result<(), ReadError> {
         let has = |flag: SampleFlags| plan.sample.contains(flag);
-        let mut s = Self { misc, ..Self::default() };
+        let s = self;
         if has(SampleFlags::IDENTIFIER) {
             s.identifier = Some(c.u64()?);
         }
@@ -307,6 +316,9 @@ impl<'a> Sample<'a> {
         if has(SampleFlags::RAW) {
             let size = c.u32()?;
             s.raw = Some(c.bytes(size as usize)?);
+        }
+        if !plan.sample.intersects(AFTER_RAW) {
+            return Ok(());
         }
         if has(SampleFlags::BRANCH_STACK) {
             s.branch_stack = Some(branch_stack(plan, c, empty_stack_has_index)?);
@@ -348,7 +360,7 @@ impl<'a> Sample<'a> {
             let size = c.u64()?;
             s.aux = Some(c.bytes(length(size))?);
         }
-        Ok(s)
+        Ok(())
     }
 
     /// What other records have at their end, of the fields of the sample.
@@ -368,6 +380,21 @@ impl<'a> Sample<'a> {
         self.misc & PERF_RECORD_MISC_EXACT_IP != 0
     }
 }
+
+/// What comes behind the raw data. Most samples have none of it.
+const AFTER_RAW: SampleFlags = SampleFlags::all()
+    .difference(SampleFlags::IDENTIFIER)
+    .difference(SampleFlags::IP)
+    .difference(SampleFlags::TID)
+    .difference(SampleFlags::TIME)
+    .difference(SampleFlags::ADDR)
+    .difference(SampleFlags::ID)
+    .difference(SampleFlags::STREAM_ID)
+    .difference(SampleFlags::CPU)
+    .difference(SampleFlags::PERIOD)
+    .difference(SampleFlags::READ)
+    .difference(SampleFlags::CALLCHAIN)
+    .difference(SampleFlags::RAW);
 
 /// A length that cannot be in memory is one that the cursor refuses.
 fn length(size: u64) -> usize {

@@ -1,0 +1,102 @@
+//! The process that is traced.
+
+use crate::Error;
+use crate::readers::{pin, thread_cpu_nanos};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The argument that makes this program the flood.
+pub(crate) const COMMAND: &str = "flood";
+
+/// The CPU that it is on.
+const CPU: usize = 1;
+
+/// Nanoseconds for each call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Speed {
+    /// By the clock.
+    pub(crate) nanos: f64,
+    /// On the CPU.
+    pub(crate) cpu_nanos: f64,
+}
+
+/// The child process, from its parent's side.
+pub(crate) struct Flood {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Flood {
+    /// Starts it; it waits for [`go`](Self::go).
+    pub(crate) fn prepare(calls: u64) -> Result<Self, Error> {
+        let mut child = Command::new("/proc/self/exe")
+            .args([COMMAND, &calls.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = child.stdout.take().ok_or("the flood has no output")?;
+        let mut this = Self { child, output: BufReader::new(output) };
+        this.output.read_line(&mut String::new())?;
+        Ok(this)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn go(&mut self) -> Result<(), Error> {
+        let input = self.child.stdin.as_mut().ok_or("the flood has no input")?;
+        Ok(input.write_all(b"\n")?)
+    }
+
+    /// Whether it is done with its calls, without waiting.
+    pub(crate) fn is_done(&self) -> Result<bool, Error> {
+        let mut fds = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
+        Ok(poll(&mut fds, Some(&Timespec::default()))? > 0)
+    }
+
+    /// Waits until it is done with its calls.
+    pub(crate) fn wait(&self) -> Result<(), Error> {
+        poll(&mut [PollFd::new(self.output.get_ref(), PollFlags::IN)], None)?;
+        Ok(())
+    }
+
+    /// Ends it.
+    pub(crate) fn finish(mut self) -> Result<Speed, Error> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        let (nanos, cpu_nanos) = line.trim().split_once(' ').ok_or("the flood told no speed")?;
+        Ok(Speed { nanos: nanos.parse()?, cpu_nanos: cpu_nanos.parse()? })
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take()); // it waits for that
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the child does.
+pub(crate) fn main(calls: u64) -> Result<(), Error> {
+    pin(CPU)?;
+    println!("ready");
+    std::io::stdin().read_line(&mut String::new())?;
+    let (start, before) = (Instant::now(), thread_cpu_nanos());
+    for _ in 0..calls {
+        black_box(rustix::process::getppid());
+    }
+    let (elapsed, cpu) = (start.elapsed().as_nanos(), thread_cpu_nanos() - before);
+    // The kernel tells of records that did not fit when it writes the next one that does: let the
+    // reader make room for that.
+    sleep(Duration::from_millis(100));
+    println!("{} {}", elapsed as f64 / calls as f64, cpu as f64 / calls as f64);
+    // The reader still reads: the thread must not be gone.
+    std::io::stdin().read_line(&mut String::new())?;
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! `cargo xtask bench-perf`: perf-monitor beside other readers of perf events, in one run.
+//!
+//! The readers are in `benches/perf-peers`, a workspace of its own.
+
+use crate::{Result, debian, lane, run};
+use std::process::Command;
+
+const MANIFEST: &str = "benches/perf-peers/Cargo.toml";
+
+/// Options are those of perf-peers: `--calls`, `--rounds`, `--only`, `--realtime`.
+pub(crate) fn task(args: &[String]) -> Result {
+    let can_mount = run::output(&mut run::with_tracefs("true".as_ref()));
+    if let Err(why) = can_mount {
+        return lane::missing("perf-monitor beside its peers", &why);
+    }
+    // Without it that reader alone is missing from the table.
+    if let Err(why) = debian::ensure_program("perf", "linux-perf") {
+        lane::missing("`perf record` beside perf-monitor", &why)?;
+    }
+    let mut build = Command::new("cargo");
+    build.args(["build", "--release", "--locked", "--manifest-path", MANIFEST]);
+    let peers = run::artifact(&mut build, "perf-peers")?;
+    run::run(run::with_tracefs(&peers).args(args))
+}
+
+/// A run that is too short to measure anything: do all readers still work?
+pub(crate) fn smoke() -> Result {
+    task(&["--calls", "20000", "--rounds", "1"].map(str::to_owned))
+}
