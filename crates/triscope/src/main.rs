@@ -1,8 +1,8 @@
 //! `triscope`: what running programs tell about themselves, read, shown and converted.
 //!
 //! One module per command. What they share: [`input`] (files and standard input, compressed or
-//! not, and what they hold), [`output`] (standard output through one buffer), [`progress`] and
-//! [`failure`] (what ends a command early).
+//! not, and what they hold), [`output`] (standard output through one buffer), [`launch`] (commands
+//! that are started), [`signals`], [`progress`] and [`failure`] (what ends a command early).
 #![forbid(unsafe_code)]
 
 mod convert;
@@ -10,10 +10,12 @@ mod dotnet;
 mod failure;
 mod go;
 mod input;
+mod launch;
 mod output;
 mod perf;
 mod progress;
 mod record;
+mod signals;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
