@@ -12,19 +12,9 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring of so many pages; without a number, as large as is good and as this user may have.
-    pub(crate) fn open(
-        event: &EventBuilder,
-        target: Target<'_>,
-        pages: &mut Pages,
-    ) -> Result<Self> {
-        loop {
-            match event.open_sampler(target, pages.number) {
-                Ok(sampler) => return Ok(Self { sampler, others: Vec::new() }),
-                Err(error) if pages.smaller(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
+    /// A ring of so many pages.
+    pub(crate) fn open(event: &EventBuilder, target: Target<'_>, pages: usize) -> Result<Self> {
+        Ok(Self { sampler: event.open_sampler(target, pages)?, others: Vec::new() })
     }
 
     /// Another event that writes into it. Returns its place in `others`.
@@ -80,30 +70,33 @@ impl Ring {
     }
 }
 
-/// The size of rings.
-pub(crate) struct Pages {
-    pub(crate) number: usize,
-    /// Nobody asked for this number: if it is too much, less will do.
-    may_shrink: bool,
-}
-
-impl Pages {
-    /// Below that too much is lost for a recording to be of use.
-    const LEAST: usize = 16;
-
-    pub(crate) fn new(asked: Option<usize>, default: usize) -> Self {
-        Self { number: asked.unwrap_or(default), may_shrink: asked.is_none() }
-    }
-
-    /// Takes half of it, if that may help.
-    fn smaller(&mut self, error: &perf_monitor::Error) -> bool {
-        let too_much =
-            matches!(error.refusal(), Some(Refusal::LockedMemory { .. } | Refusal::OutOfMemory));
-        let shrinks = self.may_shrink && too_much && self.number > Self::LEAST;
-        if shrinks {
-            self.number /= 2;
+/// Opens rings of as many pages as are asked for. If nobody asks: of the usual number, or of half,
+/// a quarter… of it, as many as this user may have; what was taken instead is told.
+pub(crate) fn with_pages<T>(
+    asked: Option<usize>,
+    usual: usize,
+    mut open: impl FnMut(usize) -> Result<T>,
+) -> Result<T> {
+    /// Below that too much is lost to be of use.
+    const LEAST: usize = 8;
+    let mut pages = asked.unwrap_or(usual);
+    loop {
+        let result = open(pages);
+        let too_much = matches!(
+            result.as_ref().err().and_then(perf_monitor::Error::refusal),
+            Some(Refusal::LockedMemory { .. } | Refusal::OutOfMemory)
+        );
+        if asked.is_none() && too_much && pages > LEAST {
+            pages /= 2;
+            continue;
         }
-        shrinks
+        if result.is_ok() && asked.is_none() && pages < usual {
+            eprintln!(
+                "triscope: buffers of {pages} pages for each CPU instead of {usual}, as this user \
+                 may not lock more memory (ulimit -l, kernel.perf_event_mlock_kb)"
+            );
+        }
+        return result;
     }
 }
 

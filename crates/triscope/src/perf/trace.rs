@@ -1,4 +1,4 @@
-use super::ring::{Pages, Ring, counts_losses};
+use super::ring::{Ring, counts_losses, with_pages};
 use super::{Until, Whom, failure, of_living, threads, tracefs};
 use crate::failure::{Failure, Result};
 use crate::launch::{self, Launched};
@@ -48,8 +48,14 @@ pub(crate) struct Args {
 /// How long events wait for earlier ones of other CPUs, in nanoseconds.
 const SLACK: i64 = 5_000_000;
 
+/// Pages of a CPU's buffer, unless told otherwise.
+const PAGES: usize = 256;
+
 /// How often the rings are read, so that lines are live.
 const ROUND: Duration = Duration::from_millis(20);
+
+/// The rings, with the numbers of their CPUs.
+type Rings = Vec<(u32, Ring)>;
 
 /// What is printed of an event, by its id.
 struct Printed<'a> {
@@ -85,7 +91,8 @@ pub(crate) fn run(args: &Args) -> Result {
         formats.push((event, format));
     }
     let tids = threads(&args.whom.pid)?;
-    let (rings, printed) = open(args, &formats, &tids).map_err(failure)?;
+    let opened = with_pages(args.pages, PAGES, |pages| open(args, pages, &formats, &tids));
+    let (rings, printed) = opened.map_err(failure)?;
     let mut tracer = Tracer { merge: Merge::new(rings.len()), rings, printed, lost: 0 };
 
     let mut status = None;
@@ -119,9 +126,10 @@ pub(crate) fn run(args: &Args) -> Result {
 /// Opens the events: a ring for each CPU, and what is printed of which event.
 fn open<'a>(
     args: &Args,
+    pages: usize,
     formats: &'a [(Event, EventFormat)],
     tids: &[u32],
-) -> perf_monitor::Result<(Vec<(u32, Ring)>, Vec<Printed<'a>>)> {
+) -> perf_monitor::Result<(Rings, Vec<Printed<'a>>)> {
     let fields = SampleFlags::IDENTIFIER
         | SampleFlags::TID
         | SampleFlags::TIME
@@ -129,7 +137,6 @@ fn open<'a>(
         | SampleFlags::RAW;
     let command = !args.whom.command.is_empty();
     let read_format = counts_losses();
-    let mut pages = Pages::new(args.pages, 256);
     let (mut rings, mut printed) = (Vec::new(), Vec::new());
     for cpu in online_cpus() {
         // Inheriting events have rings if they are of one CPU each.
@@ -150,11 +157,11 @@ fn open<'a>(
                 .enable_on_exec(command)
                 .wakeup_watermark(u32::MAX);
             let counter = match &mut ring {
-                None => ring.insert(Ring::open(&builder, target, &mut pages)?).sampler.counter(),
+                None => ring.insert(Ring::open(&builder, target, pages)?).sampler.counter(),
                 Some(ring) => ring.add(&builder, target)?,
             };
             if let Some(filter) = &args.filter {
-                counter.set_filter(filter)?;
+                counter.set_filter(filter).map_err(|error| with_fields(error, format))?;
             }
             let plan = RecordPlan::new(counter.attr());
             printed.push(Printed { id: counter.id()?, plan, format, name: event.name() });
@@ -170,8 +177,20 @@ fn open<'a>(
     Ok((rings, printed))
 }
 
+/// Tells the fields with a filter that was refused.
+fn with_fields(error: perf_monitor::Error, format: &EventFormat) -> perf_monitor::Error {
+    match error {
+        perf_monitor::Error::Filter { event, filter, errno, .. } => {
+            let names: Vec<&str> = format.fields().iter().map(|field| field.name()).collect();
+            let why = format!("the fields are {}", names.join(", "));
+            perf_monitor::Error::Filter { event, filter, errno, why }
+        }
+        other => other,
+    }
+}
+
 struct Tracer<'a> {
-    rings: Vec<(u32, Ring)>,
+    rings: Rings,
     printed: Vec<Printed<'a>>,
     merge: Merge<Item>,
     lost: u64,

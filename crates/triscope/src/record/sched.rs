@@ -5,7 +5,7 @@ use super::tasks::{Comm, Counts, Tasks, comm, text};
 use crate::convert::file::OutputFile;
 use crate::failure::Failure;
 use crate::perf;
-use crate::perf::ring::{Pages, Ring, counts_losses};
+use crate::perf::ring::{Ring, counts_losses, with_pages};
 use perf_monitor::{
     Event, FieldFormat, Record, RecordPlan, SampleFlags, Software, Target, Tracefs, online_cpus,
 };
@@ -169,8 +169,7 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Opens the events. Where no number of pages is asked for and the user may not have the
-    /// usual one, it is told what was taken instead.
+    /// Opens the events, with buffers of so many pages, or of the usual number.
     pub(super) fn open(pages: Option<usize>, all_tasks: bool) -> perf_monitor::Result<Self> {
         let tracefs = perf::tracefs()?;
         let fields = Fields::find(&tracefs)?;
@@ -195,28 +194,21 @@ impl Scheduler {
                 .wakeup_watermark(u32::MAX))
         });
         let (switch, waking, new) = (switch?, waking?, new?);
-        let mut pages = Pages::new(pages, PAGES);
-        let usual = pages.number;
-        let mut side_pages = Pages::new(Some(SIDE_PAGES), SIDE_PAGES);
-        let mut cpus = Vec::new();
-        for number in online_cpus() {
+        let open = |number, pages| -> perf_monitor::Result<_> {
             let target = Target::Cpu(number);
-            let side = Ring::open(&side, target, &mut side_pages)?;
-            let mut events = Ring::open(&switch, target, &mut pages)?;
+            let side = Ring::open(&side, target, SIDE_PAGES)?;
+            let mut events = Ring::open(&switch, target, pages)?;
             let ids = [
                 events.sampler.counter().id()?,
                 events.add(&waking, target)?.id()?,
                 events.add(&new, target)?.id()?,
             ];
-            cpus.push(Cpu { number, events, ids, side, drawn: None });
-        }
-        if pages.number < usual {
-            let number = pages.number;
-            eprintln!(
-                "triscope: buffers of {number} pages for each CPU instead of {usual}, as this \
-                 user may not lock more memory (ulimit -l, kernel.perf_event_mlock_kb)"
-            );
-        }
+            Ok(Cpu { number, events, ids, side, drawn: None })
+        };
+        let open_all = |pages| -> perf_monitor::Result<Vec<_>> {
+            online_cpus().into_iter().map(|number| open(number, pages)).collect()
+        };
+        let cpus = with_pages(pages, PAGES, open_all)?;
         Ok(Self {
             merge: Merge::new(2 * cpus.len()),
             cpus,
