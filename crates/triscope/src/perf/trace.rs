@@ -4,7 +4,8 @@ use crate::failure::{Failure, Result};
 use crate::launch::{self, Launched};
 use crate::output::Output;
 use perf_monitor::{
-    Event, EventFormat, FieldValue, RawRecord, Record, RecordPlan, SampleFlags, Target, online_cpus,
+    Event, EventFormat, FieldFormat, FieldValue, RawRecord, Record, RecordPlan, SampleFlags,
+    Target, online_cpus,
 };
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -181,7 +182,7 @@ fn open<'a>(
 fn with_fields(error: perf_monitor::Error, format: &EventFormat) -> perf_monitor::Error {
     match error {
         perf_monitor::Error::Filter { event, filter, errno, .. } => {
-            let names: Vec<&str> = format.fields().iter().map(|field| field.name()).collect();
+            let names: Vec<&str> = format.fields().iter().map(FieldFormat::name).collect();
             let why = format!("the fields are {}", names.join(", "));
             perf_monitor::Error::Filter { event, filter, errno, why }
         }

@@ -133,7 +133,7 @@ fn every_switch_is_drawn() {
     let pong = timeline.lines.iter().filter(|l| l.contains("cpu 0: ") && l.contains("-> pong "));
     let (pong, woken) = (pong.count(), timeline.count("wakes pong "));
     assert!(pong >= 4990, "{pong} switches");
-    assert!((100..=5001).contains(&woken), "{woken} wake-ups");
+    assert!(woken >= 100, "{woken} wake-ups");
     let switches = timeline.lines.iter().filter(|l| switch_of(l).is_some()).count();
     assert_eq!(told(&ran, "switches"), switches as u64);
 }
