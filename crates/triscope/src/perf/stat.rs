@@ -206,7 +206,7 @@ fn line(
     };
     let rate = match cpu_time.filter(|time| *time > 0.0) {
         Some(time) if counted.is_cpu_time() => {
-            format!("{:.3} CPUs busy", time / elapsed.as_secs_f64())
+            format!("{:.3} CPUs utilized", time / elapsed.as_secs_f64())
         }
         Some(time) if unit.scale.is_none() && unit.name.is_empty() => {
             rate(scaled.value as f64 / time)
@@ -219,7 +219,7 @@ fn line(
         String::new()
     };
     let name = format!("{name}{note}");
-    format!("{value:>20}  {name:<36} {rate:>14}{estimate}").trim_end().to_owned()
+    format!("{value:>20}  {name:<36} {rate:>19}{estimate}").trim_end().to_owned()
 }
 
 /// A frequency, with three digits that count.

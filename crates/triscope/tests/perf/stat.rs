@@ -25,7 +25,7 @@ fn a_user_counts_own_commands() {
     ran.is_good();
     assert_eq!(ran.stdout, "hello\n");
     assert!(count(&ran, "page-faults") > 10);
-    for word in ["task-clock", "CPUs busy", "cpu-migrations", "/s", "seconds"] {
+    for word in ["task-clock", "CPUs utilized", "cpu-migrations", "/s", "seconds"] {
         assert!(ran.stderr.contains(word), "{word}: {}", ran.stderr);
     }
     if crate::support::paranoid() == 2 {
