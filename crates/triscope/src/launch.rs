@@ -5,6 +5,7 @@ use crate::signals::{self, Listener};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
 use signal_hook::consts::SIGINT;
 use std::io;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
@@ -158,16 +159,26 @@ fn is_from_terminal() -> bool {
 }
 
 fn not_started(program: &str, error: &io::Error) -> Failure {
-    match error.kind() {
-        io::ErrorKind::NotFound if std::path::Path::new(program).is_file() => {
+    use io::ErrorKind::{NotFound, PermissionDenied};
+    let is_there =
+        if program.contains('/') { Path::new(program).exists() } else { in_path(program) };
+    match (error.kind(), is_there) {
+        // A directory of the search path that may not be looked into is no reason.
+        (NotFound | PermissionDenied, false) => {
+            Failure::about(program, "command not found").with_code(NOT_FOUND)
+        }
+        (NotFound, true) => {
             let why = "cannot be run: its interpreter is not there";
             Failure::about(program, why).with_code(NOT_FOUND)
         }
-        io::ErrorKind::NotFound => {
-            Failure::about(program, "command not found").with_code(NOT_FOUND)
-        }
         _ => Failure::about(program, format!("cannot be run: {error}")).with_code(NOT_EXECUTABLE),
     }
+}
+
+/// Whether a program is in a directory of the search path.
+fn in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// How this program ends when all it did for a command went well: as the command did.

@@ -29,10 +29,10 @@ use std::process::ExitCode;
     after_help = "\
 Examples:
   triscope convert trace.out -o trace.pftrace  a timeline for https://ui.perfetto.dev
-  triscope record --sched -o out.pftrace -- ./program  what the scheduler does with a command
+  triscope record -o out.pftrace ./program     what the scheduler does with a command
   triscope go stats trace.out                  what is in a Go execution trace
   triscope go events trace.out | less          every event as text
-  triscope perf stat -- make                   count events of the kernel
+  triscope perf stat make                      count events of the kernel
   triscope dotnet collect 1234                 trace a .NET process until Ctrl-C
   curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope go stats -
 

@@ -44,6 +44,17 @@ pub(crate) fn tracefs() -> perf_monitor::Result<Tracefs> {
     }
 }
 
+/// Whether somebody with more privilege would not have been refused this.
+pub(crate) fn is_privilege(error: &Error) -> bool {
+    match error {
+        Error::NoTracefs | Error::File { .. } => true,
+        other => {
+            let refusal = other.refusal();
+            matches!(refusal, Some(Refusal::Privilege { .. } | Refusal::LockedMemory { .. }))
+        }
+    }
+}
+
 /// The event that a description means.
 fn event(text: &str) -> perf_monitor::Result<Event> {
     match Event::parse(text) {

@@ -11,6 +11,7 @@ use crate::go::{self, Recovery, Trace, Visitor};
 use crate::launch::{self, Launched};
 use crate::perf;
 use crate::progress::Progress;
+use perf_monitor::Refusal;
 use sched::Scheduler;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -42,8 +43,10 @@ Examples:
   sudo triscope record -o app.pftrace sudo -u $USER ./app     root records, the user runs
 
 The scheduler needs root; or CAP_PERFMON (or kernel.perf_event_paranoid -1) and a tracefs that the
-user may read: as root, mount -t tracefs nodev /sys/kernel/tracing -o gid=GROUP,mode=0750. What did
-not fit in the kernel's buffers is marked on the timeline and told at the end.")]
+user may read: as root, mount -t tracefs nodev /sys/kernel/tracing -o gid=GROUP,mode=0750. Without
+that, and while kernel.perf_event_paranoid is 2 or less, it is recorded when the command's own threads
+have a CPU, but no wake-ups and nothing of what else ran. What did not fit in the kernel's buffers is
+marked on the timeline and told at the end.")]
 pub(crate) struct Args {
     /// Record the kernel's scheduler; this is the default without --go-trace and --dotnet
     #[arg(long)]
@@ -84,8 +87,7 @@ pub(crate) fn run(args: &Args) -> Result {
     let inputs: Vec<PathBuf> = args.go_trace.iter().cloned().collect();
     let output = OutputFile::create(&args.output, &inputs)?;
     let mut scheduler = if args.sched || args.go_trace.is_none() && !args.dotnet {
-        check_namespace()?;
-        Some(Scheduler::open(args.pages, args.all_tasks).map_err(perf::failure)?)
+        Some(open_scheduler(args)?)
     } else {
         None
     };
@@ -190,18 +192,43 @@ pub(crate) fn run(args: &Args) -> Result {
     if missing.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
 }
 
-/// Tracepoints tell threads by their numbers in the first PID namespace, where a container's are
-/// others.
-fn check_namespace() -> Result {
+/// Opens the scheduler's events: those of the machine, or else of the command alone, which takes no
+/// privilege; that it is less is told, with what would help.
+fn open_scheduler(args: &Args) -> Result<Scheduler> {
+    let refused = if is_in_container() {
+        "from inside of a container (a PID namespace) the kernel's tracepoints cannot be \
+         understood: they tell threads by their numbers outside of it"
+            .to_owned()
+    } else {
+        match Scheduler::open(args.pages, args.all_tasks) {
+            Ok(scheduler) => return Ok(scheduler),
+            Err(error) if perf::is_privilege(&error) => error.to_string(),
+            Err(error) => return Err(perf::failure(error)),
+        }
+    };
+    if args.all_tasks {
+        return Err(Failure::new(refused));
+    }
+    match Scheduler::open_own(args.pages) {
+        Ok(scheduler) => {
+            Failure::new(format_args!(
+                "only the command itself is recorded, without wake-ups and what else ran: {refused}"
+            ))
+            .tell();
+            Ok(scheduler)
+        }
+        Err(error) if matches!(error.refusal(), Some(Refusal::Privilege { .. })) => {
+            Err(Failure::new(refused))
+        }
+        Err(error) => Err(perf::failure(error)),
+    }
+}
+
+/// Whether this is another PID namespace than the first.
+fn is_in_container() -> bool {
     // The number of the first one: PROC_PID_INIT_INO in linux/proc_ns.h.
     const FIRST: &str = "pid:[4026531836]";
-    match std::fs::read_link("/proc/self/ns/pid") {
-        Ok(namespace) if namespace.as_os_str() != FIRST => Err(Failure::new(
-            "the scheduler cannot be recorded from inside of a container (a PID namespace), as \
-             the kernel tells threads by their numbers outside: record from there",
-        )),
-        _ => Ok(()),
-    }
+    std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != FIRST)
 }
 
 /// What a file was at some time; nothing if it was not there.

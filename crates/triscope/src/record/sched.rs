@@ -7,7 +7,8 @@ use crate::failure::Failure;
 use crate::perf;
 use crate::perf::ring::{Ring, counts_losses, with_pages};
 use perf_monitor::{
-    Event, FieldFormat, Record, RecordPlan, SampleFlags, Software, Target, Tracefs, online_cpus,
+    Event, EventBuilder, FieldFormat, Record, RecordPlan, SampleFlags, Software, Target, Tracefs,
+    online_cpus,
 };
 use std::io;
 use trace_common::Merge;
@@ -25,6 +26,9 @@ const PAGES: usize = 1024;
 /// Pages of a CPU's second buffer, for starts, ends and names of threads: whatever happens to the
 /// switches, it is known whose they are.
 const SIDE_PAGES: usize = 16;
+
+/// The same where only the command is recorded, by a user who may lock little memory.
+const OWN_PAGES: usize = 64;
 
 /// A refusal of the kernel, or of the output.
 pub(super) enum Error {
@@ -69,12 +73,45 @@ pub(super) struct Stats {
 /// An event that waits for its turn; small and without memory of its own.
 #[derive(Clone, Copy)]
 enum Item {
-    Switch { cpu: u32, prev: Who, prev_state: i64, next: Who },
-    Waking { cpu: u32, task: Who, target_cpu: u32 },
-    Comm { tid: u32, comm: Comm },
-    Fork { parent: u32, parent_thread: u32, pid: u32, tid: u32 },
-    Exit { tid: u32 },
-    Lost { cpu: u32, count: u64 },
+    Switch {
+        cpu: u32,
+        prev: Who,
+        prev_state: i64,
+        next: Who,
+    },
+    Waking {
+        cpu: u32,
+        task: Who,
+        target_cpu: u32,
+    },
+    Comm {
+        cpu: u32,
+        tid: u32,
+        comm: Comm,
+    },
+    Fork {
+        parent: u32,
+        parent_thread: u32,
+        pid: u32,
+        tid: u32,
+    },
+    Exit {
+        tid: u32,
+    },
+    /// A thread gets the CPU, or leaves it: known of the command's own.
+    In {
+        cpu: u32,
+        tid: u32,
+    },
+    Out {
+        cpu: u32,
+        tid: u32,
+        preempted: bool,
+    },
+    Lost {
+        cpu: u32,
+        count: u64,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -90,11 +127,18 @@ impl Who {
     }
 }
 
-/// The tracepoints, in the order of [`Cpu::ids`].
+/// A nice value of 0.
+const DEFAULT_PRIO: i32 = 120;
+
+/// Somebody who is not of the command, or nobody.
+const UNKNOWN: Who = Who { tid: -1, prio: DEFAULT_PRIO, comm: [0; 16] };
+
+/// The tracepoints.
 const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_new"];
 
-/// The fields of the tracepoints.
+/// The fields of the tracepoints, and the layout of their samples.
 struct Fields {
+    plan: RecordPlan,
     prev: [FieldFormat; 3],
     prev_state: FieldFormat,
     next: [FieldFormat; 3],
@@ -109,7 +153,7 @@ struct Woken {
 }
 
 impl Fields {
-    fn find(tracefs: &Tracefs) -> perf_monitor::Result<Self> {
+    fn find(tracefs: &Tracefs, plan: RecordPlan) -> perf_monitor::Result<Self> {
         let [switch, waking, new] = TRACEPOINTS.map(|name| tracefs.format("sched", name));
         let switch = switch?;
         let get = |format: &perf_monitor::EventFormat, name: &str| {
@@ -129,6 +173,7 @@ impl Fields {
             Ok(Woken { who: who(format, "")?, target_cpu: get(format, "target_cpu")? })
         };
         Ok(Self {
+            plan,
             prev: who(&switch, "prev_")?,
             prev_state: get(&switch, "prev_state")?,
             next: who(&switch, "next_")?,
@@ -146,21 +191,25 @@ fn who(fields: &[FieldFormat; 3], raw: &[u8]) -> Option<Who> {
 /// One CPU: its rings.
 struct Cpu {
     number: u32,
-    /// The tracepoints.
-    events: Ring,
-    ids: [u64; 3],
-    /// Starts, ends and names of threads.
+    /// The tracepoints, with their ids.
+    events: Option<(Ring, [u64; 3])>,
+    /// Starts, ends and names of threads; without tracepoints also when they have the CPU.
     side: Ring,
     /// The thread that is drawn as running.
     drawn: Option<i32>,
 }
 
+impl Cpu {
+    fn rings(&self) -> impl Iterator<Item = &Ring> {
+        std::iter::once(&self.side).chain(self.events.as_ref().map(|(ring, _)| ring))
+    }
+}
+
 /// Records switches, wake-ups, forks, exits and names on all CPUs.
 pub(super) struct Scheduler {
     cpus: Vec<Cpu>,
-    fields: Fields,
-    /// The layout of the tracepoints' samples.
-    plan: RecordPlan,
+    /// Nothing without tracepoints.
+    fields: Option<Fields>,
     merge: Merge<Item>,
     /// When the last round began: everything before was seen in this one.
     watermark: Timestamp,
@@ -168,32 +217,39 @@ pub(super) struct Scheduler {
     stats: Stats,
 }
 
+/// What all events have in common.
+const COMMON: SampleFlags =
+    SampleFlags::IDENTIFIER.union(SampleFlags::TID).union(SampleFlags::TIME);
+
+/// The event that tells of starts, ends and names of threads.
+fn side() -> EventBuilder {
+    Event::software(Software::Dummy)
+        .builder()
+        .clock(ClockDomain::Monotonic)
+        .sample(COMMON)
+        .read_format(counts_losses())
+        .comm(true)
+        .comm_exec(true)
+        .task(true)
+}
+
 impl Scheduler {
     /// Opens the events, with buffers of so many pages, or of the usual number.
     pub(super) fn open(pages: Option<usize>, all_tasks: bool) -> perf_monitor::Result<Self> {
         let tracefs = perf::tracefs()?;
-        let fields = Fields::find(&tracefs)?;
-        let common = SampleFlags::IDENTIFIER | SampleFlags::TID | SampleFlags::TIME;
-        let read_format = counts_losses();
-        let side = Event::software(Software::Dummy)
-            .builder()
-            .clock(ClockDomain::Monotonic)
-            .sample(common)
-            .read_format(read_format)
-            .comm(true)
-            .comm_exec(true)
-            .task(true);
+        let side = side();
         let [switch, waking, new] = TRACEPOINTS.map(|name| -> perf_monitor::Result<_> {
             Ok(tracefs
                 .event("sched", name)?
                 .builder()
                 .clock(ClockDomain::Monotonic)
                 .sample_period(1)
-                .sample(common | SampleFlags::RAW)
-                .read_format(read_format)
+                .sample(COMMON | SampleFlags::RAW)
+                .read_format(counts_losses())
                 .wakeup_watermark(u32::MAX))
         });
         let (switch, waking, new) = (switch?, waking?, new?);
+        let fields = Fields::find(&tracefs, RecordPlan::new(switch.attr()))?;
         let open = |number, pages| -> perf_monitor::Result<_> {
             let target = Target::Cpu(number);
             let side = Ring::open(&side, target, SIDE_PAGES)?;
@@ -203,29 +259,57 @@ impl Scheduler {
                 events.add(&waking, target)?.id()?,
                 events.add(&new, target)?.id()?,
             ];
-            Ok(Cpu { number, events, ids, side, drawn: None })
+            Ok(Cpu { number, events: Some((events, ids)), side, drawn: None })
         };
-        let open_all = |pages| -> perf_monitor::Result<Vec<_>> {
+        let cpus = with_pages(pages, PAGES, |pages| {
             online_cpus().into_iter().map(|number| open(number, pages)).collect()
+        })?;
+        Ok(Self::of(cpus, Some(fields), Tasks::new(all_tasks)))
+    }
+
+    /// Opens what a user needs no privilege for, while `kernel.perf_event_paranoid` is 2 or less:
+    /// when the threads of the command have a CPU, with their starts, ends and names. The command
+    /// is to be started by this thread.
+    pub(super) fn open_own(pages: Option<usize>) -> perf_monitor::Result<Self> {
+        let side = side()
+            .exclude_kernel(true)
+            .exclude_hv(true)
+            .context_switch(true)
+            .inherit(true)
+            .enable_on_exec(true);
+        let open = |number, pages| -> perf_monitor::Result<_> {
+            let target = Target::ThreadOnCpu { tid: 0, cpu: number };
+            let side = Ring::open(&side, target, pages)?;
+            Ok(Cpu { number, events: None, side, drawn: None })
         };
-        let cpus = with_pages(pages, PAGES, open_all)?;
-        Ok(Self {
+        let cpus = with_pages(pages, OWN_PAGES, |pages| {
+            online_cpus().into_iter().map(|number| open(number, pages)).collect()
+        })?;
+        Ok(Self::of(cpus, None, Tasks::new(false)))
+    }
+
+    fn of(cpus: Vec<Cpu>, fields: Option<Fields>, tasks: Tasks) -> Self {
+        Self {
             merge: Merge::new(2 * cpus.len()),
             cpus,
             fields,
-            plan: RecordPlan::new(switch.attr()),
             watermark: Timestamp::default(),
-            tasks: Tasks::new(all_tasks),
+            tasks,
             stats: Stats::default(),
-        })
+        }
+    }
+
+    /// Whether it records more than the command.
+    const fn is_of_all(&self) -> bool {
+        self.fields.is_some()
     }
 
     pub(super) fn enable(&mut self) -> perf_monitor::Result<()> {
-        for cpu in &self.cpus {
-            cpu.side.enable()?;
-            cpu.events.enable()?;
+        // Events of the command alone begin with it.
+        if self.is_of_all() {
+            self.cpus.iter().flat_map(Cpu::rings).try_for_each(Ring::enable)?;
+            self.tasks.scan();
         }
-        self.tasks.scan();
         Ok(())
     }
 
@@ -245,49 +329,49 @@ impl Scheduler {
 
     /// Takes and writes the rest, but for the [ends](Exits) of threads.
     pub(super) fn finish(mut self, sink: &mut Timeline) -> Result<(Stats, Exits), Error> {
-        for cpu in &self.cpus {
-            cpu.events.disable()?;
-            cpu.side.disable()?;
-        }
+        self.cpus.iter().flat_map(Cpu::rings).try_for_each(Ring::disable)?;
         let end = now();
         self.take()?;
         self.write(Timestamp::MAX, sink)?;
         for number in 0..self.cpus.len() {
             let Some(cpu) = self.cpus.get(number) else { break };
-            let lost = cpu.events.lost_at_the_end() + cpu.side.lost_at_the_end();
+            let lost = cpu.rings().map(Ring::lost_at_the_end).sum();
             if lost > 0 {
                 let cpu = cpu.number;
                 self.lost(end, cpu, lost, sink)?;
             }
         }
-        let (command, exits) = self.tasks.declare(sink)?;
+        let is_idle_known = self.is_of_all();
+        let (command, exits) = self.tasks.declare(is_idle_known, sink)?;
         let stats = Stats { command, late: self.merge.late(), ..self.stats };
         Ok((stats, Exits(exits)))
     }
 
     fn take(&mut self) -> Result<(), Error> {
-        let Self { cpus, fields, plan, merge, .. } = self;
+        let Self { cpus, fields, merge, .. } = self;
         for (place, cpu) in cpus.iter_mut().enumerate() {
-            let Cpu { number, events, ids, side, .. } = cpu;
-            events.take(|decoder, raw, at| {
-                // Samples in their common layout, without decoding more.
-                let item = match plan.raw_data(raw) {
-                    Some(data) => {
-                        let id = plan.id(raw);
-                        match ids.iter().position(|known| Some(*known) == id) {
-                            Some(0) => switch(fields, *number, data),
-                            Some(1) => waking(&fields.waking, *number, data),
-                            Some(_) => waking(&fields.new, *number, data),
-                            None => None,
+            let Cpu { number, events, side, .. } = cpu;
+            if let (Some(fields), Some((ring, ids))) = (&*fields, events) {
+                ring.take(|decoder, raw, at| {
+                    // Samples in their common layout, without decoding more.
+                    let item = match fields.plan.raw_data(raw) {
+                        Some(data) => {
+                            let id = fields.plan.id(raw);
+                            match ids.iter().position(|known| Some(*known) == id) {
+                                Some(0) => switch(fields, *number, data),
+                                Some(1) => waking(&fields.waking, *number, data),
+                                Some(_) => waking(&fields.new, *number, data),
+                                None => None,
+                            }
                         }
+                        None => beside(decoder.decode(raw)?, *number),
+                    };
+                    if let Some(item) = item {
+                        merge.push(2 * place, at, item);
                     }
-                    None => beside(decoder.decode(raw)?, *number),
-                };
-                if let Some(item) = item {
-                    merge.push(2 * place, at, item);
-                }
-                Ok(())
-            })?;
+                    Ok(())
+                })?;
+            }
             side.take(|decoder, raw, at| {
                 if let Some(item) = beside(decoder.decode(raw)?, *number) {
                     merge.push(2 * place + 1, at, item);
@@ -315,12 +399,48 @@ impl Scheduler {
                 Item::Fork { parent, parent_thread, pid, tid } => {
                     self.tasks.fork(parent, parent_thread, pid, tid);
                 }
-                Item::Comm { tid, comm } => self.tasks.rename(tid, comm),
+                Item::Comm { cpu, tid, comm } => {
+                    self.tasks.rename(tid, comm);
+                    // What names itself runs: the command's first moment, which no switch tells.
+                    if !self.is_of_all() && self.drawn_on(cpu).is_none() {
+                        self.gets_cpu(at, cpu, tid, sink)?;
+                    }
+                }
+                Item::In { cpu, tid } => self.gets_cpu(at, cpu, tid, sink)?,
+                Item::Out { cpu, tid, preempted } => {
+                    // TASK_RUNNING, EXIT_DEAD, TASK_INTERRUPTIBLE: whatever it sleeps for.
+                    let ended = self.tasks.has_ended(tid);
+                    let state = if preempted {
+                        0
+                    } else if ended {
+                        16
+                    } else {
+                        1
+                    };
+                    let comm = self.tasks.comm(tid);
+                    let who = Who { tid: tid as i32, prio: DEFAULT_PRIO, comm };
+                    self.switch(at, cpu, &who, state, &UNKNOWN, sink)?;
+                }
                 Item::Exit { tid } => self.tasks.exit(tid, at),
                 Item::Lost { cpu, count } => self.lost(at, cpu, count, sink)?,
             }
         }
         Ok(())
+    }
+
+    fn drawn_on(&self, cpu: u32) -> Option<i32> {
+        self.cpus.iter().find(|c| c.number == cpu).and_then(|c| c.drawn)
+    }
+
+    fn gets_cpu(
+        &mut self,
+        at: Timestamp,
+        cpu: u32,
+        tid: u32,
+        sink: &mut Timeline,
+    ) -> io::Result<()> {
+        let who = Who { tid: tid as i32, prio: DEFAULT_PRIO, comm: self.tasks.comm(tid) };
+        self.switch(at, cpu, &UNKNOWN, 1, &who, sink)
     }
 
     fn switch(
@@ -390,7 +510,15 @@ fn waking(fields: &Woken, cpu: u32, raw: &[u8]) -> Option<Item> {
 
 fn beside(record: Record<'_>, cpu: u32) -> Option<Item> {
     Some(match record {
-        Record::Comm(c) => Item::Comm { tid: c.tid, comm: comm(c.comm) },
+        Record::Comm(c) => Item::Comm { cpu, tid: c.tid, comm: comm(c.comm) },
+        Record::Switch(s) => {
+            let tid = s.sample_id.tid?;
+            if s.out {
+                Item::Out { cpu, tid, preempted: s.preempted }
+            } else {
+                Item::In { cpu, tid }
+            }
+        }
         Record::Fork(f) => {
             Item::Fork { parent: f.ppid, parent_thread: f.ptid, pid: f.pid, tid: f.tid }
         }

@@ -111,6 +111,15 @@ impl Tasks {
         }
     }
 
+    /// The name of a thread, as it is known now.
+    pub(super) fn comm(&self, tid: u32) -> Comm {
+        self.threads.get(&tid).map_or([0; 16], |thread| thread.comm)
+    }
+
+    pub(super) fn has_ended(&self, tid: u32) -> bool {
+        self.threads.get(&tid).is_some_and(|thread| thread.exit.is_some())
+    }
+
     pub(super) fn exit(&mut self, tid: u32, at: Timestamp) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.exit = Some(at);
@@ -146,6 +155,7 @@ impl Tasks {
     /// At the end, when the names are known: a track has one, and that is the last.
     pub(super) fn declare(
         self,
+        is_idle_known: bool,
         sink: &mut impl Sink,
     ) -> io::Result<(Counts, Vec<(Timestamp, TrackId)>)> {
         let mut all: Vec<Thread> = self.threads.into_values().chain(self.former).collect();
@@ -165,8 +175,8 @@ impl Tasks {
             }
         }
         if !self.others_on.is_empty() {
-            let name = b"other tasks, not of the command";
-            sink.track(&Track::process(id(OTHERS), name))?;
+            let name = if is_idle_known { "other tasks" } else { "other tasks, or idle" };
+            sink.track(&Track::process(id(OTHERS), name.as_bytes()))?;
         }
         for cpu in self.others_on {
             let name = format!("others on CPU {cpu}");
@@ -214,8 +224,9 @@ mod tests {
         for (tid, named) in [(10, true), (11, true), (12, true), (13, true), (20, false)] {
             assert_eq!(tasks.is_named(tid), named, "{tid}");
         }
-        let (counts, exits) =
-            tasks.declare(&mut PerfettoSink::new(Vec::new(), ClockDomain::Monotonic)).unwrap();
+        let (counts, exits) = tasks
+            .declare(true, &mut PerfettoSink::new(Vec::new(), ClockDomain::Monotonic))
+            .unwrap();
         assert_eq!((counts.threads, counts.processes, exits.len()), (4, 3, 1));
     }
 
@@ -230,8 +241,9 @@ mod tests {
         assert!(!tasks.is_named(11), "somebody else's");
         tasks.fork(10, 10, 11, 11);
         assert!(tasks.is_named(11));
-        let (counts, exits) =
-            tasks.declare(&mut PerfettoSink::new(Vec::new(), ClockDomain::Monotonic)).unwrap();
+        let (counts, exits) = tasks
+            .declare(true, &mut PerfettoSink::new(Vec::new(), ClockDomain::Monotonic))
+            .unwrap();
         assert_eq!((counts.threads, exits.len()), (3, 1));
     }
 

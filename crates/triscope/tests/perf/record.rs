@@ -1,6 +1,8 @@
 use crate::common::Timeline;
 use crate::needs_root;
-use crate::support::{Ran, WITH_TRACEFS, as_nobody, as_nobody_with, child, names, run, run_in};
+use crate::support::{
+    Ran, WITH_TRACEFS, as_nobody, as_nobody_with, child, names, run, run_in, users_may_count,
+};
 use std::collections::BTreeSet;
 use std::path::Path;
 use tempfile::tempdir;
@@ -40,7 +42,7 @@ fn switch_of(line: &str) -> Option<(&str, &str)> {
 /// The number in the summary before these words.
 #[track_caller]
 fn told(ran: &Ran, words: &str) -> u64 {
-    let (front, _) = ran.stderr.split_once(words).unwrap_or_else(|| panic!("{}", ran.stderr));
+    let (front, _) = ran.stderr.rsplit_once(words).unwrap_or_else(|| panic!("{}", ran.stderr));
     front.trim_end().rsplit([' ', '\n']).next().unwrap().parse().unwrap()
 }
 
@@ -48,7 +50,7 @@ fn told(ran: &Ran, words: &str) -> u64 {
 fn the_command_is_drawn_and_others_without_their_names() {
     needs_root!();
     let (ran, timeline) =
-        record(&[], &["sh", "-c", "sleep 0.05; /bin/true; echo hello; sleep 0.01"]);
+        record(&[], &["sh", "-c", "sleep 0.05; /bin/true; echo hello; sleep 0.01; :"]);
     ran.is_good();
     assert_eq!(ran.stdout, "hello\n");
     assert_eq!(told(&ran, "processes"), 4, "{}", ran.stderr);
@@ -64,7 +66,7 @@ fn the_command_is_drawn_and_others_without_their_names() {
     for name in ["sh", "sleep"] {
         assert!(shown.iter().any(|(shown, _)| *shown == name), "{name}: {shown:?}");
     }
-    assert!(timeline.lines.iter().any(|l| l == "track other tasks, not of the command 4194304"));
+    assert!(timeline.lines.iter().any(|l| l == "track other tasks 4194304"));
     // Each has a track with the name that it had last, and ends there.
     for (name, processes) in [("sh", 1), ("sleep", 2), ("true", 1)] {
         let tracks: BTreeSet<&String> =
@@ -184,28 +186,70 @@ fn what_cannot_be_recorded_leaves_nothing() {
     ran.is_refused(1, &["/dev/full: cannot be written", "No space left"]);
 }
 
-#[test]
-fn a_user_is_refused_with_the_remedy() {
+/// A directory where anybody may write.
+fn open_directory() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
     let dir = tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    dir
+}
+
+#[test]
+fn a_user_records_the_command_alone() {
+    let dir = open_directory();
+    let out = dir.path().join("out");
+    let script = ["sh", "-c", "sleep 0.05; /bin/true; sleep 0.02; :"];
+    let args = [&["record", "-o", out.to_str().unwrap()][..], &script[..]].concat();
+    let ran: Ran = as_nobody(&args).output().unwrap().into();
+    let remedies = ["mount -t tracefs", "mount it with -o gid", "perf_event_paranoid", "container"];
+    let is_told = remedies.iter().any(|words| ran.stderr.contains(words));
+    assert!(is_told, "{}", ran.stderr);
+    if !users_may_count() {
+        ran.is_refused(1, &["triscope: "]);
+        return assert_eq!(names(dir.path()), [""; 0]);
+    }
+    ran.is_good();
+    assert!(ran.stderr.contains("only the command itself is recorded"), "{}", ran.stderr);
+    assert_eq!(names(dir.path()), ["out"]);
+    let timeline = read(&out);
+    let shown = switched_to(&timeline);
+    for (name, tid) in &shown {
+        let known = ["sh", "sleep", "true", "triscope", "other"].contains(name);
+        assert!(known, "{name} {tid}: {}", timeline.text());
+    }
+    assert!(shown.iter().any(|(name, _)| *name == "sleep"), "{}", timeline.text());
+    assert_eq!((told(&ran, "processes"), told(&ran, "wake-ups")), (4, 0), "{}", ran.stderr);
+    assert_eq!(timeline.count(": instant exit"), 4, "{}", timeline.text());
+    assert_eq!(timeline.count("track sleep "), 4, "two processes and their threads");
+    assert!(timeline.lines.iter().any(|l| l == "track other tasks, or idle 4194304"));
+}
+
+#[test]
+fn a_user_is_refused_the_rest_with_the_remedy() {
+    let dir = open_directory();
     let out = dir.path().join("out");
     let out = out.to_str().unwrap();
-    let ran: Ran = as_nobody(&["record", "-o", out, "true"]).output().unwrap().into();
-    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+    let run = |options: &[&str]| -> Ran {
+        let args = [&["record", "-o", out][..], options, &["true"]].concat();
+        as_nobody(&args).output().unwrap().into()
+    };
+    let ran = run(&["--all-tasks"]);
+    ran.is_refused(1, &["triscope: "]);
     let told = ["mount -t tracefs", "mount it with -o gid", "perf_event_paranoid", "container"];
     assert!(told.iter().any(|words| ran.stderr.contains(words)), "{}", ran.stderr);
+    if users_may_count() {
+        run(&["--pages", "3"]).is_refused(1, &["power of two"]);
+        run(&["--pages", "1048576"]).is_refused(1, &["pages"]);
+    }
     assert_eq!(names(dir.path()), [""; 0]);
 }
 
 #[test]
 fn capabilities_are_enough() {
     needs_root!();
-    use std::os::unix::fs::PermissionsExt;
-    let dir = tempdir().unwrap();
-    let all = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(dir.path(), all).unwrap();
+    let dir = open_directory();
     let out = dir.path().join("out");
-    let args = ["record", "-o", out.to_str().unwrap(), "sleep", "0.01"];
+    let args = ["record", "--all-tasks", "-o", out.to_str().unwrap(), "sleep", "0.01"];
     if crate::support::paranoid() > -1 {
         as_nobody_with(WITH_TRACEFS, "+dac_read_search", &args)
             .is_refused(1, &["perf_event_paranoid", "CAP_PERFMON"]);

@@ -216,7 +216,7 @@ fn without_a_tracefs_the_remedy_is_told() {
     for args in [
         &["perf", "stat", "-e", "sched:sched_switch", "true"][..],
         &["perf", "trace", "-e", "sched:sched_switch", "true"],
-        &["record", "-o", "/dev/null", "true"],
+        &["record", "--all-tasks", "-o", "/dev/null", "true"],
     ] {
         let ran = as_nobody_with(WITHOUT_TRACEFS, "-all", args);
         ran.is_refused(1, &["as root: mount -t tracefs nodev /sys/kernel/tracing"]);
