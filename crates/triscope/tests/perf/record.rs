@@ -245,6 +245,30 @@ fn a_user_is_refused_the_rest_with_the_remedy() {
 }
 
 #[test]
+fn inside_of_a_container_the_command_alone_is_recorded() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    // Process identifiers of its own, and a /proc that shows them.
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_triscope")]);
+    command.args(["record", "-o", "out", "sh", "-c", "sleep 0.05; :"]).current_dir(dir.path());
+    let ran = |command: &mut std::process::Command| Ran::from(command.output().unwrap());
+    let first = ran(&mut command);
+    first.is_good();
+    assert!(first.stderr.contains("from inside of a container"), "{}", first.stderr);
+    let timeline = read(&dir.path().join("out"));
+    // 1 is triscope, and numbers follow each other.
+    let shown = switched_to(&timeline);
+    let sleeps: Vec<_> = shown.iter().filter(|(name, _)| *name == "sleep").collect();
+    assert!(sleeps.len() == 1 && sleeps[0].1 < 20, "{}", timeline.text());
+    let mut all = std::process::Command::new("unshare");
+    all.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_triscope")]);
+    all.args(["record", "--all-tasks", "-o", "all", "true"]).current_dir(dir.path());
+    ran(&mut all).is_refused(1, &["container"]);
+    assert_eq!(names(dir.path()), ["out"]);
+}
+
+#[test]
 fn capabilities_are_enough() {
     needs_root!();
     let dir = open_directory();

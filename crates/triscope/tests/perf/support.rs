@@ -207,8 +207,9 @@ pub(crate) fn as_nobody_with(script: &str, capabilities: &str, args: &[&str]) ->
 pub(crate) const WITHOUT_TRACEFS: &str = "for m in $(awk '$3 == \"tracefs\" || $3 == \"debugfs\" {print $2}' /proc/mounts); do \
      umount -l \"$m\"; done";
 
-/// Mounts one, which is root's alone.
-pub(crate) const WITH_TRACEFS: &str = "mount -t tracefs nodev /sys/kernel/tracing";
+/// Mounts one where none is, which is root's alone.
+pub(crate) const WITH_TRACEFS: &str =
+    "mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing";
 
 /// The names in a directory.
 pub(crate) fn names(dir: &Path) -> Vec<String> {
