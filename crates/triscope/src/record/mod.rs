@@ -1,6 +1,7 @@
 //! `triscope record`: a command on one timeline, as the kernel and its runtime saw it.
 
 mod dotnet;
+mod lane;
 mod sched;
 mod tasks;
 
@@ -141,6 +142,9 @@ pub(crate) fn run(args: &Args) -> Result {
         summary.push(format!("{threads} threads of {processes} processes"));
         if stats.lost > 0 {
             summary.push(format!("{} events lost: use more --pages", stats.lost));
+        }
+        if stats.gaps > 0 {
+            summary.push(format!("{} gaps in the kernel's records", stats.gaps));
         }
         if stats.late > 0 {
             summary.push(format!("{} events out of order", stats.late));

@@ -1,6 +1,7 @@
 //! The kernel's scheduler on the timeline.
 
 use super::Timeline;
+use super::lane::Lane;
 use super::tasks::{Comm, Counts, Tasks, comm, text};
 use crate::convert::file::OutputFile;
 use crate::failure::Failure;
@@ -68,6 +69,8 @@ pub(super) struct Stats {
     pub(super) command: Counts,
     pub(super) lost: u64,
     pub(super) late: u64,
+    /// Switches that must have been but were not told.
+    pub(super) gaps: u64,
 }
 
 /// An event that waits for its turn; small and without memory of its own.
@@ -195,8 +198,7 @@ struct Cpu {
     events: Option<(Ring, [u64; 3])>,
     /// Starts, ends and names of threads; without tracepoints also when they have the CPU.
     side: Ring,
-    /// The thread that is drawn as running.
-    drawn: Option<i32>,
+    lane: Lane,
 }
 
 impl Cpu {
@@ -259,7 +261,7 @@ impl Scheduler {
                 events.add(&waking, target)?.id()?,
                 events.add(&new, target)?.id()?,
             ];
-            Ok(Cpu { number, events: Some((events, ids)), side, drawn: None })
+            Ok(Cpu { number, events: Some((events, ids)), side, lane: Lane::default() })
         };
         let cpus = with_pages(pages, PAGES, |pages| {
             online_cpus().into_iter().map(|number| open(number, pages)).collect()
@@ -280,7 +282,7 @@ impl Scheduler {
         let open = |number, pages| -> perf_monitor::Result<_> {
             let target = Target::ThreadOnCpu { tid: 0, cpu: number };
             let side = Ring::open(&side, target, pages)?;
-            Ok(Cpu { number, events: None, side, drawn: None })
+            Ok(Cpu { number, events: None, side, lane: Lane::default() })
         };
         let cpus = with_pages(pages, OWN_PAGES, |pages| {
             online_cpus().into_iter().map(|number| open(number, pages)).collect()
@@ -429,7 +431,7 @@ impl Scheduler {
     }
 
     fn drawn_on(&self, cpu: u32) -> Option<i32> {
-        self.cpus.iter().find(|c| c.number == cpu).and_then(|c| c.drawn)
+        self.cpus.iter().find(|c| c.number == cpu).and_then(|c| c.lane.drawn)
     }
 
     fn gets_cpu(
@@ -454,14 +456,23 @@ impl Scheduler {
     ) -> io::Result<()> {
         let before = self.tasks.drawn(prev.task(), cpu);
         let after = self.tasks.drawn(next.task(), cpu);
-        let place = self.cpus.iter_mut().find(|c| c.number == cpu);
-        let drawn = place.and_then(|cpu| cpu.drawn.replace(after.tid));
-        // From one of the others to another one.
-        if before.tid == after.tid && drawn == Some(after.tid) {
+        let Some(place) = self.cpus.iter_mut().find(|c| c.number == cpu) else { return Ok(()) };
+        let step = place.lane.switch(prev.tid, next.tid, before.tid, after.tid);
+        if step.is_behind_a_gap && self.fields.is_some() {
+            self.stats.gaps += 1;
+        }
+        // Others are not seen waiting for the CPU all the time that they do not have it.
+        const ASLEEP: i64 = 1;
+        if let Some(tid) = step.left_unseen {
+            // When the thread came is not known: now at the latest.
+            let left = Task { tid, comm: b"", prio: DEFAULT_PRIO };
+            let switch = SchedSwitch { cpu, prev: left, prev_state: ASLEEP, next: before };
+            sink.sched_switch(at, &switch)?;
+            self.stats.switches += 1;
+        }
+        if step.is_nothing {
             return Ok(());
         }
-        // They are not seen waiting for the CPU all the time that they do not have it.
-        const ASLEEP: i64 = 1;
         let prev_state = if before.tid == prev.tid { prev_state } else { ASLEEP };
         self.stats.switches += 1;
         sink.sched_switch(at, &SchedSwitch { cpu, prev: before, prev_state, next: after })
@@ -469,6 +480,9 @@ impl Scheduler {
 
     fn lost(&mut self, at: Timestamp, cpu: u32, count: u64, sink: &mut Timeline) -> io::Result<()> {
         self.stats.lost += count;
+        if let Some(place) = self.cpus.iter_mut().find(|c| c.number == cpu) {
+            place.lane.lost();
+        }
         let what = format!("scheduler events of CPU {cpu}");
         let why = b"the buffer of the CPU was full, before this moment: use more --pages";
         let loss = Loss { what: what.as_bytes(), count: Some(count), why };
