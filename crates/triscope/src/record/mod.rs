@@ -45,9 +45,9 @@ Examples:
 
 The scheduler needs root; or CAP_PERFMON (or kernel.perf_event_paranoid -1) and a tracefs that the
 user may read: as root, mount -t tracefs nodev /sys/kernel/tracing -o gid=GROUP,mode=0750. Without
-that, and while kernel.perf_event_paranoid is 2 or less, it is recorded when the command's own threads
-have a CPU, but no wake-ups and nothing of what else ran. What did not fit in the kernel's buffers is
-marked on the timeline and told at the end.")]
+that, and while kernel.perf_event_paranoid is 2 or less, it is recorded when the command's own
+threads have a CPU, but no wake-ups and nothing of what else ran. What did not fit in the kernel's
+buffers is marked on the timeline and told at the end.")]
 pub(crate) struct Args {
     /// Record the kernel's scheduler; this is the default without --go-trace and --dotnet
     #[arg(long)]
