@@ -318,6 +318,15 @@ impl Event {
     ///
     /// A name that does not exist is told with the nearest ones that do.
     pub fn parse(text: &str) -> Result<Self> {
+        Self::parse_with(text, &Tracefs::find)
+    }
+
+    /// The same as [`Event::parse`], with tracepoints of this tracefs.
+    pub fn parse_in(text: &str, tracefs: &Tracefs) -> Result<Self> {
+        Self::parse_with(text, &|| Ok(tracefs.clone()))
+    }
+
+    fn parse_with(text: &str, tracefs: &dyn Fn() -> Result<Tracefs>) -> Result<Self> {
         let syntax = |why| Error::EventSyntax { text: text.to_owned(), why };
         if let Some((pmu, rest)) = text.split_once('/').filter(|(p, _)| !p.contains(':')) {
             let (terms, modifiers) =
@@ -362,7 +371,7 @@ impl Event {
                 Self::by_name(name)?.modified(modifiers, text)
             }
             (system, Some(name)) => {
-                Self::tracepoint(system, name)?.modified(parts.next().unwrap_or(""), text)
+                tracefs()?.event(system, name)?.modified(parts.next().unwrap_or(""), text)
             }
         }
     }

@@ -4,17 +4,30 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::format::EventFormat;
 use crate::system::{self, read_text};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A mounted tracefs: the kernel's list of tracepoints.
 ///
 /// Where it is mounted is told by `/proc/self/mountinfo`, the usual places first; a container may
 /// see mounts of others. To mount it, as root: `mount -t tracefs nodev /sys/kernel/tracing`. Its
 /// files are root's alone unless it is mounted with `-o gid=GROUP,mode=0750`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Tracefs {
     root: PathBuf,
+    /// What keeps a mount of this process's own alive.
+    _mount: Option<Arc<OwnedFd>>,
 }
+
+impl PartialEq for Tracefs {
+    fn eq(&self, other: &Self) -> bool {
+        self.root == other.root
+    }
+}
+
+impl Eq for Tracefs {}
 
 impl Tracefs {
     /// The mounted tracefs.
@@ -31,13 +44,35 @@ impl Tracefs {
             .find(|p| p.join("events").is_dir() || read_text(p.join("README")).is_ok())
             // A mount that this user may not look into is still the one.
             .or_else(|| mounted.first().cloned())
-            .map(|root| Self { root })
+            .map(Self::at)
             .ok_or(Error::NoTracefs)
+    }
+
+    /// A read-only tracefs of this process's own: mounted nowhere, so that nobody else sees it and
+    /// nothing is left behind when the last clone of it is dropped.
+    ///
+    /// For when [`Tracefs::find`] finds none. Needs `CAP_SYS_ADMIN`, and a mounted `/proc`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] with what the kernel answered.
+    pub fn detached() -> Result<Self> {
+        let failed = |call| move |errno| Error::System { call, errno };
+        let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed("fsopen"))?;
+        fsconfig_create(&context).map_err(failed("fsconfig"))?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+            | MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NODEV
+            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+            .map_err(failed("fsmount"))?;
+        let root = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
+        Ok(Self { root, _mount: Some(Arc::new(mount)) })
     }
 
     /// The tracefs at this directory.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { root: root.into(), _mount: None }
     }
 
     /// Its directory.

@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Timestamp::from_nanos(5_000_000_000);
     let at = |micros: i64| start.saturating_add_nanos(micros * 1000);
 
+    sink.kernel(b"6.12.0")?;
     // What relates the clocks: this machine was suspended for a minute once.
     sink.clock_snapshot(&[
         (ClockDomain::Monotonic, start),

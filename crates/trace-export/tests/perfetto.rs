@@ -104,6 +104,7 @@ fn the_kernels_scheduler_is_on_the_clock_that_viewers_read_it_on() {
     let task = |tid, comm| Task { tid, comm, prio: 120 };
     let switch = |cpu, prev, next| SchedSwitch { cpu, prev, prev_state: 1, next };
     let trace = written(|sink| {
+        sink.kernel(b"6.12.1")?;
         let first = switch(1, task(7, b"a"), task(8, b"b"));
         assert!(sink.sched_switch(ns(10), &first).is_err(), "the clock is not known");
         sink.clock_snapshot(&[
@@ -131,6 +132,7 @@ fn the_kernels_scheduler_is_on_the_clock_that_viewers_read_it_on() {
         "1030 cpu 1: (1) -> b 8",
         "1025 cpu 1: wakes c 9 for 2",
     ];
+    assert_eq!(timeline.lines[0], "Linux 6.12.1", "which says what the states are");
     assert_eq!(of("cpu 1"), expected);
     assert_eq!(of("cpu 0").len(), 3000, "over several bundles");
     assert_eq!(of("cpu 0")[2999], "4039 cpu 0: (1) -> init 1");

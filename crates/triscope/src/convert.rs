@@ -7,6 +7,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::go::{self, Recovery, Trace, Visitor};
 use crate::input::{Format, Input};
 use crate::progress::Progress;
+use crate::signals::{self, Listener};
 use file::{Counted, OutputFile};
 use gotrace::Event;
 use std::io::{self, Write};
@@ -70,6 +71,11 @@ pub(crate) fn run(args: &Args) -> Result {
         inputs.push((file, Input::open(file, Progress::bytes())?));
     }
     let output = OutputFile::create(&args.output, &args.files)?;
+    let remove = output.remover();
+    let _listener = Listener::start(move |signal| {
+        remove();
+        std::process::exit(signals::exit_code(signal).into());
+    })?;
     let (file, written) = Counted::new(output.writer()?);
     let writer: Box<dyn Write + Send> = if args.uncompressed {
         Box::new(file)

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 /// What ends a command early.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something to tell the user, on one line.
-    Message(String),
+    /// Something to tell the user, on one line, and the exit code.
+    Message(String, u8),
     /// The user has been told, or whoever read the output has gone: nothing to tell.
     Quiet(u8),
 }
@@ -20,12 +20,20 @@ const SIGPIPE: u8 = 128 + 13;
 impl Failure {
     /// A failure with this message.
     pub(crate) fn new(message: impl fmt::Display) -> Self {
-        Self::Message(message.to_string())
+        Self::Message(message.to_string(), 1)
     }
 
     /// A failure that has to do with an input or output of this name.
     pub(crate) fn about(name: impl fmt::Display, message: impl fmt::Display) -> Self {
-        Self::Message(format!("{name}: {message}"))
+        Self::new(format_args!("{name}: {message}"))
+    }
+
+    /// The same failure with another exit code.
+    pub(crate) fn with_code(self, code: u8) -> Self {
+        match self {
+            Self::Message(message, _) => Self::Message(message, code),
+            Self::Quiet(_) => Self::Quiet(code),
+        }
     }
 
     /// A failure to write to standard output.
@@ -37,15 +45,18 @@ impl Failure {
         }
     }
 
+    /// Tells the user.
+    pub(crate) fn tell(&self) {
+        if let Self::Message(message, _) = self {
+            eprintln!("triscope: {}", OneLine(message));
+        }
+    }
+
     /// Tells the user and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        match self {
-            Self::Message(message) => {
-                eprintln!("triscope: {}", OneLine(&message));
-                ExitCode::FAILURE
-            }
-            Self::Quiet(code) => ExitCode::from(code),
-        }
+        self.tell();
+        let (Self::Message(_, code) | Self::Quiet(code)) = self;
+        ExitCode::from(code)
     }
 }
 

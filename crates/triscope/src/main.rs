@@ -1,8 +1,8 @@
 //! `triscope`: what running programs tell about themselves, read, shown and converted.
 //!
 //! One module per command. What they share: [`input`] (files and standard input, compressed or
-//! not, and what they hold), [`output`] (standard output through one buffer), [`progress`] and
-//! [`failure`] (what ends a command early).
+//! not, and what they hold), [`output`] (standard output through one buffer), [`launch`] (commands
+//! that are started), [`signals`], [`progress`] and [`failure`] (what ends a command early).
 #![forbid(unsafe_code)]
 
 mod convert;
@@ -10,10 +10,12 @@ mod dotnet;
 mod failure;
 mod go;
 mod input;
+mod launch;
 mod output;
 mod perf;
 mod progress;
 mod record;
+mod signals;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
@@ -27,10 +29,10 @@ use std::process::ExitCode;
     after_help = "\
 Examples:
   triscope convert trace.out -o trace.pftrace  a timeline for https://ui.perfetto.dev
-  triscope record --sched -o out.pftrace -- ./program  what the scheduler does with a command
+  triscope record -o out.pftrace ./program     what the scheduler does with a command
   triscope go stats trace.out                  what is in a Go execution trace
   triscope go events trace.out | less          every event as text
-  triscope perf stat -- make                   count events of the kernel
+  triscope perf stat make                      count events of the kernel
   triscope dotnet collect 1234                 trace a .NET process until Ctrl-C
   curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope go stats -
 

@@ -20,29 +20,46 @@ class Track:
         self.is_counter = descriptor.HasField("counter")
         self.bytes = self.is_counter and descriptor.counter.unit == 3
         self.is_thread = descriptor.HasField("thread")
+        self.pid = descriptor.process.pid or descriptor.thread.pid
         self.name = descriptor.name
         if descriptor.HasField("process"):
             self.name = descriptor.process.process_name
         elif self.is_thread:
-            self.name = f"thread {descriptor.thread.tid}"
+            name = descriptor.thread.thread_name
+            self.name = f"{name or 'thread'} {descriptor.thread.tid}"
         self.slices = []  # begin, end, depth, name
         self.instants = []  # at, name
         self.values = []  # at, value
         self.samples = []
         self.open = []
+        self.states = []  # begin, end, state
+
+    @classmethod
+    def of_cpu(cls, cpu):
+        track = cls.__new__(cls)
+        track.uuid, track.parent, track.rank = f"cpu{cpu}", 0, cpu
+        track.is_counter = track.bytes = track.is_thread = False
+        track.pid, track.name = 0, f"CPU {cpu}"
+        track.slices, track.instants, track.values = [], [], []
+        track.samples, track.open, track.states = [], [], []
+        return track
 
 
 class Timeline:
     def __init__(self, data):
-        self.tracks, self.order = {}, []
+        self.tracks, self.order, self.cpus = {}, [], []
         self.threads, self.flows = {}, defaultdict(list)
         self.names, clock, self.end, self.begin = {}, 0, 0, None
+        self.sched, offset = [], 0
         for packet in packets(memoryview(data)):
             if packet.sequence_flags & 1:
                 self.names = {}
             for clocks in packet.clock_snapshot.clocks:
                 if clocks.clock_id == 64:
                     clock = clocks.timestamp
+            times = {c.clock_id: c.timestamp for c in packet.clock_snapshot.clocks}
+            if 3 in times and 6 in times:
+                offset = times[6] - times[3]
             at = None
             if packet.HasField("timestamp"):
                 at = packet.timestamp
@@ -60,6 +77,9 @@ class Timeline:
                 self.event(packet.track_event, at)
             elif packet.HasField("perf_sample"):
                 self.threads[packet.perf_sample.tid].samples.append(at)
+            elif packet.HasField("ftrace_events"):
+                self.scheduler(packet.ftrace_events, offset)
+        self.draw_scheduler()
         for track in self.order:
             for begin, depth, name in track.open:
                 track.slices.append((begin, self.end, depth, name))
@@ -83,6 +103,72 @@ class Timeline:
         for flow in [*event.flow_ids, *event.terminating_flow_ids]:
             self.flows[flow].append((at, track.uuid, max(depth - (event.type == INSTANT), 0)))
 
+    def scheduler(self, bundle, offset):
+        """Collects switches and wake-ups: time, processor, thread, its name, state of the one before."""
+        for event in bundle.event:
+            if event.HasField("sched_switch"):
+                to = event.sched_switch
+                at = event.timestamp - offset
+                self.sched.append((at, bundle.cpu, to.next_pid, to.next_comm, to.prev_state))
+        compact = bundle.compact_sched
+        at = -offset
+        columns = (
+            compact.switch_timestamp,
+            compact.switch_next_pid,
+            compact.switch_next_comm_index,
+            compact.switch_prev_state,
+        )
+        for delta, tid, name, state in zip(*columns):
+            at += delta
+            self.sched.append((at, bundle.cpu, tid, compact.intern_table[name], state))
+        at = -offset
+        for delta, tid in zip(compact.waking_timestamp, compact.waking_pid):
+            at += delta
+            self.sched.append((at, None, tid, None, None))
+
+    def draw_scheduler(self):
+        """Tracks of the processors, and of what the known threads are about."""
+        if not self.sched:
+            return
+        self.sched.sort(key=lambda event: event[0])
+        first, last = self.sched[0][0], self.sched[-1][0]
+        self.begin = first if self.begin is None else min(first, self.begin)
+        self.end = max(self.end, last)
+        cpus, running, states = {}, {}, {}
+
+        def goes_on(at, tid, state):
+            """The thread is in this state from now on."""
+            if tid in states and tid in self.threads:
+                since, before = states[tid]
+                if before:
+                    self.threads[tid].states.append((since, at, before))
+            states[tid] = (at, state)
+
+        for at, cpu, tid, name, state in self.sched:
+            if cpu is None:
+                if states.get(tid, (0, "Asleep"))[1] in ("Asleep", "Blocked"):
+                    goes_on(at, tid, "Runnable")
+                continue
+            if cpu not in cpus:
+                cpus[cpu] = Track.of_cpu(cpu)
+            if cpu in running:
+                since, old, old_name = running[cpu]
+                if old:
+                    known = self.threads.get(old)
+                    cpus[cpu].slices.append((since, at, 0, known.name if known else old_name))
+                    blocked = "Blocked" if state & 2 else "Asleep" if state & 0xFF else "Runnable"
+                    goes_on(at, old, None if state & 0x30 else blocked)
+            running[cpu] = (at, tid, name)
+            if tid:
+                goes_on(at, tid, "Running")
+        for cpu, (since, tid, name) in running.items():
+            if tid:
+                known = self.threads.get(tid)
+                cpus[cpu].slices.append((since, last, 0, known.name if known else name))
+        for tid in list(states):
+            goes_on(last, tid, None)
+        self.cpus = [cpus[cpu] for cpu in sorted(cpus)]
+
     def path(self, track):
         names = []
         while track:
@@ -95,6 +181,10 @@ STATES = {
     "Running": "#2f9e44",
     "Runnable": "#f2c14e",
     "Waiting": "#dfe3e8",
+    "Asleep": "#dfe3e8",
+    "Blocked": "#e8a09a",
+    "other": "#c9ced6",
+    "others": "#c9ced6",
     "Syscall": "#4a7fc1",
 }
 PALETTE = ["#7b6fd0", "#d0716f", "#3f9fa8", "#c98a3c", "#6f8fd0", "#b56fa8", "#79a04a", "#a8795c"]
@@ -139,6 +229,7 @@ def draw(timeline, begin, end, wanted, most, out):
             any(inside(a, b) for a, b, _, _ in track.slices)
             or any(begin <= at < end for at, _ in track.instants)
             or any(begin <= at < end for at in track.samples)
+            or any(a < end and b > begin for a, b, _ in track.states)
             or bool(track.values)
         )
 
@@ -168,6 +259,13 @@ def draw(timeline, begin, end, wanted, most, out):
                 parts.append(
                     f'<text x="{left + 3:.1f}" y="{y + d * ROW + 11.5}" '
                     f'fill="{text_colour(fill)}">{html.escape(shown)}</text>'
+                )
+        for a, b, name in track.states:
+            if b > begin and a < end:
+                left, width = x(a), max(x(b) - x(a), 0.6)
+                parts.append(
+                    f'<rect x="{left:.1f}" y="{y + 3}" width="{width:.1f}" height="{ROW - 8}" '
+                    f'fill="{STATES[name]}"><title>{name}</title></rect>'
                 )
         for at, name in track.instants:
             if begin <= at < end and name not in ("unblock", "go"):
@@ -224,6 +322,9 @@ def draw(timeline, begin, end, wanted, most, out):
             return True
         return any(any_visible(t) for t in timeline.order if t.parent == track.uuid)
 
+    for cpu in timeline.cpus:
+        if not wanted or any(w in cpu.name for w in wanted):
+            row(cpu, 0)
     for root in [t for t in timeline.order if not t.parent and not t.is_thread]:
         if any_visible(root):
             group(root, 0)

@@ -38,6 +38,9 @@ class Lint:
         self.depth = Counter()
         self.last = {}
         self.flows = Counter()
+        self.switches = 0
+        self.switched = {}  # by processor: when, and to whom
+        self.has_kernel = False
         self.primary = None
         self.first = None
         self.end = None
@@ -106,6 +109,8 @@ class Lint:
             sample = packet.perf_sample
             if sample.HasField("callstack_iid"):
                 self.use(sequence, "callstacks", sample.callstack_iid, "a sample")
+        elif kind == "system_info":
+            self.has_kernel = bool(packet.system_info.utsname.release)
         elif kind == "ftrace_events":
             self.ftrace(packet.ftrace_events)
 
@@ -201,7 +206,16 @@ class Lint:
                 self.use(sequence, table, arg.string_value_iid, "an argument")
 
     def ftrace(self, bundle):
+        if not self.has_kernel:
+            self.fault("switches before the kernel is told whose states they have")
+        for event in bundle.event:
+            if event.HasField("sched_switch"):
+                self.switch(bundle.cpu, event.timestamp, event.sched_switch.next_pid)
         sched = bundle.compact_sched
+        at = 0
+        for delta, tid in zip(sched.switch_timestamp, sched.switch_next_pid):
+            at = (at + delta) % 2**64
+            self.switch(bundle.cpu, at, tid)
         columns = [
             sched.switch_timestamp,
             sched.switch_prev_state,
@@ -226,6 +240,16 @@ class Lint:
                 self.fault("a thread name that is not in the table")
 
 
+    def switch(self, cpu, at, tid):
+        self.switches += 1
+        last, running = self.switched.get(cpu, (0, None))
+        if at < last:
+            self.fault("switches of a processor go back in time")
+        if tid == running:
+            self.fault("a thread gets the processor that it has")
+        self.switched[cpu] = (at, tid)
+
+
 def check(path):
     lint = Lint()
     try:
@@ -244,7 +268,7 @@ def check(path):
         f"{path}: {sum(lint.kinds.values())} packets, {len(lint.tracks)} tracks, "
         f"{begin} slices ({still_open} open at the end), {instants} instants, "
         f"{values} counter values, {lint.kinds['perf_sample']} samples, "
-        f"{lint.kinds['ftrace_events']} scheduler bundles, {seconds:.3f} s"
+        f"{lint.switches} switches, {seconds:.3f} s"
     )
     for fault, count in sorted(lint.faults.items()):
         print(f"{path}: FAULT: {fault} ({count} times)")

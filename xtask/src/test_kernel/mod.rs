@@ -101,6 +101,7 @@ pub(crate) fn task(args: &[String]) -> Result {
             Ok(outcome) => outcomes.push(outcome),
             Err(error) => lane::missing("the kernel of this machine", &error)?,
         }
+        command_line(&options)?;
     }
     outcomes.extend(machines(&options)?);
     if outcomes.is_empty() {
@@ -167,7 +168,7 @@ fn host(options: &Options) -> Result<Outcome> {
     ensure_program("perf", "linux-perf")?;
     let mut text = String::new();
     let mut good = true;
-    for test in toolchain::host_tests(&["kernel", "oracle", "examples"])? {
+    for test in toolchain::host_tests("perf-monitor", &["kernel", "oracle", "examples"])? {
         let mut command = run::with_tracefs(&test);
         command
             .arg("--test-threads=1")
@@ -188,6 +189,30 @@ fn host(options: &Options) -> Result<Outcome> {
     let version = String::from_utf8_lossy(&version).trim().to_owned();
     let verdict = good.then_some(()).ok_or("the tests failed".to_owned());
     Ok(Outcome::new("host".into(), version, &text, verdict, start.elapsed()))
+}
+
+/// Runs the tests of `triscope perf` and `triscope record` on the kernel of this machine: all of
+/// them, also those that need root.
+fn command_line(options: &Options) -> Result {
+    const LANE: &str = "triscope perf and record on the kernel of this machine";
+    if run::output(Command::new("id").arg("-u"))? != b"0\n" {
+        return lane::missing(LANE, &"needs root");
+    }
+    ensure_program("perf", "linux-perf")?;
+    let start = Instant::now();
+    for test in toolchain::host_tests("triscope", &["perf"])? {
+        let mut command = Command::new(test);
+        let output = run::attempt(command.args(&options.filter).env("PERF_TEST_STRICT", "1"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            let told = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{text}{told}\n{LANE}: failed").into());
+        }
+        let result = text.lines().find_map(|line| line.strip_prefix("test result: ok. "));
+        let passed = result.and_then(|line| line.split(';').next()).unwrap_or("nothing told");
+        eprintln!("\n== {LANE}: {passed}; {:.1} s", start.elapsed().as_secs_f64());
+    }
+    Ok(())
 }
 
 /// Runs the tests in virtual machines, some at a time.

@@ -19,10 +19,10 @@ pub(crate) struct Programs {
 
 const TEST: &[&str] = &["test", "--no-run", "--package", "perf-monitor", "--test", "kernel"];
 
-/// Test programs of perf-monitor, for this machine, and the examples that one of them runs.
-pub(crate) fn host_tests(names: &[&str]) -> Result<Vec<PathBuf>> {
+/// Test programs of a package, for this machine, and the examples that one of them may run.
+pub(crate) fn host_tests(package: &str, names: &[&str]) -> Result<Vec<PathBuf>> {
     let mut command = Command::new("cargo");
-    command.args(["test", "--no-run", "--package", "perf-monitor", "--examples"]);
+    command.args(["test", "--no-run", "--package", package, "--examples"]);
     for name in names {
         command.args(["--test", name]);
     }

@@ -259,6 +259,31 @@ kernel_tests! {
         });
     }
 
+    fn a_tracefs_of_ones_own_is_the_one_that_is_mounted(t) {
+        let mounted = t.tracefs()?;
+        let before = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let own = Tracefs::detached().unwrap();
+        let name = ("sched", "sched_switch");
+        assert_eq!(own.events().unwrap(), mounted.events().unwrap());
+        assert_eq!(own.format(name.0, name.1).unwrap(), mounted.format(name.0, name.1).unwrap());
+        let event = Event::parse_in("sched:sched_switch", &own).unwrap();
+        let number = Event::parse("sched:sched_switch").unwrap().as_tracepoint();
+        assert_eq!((event.as_tracepoint(), own == mounted), (number, false));
+        assert!(event.builder().open(Target::ThisThread).is_ok());
+        // It is nowhere that anybody else sees, and gone with the last of its kind.
+        assert_eq!(std::fs::read_to_string("/proc/self/mountinfo").unwrap(), before);
+        let again = own.clone();
+        drop(own);
+        assert!(again.event(name.0, name.1).is_ok());
+        let root = again.root().to_owned();
+        drop(again);
+        assert!(!root.join("events").exists());
+        as_nobody(|| {
+            let error = Tracefs::detached().unwrap_err();
+            assert_eq!(error.errno(), Some(rustix::io::Errno::PERM), "{error}");
+        });
+    }
+
     fn a_missing_tracefs_is_told_with_the_remedy(t) {
         t.root()?;
         t.own_mounts()?;

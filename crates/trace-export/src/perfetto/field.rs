@@ -13,6 +13,7 @@ pub(super) mod packet {
     pub(in super::super) const TRACK_EVENT: u32 = 11;
     pub(in super::super) const INTERNED_DATA: u32 = 12;
     pub(in super::super) const SEQUENCE_FLAGS: u32 = 13;
+    pub(in super::super) const SYSTEM_INFO: u32 = 45;
     #[cfg(feature = "compress")]
     pub(in super::super) const COMPRESSED_PACKETS: u32 = 50;
     pub(in super::super) const TIMESTAMP_CLOCK_ID: u32 = 58;
@@ -20,6 +21,13 @@ pub(super) mod packet {
     pub(in super::super) const TRACK_DESCRIPTOR: u32 = 60;
     pub(in super::super) const PERF_SAMPLE: u32 = 66;
     pub(in super::super) const FIRST_PACKET_ON_SEQUENCE: u32 = 87;
+}
+
+/// `SystemInfo` and its `Utsname`
+pub(super) mod system {
+    pub(in super::super) const UTSNAME: u32 = 1;
+    pub(in super::super) const SYSNAME: u32 = 1;
+    pub(in super::super) const RELEASE: u32 = 3;
 }
 
 /// `ClockSnapshot` and its `Clock`

@@ -14,7 +14,7 @@ use crate::model::{
     Arg, CpuMode, Entry, Flow, Loss, Name, Sample, SchedSwitch, SchedWaking, Sink, Track, TrackId,
     TrackKind, Unit, Value,
 };
-use field::{TRACE_PACKET, clock, event, interned, packet, sample, track};
+use field::{TRACE_PACKET, clock, event, interned, packet, sample, system, track};
 use hashbrown::HashMap;
 use proto::Buffer;
 use sched::Bundle;
@@ -183,6 +183,24 @@ impl<W: Write> PerfettoSink<W> {
     pub fn set_domain(&mut self, domain: ClockDomain) {
         self.domain = domain;
         self.to_boottime = (domain == ClockDomain::Boottime).then_some(0);
+    }
+
+    /// Tells the release of the Linux kernel that scheduler events come from, as `uname(2)` has
+    /// it. Without it readers take the states in [`SchedSwitch`] for those of Linux 4.4, which
+    /// had other numbers: a preempted thread then is not shown as one. To be called first.
+    pub fn kernel(&mut self, release: &[u8]) -> io::Result<()> {
+        self.prepare()?;
+        let out = &mut self.out;
+        let message = out.open(TRACE_PACKET);
+        out.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+        let info = out.open(packet::SYSTEM_INFO);
+        let utsname = out.open(system::UTSNAME);
+        out.text(system::SYSNAME, b"Linux");
+        out.text(system::RELEASE, cut(release));
+        out.close(utsname);
+        out.close(info);
+        out.close(message);
+        Ok(())
     }
 
     /// What has been written so far.

@@ -103,6 +103,7 @@ impl Timeline {
     }
 
     /// Tracks with slices that are open at the end.
+    #[allow(dead_code, reason = "not every test asks")]
     pub(crate) fn open(&self) -> Vec<&str> {
         self.depth.iter().filter(|(_, n)| **n > 0).map(|(track, _)| &track[..]).collect()
     }
@@ -163,6 +164,11 @@ impl Timeline {
             let stack = sample.number(4).map_or(String::new(), |iid| self.get(7, iid));
             let (pid, tid) = (sample.number(2).unwrap(), sample.number(3).unwrap());
             self.lines.push(format!("{} sample {pid}/{tid}{stack}", at.unwrap()));
+        }
+        if let Some(system) = packet.message(45) {
+            let utsname = system.message(1).unwrap();
+            let (name, release) = (utsname.text(1).unwrap(), utsname.text(3).unwrap());
+            self.lines.push(format!("{name} {release}"));
         }
         if let Some(bundle) = packet.message(1) {
             self.ftrace(&bundle);

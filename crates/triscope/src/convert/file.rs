@@ -32,9 +32,8 @@ impl OutputFile {
             }
             return Ok(Self { path, kind: Kind::Stdout });
         }
-        if let Ok(output) = fs::canonicalize(&path) {
-            let same = |input| fs::canonicalize(input).is_ok_and(|input| input == output);
-            if inputs.iter().any(same) {
+        if let Some(output) = resolved(&path) {
+            if inputs.iter().any(|input| resolved(input).is_some_and(|input| input == output)) {
                 return fail("is the input: the output needs another name");
             }
         }
@@ -79,6 +78,19 @@ impl OutputFile {
         Failure::about(self.path.display(), format!("cannot be written: {error}"))
     }
 
+    /// What removes the temporary file, for when the program ends otherwise than by returning.
+    pub(crate) fn remover(&self) -> impl Fn() + Send + 'static {
+        let temporary = match &self.kind {
+            Kind::Temporary(path) => Some(path.clone()),
+            _ => None,
+        };
+        move || {
+            if let Some(path) = &temporary {
+                let _ = fs::remove_file(path); // it may not be there yet, or not any more
+            }
+        }
+    }
+
     /// Gives the file its name.
     pub(crate) fn complete(&self) -> Result {
         match &self.kind {
@@ -92,10 +104,17 @@ impl OutputFile {
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
-        if let Kind::Temporary(path) = &self.kind {
-            let _ = fs::remove_file(path); // it is not there any more if all went well
-        }
+        self.remover()();
     }
+}
+
+/// The path of a file without links, also of one that is not there yet.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    if let Ok(path) = fs::canonicalize(path) {
+        return Some(path);
+    }
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Some(fs::canonicalize(dir).ok()?.join(path.file_name()?))
 }
 
 /// What is known of the file, if it is there.

@@ -1,7 +1,6 @@
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
+use crate::signals::{self, Listener};
 use diag_ipc::Stopper;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -12,20 +11,15 @@ use std::time::Duration;
 /// The first signal asks the runtime for the end, which comes with the rest of the stream; the
 /// second one does not wait for that.
 pub(super) struct Ender {
-    handle: Handle,
+    _listener: Listener,
     asked: Arc<AtomicBool>,
     stopper: Stopper,
-    timer: Option<mpsc::Sender<()>>,
+    /// Dropped with this, which ends the clock's thread.
+    _timer: Option<mpsc::Sender<()>>,
 }
-
-/// What a shell reports of a process that SIGINT ended.
-const INTERRUPTED: i32 = 128 + SIGINT;
 
 impl Ender {
     pub(super) fn new(stopper: Stopper, after: Option<Duration>) -> Result<Self> {
-        let mut signals =
-            Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| Failure::about("signals", e))?;
-        let handle = signals.handle();
         let asked = Arc::new(AtomicBool::new(false));
         let stop = {
             let (asked, stopper) = (Arc::clone(&asked), stopper.clone());
@@ -36,9 +30,17 @@ impl Ender {
                 }
             }
         };
+        let mut first = Some(stop.clone());
+        let listener = Listener::start(move |signal| match first.take() {
+            // Not here: asking may take its time, and the next signal must not wait for it.
+            Some(stop) => drop(std::thread::spawn(stop)),
+            None => {
+                eprintln!("triscope: left before the end of the session: the trace is cut");
+                std::process::exit(signals::exit_code(signal).into());
+            }
+        })?;
         let timer = after.map(|after| {
             let (timer, ended) = mpsc::channel::<()>();
-            let stop = stop.clone();
             std::thread::spawn(move || {
                 if ended.recv_timeout(after) == Err(mpsc::RecvTimeoutError::Timeout) {
                     stop();
@@ -46,18 +48,7 @@ impl Ender {
             });
             timer
         });
-        std::thread::spawn(move || {
-            let mut signals = signals.forever();
-            if signals.next().is_some() {
-                // Not here: asking may take its time, and the next signal must not wait for it.
-                std::thread::spawn(stop);
-            }
-            if signals.next().is_some() {
-                eprintln!("triscope: left before the end of the session: the trace is cut");
-                std::process::exit(INTERRUPTED);
-            }
-        });
-        Ok(Self { handle, asked, stopper, timer })
+        Ok(Self { _listener: listener, asked, stopper, _timer: timer })
     }
 
     /// Asks for the end, and says whether that could be done.
@@ -68,12 +59,5 @@ impl Ender {
     /// Whether the end was asked for.
     pub(super) fn is_stopping(&self) -> bool {
         self.asked.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Ender {
-    fn drop(&mut self) {
-        self.handle.close();
-        drop(self.timer.take());
     }
 }

@@ -1,7 +1,7 @@
-use super::failure;
-use crate::failure::Result;
+use super::{failure, tracefs};
+use crate::failure::{Failure, Result};
 use crate::output::Output;
-use perf_monitor::{Event, Hardware, KernelFeatures, Pmu, Software, Target, Tracefs};
+use perf_monitor::{Event, Hardware, KernelFeatures, Pmu, Software, Target};
 use std::io::Write as _;
 
 /// List the events that this machine can count and sample
@@ -60,7 +60,7 @@ fn events(args: &Args, out: &mut Output) -> Result {
         }
     }
     let mut unreadable = None;
-    match Tracefs::find().and_then(|tracefs| tracefs.events()) {
+    match tracefs().and_then(|tracefs| tracefs.events()) {
         Ok(tracepoints) => {
             for name in tracepoints {
                 line(out, &name, "tracepoint")?;
@@ -76,10 +76,7 @@ fn events(args: &Args, out: &mut Output) -> Result {
         eprintln!("triscope: tracepoints are not listed: {error}");
     }
     if shown == 0 {
-        return Err(crate::failure::Failure::Message(format!(
-            "no event's name contains {:?}",
-            args.word
-        )));
+        return Err(Failure::new(format!("no event's name contains {:?}", args.word)));
     }
     Ok(())
 }
@@ -89,9 +86,8 @@ fn features(out: &mut Output) -> Result {
     if let Some(errno) = features.refused {
         let plainest = Event::software(Software::Dummy).builder().exclude_kernel(true);
         let error = plainest.exclude_hv(true).open(Target::ThisThread);
-        return Err(error.map_or_else(failure, |_| {
-            crate::failure::Failure::Message(format!("events cannot be opened: {errno}"))
-        }));
+        return Err(error
+            .map_or_else(failure, |_| Failure::new(format!("events cannot be opened: {errno}"))));
     }
     let number = |n: Option<i64>| n.map_or("unknown".to_owned(), |n| n.to_string());
     let names = |flags: &mut dyn Iterator<Item = &'static str>| {
@@ -101,6 +97,7 @@ fn features(out: &mut Output) -> Result {
     let tracefs = match &features.tracefs {
         Some(tracefs) if features.tracefs_readable => tracefs.root().display().to_string(),
         Some(tracefs) => format!("{}, not readable", tracefs.root().display()),
+        None if tracefs().is_ok() => "not mounted, but of this program's own".to_owned(),
         None => "not mounted".to_owned(),
     };
     let lines = [

@@ -1,11 +1,16 @@
 //! `triscope perf`: events of the Linux kernel.
 
 mod list;
+pub(crate) mod ring;
 mod stat;
 mod trace;
 
 use crate::failure::{Failure, Result};
-use std::process::{Child, Command as Process};
+use crate::signals::Listener;
+use perf_monitor::{Error, Event, Refusal, Tracefs};
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// The commands of the group.
 #[derive(clap::Subcommand)]
@@ -26,43 +31,141 @@ impl Command {
 }
 
 /// A refusal of the kernel, for the user.
-pub(crate) fn failure(error: perf_monitor::Error) -> Failure {
-    Failure::Message(error.to_string())
+pub(crate) fn failure(error: Error) -> Failure {
+    Failure::new(error)
+}
+
+/// The tracefs: one that is mounted, or else one of this process's own.
+pub(crate) fn tracefs() -> perf_monitor::Result<Tracefs> {
+    match Tracefs::find() {
+        // The remedy is to mount it, or to be someone who needs no mount.
+        Err(Error::NoTracefs) => Tracefs::detached().map_err(|_| Error::NoTracefs),
+        other => other,
+    }
+}
+
+/// Whether somebody with more privilege would not have been refused this.
+pub(crate) fn is_privilege(error: &Error) -> bool {
+    match error {
+        Error::NoTracefs | Error::File { .. } => true,
+        other => {
+            let refusal = other.refusal();
+            matches!(refusal, Some(Refusal::Privilege { .. } | Refusal::LockedMemory { .. }))
+        }
+    }
+}
+
+/// The event that a description means.
+fn event(text: &str) -> perf_monitor::Result<Event> {
+    match Event::parse(text) {
+        Err(Error::NoTracefs) => Event::parse_in(text, &tracefs()?),
+        other => other,
+    }
+}
+
+/// A number of seconds.
+pub(crate) fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|s: f64| Duration::try_from_secs_f64(s).ok());
+    seconds.filter(|s| !s.is_zero()).ok_or_else(|| "not a number of seconds above 0".to_owned())
 }
 
 /// Whom to watch.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Whom {
-    /// A process or thread that runs already, by its identifier; may be given several times
-    #[arg(short, long, value_name = "PID")]
+    /// A process or thread that runs already, by its identifier, with what it starts from now on;
+    /// several are separated by commas
+    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
     /// Everything on all CPUs
     #[arg(short = 'a', long)]
     all_cpus: bool,
-    /// A command to start; what it starts is watched too
-    #[arg(last = true, value_name = "COMMAND")]
+    /// A command to start, with its arguments; what it starts is watched, too
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
-/// Starts a command. Events of this thread that are inherited and enabled by `execve(2)` begin
-/// with its first instruction.
-pub(crate) fn start(command: &[String]) -> Result<Child> {
-    let (program, args) = command.split_first().ok_or(Failure::Message("no command".into()))?;
-    Process::new(program).args(args).spawn().map_err(|error| Failure::about(program, error))
+/// The threads of a process; of a thread that leads none, that thread alone.
+///
+/// `/proc/TID` is there for every thread, and its `task` has all threads of the process.
+fn threads_of(pid: u32) -> Option<Vec<u32>> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let leads = status.lines().find_map(|l| l.strip_prefix("Tgid:")?.trim().parse().ok());
+    if leads != Some(pid) {
+        return Some(vec![pid]);
+    }
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    Some(entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// All threads of the processes with these identifiers; of a thread, the thread itself.
 fn threads(pids: &[u32]) -> Result<Vec<u32>> {
     let mut all = Vec::new();
-    for pid in pids {
-        let dir = format!("/proc/{pid}/task");
-        let entries = std::fs::read_dir(&dir)
-            .map_err(|_| Failure::Message(format!("there is no process {pid}")))?;
-        let tids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
-        all.extend(tids);
+    for &pid in pids {
+        let threads = threads_of(pid).filter(|threads| !threads.is_empty());
+        all.extend(threads.ok_or_else(|| Failure::new(format!("there is no process {pid}")))?);
     }
     all.sort_unstable();
     all.dedup();
     Ok(all)
+}
+
+/// Opens something for each thread, but those that have ended meanwhile, unless all have.
+fn of_living<T>(
+    tids: &[u32],
+    mut open: impl FnMut(u32) -> perf_monitor::Result<T>,
+) -> perf_monitor::Result<Vec<T>> {
+    let mut opened = Vec::new();
+    let mut ended = None;
+    for &tid in tids {
+        match open(tid) {
+            Ok(one) => opened.push(one),
+            Err(error) if matches!(error.refusal(), Some(Refusal::NoSuchThread(_))) => {
+                ended = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match ended {
+        Some(error) if opened.is_empty() => Err(error),
+        _ => Ok(opened),
+    }
+}
+
+/// Until when what runs already is watched: a signal, the time, or the end of all of it.
+struct Until {
+    signals: mpsc::Receiver<i32>,
+    _listener: Listener,
+    deadline: Option<Instant>,
+    /// Whose ends to wait for; empty if nothing ends.
+    pids: Vec<u32>,
+}
+
+impl Until {
+    fn new(seconds: Option<Duration>, pids: &[u32]) -> Result<Self> {
+        let (sender, signals) = mpsc::channel();
+        let mut asked = false;
+        let listener = Listener::start(move |signal| {
+            // The second one does not wait.
+            if std::mem::replace(&mut asked, true) {
+                std::process::exit(crate::signals::exit_code(signal).into());
+            }
+            let _ = sender.send(signal); // whoever waited has gone: it ends already
+        })?;
+        // What is too far away to be told never comes.
+        let deadline = seconds.and_then(|s| Instant::now().checked_add(s));
+        Ok(Self { signals, _listener: listener, deadline, pids: pids.to_vec() })
+    }
+
+    /// Waits for so long at most, and says whether that was the end.
+    fn wait(&self, most: Duration) -> bool {
+        let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        match self.signals.recv_timeout(left.map_or(most, |left| left.min(most))) {
+            Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => return true,
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        let over = self.deadline.is_some_and(|at| Instant::now() >= at);
+        let runs = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+        over || !self.pids.is_empty() && !self.pids.iter().any(runs)
+    }
 }

@@ -1,40 +1,60 @@
 //! `triscope record`: a command on one timeline, as the kernel and its runtime saw it.
 
 mod dotnet;
+mod lane;
 mod sched;
+mod tasks;
 
 use crate::convert::dotnet::draw_file;
 use crate::convert::file::{Counted, OutputFile};
 use crate::failure::{Failure, OneLine, Result};
 use crate::go::{self, Recovery, Trace, Visitor};
+use crate::launch::{self, Launched};
 use crate::perf;
 use crate::progress::Progress;
+use perf_monitor::Refusal;
 use sched::Scheduler;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tasks::Counts;
 use trace_export::dotnet::DotnetOptions;
 use trace_export::go::{GoOptions, GoSource};
-use trace_export::{ClockDomain, Compressor, Loss, PerfettoSink, Sink, Timestamp};
+use trace_export::{
+    Arg, ClockDomain, Compressor, Entry, Loss, Name, PerfettoSink, Sink, Timestamp, Track, Value,
+};
 
 /// Run a command and make a timeline of it, to be opened in the Perfetto UI (ui.perfetto.dev)
 ///
-/// The kernel's scheduler is drawn for every CPU, and the command's threads with their states,
-/// wake-ups, names and ends. If the command writes a Go execution trace (Go 1.22 or newer), its
-/// goroutines are on the same timeline, by the same clock.
+/// Every CPU is drawn with the threads of the command by their names, and with "other" where
+/// something else ran; every thread of the command, and of what it starts, with its states,
+/// wake-ups, name and end. With --all-tasks every thread of the machine is drawn by its name. If
+/// the command writes a Go execution trace (Go 1.22 or newer), its goroutines are on the same
+/// timeline, by the same clock.
+///
+/// The recording ends when the command does. Ctrl-C goes to the command, and SIGTERM and SIGHUP
+/// are passed on to it; a second signal becomes SIGTERM, a third one SIGKILL. The timeline is
+/// complete in any case, and the exit code is the command's.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  triscope record -o make.pftrace -- make -j2
-  triscope record --sched --go-trace trace.out -o server.pftrace -- ./server -trace trace.out
+  triscope record -o make.pftrace make -j2
+  triscope record --go-trace trace.out --sched -o server.pftrace -- ./server -trace trace.out
   triscope record --sched --dotnet -o app.pftrace -- dotnet app.dll
+  sudo triscope record -o app.pftrace sudo -u $USER ./app     root records, the user runs
 
-The scheduler needs root, or CAP_PERFMON and a readable tracefs. What did not fit in the kernel's
+The scheduler needs root; or CAP_PERFMON (or kernel.perf_event_paranoid -1) and a tracefs that the
+user may read: as root, mount -t tracefs nodev /sys/kernel/tracing -o gid=GROUP,mode=0750. Without
+that, and while kernel.perf_event_paranoid is 2 or less, it is recorded when the command's own
+threads have a CPU, but no wake-ups and nothing of what else ran. What did not fit in the kernel's
 buffers is marked on the timeline and told at the end.")]
 pub(crate) struct Args {
     /// Record the kernel's scheduler; this is the default without --go-trace and --dotnet
     #[arg(long)]
     sched: bool,
+    /// Draw every thread of the machine by its name, not only those of the command
+    #[arg(long)]
+    all_tasks: bool,
     /// The Go execution trace that the command writes
     #[arg(long, value_name = "FILE")]
     go_trace: Option<PathBuf>,
@@ -48,21 +68,27 @@ pub(crate) struct Args {
     /// Do not compress the output: for tools that read the format themselves
     #[arg(long)]
     uncompressed: bool,
-    /// Pages of each CPU's buffer, a power of two
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    pages: usize,
-    /// The command
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// Stop after so many seconds: the command gets SIGTERM then
+    #[arg(long, value_name = "SECONDS", value_parser = perf::seconds)]
+    seconds: Option<Duration>,
+    /// Pages of each CPU's buffer, a power of two [default: 1024, or what this user may have]
+    #[arg(long, value_name = "N")]
+    pages: Option<usize>,
+    /// The command, with its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 type Timeline = PerfettoSink<Box<dyn Write + Send>>;
 
+/// How often the kernel's buffers are read.
+const ROUND: Duration = Duration::from_millis(10);
+
 pub(crate) fn run(args: &Args) -> Result {
     let inputs: Vec<PathBuf> = args.go_trace.iter().cloned().collect();
     let output = OutputFile::create(&args.output, &inputs)?;
     let mut scheduler = if args.sched || args.go_trace.is_none() && !args.dotnet {
-        Some(Scheduler::open(args.pages).map_err(perf::failure)?)
+        Some(open_scheduler(args)?)
     } else {
         None
     };
@@ -74,50 +100,59 @@ pub(crate) fn run(args: &Args) -> Result {
     };
     let mut sink = PerfettoSink::new(writer, ClockDomain::Monotonic);
     let fail = |error| output.failure(&error);
+    sink.kernel(rustix::system::uname().release().to_bytes()).map_err(fail)?;
     snapshot(&mut sink).map_err(fail)?;
 
-    // What is in the file from an earlier run is not of this command.
-    if let Some(trace) = &args.go_trace {
-        match std::fs::remove_file(trace) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Failure::about(trace.display(), error));
-            }
-            _ => {}
-        }
-    }
+    let earlier = args.go_trace.as_deref().map(Version::of);
     if let Some(scheduler) = &mut scheduler {
         scheduler.enable().map_err(perf::failure)?;
     }
-    let mut child = perf::start(&args.command)?;
-    let pid = child.id();
+    let begin = now();
+    let launched = Launched::start(&args.command, output.remover())?;
+    let pid = launched.id();
     let runtime = if args.dotnet { Some(dotnet::Recorder::start(pid)?) } else { None };
     if let Some(scheduler) = &mut scheduler {
         scheduler.follow(pid);
     }
+    let deadline = args.seconds.and_then(|s| Instant::now().checked_add(s));
     let status = loop {
-        let ended = child.try_wait().map_err(|e| Failure::Message(format!("waiting: {e}")))?;
+        let ended = launched.try_wait()?;
         if let Some(scheduler) = &mut scheduler {
             scheduler.round(&mut sink).map_err(|e| e.into_failure(&output))?;
         }
         if let Some(status) = ended {
             break status;
         }
-        std::thread::sleep(Duration::from_millis(10));
+        if deadline.is_some_and(|at| Instant::now() >= at) {
+            launched.terminate();
+        }
+        std::thread::sleep(ROUND);
     };
+    let end = now();
+
     let mut summary = Vec::new();
-    if let Some(scheduler) = &mut scheduler {
-        let stats = scheduler.finish(&mut sink).map_err(|e| e.into_failure(&output))?;
+    // What was asked for and is not there. The rest of the timeline is good, and is written.
+    let mut missing = Vec::new();
+    let mut exits = None;
+    if let Some(scheduler) = scheduler {
+        let (stats, ends) = scheduler.finish(&mut sink).map_err(|e| e.into_failure(&output))?;
+        exits = Some(ends);
+        let Counts { threads, processes } = stats.command;
         summary.push(format!("{} switches, {} wake-ups", stats.switches, stats.wakings));
-        summary.push(format!("{} threads of the command", stats.threads));
+        summary.push(format!("{threads} threads of {processes} processes"));
         if stats.lost > 0 {
             summary.push(format!("{} events lost: use more --pages", stats.lost));
+        }
+        if stats.gaps > 0 {
+            summary.push(format!("{} gaps in the kernel's records", stats.gaps));
         }
         if stats.late > 0 {
             summary.push(format!("{} events out of order", stats.late));
         }
     }
+    draw_command(&args.command, begin, end, &status.to_string(), &mut sink).map_err(fail)?;
+    let name = program_name(&args.command);
     if let Some(runtime) = runtime {
-        let name = program_name(&args.command);
         let mut options = DotnetOptions::default();
         options.process = name.clone().into_bytes();
         match runtime.finish() {
@@ -125,34 +160,25 @@ pub(crate) fn run(args: &Args) -> Result {
                 let drawn = draw_file(&name, file, options, &mut sink, &output)?;
                 summary.push(format!("{}{}", drawn.0.what, drawn.0.notes));
             }
-            // The rest of the timeline is good: it is written all the same.
-            Err(failure) => {
-                failure.report();
-                summary.push("nothing of the .NET runtime".to_owned());
-            }
+            Err(failure) => missing.push(("nothing of the .NET runtime", failure)),
         }
     }
-    if let Some(path) = &args.go_trace {
-        let trace = Trace::open(path, Progress::bytes())?;
+    if let (Some(path), Some(earlier)) = (&args.go_trace, &earlier) {
         let mut options = GoOptions::default();
         options.pid = i32::try_from(pid).unwrap_or(i32::MAX);
-        options.process = program_name(&args.command).into_bytes();
-        let mut goroutines = Goroutines {
-            source: GoSource::new(options),
-            sink: &mut sink,
-            output: &output,
-            clock: None,
+        options.process = name.into_bytes();
+        let drawn = if Version::of(path) == *earlier {
+            Err(Failure::about(path.display(), "the command did not write it"))
+        } else {
+            draw_go(path, options, &mut sink, &output)
         };
-        let reading = go::read(trace, Recovery::default(), &mut goroutines)?;
-        goroutines.check_clock()?;
-        goroutines.source.finish(goroutines.sink).map_err(fail)?;
-        summary.push(format!("{} goroutines", goroutines.source.stats().goroutines));
-        if let Some(error) = &reading.error {
-            summary.push(format!("the Go trace ends early: {error}"));
+        match drawn {
+            Ok(text) => summary.push(text),
+            Err(failure) => missing.push(("no goroutines", failure)),
         }
     }
-    if let Some(scheduler) = &mut scheduler {
-        scheduler.draw_exits(&mut sink).map_err(fail)?;
+    if let Some(exits) = exits {
+        exits.draw(&mut sink).map_err(fail)?;
     }
     snapshot(&mut sink).map_err(fail)?;
     sink.finish().map_err(fail)?;
@@ -160,18 +186,109 @@ pub(crate) fn run(args: &Args) -> Result {
     output.complete()?;
     let target =
         if output.is_stdout() { "standard output" } else { &*args.output.to_string_lossy() };
+    summary.extend(missing.iter().map(|(what, _)| (*what).to_owned()));
     summary.push(crate::convert::size(written.get()));
-    eprintln!("{}", OneLine(&format!("{target}: {}", summary.join(", "))));
-    if status.success() {
-        return Ok(());
+    for (_, failure) in &missing {
+        failure.tell();
     }
-    eprintln!("triscope: the command ended with {status}");
-    Err(Failure::Quiet(status.code().map_or(1, |code| code as u8)))
+    eprintln!("{}", OneLine(&format!("{target}: {}", summary.join(", "))));
+    launch::outcome(status)?;
+    if missing.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
+}
+
+/// Opens the scheduler's events: those of the machine, or else of the command alone, which takes no
+/// privilege; that it is less is told, with what would help.
+fn open_scheduler(args: &Args) -> Result<Scheduler> {
+    let refused = if is_in_container() {
+        "from inside of a container (a PID namespace) the kernel's tracepoints cannot be \
+         understood: they tell threads by their numbers outside of it"
+            .to_owned()
+    } else {
+        match Scheduler::open(args.pages, args.all_tasks) {
+            Ok(scheduler) => return Ok(scheduler),
+            Err(error) if perf::is_privilege(&error) => error.to_string(),
+            Err(error) => return Err(perf::failure(error)),
+        }
+    };
+    if args.all_tasks {
+        return Err(Failure::new(refused));
+    }
+    match Scheduler::open_own(args.pages) {
+        Ok(scheduler) => {
+            Failure::new(format_args!(
+                "only the command itself is recorded, without wake-ups and what else ran: {refused}"
+            ))
+            .tell();
+            Ok(scheduler)
+        }
+        Err(error) if matches!(error.refusal(), Some(Refusal::Privilege { .. })) => {
+            Err(Failure::new(refused))
+        }
+        Err(error) => Err(perf::failure(error)),
+    }
+}
+
+/// Whether this is another PID namespace than the first.
+fn is_in_container() -> bool {
+    // The number of the first one: PROC_PID_INIT_INO in linux/proc_ns.h.
+    const FIRST: &str = "pid:[4026531836]";
+    std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != FIRST)
+}
+
+/// What a file was at some time; nothing if it was not there.
+#[derive(PartialEq, Eq)]
+struct Version(Option<(u64, u64, i64, i64)>);
+
+impl Version {
+    fn of(path: &Path) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(path).ok();
+        Self(metadata.map(|m| (m.ino(), m.size(), m.mtime(), m.mtime_nsec())))
+    }
+}
+
+/// Draws the command as a whole: what it was, from when to when, and how it ended.
+fn draw_command(
+    command: &[String],
+    begin: Timestamp,
+    end: Timestamp,
+    status: &str,
+    sink: &mut Timeline,
+) -> std::io::Result<()> {
+    let track = sink.track(&Track::custom(b"Command").described(b"What was recorded"))?;
+    let line = command.join(" ");
+    sink.begin(begin, track, &Entry::new(line.as_bytes()))?;
+    let ended = sink.text(b"ended with");
+    let status = Value::Text(Name::Once(status.as_bytes()));
+    sink.end(end, track, &[Arg { name: ended, value: status }])
+}
+
+/// Puts the Go trace of the command on the timeline, and says what was in it.
+fn draw_go(
+    path: &Path,
+    options: GoOptions,
+    sink: &mut Timeline,
+    output: &OutputFile,
+) -> Result<String> {
+    let trace = Trace::open(path, Progress::bytes())?;
+    let mut goroutines = Goroutines { source: GoSource::new(options), sink, output, clock: None };
+    let reading = go::read(trace, Recovery::default(), &mut goroutines)?;
+    goroutines.check_clock()?;
+    goroutines.source.finish(goroutines.sink).map_err(|e| output.failure(&e))?;
+    let mut text = format!("{} goroutines", goroutines.source.stats().goroutines);
+    if let Some(error) = &reading.error {
+        text.push_str(&format!(", the Go trace ends early: {error}"));
+    }
+    Ok(text)
 }
 
 fn program_name(command: &[String]) -> String {
     let program = command.first().map_or("", String::as_str);
     Path::new(program).file_name().map_or(program.into(), |n| n.to_string_lossy().into_owned())
+}
+
+fn now() -> Timestamp {
+    perf_monitor::now(ClockDomain::Monotonic).unwrap_or_default()
 }
 
 /// Relates the clocks: events of the scheduler are drawn by `CLOCK_BOOTTIME`.
@@ -194,7 +311,7 @@ impl Goroutines<'_> {
     fn check_clock(&self) -> Result {
         match self.clock {
             None | Some(ClockDomain::Monotonic) => Ok(()),
-            Some(other) => Err(Failure::Message(format!(
+            Some(other) => Err(Failure::new(format_args!(
                 "the Go trace is on {other}, which nothing relates to the kernel's clocks: build \
                  the program with Go 1.22 or newer"
             ))),

@@ -1,0 +1,327 @@
+use crate::common::Timeline;
+use crate::needs_root;
+use crate::support::{
+    Ran, WITH_TRACEFS, as_nobody, as_nobody_with, child, names, run, run_in, users_may_count,
+};
+use std::collections::BTreeSet;
+use std::path::Path;
+use tempfile::tempdir;
+
+pub(crate) fn read(path: &Path) -> Timeline {
+    Timeline::read(&std::fs::read(path).unwrap())
+}
+
+/// Records a command, and reads what was written.
+fn record(options: &[&str], command: &[&str]) -> (Ran, Timeline) {
+    let dir = tempdir().unwrap();
+    let ran = run_in(dir.path(), &[&["record", "-o", "out"][..], options, command].concat());
+    assert_eq!(names(dir.path()), ["out"], "{}", ran.stderr);
+    let timeline = read(&dir.path().join("out"));
+    (ran, timeline)
+}
+
+/// The names and numbers of threads that are switched to.
+fn switched_to(timeline: &Timeline) -> BTreeSet<(&str, u64)> {
+    timeline
+        .lines
+        .iter()
+        .filter_map(|line| {
+            let (_, to) = switch_of(line)?;
+            let (name, tid) = to.rsplit_once(' ')?;
+            Some((name, tid.parse().ok()?))
+        })
+        .collect()
+}
+
+/// Of a line of a switch: the CPU, and what comes next.
+fn switch_of(line: &str) -> Option<(&str, &str)> {
+    let (front, to) = line.split_once(" -> ")?;
+    Some((front.split_once(" cpu ")?.1.split(':').next()?, to))
+}
+
+/// The number in the summary before these words.
+#[track_caller]
+fn told(ran: &Ran, words: &str) -> u64 {
+    let (front, _) = ran.stderr.rsplit_once(words).unwrap_or_else(|| panic!("{}", ran.stderr));
+    front.trim_end().rsplit([' ', '\n']).next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_command_is_drawn_and_others_without_their_names() {
+    needs_root!();
+    let (ran, timeline) =
+        record(&[], &["sh", "-c", "sleep 0.05; /bin/true; echo hello; sleep 0.01; :"]);
+    ran.is_good();
+    assert_eq!(ran.stdout, "hello\n");
+    assert_eq!(told(&ran, "processes"), 4, "{}", ran.stderr);
+    assert!(timeline.lines[0].starts_with("Linux "), "{}", timeline.lines[0]);
+    let shown = switched_to(&timeline);
+    let known = ["sh", "sleep", "true", "triscope", "other", "CPU"];
+    for (name, tid) in &shown {
+        let idle = *tid == 0 && name.starts_with("swapper");
+        assert!(idle || known.contains(name), "{name} {tid}: {}", timeline.text());
+        assert_eq!(*name == "other", *tid >= 4 << 20, "{name} {tid}");
+    }
+    // What is too short is never switched to under its last name.
+    for name in ["sh", "sleep"] {
+        assert!(shown.iter().any(|(shown, _)| *shown == name), "{name}: {shown:?}");
+    }
+    assert!(timeline.lines.iter().any(|l| l == "track other tasks 4194304"));
+    // Each has a track with the name that it had last, and ends there.
+    for (name, processes) in [("sh", 1), ("sleep", 2), ("true", 1)] {
+        let tracks: BTreeSet<&String> =
+            timeline.lines.iter().filter(|l| l.starts_with(&format!("track {name} "))).collect();
+        assert_eq!(tracks.len(), processes, "{tracks:?}");
+    }
+    assert_eq!(timeline.count(": instant exit"), 4, "{}", timeline.text());
+    assert_eq!(timeline.count("Command: begin sh -c sleep 0.05; /bin/true; echo hello;"), 1);
+    assert_eq!(timeline.count("Command: end ended with=exit status: 0"), 1);
+    assert!(timeline.count("wakes sleep ") >= 1, "{}", timeline.text());
+}
+
+#[test]
+fn all_tasks_are_drawn_by_name_if_wanted() {
+    needs_root!();
+    let (ran, timeline) = record(&["--all-tasks"], &["sleep", "0.3"]);
+    ran.is_good();
+    assert!(switched_to(&timeline).iter().all(|(name, tid)| *name != "other" && *tid < 4 << 20));
+    let init = std::fs::read_to_string("/proc/1/comm").unwrap();
+    let track = format!("track {} 1", init.trim());
+    assert!(timeline.lines.contains(&track), "{track}");
+    // The one that records has work to do every few milliseconds.
+    assert!(switched_to(&timeline).iter().any(|(name, _)| *name == "triscope"));
+    assert_eq!(told(&ran, "processes"), 1, "{}", ran.stderr);
+    assert_eq!(timeline.count(": instant exit"), 1, "only of the command");
+}
+
+#[test]
+fn what_the_command_leaves_behind_is_its_own() {
+    needs_root!();
+    // Started by a shell that has ended before, in a session of its own.
+    let daemon = "(setsid sh -c 'sleep 0.1; /bin/uname > /dev/null' &); sleep 0.5";
+    let (ran, timeline) = record(&[], &["sh", "-c", daemon]);
+    ran.is_good();
+    assert_eq!(timeline.count("track uname "), 2, "a process and its thread");
+}
+
+#[test]
+fn threads_have_their_names() {
+    needs_root!();
+    let command = child("threads 5");
+    let command: Vec<&str> = command.iter().map(|arg| &arg[..]).collect();
+    let (ran, timeline) = record(&[], &command);
+    ran.is_good();
+    assert_eq!(told(&ran, "processes"), 1);
+    for n in 0..5 {
+        assert_eq!(timeline.count(&format!("track worker-{n} ")), 1, "{}", timeline.text());
+        let exit = format!("worker-{n} ");
+        let exits =
+            timeline.lines.iter().filter(|l| l.contains(&exit) && l.ends_with(": instant exit"));
+        assert_eq!(exits.count(), 1);
+    }
+}
+
+#[test]
+fn every_switch_is_drawn() {
+    needs_root!();
+    let role = child("ping-pong 5000");
+    let mut command = vec!["taskset", "-c", "0"];
+    command.extend(role.iter().map(|arg| &arg[..]));
+    let (ran, timeline) = record(&[], &command);
+    ran.is_good();
+    assert!(!ran.stderr.contains("lost"), "{}", ran.stderr);
+    // On one CPU each message takes a switch to each of the two. One that was preempted before it
+    // slept is not woken.
+    let pong = timeline.lines.iter().filter(|l| l.contains("cpu 0: ") && l.contains("-> pong "));
+    let (pong, woken) = (pong.count(), timeline.count("wakes pong "));
+    assert!(pong >= 4990, "{pong} switches");
+    assert!(woken >= 100, "{woken} wake-ups");
+    let switches = timeline.lines.iter().filter(|l| switch_of(l).is_some()).count();
+    assert_eq!(told(&ran, "switches"), switches as u64);
+}
+
+#[test]
+fn losses_are_marked_and_counted() {
+    needs_root!();
+    let command = child("ping-pong 100000");
+    let command: Vec<&str> = command.iter().map(|arg| &arg[..]).collect();
+    let (ran, timeline) = record(&["--pages", "1"], &command);
+    ran.is_good();
+    let marks: Vec<u64> = timeline
+        .lines
+        .iter()
+        .filter(|l| l.contains("Losses: instant lost: scheduler events of CPU "))
+        .map(|l| l.rsplit_once("count=").unwrap().1.parse().unwrap())
+        .collect();
+    assert!(marks.len() > 1 && marks.iter().all(|count| *count > 0), "{marks:?}");
+    assert_eq!(told(&ran, "events lost"), marks.iter().sum::<u64>(), "{}", ran.stderr);
+    assert!(ran.stderr.contains("events lost: use more --pages"), "{}", ran.stderr);
+    // Starts, names and ends are not lost with the switches.
+    assert_eq!(told(&ran, "threads"), 3, "{}", ran.stderr);
+    assert_eq!(timeline.count("track pong "), 1, "{}", ran.stderr);
+}
+
+#[test]
+fn what_cannot_be_recorded_leaves_nothing() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let run = |args: &[&str]| run_in(dir.path(), args);
+    run(&["record", "-o", "out", "no-such-command"]).is_refused(127, &["command not found"]);
+    run(&["record", "-o", "out", "/"]).is_refused(126, &["cannot be run"]);
+    run(&["record", "-o", "no/such/out", "touch", "ran"])
+        .is_refused(1, &["no/such/out: cannot be written"]);
+    let own = dir.path().to_str().unwrap();
+    run(&["record", "-o", own, "touch", "ran"]).is_refused(1, &["is a directory"]);
+    run(&["record", "-o", "out", "--pages", "3", "touch", "ran"]).is_refused(1, &["power of two"]);
+    run(&["record", "-o", "t", "--go-trace", "t", "touch", "ran"])
+        .is_refused(1, &["the output needs another name"]);
+    assert_eq!(names(dir.path()), [""; 0]);
+    // What was there stays there.
+    std::fs::write(dir.path().join("out"), "before").unwrap();
+    run(&["record", "-o", "out", "no-such-command"]).is_refused(127, &["command not found"]);
+    assert_eq!(names(dir.path()), ["out"]);
+    assert_eq!(std::fs::read(dir.path().join("out")).unwrap(), b"before");
+    // A disk that is full.
+    let ran = run(&["record", "-o", "/dev/full", "true"]);
+    ran.is_refused(1, &["/dev/full: cannot be written", "No space left"]);
+}
+
+/// A directory where anybody may write.
+fn open_directory() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    dir
+}
+
+#[test]
+fn a_user_records_the_command_alone() {
+    let dir = open_directory();
+    let out = dir.path().join("out");
+    let script = ["sh", "-c", "sleep 0.05; /bin/true; sleep 0.02; :"];
+    let args = [&["record", "-o", out.to_str().unwrap()][..], &script[..]].concat();
+    let ran: Ran = as_nobody(&args).output().unwrap().into();
+    let remedies = ["mount -t tracefs", "mount it with -o gid", "perf_event_paranoid", "container"];
+    let is_told = remedies.iter().any(|words| ran.stderr.contains(words));
+    assert!(is_told, "{}", ran.stderr);
+    if !users_may_count() {
+        ran.is_refused(1, &["triscope: "]);
+        return assert_eq!(names(dir.path()), [""; 0]);
+    }
+    ran.is_good();
+    assert!(ran.stderr.contains("only the command itself is recorded"), "{}", ran.stderr);
+    assert_eq!(names(dir.path()), ["out"]);
+    let timeline = read(&out);
+    let shown = switched_to(&timeline);
+    for (name, tid) in &shown {
+        let known = ["sh", "sleep", "true", "triscope", "other"].contains(name);
+        assert!(known, "{name} {tid}: {}", timeline.text());
+    }
+    assert!(shown.iter().any(|(name, _)| *name == "sleep"), "{}", timeline.text());
+    assert_eq!((told(&ran, "processes"), told(&ran, "wake-ups")), (4, 0), "{}", ran.stderr);
+    assert_eq!(timeline.count(": instant exit"), 4, "{}", timeline.text());
+    assert_eq!(timeline.count("track sleep "), 4, "two processes and their threads");
+    assert!(timeline.lines.iter().any(|l| l == "track other tasks, or idle 4194304"));
+}
+
+#[test]
+fn a_user_is_refused_the_rest_with_the_remedy() {
+    let dir = open_directory();
+    let out = dir.path().join("out");
+    let out = out.to_str().unwrap();
+    let run = |options: &[&str]| -> Ran {
+        let args = [&["record", "-o", out][..], options, &["true"]].concat();
+        as_nobody(&args).output().unwrap().into()
+    };
+    let ran = run(&["--all-tasks"]);
+    ran.is_refused(1, &["triscope: "]);
+    let told = ["mount -t tracefs", "mount it with -o gid", "perf_event_paranoid", "container"];
+    assert!(told.iter().any(|words| ran.stderr.contains(words)), "{}", ran.stderr);
+    if users_may_count() {
+        run(&["--pages", "3"]).is_refused(1, &["power of two"]);
+        run(&["--pages", "1048576"]).is_refused(1, &["pages"]);
+    }
+    assert_eq!(names(dir.path()), [""; 0]);
+}
+
+#[test]
+fn inside_of_a_container_the_command_alone_is_recorded() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    // Process identifiers of its own, and a /proc that shows them.
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_triscope")]);
+    command.args(["record", "-o", "out", "sh", "-c", "sleep 0.05; :"]).current_dir(dir.path());
+    let ran = |command: &mut std::process::Command| Ran::from(command.output().unwrap());
+    let first = ran(&mut command);
+    first.is_good();
+    assert!(first.stderr.contains("from inside of a container"), "{}", first.stderr);
+    let timeline = read(&dir.path().join("out"));
+    // 1 is triscope, and numbers follow each other.
+    let shown = switched_to(&timeline);
+    let sleeps: Vec<_> = shown.iter().filter(|(name, _)| *name == "sleep").collect();
+    assert!(sleeps.len() == 1 && sleeps[0].1 < 20, "{}", timeline.text());
+    let mut all = std::process::Command::new("unshare");
+    all.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_triscope")]);
+    all.args(["record", "--all-tasks", "-o", "all", "true"]).current_dir(dir.path());
+    ran(&mut all).is_refused(1, &["container"]);
+    assert_eq!(names(dir.path()), ["out"]);
+}
+
+#[test]
+fn capabilities_are_enough() {
+    needs_root!();
+    let dir = open_directory();
+    let out = dir.path().join("out");
+    let args = ["record", "--all-tasks", "-o", out.to_str().unwrap(), "sleep", "0.01"];
+    if crate::support::paranoid() > -1 {
+        as_nobody_with(WITH_TRACEFS, "+dac_read_search", &args)
+            .is_refused(1, &["perf_event_paranoid", "CAP_PERFMON"]);
+        assert_eq!(names(dir.path()), [""; 0]);
+    }
+    let little = format!("{WITH_TRACEFS}; ulimit -l 64");
+    let ran = as_nobody_with(&little, "+dac_read_search,+perfmon", &args);
+    ran.is_good();
+    // What may be locked is shared by all CPUs; that less was taken is told.
+    assert!(ran.stderr.contains("triscope: buffers of "), "{}", ran.stderr);
+    assert_eq!(read(&out).count(": instant exit"), 1);
+}
+
+#[test]
+fn the_time_can_be_limited() {
+    needs_root!();
+    let (ran, timeline) = record(&["--seconds", "0.3"], &["sleep", "100"]);
+    assert_eq!(ran.code, Some(128 + 15), "{}", ran.stderr);
+    assert_eq!(timeline.count("Command: end ended with=signal: 15"), 1);
+    let ran = run(&["record", "--seconds", "x", "-o", "out", "true"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+}
+
+#[test]
+fn a_go_trace_that_the_command_did_not_write_is_not_drawn() {
+    needs_root!();
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data/shop.trace");
+    let dir = tempdir().unwrap();
+    let record = |command: &[&str]| {
+        let options = ["record", "--sched", "--go-trace", "go.trace", "-o", "out"];
+        run_in(dir.path(), &[&options[..], command].concat())
+    };
+    // There is none, and then one of before: the rest is written all the same.
+    for _ in 0..2 {
+        let ran = record(&["true"]);
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains("go.trace: the command did not write it"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("no goroutines"), "{}", ran.stderr);
+        assert_eq!(read(&dir.path().join("out")).count("track true "), 2);
+        std::fs::copy(&trace, dir.path().join("go.trace")).unwrap();
+    }
+    assert_eq!(std::fs::read(dir.path().join("go.trace")).unwrap(), std::fs::read(&trace).unwrap());
+    // A command that writes it.
+    let ran = record(&["cp", trace.to_str().unwrap(), "go.trace"]);
+    ran.is_good();
+    assert_eq!(told(&ran, "goroutines"), 150, "{}", ran.stderr);
+    // One that writes half of it.
+    let ran = record(&["sh", "-c", &format!("head -c 20000 {} > go.trace", trace.display())]);
+    assert!(ran.stderr.contains("the Go trace ends early"), "{}", ran.stderr);
+    assert_eq!(names(dir.path()), ["go.trace", "out"]);
+}

@@ -1,0 +1,165 @@
+//! Signals that ask for the end: whoever is watched ends, and what is known is told.
+
+use crate::needs_root;
+use crate::support::{Running, can, is_root, names, triscope, users_may_count};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Says that it is ready, and ignores some signals.
+fn stubborn(ignored: &str) -> String {
+    format!("trap '' {ignored}; echo ready; while :; do sleep 0.05; done")
+}
+
+fn stat(script: &str) -> Running {
+    let mut stat =
+        Running::start(&mut triscope(&["perf", "stat", "-e", "task-clock", "sh", "-c", script]));
+    stat.wait_for("ready");
+    stat
+}
+
+#[test]
+fn signals_are_passed_on_and_the_counts_are_told() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    for (signal, number) in [("TERM", 15), ("HUP", 1)] {
+        let stat = stat("echo ready; exec sleep 100");
+        stat.signal(signal);
+        let ran = stat.end();
+        assert_eq!(ran.code, Some(128 + number), "{}", ran.stderr);
+        assert!(ran.stderr.contains("task-clock") && ran.stderr.contains("seconds"));
+    }
+    // The command may do what it wants with a signal.
+    let stat = stat("trap 'exit 7' INT TERM; echo ready; while :; do sleep 0.05; done");
+    stat.signal("TERM");
+    assert_eq!(stat.end().code, Some(7));
+}
+
+#[test]
+fn asking_again_is_asking_harder() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let pause = || std::thread::sleep(Duration::from_millis(150));
+    let second = stat(&stubborn("HUP"));
+    second.signal("HUP");
+    pause();
+    second.signal("HUP");
+    assert_eq!(second.end().code, Some(128 + 15), "the second one is SIGTERM");
+    let third = stat(&stubborn("HUP TERM"));
+    for _ in 0..3 {
+        pause();
+        third.signal("HUP");
+    }
+    let ran = third.end();
+    assert_eq!(ran.code, Some(128 + 9), "the third one is SIGKILL: {}", ran.stderr);
+    assert!(ran.stderr.contains("task-clock"), "{}", ran.stderr);
+}
+
+#[test]
+fn what_is_ignored_from_the_start_stays_ignored() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_triscope");
+    // What nohup does.
+    let script = format!(
+        "trap '' HUP; exec {program} perf stat -e task-clock sh -c 'echo ready; sleep 0.5'"
+    );
+    let mut stat = Running::start(Command::new("sh").args(["-c", &script]));
+    stat.wait_for("ready");
+    stat.signal("HUP");
+    let ran = stat.end();
+    ran.is_good();
+    assert!(ran.stderr.contains("task-clock"), "{}", ran.stderr);
+}
+
+/// Waits until a file is there.
+fn wait_for(path: &std::path::Path) {
+    let start = Instant::now();
+    while !path.exists() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{} does not come", path.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_recording_is_complete_when_it_is_ended() {
+    needs_root!();
+    for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        let script = ["sh", "-c", "echo > started; echo ready; exec sleep 100"];
+        let args = [&["record", "-o", "out.pftrace", "--uncompressed"][..], &script[..]].concat();
+        // A group of its own is not in the foreground of a terminal: SIGINT is passed on, too.
+        let mut command = triscope(&args);
+        command.current_dir(dir.path()).process_group(0);
+        let mut record = Running::start(&mut command);
+        record.wait_for("ready");
+        wait_for(&dir.path().join("started"));
+        record.signal(signal);
+        let ran = record.end();
+        assert_eq!(ran.code, Some(128 + number), "{}", ran.stderr);
+        assert!(ran.stderr.contains("out.pftrace: "), "{}", ran.stderr);
+        assert_eq!(names(dir.path()), ["out.pftrace", "started"], "nothing else is left");
+        let timeline = crate::record::read(&dir.path().join("out.pftrace"));
+        assert!(timeline.count("Command: end ended with=signal") == 1, "{}", timeline.text());
+    }
+}
+
+#[test]
+fn ctrl_c_reaches_the_command_once() {
+    needs_root!();
+    if !can("script of util-linux", Command::new("script").arg("--version").output().is_ok()) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_triscope");
+    // The command says how often it was interrupted.
+    let command = "trap 'n=$((n+1))' INT; echo > started; while [ ! -e end ]; do sleep 0.05; done; \
+        echo interrupted $n times";
+    std::fs::write(dir.path().join("command"), command).unwrap();
+    let record = format!("{program} record -o out.pftrace sh command");
+    let mut terminal = Command::new("script")
+        .args(["--quiet", "--return", "--command", &record, "/dev/null"])
+        .current_dir(dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for(&dir.path().join("started"));
+    use std::io::Write;
+    let mut keyboard = terminal.stdin.take().unwrap();
+    keyboard.write_all(b"\x03").unwrap();
+    keyboard.flush().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    std::fs::write(dir.path().join("end"), "").unwrap();
+    let output = terminal.wait_with_output().unwrap();
+    drop(keyboard);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(shown.contains("interrupted 1 times"), "{shown}");
+    assert!(shown.contains("out.pftrace: "), "{shown}");
+    assert_eq!(names(dir.path()), ["command", "end", "out.pftrace", "started"]);
+}
+
+#[test]
+fn a_conversion_that_is_interrupted_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = triscope(&["convert", "-", "-o", "out.pftrace"]);
+    let mut convert = command.current_dir(dir.path()).stdin(Stdio::piped()).spawn().unwrap();
+    // It waits for more of the trace, with its output open.
+    use std::io::Write;
+    let trace = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let trace = std::fs::read(trace.join("../gotrace/tests/data/shop.trace")).unwrap();
+    let mut pipe = convert.stdin.take().unwrap();
+    pipe.write_all(&trace[..trace.len() / 2]).unwrap();
+    let start = Instant::now();
+    while names(dir.path()).is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    crate::support::kill("INT", convert.id());
+    assert_eq!(convert.wait().unwrap().code(), Some(128 + 2));
+    assert_eq!(names(dir.path()), [""; 0]);
+}

@@ -1,0 +1,224 @@
+use crate::needs_root;
+use crate::support::{
+    Ran, Running, WITHOUT_TRACEFS, as_nobody, as_nobody_with, can, dead_pid, is_root, run,
+    triscope, users_may_count,
+};
+use std::process::Command;
+
+/// The count in the line of an event.
+#[track_caller]
+fn count(ran: &Ran, event: &str) -> u64 {
+    let line = |line: &str| {
+        let (number, rest) = line.trim_start().split_once("  ")?;
+        (rest.split_whitespace().next() == Some(event)).then(|| number.to_owned())
+    };
+    let found = ran.stderr.lines().find_map(line).unwrap_or_else(|| panic!("{}", ran.stderr));
+    found.replace(' ', "").parse().unwrap()
+}
+
+#[test]
+fn a_user_counts_own_commands() {
+    let ran: Ran = as_nobody(&["perf", "stat", "sh", "-c", "echo hello"]).output().unwrap().into();
+    if !users_may_count() {
+        return ran.is_refused(1, &["perf_event_paranoid", "CAP_PERFMON"]);
+    }
+    ran.is_good();
+    assert_eq!(ran.stdout, "hello\n");
+    assert!(count(&ran, "page-faults") > 10);
+    for word in ["task-clock", "CPUs utilized", "cpu-migrations", "/s", "seconds"] {
+        assert!(ran.stderr.contains(word), "{word}: {}", ran.stderr);
+    }
+    if crate::support::paranoid() == 2 {
+        assert!(ran.stderr.contains("page-faults (user space only)"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn what_a_user_may_not_is_refused_with_the_remedy() {
+    if crate::support::paranoid() < 1 {
+        assert!(!can("kernel.perf_event_paranoid of 1 or more", false));
+        return;
+    }
+    let ran: Ran = as_nobody(&["perf", "stat", "-a", "--seconds", "0.1"]).output().unwrap().into();
+    ran.is_refused(
+        1,
+        &["CPU 0", "not permitted", "sysctl kernel.perf_event_paranoid", "CAP_PERFMON"],
+    );
+    let ran: Ran =
+        as_nobody(&["perf", "stat", "-p", "1", "--seconds", "0.1"]).output().unwrap().into();
+    ran.is_refused(1, &["thread 1", "CAP_PERFMON"]);
+}
+
+#[test]
+fn unknown_events_have_near_matches() {
+    for (name, near) in [
+        ("page-fault", "page-faults"),
+        ("context-switchs", "context-switches"),
+        ("cpucycles", "cpu-cycles"),
+    ] {
+        run(&["perf", "stat", "-e", name, "true"]).is_refused(1, &[name, "did you mean", near]);
+    }
+    run(&["perf", "stat", "-e", "nosuchpmu/x/", "true"]).is_refused(1, &["nosuchpmu"]);
+    run(&["perf", "stat", "-e", "mem:zzz", "true"]).is_refused(1, &["mem:zzz"]);
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused() {
+    for args in [
+        &["perf", "stat"][..],
+        &["perf", "stat", "-p", "x"],
+        &["perf", "stat", "-a", "-p", "1"],
+        &["perf", "stat", "-a", "true"],
+        &["perf", "stat", "-a", "--seconds", "0"],
+        &["perf", "stat", "-a", "--seconds", "-1"],
+        &["perf", "stat", "-a", "--seconds", "1e99"],
+        &["perf", "trace", "-a"],
+        &["perf", "trace", "-e", "sched:sched_switch"],
+        &["record", "true"],
+        &["record", "-o", "x"],
+    ] {
+        let ran = run(args);
+        assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("error: "), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn who_is_not_there_is_told() {
+    let pid = dead_pid().to_string();
+    run(&["perf", "stat", "-p", &pid]).is_refused(1, &["there is no process", &pid]);
+    run(&["perf", "stat", "-p", "4294967295"]).is_refused(1, &["there is no process 4294967295"]);
+}
+
+#[test]
+fn commands_that_cannot_be_started_are_told_as_a_shell_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let (plain, script) = (dir.path().join("plain"), dir.path().join("script"));
+    std::fs::write(&plain, "nothing").unwrap();
+    std::fs::write(&script, "#!/nonexistent/interpreter\n").unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let (plain, script) = (plain.to_str().unwrap(), script.to_str().unwrap());
+    run(&["perf", "stat", "no-such-command"]).is_refused(127, &["no-such-command", "not found"]);
+    run(&["perf", "stat", script]).is_refused(127, &[script, "interpreter"]);
+    run(&["perf", "stat", plain]).is_refused(126, &[plain, "cannot be run"]);
+}
+
+#[test]
+fn the_end_of_the_command_is_that_of_the_program() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    for (script, code, words) in
+        [("exit 3", 3, "exit status: 3"), ("kill -9 $$", 137, "SIGKILL"), ("true", 0, "seconds")]
+    {
+        let ran = run(&["perf", "stat", "-e", "task-clock", "sh", "-c", script]);
+        assert_eq!(ran.code, Some(code), "{}", ran.stderr);
+        assert!(ran.stderr.contains(words) && ran.stderr.contains("task-clock"), "{}", ran.stderr);
+    }
+    let ran = run(&["perf", "stat", "--seconds", "0.2", "sleep", "100"]);
+    assert_eq!(ran.code, Some(128 + 15), "{}", ran.stderr);
+    assert!(ran.stderr.contains("task-clock"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_process_is_counted_until_it_ends() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let script = "read go; for i in 1 2 3 4 5 6 7 8 9 10; do /bin/true; done";
+    let mut child = Command::new("sh")
+        .args(["-c", script])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id().to_string();
+    let stat = Running::start(&mut triscope(&["perf", "stat", "-e", "page-faults", "-p", &pid]));
+    // It counts as soon as it handles signals; a little later than its start, in any case.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    use std::io::Write;
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    child.wait().unwrap();
+    let ran = stat.end();
+    ran.is_good();
+    assert!(count(&ran, "page-faults") > 100, "with its children: {}", ran.stderr);
+}
+
+#[test]
+fn tracepoints_count_what_the_software_event_counts() {
+    needs_root!();
+    let events = "context-switches,sched:sched_switch,sched:sched_process_exec";
+    let script = "sleep 0.01; sleep 0.01; sleep 0.01";
+    let ran = run(&["perf", "stat", "-e", events, "sh", "-c", script]);
+    ran.is_good();
+    assert_eq!(
+        count(&ran, "context-switches"),
+        count(&ran, "sched:sched_switch"),
+        "{}",
+        ran.stderr
+    );
+    assert!(count(&ran, "context-switches") >= 6, "each sleep, and waiting for each");
+    // The shell may become the last one.
+    assert_eq!(count(&ran, "sched:sched_process_exec"), 4, "{}", ran.stderr);
+}
+
+#[test]
+fn the_whole_machine_is_counted() {
+    needs_root!();
+    let ran = run(&["perf", "stat", "-a", "-e", "cpu-clock", "--seconds", "0.2"]);
+    ran.is_good();
+    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+    let busy = ran.stderr.split_whitespace().zip(ran.stderr.split_whitespace().skip(1));
+    let busy = busy.filter(|(_, next)| *next == "CPUs").map(|(n, _)| n.parse::<f64>().unwrap());
+    let busy: Vec<f64> = busy.collect();
+    // The clock of a CPU runs whether it is idle or not.
+    assert!(busy.len() == 1 && busy[0] > 0.5 && busy[0] < cpus * 4.0, "{}", ran.stderr);
+}
+
+#[test]
+fn the_same_as_perf_counts() {
+    needs_root!();
+    if !can("perf", Command::new("perf").arg("--version").output().is_ok()) {
+        return;
+    }
+    // Not a shell: what it does varies less.
+    let command = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1M", "count=200"];
+    let events = ["page-faults", "raw_syscalls:sys_enter", "minor-faults"];
+    let ours = |event: &str| {
+        let ran = run(&[&["perf", "stat", "-e", event][..], &command[..]].concat());
+        ran.is_good();
+        count(&ran, event)
+    };
+    let perfs = |event: &str| -> Option<u64> {
+        // perf takes tracepoints from a mounted tracefs only.
+        let script = format!(
+            "mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing\n\
+             exec perf stat -x, -e {event} {}",
+            command.join(" ")
+        );
+        let output = Command::new("unshare").args(["--mount", "sh", "-c", &script]).output();
+        let text = String::from_utf8(output.unwrap().stderr).unwrap();
+        text.lines().find(|line| line.contains(event))?.split(',').next()?.parse().ok()
+    };
+    for event in events {
+        let (ours, perfs) = (ours(event), perfs(event).unwrap());
+        let allowed = perfs / 50 + 3;
+        assert!(ours.abs_diff(perfs) <= allowed, "{event}: {ours}, perf counts {perfs}");
+    }
+}
+
+#[test]
+fn without_a_tracefs_the_remedy_is_told() {
+    needs_root!();
+    for args in [
+        &["perf", "stat", "-e", "sched:sched_switch", "true"][..],
+        &["perf", "trace", "-e", "sched:sched_switch", "true"],
+        &["record", "--all-tasks", "-o", "/dev/null", "true"],
+    ] {
+        let ran = as_nobody_with(WITHOUT_TRACEFS, "-all", args);
+        ran.is_refused(1, &["as root: mount -t tracefs nodev /sys/kernel/tracing"]);
+    }
+}

@@ -1,0 +1,272 @@
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+pub(crate) struct Ran {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) code: Option<i32>,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+            code: output.status.code(),
+        }
+    }
+}
+
+impl Ran {
+    /// Asserts that it has failed with one line that says all of `words`.
+    #[track_caller]
+    pub(crate) fn is_refused(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, Some(code), "{}", self.stderr);
+        assert!(self.stderr.starts_with("triscope: "), "{}", self.stderr);
+        assert_eq!(self.stderr.lines().count(), 1, "{}", self.stderr);
+        for word in words {
+            assert!(self.stderr.contains(word), "{word:?} is not in {}", self.stderr);
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn is_good(&self) {
+        assert_eq!(self.code, Some(0), "{}", self.stderr);
+    }
+}
+
+pub(crate) fn triscope(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn run(args: &[&str]) -> Ran {
+    triscope(args).output().unwrap().into()
+}
+
+/// Runs in a directory, where outputs go.
+pub(crate) fn run_in(dir: &Path, args: &[&str]) -> Ran {
+    triscope(args).current_dir(dir).output().unwrap().into()
+}
+
+/// A child that is killed if the test fails.
+pub(crate) struct Running(pub(crate) Option<Child>);
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(Some(piped.spawn().unwrap()))
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.as_ref().unwrap().id()
+    }
+
+    /// Waits until it has printed a line that has this in it.
+    pub(crate) fn wait_for(&mut self, word: &str) {
+        use std::io::Read;
+        let stdout = self.0.as_mut().unwrap().stdout.as_mut().unwrap();
+        let mut seen = Vec::new();
+        let mut byte = [0];
+        while !String::from_utf8_lossy(&seen).contains(word) {
+            assert_eq!(stdout.read(&mut byte).unwrap(), 1, "it ended before it said {word:?}");
+            seen.push(byte[0]);
+        }
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        kill(name, self.id());
+    }
+
+    pub(crate) fn end(mut self) -> Ran {
+        self.0.take().unwrap().wait_with_output().unwrap().into()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+pub(crate) fn kill(name: &str, pid: u32) {
+    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+fn status_field(name: &str) -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim_start_matches(':').trim().to_owned()
+}
+
+pub(crate) fn is_root() -> bool {
+    status_field("Uid").split_whitespace().nth(1) == Some("0")
+}
+
+/// Whether this test can run here; says loudly if not. Where all must run that is a failure.
+pub(crate) fn can(what: &str, possible: bool) -> bool {
+    if !possible {
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        let strict = std::env::var_os("PERF_TEST_STRICT").is_some_and(|v| v != "0");
+        assert!(!strict, "{test} must run here, but needs {what}");
+        // Not through what the test harness captures.
+        let _ = writeln!(std::io::stderr(), "\n==== SKIPPED: {test}: needs {what}");
+    }
+    possible
+}
+
+/// Ends the test, loudly, without root and the scheduler's tracepoints. Those that have them take
+/// turns, as one's flood of events is another's loss.
+#[macro_export]
+macro_rules! needs_root {
+    () => {
+        if !$crate::support::can("root, with tracepoints", $crate::support::is_able()) {
+            return;
+        }
+        let _turn = $crate::support::turn();
+    };
+}
+
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Root, where root may do what these tests need: not so in most containers.
+pub(crate) fn is_able() -> bool {
+    static ABLE: OnceLock<bool> = OnceLock::new();
+    *ABLE.get_or_init(|| {
+        let tries = ["perf", "stat", "-e", "sched:sched_switch", "true"];
+        let first = std::fs::read_link("/proc/self/ns/pid");
+        let outside = first.is_ok_and(|link| link == Path::new("pid:[4026531836]"));
+        is_root() && outside && run(&tries).code == Some(0)
+    })
+}
+
+pub(crate) fn paranoid() -> i32 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    text.map_or(i32::MAX, |text| text.trim().parse().unwrap())
+}
+
+/// Whether unprivileged users may count events of their own processes.
+pub(crate) fn users_may_count() -> bool {
+    paranoid() <= 2
+}
+
+/// The program where `nobody` may run it.
+fn program_for_all() -> &'static Path {
+    static PLACE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    &PLACE
+        .get_or_init(|| {
+            use std::os::unix::fs::PermissionsExt;
+            let dir = tempfile::tempdir().unwrap();
+            let mode = |mode| std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(dir.path(), mode(0o755)).unwrap();
+            let program = dir.path().join("triscope");
+            std::fs::copy(env!("CARGO_BIN_EXE_triscope"), &program).unwrap();
+            std::fs::set_permissions(&program, mode(0o755)).unwrap();
+            (dir, program)
+        })
+        .1
+}
+
+/// The program as a user without any privilege.
+pub(crate) fn as_nobody(args: &[&str]) -> Command {
+    if !is_root() {
+        return triscope(args);
+    }
+    let mut command = Command::new(program_for_all());
+    command.args(args).stdin(Stdio::null()).uid(65534).gid(65534).current_dir("/");
+    command
+}
+
+/// The program in mounts of its own, which `script` changes before, as the user `nobody` with
+/// these capabilities of root. Needs root.
+pub(crate) fn as_nobody_with(script: &str, capabilities: &str, args: &[&str]) -> Ran {
+    let script = format!(
+        "{script}\nexec setpriv --reuid 65534 --regid 65534 --clear-groups \
+        --inh-caps={capabilities} --ambient-caps={capabilities} \"$@\""
+    );
+    let args = args.iter().map(OsStr::new);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-ec", &script, "sh"]).arg(program_for_all()).args(args);
+    command.stdin(Stdio::null()).current_dir("/").output().unwrap().into()
+}
+
+/// Takes every tracefs away.
+pub(crate) const WITHOUT_TRACEFS: &str = "for m in $(awk '$3 == \"tracefs\" || $3 == \"debugfs\" {print $2}' /proc/mounts); do \
+     umount -l \"$m\"; done";
+
+/// Mounts one where none is, which is root's alone.
+pub(crate) const WITH_TRACEFS: &str =
+    "mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing";
+
+/// The names in a directory.
+pub(crate) fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A process that has ended, and was waited for.
+pub(crate) fn dead_pid() -> u32 {
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    child.id()
+}
+
+/// A program that does something known, to be watched: its arguments.
+pub(crate) fn child(role: &str) -> Vec<String> {
+    let program = std::env::current_exe().unwrap();
+    let role = format!("PERF_TEST_CHILD={role}");
+    let program = program.to_str().unwrap();
+    ["env", &role, program, "--exact", "child", "--test-threads=1"].map(str::to_owned).to_vec()
+}
+
+pub(crate) fn child_main(role: &str) -> ! {
+    let (role, number) = role.split_once(' ').unwrap_or((role, "0"));
+    let number: usize = number.parse().unwrap();
+    match role {
+        "threads" => {
+            let start = |n| {
+                let thread = std::thread::Builder::new().name(format!("worker-{n}"));
+                thread.spawn(|| std::thread::sleep(std::time::Duration::from_millis(5))).unwrap()
+            };
+            for thread in (0..number).map(start).collect::<Vec<_>>() {
+                thread.join().unwrap();
+            }
+        }
+        // Two threads that wake each other in turn.
+        "ping-pong" => {
+            use std::io::Read;
+            let (mut here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+            let pong = std::thread::Builder::new().name("pong".into()).spawn(move || {
+                let mut byte = [0];
+                for _ in 0..number {
+                    there.read_exact(&mut byte).unwrap();
+                    there.write_all(&byte).unwrap();
+                }
+            });
+            let mut byte = [0];
+            for _ in 0..number {
+                here.write_all(&byte).unwrap();
+                here.read_exact(&mut byte).unwrap();
+            }
+            pong.unwrap().join().unwrap();
+        }
+        other => panic!("no role {other}"),
+    }
+    std::process::exit(0);
+}
