@@ -38,8 +38,13 @@ impl Launched {
     /// Starts a command. Events of this thread that are inherited and enabled by `execve(2)`
     /// begin with its first instruction.
     ///
-    /// `clean_up` is called before a signal ends this process.
-    pub(crate) fn start(command: &[String], clean_up: impl Fn() + Send + 'static) -> Result<Self> {
+    /// It gets this process's environment, and one more variable if there is one here. `clean_up`
+    /// is called before a signal ends this process.
+    pub(crate) fn start(
+        command: &[String],
+        variable: Option<(&str, &Path)>,
+        clean_up: impl Fn() + Send + 'static,
+    ) -> Result<Self> {
         let (program, args) = command.split_first().ok_or(Failure::new("no command"))?;
         let shared = Arc::new(Mutex::new(Shared { child: None, asked: 0, status: None }));
         let listener = {
@@ -55,7 +60,7 @@ impl Launched {
         };
         // Signals wait until there is somebody to pass them on to.
         let mut guard = lock(&shared);
-        let child = match Command::new(program).args(args).spawn() {
+        let child = match Command::new(program).args(args).envs(variable).spawn() {
             Ok(child) => child,
             Err(error) => return Err(not_started(program, &error)),
         };

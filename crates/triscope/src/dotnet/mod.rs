@@ -18,7 +18,7 @@ mod signals;
 mod source;
 mod stack;
 mod stats;
-mod target;
+pub(crate) mod target;
 mod writers;
 
 use crate::failure::Result;

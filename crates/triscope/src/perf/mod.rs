@@ -85,13 +85,17 @@ pub(crate) struct Whom {
     command: Vec<String>,
 }
 
-/// The threads of a process; of a thread that leads none, that thread alone.
+/// The process that a thread is one of.
 ///
 /// `/proc/TID` is there for every thread, and its `task` has all threads of the process.
+pub(crate) fn thread_group(tid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|l| l.strip_prefix("Tgid:")?.trim().parse().ok())
+}
+
+/// The threads of a process; of a thread that leads none, that thread alone.
 fn threads_of(pid: u32) -> Option<Vec<u32>> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let leads = status.lines().find_map(|l| l.strip_prefix("Tgid:")?.trim().parse().ok());
-    if leads != Some(pid) {
+    if thread_group(pid)? != pid {
         return Some(vec![pid]);
     }
     let entries = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
@@ -133,7 +137,7 @@ fn of_living<T>(
 }
 
 /// Until when what runs already is watched: a signal, the time, or the end of all of it.
-struct Until {
+pub(crate) struct Until {
     signals: mpsc::Receiver<i32>,
     _listener: Listener,
     deadline: Option<Instant>,
@@ -142,12 +146,18 @@ struct Until {
 }
 
 impl Until {
-    fn new(seconds: Option<Duration>, pids: &[u32]) -> Result<Self> {
+    /// `clean_up` is called before a second signal ends this process.
+    pub(crate) fn new(
+        seconds: Option<Duration>,
+        pids: &[u32],
+        clean_up: impl Fn() + Send + 'static,
+    ) -> Result<Self> {
         let (sender, signals) = mpsc::channel();
         let mut asked = false;
         let listener = Listener::start(move |signal| {
             // The second one does not wait.
             if std::mem::replace(&mut asked, true) {
+                clean_up();
                 std::process::exit(crate::signals::exit_code(signal).into());
             }
             let _ = sender.send(signal); // whoever waited has gone: it ends already
@@ -158,7 +168,7 @@ impl Until {
     }
 
     /// Waits for so long at most, and says whether that was the end.
-    fn wait(&self, most: Duration) -> bool {
+    pub(crate) fn wait(&self, most: Duration) -> bool {
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         match self.signals.recv_timeout(left.map_or(most, |left| left.min(most))) {
             Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => return true,

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result {
     let mut status = None;
     let begin;
     if args.whom.command.is_empty() {
-        let until = Until::new(args.seconds, &args.whom.pid)?;
+        let until = Until::new(args.seconds, &args.whom.pid, || ())?;
         begin = Instant::now();
         for counter in counted.iter().flat_map(|c| &c.counters) {
             counter.enable().map_err(failure)?;
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> Result {
         }
     } else {
         begin = Instant::now();
-        let launched = Launched::start(&args.whom.command, || ())?;
+        let launched = Launched::start(&args.whom.command, None, || ())?;
         status = Some(match args.seconds {
             Some(seconds) => launched.wait_or_terminate(seconds)?,
             None => launched.wait()?,

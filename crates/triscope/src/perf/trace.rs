@@ -98,13 +98,13 @@ pub(crate) fn run(args: &Args) -> Result {
 
     let mut status = None;
     if args.whom.command.is_empty() {
-        let until = Until::new(args.seconds, &args.whom.pid)?;
+        let until = Until::new(args.seconds, &args.whom.pid, || ())?;
         for (_, ring) in &tracer.rings {
             ring.enable().map_err(failure)?;
         }
         tracer.run(|| Ok(until.wait(ROUND)))?;
     } else {
-        let launched = Launched::start(&args.whom.command, || ())?;
+        let launched = Launched::start(&args.whom.command, None, || ())?;
         let deadline = args.seconds.and_then(|s| Instant::now().checked_add(s));
         tracer.run(|| {
             std::thread::sleep(ROUND);

@@ -3,20 +3,21 @@
 mod dotnet;
 mod lane;
 mod sched;
+mod subject;
 mod tasks;
 
 use crate::convert::dotnet::draw_file;
 use crate::convert::file::{Counted, OutputFile};
 use crate::failure::{Failure, OneLine, Result};
 use crate::go::{self, Recovery, Trace, Visitor};
-use crate::launch::{self, Launched};
 use crate::perf;
 use crate::progress::Progress;
 use perf_monitor::Refusal;
 use sched::Scheduler;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use subject::Subject;
 use tasks::Counts;
 use trace_export::dotnet::DotnetOptions;
 use trace_export::go::{GoOptions, GoSource};
@@ -24,7 +25,8 @@ use trace_export::{
     Arg, ClockDomain, Compressor, Entry, Loss, Name, PerfettoSink, Sink, Timestamp, Track, Value,
 };
 
-/// Run a command and make a timeline of it, to be opened in the Perfetto UI (ui.perfetto.dev)
+/// Run a command, or watch a process, and make a timeline, to be opened in the Perfetto UI
+/// (ui.perfetto.dev)
 ///
 /// Every CPU is drawn with the threads of the command by their names, and with "other" where
 /// something else ran; every thread of the command, and of what it starts, with its states,
@@ -34,13 +36,15 @@ use trace_export::{
 ///
 /// The recording ends when the command does. Ctrl-C goes to the command, and SIGTERM and SIGHUP
 /// are passed on to it; a second signal becomes SIGTERM, a third one SIGKILL. The timeline is
-/// complete in any case, and the exit code is the command's.
+/// complete in any case, and the exit code is the command's. A process that runs already is recorded
+/// until it ends, until Ctrl-C, or for --seconds.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   triscope record -o make.pftrace make -j2
   triscope record --go-trace trace.out --sched -o server.pftrace -- ./server -trace trace.out
   triscope record --sched --dotnet -o app.pftrace -- dotnet app.dll
+  triscope record --sched --dotnet 1234 --seconds 10 -o app.pftrace
   sudo triscope record -o app.pftrace sudo -u $USER ./app     root records, the user runs
 
 The scheduler needs root; or CAP_PERFMON (or kernel.perf_event_paranoid -1) and a tracefs that the
@@ -58,24 +62,28 @@ pub(crate) struct Args {
     /// The Go execution trace that the command writes
     #[arg(long, value_name = "FILE")]
     go_trace: Option<PathBuf>,
-    /// Record the .NET runtime of the command: CPU samples with managed stacks, collections,
-    /// compilations, lock waits, exceptions. The command must be the .NET process itself
-    #[arg(long)]
-    dotnet: bool,
+    /// Record the .NET runtimes of the command and of what it starts, from their first moment
+    /// (.NET Core 3.1: of the command alone), or the one of the process PID: CPU samples with
+    /// managed stacks, collections, compilations, lock waits, exceptions
+    #[arg(long, value_name = "PID", num_args = 0..=1)]
+    dotnet: Option<Option<u32>>,
+    /// Record a process that runs, with what it starts from now on, instead of a command
+    #[arg(short, long, value_name = "PID")]
+    pid: Option<u32>,
     /// The timeline to write; - is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Do not compress the output: for tools that read the format themselves
     #[arg(long)]
     uncompressed: bool,
-    /// Stop after so many seconds: the command gets SIGTERM then
+    /// Stop after so many seconds: a command gets SIGTERM then
     #[arg(long, value_name = "SECONDS", value_parser = perf::seconds)]
     seconds: Option<Duration>,
     /// Pages of each CPU's buffer, a power of two [default: 1024, or what this user may have]
     #[arg(long, value_name = "N")]
     pages: Option<usize>,
     /// The command, with its arguments
-    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
@@ -87,8 +95,9 @@ const ROUND: Duration = Duration::from_millis(10);
 pub(crate) fn run(args: &Args) -> Result {
     let inputs: Vec<PathBuf> = args.go_trace.iter().cloned().collect();
     let output = OutputFile::create(&args.output, &inputs)?;
-    let mut scheduler = if args.sched || args.go_trace.is_none() && !args.dotnet {
-        Some(open_scheduler(args)?)
+    let running = subject::process(args)?;
+    let mut scheduler = if args.sched || args.go_trace.is_none() && args.dotnet.is_none() {
+        Some(open_scheduler(args, running.is_some())?)
     } else {
         None
     };
@@ -107,27 +116,33 @@ pub(crate) fn run(args: &Args) -> Result {
     if let Some(scheduler) = &mut scheduler {
         scheduler.enable().map_err(perf::failure)?;
     }
-    let begin = now();
-    let launched = Launched::start(&args.command, output.remover())?;
-    let pid = launched.id();
-    let runtime = if args.dotnet { Some(dotnet::Recorder::start(pid)?) } else { None };
-    if let Some(scheduler) = &mut scheduler {
-        scheduler.follow(pid);
-    }
-    let deadline = args.seconds.and_then(|s| Instant::now().checked_add(s));
-    let status = loop {
-        let ended = launched.try_wait()?;
+    let (mut subject, runtimes) = match running {
+        Some(pid) => {
+            let subject = Subject::attach(args, pid, output.remover())?;
+            if let Some(scheduler) = &mut scheduler {
+                scheduler.follow_running(pid);
+            }
+            (subject, args.dotnet.map(|_| dotnet::Recorder::of_process(pid)).transpose()?)
+        }
+        None => {
+            let port = args.dotnet.map(|_| dotnet::Port::bind()).transpose()?;
+            let subject = Subject::start(args, port.as_ref(), output.remover())?;
+            if let Some(scheduler) = &mut scheduler {
+                scheduler.follow(subject.pid);
+            }
+            let runtimes = port.map(|port| dotnet::Recorder::of_command(port, subject.pid));
+            (subject, runtimes)
+        }
+    };
+    loop {
+        let over = subject.is_over()?;
         if let Some(scheduler) = &mut scheduler {
             scheduler.round(&mut sink).map_err(|e| e.into_failure(&output))?;
         }
-        if let Some(status) = ended {
-            break status;
+        if over {
+            break;
         }
-        if deadline.is_some_and(|at| Instant::now() >= at) {
-            launched.terminate();
-        }
-        std::thread::sleep(ROUND);
-    };
+    }
     let end = now();
 
     let mut summary = Vec::new();
@@ -150,23 +165,22 @@ pub(crate) fn run(args: &Args) -> Result {
             summary.push(format!("{} events out of order", stats.late));
         }
     }
-    draw_command(&args.command, begin, end, &status.to_string(), &mut sink).map_err(fail)?;
-    let name = program_name(&args.command);
-    if let Some(runtime) = runtime {
-        let mut options = DotnetOptions::default();
-        options.process = name.clone().into_bytes();
-        match runtime.finish() {
-            Ok(file) => {
-                let drawn = draw_file(&name, file, options, &mut sink, &output)?;
-                summary.push(format!("{}{}", drawn.0.what, drawn.0.notes));
-            }
-            Err(failure) => missing.push(("nothing of the .NET runtime", failure)),
+    draw_command(&subject, end, &mut sink).map_err(fail)?;
+    if let Some(runtimes) = runtimes {
+        let (recordings, failure) = runtimes.finish();
+        for recording in recordings {
+            let mut options = DotnetOptions::default();
+            options.process = process_name(&subject, recording.pid).into_bytes();
+            let name = format!(".NET process {}", recording.pid);
+            let drawn = draw_file(&name, recording.file, options, &mut sink, &output)?;
+            summary.push(format!("{}{}", drawn.0.what, drawn.0.notes));
         }
+        missing.extend(failure.map(|failure| ("not all of .NET", failure)));
     }
     if let (Some(path), Some(earlier)) = (&args.go_trace, &earlier) {
         let mut options = GoOptions::default();
-        options.pid = i32::try_from(pid).unwrap_or(i32::MAX);
-        options.process = name.into_bytes();
+        options.pid = i32::try_from(subject.pid).unwrap_or(i32::MAX);
+        options.process = subject.name().into_bytes();
         let drawn = if Version::of(path) == *earlier {
             Err(Failure::about(path.display(), "the command did not write it"))
         } else {
@@ -192,13 +206,13 @@ pub(crate) fn run(args: &Args) -> Result {
         failure.tell();
     }
     eprintln!("{}", OneLine(&format!("{target}: {}", summary.join(", "))));
-    launch::outcome(status)?;
+    subject.outcome()?;
     if missing.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
 }
 
 /// Opens the scheduler's events: those of the machine, or else of the command alone, which takes no
 /// privilege; that it is less is told, with what would help.
-fn open_scheduler(args: &Args) -> Result<Scheduler> {
+fn open_scheduler(args: &Args, is_running: bool) -> Result<Scheduler> {
     let refused = if is_in_container() {
         "from inside of a container (a PID namespace) the kernel's tracepoints cannot be \
          understood: they tell threads by their numbers outside of it"
@@ -210,7 +224,7 @@ fn open_scheduler(args: &Args) -> Result<Scheduler> {
             Err(error) => return Err(perf::failure(error)),
         }
     };
-    if args.all_tasks {
+    if args.all_tasks || is_running {
         return Err(Failure::new(refused));
     }
     match Scheduler::open_own(args.pages) {
@@ -247,18 +261,12 @@ impl Version {
     }
 }
 
-/// Draws the command as a whole: what it was, from when to when, and how it ended.
-fn draw_command(
-    command: &[String],
-    begin: Timestamp,
-    end: Timestamp,
-    status: &str,
-    sink: &mut Timeline,
-) -> std::io::Result<()> {
+/// Draws the subject as a whole: what it was, from when to when, and how it ended.
+fn draw_command(subject: &Subject, end: Timestamp, sink: &mut Timeline) -> std::io::Result<()> {
     let track = sink.track(&Track::custom(b"Command").described(b"What was recorded"))?;
-    let line = command.join(" ");
-    sink.begin(begin, track, &Entry::new(line.as_bytes()))?;
+    sink.begin(subject.begin, track, &Entry::new(subject.line().as_bytes()))?;
     let ended = sink.text(b"ended with");
+    let status = subject.end();
     let status = Value::Text(Name::Once(status.as_bytes()));
     sink.end(end, track, &[Arg { name: ended, value: status }])
 }
@@ -282,9 +290,9 @@ fn draw_go(
     Ok(text)
 }
 
-fn program_name(command: &[String]) -> String {
-    let program = command.first().map_or("", String::as_str);
-    Path::new(program).file_name().map_or(program.into(), |n| n.to_string_lossy().into_owned())
+/// What a process is called: the subject by its program, what it has started by its number.
+fn process_name(subject: &Subject, pid: u32) -> String {
+    if pid == subject.pid { subject.name() } else { format!("{} ({pid})", subject.name()) }
 }
 
 fn now() -> Timestamp {

@@ -320,6 +320,11 @@ impl Scheduler {
         self.tasks.follow(pid);
     }
 
+    /// This process, which runs, is what is recorded, with what it starts from now on.
+    pub(super) fn follow_running(&mut self, pid: u32) {
+        self.tasks.follow_running(pid);
+    }
+
     /// Takes what is there, and writes what nothing earlier can come before.
     pub(super) fn round(&mut self, sink: &mut Timeline) -> Result<(), Error> {
         let begin = now();

@@ -72,13 +72,16 @@ impl Tasks {
             return;
         }
         for pid in numbers("/proc") {
-            for tid in numbers(&format!("/proc/{pid}/task")) {
-                let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm"));
-                let name = name.unwrap_or_default();
-                let comm = comm(name.strip_suffix(b"\n").unwrap_or(&name));
-                let thread = Thread { pid, tid, comm, is_ours: false, exit: None };
-                self.threads.entry(tid).or_insert(thread);
+            for thread in threads(pid, false) {
+                self.threads.entry(thread.tid).or_insert(thread);
             }
+        }
+    }
+
+    /// This process, which runs, is what is recorded. To be called when forks are recorded already.
+    pub(super) fn follow_running(&mut self, pid: u32) {
+        for thread in threads(pid, true) {
+            self.insert(thread);
         }
     }
 
@@ -186,6 +189,15 @@ impl Tasks {
         exits.sort_by_key(|(at, _)| *at);
         Ok((counts, exits))
     }
+}
+
+/// The threads that a process has now.
+fn threads(pid: u32, is_ours: bool) -> impl Iterator<Item = Thread> {
+    numbers(&format!("/proc/{pid}/task")).into_iter().map(move |tid| {
+        let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+        let comm = comm(name.strip_suffix(b"\n").unwrap_or(&name));
+        Thread { pid, tid, comm, is_ours, exit: None }
+    })
 }
 
 fn id(n: u32) -> i32 {
