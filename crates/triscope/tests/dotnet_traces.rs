@@ -4,7 +4,7 @@
 
 use dotnet_targets::{Runtime, Target};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// A capture of the crate `nettrace`.
@@ -225,26 +225,69 @@ fn live_processes_are_shown() {
     }
 }
 
+/// Runs `triscope record --dotnet` and gives what it told and the bytes of the timeline.
+fn record(dir: &Path, args: &[&str], command: &[&std::ffi::OsStr]) -> (String, Vec<u8>) {
+    let out = dir.join("out.pftrace");
+    let mut record = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    record.args(["record", "--uncompressed", "-o"]).arg(&out).arg("--dotnet").args(args);
+    if !command.is_empty() {
+        record.arg("--").args(command);
+    }
+    record.env("TMPDIR", dir).env("WORKLOAD_MODE", "mix").env("WORKLOAD_SECONDS", "3");
+    let output = record.stdin(Stdio::null()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    (errors, std::fs::read(out).unwrap())
+}
+
+/// How often a text is in the trace without more of a signature behind it.
+fn names(trace: &[u8], text: &[u8]) -> usize {
+    let whole = |at: usize| trace.get(at + text.len()) != Some(&b'(');
+    let places = trace.windows(text.len()).enumerate().filter(|(_, w)| *w == text);
+    places.filter(|(at, _)| whole(*at)).count()
+}
+
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn a_command_is_recorded_with_its_runtime() {
     for runtime in Runtime::ALL {
         let dir = tempfile::tempdir().unwrap();
-        let out: PathBuf = dir.path().join("out.pftrace");
-        let program = runtime.program();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
-        command
-            .args(["record", "--dotnet", "--uncompressed", "-o"])
-            .arg(&out)
-            .arg("--")
-            .arg(program);
-        command.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "mix").env("WORKLOAD_SECONDS", "3");
-        let output = command.stdin(Stdio::null()).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{runtime:?}: {errors}");
+        let (errors, trace) = record(dir.path(), &[], &[runtime.program().as_os_str()]);
         assert!(errors.contains(" samples"), "{errors}");
-        let trace = std::fs::read(out).unwrap();
         let holds = |text: &[u8]| trace.windows(text.len()).any(|w| w == text);
         assert!(holds(b"Workload.Burn(int32,int32)") && holds(b"GC gen "), "{errors}");
+        // The compilation of the first method of the workload: .NET Core 3.1 cannot be waited for.
+        let first = names(&trace, b"Workload.Run");
+        assert!(first >= 1 || runtime == Runtime::Core31, "{runtime:?}: {errors}");
+        let left = std::fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(left, 1, "the timeline alone is left behind");
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn every_runtime_that_a_command_starts_is_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let [net9, net10] = [Runtime::Net9, Runtime::Net10].map(Runtime::program);
+    let script = "\"$0\" & \"$1\"; wait";
+    let words =
+        ["sh".as_ref(), "-c".as_ref(), script.as_ref(), net9.as_os_str(), net10.as_os_str()];
+    let (errors, trace) = record(dir.path(), &[], &words);
+    assert_eq!(errors.matches(" samples").count(), 2, "{errors}");
+    assert!(names(&trace, b"Workload.Main") >= 1, "that of .NET 9: {errors}");
+    assert!(names(&trace, b"StartupHook.Initialize") >= 1, "that of .NET 10: {errors}");
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_process_that_runs_is_recorded_and_goes_on() {
+    for runtime in Runtime::ALL {
+        let mut target = Target::of(runtime).mode("mix").start();
+        let dir = target.tmpdir().to_owned();
+        let (errors, trace) = record(&dir, &[&target.pid().to_string(), "--seconds", "1"], &[]);
+        assert!(errors.contains(" samples"), "{errors}");
+        let holds = |text: &[u8]| trace.windows(text.len()).any(|w| w == text);
+        assert!(holds(b"Workload.Burn(int32,int32)"), "{errors}");
+        target.assert_alive();
     }
 }

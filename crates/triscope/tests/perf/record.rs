@@ -1,10 +1,13 @@
 use crate::common::Timeline;
 use crate::needs_root;
 use crate::support::{
-    Ran, WITH_TRACEFS, as_nobody, as_nobody_with, child, names, run, run_in, users_may_count,
+    Ran, Running, WITH_TRACEFS, as_nobody, as_nobody_with, child, names, run, run_in, triscope,
+    users_may_count,
 };
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 use tempfile::tempdir;
 
 pub(crate) fn read(path: &Path) -> Timeline {
@@ -249,10 +252,10 @@ fn inside_of_a_container_the_command_alone_is_recorded() {
     needs_root!();
     let dir = tempdir().unwrap();
     // Process identifiers of its own, and a /proc that shows them.
-    let mut command = std::process::Command::new("unshare");
+    let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_triscope")]);
     command.args(["record", "-o", "out", "sh", "-c", "sleep 0.05; :"]).current_dir(dir.path());
-    let ran = |command: &mut std::process::Command| Ran::from(command.output().unwrap());
+    let ran = |command: &mut Command| Ran::from(command.output().unwrap());
     let first = ran(&mut command);
     first.is_good();
     assert!(first.stderr.contains("from inside of a container"), "{}", first.stderr);
@@ -261,7 +264,7 @@ fn inside_of_a_container_the_command_alone_is_recorded() {
     let shown = switched_to(&timeline);
     let sleeps: Vec<_> = shown.iter().filter(|(name, _)| *name == "sleep").collect();
     assert!(sleeps.len() == 1 && sleeps[0].1 < 20, "{}", timeline.text());
-    let mut all = std::process::Command::new("unshare");
+    let mut all = Command::new("unshare");
     all.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_triscope")]);
     all.args(["record", "--all-tasks", "-o", "all", "true"]).current_dir(dir.path());
     ran(&mut all).is_refused(1, &["container"]);
@@ -295,6 +298,69 @@ fn the_time_can_be_limited() {
     assert_eq!(timeline.count("Command: end ended with=signal: 15"), 1);
     let ran = run(&["record", "--seconds", "x", "-o", "out", "true"]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+}
+
+#[test]
+fn a_process_that_runs_is_recorded() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let mut shell = Command::new("sh");
+    let mut shell = Running::start(shell.args(["-c", "echo ready; while :; do sleep 0.02; done"]));
+    shell.wait_for("ready");
+    let pid = shell.id().to_string();
+    let record = ["record", "-o", "out", "--pid", &pid];
+    let is_drawn = |end: &str| {
+        let timeline = read(&dir.path().join("out"));
+        assert!(timeline.count(&format!("track sh {pid}")) > 0, "{}", timeline.text());
+        assert_eq!(timeline.count(&format!("Command: end ended with={end}")), 1);
+        assert_eq!(timeline.count("Command: begin sh -c echo ready;"), 1);
+        timeline
+    };
+    // For a while: it goes on.
+    let ran = run_in(dir.path(), &[&record[..], &["--seconds", "0.5"]].concat());
+    ran.is_good();
+    assert!(told(&ran, "processes") > 1, "what it starts is its own: {}", ran.stderr);
+    let timeline = is_drawn("the end of the recording");
+    assert!(timeline.count("track sleep ") > 0, "{}", timeline.text());
+    // Until Ctrl-C: it goes on.
+    let mut command = triscope(&record);
+    let begin = |command: &mut Command| {
+        std::fs::remove_file(dir.path().join("out")).unwrap();
+        let running = Running::start(command.current_dir(dir.path()));
+        while names(dir.path()).is_empty() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        running
+    };
+    let recording = begin(&mut command);
+    recording.signal("INT");
+    recording.end().is_good();
+    assert_eq!(names(dir.path()), ["out"]);
+    is_drawn("the end of the recording");
+    // Until it ends.
+    let recording = begin(&mut command);
+    shell.signal("TERM");
+    drop(shell.end());
+    recording.end().is_good();
+    assert!(is_drawn("its end").count(": instant exit") > 0);
+}
+
+#[test]
+fn it_is_told_what_to_record() {
+    let pid = std::process::id().to_string();
+    let refused = |args: &[&str], code, words: &[&str]| {
+        let dir = tempdir().unwrap();
+        let args = [&["record", "-o", "out"][..], args].concat();
+        run_in(dir.path(), &args).is_refused(code, words);
+        assert_eq!(names(dir.path()), [""; 0]);
+    };
+    refused(&[], 2, &["what is to be recorded?"]);
+    refused(&["--pid", &pid, "true"], 2, &["either a command"]);
+    refused(&["--pid", &pid, "--dotnet", "1"], 2, &["one process at a time"]);
+    refused(&["--pid", "4194305"], 1, &["there is no process 4194305"]);
+    refused(&["--dotnet", "4194305"], 1, &["there is no process 4194305"]);
+    refused(&["--dotnet", &pid], 1, &[&pid]);
 }
 
 #[test]

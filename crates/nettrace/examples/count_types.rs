@@ -1,4 +1,4 @@
-//! Counts events and adds up a field of each: `count FILE [time]`.
+//! Counts events and adds up a field of each: `count_types FILE [time]`.
 
 use std::fs::File;
 
@@ -6,7 +6,7 @@ use nettrace::{Options, Order, Reader, Summary};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let path = args.next().ok_or("usage: count FILE [time]")?;
+    let path = args.next().ok_or("usage: count_types FILE [time]")?;
     let order = if args.next().is_some() { Order::Time } else { Order::Stream };
     let mut reader = Reader::with_options(File::open(path)?, Options::new().order(order));
     let mut summary = Summary::new();
