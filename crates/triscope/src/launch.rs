@@ -15,7 +15,8 @@ use std::time::Duration;
 /// Whoever asks this process to end asks the command: the first signal is passed on (but for
 /// Ctrl-C, which the terminal has sent to both), the second one becomes SIGTERM, every later one
 /// SIGKILL. So what is watched is watched to its end, and what is written is complete. When the
-/// command has ended already, a signal ends this process.
+/// command has ended already, the second signal ends this process: the first may be the one that
+/// has ended the command.
 pub(crate) struct Launched {
     shared: Arc<Mutex<Shared>>,
     pid: Pid,
@@ -38,11 +39,11 @@ impl Launched {
     /// Starts a command. Events of this thread that are inherited and enabled by `execve(2)`
     /// begin with its first instruction.
     ///
-    /// It gets this process's environment, and one more variable if there is one here. `clean_up`
-    /// is called before a signal ends this process.
+    /// It gets what this process has (environment, outputs), but for what `prepare` changes.
+    /// `clean_up` is called before a signal ends this process.
     pub(crate) fn start(
         command: &[String],
-        variable: Option<(&str, &Path)>,
+        prepare: impl FnOnce(&mut Command),
         clean_up: impl Fn() + Send + 'static,
     ) -> Result<Self> {
         let (program, args) = command.split_first().ok_or(Failure::new("no command"))?;
@@ -51,7 +52,7 @@ impl Launched {
             let shared = Arc::clone(&shared);
             Listener::start(move |signal| {
                 let mut shared = lock(&shared);
-                if shared.status.is_some() {
+                if shared.status.is_some() && shared.asked > 0 {
                     clean_up();
                     std::process::exit(signals::exit_code(signal).into());
                 }
@@ -60,7 +61,10 @@ impl Launched {
         };
         // Signals wait until there is somebody to pass them on to.
         let mut guard = lock(&shared);
-        let child = match Command::new(program).args(args).envs(variable).spawn() {
+        let mut prepared = Command::new(program);
+        prepared.args(args);
+        prepare(&mut prepared);
+        let child = match prepared.spawn() {
             Ok(child) => child,
             Err(error) => return Err(not_started(program, &error)),
         };

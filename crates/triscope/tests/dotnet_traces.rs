@@ -280,6 +280,30 @@ fn every_runtime_that_a_command_starts_is_recorded() {
 
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn what_a_command_leaves_behind_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let out = dir.path().join("out");
+    let mut record = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    record.args(["record", "--dotnet", "-o"]).arg(&out).args(["--", "sh", "-c"]);
+    record.arg("\"$0\" > \"$1\" 2>&1 &").arg(Runtime::Net9.program()).arg(&log);
+    record.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "idle").env("WORKLOAD_SECONDS", "1");
+    let output = record.stdin(Stdio::null()).output().unwrap();
+    // Its runtime may have come before the shell had ended, or after.
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(out.is_file(), "{errors}");
+    for round in 0.. {
+        let told = std::fs::read_to_string(&log).unwrap_or_default();
+        if told.contains(" runs\n") {
+            break;
+        }
+        assert!(round < 600, "it waits: {told}{errors}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn a_process_that_runs_is_recorded_and_goes_on() {
     for runtime in Runtime::ALL {
         let mut target = Target::of(runtime).mode("mix").start();

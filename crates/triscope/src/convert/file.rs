@@ -5,13 +5,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// An output: written to a temporary file beside it, which takes its name when all is there.
 /// What is no regular file (a device, a pipe, standard output) is written to as it is.
 pub(crate) struct OutputFile {
     path: PathBuf,
     kind: Kind,
+    /// A temporary file is there and is ours: one of another process may have its name.
+    is_open: Arc<AtomicBool>,
 }
 
 enum Kind {
@@ -30,7 +32,7 @@ impl OutputFile {
             if io::stdout().is_terminal() {
                 return fail("a timeline is not for a terminal: name a file with -o FILE");
             }
-            return Ok(Self { path, kind: Kind::Stdout });
+            return Ok(Self::new(path, Kind::Stdout));
         }
         if let Some(output) = resolved(&path) {
             if inputs.iter().any(|input| resolved(input).is_some_and(|input| input == output)) {
@@ -43,7 +45,7 @@ impl OutputFile {
         match metadata {
             Some(metadata) if metadata.is_dir() => return fail("is a directory, not a file"),
             Some(metadata) if !metadata.is_file() => {
-                return Ok(Self { path, kind: Kind::Device });
+                return Ok(Self::new(path, Kind::Device));
             }
             _ => {}
         }
@@ -51,7 +53,11 @@ impl OutputFile {
         hidden.push(name);
         hidden.push(format!(".{}.partial", std::process::id()));
         let temporary = path.with_file_name(hidden);
-        Ok(Self { path, kind: Kind::Temporary(temporary) })
+        Ok(Self::new(path, Kind::Temporary(temporary)))
+    }
+
+    fn new(path: PathBuf, kind: Kind) -> Self {
+        Self { path, kind, is_open: Arc::default() }
     }
 
     /// Opens it. To be called once.
@@ -63,6 +69,7 @@ impl OutputFile {
             Kind::Temporary(path) => OpenOptions::new().write(true).create_new(true).open(path),
         };
         let file: File = file.map_err(|error| self.failure(&error))?;
+        self.is_open.store(true, Ordering::Release);
         Ok(Box::new(file))
     }
 
@@ -84,9 +91,10 @@ impl OutputFile {
             Kind::Temporary(path) => Some(path.clone()),
             _ => None,
         };
+        let is_open = Arc::clone(&self.is_open);
         move || {
-            if let Some(path) = &temporary {
-                let _ = fs::remove_file(path); // it may not be there yet, or not any more
+            if let (Some(path), true) = (&temporary, is_open.load(Ordering::Acquire)) {
+                let _ = fs::remove_file(path); // it may not be there any more
             }
         }
     }

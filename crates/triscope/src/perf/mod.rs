@@ -8,7 +8,6 @@ mod trace;
 use crate::failure::{Failure, Result};
 use crate::signals::Listener;
 use perf_monitor::{Error, Event, Refusal, Tracefs};
-use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -93,6 +92,17 @@ pub(crate) fn thread_group(tid: u32) -> Option<u32> {
     status.lines().find_map(|l| l.strip_prefix("Tgid:")?.trim().parse().ok())
 }
 
+/// Whether any thread of a process runs: one that has ended and was not waited for is in `/proc`.
+pub(crate) fn is_running(pid: u32) -> bool {
+    let ended = |tid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+        // The state is behind the name, which may have anything in it.
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        matches!(state, None | Some('Z' | 'X'))
+    };
+    threads_of(pid).is_some_and(|tids| !tids.iter().all(ended))
+}
+
 /// The threads of a process; of a thread that leads none, that thread alone.
 fn threads_of(pid: u32) -> Option<Vec<u32>> {
     if thread_group(pid)? != pid {
@@ -175,7 +185,6 @@ impl Until {
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
         let over = self.deadline.is_some_and(|at| Instant::now() >= at);
-        let runs = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
-        over || !self.pids.is_empty() && !self.pids.iter().any(runs)
+        over || !self.pids.is_empty() && !self.pids.iter().any(|pid| is_running(*pid))
     }
 }

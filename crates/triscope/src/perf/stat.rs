@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> Result {
         }
     } else {
         begin = Instant::now();
-        let launched = Launched::start(&args.whom.command, None, || ())?;
+        let launched = Launched::start(&args.whom.command, |_| (), || ())?;
         status = Some(match args.seconds {
             Some(seconds) => launched.wait_or_terminate(seconds)?,
             None => launched.wait()?,

@@ -104,11 +104,12 @@ pub(crate) fn run(args: &Args) -> Result {
         }
         tracer.run(|| Ok(until.wait(ROUND)))?;
     } else {
-        let launched = Launched::start(&args.whom.command, None, || ())?;
-        let deadline = args.seconds.and_then(|s| Instant::now().checked_add(s));
+        let launched = Launched::start(&args.whom.command, |_| (), || ())?;
+        let mut deadline = args.seconds.and_then(|s| Instant::now().checked_add(s));
         tracer.run(|| {
             std::thread::sleep(ROUND);
             if deadline.is_some_and(|at| Instant::now() >= at) {
+                deadline = None;
                 launched.terminate();
             }
             status = launched.try_wait()?;

@@ -70,7 +70,8 @@ pub(crate) struct Args {
     /// Record a process that runs, with what it starts from now on, instead of a command
     #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
-    /// The timeline to write; - is standard output
+    /// The timeline to write; - is standard output, and what the command writes there goes to
+    /// standard error then
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Do not compress the output: for tools that read the format themselves
@@ -126,7 +127,15 @@ pub(crate) fn run(args: &Args) -> Result {
         }
         None => {
             let port = args.dotnet.map(|_| dotnet::Port::bind()).transpose()?;
-            let subject = Subject::start(args, port.as_ref(), output.remover())?;
+            let remove_output = output.remover();
+            let remove_port = port.as_ref().map(dotnet::Port::remover);
+            let clean_up = move || {
+                remove_output();
+                if let Some(remove_port) = &remove_port {
+                    remove_port();
+                }
+            };
+            let subject = Subject::start(args, port.as_ref(), output.is_stdout(), clean_up)?;
             if let Some(scheduler) = &mut scheduler {
                 scheduler.follow(subject.pid);
             }
@@ -174,6 +183,7 @@ pub(crate) fn run(args: &Args) -> Result {
             let name = format!(".NET process {}", recording.pid);
             let drawn = draw_file(&name, recording.file, options, &mut sink, &output)?;
             summary.push(format!("{}{}", drawn.0.what, drawn.0.notes));
+            missing.extend(recording.failure.or(drawn.1.err()).map(|f| ("not all of .NET", f)));
         }
         missing.extend(failure.map(|failure| ("not all of .NET", failure)));
     }

@@ -3,9 +3,9 @@
 use super::{Args, ROUND, dotnet, now};
 use crate::failure::{Failure, Result};
 use crate::launch::{self, Launched};
-use crate::perf::{Until, thread_group};
+use crate::perf::{Until, is_running, thread_group};
 use std::path::Path;
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
 use std::time::Instant;
 use trace_export::Timestamp;
 
@@ -34,7 +34,7 @@ pub(super) fn process(args: &Args) -> Result<Option<u32>> {
     match (pid, args.command.is_empty()) {
         (None, true) => usage("what is to be recorded? A command, or a process: --pid PID"),
         (Some(_), false) => usage("either a command is recorded or a process that runs"),
-        (Some(pid), true) if thread_group(pid) != Some(pid) => {
+        (Some(pid), true) if thread_group(pid) != Some(pid) || !is_running(pid) => {
             Err(Failure::new(format_args!("there is no process {pid}")))
         }
         (pid, _) => Ok(pid),
@@ -42,15 +42,22 @@ pub(super) fn process(args: &Args) -> Result<Option<u32>> {
 }
 
 impl Subject {
-    /// Starts the command.
+    /// Starts the command. Where the timeline is standard output, what the command writes there
+    /// goes to standard error.
     pub(super) fn start(
         args: &Args,
         port: Option<&dotnet::Port>,
+        is_stdout_taken: bool,
         clean_up: impl Fn() + Send + 'static,
     ) -> Result<Self> {
         let begin = now();
-        let variable = port.map(dotnet::Port::variable);
-        let launched = Launched::start(&args.command, variable, clean_up)?;
+        let prepare = |command: &mut Command| {
+            command.envs(port.map(dotnet::Port::variable));
+            if is_stdout_taken {
+                command.stdout(std::io::stderr());
+            }
+        };
+        let launched = Launched::start(&args.command, prepare, clean_up)?;
         let deadline = args.seconds.and_then(|s| Instant::now().checked_add(s));
         let pid = launched.id();
         let how = How::Started { launched, deadline, status: None };
@@ -89,6 +96,7 @@ impl Subject {
                 *status = launched.try_wait()?;
                 if status.is_none() {
                     if deadline.is_some_and(|at| Instant::now() >= at) {
+                        *deadline = None;
                         launched.terminate();
                     }
                     std::thread::sleep(ROUND);
@@ -102,7 +110,7 @@ impl Subject {
     pub(super) fn end(&self) -> String {
         match &self.how {
             How::Started { status: Some(status), .. } => status.to_string(),
-            How::Attached { .. } if thread_group(self.pid).is_none() => "its end".to_owned(),
+            How::Attached { .. } if !is_running(self.pid) => "its end".to_owned(),
             _ => "the end of the recording".to_owned(),
         }
     }

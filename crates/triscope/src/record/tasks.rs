@@ -205,7 +205,7 @@ fn id(n: u32) -> i32 {
 }
 
 /// The entries of a directory that are numbers.
-fn numbers(dir: &str) -> Vec<u32> {
+pub(super) fn numbers(dir: &str) -> Vec<u32> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }

@@ -347,6 +347,15 @@ fn a_process_that_runs_is_recorded() {
 }
 
 #[test]
+fn a_timeline_on_standard_output_has_nothing_else_in_it() {
+    needs_root!();
+    let output = triscope(&["record", "-o", "-", "sh", "-c", "echo hello"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("hello\n"), "{told}");
+    assert_eq!(Timeline::read(&output.stdout).count("Command: end ended with=exit status: 0"), 1);
+}
+
+#[test]
 fn it_is_told_what_to_record() {
     let pid = std::process::id().to_string();
     let refused = |args: &[&str], code, words: &[&str]| {
