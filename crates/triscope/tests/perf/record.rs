@@ -7,7 +7,6 @@ use crate::support::{
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 use tempfile::tempdir;
 
 pub(crate) fn read(path: &Path) -> Timeline {
@@ -79,7 +78,8 @@ fn the_command_is_drawn_and_others_without_their_names() {
     assert_eq!(timeline.count(": instant exit"), 4, "{}", timeline.text());
     assert_eq!(timeline.count("Command: begin sh -c sleep 0.05; /bin/true; echo hello;"), 1);
     assert_eq!(timeline.count("Command: end ended with=exit status: 0"), 1);
-    assert!(timeline.count("wakes sleep ") >= 1, "{}", timeline.text());
+    // By the end of a child; wake-ups by timers are among what this kernel does not always tell.
+    assert!(timeline.count("wakes sh ") >= 1, "{}", timeline.text());
 }
 
 #[test]
@@ -327,10 +327,7 @@ fn a_process_that_runs_is_recorded() {
     let begin = |command: &mut Command| {
         std::fs::remove_file(dir.path().join("out")).unwrap();
         let running = Running::start(command.current_dir(dir.path()));
-        while names(dir.path()).is_empty() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        std::thread::sleep(Duration::from_millis(200));
+        running.wait_until_it_watches();
         running
     };
     let recording = begin(&mut command);

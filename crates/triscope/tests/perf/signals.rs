@@ -6,9 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Says that it is ready, and ignores some signals.
-fn stubborn(ignored: &str) -> String {
-    format!("trap '' {ignored}; echo ready; while :; do sleep 0.05; done")
+/// Says that it is ready, and of some signals only that it got them.
+fn stubborn(signals: &str) -> String {
+    format!("trap 'echo got' {signals}; echo ready; while :; do sleep 0.05; done")
 }
 
 fn stat(script: &str) -> Running {
@@ -41,17 +41,17 @@ fn asking_again_is_asking_harder() {
     if !can("perf events", users_may_count() || is_root()) {
         return;
     }
-    let pause = || std::thread::sleep(Duration::from_millis(150));
-    let second = stat(&stubborn("HUP"));
+    let mut second = stat(&stubborn("HUP"));
     second.signal("HUP");
-    pause();
+    second.wait_for("got");
     second.signal("HUP");
     assert_eq!(second.end().code, Some(128 + 15), "the second one is SIGTERM");
-    let third = stat(&stubborn("HUP TERM"));
-    for _ in 0..3 {
-        pause();
+    let mut third = stat(&stubborn("HUP TERM"));
+    for _ in 0..2 {
         third.signal("HUP");
+        third.wait_for("got");
     }
+    third.signal("HUP");
     let ran = third.end();
     assert_eq!(ran.code, Some(128 + 9), "the third one is SIGKILL: {}", ran.stderr);
     assert!(ran.stderr.contains("task-clock"), "{}", ran.stderr);

@@ -136,8 +136,7 @@ fn a_process_is_counted_until_it_ends() {
         .unwrap();
     let pid = child.id().to_string();
     let stat = Running::start(&mut triscope(&["perf", "stat", "-e", "page-faults", "-p", &pid]));
-    // It counts as soon as it handles signals; a little later than its start, in any case.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    stat.wait_until_it_watches();
     use std::io::Write;
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     child.wait().unwrap();

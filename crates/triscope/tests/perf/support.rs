@@ -4,6 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 pub(crate) struct Ran {
     pub(crate) stdout: String,
@@ -78,6 +79,21 @@ impl Running {
             assert_eq!(stdout.read(&mut byte).unwrap(), 1, "it ended before it said {word:?}");
             seen.push(byte[0]);
         }
+    }
+
+    /// Waits until it hears of signals, and then some: it opens its events before or soon after.
+    pub(crate) fn wait_until_it_watches(&self) {
+        const SIGINT: u64 = 1 << 1;
+        let status = format!("/proc/{}/status", self.id());
+        let hears = || {
+            let status = std::fs::read_to_string(&status).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & SIGINT != 0
+        };
+        while !hears() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(500));
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -242,7 +258,7 @@ pub(crate) fn child_main(role: &str) -> ! {
         "threads" => {
             let start = |n| {
                 let thread = std::thread::Builder::new().name(format!("worker-{n}"));
-                thread.spawn(|| std::thread::sleep(std::time::Duration::from_millis(5))).unwrap()
+                thread.spawn(|| std::thread::sleep(Duration::from_millis(5))).unwrap()
             };
             for thread in (0..number).map(start).collect::<Vec<_>>() {
                 thread.join().unwrap();

@@ -122,7 +122,7 @@ fn threads_and_children_that_come_later_are_seen() {
         "-p",
         &pid,
     ]));
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    trace.wait_until_it_watches();
     use std::io::Write;
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     child.wait().unwrap();
