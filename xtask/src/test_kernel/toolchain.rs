@@ -21,8 +21,11 @@ const TEST: &[&str] = &["test", "--no-run", "--package", "perf-monitor", "--test
 
 /// Test programs of a package, for this machine, and the examples that one of them may run.
 pub(crate) fn host_tests(package: &str, names: &[&str]) -> Result<Vec<PathBuf>> {
+    // As programs: `cargo test --examples` would make tests of them.
+    let examples = ["build", "--quiet", "--package", package, "--examples"];
+    run::run(Command::new("cargo").args(examples))?;
     let mut command = Command::new("cargo");
-    command.args(["test", "--no-run", "--package", package, "--examples"]);
+    command.args(["test", "--no-run", "--package", package]);
     for name in names {
         command.args(["--test", name]);
     }
