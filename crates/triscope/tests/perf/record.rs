@@ -322,7 +322,7 @@ fn a_process_that_runs_is_recorded() {
     assert!(told(&ran, "processes") > 1, "what it starts is its own: {}", ran.stderr);
     let timeline = is_drawn("the end of the recording");
     assert!(timeline.count("track sleep ") > 0, "{}", timeline.text());
-    // Until Ctrl-C: it goes on.
+    // Until a signal: it goes on. (SIGINT may be ignored from the start, as in the background.)
     let mut command = triscope(&record);
     let begin = |command: &mut Command| {
         std::fs::remove_file(dir.path().join("out")).unwrap();
@@ -331,7 +331,7 @@ fn a_process_that_runs_is_recorded() {
         running
     };
     let recording = begin(&mut command);
-    recording.signal("INT");
+    recording.signal("TERM");
     recording.end().is_good();
     assert_eq!(names(dir.path()), ["out"]);
     is_drawn("the end of the recording");

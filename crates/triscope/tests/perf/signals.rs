@@ -1,7 +1,7 @@
 //! Signals that ask for the end: whoever is watched ends, and what is known is told.
 
 use crate::needs_root;
-use crate::support::{Running, can, is_root, names, triscope, users_may_count};
+use crate::support::{Running, can, interruptible, is_root, names, triscope, users_may_count};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -92,7 +92,7 @@ fn a_recording_is_complete_when_it_is_ended() {
         let script = ["sh", "-c", "echo > started; echo ready; exec sleep 100"];
         let args = [&["record", "-o", "out.pftrace", "--uncompressed"][..], &script[..]].concat();
         // A group of its own is not in the foreground of a terminal: SIGINT is passed on, too.
-        let mut command = triscope(&args);
+        let mut command = interruptible(&args);
         command.current_dir(dir.path()).process_group(0);
         let mut record = Running::start(&mut command);
         record.wait_for("ready");
@@ -119,7 +119,7 @@ fn ctrl_c_reaches_the_command_once() {
     let command = "trap 'n=$((n+1))' INT; echo > started; while [ ! -e end ]; do sleep 0.05; done; \
         echo interrupted $n times";
     std::fs::write(dir.path().join("command"), command).unwrap();
-    let record = format!("{program} record -o out.pftrace sh command");
+    let record = format!("env --default-signal=INT {program} record -o out.pftrace sh command");
     let mut terminal = Command::new("script")
         .args(["--quiet", "--return", "--command", &record, "/dev/null"])
         .current_dir(dir.path())
@@ -145,7 +145,7 @@ fn ctrl_c_reaches_the_command_once() {
 #[test]
 fn a_conversion_that_is_interrupted_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = triscope(&["convert", "-", "-o", "out.pftrace"]);
+    let mut command = interruptible(&["convert", "-", "-o", "out.pftrace"]);
     let mut convert = command.current_dir(dir.path()).stdin(Stdio::piped()).spawn().unwrap();
     // It waits for more of the trace, with its output open.
     use std::io::Write;

@@ -47,6 +47,15 @@ pub(crate) fn triscope(args: &[&str]) -> Command {
     command
 }
 
+/// The program as it is in the foreground: what runs in a shell's background ignores SIGINT, and so
+/// do these tests then.
+pub(crate) fn interruptible(args: &[&str]) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_triscope")]).args(args);
+    command.stdin(Stdio::null());
+    command
+}
+
 pub(crate) fn run(args: &[&str]) -> Ran {
     triscope(args).output().unwrap().into()
 }
@@ -83,12 +92,12 @@ impl Running {
 
     /// Waits until it hears of signals, and then some: it opens its events before or soon after.
     pub(crate) fn wait_until_it_watches(&self) {
-        const SIGINT: u64 = 1 << 1;
+        const SIGTERM: u64 = 1 << 14;
         let status = format!("/proc/{}/status", self.id());
         let hears = || {
             let status = std::fs::read_to_string(&status).unwrap();
             let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-            u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & SIGINT != 0
+            u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & SIGTERM != 0
         };
         while !hears() {
             std::thread::sleep(Duration::from_millis(10));
