@@ -95,34 +95,41 @@ impl Debian {
 
     /// The newest version of a package that begins with `prefix`.
     pub(crate) fn newest(&self, name: &str, arch: &str, prefix: &str) -> Result<Package> {
-        let output =
-            run::output(self.apt("apt-cache").args(["madison", &format!("{name}:{arch}")]))?;
-        let text = String::from_utf8_lossy(&output);
-        let version = text
-            .lines()
-            .filter_map(|line| line.split('|').nth(1))
-            .map(str::trim)
-            .filter(|version| version.starts_with(prefix))
-            .max_by_key(|version| numbers(version))
-            .ok_or_else(|| format!("no {name} {prefix}* for {arch}"))?;
-        let (name, arch) = (name.to_owned(), arch.to_owned());
-        Ok(Package { name, arch, version: version.to_owned() })
+        self.newest_of(name, arch, |version, _| version.starts_with(prefix))?
+            .ok_or_else(|| format!("no {name} {prefix}* for {arch}").into())
     }
 
     /// The newest version of a package in one suite.
     pub(crate) fn newest_from(&self, name: &str, arch: &str, suite: &str) -> Result<Package> {
+        let place = format!(" {suite}/");
+        self.newest_of(name, arch, |_, source| source.contains(&place))?
+            .ok_or_else(|| format!("no {name} in {suite} for {arch}").into())
+    }
+
+    /// The newest of the versions that `is_wanted` takes, by version and source.
+    fn newest_of(
+        &self,
+        name: &str,
+        arch: &str,
+        is_wanted: impl Fn(&str, &str) -> bool,
+    ) -> Result<Option<Package>> {
         let output =
             run::output(self.apt("apt-cache").args(["madison", &format!("{name}:{arch}")]))?;
         let text = String::from_utf8_lossy(&output);
         let version = text
             .lines()
-            .filter(|line| line.contains(&format!(" {suite}/")))
-            .filter_map(|line| line.split('|').nth(1))
-            .map(str::trim)
-            .max_by_key(|version| numbers(version))
-            .ok_or_else(|| format!("no {name} in {suite} for {arch}"))?;
-        let (name, arch) = (name.to_owned(), arch.to_owned());
-        Ok(Package { name, arch, version: version.to_owned() })
+            .filter_map(|line| {
+                let mut columns = line.split('|').skip(1);
+                Some((columns.next()?.trim(), columns.next()?))
+            })
+            .filter(|(version, source)| is_wanted(version, source))
+            .map(|(version, _)| version)
+            .max_by_key(|version| numbers(version));
+        Ok(version.map(|version| Package {
+            name: name.to_owned(),
+            arch: arch.to_owned(),
+            version: version.to_owned(),
+        }))
     }
 
     /// The packages that this one depends on whose names begin with `prefix`, of the version that

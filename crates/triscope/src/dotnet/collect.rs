@@ -1,4 +1,5 @@
 use super::counter::{Counter, Counts};
+use super::port::{Port, process_of};
 use super::signals::Ender;
 use super::target::{Selector, Target};
 use crate::failure::{Failure, OneLine, Result};
@@ -215,7 +216,7 @@ fn resume_others(server: &Arc<Server>) {
         while let Some(server) = server.upgrade() {
             match server.accept(Duration::from_millis(200)) {
                 Ok(runtime) => {
-                    let pid = runtime.peer().pid.map_or(runtime.pid(), u64::from);
+                    let pid = process_of(&runtime);
                     match runtime.client().resume_runtime() {
                         Ok(()) => eprintln!("process {pid} has connected, too, and is not traced"),
                         Err(e) => eprintln!("process {pid} has connected, and waits: {e}"),
@@ -419,33 +420,28 @@ impl Drop for Display {
 struct Launched {
     child: Child,
     target: Target,
-    _directory: tempfile::TempDir,
+    _port: Port,
 }
 
 impl Launched {
     fn start(args: &Args) -> Result<Self> {
-        // Nobody else can even look into it.
-        let directory = tempfile::Builder::new()
-            .prefix("triscope-")
-            .tempdir()
-            .map_err(|e| Failure::about("a directory for the diagnostic port", e))?;
-        let server = Server::bind(&directory.path().join("port")).map_err(Failure::new)?;
+        let port = Port::bind()?;
         let (program, rest) = args.command.split_first().unwrap_or((&args.command[0], &[]));
         let io = || if args.show_child_io { Stdio::inherit() } else { Stdio::null() };
         let mut child = Command::new(program)
             .args(rest)
-            .env("DOTNET_DiagnosticPorts", server.path())
+            .envs([port.variable()])
             .stdin(io())
             .stdout(io())
             .stderr(io())
             .spawn()
             .map_err(|e| Failure::about(program, e))?;
-        match connection(&mut child, &server) {
+        match connection(&mut child, &port.server) {
             Ok(runtime) => {
                 let client = runtime.client();
                 let name = format!("{program} (process {})", child.id());
-                let target = Target { client, name, server: Some(Arc::new(server)) };
-                Ok(Self { child, target, _directory: directory })
+                let target = Target { client, name, server: Some(Arc::clone(&port.server)) };
+                Ok(Self { child, target, _port: port })
             }
             Err(reason) => {
                 let _ = child.kill(); // it may have ended

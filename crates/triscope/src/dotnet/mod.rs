@@ -11,6 +11,7 @@ mod events;
 mod gc;
 mod gcdump;
 mod json;
+pub(crate) mod port;
 mod profile;
 mod providers;
 mod ps;

@@ -1,3 +1,4 @@
+use super::port::process_of;
 use crate::failure::{Failure, Result};
 use diag_ipc::reverse::Server;
 use diag_ipc::{Client, Error, discovery};
@@ -122,7 +123,7 @@ fn listen(path: &Path) -> Result<Target> {
     loop {
         match server.accept(Duration::from_secs(3600)) {
             Ok(runtime) => {
-                let pid = runtime.peer().pid.map_or(runtime.pid(), u64::from);
+                let pid = process_of(&runtime);
                 eprintln!("process {pid} has connected");
                 return Ok(Target {
                     client: runtime.client(),

@@ -1,9 +1,9 @@
 //! The .NET runtimes of what is recorded: sessions to temporary files.
 
 use super::tasks::numbers;
+use crate::dotnet::port::{Port, VARIABLE, process_of};
 use crate::dotnet::target::process;
 use crate::failure::{Failure, Result};
-use diag_ipc::reverse::Server;
 use diag_ipc::{Client, CutReason, Error, Level, Provider, Stopper, TracingConfig};
 use std::fs::File;
 use std::path::Path;
@@ -18,42 +18,12 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long the command's runtime may take to come to the port when it answers at its own socket.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A socket that runtimes come to and wait at, before the first line of their programs.
-pub(super) struct Port {
-    server: Server,
-    _directory: tempfile::TempDir,
-}
-
 impl Port {
-    pub(super) fn bind() -> Result<Self> {
-        // Nobody else can even look into it.
-        let directory = tempfile::Builder::new()
-            .prefix("triscope-")
-            .tempdir()
-            .map_err(|e| Failure::about("a directory for the diagnostic port", e))?;
-        let server = Server::bind(&directory.path().join("port")).map_err(Failure::new)?;
-        Ok(Self { server, _directory: directory })
-    }
-
-    /// The variable that brings runtimes here, and its value.
-    pub(super) fn variable(&self) -> (&str, &Path) {
-        (VARIABLE, self.server.path())
-    }
-
-    /// What removes it, for when the program ends otherwise than by returning.
-    pub(super) fn remover(&self) -> impl Fn() + Send + 'static {
-        let path = self.server.path().clone();
-        move || {
-            let _ = std::fs::remove_file(&path); // nothing helps now
-            let _ = path.parent().map(std::fs::remove_dir);
-        }
-    }
-
     /// The next runtime that comes in a moment, and its process.
     fn accept(&self) -> std::result::Result<(Client, u32), Error> {
         let runtime = self.server.accept(TICK)?;
-        let pid = runtime.peer().pid.or(u32::try_from(runtime.pid()).ok());
-        Ok((runtime.client(), pid.unwrap_or_default()))
+        let pid = u32::try_from(process_of(&runtime)).unwrap_or_default();
+        Ok((runtime.client(), pid))
     }
 
     /// Lets runtimes go that come when the recording is over, as long as they may be on their way:
@@ -79,9 +49,6 @@ impl Port {
         }
     }
 }
-
-/// What brings a runtime to a port.
-const VARIABLE: &str = "DOTNET_DiagnosticPorts";
 
 fn still_waits(pid: u32, error: &Error) -> Failure {
     Failure::about(format!("process {pid}"), format!("its .NET runtime still waits: {error}"))

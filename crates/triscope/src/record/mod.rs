@@ -8,6 +8,7 @@ mod tasks;
 
 use crate::convert::dotnet::draw_file;
 use crate::convert::file::{Counted, OutputFile};
+use crate::dotnet::port::Port;
 use crate::failure::{Failure, OneLine, Result};
 use crate::go::{self, Recovery, Trace, Visitor};
 use crate::perf;
@@ -126,9 +127,9 @@ pub(crate) fn run(args: &Args) -> Result {
             (subject, args.dotnet.map(|_| dotnet::Recorder::of_process(pid)).transpose()?)
         }
         None => {
-            let port = args.dotnet.map(|_| dotnet::Port::bind()).transpose()?;
+            let port = args.dotnet.map(|_| Port::bind()).transpose()?;
             let remove_output = output.remover();
-            let remove_port = port.as_ref().map(dotnet::Port::remover);
+            let remove_port = port.as_ref().map(Port::remover);
             let clean_up = move || {
                 remove_output();
                 if let Some(remove_port) = &remove_port {

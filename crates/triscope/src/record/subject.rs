@@ -1,6 +1,7 @@
 //! What is recorded: a command that is started, or a process that runs.
 
-use super::{Args, ROUND, dotnet, now};
+use super::{Args, ROUND, now};
+use crate::dotnet::port::Port;
 use crate::failure::{Failure, Result};
 use crate::launch::{self, Launched};
 use crate::perf::{Until, is_running, thread_group};
@@ -46,13 +47,13 @@ impl Subject {
     /// goes to standard error.
     pub(super) fn start(
         args: &Args,
-        port: Option<&dotnet::Port>,
+        port: Option<&Port>,
         is_stdout_taken: bool,
         clean_up: impl Fn() + Send + 'static,
     ) -> Result<Self> {
         let begin = now();
         let prepare = |command: &mut Command| {
-            command.envs(port.map(dotnet::Port::variable));
+            command.envs(port.map(Port::variable));
             if is_stdout_taken {
                 command.stdout(std::io::stderr());
             }

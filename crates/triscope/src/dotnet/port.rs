@@ -1,0 +1,46 @@
+//! A diagnostic port of our own, for runtimes of a command that is started.
+
+use crate::failure::{Failure, Result};
+use diag_ipc::reverse::{Runtime, Server};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What brings a runtime to a port.
+pub(crate) const VARIABLE: &str = "DOTNET_DiagnosticPorts";
+
+/// A socket that runtimes come to and wait at, before the first line of their programs.
+pub(crate) struct Port {
+    pub(crate) server: Arc<Server>,
+    _directory: tempfile::TempDir,
+}
+
+impl Port {
+    pub(crate) fn bind() -> Result<Self> {
+        // Nobody else can even look into it.
+        let directory = tempfile::Builder::new()
+            .prefix("triscope-")
+            .tempdir()
+            .map_err(|e| Failure::about("a directory for the diagnostic port", e))?;
+        let server = Server::bind(&directory.path().join("port")).map_err(Failure::new)?;
+        Ok(Self { server: Arc::new(server), _directory: directory })
+    }
+
+    /// The variable that brings runtimes here, and its value.
+    pub(crate) fn variable(&self) -> (&str, &Path) {
+        (VARIABLE, self.server.path())
+    }
+
+    /// What removes it, for when the program ends otherwise than by returning.
+    pub(crate) fn remover(&self) -> impl Fn() + Send + 'static {
+        let path = self.server.path().clone();
+        move || {
+            let _ = std::fs::remove_file(&path); // nothing helps now
+            let _ = path.parent().map(std::fs::remove_dir);
+        }
+    }
+}
+
+/// The process of a runtime, by its number here: its own may be that of a container.
+pub(crate) fn process_of(runtime: &Runtime) -> u64 {
+    runtime.peer().pid.map_or(runtime.pid(), u64::from)
+}
