@@ -14,11 +14,11 @@
 //! `docs/benchmarks/perf.md`), hides the wrap of the ring, and frees room in the ring early.
 #![allow(unsafe_code, reason = "the mapped ring; each block has its proof")]
 
-mod aux;
+mod aux_area;
 mod overwrite;
 mod user_page;
 
-pub use aux::AuxArea;
+pub use aux_area::AuxArea;
 pub use overwrite::{OverwriteRing, Snapshot};
 pub use user_page::{UserCount, UserPage};
 
