@@ -1,6 +1,6 @@
 //! Batches: what a v2 trace consists of behind its header.
 
-use crate::error::{Error, ErrorKind, Place};
+use crate::error::{Error, ErrorKind, Position};
 use crate::id::ThreadId;
 use crate::source::Source;
 use crate::spec::{EventType, Experiment};
@@ -54,13 +54,13 @@ pub(crate) fn read<R: Read>(source: &mut Source<R>, at: usize) -> Result<Option<
                     let cause = trace_common::ReadErrorKind::UnexpectedEnd { wanted, left };
                     let offset = source.offset() + batch.data.start as u64;
                     let kind = ErrorKind::Malformed { what: "batch data", cause };
-                    let place = Place {
+                    let position = Position {
                         offset,
                         generation: Some(batch.generation),
                         thread: Some(batch.thread),
                         event: None,
                     };
-                    return Err(Error::new(kind, place));
+                    return Err(Error::new(kind, position));
                 }
                 return Ok(Some(batch));
             }
@@ -111,13 +111,13 @@ fn header(bytes: &[u8], offset: u64) -> Result<(Batch, usize), HeaderError> {
     let size = field("size of a batch")?;
     if size > MAX_BATCH_SIZE {
         let kind = ErrorKind::TooLarge { what: "batch", size, max: MAX_BATCH_SIZE };
-        let place = Place {
+        let position = Position {
             offset,
             generation: Some(batch.generation),
             thread: Some(batch.thread),
             event: None,
         };
-        return Err(HeaderError::Bad(Error::new(kind, place)));
+        return Err(HeaderError::Bad(Error::new(kind, position)));
     }
     batch.data = 0..size as usize;
     Ok((batch, cursor.position()))

@@ -13,12 +13,16 @@ use trace_common::ReadErrorKind;
 #[derive(Debug)]
 pub struct Error(
     /// Boxed: results are passed around for every event, errors are not.
-    Box<(ErrorKind, Place)>,
+    Box<(ErrorKind, Position)>,
 );
 
-/// Where in a trace something is.
+/// The result of reading a trace.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A position in a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+#[non_exhaustive]
+pub struct Position {
     /// Offset from the start of the trace, in bytes.
     pub offset: u64,
     /// The generation, if one was being read.
@@ -265,15 +269,15 @@ pub enum Inconsistency {
 }
 
 impl Error {
-    pub(crate) fn new(kind: impl Into<ErrorKind>, place: Place) -> Self {
-        Self(Box::new((kind.into(), place)))
+    pub(crate) fn new(kind: impl Into<ErrorKind>, position: Position) -> Self {
+        Self(Box::new((kind.into(), position)))
     }
 
     pub(crate) fn at(offset: u64, kind: impl Into<ErrorKind>) -> Self {
-        Self::new(kind, Place { offset, ..Place::default() })
+        Self::new(kind, Position { offset, ..Position::default() })
     }
 
-    pub(crate) fn place_mut(&mut self) -> &mut Place {
+    pub(crate) fn position_mut(&mut self) -> &mut Position {
         &mut self.0.1
     }
 
@@ -282,8 +286,8 @@ impl Error {
         &self.0.0
     }
 
-    /// Where it was.
-    pub fn place(&self) -> Place {
+    /// Where it was found.
+    pub fn position(&self) -> Position {
         self.0.1
     }
 }
@@ -305,15 +309,15 @@ impl std::error::Error for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.place();
-        write!(f, "{} (at byte {}", self.kind(), place.offset)?;
-        if let Some(generation) = place.generation {
+        let position = self.position();
+        write!(f, "{} (at byte {}", self.kind(), position.offset)?;
+        if let Some(generation) = position.generation {
             write!(f, ", generation {generation}")?;
         }
-        if let Some(thread) = place.thread {
+        if let Some(thread) = position.thread {
             write!(f, ", M {thread}")?;
         }
-        if let Some(event) = place.event {
+        if let Some(event) = position.event {
             write!(f, ", in {event}")?;
         }
         f.write_str(")")

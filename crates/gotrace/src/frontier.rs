@@ -1,6 +1,6 @@
 //! The next event of every thread, and the heap that finds the earliest.
 
-use crate::error::{Error, ErrorKind, Place};
+use crate::error::{Error, ErrorKind, Position};
 use crate::generation::{EventBatch, Events, NO_BATCH, ThreadBatches};
 use crate::gosort;
 use crate::id::ThreadId;
@@ -94,9 +94,12 @@ impl Cursor {
     /// An error at this event, its offset counted from the start of the generation.
     #[cold]
     fn error(&self, kind: ErrorKind) -> Error {
-        let place =
-            Place { offset: self.start as u64, thread: Some(self.thread), ..Place::default() };
-        Error::new(kind, place)
+        let position = Position {
+            offset: self.start as u64,
+            thread: Some(self.thread),
+            ..Position::default()
+        };
+        Error::new(kind, position)
     }
 }
 
@@ -234,8 +237,8 @@ impl Frontier {
     ) -> Result<Advance, Error> {
         let entry = &mut self.heap[index];
         let cursor = &mut self.cursors[entry.cursor as usize];
-        if let Err(refusal) = take(cursor) {
-            return Ok(Err(refusal));
+        if let Err(blocked) = take(cursor) {
+            return Ok(Err(blocked));
         }
         if cursor.advance(&self.events, bytes)? {
             entry.time = cursor.event.time;

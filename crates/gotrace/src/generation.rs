@@ -1,7 +1,7 @@
 //! Loading one generation: finding its batches and decoding its tables.
 
 use crate::batch::{self, Batch};
-use crate::error::{Error, ErrorKind, Place};
+use crate::error::{Error, ErrorKind, Position};
 use crate::event::Record;
 use crate::gosort;
 use crate::id::{GoId, ProcId, ThreadId};
@@ -166,8 +166,8 @@ impl Loader {
             self.any = true;
             self.at = batch.data.end;
             self.process(&batch, kind, source.window(), offset).map_err(|mut error| {
-                error.place_mut().generation = Some(self.number);
-                error.place_mut().thread = Some(batch.thread);
+                error.position_mut().generation = Some(self.number);
+                error.position_mut().thread = Some(batch.thread);
                 error
             })?;
         }
@@ -177,7 +177,7 @@ impl Loader {
     fn error(&self, source_offset: u64, kind: ErrorKind) -> Error {
         let generation = (self.number != 0).then_some(self.number);
         let offset = source_offset + self.at as u64;
-        Error::new(kind, Place { offset, generation, ..Place::default() })
+        Error::new(kind, Position { offset, generation, ..Position::default() })
     }
 
     fn process(

@@ -33,7 +33,7 @@
 //!   with frames. Its `Display` is Go's text; [`TextFormatter`] writes that text faster and byte
 //!   for byte.
 //! - [`Reader::recover`] goes on behind damage, and says what was lost.
-//! - [`make`] builds events, for tests of what consumes them.
+//! - [`synthetic`] builds events, for tests of what consumes them.
 //! - [`raw`] is the wire level: events as they are encoded, in binary and as text.
 //!
 //! # What is not
@@ -61,7 +61,6 @@ mod generation;
 mod gosort;
 mod header;
 mod id;
-pub mod make;
 mod order;
 mod printable;
 mod quote;
@@ -69,13 +68,14 @@ pub mod raw;
 mod reader;
 mod source;
 mod spec;
+pub mod synthetic;
 mod table;
 mod text;
 mod v1;
 mod version;
 
 pub use bstr;
-pub use error::{Error, ErrorKind, Inconsistency, Place};
+pub use error::{Error, ErrorKind, Inconsistency, Position, Result};
 pub use event::{
     Event, EventKind, ExperimentalBatch, ExperimentalEvent, Label, Log, Metric, OwnedEvent, Range,
     RangeAttribute, RangeName, Region, Stack, StackFrame, StateTransition, Sync, Task, Value,
@@ -85,5 +85,5 @@ pub use reader::{Loss, Reader};
 pub use spec::{EventSpec, EventType, Experiment};
 pub use table::ClockSnapshot;
 pub use text::TextFormatter;
-pub use trace_common::{Limits, Timestamp};
+pub use trace_common::{ClockDomain, Limits, ReadErrorKind, Timestamp};
 pub use version::Version;

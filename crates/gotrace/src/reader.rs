@@ -1,8 +1,8 @@
-use crate::error::{Error, ErrorKind, Place};
+use crate::error::{Error, ErrorKind, Position};
 use crate::event::{Event, OwnedEvent, Record};
 use crate::frontier::Frontier;
 use crate::generation::{Generation, Loaded, Loader};
-use crate::order::{Ordering, Refusal};
+use crate::order::{Blocked, Ordering};
 use crate::source::Source;
 use crate::spec::{MAX_ARGS, PLANS, Plan};
 use crate::table::Table;
@@ -102,7 +102,7 @@ struct Failure {
 
 impl Failure {
     fn new(error: &Error, frontier: &Frontier) -> Self {
-        let Place { offset, generation, .. } = error.place();
+        let Position { offset, generation, .. } = error.position();
         Self { offset, generation, event_bytes: frontier.bytes_left(), loader: None }
     }
 }
@@ -293,9 +293,9 @@ impl<R: Read> Reader<R> {
         });
         match taken {
             Ok(Ok(())) => Ok(true),
-            Ok(Err(Refusal::Early)) => Ok(false),
-            Ok(Err(Refusal::Never(_))) if self.lenient => self.leave_out(index).map(|()| false),
-            Ok(Err(Refusal::Never(kind))) => Err(self.error_at(index, *kind)),
+            Ok(Err(Blocked::NotYet)) => Ok(false),
+            Ok(Err(Blocked::Never(_))) if self.lenient => self.leave_out(index).map(|()| false),
+            Ok(Err(Blocked::Never(kind))) => Err(self.error_at(index, *kind)),
             Err(error) => Err(self.placed(error)),
         }
     }
@@ -311,8 +311,8 @@ impl<R: Read> Reader<R> {
     /// An error of the frontier, its place told in the whole trace.
     #[cold]
     fn placed(&self, mut error: Error) -> Error {
-        error.place_mut().offset += self.source.offset();
-        error.place_mut().generation = Some(self.table.generation);
+        error.position_mut().offset += self.source.offset();
+        error.position_mut().generation = Some(self.table.generation);
         error
     }
 
@@ -349,13 +349,13 @@ impl<R: Read> Reader<R> {
     #[cold]
     fn error_at(&self, index: usize, kind: ErrorKind) -> Error {
         let cursor = self.frontier.cursor(index);
-        let place = Place {
+        let position = Position {
             offset: self.source.offset() + cursor.start as u64,
             generation: Some(self.table.generation),
             thread: Some(cursor.thread),
             event: Some(cursor.event.ty),
         };
-        Error::new(kind, place)
+        Error::new(kind, position)
     }
 
     /// The event to give out names something that is not there.
@@ -365,13 +365,13 @@ impl<R: Read> Reader<R> {
             self.unresolved += 1;
             return Ok(());
         }
-        let place = Place {
+        let position = Position {
             offset: self.source.offset() + self.event_start as u64,
             generation: Some(self.table.generation),
             thread: Some(self.event.m),
             event: Some(self.event.ty),
         };
-        Err(self.fail(Error::new(kind, place)))
+        Err(self.fail(Error::new(kind, position)))
     }
 
     /// Notes the error for [`Reader::recover`].

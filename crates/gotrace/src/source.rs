@@ -32,19 +32,19 @@ impl<R: Read> Source<R> {
         &self.buffer[self.keep..self.filled]
     }
 
-    /// Offset in the input of the first byte of [`Source::bytes`].
+    /// Offset in the input of the first byte of [`Source::window`].
     #[inline]
     pub(crate) fn offset(&self) -> u64 {
         self.base + self.keep as u64
     }
 
-    /// Gives up the first `n` bytes of [`Source::bytes`].
+    /// Gives up the first `n` bytes of [`Source::window`].
     pub(crate) fn release(&mut self, n: usize) {
         self.keep = (self.keep + n).min(self.filled);
     }
 
     /// Reads once from the input; `false` at its end. Bytes that are there already keep their
-    /// index in [`Source::bytes`].
+    /// index in [`Source::window`].
     pub(crate) fn fill(&mut self) -> Result<bool, Error> {
         if self.filled - self.keep >= self.limit {
             let what = "the size of one generation in bytes";

@@ -120,8 +120,8 @@ fn a_cut_trace_is_an_error_at_the_cut_but_between_events() {
             Some(error) => {
                 assert!(!ends.contains(&cut), "cut at {cut}: {error}");
                 assert!(matches!(error.kind(), ErrorKind::Malformed { .. }), "{error}");
-                assert_eq!(error.place().offset, cut as u64);
-                assert_eq!(error.place().event, Some(events[whole].ty));
+                assert_eq!(error.position().offset, cut as u64);
+                assert_eq!(error.position().event, Some(events[whole].ty));
             }
         }
     }
@@ -169,7 +169,7 @@ fn lengths_are_not_believed() {
         assert!(events.is_empty());
         let error = error.unwrap();
         assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");
-        assert_eq!(error.place().offset, 16);
+        assert_eq!(error.position().offset, 16);
     }
     // What fits in the limits is read, what does not is refused, not cut.
     let mut body = vec![5, 7, 0xe8, 0x07];

@@ -272,7 +272,7 @@ fn compare_wire(bytes: &[u8], theirs: &Answer) -> std::result::Result<Option<Def
 
 /// Whether the input ended where more was expected.
 fn at_end(error: &gotrace::Error, bytes: &[u8]) -> bool {
-    error.place().offset == bytes.len() as u64
+    error.position().offset == bytes.len() as u64
 }
 
 /// Whether the error is about a status that there is not.
@@ -287,7 +287,7 @@ fn is_unknown(error: &gotrace::Error) -> bool {
 
 /// Whether it is about that of a CPU sample.
 fn is_sample(error: &gotrace::Error) -> bool {
-    is_unknown(error) && error.place().event == Some(EventType::CPU_SAMPLE)
+    is_unknown(error) && error.position().event == Some(EventType::CPU_SAMPLE)
 }
 
 fn verdicts(

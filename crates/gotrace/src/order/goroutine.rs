@@ -1,7 +1,7 @@
 //! Goroutines: created, started, stopped, switched, in system calls.
 
 use super::state::{go_status, proc_status};
-use super::{Advance, Context, Need, Ordering, Refusal, wrong_goroutine, wrong_proc};
+use super::{Advance, Blocked, Context, Need, Ordering, wrong_goroutine, wrong_proc};
 use crate::error::Inconsistency;
 use crate::event::{Record, State};
 use crate::frontier::RawEvent;
@@ -71,7 +71,7 @@ impl Ordering {
         event: &mut Record,
         g: GoId,
         m: ThreadId,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Blocked> {
         match self.known_thread(m) {
             Some(other) => {
                 let found = self.threads[other].g;
@@ -125,9 +125,9 @@ impl Ordering {
     pub(super) fn go_start(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let [g, seq, ..] = raw.args;
         let (g, seq) = (GoId(g as i64), c.seq(seq));
-        let Some(goroutine) = self.goroutines.get_mut(g.0) else { return Err(Refusal::Early) };
+        let Some(goroutine) = self.goroutines.get_mut(g.0) else { return Err(Blocked::NotYet) };
         if goroutine.status != go_status::RUNNABLE || !seq.succeeds(goroutine.seq) {
-            return Err(Refusal::Early);
+            return Err(Blocked::NotYet);
         }
         c.needs(Need::Must, Need::MustNot)?;
         (goroutine.status, goroutine.seq) = (go_status::RUNNING, seq);
@@ -140,9 +140,9 @@ impl Ordering {
     pub(super) fn go_unblock(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let [g, seq, ..] = raw.args;
         let (g, seq) = (g as i64, c.seq(seq));
-        let Some(goroutine) = self.goroutines.get_mut(g) else { return Err(Refusal::Early) };
+        let Some(goroutine) = self.goroutines.get_mut(g) else { return Err(Blocked::NotYet) };
         if goroutine.status != go_status::WAITING || !seq.succeeds(goroutine.seq) {
-            return Err(Refusal::Early);
+            return Err(Blocked::NotYet);
         }
         (goroutine.status, goroutine.seq) = (go_status::RUNNABLE, seq);
         Ok(())
@@ -155,9 +155,9 @@ impl Ordering {
         self.goroutine_in(c, go_status::RUNNING)?;
         let RawEvent { ty, time, args } = *raw;
         let (g, seq) = (GoId(args[0] as i64), c.seq(args[1]));
-        let Some(next) = self.goroutines.get_mut(g.0) else { return Err(Refusal::Early) };
+        let Some(next) = self.goroutines.get_mut(g.0) else { return Err(Blocked::NotYet) };
         if next.status != go_status::WAITING || !seq.succeeds(next.seq) {
-            return Err(Refusal::Early);
+            return Err(Blocked::NotYet);
         }
         (next.status, next.seq) = (go_status::RUNNING, seq);
         let in_context = |ty, g, args| Record { m: c.m, p: c.p, g, ..Record::new(ty, time, args) };
@@ -208,7 +208,7 @@ impl Ordering {
         // While the proc counts as being in the system call, it is yet to be lost. (It may be
         // another proc already, which then is not in a system call.)
         if c.p.is_some() && self.current_proc(c)?.status == proc_status::SYSCALL {
-            return Err(Refusal::Early);
+            return Err(Blocked::NotYet);
         }
         c.needs(Need::May, Need::Must)?;
         self.goroutine_in(c, go_status::SYSCALL)?.status = go_status::RUNNABLE;

@@ -7,7 +7,7 @@
 //! needs with the preceding number. What cannot be taken yet waits at the head of its thread
 //! while other threads go on; what can never be taken is an error.
 //!
-//! [`Ordering::advance`] takes one event. Of its handlers, each returns [`Refusal::Early`] where
+//! [`Ordering::advance`] takes one event. Of its handlers, each returns [`Blocked::NotYet`] where
 //! the event has to wait, and an [`Inconsistency`] where no other event could make it fit.
 
 mod goroutine;
@@ -26,25 +26,25 @@ use state::{ActiveTask, Goroutine, Proc, Seq, States, Thread};
 use std::collections::HashMap;
 
 /// Whether an event was taken.
-pub(crate) type Advance = Result<(), Refusal>;
+pub(crate) type Advance = Result<(), Blocked>;
 
 /// Why an event was not taken.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum Blocked {
     /// Others have to come first.
-    Early,
+    NotYet,
     /// It can never be. (Boxed, so that results are small: there is one for every event.)
     Never(Box<ErrorKind>),
 }
 
-impl From<ErrorKind> for Refusal {
+impl From<ErrorKind> for Blocked {
     #[cold]
     fn from(kind: ErrorKind) -> Self {
         Self::Never(Box::new(kind))
     }
 }
 
-impl From<Inconsistency> for Refusal {
+impl From<Inconsistency> for Blocked {
     #[cold]
     fn from(what: Inconsistency) -> Self {
         ErrorKind::from(what).into()
@@ -129,7 +129,7 @@ enum Need {
 
 impl Context {
     #[inline]
-    fn needs(&self, p: Need, g: Need) -> Result<(), Refusal> {
+    fn needs(&self, p: Need, g: Need) -> Result<(), Blocked> {
         let fits = |need, there: bool| match need {
             Need::Must => there,
             Need::MustNot => !there,
@@ -150,7 +150,7 @@ impl Context {
 
     /// What events need that user code makes: a thread with a proc and a goroutine.
     #[inline]
-    fn needs_user_code(&self) -> Result<(), Refusal> {
+    fn needs_user_code(&self) -> Result<(), Blocked> {
         self.needs(Need::Must, Need::Must)
     }
 
@@ -278,21 +278,21 @@ impl Ordering {
 
     /// The goroutine in the context.
     #[inline]
-    fn current_goroutine(&mut self, c: Context) -> Result<&mut Goroutine, Refusal> {
+    fn current_goroutine(&mut self, c: Context) -> Result<&mut Goroutine, Blocked> {
         let unknown = || Inconsistency::Unknown { what: "goroutine", id: c.g.0 }.into();
         self.goroutines.get_mut(c.g.0).ok_or_else(unknown)
     }
 
     /// The goroutine in the context, which must have this status.
     #[inline]
-    fn goroutine_in(&mut self, c: Context, status: u8) -> Result<&mut Goroutine, Refusal> {
+    fn goroutine_in(&mut self, c: Context, status: u8) -> Result<&mut Goroutine, Blocked> {
         let goroutine = self.current_goroutine(c)?;
         if goroutine.status == status { Ok(goroutine) } else { Err(wrong_goroutine(c.g).into()) }
     }
 
     /// The proc in the context.
     #[inline]
-    fn current_proc(&mut self, c: Context) -> Result<&mut Proc, Refusal> {
+    fn current_proc(&mut self, c: Context) -> Result<&mut Proc, Blocked> {
         let unknown = || Inconsistency::Unknown { what: "proc", id: c.p.0 }.into();
         self.procs.get_mut(c.p.0).ok_or_else(unknown)
     }

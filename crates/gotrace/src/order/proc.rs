@@ -1,7 +1,7 @@
 //! Procs: started, stopped, stolen.
 
 use super::state::proc_status;
-use super::{Advance, Context, Need, Ordering, Refusal, wrong_proc};
+use super::{Advance, Blocked, Context, Need, Ordering, wrong_proc};
 use crate::error::Inconsistency;
 use crate::event::{Record, State};
 use crate::frontier::RawEvent;
@@ -72,10 +72,10 @@ impl Ordering {
     pub(super) fn proc_start(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let [p, seq, ..] = raw.args;
         let (p, seq) = (ProcId(p as i64), c.seq(seq));
-        let Some(proc) = self.procs.get_mut(p.0) else { return Err(Refusal::Early) };
+        let Some(proc) = self.procs.get_mut(p.0) else { return Err(Blocked::NotYet) };
         // A thread that still has a proc is in a system call from which it is yet to be stolen.
         if proc.status != proc_status::IDLE || !seq.succeeds(proc.seq) || c.p.is_some() {
-            return Err(Refusal::Early);
+            return Err(Blocked::NotYet);
         }
         // There may be a goroutine: one that comes back from a system call.
         c.needs(Need::MustNot, Need::May)?;
@@ -101,10 +101,10 @@ impl Ordering {
         use proc_status::{SYSCALL, SYSCALL_ABANDONED};
         let [p, seq, m, _] = event.args;
         let (p, seq, m) = (ProcId(p as i64), c.seq(seq), ThreadId(m as i64));
-        let Some(proc) = self.procs.get_mut(p.0) else { return Err(Refusal::Early) };
+        let Some(proc) = self.procs.get_mut(p.0) else { return Err(Blocked::NotYet) };
         let old = proc.status;
         if !matches!(old, SYSCALL | SYSCALL_ABANDONED) || !seq.succeeds(proc.seq) {
-            return Err(Refusal::Early);
+            return Err(Blocked::NotYet);
         }
         c.needs(Need::May, Need::May)?;
         (proc.status, proc.seq) = (proc_status::IDLE, seq);

@@ -1,7 +1,7 @@
 //! Ranges of time: stop-the-world, garbage collection, sweeping, mark assists.
 
 use super::state::Ranges;
-use super::{Advance, Context, GcPhase, Need, Ordering, Refusal};
+use super::{Advance, Blocked, Context, GcPhase, Need, Ordering};
 use crate::error::Inconsistency;
 use crate::event::Record;
 use crate::frontier::RawEvent;
@@ -18,7 +18,7 @@ fn start_of(ty: EventType) -> EventType {
 
 impl Ordering {
     /// The open ranges of a goroutine, which are going to be searched.
-    fn go_ranges(&mut self, g: GoId) -> Result<&mut Ranges, Refusal> {
+    fn go_ranges(&mut self, g: GoId) -> Result<&mut Ranges, Blocked> {
         let unknown = Inconsistency::Unknown { what: "goroutine", id: g.0 };
         let ranges = &mut self.goroutines.get_mut(g.0).ok_or(unknown)?.open().ranges;
         self.work.charge(ranges.len())?;
@@ -76,7 +76,7 @@ impl Ordering {
             }
         } else {
             if seq != self.gc_seq.wrapping_add(1) {
-                return Err(Refusal::Early);
+                return Err(Blocked::NotYet);
             }
             if self.gc_phase != GcPhase::Running {
                 return Err(Inconsistency::GcPhase.into());
@@ -91,7 +91,7 @@ impl Ordering {
         let seq = raw.args[0];
         if self.gc_phase != GcPhase::Undetermined {
             if seq != self.gc_seq.wrapping_add(1) {
-                return Err(Refusal::Early);
+                return Err(Blocked::NotYet);
             }
             if self.gc_phase == GcPhase::Running {
                 return Err(Inconsistency::GcPhase.into());
@@ -105,7 +105,7 @@ impl Ordering {
     pub(super) fn gc_end(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let seq = raw.args[0];
         if seq != self.gc_seq.wrapping_add(1) {
-            return Err(Refusal::Early);
+            return Err(Blocked::NotYet);
         }
         if self.gc_phase != GcPhase::Running {
             return Err(Inconsistency::GcPhase.into());

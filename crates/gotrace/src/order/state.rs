@@ -1,6 +1,6 @@
 //! What the ordering knows of goroutines, procs and threads.
 
-use super::Refusal;
+use super::Blocked;
 use crate::error::Inconsistency;
 use crate::id::{GoId, ProcId, TaskId, ThreadId};
 use crate::spec::EventType;
@@ -106,7 +106,7 @@ impl Ranges {
         self.0.clear();
     }
 
-    pub(crate) fn begin(&mut self, start: EventType, why: u64) -> Result<(), Refusal> {
+    pub(crate) fn begin(&mut self, start: EventType, why: u64) -> Result<(), Blocked> {
         if self.0.contains(&(start, why)) {
             return Err(Inconsistency::Range { range: start, open: true }.into());
         }
@@ -115,7 +115,7 @@ impl Ranges {
     }
 
     /// A range goes on: in the first generation that is how it becomes known.
-    pub(crate) fn active(&mut self, start: EventType, first: bool) -> Result<(), Refusal> {
+    pub(crate) fn active(&mut self, start: EventType, first: bool) -> Result<(), Blocked> {
         let open = self.0.contains(&(start, 0));
         if open == first {
             return Err(Inconsistency::Range { range: start, open }.into());
@@ -126,7 +126,7 @@ impl Ranges {
         Ok(())
     }
 
-    pub(crate) fn end(&mut self, start: EventType) -> Result<u64, Refusal> {
+    pub(crate) fn end(&mut self, start: EventType) -> Result<u64, Blocked> {
         match self.0.iter().position(|(ty, _)| *ty == start) {
             Some(index) => Ok(self.0.swap_remove(index).1),
             None => Err(Inconsistency::Range { range: start, open: false }.into()),

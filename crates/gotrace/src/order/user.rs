@@ -1,7 +1,7 @@
 //! Annotations by the program: tasks and regions.
 
 use super::state::{ActiveTask, UserRegion};
-use super::{Advance, Context, Ordering, Refusal, no_task};
+use super::{Advance, Blocked, Context, Ordering, no_task};
 use crate::error::{ErrorKind, Inconsistency};
 use crate::event::Record;
 use crate::frontier::RawEvent;
@@ -56,7 +56,7 @@ impl Ordering {
     }
 
     /// The name `id`; none for the empty one, and for those that may be missing.
-    fn name<'t>(&self, table: &'t Table, id: u64) -> Result<Option<&'t Arc<[u8]>>, Refusal> {
+    fn name<'t>(&self, table: &'t Table, id: u64) -> Result<Option<&'t Arc<[u8]>>, Blocked> {
         match table.strings.get(id) {
             None if id != 0 && !self.lenient => {
                 Err(ErrorKind::UnknownId { what: "string", id }.into())

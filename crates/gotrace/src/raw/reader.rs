@@ -1,5 +1,5 @@
 use super::{Event, FRAME_FIELDS, spec_of};
-use crate::error::{Error, ErrorKind, Place};
+use crate::error::{Error, ErrorKind, Position};
 use crate::source::Source;
 use crate::spec::EventType;
 use crate::version::Version;
@@ -121,25 +121,25 @@ impl<R: Read> Reader<R> {
     fn error(&self, obstacle: Obstacle) -> Error {
         let bytes = self.source.window();
         let event = bytes.first().map(|&b| EventType(b));
-        let mut place = Place { offset: self.source.offset(), event, ..Place::default() };
+        let mut position = Position { offset: self.source.offset(), event, ..Position::default() };
         let kind = match obstacle {
             Obstacle::Malformed { offset, what, cause } => {
-                place.offset += offset as u64;
+                position.offset += offset as u64;
                 ErrorKind::Malformed { what, cause }
             }
             Obstacle::Short { what, cause, .. } => {
-                place.offset += bytes.len() as u64;
+                position.offset += bytes.len() as u64;
                 ErrorKind::Malformed { what, cause }
             }
             Obstacle::Invalid(ty) => {
-                place.event = None;
+                position.event = None;
                 ErrorKind::InvalidEvent(ty.0)
             }
             Obstacle::TooLarge => {
                 ErrorKind::Limit { what: "the size of an event", limit: self.limit }
             }
         };
-        Error::new(kind, place)
+        Error::new(kind, position)
     }
 }
 

@@ -1,6 +1,6 @@
 use super::text::trim;
 use super::{TextReader, TextToWire};
-use crate::error::{Error, ErrorKind, Place};
+use crate::error::{Error, ErrorKind, Position};
 use crate::quote::unquote;
 use bstr::{BStr, BString, ByteSlice};
 
@@ -44,7 +44,7 @@ impl<'a> TestFile<'a> {
             let before = &file[..file.len() - rest.len()];
             let line = 1 + before.find_iter(b"\n").count() as u64;
             let kind = ErrorKind::Text { line, message: message.to_owned() };
-            Error::new(kind, Place { offset: before.len() as u64, ..Place::default() })
+            Error::new(kind, Position { offset: before.len() as u64, ..Position::default() })
         };
         let Some((_, b"expect", at_expect)) = split_file(file) else {
             return Err(fail(file, "expected \"-- expect --\": not a test of a trace"));

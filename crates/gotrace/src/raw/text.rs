@@ -1,6 +1,6 @@
 use super::writer::check_version;
 use super::{Event, FRAME_FIELDS, WriteError, append_data, spec_of};
-use crate::error::{Error, ErrorKind, Place};
+use crate::error::{Error, ErrorKind, Position};
 use crate::quote::unquote;
 use crate::spec::EventType;
 use crate::version::Version;
@@ -186,7 +186,7 @@ impl<R: Read> Lines<R> {
 
     fn error(&self, message: String) -> Error {
         let kind = ErrorKind::Text { line: self.number, message };
-        Error::new(kind, Place { offset: self.offset, ..Place::default() })
+        Error::new(kind, Position { offset: self.offset, ..Position::default() })
     }
 }
 

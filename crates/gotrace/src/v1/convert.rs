@@ -6,7 +6,7 @@
 use super::event::Event;
 use super::wire::Type;
 use super::{V1, args_of, log_message};
-use crate::error::{Error, ErrorKind, Place};
+use crate::error::{Error, ErrorKind, Position};
 use crate::event::{Record, State};
 use crate::id::{GoId, GoState, ProcId, ProcState, TaskId, ThreadId};
 use crate::reader::missing_id;
@@ -166,13 +166,13 @@ impl V1 {
 
     #[cold]
     fn error(&self, event: &Event, record: &Record, kind: ErrorKind) -> Error {
-        let place = Place {
+        let position = Position {
             offset: u64::from(event.at),
             generation: None,
             thread: record.m.is_some().then_some(record.m),
             event: Some(record.ty),
         };
-        Error::new(kind, place)
+        Error::new(kind, position)
     }
 
     /// Identifier of the string that is number `index` of [`BUILT_IN`].

@@ -1,4 +1,4 @@
-//! Events made by hand, for the tests of programs that work on events.
+//! Synthetic events, for the tests of programs that process events.
 //!
 //! [`EventConfig::build`] makes one event, [`OwnedStack::new`] a stack. What an event consists of
 //! is made by the `new` of its type: [`Metric::new`], [`Label::new`], [`Range::new`],
@@ -19,7 +19,7 @@ use trace_common::Timestamp;
 /// What an event is to be, for [`EventConfig::build`]: Go's `trace.EventConfig`.
 ///
 /// ```
-/// use gotrace::make::{BuildError, EventConfig, EventDetails, OwnedStack};
+/// use gotrace::synthetic::{BuildError, EventConfig, EventDetails, OwnedStack};
 /// use gotrace::{GoId, GoState, StackFrame, StateTransition, Timestamp};
 ///
 /// # fn main() -> Result<(), BuildError> {

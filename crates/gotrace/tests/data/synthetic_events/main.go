@@ -1,4 +1,4 @@
-// Prints the events that tests/made_events.rs makes, as Go's own MakeEvent makes them. It imports
+// Prints the events that tests/synthetic_events.rs makes, as Go's own MakeEvent makes them. It imports
 // internal/trace: to run it, put it below src/ of a copy of a Go distribution (1.26 or later; 1.27.3
 // made expected.txt), build it there and run it.
 package main

@@ -1,7 +1,7 @@
-//! Events made by hand are as Go's `MakeEvent` makes them: `tests/data/made_events` has the
+//! Events made by hand are as Go's `MakeEvent` makes them: `tests/data/synthetic_events` has the
 //! text of the same events from Go 1.27.3.
 
-use gotrace::make::{BuildError, EventConfig, EventDetails, OwnedStack, SyncDetails};
+use gotrace::synthetic::{BuildError, EventConfig, EventDetails, OwnedStack, SyncDetails};
 use gotrace::{
     ClockSnapshot, Event, EventKind, Experiment, ExperimentalBatch, GoId, GoState, Label, Log,
     Metric, OwnedEvent, ProcId, ProcState, Range, RangeName, Region, ResourceId, StackFrame,
@@ -102,7 +102,7 @@ fn events_are_those_of_go() {
     show(transition(proc(7, ProcState::Undetermined, ProcState::Running)));
     show(transition(proc(7, ProcState::Undetermined, ProcState::Idle)));
 
-    let expected = include_str!("data/made_events/expected.txt");
+    let expected = include_str!("data/synthetic_events/expected.txt");
     for (line, (ours, theirs)) in text.lines().zip(expected.lines()).enumerate() {
         assert_eq!(ours, theirs, "line {}", line + 1);
     }
