@@ -66,7 +66,6 @@ mod client;
 #[cfg(target_os = "linux")]
 pub mod discovery;
 mod error;
-mod guid;
 pub mod message;
 mod profiles;
 #[cfg(unix)]
@@ -79,7 +78,6 @@ pub use client::Client;
 #[cfg(target_os = "linux")]
 pub use discovery::default_server_address;
 pub use error::{Error, HResult, NoSocketReason, Operation, Refusal};
-pub use guid::{Guid, ParseGuidError};
 pub use message::{
     BufferingMode, Command, DumpFlags, DumpType, Environment, EventFilter, Format, Level,
     ParseLevelError, ParseProviderError, PerfMapType, ProcessInfo, Provider, Rundown,
@@ -87,6 +85,7 @@ pub use message::{
 };
 pub use profiles::{PROFILES, Profile, RUNTIME_KEYWORDS, runtime_keywords};
 pub use session::{CutReason, Ending, Session, Stopper, UserEventsSession};
+pub use trace_common::{Guid, ParseGuidError};
 pub use transport::{Address, Peer, Timeouts, pipe_address};
 
 /// The example of the README is compiled with the others.

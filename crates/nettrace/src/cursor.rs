@@ -74,5 +74,5 @@ pub(crate) fn varint64(c: &mut Cursor<'_>) -> Result<i64, ReadError> {
 }
 
 pub(crate) fn guid(c: &mut Cursor<'_>) -> Result<Guid, ReadError> {
-    c.array().map(Guid)
+    c.array().map(Guid::from_bytes)
 }

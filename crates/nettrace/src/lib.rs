@@ -40,12 +40,12 @@
 //! lines out of PDB files.
 #![forbid(unsafe_code)]
 
+mod activity_path;
 mod cursor;
 pub mod derived;
 mod error;
 mod event;
 mod framing;
-mod guid;
 mod input;
 mod losses;
 pub mod manifest;
@@ -62,9 +62,9 @@ mod tables;
 mod trace;
 mod types;
 
+pub use activity_path::activity_path;
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventHeader};
-pub use guid::Guid;
 pub use losses::Lost;
 pub use metadata::{FieldSource, Metadata};
 pub use parser::{Item, Options, Order, Parser};
@@ -76,6 +76,7 @@ pub use summary::Summary;
 pub use symbols::{Frame, Method, MethodMap, Module, OptimizationTier};
 pub use tables::{Label, Labels, Stack, Thread};
 pub use trace::Trace;
+pub use trace_common::Guid;
 pub use types::{Field, FieldType};
 
 /// The README's example is compiled with the tests.

@@ -150,7 +150,7 @@ fn version_6_has_every_type() {
 
 #[test]
 fn version_6_has_threads_labels_stacks_and_optional_metadata() {
-    let id = Guid([7; 16]);
+    let id = Guid::from_bytes([7; 16]);
     let optional = [
         &[1, 2][..],                  // opcode: stop
         &[3, 8, 0, 0, 0, 0, 0, 0, 0], // keywords
@@ -175,7 +175,7 @@ fn version_6_has_threads_labels_stacks_and_optional_metadata() {
     let labels = [
         &[1u8, 0, 0, 0, 2, 0, 0, 0][..],
         &[1],
-        &id.0,
+        &id.to_bytes(),
         &[5],
         &utf8("user"),
         &utf8("ann"),
@@ -206,7 +206,7 @@ fn version_6_has_threads_labels_stacks_and_optional_metadata() {
                 assert_eq!((metadata.opcode, metadata.keywords, metadata.version), (2, 8, 2));
                 assert_eq!(metadata.message_template.as_deref(), Some("took {x}"));
                 assert_eq!(metadata.description.as_deref(), Some("how long"));
-                assert_eq!(metadata.provider_guid, Some(Guid([5; 16])));
+                assert_eq!(metadata.provider_guid, Some(Guid::from_bytes([5; 16])));
                 assert_eq!(metadata.properties, [("k".into(), "v".into())]);
                 assert_eq!(event.thread().and_then(|t| t.name.as_deref()), Some("worker"));
                 assert_eq!(event.activity_id(), Some(id));
@@ -317,7 +317,7 @@ fn uncompressed_headers_are_read_in_versions_4_and_6() {
                 let Item::Event(event) = item else { return };
                 let h = event.header();
                 assert_eq!((h.thread, h.capture_thread, h.processor_number), (21, 22, 1));
-                let activity = (version == 4).then_some(Guid([1; 16]));
+                let activity = (version == 4).then_some(Guid::from_bytes([1; 16]));
                 assert_eq!(event.activity_id(), activity);
                 seen.push((
                     event.name().to_owned(),

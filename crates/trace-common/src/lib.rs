@@ -26,16 +26,19 @@
 //!
 //! - [`Timestamp`], [`ClockDomain`], [`ClockMap`]: one time axis out of many clocks;
 //! - [`Cursor`]: bounds-checked little-endian reads and variable-length integers over a byte slice;
+//! - [`Guid`]: a GUID in .NET's byte order;
 //! - [`Limits`]: what a decoder may allocate on the word of its input;
 //! - [`Merge`]: several sources in the order of time as one, up to a watermark.
 #![forbid(unsafe_code)]
 
 mod clock;
 mod cursor;
+mod guid;
 mod limits;
 mod merge;
 
 pub use clock::{ClockDomain, ClockError, ClockMap, Timestamp};
 pub use cursor::{Cursor, ReadError, ReadErrorKind};
+pub use guid::{Guid, ParseGuidError};
 pub use limits::Limits;
 pub use merge::{Merge, Merged};

@@ -38,7 +38,7 @@ impl ProcessInfo {
         let version = if command == Command::ProcessInfo3 { c.u32()? } else { 0 };
         let mut info = Self {
             pid: c.u64()?,
-            cookie: Guid::from_wire(c.array()?),
+            cookie: Guid::from_bytes(c.array()?),
             command_line: string(&mut c)?,
             os: string(&mut c)?,
             arch: string(&mut c)?,
@@ -66,7 +66,7 @@ impl ProcessInfo {
             out.extend(1u32.to_le_bytes());
         }
         out.extend(self.pid.to_le_bytes());
-        out.extend(self.cookie.to_wire());
+        out.extend(self.cookie.to_bytes());
         let mut put = |text: Option<&String>| {
             put_string(&mut out, text.map_or("", String::as_str), "a field of ProcessInfo")
         };

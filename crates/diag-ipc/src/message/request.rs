@@ -177,13 +177,13 @@ impl Request {
             Self::CollectUserEvents { config, .. } => config.encode(out)?,
             Self::AttachProfiler { timeout_ms, clsid, path, client_data } => {
                 out.extend(timeout_ms.to_le_bytes());
-                out.extend(clsid.to_wire());
+                out.extend(clsid.to_bytes());
                 put_name(out, path, "the path of the profiler")?;
                 put_count(out, client_data.len())?;
                 out.extend(client_data);
             }
             Self::StartupProfiler { clsid, path } => {
-                out.extend(clsid.to_wire());
+                out.extend(clsid.to_bytes());
                 put_name(out, path, "the path of the profiler")?;
             }
             Self::SetEnvironmentVariable { name, value } => {
@@ -239,12 +239,12 @@ impl Request {
             }
             Command::AttachProfiler => Self::AttachProfiler {
                 timeout_ms: c.u32()?,
-                clsid: Guid::from_wire(c.array()?),
+                clsid: Guid::from_bytes(c.array()?),
                 path: string(c)?,
                 client_data: array(c, 1, |c| Ok(c.u8()?))?,
             },
             Command::StartupProfiler => {
-                Self::StartupProfiler { clsid: Guid::from_wire(c.array()?), path: string(c)? }
+                Self::StartupProfiler { clsid: Guid::from_bytes(c.array()?), path: string(c)? }
             }
             Command::ProcessInfo | Command::ProcessInfo2 | Command::ProcessInfo3 => {
                 Self::ProcessInfo { command }

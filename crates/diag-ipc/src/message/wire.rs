@@ -193,14 +193,14 @@ impl Advertise {
         if c.array()? != Self::MAGIC {
             return Err(DecodeError { offset: 0, kind: DecodeErrorKind::BadAdvertise });
         }
-        Ok(Self { cookie: Guid::from_wire(c.array()?), pid: c.u64()? })
+        Ok(Self { cookie: Guid::from_bytes(c.array()?), pid: c.u64()? })
     }
 
     /// The bytes that a runtime sends.
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         out[..8].copy_from_slice(&Self::MAGIC);
-        out[8..24].copy_from_slice(&self.cookie.to_wire());
+        out[8..24].copy_from_slice(&self.cookie.to_bytes());
         out[24..32].copy_from_slice(&self.pid.to_le_bytes());
         out
     }

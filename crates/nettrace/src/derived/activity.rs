@@ -168,7 +168,8 @@ impl ActivityTracker {
             provider: event.provider().into(),
             name: base.into(),
             id,
-            path: id.and_then(|id| id.activity_path(u32::try_from(event.process_id()).ok())),
+            path: id
+                .and_then(|id| crate::activity_path(id, u32::try_from(event.process_id()).ok())),
             parent: event.related_activity_id(),
             start_thread_id: event.thread_id(),
             stop_thread_id: 0,

@@ -81,7 +81,7 @@ impl Sink {
             let _ = event.field_at(index);
         }
         let _ = (event.timestamp(), event.thread_id(), event.process_id(), event.version());
-        let _ = event.activity_id().and_then(|id| id.activity_path(None));
+        let _ = event.activity_id().and_then(|id| nettrace::activity_path(id, None));
         let _ = event.labels().count();
         let _ = event.stack().instruction_pointers().take(64).fold(0u64, u64::wrapping_add);
         self.profile.observe(event);

@@ -93,7 +93,7 @@ fn text(event: &Event<'_>, stacks: bool, out: &mut Vec<u8>) {
         let _ = write!(out, " payload={}", json::hex(event.payload()));
     }
     if let Some(id) = event.activity_id() {
-        let path = id.activity_path(u32::try_from(event.process_id()).ok());
+        let path = nettrace::activity_path(id, u32::try_from(event.process_id()).ok());
         let _ = write!(out, " activity={}", path.unwrap_or_else(|| id.to_string()));
     }
     if stacks {

@@ -26,7 +26,7 @@ pub(crate) fn event(event: &Event<'_>, stack: bool) -> serde_json::Value {
     };
     if let Some(id) = event.activity_id() {
         set("activity_id", id.to_string().into());
-        if let Some(path) = id.activity_path(u32::try_from(event.process_id()).ok()) {
+        if let Some(path) = nettrace::activity_path(id, u32::try_from(event.process_id()).ok()) {
             set("activity_path", path.into());
         }
     }
