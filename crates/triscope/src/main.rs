@@ -1,23 +1,21 @@
-//! `triscope`: what running programs tell about themselves, read, shown and converted.
+//! `triscope`: records, converts and inspects kernel, Go and .NET traces.
 //!
-//! One module per command. What they share: [`input`] (files and standard input, compressed or
-//! not, and what they hold), [`output`] (standard output through one buffer), [`launch`] (commands
-//! that are started), [`signals`], [`progress`] and [`failure`] (what ends a command early).
+//! - [`commands`]: one module per command. None imports another.
+//! - [`run`]: what a command starts, watches and stops: child processes, targets, signals, `/proc`.
+//! - [`io`]: what a command reads and writes: inputs, output files, standard output, progress.
+//! - [`sources`] and [`timeline`]: what several commands share to read traces and to draw them.
+//! - [`failure`]: what ends a command early.
 #![forbid(unsafe_code)]
 
-mod convert;
-mod dotnet;
+mod commands;
 mod failure;
-mod go;
-mod input;
-mod launch;
-mod output;
-mod perf;
-mod progress;
-mod record;
-mod signals;
+mod io;
+mod run;
+mod sources;
+mod timeline;
 
 use clap::{Parser, Subcommand};
+use commands::{convert, dotnet, go, perf, record};
 use failure::Failure;
 use std::process::ExitCode;
 

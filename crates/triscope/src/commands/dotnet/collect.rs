@@ -1,0 +1,534 @@
+use super::counter::{Counter, Counts};
+use super::signals::Ender;
+use super::target::{Selector, Target};
+use crate::failure::{Failure, OneLine, Result};
+use crate::run::port::{Port, process_of};
+use diag_ipc::reverse::Server;
+use diag_ipc::{
+    BufferingMode, Command as Ipc, Ending, Error, Level, PROFILES, Profile, Provider, Rundown,
+    Session, TracingConfig, runtime_keywords,
+};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Record a trace of a .NET process, until Ctrl-C, for a time, or from its first to its last moment
+///
+/// With a COMMAND, that program is started and traced from its startup until it ends (.NET 5);
+/// its exit code is that of this command then.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope dotnet collect 1234                                  until Ctrl-C
+  triscope dotnet collect 1234 --duration 00:00:00:30 -o app.nettrace
+  triscope dotnet collect 1234 --profile gc-collect
+  triscope dotnet collect 1234 --providers System.Runtime::4:EventCounterIntervalSec=1
+  triscope dotnet collect --diagnostic-port /tmp/port           wait for a program and trace its startup
+  triscope dotnet collect -o app.nettrace -- ./app --its-options
+
+Profiles: cpu-sampling (the default), dotnet-common, dotnet-sampled-thread-time, gc-verbose,
+gc-collect, database. A provider is Name[:keywords[:level[:arguments]]], keywords in hexadecimal.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    target: Selector,
+    /// Where the trace is written; - is standard output [default: NAME_DATE_TIME.nettrace]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Providers to turn on, separated by commas
+    #[arg(long, value_name = "LIST")]
+    providers: Vec<String>,
+    /// Sets of providers for a purpose, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    profile: Vec<String>,
+    /// Keywords of the runtime's provider by name, such as gc+jit+exception
+    #[arg(long, value_name = "LIST")]
+    clrevents: Option<String>,
+    /// The level for --clrevents
+    #[arg(long, value_name = "LEVEL", requires = "clrevents")]
+    clreventlevel: Option<String>,
+    /// Megabytes that the process may buffer events in
+    #[arg(long, value_name = "MB", default_value_t = 256)]
+    buffersize: u32,
+    /// When to stop: dd:hh:mm:ss, or a shorter form, or a number of seconds
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// Whether the names of methods are sent at the end [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    rundown: Option<bool>,
+    /// Record no stacks, which costs the process far less (.NET 9)
+    #[arg(long)]
+    no_stacks: bool,
+    /// What happens when the buffer is full: drop events, or block the threads that write them
+    /// (.NET 11)
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Buffering::Drop)]
+    buffering_mode: Buffering,
+    /// Whether a runtime that waits at a diagnostic port is let go once the session runs
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value_t = true, action = clap::ArgAction::Set)]
+    resume_runtime: bool,
+    /// Show what COMMAND prints, and let it read the terminal
+    #[arg(long)]
+    show_child_io: bool,
+    /// A program to start and trace
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Buffering {
+    #[value(alias = "0")]
+    Drop,
+    #[value(alias = "1")]
+    Block,
+}
+
+/// How long a program that was started may take until its runtime connects.
+const STARTUP: Duration = Duration::from_secs(30);
+
+pub(super) fn run(args: &Args) -> Result {
+    let config = config(args)?;
+    if args.command.is_empty() {
+        let target = args.target.resolve()?;
+        let waits = target.server.is_some();
+        return collect(args, &target, &config, waits).map(drop);
+    }
+    if !args.target.is_empty() {
+        return Err(Failure::new("either a process or a COMMAND, not both"));
+    }
+    let mut launched = Launched::start(args)?;
+    let result = collect(args, &launched.target, &config, true);
+    match result {
+        Ok(stopped) => launched.end(stopped),
+        Err(failure) => {
+            launched.kill();
+            Err(failure)
+        }
+    }
+}
+
+fn config(args: &Args) -> Result<TracingConfig> {
+    let mut providers = Vec::new();
+    for list in &args.providers {
+        for text in split(list) {
+            providers.push(text.parse::<Provider>().map_err(Failure::new)?);
+        }
+    }
+    if let Some(names) = &args.clrevents {
+        let keywords = runtime_keywords(names).map_err(|unknown| {
+            Failure::new(format!("--clrevents: the runtime has no keyword {unknown}"))
+        })?;
+        let level = args.clreventlevel.as_deref().unwrap_or("4");
+        let level = level.parse::<Level>().map_err(Failure::new)?;
+        let runtime = Provider::new("Microsoft-Windows-DotNETRuntime");
+        providers = Profile::merge(providers, [runtime.keywords(keywords).level(level)]);
+    }
+    let mut rundown = Rundown::Default;
+    let default = ["cpu-sampling".to_owned()];
+    let profiles =
+        if args.profile.is_empty() && providers.is_empty() { &default[..] } else { &args.profile };
+    for name in profiles {
+        let profile = Profile::find(name.trim()).ok_or_else(|| {
+            let known: Vec<_> = PROFILES.iter().map(|p| p.name).collect();
+            Failure::new(format!("there is no profile {name}; there are {}", known.join(", ")))
+        })?;
+        providers = Profile::merge(providers, profile.providers());
+        // What one profile alone can do without, several may need.
+        rundown = if profiles.len() == 1 && args.providers.is_empty() {
+            profile.rundown()
+        } else {
+            Rundown::Default
+        };
+    }
+    match args.rundown {
+        Some(true) => rundown = Rundown::Default,
+        Some(false) => rundown = Rundown::None,
+        None => {}
+    }
+    Ok(TracingConfig::new(providers)
+        .buffer_mb(args.buffersize)
+        .rundown(rundown)
+        .stacks(!args.no_stacks)
+        .buffering(match args.buffering_mode {
+            Buffering::Drop => BufferingMode::Drop,
+            Buffering::Block => BufferingMode::Block,
+        }))
+}
+
+/// Splits a list at commas that are not in quotes, as the arguments of a provider may be.
+fn split(list: &str) -> Vec<&str> {
+    let mut quoted = false;
+    list.split(|c| {
+        quoted ^= c == '"';
+        c == ',' && !quoted
+    })
+    .map(str::trim)
+    .filter(|text| !text.is_empty())
+    .collect()
+}
+
+/// `dd:hh:mm:ss`, of which the front may be missing.
+fn duration(text: &str) -> std::result::Result<Duration, String> {
+    let parts: Vec<_> = text.trim_end_matches('s').split(':').rev().collect();
+    let error = || format!("{text:?} is not a time like dd:hh:mm:ss or a number of seconds");
+    let mut seconds = 0u64;
+    for (part, unit) in parts.iter().zip([1, 60, 3600, 86400]) {
+        let number: u64 = part.parse().map_err(|_| error())?;
+        seconds =
+            number.checked_mul(unit).and_then(|s| seconds.checked_add(s)).ok_or_else(error)?;
+    }
+    if parts.len() > 4 || seconds == 0 { Err(error()) } else { Ok(Duration::from_secs(seconds)) }
+}
+
+/// Starts a session, writing down what an old runtime cannot do and a profile can do without.
+fn start(target: &Target, config: &TracingConfig, explicit: bool) -> Result<Session> {
+    match target.client.collect_tracing(config) {
+        Err(Error::Unsupported { needs: Ipc::CollectTracing4, .. }) if !explicit => {
+            eprintln!(
+                "triscope: this runtime cannot be asked for a part of the rundown: without it"
+            );
+            let config = config.clone().rundown(Rundown::None);
+            target.client.collect_tracing(&config).map_err(target.failure())
+        }
+        other => other.map_err(target.failure()),
+    }
+}
+
+/// Prepares for the end, and lets a runtime go that waits.
+fn begin(args: &Args, target: &Target, session: &Session, resume: bool) -> Result<Ender> {
+    let ender = Ender::new(session.stopper(), args.duration)?;
+    if resume && args.resume_runtime {
+        target.client.resume_runtime().map_err(target.failure())?;
+        if let Some(server) = &target.server {
+            resume_others(server);
+        }
+    }
+    Ok(ender)
+}
+
+/// Lets every other runtime go that comes to the port while it is open: programs that the traced
+/// one starts inherit its environment, and would wait for ever.
+fn resume_others(server: &Arc<Server>) {
+    let server = Arc::downgrade(server);
+    std::thread::spawn(move || {
+        while let Some(server) = server.upgrade() {
+            match server.accept(Duration::from_millis(200)) {
+                Ok(runtime) => {
+                    let pid = process_of(&runtime);
+                    match runtime.client().resume_runtime() {
+                        Ok(()) => eprintln!("process {pid} has connected, too, and is not traced"),
+                        Err(e) => eprintln!("process {pid} has connected, and waits: {e}"),
+                    }
+                }
+                Err(Error::Timeout { .. }) => {}
+                Err(_) => break,
+            }
+        }
+    });
+}
+
+/// Records until the end. Returns whether it was this side that ended it.
+fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -> Result<bool> {
+    // What can fail for other reasons comes first: a session has to be ended as it should.
+    let mut sink = Sink::create(args, target)?;
+    let session = start(target, config, args.rundown.is_some())?;
+    let ender = match begin(args, target, &session, resume) {
+        Ok(ender) => ender,
+        Err(failure) => {
+            session.stop();
+            return Err(failure);
+        }
+    };
+    for provider in &config.providers {
+        let text = provider.to_string();
+        eprintln!("  {}", OneLine(text.lines().next().unwrap_or_default()));
+    }
+    eprintln!("recording {} to {} (Ctrl-C ends it)", target.name, OneLine(&sink.name));
+    let (ending, counter, failed) = record(session, &mut sink, &ender);
+    if let Some(error) = failed {
+        return Err(Failure::about(&sink.name, error));
+    }
+    let counts = counter.finish().or_else(|| sink.recount());
+    eprintln!("{}", summary(&sink.name, &ending, counts));
+    match &ending.cut {
+        None => Ok(ender.is_stopping()),
+        Some(reason) => Err(Failure::about(&sink.name, reason)),
+    }
+}
+
+/// Copies the session to its end. What could not be written ends it.
+fn record(
+    mut session: Session,
+    sink: &mut Sink,
+    ender: &Ender,
+) -> (Ending, Counter, Option<io::Error>) {
+    let mut counter = Counter::new();
+    let mut display = Display::new();
+    let mut buffer = vec![0; 1 << 18];
+    let mut failed = None;
+    loop {
+        match session.read(&mut buffer) {
+            Ok(0) | Err(_) => break, // the ending tells
+            Ok(len) => {
+                let bytes = &buffer[..len];
+                if let Err(error) = sink.write(bytes) {
+                    failed = Some(error);
+                    break;
+                }
+                counter.add(bytes);
+                display.update(session.bytes_read(), &counter, ender);
+            }
+        }
+    }
+    let ending = session.finish();
+    if failed.is_none() {
+        failed = sink.flush().err();
+    }
+    (ending, counter, failed)
+}
+
+fn summary(name: &str, ending: &Ending, counts: Option<Counts>) -> String {
+    let events = match counts {
+        Some(Counts { events, lost: 0 }) => format!("{events} events, none lost"),
+        Some(Counts { events, lost }) => format!("{events} events, {lost} lost by the runtime"),
+        None => "events not counted".to_owned(),
+    };
+    format!("{}: {} bytes, {events}, {ending}", OneLine(name), ending.bytes)
+}
+
+/// Where the stream goes.
+struct Sink {
+    name: String,
+    path: Option<PathBuf>,
+    to: Box<dyn Write>,
+}
+
+impl Sink {
+    fn create(args: &Args, target: &Target) -> Result<Self> {
+        let path = match &args.output {
+            Some(path) if path.as_os_str() == "-" => {
+                let name = "standard output".to_owned();
+                return Ok(Self { name, path: None, to: Box::new(io::stdout()) });
+            }
+            Some(path) => path.clone(),
+            None => default_name(args, target),
+        };
+        let name = path.display().to_string();
+        let file = File::create(&path).map_err(|e| Failure::about(&name, e))?;
+        Ok(Self { name, path: Some(path), to: Box::new(file) })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.to.write_all(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+
+    /// Counts what has been written, if it can be read again.
+    fn recount(&self) -> Option<Counts> {
+        let path = self.path.as_ref()?;
+        std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        eprintln!("counting events");
+        Counter::of(BufReader::new(File::open(path).ok()?)).ok()
+    }
+}
+
+/// `NAME_yyyyMMdd_HHmmss.nettrace`, in UTC.
+fn default_name(args: &Args, target: &Target) -> PathBuf {
+    let program = args.command.first().cloned().or_else(|| {
+        let info = target.client.process_info().ok()?;
+        info.entry_assembly.filter(|name| !name.is_empty())
+    });
+    let program = program
+        .as_deref()
+        .and_then(|p| Path::new(p).file_stem())
+        .map_or_else(|| "trace".into(), |name| name.to_string_lossy().into_owned());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    format!("{}_{}.nettrace", program.replace('/', "_"), stamp(now)).into()
+}
+
+/// Seconds since 1970 as `yyyyMMdd_HHmmss`.
+fn stamp(seconds: u64) -> String {
+    // Days are counted from 1 March of year 0, so that leap days come last: an era is 400 years.
+    let days = seconds / 86400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
+    let time = seconds % 86400;
+    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
+    let year = year + era * 400;
+    format!("{year:04}{month:02}{date:02}_{hour:02}{minute:02}{second:02}")
+}
+
+/// A line that says how it goes, on a terminal.
+struct Display {
+    bar: ProgressBar,
+    last: Instant,
+    events: u64,
+    bytes: u64,
+}
+
+impl Display {
+    const INTERVAL: Duration = Duration::from_millis(500);
+
+    fn new() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Self::INTERVAL);
+        Self { bar, last: Instant::now(), events: 0, bytes: 0 }
+    }
+
+    fn update(&mut self, bytes: u64, counter: &Counter, ender: &Ender) {
+        let elapsed = self.last.elapsed();
+        if elapsed < Self::INTERVAL {
+            return;
+        }
+        self.last = Instant::now();
+        let rate = |now: u64, before: u64| (now - before) as f64 / elapsed.as_secs_f64();
+        let events = counter.counts().map_or_else(
+            || "too many events to count meanwhile".to_owned(),
+            |counts| {
+                let rate = rate(counts.events, self.events);
+                self.events = counts.events;
+                format!("{} events ({rate:.0}/s)  {} lost", counts.events, counts.lost)
+            },
+        );
+        let megabytes = bytes as f64 / 1e6;
+        let speed = rate(bytes, self.bytes) / 1e6;
+        self.bytes = bytes;
+        let stopping = if ender.is_stopping() { "  stopping, rundown" } else { "" };
+        self.bar.set_message(format!("{megabytes:.1} MB ({speed:.1} MB/s)  {events}{stopping}"));
+    }
+}
+
+impl Drop for Display {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// A program that was started to be traced.
+struct Launched {
+    child: Child,
+    target: Target,
+    _port: Port,
+}
+
+impl Launched {
+    fn start(args: &Args) -> Result<Self> {
+        let port = Port::bind()?;
+        let (program, rest) = args.command.split_first().unwrap_or((&args.command[0], &[]));
+        let io = || if args.show_child_io { Stdio::inherit() } else { Stdio::null() };
+        let mut child = Command::new(program)
+            .args(rest)
+            .envs([port.variable()])
+            .stdin(io())
+            .stdout(io())
+            .stderr(io())
+            .spawn()
+            .map_err(|e| Failure::about(program, e))?;
+        match connection(&mut child, &port.server) {
+            Ok(runtime) => {
+                let client = runtime.client();
+                let name = format!("{program} (process {})", child.id());
+                let target = Target { client, name, server: Some(Arc::clone(&port.server)) };
+                Ok(Self { child, target, _port: port })
+            }
+            Err(reason) => {
+                let _ = child.kill(); // it may have ended
+                let _ = child.wait();
+                Err(Failure::about(program, reason))
+            }
+        }
+    }
+
+    /// What becomes of the program when the recording is complete: it goes on to its own end, or
+    /// ends with a recording that was ended here, as Ctrl-C does to both.
+    fn end(&mut self, stopped: bool) -> Result {
+        if stopped {
+            self.kill();
+            return Ok(());
+        }
+        let status = self.child.wait().map_err(|e| Failure::about(&self.target.name, e))?;
+        if status.success() { Ok(()) } else { Err(Failure::Quiet(code(status))) }
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for the runtime of `child`, or of what it starts.
+fn connection(
+    child: &mut Child,
+    server: &Server,
+) -> std::result::Result<diag_ipc::reverse::Runtime, String> {
+    let start = Instant::now();
+    loop {
+        match server.accept(Duration::from_millis(100)) {
+            Ok(runtime) => return Ok(runtime),
+            Err(Error::Timeout { .. }) => {}
+            Err(e) => return Err(e.to_string()),
+        }
+        match child.try_wait() {
+            Ok(None) => {}
+            Ok(Some(status)) => return Err(format!("ended ({status}) before its runtime came up")),
+            Err(e) => return Err(e.to_string()),
+        }
+        if start.elapsed() > STARTUP {
+            return Err(format!(
+                "its runtime has not connected in {STARTUP:?}: is it a program for .NET 5 or later?"
+            ));
+        }
+    }
+}
+
+/// As a shell has it.
+fn code(status: ExitStatus) -> u8 {
+    use std::os::unix::process::ExitStatusExt as _;
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("00:00:00:30"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("1:00:00:01"), Ok(Duration::from_secs(86401)));
+        assert_eq!(duration("2:03"), Ok(Duration::from_secs(123)));
+        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
+        for bad in ["", "0", "a", "1:2:3:4:5", "-1", "99999999999999999999"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lists_of_providers() {
+        assert_eq!(split("A:1:2,B"), ["A:1:2", "B"]);
+        assert_eq!(split("A:::k=\"x,y\",B,"), ["A:::k=\"x,y\"", "B"]);
+        assert!(split("").is_empty());
+    }
+
+    #[test]
+    fn stamps() {
+        assert_eq!(stamp(0), "19700101_000000");
+        assert_eq!(stamp(951_782_399), "20000228_235959");
+        assert_eq!(stamp(951_782_400), "20000229_000000");
+        assert_eq!(stamp(1_615_807_814), "20210315_113014");
+        assert_eq!(stamp(4_107_542_400), "21000301_000000");
+    }
+}

@@ -1,0 +1,325 @@
+//! The commands that are one question and one answer.
+
+use super::target::{self, Options, Selector};
+use crate::failure::{Failure, OneLine, Result};
+use crate::io::stdout::Output;
+use diag_ipc::{DumpFlags, DumpType, PerfMapType};
+use serde_json::json;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Print what a process is: pid, command line, runtime version, architecture
+#[derive(clap::Args)]
+pub(crate) struct Info {
+    #[command(flatten)]
+    target: Selector,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Info {
+    pub(super) fn run(&self) -> Result {
+        let target = self.target.resolve()?;
+        let info = target.client.process_info().map_err(target.failure())?;
+        let suspended = target.client.is_suspended().map_err(target.failure())?;
+        let mut output = Output::new();
+        let out = &mut output.buffer;
+        if self.json {
+            let value = json!({
+                "pid": info.pid,
+                "cookie": info.cookie.to_string(),
+                "command_line": info.command_line,
+                "os": info.os,
+                "arch": info.arch,
+                "entry_assembly": info.entry_assembly,
+                "clr_version": info.clr_version,
+                "portable_rid": info.portable_rid,
+                "suspended": suspended,
+            });
+            let _ = writeln!(out, "{value:#}"); // a vector takes everything
+        } else {
+            let state = match suspended {
+                Some(true) => "suspended at startup (triscope dotnet resume lets it go on)",
+                Some(false) => "running",
+                None => "unknown",
+            };
+            let pid = info.pid.to_string();
+            let cookie = info.cookie.to_string();
+            for (name, value) in [
+                ("pid", Some(pid.as_str())),
+                ("command line", Some(&info.command_line)),
+                ("entry assembly", info.entry_assembly.as_deref()),
+                ("runtime", info.clr_version.as_deref()),
+                ("platform", info.portable_rid.as_deref()),
+                ("os", Some(&info.os)),
+                ("architecture", Some(&info.arch)),
+                ("state", Some(state)),
+                ("cookie", Some(&cookie)),
+            ] {
+                if let Some(value) = value {
+                    let _ = writeln!(out, "{name:<15} {}", OneLine(value));
+                }
+            }
+        }
+        output.finish()
+    }
+}
+
+/// Print the environment variables of a process, as its runtime has them now
+#[derive(clap::Args)]
+pub(crate) struct Env {
+    #[command(flatten)]
+    target: Selector,
+    /// Print JSON
+    #[arg(long, conflicts_with = "null")]
+    json: bool,
+    /// End each variable with NUL instead of a new line, and escape nothing
+    #[arg(short = '0', long)]
+    null: bool,
+}
+
+impl Env {
+    pub(super) fn run(&self) -> Result {
+        let target = self.target.resolve()?;
+        let environment = target.client.process_environment().map_err(target.failure())?;
+        let mut output = Output::new();
+        let out = &mut output.buffer;
+        if self.json {
+            let map: serde_json::Map<_, _> =
+                environment.iter().map(|(n, v)| (n.to_owned(), v.into())).collect();
+            let _ = writeln!(out, "{:#}", serde_json::Value::from(map));
+        } else {
+            let mut variables: Vec<_> = environment.iter().collect();
+            variables.sort_unstable();
+            for (name, value) in variables {
+                let _ = if self.null {
+                    write!(out, "{name}={value}\0")
+                } else {
+                    writeln!(out, "{}={}", OneLine(name), OneLine(value))
+                };
+            }
+        }
+        output.finish()
+    }
+}
+
+/// Set or unset environment variables of a process
+///
+/// A running program sees them where it asks its runtime from then on; a suspended one sees them
+/// from the start.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope dotnet set-env 1234 LOG_LEVEL=debug
+  triscope dotnet set-env 1234 LOG_LEVEL      unset it")]
+#[command(override_usage = "triscope dotnet set-env [OPTIONS] [PID] <NAME[=VALUE]>...")]
+pub(crate) struct SetEnv {
+    #[command(flatten)]
+    target: Options,
+    /// The process, and what to set; a NAME alone is unset
+    #[arg(value_name = "PID|NAME[=VALUE]", required = true)]
+    words: Vec<String>,
+}
+
+impl SetEnv {
+    pub(super) fn run(&self) -> Result {
+        let (target, variables) = match self.words.split_first() {
+            Some((pid, variables)) if self.target.is_empty() => {
+                let pid = pid.parse().map_err(|_| Failure::about(pid, "is not a PID"))?;
+                (target::process(pid)?, variables)
+            }
+            _ => (self.target.resolve()?, &self.words[..]),
+        };
+        if variables.is_empty() {
+            return Err(Failure::new("which variables? Give NAME=VALUE to set, NAME to unset"));
+        }
+        for variable in variables {
+            let (name, value) = match variable.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (variable.as_str(), None),
+            };
+            if value == Some("") {
+                let hint = "cannot be set to nothing, the runtime unsets it then: leave the = away";
+                return Err(Failure::about(name, hint));
+            }
+            target.client.set_environment_variable(name, value).map_err(target.failure())?;
+        }
+        Ok(())
+    }
+}
+
+/// Write a memory dump of a process
+///
+/// The process is paused meanwhile, and writes the file itself: as its own user, in its own file
+/// system.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope dotnet dump 1234 -o core.1234
+  triscope dotnet dump 1234 -o core.1234 --type heap --crash-report")]
+pub(crate) struct Dump {
+    #[command(flatten)]
+    target: Selector,
+    /// Where the process writes the dump
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// How much it holds
+    #[arg(long = "type", value_enum, ignore_case = true, default_value_t = Kind::Full)]
+    kind: Kind,
+    /// Have the process print what it does
+    #[arg(long)]
+    diag: bool,
+    /// Have the process print what it does in detail (.NET 6)
+    #[arg(long)]
+    verbose: bool,
+    /// Write a crash report beside it (.NET 6)
+    #[arg(long, visible_alias = "crashreport")]
+    crash_report: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Kind {
+    /// All of the process's memory
+    Full,
+    /// Modules, threads, stacks and the managed heap
+    #[value(alias = "withheap")]
+    Heap,
+    /// Modules, threads and stacks
+    #[value(alias = "normal")]
+    Mini,
+    /// The same without what may identify a person
+    Triage,
+}
+
+impl Dump {
+    pub(super) fn run(&self) -> Result {
+        let target = self.target.resolve()?;
+        // The target's working directory is another one.
+        let path = std::path::absolute(&self.output)
+            .map_err(|e| Failure::about(self.output.display(), e))?;
+        let text = utf8(&path)?;
+        let dump_type = match self.kind {
+            Kind::Full => DumpType::Full,
+            Kind::Heap => DumpType::WithHeap,
+            Kind::Mini => DumpType::Normal,
+            Kind::Triage => DumpType::Triage,
+        };
+        let mut flags = DumpFlags::empty();
+        flags.set(DumpFlags::LOGGING, self.diag);
+        flags.set(DumpFlags::VERBOSE_LOGGING, self.verbose);
+        flags.set(DumpFlags::CRASH_REPORT, self.crash_report);
+        target.client.create_core_dump(text, dump_type, flags).map_err(target.failure())?;
+        // Where the target has another root, the file is not to be seen from here.
+        match std::fs::metadata(&path) {
+            Ok(metadata) => eprintln!("{}: {} bytes", path.display(), metadata.len()),
+            Err(_) => eprintln!("{}: written in the file system of the target", path.display()),
+        }
+        Ok(())
+    }
+}
+
+/// Let a runtime go on that waits at startup
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  DOTNET_DefaultDiagnosticPortSuspend=1 ./app & triscope dotnet resume $!
+  DOTNET_DiagnosticPorts=/tmp/port ./app & triscope dotnet resume --diagnostic-port /tmp/port
+
+A runtime that waits for a diagnostic port can only be resumed at that port.")]
+pub(crate) struct Resume {
+    #[command(flatten)]
+    target: Selector,
+}
+
+impl Resume {
+    pub(super) fn run(&self) -> Result {
+        let target = self.target.resolve()?;
+        target.client.resume_runtime().map_err(target.failure())?;
+        if target.client.is_suspended().map_err(target.failure())? == Some(true) {
+            // It takes a moment to start its threads.
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            if target.client.is_suspended().map_err(target.failure())? == Some(true) {
+                let hint = "still waits: it was started with DOTNET_DiagnosticPorts and can only \
+                            be resumed at that port (--diagnostic-port)";
+                return Err(Failure::about(&target.name, hint));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Begin or end to write the files by which perf names jitted code (.NET 8)
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope dotnet perf-map on 1234 && perf record -g -p 1234 sleep 5; triscope dotnet perf-map off 1234
+
+The files are /tmp/perf-PID.map and /tmp/jit-PID.dump, below the target's own root.")]
+pub(crate) struct PerfMap {
+    #[arg(value_enum)]
+    switch: Switch,
+    #[command(flatten)]
+    target: Selector,
+    /// Which files
+    #[arg(long = "type", value_enum, ignore_case = true, default_value_t = MapKind::All)]
+    kind: MapKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum MapKind {
+    /// Both
+    All,
+    /// jit-PID.dump, for perf inject
+    Jitdump,
+    /// perf-PID.map
+    Perfmap,
+}
+
+impl PerfMap {
+    pub(super) fn run(&self) -> Result {
+        let target = self.target.resolve()?;
+        match self.switch {
+            Switch::Off => target.client.disable_perf_map(),
+            Switch::On => target.client.enable_perf_map(match self.kind {
+                MapKind::All => PerfMapType::All,
+                MapKind::Jitdump => PerfMapType::JitDump,
+                MapKind::Perfmap => PerfMapType::PerfMap,
+            }),
+        }
+        .map_err(target.failure())
+    }
+}
+
+/// Run the startup hook of an assembly in a process (.NET 8)
+///
+/// A running process runs it at once; a suspended one runs it at startup, and ends if it cannot
+/// be loaded.
+#[derive(clap::Args)]
+pub(crate) struct StartupHook {
+    #[command(flatten)]
+    target: Selector,
+    /// The assembly, in the file system of the process
+    #[arg(long, value_name = "DLL")]
+    assembly: PathBuf,
+}
+
+impl StartupHook {
+    pub(super) fn run(&self) -> Result {
+        let target = self.target.resolve()?;
+        let path = std::path::absolute(&self.assembly)
+            .map_err(|e| Failure::about(self.assembly.display(), e))?;
+        target.client.apply_startup_hook(utf8(&path)?).map_err(target.failure())
+    }
+}
+
+/// The protocol has no other paths.
+fn utf8(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| Failure::about(path.display(), "is not valid UTF-8"))
+}

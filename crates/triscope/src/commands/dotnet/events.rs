@@ -1,0 +1,105 @@
+use super::source::{Source, seconds};
+use super::{json, providers};
+use crate::failure::{OneLine, Result};
+use crate::io::progress::Progress;
+use crate::io::stdout::Output;
+use diag_ipc::{Provider, Rundown, TracingConfig};
+use nettrace::{Event, Order};
+use std::io::Write;
+use std::time::Duration;
+
+/// Print events of a trace or of a live process, in the order of time
+///
+/// One line per event: time in seconds (of CLOCK_MONOTONIC), thread, provider/event, fields.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope dotnet events app.nettrace | less
+  triscope dotnet events app.nettrace --json | jq 'select(.name == \"GCHeapStats\")'
+  triscope dotnet events 1234 --provider Microsoft-Windows-DotNETRuntime:0x8000:2
+  triscope dotnet events 1234 -p System.Net.Http -p MyCompany-MyEvents --duration 10")]
+pub(crate) struct Args {
+    /// The trace, - for standard input, or the id of a process
+    #[arg(value_name = "FILE|PID")]
+    source: Source,
+    /// Only this provider; of a process `NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]]`
+    #[arg(short, long, value_name = "PROVIDER")]
+    provider: Vec<Provider>,
+    /// Only events of this name
+    #[arg(short, long, value_name = "EVENT")]
+    name: Vec<String>,
+    /// Print JSON, one object per line
+    #[arg(long)]
+    json: bool,
+    /// Print the addresses of each event's stack
+    #[arg(long)]
+    stacks: bool,
+    /// End a live session after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
+}
+
+pub(super) fn run(args: &Args) -> Result {
+    let config = TracingConfig::new(if args.provider.is_empty() {
+        vec![providers::runtime_default()]
+    } else {
+        args.provider.clone()
+    })
+    .rundown(Rundown::None);
+    let live = matches!(args.source, Source::Process(_));
+    let stream =
+        args.source.open(&config, args.duration, Order::Time, Progress::beside_output())?;
+    let mut output = Output::new();
+    let reading = stream.read(|event| {
+        let wanted = (live
+            || args.provider.is_empty()
+            || args.provider.iter().any(|p| p.name == event.provider()))
+            && (args.name.is_empty() || args.name.iter().any(|n| n == event.name()));
+        if !wanted {
+            return Ok(());
+        }
+        if args.json {
+            let line = json::event(event, args.stacks);
+            let _ = writeln!(output.buffer, "{line}"); // a vector takes everything
+        } else {
+            text(event, args.stacks, &mut output.buffer);
+        }
+        // Who watches a process wants to see it now.
+        if live { output.write() } else { output.write_if_full() }
+    })?;
+    output.finish()?;
+    reading.into_result()
+}
+
+fn text(event: &Event<'_>, stacks: bool, out: &mut Vec<u8>) {
+    // Everything below writes to a vector, which takes everything.
+    let _ = write!(
+        out,
+        "{} {:>7} {}/{}",
+        event.timestamp(),
+        event.thread_id(),
+        OneLine(event.provider()),
+        OneLine(event.name()),
+    );
+    if event.name().is_empty() {
+        let _ = write!(out, "{}", event.id());
+    }
+    for (name, value) in event.fields() {
+        let value = value.to_string();
+        let quote = if value.is_empty() || value.contains(' ') { "\"" } else { "" };
+        let _ = write!(out, " {}={quote}{}{quote}", OneLine(name), OneLine(&value));
+    }
+    if event.metadata().fields.is_empty() && !event.payload().is_empty() {
+        let _ = write!(out, " payload={}", json::hex(event.payload()));
+    }
+    if let Some(id) = event.activity_id() {
+        let path = nettrace::activity_path(id, u32::try_from(event.process_id()).ok());
+        let _ = write!(out, " activity={}", path.unwrap_or_else(|| id.to_string()));
+    }
+    if stacks {
+        for ip in event.stack().instruction_pointers() {
+            let _ = write!(out, "\n        {ip:#x}");
+        }
+    }
+    out.push(b'\n');
+}

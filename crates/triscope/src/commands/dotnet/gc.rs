@@ -1,0 +1,148 @@
+use super::providers;
+use super::source::{Source, seconds};
+use crate::failure::Result;
+use crate::io::progress::Progress;
+use crate::io::stdout::Output;
+use diag_ipc::{Rundown, TracingConfig};
+use nettrace::derived::{Gc, GcTracker};
+use nettrace::{Order, Trace};
+use serde_json::json;
+use std::io::Write;
+use std::time::Duration;
+
+/// Print garbage collections: why, how long the program stood still, the heap after each
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope dotnet gc app.nettrace
+  triscope dotnet gc 1234                       as they happen
+  triscope dotnet gc 1234 --duration 30 --json | jq -s 'map(.pause_ms) | max'")]
+pub(crate) struct Args {
+    /// The trace, - for standard input, or the id of a process
+    #[arg(value_name = "FILE|PID")]
+    source: Source,
+    /// Print JSON, one object per collection
+    #[arg(long)]
+    json: bool,
+    /// End a live session after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
+}
+
+#[derive(Default)]
+struct Totals {
+    count: u64,
+    by_generation: [u64; 3],
+    pause: f64,
+    longest: f64,
+    suspended: f64,
+}
+
+pub(super) fn run(args: &Args) -> Result {
+    let config = TracingConfig::new([providers::gc()]).rundown(Rundown::None).stacks(true);
+    let stream =
+        args.source.open(&config, args.duration, Order::Time, Progress::beside_output())?;
+    let live = matches!(args.source, Source::Process(_));
+    let mut output = Output::new();
+    let mut tracker = GcTracker::new();
+    let mut totals = Totals::default();
+    if !args.json {
+        output.buffer.extend_from_slice(
+            b"          time s      #  gen  kind           reason             pause ms  total ms    \
+              heap MB   gen0   gen1   gen2    LOH    POH  pinned\n",
+        );
+    }
+    let reading = stream.read(|event| {
+        let suspension = tracker.observe(event);
+        let Some(trace) = event.trace() else { return Ok(()) };
+        if let Some(suspension) = suspension {
+            totals.suspended += milliseconds(trace, suspension.end - suspension.start);
+        }
+        while let Some(gc) = tracker.next_gc() {
+            totals.add(trace, &gc);
+            if args.json {
+                let _ = writeln!(output.buffer, "{}", to_json(trace, &gc));
+            } else {
+                print(trace, &gc, &mut output.buffer);
+            }
+            if live {
+                output.write()?;
+            }
+        }
+        output.write_if_full()
+    })?;
+    if !args.json {
+        let Totals { count, by_generation: [gen0, gen1, gen2], .. } = totals;
+        let _ = writeln!(
+            output.buffer,
+            "\n{count} collections ({gen0} of generation 0, {gen1} of 1, {gen2} of 2); \
+             paused {:.3} ms in all, at most {:.3} ms; \
+             managed threads suspended {:.3} ms for any reason",
+            totals.pause, totals.longest, totals.suspended,
+        );
+    }
+    output.finish()?;
+    reading.into_result()
+}
+
+impl Totals {
+    fn add(&mut self, trace: &Trace, gc: &Gc) {
+        let pause = milliseconds(trace, gc.pause);
+        self.count += 1;
+        self.pause += pause;
+        self.longest = self.longest.max(pause);
+        if let Some(count) = self.by_generation.get_mut(gc.generation as usize) {
+            *count += 1;
+        }
+    }
+}
+
+/// Ticks of the event clock as milliseconds.
+fn milliseconds(trace: &Trace, ticks: i64) -> f64 {
+    ticks as f64 * 1e3 / trace.qpc_frequency as f64
+}
+
+// Writing to a vector does not fail.
+fn print(trace: &Trace, gc: &Gc, out: &mut Vec<u8>) {
+    let _ = write!(
+        out,
+        "{:>16} {:>6} {:>4}  {:<13}  {:<17} {:>9.3} {:>9.3}",
+        trace.timestamp(gc.start).to_string(),
+        gc.number,
+        gc.generation,
+        gc.kind.to_string(),
+        gc.reason.to_string(),
+        milliseconds(trace, gc.pause),
+        milliseconds(trace, gc.end - gc.start),
+    );
+    if let Some(heap) = &gc.heap {
+        let mb = |bytes: u64| bytes as f64 / 1e6;
+        let _ = write!(out, "  {:>9.3}", mb(heap.total()));
+        for size in heap.generation_sizes {
+            let _ = write!(out, " {:>6.2}", mb(size));
+        }
+        let _ = write!(out, " {:>7}", heap.pinned_objects);
+    }
+    out.push(b'\n');
+}
+
+fn to_json(trace: &Trace, gc: &Gc) -> serde_json::Value {
+    json!({
+        "time_ns": trace.timestamp(gc.start).nanos(),
+        "end_ns": trace.timestamp(gc.end).nanos(),
+        "number": gc.number,
+        "generation": gc.generation,
+        "kind": gc.kind.to_string(),
+        "reason": gc.reason.to_string(),
+        "tid": gc.thread_id,
+        "pause_ms": milliseconds(trace, gc.pause),
+        "heap": gc.heap.map(|h| json!({
+            "total": h.total(),
+            "generation_sizes": h.generation_sizes,
+            "promoted": h.promoted,
+            "pinned_objects": h.pinned_objects,
+            "handles": h.handles,
+            "finalization_promoted": h.finalization_promoted_count,
+        })),
+    })
+}

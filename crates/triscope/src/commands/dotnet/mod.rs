@@ -1,0 +1,68 @@
+//! `triscope dotnet`: .NET processes, by their own diagnostics, and the traces they make.
+//!
+//! What the commands share: [`target`] (which process, and how it is reached), [`source`] (a
+//! trace or a session, read event by event), [`providers`] (what to ask a process for).
+
+mod collect;
+mod commands;
+mod counter;
+mod counters;
+mod events;
+mod gc;
+mod gcdump;
+mod json;
+mod profile;
+mod providers;
+mod ps;
+mod signals;
+mod source;
+mod stack;
+mod stats;
+mod target;
+mod writers;
+
+use crate::failure::Result;
+
+/// The commands of the group.
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    Ps(ps::Args),
+    Info(commands::Info),
+    Env(commands::Env),
+    SetEnv(commands::SetEnv),
+    Dump(commands::Dump),
+    Collect(Box<collect::Args>),
+    Events(events::Args),
+    Stats(stats::Args),
+    Counters(counters::Args),
+    Stack(stack::Args),
+    Profile(profile::Args),
+    Gc(gc::Args),
+    Gcdump(gcdump::Args),
+    Resume(commands::Resume),
+    PerfMap(commands::PerfMap),
+    StartupHook(commands::StartupHook),
+}
+
+impl Command {
+    pub(crate) fn run(self) -> Result {
+        match self {
+            Self::Ps(args) => ps::run(&args),
+            Self::Info(args) => args.run(),
+            Self::Env(args) => args.run(),
+            Self::SetEnv(args) => args.run(),
+            Self::Dump(args) => args.run(),
+            Self::Collect(args) => collect::run(&args),
+            Self::Events(args) => events::run(&args),
+            Self::Stats(args) => stats::run(&args),
+            Self::Counters(args) => counters::run(&args),
+            Self::Stack(args) => stack::run(&args),
+            Self::Profile(args) => profile::run(&args),
+            Self::Gc(args) => gc::run(&args),
+            Self::Gcdump(args) => gcdump::run(&args),
+            Self::Resume(args) => args.run(),
+            Self::PerfMap(args) => args.run(),
+            Self::StartupHook(args) => args.run(),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+use crate::failure::{Failure, OneLine, Result};
+use crate::io::stdout::Output;
+use diag_ipc::discovery::{self, Found, Process};
+use diag_ipc::{ProcessInfo, Timeouts};
+use serde_json::json;
+use std::io::Write;
+use std::time::Duration;
+
+/// List the .NET processes that can be asked: yours or, as root, everybody's, containers included
+///
+/// A socket that bears the name of a process and is not that process's own is not used, and is
+/// reported.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope dotnet ps
+  triscope dotnet ps --json | jq '.processes[].pid'
+
+The runtime's version is - where the runtime does not tell (before .NET 7) or does not answer.")]
+pub(crate) struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A busy process must not hold up the list.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+pub(super) fn run(args: &Args) -> Result {
+    let found = discovery::processes().map_err(Failure::new)?;
+    let timeouts = Timeouts { connect: PATIENCE, reply: PATIENCE, ..Timeouts::default() };
+    let rows: Vec<Row<'_>> = found
+        .processes
+        .iter()
+        .map(|process| Row {
+            process,
+            info: process.client().timeouts(timeouts).process_info().ok(),
+        })
+        .collect();
+    let mut output = Output::new();
+    let buffer = &mut output.buffer;
+    if args.json {
+        let processes: Vec<_> = rows.iter().map(Row::json).collect();
+        let refused: Vec<_> = found.refused.iter().map(ToString::to_string).collect();
+        let value = json!({
+            "processes": processes,
+            "refused": refused,
+            "stale_sockets": found.stale,
+            "unreadable_processes": found.unreadable,
+        });
+        let _ = writeln!(buffer, "{value:#}"); // a vector takes everything
+    } else {
+        let _ = print(&rows, buffer);
+    }
+    output.finish()?;
+    remarks(&found);
+    Ok(())
+}
+
+struct Row<'a> {
+    process: &'a Process,
+    info: Option<ProcessInfo>,
+}
+
+impl Row<'_> {
+    fn version(&self) -> Option<&str> {
+        let version = self.info.as_ref()?.clr_version.as_deref()?;
+        // The commit behind it says nothing in a table.
+        Some(version.split_once(['+', ' ']).map_or(version, |(version, _)| version))
+    }
+
+    fn command(&self) -> String {
+        self.process.command_line().join(" ")
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let Process { pid, namespace_pid, uid, start_time, .. } = self.process;
+        json!({
+            "pid": pid,
+            "namespace_pid": namespace_pid,
+            "uid": uid,
+            "start_time_ticks": start_time,
+            "socket": self.process.address().path(),
+            "command_line": self.process.command_line(),
+            "clr_version": self.info.as_ref().and_then(|i| i.clr_version.as_deref()),
+            "entry_assembly": self.info.as_ref().and_then(|i| i.entry_assembly.as_deref()),
+            "arch": self.info.as_ref().map(|i| i.arch.as_str()),
+        })
+    }
+}
+
+fn print(rows: &[Row<'_>], out: &mut Vec<u8>) -> std::io::Result<()> {
+    writeln!(out, "{:>8} {:>8} {:>6} {:<14} COMMAND", "PID", "IN-NS", "USER", "RUNTIME")?;
+    for row in rows {
+        let Process { pid, namespace_pid, uid, .. } = row.process;
+        let inner = if pid == namespace_pid { "-".to_owned() } else { namespace_pid.to_string() };
+        let (version, command) = (row.version().unwrap_or("-"), row.command());
+        let (version, command) = (OneLine(version).to_string(), OneLine(&command));
+        writeln!(out, "{pid:>8} {inner:>8} {uid:>6} {version:<14} {command}")?;
+    }
+    Ok(())
+}
+
+/// What is not in the list.
+fn remarks(found: &Found) {
+    for error in &found.refused {
+        eprintln!("triscope: {}", OneLine(&error.to_string()));
+    }
+    if !found.stale.is_empty() {
+        eprintln!("triscope: {} sockets of processes that are gone:", found.stale.len());
+        for path in &found.stale {
+            eprintln!("  {}", OneLine(&path.display().to_string()));
+        }
+    }
+    if found.unreadable > 0 {
+        let count = found.unreadable;
+        eprintln!("triscope: {count} processes of other users may be missing (root sees all)");
+    }
+}

@@ -1,0 +1,126 @@
+use super::source::Source;
+use crate::failure::{OneLine, Result};
+use crate::io::progress::Progress;
+use crate::io::stdout::Output;
+use diag_ipc::TracingConfig;
+use nettrace::{Order, Summary};
+use serde_json::json;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Print what is in a trace: process, time, events by type, losses
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope dotnet stats app.nettrace
+  triscope dotnet stats app.nettrace --json | jq '.lost'
+  triscope dotnet stats app.nettrace --json | jq '.by_event[] | select(.count > 1000)'")]
+pub(crate) struct Args {
+    /// The trace; - is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result {
+    let source = Source::File(args.file.clone());
+    // A file needs no session.
+    let none = TracingConfig::new([]);
+    let stream = source.open(&none, None, Order::Stream, Progress::bytes())?;
+    let mut summary = Summary::new();
+    let mut names = std::collections::HashMap::new();
+    let mut time: Option<(i64, i64)> = None;
+    let mut last_id = None;
+    let reading = stream.read(|event| {
+        summary.add(event);
+        let now = event.timestamp().nanos();
+        time = Some(time.map_or((now, now), |(first, last)| (first.min(now), last.max(now))));
+        if last_id != Some(event.header().metadata_id) {
+            last_id = Some(event.header().metadata_id);
+            names
+                .entry((event.provider().to_owned(), event.id()))
+                .or_insert_with(|| event.name().to_owned());
+        }
+        Ok(())
+    })?;
+    let stats = &reading.stats;
+    let trace = reading.trace.as_ref();
+    let mut output = Output::new();
+    let out = &mut output.buffer;
+    if args.json {
+        let by_event: Vec<_> = summary
+            .iter()
+            .map(|(provider, id, version, count)| {
+                json!({ "provider": provider, "id": id, "version": version, "count": count })
+            })
+            .collect();
+        let mut value = json!({
+            "events": stats.events,
+            "metadata": stats.metadata,
+            "stacks": stats.stacks,
+            "sequence_points": stats.sequence_points,
+            "lost": stats.lost,
+            "sync_time_qpc": trace.map(|t| t.sync_time_qpc),
+            "pid": trace.map(|t| t.process_id),
+            "by_event": by_event,
+        });
+        // Only what is amiss has a place beside what every trace has.
+        let amiss = [
+            ("truncated_at", stats.truncated_at),
+            ("damaged_blocks", Some(stats.damaged_blocks).filter(|n| *n > 0)),
+            ("unknown_blocks", Some(stats.unknown_blocks).filter(|n| *n > 0)),
+            ("unreadable_metadata", Some(stats.unreadable_metadata).filter(|n| *n > 0)),
+            ("events_without_metadata", Some(stats.events_without_metadata).filter(|n| *n > 0)),
+        ];
+        if let Some(object) = value.as_object_mut() {
+            for (key, count) in amiss {
+                if let Some(count) = count {
+                    object.insert(key.to_owned(), count.into());
+                }
+            }
+        }
+        let _ = writeln!(out, "{value:#}"); // a vector takes everything
+    } else {
+        let _ = writeln!(out, "{}: {} bytes", OneLine(&reading.name), stats.bytes);
+        if let Some(t) = trace {
+            let seconds = t.sync_time_utc.nanos() as f64 / 1e9;
+            let _ = writeln!(
+                out,
+                "\nformat           version {}, {}-bit\nprocess          {}\n\
+                 begin            {} s, {seconds:.3} s since 1970",
+                t.version,
+                t.pointer_size * 8,
+                t.process_id,
+                t.timestamp(t.sync_time_qpc),
+            );
+        }
+        if let Some((first, last)) = time {
+            let _ = writeln!(out, "events over      {:.6} s", (last - first) as f64 / 1e9);
+        }
+        for (label, count) in [
+            ("events", stats.events),
+            ("lost", stats.lost),
+            ("event types", stats.metadata),
+            ("stacks", stats.stacks),
+            ("sequence points", stats.sequence_points),
+            ("blocks", stats.blocks),
+        ] {
+            let _ = writeln!(out, "{label:<16} {count}");
+        }
+        if let Some(at) = stats.truncated_at {
+            let _ = writeln!(out, "cut              at {at}");
+        }
+        let _ = writeln!(out, "\n       count  event");
+        let mut rows: Vec<_> = summary.iter().collect();
+        rows.sort_by_key(|(_, _, _, count)| std::cmp::Reverse(*count));
+        for (provider, id, version, count) in rows {
+            let name = names.get(&(provider.to_owned(), id)).map_or("", String::as_str);
+            let (provider, name) = (OneLine(provider), OneLine(name));
+            let _ = writeln!(out, "{count:>12}  {provider}/{name} ({id} v{version})");
+        }
+    }
+    output.finish()?;
+    reading.into_result()
+}

@@ -1,0 +1,145 @@
+use crate::failure::{Failure, Result};
+use crate::run::port::process_of;
+use diag_ipc::reverse::Server;
+use diag_ipc::{Client, Error, discovery};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Which process a command is for.
+#[derive(clap::Args)]
+pub(crate) struct Selector {
+    /// The process
+    #[arg(value_name = "PID", group = "target")]
+    pid: Option<u32>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Which process a command is for, without a PID of its own on the command line.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Target")]
+pub(crate) struct Options {
+    /// The process, as dotnet-trace has it
+    #[arg(short, long = "process-id", value_name = "PID", group = "target")]
+    process_id: Option<u32>,
+    /// The process by the name of its program or entry assembly, if there is only one
+    #[arg(short, long, group = "target")]
+    name: Option<String>,
+    /// A diagnostic port: a socket to listen on for a runtime that was started with
+    /// DOTNET_DiagnosticPorts=PATH, or, with ",connect", one that a runtime listens on
+    #[arg(
+        long,
+        visible_aliases = ["port", "dport"],
+        value_name = "PATH[,listen|,connect]",
+        group = "target"
+    )]
+    diagnostic_port: Option<String>,
+}
+
+/// A process that can be asked.
+pub(crate) struct Target {
+    pub(crate) client: Client,
+    /// What to call it.
+    pub(crate) name: String,
+    /// The server that it connected to, which has to live as long as it is talked to.
+    pub(crate) server: Option<Arc<Server>>,
+}
+
+impl Selector {
+    /// Whether none was named.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.pid.is_none() && self.options.is_empty()
+    }
+
+    /// Finds the process, or waits for it at a diagnostic port.
+    pub(crate) fn resolve(&self) -> Result<Target> {
+        self.pid.map_or_else(|| self.options.resolve(), process)
+    }
+}
+
+impl Options {
+    /// Whether none was named.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.process_id.is_none() && self.name.is_none() && self.diagnostic_port.is_none()
+    }
+
+    /// Finds the process, or waits for it at a diagnostic port.
+    pub(crate) fn resolve(&self) -> Result<Target> {
+        if let Some(pid) = self.process_id {
+            return process(pid);
+        }
+        if let Some(name) = &self.name {
+            return process(find(name)?);
+        }
+        let Some(port) = &self.diagnostic_port else {
+            return Err(Failure::new("which process? Give a PID; triscope dotnet ps lists them"));
+        };
+        match port.rsplit_once(',').unwrap_or((port, "listen")) {
+            (path, "connect") => {
+                let client = Client::new(PathBuf::from(path));
+                Ok(Target { client, name: path.to_owned(), server: None })
+            }
+            (path, "listen") => listen(Path::new(path)),
+            (_, other) => {
+                Err(Failure::new(format!("a diagnostic port is listen or connect, not {other}")))
+            }
+        }
+    }
+}
+
+/// The process of this id.
+pub(crate) fn process(pid: u32) -> Result<Target> {
+    let client = Client::for_process(pid).map_err(Failure::new)?;
+    Ok(Target { client, name: format!("process {pid}"), server: None })
+}
+
+/// The only process of this name.
+fn find(name: &str) -> Result<u32> {
+    let found = discovery::processes().map_err(Failure::new)?;
+    let mut pids = found
+        .processes
+        .iter()
+        .filter(|process| {
+            process.command_line().iter().take(2).any(|word| {
+                let path = Path::new(word);
+                path.file_name().is_some_and(|n| n == name)
+                    || path.file_stem().is_some_and(|n| n == name)
+            })
+        })
+        .map(|process| process.pid);
+    match (pids.next(), pids.next()) {
+        (Some(pid), None) => Ok(pid),
+        (None, _) => Err(Failure::new(format!("there is no .NET process called {name}"))),
+        (Some(a), Some(b)) => Err(Failure::new(format!(
+            "there is more than one process called {name} ({a}, {b}, …): choose by PID"
+        ))),
+    }
+}
+
+fn listen(path: &Path) -> Result<Target> {
+    let server = Server::bind(path).map_err(|e| Failure::about(path.display(), e))?;
+    eprintln!("waiting for a runtime started with DOTNET_DiagnosticPorts={}", path.display());
+    loop {
+        match server.accept(Duration::from_secs(3600)) {
+            Ok(runtime) => {
+                let pid = process_of(&runtime);
+                eprintln!("process {pid} has connected");
+                return Ok(Target {
+                    client: runtime.client(),
+                    name: format!("process {pid}"),
+                    server: Some(Arc::new(server)),
+                });
+            }
+            Err(Error::Timeout { .. }) => {}
+            Err(e) => return Err(Failure::new(e)),
+        }
+    }
+}
+
+impl Target {
+    /// A failure of something that was asked of it.
+    pub(crate) fn failure(&self) -> impl Fn(Error) -> Failure + '_ {
+        |error| Failure::about(&self.name, error)
+    }
+}

@@ -1,0 +1,266 @@
+use crate::failure::{OneLine, Result};
+use crate::io::progress::Progress;
+use crate::io::stdout::Output;
+use crate::sources::go::{self, Reading, Recovery, Trace};
+use gotrace::{ClockSnapshot, Event, EventKind, EventType, GoState, ProcState, Timestamp};
+use serde_json::{Map, Value, json};
+use std::collections::HashSet;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Print what is in a trace: version, time, events by kind, goroutines, losses
+///
+/// Of a damaged trace, what is before the damage counts; with --recover what is behind it does
+/// too. The exit code is 1 then.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope go stats trace.out
+  triscope go stats --json trace.out | jq .events_by_type.GoCreate
+  triscope go stats --recover cut.out
+
+Times in JSON are nanoseconds of the trace's clock: CLOCK_MONOTONIC for traces of Go 1.22 and
+later on Linux. Bytes are those of the trace when decompressed.")]
+pub(crate) struct Args {
+    /// The trace; - is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    recovery: Recovery,
+}
+
+pub(super) fn run(args: &Args) -> Result {
+    let mut trace = Trace::open(&args.file, Progress::bytes())?;
+    let bytes = Arc::new(AtomicU64::new(0));
+    trace.bytes = Box::new(Counted { source: trace.bytes, bytes: Arc::clone(&bytes) });
+    let mut stats = Stats::default();
+    let reading = go::read(trace, args.recovery, &mut |event: Event<'_>| {
+        stats.add(event);
+        Ok(())
+    })?;
+    stats.bytes = bytes.load(Ordering::Relaxed);
+    let mut output = Output::new();
+    if args.json {
+        let text = serde_json::to_string_pretty(&stats.to_json(&reading)).unwrap_or_default();
+        output.buffer.extend_from_slice(text.as_bytes());
+        output.buffer.push(b'\n');
+    } else {
+        let _ = stats.print(&reading, &mut output.buffer); // a vector takes everything
+    }
+    output.finish()?;
+    reading.into_result()
+}
+
+/// What is counted of a trace.
+struct Stats {
+    bytes: u64,
+    events: u64,
+    generations: u64,
+    by_kind: [u64; EventKind::ALL.len()],
+    by_type: [u64; 256],
+    time: Option<(Timestamp, Timestamp)>,
+    clocks: Option<ClockSnapshot>,
+    goroutines: Ids,
+    created: u64,
+    procs: Ids,
+    threads: Ids,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self {
+            bytes: 0,
+            events: 0,
+            generations: 0,
+            by_kind: [0; EventKind::ALL.len()],
+            by_type: [0; 256],
+            time: None,
+            clocks: None,
+            goroutines: Ids::default(),
+            created: 0,
+            procs: Ids::default(),
+            threads: Ids::default(),
+        }
+    }
+}
+
+impl Stats {
+    fn add(&mut self, event: Event<'_>) {
+        self.events += 1;
+        self.by_kind[event.kind() as usize] += 1;
+        if let Some(EventType(ty)) = event.wire_type() {
+            self.by_type[usize::from(ty)] += 1;
+        }
+        let time = event.time();
+        self.time = Some((self.time.map_or(time, |(first, _)| first), time));
+        self.goroutines.insert(event.goroutine().0);
+        self.procs.insert(event.proc().0);
+        self.threads.insert(event.thread().0);
+        if let Some(transition) = event.state_transition() {
+            let resource = transition.resource();
+            if let (Some(id), Some((from, _))) = (resource.goroutine(), transition.goroutine()) {
+                if matches!(from, GoState::NotExist | GoState::Undetermined) {
+                    self.created += u64::from(from == GoState::NotExist);
+                    self.goroutines.insert(id.0);
+                }
+            } else if let (Some(id), Some((from, _))) = (resource.proc(), transition.proc()) {
+                if from != ProcState::Running {
+                    self.procs.insert(id.0);
+                }
+            }
+        } else if let Some(sync) = event.sync() {
+            self.generations += u64::from(event.generation() != 0);
+            self.clocks = self.clocks.or(sync.clock_snapshot());
+        }
+    }
+
+    fn bytes_per_event(&self) -> f64 {
+        self.bytes as f64 / self.events.max(1) as f64
+    }
+
+    fn print(&self, reading: &Reading, out: &mut Vec<u8>) -> io::Result<()> {
+        let Self { bytes, events, .. } = self;
+        let format = if reading.version.is_v1() { "v1" } else { "v2" };
+        let name = OneLine(&reading.name);
+        writeln!(out, "{name}: {} trace, format {format}, {bytes} bytes\n", reading.version)?;
+        if let Some((first, last)) = self.time {
+            let seconds = last.nanos().wrapping_sub(first.nanos()) as f64 / 1e9;
+            writeln!(out, "time         {seconds:.6} s, from {first} to {last} s")?;
+            let per_event = self.bytes_per_event();
+            let rate = if seconds > 0.0 { *events as f64 / seconds } else { 0.0 };
+            writeln!(out, "events       {events}, {per_event:.2} bytes each, {rate:.0} a second")?;
+        }
+        if let Some(clocks) = self.clocks {
+            let (wall, at) = (clocks.wall_utc(), clocks.trace);
+            writeln!(out, "wall clock   {wall} at {at} s")?;
+        }
+        if !reading.version.is_v1() {
+            writeln!(out, "generations  {}", self.generations)?;
+        }
+        let created = self.created;
+        writeln!(out, "goroutines   {}, {created} of them created meanwhile", self.goroutines.len)?;
+        writeln!(out, "procs        {}", self.procs.len)?;
+        writeln!(out, "threads      {}", self.threads.len)?;
+        if reading.missing_generations > 0 {
+            writeln!(out, "missing      {} generations", reading.missing_generations)?;
+        }
+        if let Some(error) = &reading.error {
+            writeln!(out, "damaged      {}", OneLine(&error.to_string()))?;
+        }
+        if reading.losses > 0 {
+            let (losses, lost) = (reading.losses, reading.lost_bytes);
+            writeln!(out, "skipped      {lost} bytes at {losses} damaged places")?;
+        }
+        if reading.unresolved > 0 {
+            writeln!(out, "unresolved   {} strings and stacks", reading.unresolved)?;
+        }
+        if reading.dropped > 0 {
+            writeln!(out, "left out     {} events without those before them", reading.dropped)?;
+        }
+        writeln!(out, "\n      events   share  kind")?;
+        let mut kinds: Vec<(u64, EventKind)> =
+            EventKind::ALL.into_iter().map(|kind| (self.by_kind[kind as usize], kind)).collect();
+        kinds.sort_by_key(|(count, kind)| (std::cmp::Reverse(*count), *kind));
+        for (count, kind) in kinds.into_iter().filter(|(count, _)| *count > 0) {
+            let share = count as f64 / *events as f64 * 100.0;
+            writeln!(out, "{count:>12} {share:>6.2}%  {kind}")?;
+        }
+        Ok(())
+    }
+
+    fn to_json(&self, reading: &Reading) -> Value {
+        let kinds: Map<String, Value> = EventKind::ALL
+            .into_iter()
+            .map(|kind| (kind.to_string(), self.by_kind[kind as usize].into()))
+            .collect();
+        let types: Map<String, Value> = (0..=u8::MAX)
+            .filter(|ty| self.by_type[usize::from(*ty)] > 0)
+            .map(|ty| (EventType(ty).to_string(), self.by_type[usize::from(ty)].into()))
+            .collect();
+        json!({
+            "file": reading.name,
+            "version": reading.version.to_string(),
+            "bytes": self.bytes,
+            "bytes_per_event": self.bytes_per_event(),
+            "generations": if reading.version.is_v1() { None } else { Some(self.generations) },
+            "missing_generations": reading.missing_generations,
+            "first_ns": self.time.map(|(first, _)| first.nanos()),
+            "last_ns": self.time.map(|(_, last)| last.nanos()),
+            "clock_snapshot": self.clocks.map(|clocks| json!({
+                "trace_ns": clocks.trace.nanos(),
+                "mono_ns": clocks.mono,
+                "wall": clocks.wall_utc(),
+                "wall_s": clocks.wall_seconds,
+                "wall_ns": clocks.wall_nanos,
+            })),
+            "events": self.events,
+            "events_by_kind": kinds,
+            "events_by_type": types,
+            "goroutines": self.goroutines.len,
+            "goroutines_created": self.created,
+            "procs": self.procs.len,
+            "threads": self.threads.len,
+            "error": reading.error.as_ref().map(ToString::to_string),
+            "losses": reading.losses,
+            "lost_bytes": reading.lost_bytes,
+            "unresolved_ids": reading.unresolved,
+            "dropped_events": reading.dropped,
+        })
+    }
+}
+
+/// A set of identifiers, most of which are small.
+#[derive(Default)]
+struct Ids {
+    last: Option<i64>,
+    small: Vec<u64>,
+    large: HashSet<i64>,
+    len: u64,
+}
+
+impl Ids {
+    /// Identifiers below this take a bit each: half a megabyte at most.
+    const SMALL: i64 = 1 << 22;
+
+    #[inline]
+    fn insert(&mut self, id: i64) {
+        if self.last != Some(id) && id != -1 {
+            self.last = Some(id);
+            self.insert_changed(id);
+        }
+    }
+
+    fn insert_changed(&mut self, id: i64) {
+        let new = if (0..Self::SMALL).contains(&id) {
+            let (index, bit) = (id as usize / 64, 1 << (id % 64));
+            if index >= self.small.len() {
+                self.small.resize(index + 1, 0);
+            }
+            let new = self.small[index] & bit == 0;
+            self.small[index] |= bit;
+            new
+        } else {
+            self.large.insert(id)
+        };
+        self.len += u64::from(new);
+    }
+}
+
+/// A source that counts what is read of it.
+struct Counted<R> {
+    source: R,
+    bytes: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = self.source.read(out)?;
+        self.bytes.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(len)
+    }
+}

@@ -1,0 +1,58 @@
+use crate::failure::{Failure, Result};
+use crate::io::progress::Progress;
+use crate::io::stdout::Output;
+use crate::sources::go::Trace;
+use gotrace::raw;
+use std::path::PathBuf;
+
+/// Print the wire events of a trace, in the order of the file
+///
+/// The text is that of go tool trace -d=wire: one line per event with its arguments, the frames
+/// of a stack and the data of a string on lines of their own. Nothing is ordered or resolved.
+/// Traces of Go 1.22 and later have such events.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope go wire trace.out | head
+  triscope go wire trace.out | grep -c ^GoCreate
+  triscope go wire --header trace.out > trace.txt   text that triscope reads like a trace
+  triscope go events trace.txt")]
+pub(crate) struct Args {
+    /// The trace; - is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Begin with the header line "Trace Go1.N", so that the text can be read again
+    #[arg(long)]
+    header: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result {
+    let trace = Trace::open(&args.file, Progress::beside_output())?;
+    let fail = |error: gotrace::Error| Failure::about(&trace.name, error);
+    let mut reader = raw::Reader::new(trace.bytes).map_err(fail)?;
+    let version = reader.version();
+    let mut output = Output::new();
+    if args.header {
+        let header = format!("Trace Go1.{}\n", version.minor());
+        output.buffer.extend_from_slice(header.as_bytes());
+    }
+    let result = loop {
+        match reader.next_event() {
+            Ok(Some(event)) => {
+                event.append_text(&mut output.buffer);
+                output.buffer.push(b'\n');
+                output.write_if_full()?;
+            }
+            Ok(None) => break Ok(()),
+            Err(_) if version.is_v1() => {
+                let hint = format!(
+                    "is of {version}, whose format v1 has no such wire events: try go events"
+                );
+                break Err(Failure::about(&trace.name, hint));
+            }
+            Err(error) => break Err(fail(error)),
+        }
+    };
+    output.finish()?;
+    result
+}

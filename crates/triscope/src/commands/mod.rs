@@ -1,0 +1,7 @@
+//! The commands. None imports another: what they share is in `run`, `io`, `sources` and `timeline`.
+
+pub(crate) mod convert;
+pub(crate) mod dotnet;
+pub(crate) mod go;
+pub(crate) mod perf;
+pub(crate) mod record;

@@ -1,0 +1,121 @@
+use crate::failure::{Failure, Result};
+use crate::io::stdout::Output;
+use crate::sources::kernel::{failure, tracefs};
+use perf_monitor::{Event, Hardware, KernelFeatures, Pmu, Software, Target};
+use std::io::Write as _;
+
+/// List the events that this machine can count and sample
+///
+/// Hardware and cache events are shown if they can be opened here; tracepoints if tracefs can be
+/// read.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope perf list              everything
+  triscope perf list sched:       tracepoints of the scheduler
+  triscope perf list --features   what this kernel can do for this user")]
+pub(crate) struct Args {
+    /// Only events whose names contain this
+    #[arg(value_name = "WORD", default_value = "")]
+    word: String,
+    /// Show what the kernel can do for this user instead
+    #[arg(long)]
+    features: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result {
+    let mut out = Output::new();
+    let result = if args.features { features(&mut out) } else { events(args, &mut out) };
+    result.and(out.finish())
+}
+
+fn events(args: &Args, out: &mut Output) -> Result {
+    let mut shown = 0;
+    let mut line = |out: &mut Output, name: &str, kind: &str| {
+        if name.contains(&args.word) {
+            shown += 1;
+            // A buffer in memory takes everything.
+            let _ = writeln!(out.buffer, "{name:<50} {kind}");
+        }
+        out.write_if_full()
+    };
+    let opens = |event: &Event| {
+        event.builder().exclude_kernel(true).exclude_hv(true).open(Target::ThisThread).is_ok()
+    };
+    for (event, names) in Hardware::ALL {
+        if opens(&Event::hardware(*event)) {
+            line(out, &names.join(" or "), "hardware")?;
+        }
+    }
+    for (_, names) in Software::ALL {
+        line(out, &names.join(" or "), "software")?;
+    }
+    for event in Event::all_cache().filter(opens) {
+        line(out, event.name(), "cache")?;
+    }
+    for name in Pmu::names().unwrap_or_default() {
+        let Ok(pmu) = Pmu::open(&name) else { continue };
+        for event in pmu.events() {
+            line(out, &format!("{name}/{event}/"), "PMU")?;
+        }
+    }
+    let mut unreadable = None;
+    match tracefs().and_then(|tracefs| tracefs.events()) {
+        Ok(tracepoints) => {
+            for name in tracepoints {
+                line(out, &name, "tracepoint")?;
+            }
+        }
+        Err(error) => unreadable = Some(error),
+    }
+    line(out, "rNNN", "raw event number of the CPU's manual, hexadecimal")?;
+    line(out, "mem:ADDRESS[/LENGTH][:r|w|rw|x]", "breakpoint")?;
+    line(out, "kprobe:SYMBOL[+OFFSET], uprobe:FILE:OFFSET", "probe")?;
+    out.write()?;
+    if let Some(error) = unreadable {
+        eprintln!("triscope: tracepoints are not listed: {error}");
+    }
+    if shown == 0 {
+        return Err(Failure::new(format!("no event's name contains {:?}", args.word)));
+    }
+    Ok(())
+}
+
+fn features(out: &mut Output) -> Result {
+    let features = KernelFeatures::probe();
+    if let Some(errno) = features.refused {
+        let plainest = Event::software(Software::Dummy).builder().exclude_kernel(true);
+        let error = plainest.exclude_hv(true).open(Target::ThisThread);
+        return Err(error
+            .map_or_else(failure, |_| Failure::new(format!("events cannot be opened: {errno}"))));
+    }
+    let number = |n: Option<i64>| n.map_or("unknown".to_owned(), |n| n.to_string());
+    let names = |flags: &mut dyn Iterator<Item = &'static str>| {
+        flags.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
+    };
+    let attr = features.attr_size.map_or("unknown".to_owned(), |n| format!("{n} bytes"));
+    let tracefs = match &features.tracefs {
+        Some(tracefs) if features.tracefs_readable => tracefs.root().display().to_string(),
+        Some(tracefs) => format!("{}, not readable", tracefs.root().display()),
+        None if tracefs().is_ok() => "not mounted, but of this program's own".to_owned(),
+        None => "not mounted".to_owned(),
+    };
+    let lines = [
+        ("kernel", features.version.to_string()),
+        ("perf_event_attr", attr),
+        ("flags", features.flags.join(" ")),
+        ("sample fields", names(&mut features.sample.iter_names().map(|(n, _)| n))),
+        ("read formats", names(&mut features.read_format.iter_names().map(|(n, _)| n))),
+        ("PMUs", features.pmus.join(" ")),
+        ("hardware counters", if features.hardware { "yes" } else { "no" }.to_owned()),
+        ("tracefs", tracefs),
+        ("privileged", if features.privileged { "yes" } else { "no" }.to_owned()),
+        ("perf_event_paranoid", number(features.paranoid)),
+        ("perf_event_max_sample_rate", number(features.max_sample_rate)),
+        ("perf_event_mlock_kb", number(features.mlock_kb)),
+    ];
+    for (name, value) in lines {
+        let _ = writeln!(out.buffer, "{name:<27} {value}");
+    }
+    Ok(())
+}

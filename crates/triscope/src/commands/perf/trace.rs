@@ -1,0 +1,297 @@
+use crate::failure::{Failure, Result};
+use crate::io::stdout::Output;
+use crate::run::child::{self, Launched};
+use crate::run::duration::seconds;
+use crate::run::stop::Until;
+use crate::run::target::{Whom, of_living, threads};
+use crate::sources::kernel::ring::{Ring, counts_losses, with_pages};
+use crate::sources::kernel::{failure, tracefs};
+use perf_monitor::{
+    Event, EventFormat, FieldFormat, FieldValue, RawRecord, Record, RecordPlan, SampleFlags,
+    Target, online_cpus,
+};
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+use trace_common::{ClockDomain, Merge, Timestamp};
+
+/// Show tracepoints live, with their fields
+///
+/// Lines are in the order of time over all CPUs: `time cpu thread event field=value …`, the time
+/// in seconds of CLOCK_MONOTONIC; a text that is empty or has spaces is in quotation marks. What
+/// did not fit in the kernel's buffers is told where it is missing. A command's exit code is this
+/// program's.
+///
+/// Needs root, or CAP_PERFMON and a tracefs that this user may read.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope perf trace -e sched:sched_process_exec -a            until Ctrl-C
+  triscope perf trace -e raw_syscalls:sys_enter --filter 'id == 257' ls
+  triscope perf trace -e sched:sched_switch,sched:sched_waking -p 1234 --seconds 5
+
+triscope perf list : shows the tracepoints, and a filter that is wrong is told with the fields that
+there are. The language of filters is told in Documentation/trace/events.rst of the kernel.")]
+pub(crate) struct Args {
+    /// Tracepoints, separated by commas; may be given several times
+    #[arg(short, long, value_name = "SYSTEM:NAME", required = true, value_delimiter = ',')]
+    event: Vec<String>,
+    /// Only events whose fields match, in the language of the kernel: id == 257 && ret < 0. With
+    /// several tracepoints, all must have the fields
+    #[arg(long, value_name = "FILTER")]
+    filter: Option<String>,
+    /// Stop after so many seconds; a command gets SIGTERM then
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Pages of each CPU's buffer, a power of two [default: 256, or what this user may have]
+    #[arg(long, value_name = "N")]
+    pages: Option<usize>,
+    #[command(flatten)]
+    whom: Whom,
+}
+
+/// How long events wait for earlier ones of other CPUs, in nanoseconds.
+const SLACK: i64 = 5_000_000;
+
+/// Pages of a CPU's buffer, unless told otherwise.
+const PAGES: usize = 256;
+
+/// How often the rings are read, so that lines are live.
+const ROUND: Duration = Duration::from_millis(20);
+
+/// The rings, with the numbers of their CPUs.
+type Rings = Vec<(u32, Ring)>;
+
+/// What is printed of an event, by its id.
+struct Printed<'a> {
+    id: u64,
+    plan: RecordPlan,
+    format: &'a EventFormat,
+    name: &'a str,
+}
+
+/// What waits to be printed.
+enum Item {
+    /// A sample, as it was in the ring.
+    Sample(Box<[u8]>),
+    Lost {
+        cpu: u32,
+        count: u64,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> Result {
+    let tracefs = tracefs().map_err(failure)?;
+    let mut formats = Vec::new();
+    for text in &args.event {
+        let event = Event::parse_in(text, &tracefs).map_err(failure)?;
+        // There may be modifiers behind the name.
+        let mut parts = event.name().split(':');
+        let (Some(_), Some(system), Some(name)) =
+            (event.as_tracepoint(), parts.next(), parts.next())
+        else {
+            return Err(Failure::about(text, "not a tracepoint; see triscope perf list"));
+        };
+        let format = tracefs.format(system, name).map_err(failure)?;
+        formats.push((event, format));
+    }
+    let tids = threads(&args.whom.pid)?;
+    let opened = with_pages(args.pages, PAGES, |pages| open(args, pages, &formats, &tids));
+    let (rings, printed) = opened.map_err(failure)?;
+    let mut tracer = Tracer { merge: Merge::new(rings.len()), rings, printed, lost: 0 };
+
+    let mut status = None;
+    if args.whom.command.is_empty() {
+        let until = Until::new(args.seconds, &args.whom.pid, || ())?;
+        for (_, ring) in &tracer.rings {
+            ring.enable().map_err(failure)?;
+        }
+        tracer.run(|| Ok(until.wait(ROUND)))?;
+    } else {
+        let launched = Launched::start(&args.whom.command, |_| (), || ())?;
+        let mut deadline = args.seconds.and_then(|s| Instant::now().checked_add(s));
+        tracer.run(|| {
+            std::thread::sleep(ROUND);
+            if deadline.is_some_and(|at| Instant::now() >= at) {
+                deadline = None;
+                launched.terminate();
+            }
+            status = launched.try_wait()?;
+            Ok(status.is_some())
+        })?;
+    }
+    if tracer.lost > 0 {
+        eprintln!("triscope: {} events were lost: use more --pages or a --filter", tracer.lost);
+    }
+    if tracer.merge.late() > 0 {
+        eprintln!("triscope: {} lines came late", tracer.merge.late());
+    }
+    status.map_or(Ok(()), child::outcome)
+}
+
+/// Opens the events: a ring for each CPU, and what is printed of which event.
+fn open<'a>(
+    args: &Args,
+    pages: usize,
+    formats: &'a [(Event, EventFormat)],
+    tids: &[u32],
+) -> perf_monitor::Result<(Rings, Vec<Printed<'a>>)> {
+    let fields = SampleFlags::IDENTIFIER
+        | SampleFlags::TID
+        | SampleFlags::TIME
+        | SampleFlags::CPU
+        | SampleFlags::RAW;
+    let command = !args.whom.command.is_empty();
+    let read_format = counts_losses();
+    let (mut rings, mut printed) = (Vec::new(), Vec::new());
+    for cpu in online_cpus() {
+        // Inheriting events have rings if they are of one CPU each.
+        let targets = match tids {
+            _ if args.whom.all_cpus => vec![Target::Cpu(cpu)],
+            [] => vec![Target::ThreadOnCpu { tid: 0, cpu }],
+            tids => tids.iter().map(|&tid| Target::ThreadOnCpu { tid, cpu }).collect(),
+        };
+        let mut ring: Option<Ring> = None;
+        let mut add = |target, event: &'a Event, format| {
+            let builder = event
+                .builder()
+                .sample_period(1)
+                .sample(fields)
+                .read_format(read_format)
+                .clock(ClockDomain::Monotonic)
+                .inherit(!args.whom.all_cpus)
+                .enable_on_exec(command)
+                .wakeup_watermark(u32::MAX);
+            let counter = match &mut ring {
+                None => ring.insert(Ring::open(&builder, target, pages)?).sampler.counter(),
+                Some(ring) => ring.add(&builder, target)?,
+            };
+            if let Some(filter) = &args.filter {
+                counter.set_filter(filter).map_err(|error| with_fields(error, format))?;
+            }
+            let plan = RecordPlan::new(counter.attr());
+            printed.push(Printed { id: counter.id()?, plan, format, name: event.name() });
+            Ok(())
+        };
+        for (event, format) in formats {
+            let numbers: Vec<u32> = (0..targets.len() as u32).collect();
+            of_living(&numbers, |n| add(targets[n as usize], event, format))?;
+        }
+        rings.extend(ring.map(|ring| (cpu, ring)));
+    }
+    printed.sort_by_key(|p| p.id);
+    Ok((rings, printed))
+}
+
+/// Tells the fields with a filter that was refused.
+fn with_fields(error: perf_monitor::Error, format: &EventFormat) -> perf_monitor::Error {
+    match error {
+        perf_monitor::Error::Filter { event, filter, errno, .. } => {
+            let names: Vec<&str> = format.fields().iter().map(FieldFormat::name).collect();
+            let why = format!("the fields are {}", names.join(", "));
+            perf_monitor::Error::Filter { event, filter, errno, why }
+        }
+        other => other,
+    }
+}
+
+struct Tracer<'a> {
+    rings: Rings,
+    printed: Vec<Printed<'a>>,
+    merge: Merge<Item>,
+    lost: u64,
+}
+
+impl Tracer<'_> {
+    /// Prints until `wait`, which lets some time pass, says that it was the end.
+    fn run(&mut self, mut wait: impl FnMut() -> Result<bool>) -> Result {
+        let mut out = Output::new();
+        let mut watermark = now();
+        let mut ended = false;
+        while !ended {
+            let round = now();
+            self.take()?;
+            // What was written before the previous round began has been seen in this one.
+            self.print(watermark.saturating_add_nanos(-SLACK), &mut out)?;
+            out.write()?;
+            watermark = round;
+            ended = wait()?;
+        }
+        for (_, ring) in &self.rings {
+            ring.disable().map_err(failure)?;
+        }
+        self.take()?;
+        self.print(Timestamp::MAX, &mut out)?;
+        for (_, ring) in &self.rings {
+            self.lost += ring.lost_at_the_end();
+        }
+        out.finish()
+    }
+
+    /// Moves what is in the rings to the merge.
+    fn take(&mut self) -> Result {
+        let Self { rings, merge, .. } = self;
+        for (number, (cpu, ring)) in rings.iter_mut().enumerate() {
+            ring.take(|decoder, raw, at| {
+                let item = match decoder.decode(raw)? {
+                    Record::Sample(_) => Item::Sample(raw.bytes().into()),
+                    Record::Lost(l) | Record::LostSamples(l) => {
+                        Item::Lost { cpu: *cpu, count: l.lost }
+                    }
+                    _ => return Ok(()),
+                };
+                merge.push(number, at, item);
+                Ok(())
+            })
+            .map_err(failure)?;
+        }
+        Ok(())
+    }
+
+    /// Prints what is not after the watermark.
+    fn print(&mut self, watermark: Timestamp, out: &mut Output) -> Result {
+        while let Some(merged) = self.merge.pop(watermark) {
+            match merged.value {
+                Item::Sample(bytes) => self.line(merged.at, &bytes, out),
+                Item::Lost { cpu, count } => {
+                    self.lost += count;
+                    let at = merged.at;
+                    // A buffer in memory takes everything.
+                    let _ = writeln!(out.buffer, "{at} {cpu:03} {:>7} {count} events lost", "-");
+                }
+            }
+            out.write_if_full()?;
+        }
+        Ok(())
+    }
+
+    fn line(&self, at: Timestamp, bytes: &[u8], out: &mut Output) {
+        let Some((raw, _)) = RawRecord::split_first(bytes, 0) else { return };
+        let id = bytes.get(8..16).and_then(|b| b.first_chunk()).map(|b| u64::from_ne_bytes(*b));
+        let Ok(index) = self.printed.binary_search_by_key(&id, |p| Some(p.id)) else { return };
+        let Some(event) = self.printed.get(index) else { return };
+        let Ok(Record::Sample(sample)) = event.plan.decode(raw) else { return };
+        let cpu = sample.cpu.unwrap_or(0);
+        let tid = sample.tid.unwrap_or(0);
+        let _ = write!(out.buffer, "{at} {cpu:03} {tid:>7} {}", event.name);
+        for field in event.format.fields() {
+            let name = field.name();
+            let _ = match sample.raw.and_then(|raw| field.value(raw)) {
+                // What has spaces is told apart from the next field.
+                Some(value @ FieldValue::Text(text)) if is_to_be_quoted(text) => {
+                    write!(out.buffer, " {name}=\"{value}\"")
+                }
+                Some(value) => write!(out.buffer, " {name}={value}"),
+                None => write!(out.buffer, " {name}=?"),
+            };
+        }
+        out.buffer.push(b'\n');
+    }
+}
+
+fn is_to_be_quoted(text: &[u8]) -> bool {
+    text.is_empty() || text.contains(&b' ')
+}
+
+fn now() -> Timestamp {
+    perf_monitor::now(ClockDomain::Monotonic).unwrap_or_default()
+}

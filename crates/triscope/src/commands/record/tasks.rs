@@ -1,0 +1,268 @@
+//! Who is who: the threads of the command, and of others.
+
+use crate::run::procfs::numbers;
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use trace_export::{Sink, Task, Timestamp, Track, TrackId};
+
+/// A name of a thread, as the kernel keeps it.
+pub(super) type Comm = [u8; 16];
+
+pub(super) fn text(comm: &Comm) -> &[u8] {
+    let end = comm.iter().position(|b| *b == 0).unwrap_or(comm.len());
+    comm.get(..end).unwrap_or_default()
+}
+
+pub(super) fn comm(bytes: &[u8]) -> Comm {
+    let mut comm = [0; 16];
+    for (to, from) in comm.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    comm
+}
+
+struct Thread {
+    pid: u32,
+    tid: u32,
+    comm: Comm,
+    /// It is one of the command's.
+    is_ours: bool,
+    exit: Option<Timestamp>,
+}
+
+/// The threads that are drawn by their names: those of the command, or all.
+pub(super) struct Tasks {
+    with_others: bool,
+    /// By thread identifier.
+    threads: HashMap<u32, Thread>,
+    /// Threads whose identifiers belong to others by now.
+    former: Vec<Thread>,
+    /// CPUs on which others are drawn without their names.
+    others_on: BTreeSet<u32>,
+    /// The command, until its own start is read.
+    starting: Option<u32>,
+}
+
+/// How many threads and processes of the command there were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) threads: usize,
+    pub(super) processes: usize,
+}
+
+/// All others on CPU 0 are drawn as the thread of this number, those of CPU 1 as the next, and so
+/// on: no thread has it, as the kernel's own limit for process identifiers (`PID_MAX_LIMIT`) is
+/// the first.
+const OTHERS: u32 = 4 << 20;
+
+impl Tasks {
+    pub(super) fn new(with_others: bool) -> Self {
+        Self {
+            with_others,
+            threads: HashMap::new(),
+            former: Vec::new(),
+            others_on: BTreeSet::new(),
+            starting: None,
+        }
+    }
+
+    /// Takes in every thread that there is, if all are to be drawn. To be called when forks are
+    /// recorded already, so that none is missed between.
+    pub(super) fn scan(&mut self) {
+        if !self.with_others {
+            return;
+        }
+        for pid in numbers("/proc") {
+            for thread in threads(pid, false) {
+                self.threads.entry(thread.tid).or_insert(thread);
+            }
+        }
+    }
+
+    /// This process, which runs, is what is recorded. To be called when forks are recorded already.
+    pub(super) fn follow_running(&mut self, pid: u32) {
+        for thread in threads(pid, true) {
+            self.insert(thread);
+        }
+    }
+
+    /// This process is the command.
+    pub(super) fn follow(&mut self, pid: u32) {
+        let thread = Thread { pid, tid: pid, comm: comm(b""), is_ours: true, exit: None };
+        self.insert(thread);
+        self.starting = Some(pid);
+    }
+
+    pub(super) fn fork(&mut self, parent: u32, parent_thread: u32, pid: u32, tid: u32) {
+        let maker = self.threads.get(&parent_thread).or_else(|| self.threads.get(&parent));
+        // A name is inherited until another one is set.
+        let comm = maker.map_or([0; 16], |thread| thread.comm);
+        let is_command = self.starting == Some(tid);
+        if is_command {
+            self.starting = None;
+        }
+        let is_ours = is_command || maker.is_some_and(|thread| thread.is_ours);
+        if is_ours || self.with_others {
+            self.insert(Thread { pid, tid, comm, is_ours, exit: None });
+        } else if let Some(former) = self.threads.remove(&tid) {
+            self.former.push(former);
+        }
+    }
+
+    pub(super) fn rename(&mut self, tid: u32, comm: Comm) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.comm = comm;
+        }
+    }
+
+    /// The name of a thread, as it is known now.
+    pub(super) fn comm(&self, tid: u32) -> Comm {
+        self.threads.get(&tid).map_or([0; 16], |thread| thread.comm)
+    }
+
+    pub(super) fn has_ended(&self, tid: u32) -> bool {
+        self.threads.get(&tid).is_some_and(|thread| thread.exit.is_some())
+    }
+
+    pub(super) fn exit(&mut self, tid: u32, at: Timestamp) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.exit = Some(at);
+        }
+    }
+
+    fn insert(&mut self, thread: Thread) {
+        let before = self.threads.insert(thread.tid, thread);
+        // One that has not ended is the same: the command, or a fork that was scanned already.
+        self.former.extend(before.filter(|thread| thread.exit.is_some()));
+    }
+
+    fn is_ours(&self, tid: u32) -> bool {
+        self.threads.get(&tid).is_some_and(|thread| thread.is_ours)
+    }
+
+    /// Whether a thread is drawn by its name.
+    pub(super) fn is_named(&self, tid: i32) -> bool {
+        self.with_others || u32::try_from(tid).is_ok_and(|tid| self.is_ours(tid))
+    }
+
+    /// As what a thread is drawn on a CPU: itself, the idle thread, or one of the others.
+    pub(super) fn drawn<'a>(&mut self, task: Task<'a>, cpu: u32) -> Task<'a> {
+        if task.tid == 0 || self.is_named(task.tid) {
+            return task;
+        }
+        self.others_on.insert(cpu);
+        Task { tid: id(OTHERS.saturating_add(cpu)), comm: b"other", prio: 120 }
+    }
+
+    /// Declares the tracks, and returns where the command's threads ended.
+    ///
+    /// At the end, when the names are known: a track has one, and that is the last.
+    pub(super) fn declare(
+        self,
+        is_idle_known: bool,
+        sink: &mut impl Sink,
+    ) -> io::Result<(Counts, Vec<(Timestamp, TrackId)>)> {
+        let mut all: Vec<Thread> = self.threads.into_values().chain(self.former).collect();
+        all.sort_by_key(|t| (!t.is_ours, t.pid, t.pid != t.tid, t.tid, t.exit.is_none(), t.exit));
+        let mut counts = Counts::default();
+        let mut exits = Vec::new();
+        for thread in &all {
+            let (pid, tid) = (id(thread.pid), id(thread.tid));
+            if pid == tid {
+                sink.track(&Track::process(pid, text(&thread.comm)).ordered())?;
+                counts.processes += usize::from(thread.is_ours);
+            }
+            let track = sink.track(&Track::thread(pid, tid, text(&thread.comm)))?;
+            if thread.is_ours {
+                counts.threads += 1;
+                exits.extend(thread.exit.map(|at| (at, track)));
+            }
+        }
+        if !self.others_on.is_empty() {
+            let name = if is_idle_known { "other tasks" } else { "other tasks, or idle" };
+            sink.track(&Track::process(id(OTHERS), name.as_bytes()))?;
+        }
+        for cpu in self.others_on {
+            let name = format!("others on CPU {cpu}");
+            let tid = id(OTHERS.saturating_add(cpu));
+            sink.track(&Track::thread(id(OTHERS), tid, name.as_bytes()))?;
+        }
+        exits.sort_by_key(|(at, _)| *at);
+        Ok((counts, exits))
+    }
+}
+
+/// The threads that a process has now.
+fn threads(pid: u32, is_ours: bool) -> impl Iterator<Item = Thread> {
+    numbers(&format!("/proc/{pid}/task")).into_iter().map(move |tid| {
+        let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+        let comm = comm(name.strip_suffix(b"\n").unwrap_or(&name));
+        Thread { pid, tid, comm, is_ours, exit: None }
+    })
+}
+
+fn id(n: u32) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace_export::{ClockDomain, PerfettoSink};
+
+    fn at(n: i64) -> Timestamp {
+        Timestamp::from_nanos(n)
+    }
+
+    fn task(tid: i32) -> Task<'static> {
+        Task { tid, comm: b"x", prio: 120 }
+    }
+
+    #[test]
+    fn what_the_command_starts_is_its_own() {
+        let mut tasks = Tasks::new(false);
+        tasks.follow(10);
+        tasks.fork(1, 1, 10, 10); // how the command began, read after it was followed
+        tasks.fork(10, 10, 11, 11);
+        tasks.fork(11, 11, 11, 12); // a thread of a child
+        tasks.exit(10, at(5)); // a daemon: its parent is gone
+        tasks.fork(11, 12, 13, 13);
+        tasks.fork(1, 1, 20, 20);
+        for (tid, named) in [(10, true), (11, true), (12, true), (13, true), (20, false)] {
+            assert_eq!(tasks.is_named(tid), named, "{tid}");
+        }
+        let (counts, exits) = tasks
+            .declare(true, &mut PerfettoSink::new(Vec::new(), ClockDomain::Monotonic))
+            .unwrap();
+        assert_eq!((counts.threads, counts.processes, exits.len()), (4, 3, 1));
+    }
+
+    #[test]
+    fn a_number_that_is_given_again_is_another_thread() {
+        let mut tasks = Tasks::new(false);
+        tasks.follow(10);
+        tasks.fork(10, 10, 11, 11);
+        tasks.exit(11, at(1));
+        assert!(tasks.is_named(11), "it is switched away from after its end");
+        tasks.fork(1, 1, 11, 11);
+        assert!(!tasks.is_named(11), "somebody else's");
+        tasks.fork(10, 10, 11, 11);
+        assert!(tasks.is_named(11));
+        let (counts, exits) = tasks
+            .declare(true, &mut PerfettoSink::new(Vec::new(), ClockDomain::Monotonic))
+            .unwrap();
+        assert_eq!((counts.threads, exits.len()), (3, 1));
+    }
+
+    #[test]
+    fn others_are_one_task_of_each_cpu() {
+        let mut tasks = Tasks::new(false);
+        tasks.follow(10);
+        assert_eq!(tasks.drawn(task(10), 1).tid, 10);
+        assert_eq!(tasks.drawn(task(0), 1).tid, 0);
+        assert_eq!(tasks.drawn(task(77), 1).tid, tasks.drawn(task(78), 1).tid);
+        assert_ne!(tasks.drawn(task(77), 0).tid, tasks.drawn(task(77), 1).tid);
+        assert_eq!(tasks.drawn(task(77), u32::MAX - 1).comm, b"other");
+        assert_eq!(Tasks::new(true).drawn(task(77), 1).tid, 77);
+    }
+}

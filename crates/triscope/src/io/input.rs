@@ -1,0 +1,217 @@
+//! Files and standard input: decompressed, told apart by how they begin, read in large pieces.
+
+use crate::failure::{Failure, Result};
+use crate::io::progress::Progress;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use trace_common::Cursor;
+
+/// What an input holds, as far as its first bytes tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// A Go execution trace, of whatever version.
+    GoTrace,
+    /// A Go execution trace as text: `Trace Go1.N`.
+    GoText,
+    /// A test of a Go execution trace: `-- expect --`.
+    GoTest,
+    /// A profile of `runtime/pprof` or `go test -cpuprofile`.
+    Pprof,
+    /// A recording of Linux `perf`.
+    PerfData,
+    /// A .NET trace, NetTrace or NetPerf.
+    NetTrace,
+    /// None of these.
+    Unknown,
+}
+
+impl Format {
+    fn of(head: &[u8]) -> Self {
+        const SIGNATURES: [(&[u8], Format); 7] = [
+            (b"go 1.", Format::GoTrace),
+            (b"Trace Go", Format::GoText),
+            (b"-- expect --", Format::GoTest),
+            (b"PERFILE2", Format::PerfData),
+            (b"PERFFILE", Format::PerfData),
+            (b"Nettrace", Format::NetTrace),
+            (b"\x14\0\0\0!FastSerialization", Format::NetTrace),
+        ];
+        let known = SIGNATURES.into_iter().find(|(signature, _)| head.starts_with(signature));
+        match known {
+            Some((_, format)) => format,
+            None if looks_like_pprof(head) => Self::Pprof,
+            None => Self::Unknown,
+        }
+    }
+
+    /// What a person calls it, if it is anything.
+    pub(crate) fn description(self) -> Option<&'static str> {
+        Some(match self {
+            Self::GoTrace | Self::GoText | Self::GoTest => "a Go execution trace",
+            Self::Pprof => "a pprof profile",
+            Self::PerfData => "a perf.data recording of Linux perf",
+            Self::NetTrace => "a .NET trace",
+            Self::Unknown => return None,
+        })
+    }
+}
+
+/// Whether this is how a protobuf message begins that has the fields of a profile, in whatever
+/// order, and among them the type of a value.
+///
+/// Source: `proto/profile.proto` of pprof.
+fn looks_like_pprof(head: &[u8]) -> bool {
+    const VARINT: u64 = 0;
+    const BYTES: u64 = 2;
+    let mut cursor = Cursor::new(head);
+    let mut value_types = 0;
+    loop {
+        let Ok(key) = cursor.uvarint() else { return value_types > 0 };
+        match (key >> 3, key & 7) {
+            (7..=10 | 12 | 14, VARINT) => {
+                let _ = cursor.uvarint();
+            }
+            (field @ (1..=6 | 11 | 13), BYTES) => {
+                let len = cursor.uvarint().unwrap_or(0);
+                // A value type is two indexes of strings: for what it is, and for its unit.
+                if matches!(field, 1 | 11) {
+                    if !(2..=12).contains(&len) || cursor.peek().is_some_and(|key| key != 0x08) {
+                        return false;
+                    }
+                    value_types += 1;
+                }
+                let inside = cursor.remaining().min(usize::try_from(len).unwrap_or(usize::MAX));
+                let _ = cursor.skip(inside);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// An input that is open: [`Read`] gives what it holds, decompressed.
+pub(crate) struct Input {
+    /// What to call it in messages.
+    pub(crate) name: String,
+    /// What it holds.
+    pub(crate) format: Format,
+    bytes: Peeked<Box<dyn Read + Send>>,
+}
+
+impl Input {
+    /// Opens a file, or standard input if `path` is `-`.
+    pub(crate) fn open(path: &Path, progress: Progress) -> Result<Self> {
+        if path.as_os_str() == "-" {
+            let counted = Counted { source: io::stdin(), progress };
+            return Self::of("standard input".to_owned(), counted);
+        }
+        let name = path.display().to_string();
+        let fail = |error: io::Error| Failure::about(&name, describe(&error));
+        let file = File::open(path).map_err(fail)?;
+        let metadata = file.metadata().map_err(fail)?;
+        if metadata.is_dir() {
+            return Err(Failure::about(&name, "is a directory, not a file"));
+        }
+        if metadata.is_file() {
+            progress.set_total(metadata.len());
+        }
+        Self::of(name, Counted { source: file, progress })
+    }
+
+    fn of(name: String, source: impl Read + Send + 'static) -> Result<Self> {
+        let fail = |error: io::Error| Failure::about(&name, describe(&error));
+        let raw = Peeked::new(source).map_err(fail)?;
+        let bytes: Box<dyn Read + Send> = match raw.head() {
+            [] => return Err(Failure::about(&name, "is empty")),
+            [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(raw)),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(
+                zstd::Decoder::with_buffer(io::BufReader::with_capacity(1 << 17, raw))
+                    .map_err(fail)?,
+            ),
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
+                let hint =
+                    "is compressed with xz, which is not supported: decompress it with xz -d";
+                return Err(Failure::about(&name, hint));
+            }
+            _ => Box::new(raw),
+        };
+        let bytes = Peeked::new(bytes).map_err(fail)?;
+        if bytes.head().is_empty() {
+            return Err(Failure::about(&name, "holds nothing when decompressed"));
+        }
+        let format = Format::of(bytes.head());
+        Ok(Self { name, format, bytes })
+    }
+
+    /// A failure that has to do with this input.
+    pub(crate) fn failure(&self, message: impl std::fmt::Display) -> Failure {
+        Failure::about(&self.name, message)
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.bytes.read(out)
+    }
+}
+
+/// The message of an error without the number that Rust puts behind it.
+fn describe(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error").map_or(text.clone(), |(text, _)| text.to_lowercase())
+}
+
+/// A source whose first bytes are known.
+struct Peeked<R> {
+    head: [u8; 64],
+    len: usize,
+    taken: usize,
+    source: R,
+}
+
+impl<R: Read> Peeked<R> {
+    fn new(mut source: R) -> io::Result<Self> {
+        let mut head = [0; 64];
+        let mut len = 0;
+        while len < head.len() {
+            match source.read(&mut head[len..]) {
+                Ok(0) => break,
+                Ok(n) => len += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { head, len, taken: 0, source })
+    }
+
+    fn head(&self) -> &[u8] {
+        &self.head[..self.len]
+    }
+}
+
+impl<R: Read> Read for Peeked<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let pending = &self.head[self.taken..self.len];
+        if pending.is_empty() {
+            return self.source.read(out);
+        }
+        let len = pending.len().min(out.len());
+        out[..len].copy_from_slice(&pending[..len]);
+        self.taken += len;
+        Ok(len)
+    }
+}
+
+/// A source that tells how far it is read.
+struct Counted<R> {
+    source: R,
+    progress: Progress,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = self.source.read(out)?;
+        self.progress.advance(len as u64);
+        Ok(len)
+    }
+}

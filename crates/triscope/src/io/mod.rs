@@ -1,0 +1,7 @@
+//! What the commands read and write.
+
+pub(crate) mod counting;
+pub(crate) mod input;
+pub(crate) mod output_file;
+pub(crate) mod progress;
+pub(crate) mod stdout;

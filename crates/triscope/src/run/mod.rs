@@ -1,0 +1,8 @@
+//! What the commands start, watch and stop.
+
+pub(crate) mod child;
+pub(crate) mod duration;
+pub(crate) mod port;
+pub(crate) mod procfs;
+pub(crate) mod stop;
+pub(crate) mod target;

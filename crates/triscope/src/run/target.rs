@@ -1,0 +1,55 @@
+//! The processes and threads that a command watches.
+
+use super::procfs::threads_of;
+use crate::failure::{Failure, Result};
+use perf_monitor::Refusal;
+
+/// Whom to watch.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Whom {
+    /// A process or thread that runs already, by its identifier, with what it starts from now on;
+    /// several are separated by commas
+    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    pub(crate) pid: Vec<u32>,
+    /// Everything on all CPUs
+    #[arg(short = 'a', long)]
+    pub(crate) all_cpus: bool,
+    /// A command to start, with its arguments; what it starts is watched, too
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+/// All threads of the processes with these identifiers; of a thread, the thread itself.
+pub(crate) fn threads(pids: &[u32]) -> Result<Vec<u32>> {
+    let mut all = Vec::new();
+    for &pid in pids {
+        let threads = threads_of(pid).filter(|threads| !threads.is_empty());
+        all.extend(threads.ok_or_else(|| Failure::new(format!("there is no process {pid}")))?);
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+/// Opens something for each thread, but those that have ended meanwhile, unless all have.
+pub(crate) fn of_living<T>(
+    tids: &[u32],
+    mut open: impl FnMut(u32) -> perf_monitor::Result<T>,
+) -> perf_monitor::Result<Vec<T>> {
+    let mut opened = Vec::new();
+    let mut ended = None;
+    for &tid in tids {
+        match open(tid) {
+            Ok(one) => opened.push(one),
+            Err(error) if matches!(error.refusal(), Some(Refusal::NoSuchThread(_))) => {
+                ended = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match ended {
+        Some(error) if opened.is_empty() => Err(error),
+        _ => Ok(opened),
+    }
+}

@@ -1,0 +1,229 @@
+//! Go execution traces, as the commands read them.
+
+use crate::failure::{Failure, OneLine, Result};
+use crate::io::input::{Format, Input};
+use crate::io::progress::Progress;
+use gotrace::raw::{TestFile, TextToWire};
+use gotrace::{Error, Event, Reader, Version};
+use std::io::{Cursor, Read};
+use std::path::Path;
+use trace_export::ClockDomain;
+
+/// A Go execution trace: its name for messages, and its bytes.
+pub(crate) struct Trace {
+    pub(crate) name: String,
+    pub(crate) bytes: Box<dyn Read + Send>,
+    pub(crate) progress: Progress,
+}
+
+impl Trace {
+    /// Opens a trace, be it binary or text, or says what the file is instead.
+    pub(crate) fn open(path: &Path, progress: Progress) -> Result<Self> {
+        Self::of(Input::open(path, progress.clone())?, path, progress)
+    }
+
+    /// The trace in an input, be it binary or text; or says what the input is instead.
+    pub(crate) fn of(mut input: Input, path: &Path, progress: Progress) -> Result<Self> {
+        let name = input.name.clone();
+        let mut format = input.format;
+        if format == Format::Unknown && path.extension().is_some_and(|ext| ext == "test") {
+            format = Format::GoTest; // it may begin with a comment
+        }
+        let bytes: Box<dyn Read + Send> = match format {
+            Format::GoTrace => Box::new(input),
+            Format::GoText => {
+                Box::new(TextToWire::new(input).map_err(|e| Failure::about(&name, e))?)
+            }
+            Format::GoTest => {
+                let mut file = Vec::new();
+                input
+                    .by_ref()
+                    .take(MAX_TEST)
+                    .read_to_end(&mut file)
+                    .map_err(|e| input.failure(e))?;
+                if file.len() as u64 == MAX_TEST {
+                    return Err(input.failure("is too large for a test of a trace"));
+                }
+                let test = TestFile::parse(&file).map_err(|e| input.failure(e))?;
+                let mut wire = Vec::new();
+                // A test is small: its text is checked as a whole first, as Go does.
+                test.to_wire()
+                    .map_err(|e| input.failure(e))?
+                    .read_to_end(&mut wire)
+                    .map_err(|e| input.failure(e))?;
+                Box::new(Cursor::new(wire))
+            }
+            other => return Err(input.failure(not_a_trace(other))),
+        };
+        Ok(Self { name, bytes, progress })
+    }
+}
+
+const MAX_TEST: u64 = 256 << 20;
+
+/// What to say of an input that is something else.
+fn not_a_trace(format: Format) -> String {
+    let Some(description) = format.description() else {
+        return "is not a Go execution trace: those begin with \"go 1.\"; they are made by \
+                runtime/trace, go test -trace or /debug/pprof/trace"
+            .to_owned();
+    };
+    let hint = match format {
+        Format::Pprof => {
+            "open it with go tool pprof; traces are made by go test -trace, \
+                          runtime/trace or /debug/pprof/trace"
+        }
+        Format::PerfData => "open it with perf report",
+        _ => "this command reads Go execution traces",
+    };
+    format!("looks like {description}, not a Go execution trace: {hint}")
+}
+
+/// What to do about damage.
+#[derive(Clone, Copy, Default, clap::Args)]
+pub(crate) struct Recovery {
+    /// Go on behind damage with whatever can be read, and report what is lost
+    #[arg(long = "recover")]
+    wanted: bool,
+}
+
+impl Recovery {
+    /// Whether to go on behind damage.
+    pub(crate) const fn wanted(self) -> bool {
+        self.wanted
+    }
+}
+
+/// How reading a trace went.
+pub(crate) struct Reading {
+    pub(crate) name: String,
+    pub(crate) version: Version,
+    /// What ended the reading, or the first of the errors that it went on behind.
+    pub(crate) error: Option<Error>,
+    /// Places where reading went on behind damage, and bytes that are lost there.
+    pub(crate) losses: u64,
+    pub(crate) lost_bytes: u64,
+    /// Strings and stacks that were not there, in what was recovered.
+    pub(crate) unresolved: u64,
+    /// Events left out there, for what must come before them is missing.
+    pub(crate) dropped: u64,
+    /// Generations that are missing between others.
+    pub(crate) missing_generations: u64,
+}
+
+impl Reading {
+    /// A failure if anything is missing or was wrong.
+    pub(crate) fn into_result(self) -> Result {
+        let Self { name, missing_generations: missing, .. } = &self;
+        if missing > &0 {
+            eprintln!("triscope: {}: {missing} generations are missing", OneLine(name));
+        }
+        match self.error {
+            Some(_) if self.losses > 0 => {
+                let (lost, places) = (self.lost_bytes, &self.losses);
+                let s = if *places == 1 { "" } else { "s" };
+                let message = format!("damaged in {places} place{s}, {lost} bytes skipped");
+                Err(Failure::about(&self.name, message))
+            }
+            Some(error) => Err(Failure::about(&self.name, error)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Losses that are reported one by one; a trace may be damaged in very many places.
+const MAX_REPORTS: u64 = 20;
+
+/// What is done with a trace while it is read. A closure does something with every event.
+pub(crate) trait Visitor {
+    /// The trace has begun; its times are on this clock.
+    fn begin(&mut self, _clock: ClockDomain) -> Result {
+        Ok(())
+    }
+
+    /// The next event.
+    fn event(&mut self, event: Event<'_>) -> Result;
+
+    /// Reading goes on behind damage: nothing is known any more of what was before.
+    fn loss(&mut self, _error: &Error, _loss: &gotrace::Loss) -> Result {
+        Ok(())
+    }
+}
+
+impl<F: FnMut(Event<'_>) -> Result> Visitor for F {
+    fn event(&mut self, event: Event<'_>) -> Result {
+        self(event)
+    }
+}
+
+/// Reads a trace to its end, and goes on behind damage if that is wanted.
+///
+/// An error of the trace, other than that it cannot be begun with, is part of the result: the
+/// caller first shows what was read. Damage that it goes on behind is reported at once.
+pub(crate) fn read(
+    trace: Trace,
+    recovery: Recovery,
+    visitor: &mut impl Visitor,
+) -> Result<Reading> {
+    let Trace { name, bytes, progress } = trace;
+    let mut reader = Reader::new(bytes).map_err(|error| Failure::about(&name, error))?;
+    visitor.begin(reader.clock_domain())?;
+    let mut reading = Reading {
+        name,
+        version: reader.version(),
+        error: None,
+        losses: 0,
+        lost_bytes: 0,
+        unresolved: 0,
+        dropped: 0,
+        missing_generations: 0,
+    };
+    loop {
+        match reader.next_event() {
+            Ok(Some(event)) => visitor.event(event)?,
+            Ok(None) => break,
+            Err(error) => {
+                let recovered = if recovery.wanted { reader.recover() } else { Ok(None) };
+                let loss = match recovered {
+                    Ok(loss) => loss,
+                    Err(worse) => {
+                        reading.error = Some(worse);
+                        break;
+                    }
+                };
+                if let Some(loss) = &loss {
+                    let bytes = if loss.partial { 0 } else { loss.to.saturating_sub(loss.from) };
+                    visitor.loss(&error, loss)?;
+                    reading.losses += 1;
+                    reading.lost_bytes += bytes;
+                    if reading.losses <= MAX_REPORTS {
+                        progress.note(&report(&reading.name, &error, loss, bytes));
+                    } else if reading.losses == MAX_REPORTS + 1 {
+                        progress.note(&format!("{}: and so on", reading.name));
+                    }
+                } else if reading.losses > 0 {
+                    // The last error is one that nothing comes behind.
+                    progress.note(&format!("{}: {error}", reading.name));
+                }
+                let ended = loss.is_none();
+                reading.error.get_or_insert(error);
+                if ended {
+                    break;
+                }
+            }
+        }
+    }
+    reading.unresolved = reader.unresolved_ids();
+    reading.dropped = reader.dropped_events();
+    reading.missing_generations = reader.missing_generations();
+    Ok(reading)
+}
+
+fn report(name: &str, error: &Error, loss: &gotrace::Loss, bytes: u64) -> String {
+    let to = loss.to;
+    if loss.partial {
+        format!("{name}: {error}; going on with what there is of the generation")
+    } else {
+        format!("{name}: {error}; {bytes} bytes skipped, going on at byte {to}")
+    }
+}
