@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark without its input is none")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use perf_monitor::{Decoder, EventFormat, RawRecord, Record, SampleFlags};
+use perf_monitor::{Decoder, RawRecord, Record, SampleFlags, TracepointFormat};
 use perf_sys::{
     PERF_CONTEXT_KERNEL, PERF_CONTEXT_USER, PERF_COUNT_SW_CPU_CLOCK, PERF_RECORD_COMM,
     PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_USER,
@@ -165,7 +165,7 @@ fn perf(c: &mut Criterion) {
     let samples = tracepoints();
     assert_eq!(samples.0.len() as u64, 112 * RECORDS);
     let tracepoint = decoder(PERF_TYPE_TRACEPOINT, 350, TRACED | SampleFlags::RAW);
-    let format = EventFormat::parse("raw_syscalls", SYS_ENTER).unwrap();
+    let format = TracepointFormat::parse("raw_syscalls", SYS_ENTER).unwrap();
     let call = format.field("id").unwrap();
     group.bench_function("tracepoint: lent", |b| {
         b.iter(|| samples.for_each(|record| _ = black_box(record.bytes().len())));
@@ -174,11 +174,11 @@ fn perf(c: &mut Criterion) {
         b.iter(|| {
             let mut sum = 0;
             samples.for_each(|record| {
-                let plan = tracepoint.plan(record);
-                let (_, tid) = plan.tid(record).unwrap();
-                let time = plan.timestamp(record).unwrap().nanos() as u64;
-                let (id, cpu) = (plan.id(record).unwrap(), plan.cpu(record).unwrap());
-                let call = call.u64(plan.raw_data(record).unwrap()).unwrap();
+                let layout = tracepoint.layout(record);
+                let (_, tid) = layout.tid(record).unwrap();
+                let time = layout.timestamp(record).unwrap().nanos() as u64;
+                let (id, cpu) = (layout.id(record).unwrap(), layout.cpu(record).unwrap());
+                let call = call.u64(layout.raw_data(record).unwrap()).unwrap();
                 sum ^= id ^ u64::from(tid) ^ time ^ u64::from(cpu) ^ call;
             });
             sum
@@ -228,7 +228,7 @@ fn perf(c: &mut Criterion) {
     {
         group.throughput(Throughput::Bytes(text.len() as u64));
         group.bench_function(name, |b| {
-            b.iter(|| EventFormat::parse(black_box("a system"), black_box(text)).unwrap());
+            b.iter(|| TracepointFormat::parse(black_box("a system"), black_box(text)).unwrap());
         });
     }
     group.finish();

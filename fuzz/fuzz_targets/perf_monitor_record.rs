@@ -21,8 +21,8 @@ fuzz_target!(|data: &[u8]| {
     let mut rest = records;
     while let Some((raw, after)) = RawRecord::split_first(rest, 0) {
         rest = after;
-        let plan = decoder.plan(raw);
-        let fast = (plan.timestamp(raw), plan.id(raw), plan.tid(raw), plan.cpu(raw));
+        let layout = decoder.layout(raw);
+        let fast = (layout.timestamp(raw), layout.id(raw), layout.tid(raw), layout.cpu(raw));
         if let Ok(record) = decoder.decode(raw) {
             if let Record::Sample(sample) = &record {
                 // What is found without decoding is what decoding finds.
@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
                 assert_eq!(fast.1, sample.identifier.or(sample.id));
                 assert_eq!(fast.2, sample.pid.zip(sample.tid));
                 assert_eq!(fast.3, sample.cpu);
-                if let Some(data) = plan.raw_data(raw) {
+                if let Some(data) = layout.raw_data(raw) {
                     assert_eq!(Some(data), sample.raw);
                 }
                 let _ = sample.callchain.map(|c| c.frames().count());

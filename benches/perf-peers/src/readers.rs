@@ -115,7 +115,7 @@ pub(crate) fn perf_monitor(
         match depth {
             Depth::Raw => {
                 let (mut batch, _) = sampler.batch();
-                while let Some(record) = batch.next() {
+                while let Some(record) = batch.next_record() {
                     black_box(record.bytes().len());
                 }
             }
@@ -123,7 +123,7 @@ pub(crate) fn perf_monitor(
             Depth::Sample => sum ^= whole_samples(&mut sampler, &call),
             Depth::File => {
                 let (mut batch, _) = sampler.batch();
-                while let Some(record) = batch.next() {
+                while let Some(record) = batch.next_record() {
                     file.write_all(record.bytes())?;
                 }
             }
@@ -145,10 +145,10 @@ pub(crate) fn perf_monitor(
 fn five_fields(sampler: &mut Sampler, call: &FieldFormat) -> u64 {
     let mut sum = 0;
     let (mut batch, decoder) = sampler.batch();
-    while let Some(record) = batch.next() {
-        let plan = decoder.plan(record);
-        let Some(raw) = plan.raw_data(record) else { continue };
-        let fields = (plan.id(record), plan.tid(record), plan.timestamp(record), plan.cpu(record));
+    while let Some(record) = batch.next_record() {
+        let layout = decoder.layout(record);
+        let Some(raw) = layout.raw_data(record) else { continue };
+        let fields = (layout.id(record), layout.tid(record), layout.timestamp(record), layout.cpu(record));
         if let ((Some(id), Some((_, tid)), Some(time), Some(cpu)), Some(call)) =
             (fields, call.u64(raw))
         {
@@ -161,7 +161,7 @@ fn five_fields(sampler: &mut Sampler, call: &FieldFormat) -> u64 {
 fn whole_samples(sampler: &mut Sampler, call: &FieldFormat) -> u64 {
     let mut sum = 0;
     let (mut batch, decoder) = sampler.batch();
-    while let Some(record) = batch.next() {
+    while let Some(record) = batch.next_record() {
         if let Ok(Record::Sample(sample)) = decoder.decode(record) {
             let call = sample.raw.and_then(|raw| call.u64(raw));
             sum ^= call.unwrap_or(0) ^ sample.time.map_or(0, |time| time.nanos() as u64);

@@ -34,9 +34,9 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         sampler.wait(None)?;
         // Lent, not copied: the fields are read where the record is.
         let (mut batch, decoder) = sampler.batch();
-        while let Some(record) = batch.next() {
-            let plan = decoder.plan(record);
-            let (Some(at), Some(raw)) = (plan.timestamp(record), plan.raw_data(record)) else {
+        while let Some(record) = batch.next_record() {
+            let layout = decoder.layout(record);
+            let (Some(at), Some(raw)) = (layout.timestamp(record), layout.raw_data(record)) else {
                 continue;
             };
             print!("{at} {name}");

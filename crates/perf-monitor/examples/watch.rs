@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example watch`
 
-use perf_monitor::{Access, Event, Record, SampleFlags, Target};
+use perf_monitor::{BreakpointAccess, Event, Record, SampleFlags, Target};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), perf_monitor::Error> {
-    let mut sampler = Event::breakpoint((&raw const WATCHED) as u64, 8, Access::Write)
+    let mut sampler = Event::breakpoint((&raw const WATCHED) as u64, 8, BreakpointAccess::Write)
         .builder()
         .exclude_kernel(true)
         .exclude_hv(true)

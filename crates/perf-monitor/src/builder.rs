@@ -190,7 +190,7 @@ impl EventBuilder {
         aux_sample_size: u32;
         /// Whether samples pause or resume the AUX event of the group (Linux 6.13).
         aux_action: u32;
-        /// `si_perf_data` of the signal of [`sigtrap`](Self::sigtrap): [`Trap::sig_data`](crate::Trap::sig_data).
+        /// `si_perf_data` of the signal of [`sigtrap`](Self::sigtrap): [`SigtrapInfo::sig_data`](crate::SigtrapInfo::sig_data).
         sig_data: u64;
     }
 
@@ -259,7 +259,7 @@ impl EventBuilder {
         /// Removed from a thread that calls `execve(2)` (Linux 5.13).
         remove_on_exec set_remove_on_exec;
         /// Sends `SIGTRAP` to the thread at each sample, synchronously (Linux 5.13): it ends the
-        /// process if there is neither a handler nor a [`Traps`](crate::Traps). Needs
+        /// process if there is neither a handler nor a [`SigtrapReceiver`](crate::SigtrapReceiver). Needs
         /// `remove_on_exec`. On arm64 the watchpoint of a trapping breakpoint is hit again when
         /// the access is made again, for ever unless the handler disables it.
         sigtrap set_sigtrap;
@@ -297,7 +297,7 @@ impl EventBuilder {
                 event: self.event.name.clone(),
                 target: target.to_string(),
                 errno,
-                refusal: diagnose::open(&attempt, errno),
+                reason: diagnose::open(&attempt, errno),
             }),
         }
     }

@@ -6,6 +6,7 @@ use trace_common::{Cursor, ReadError};
 
 /// The count of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Count {
     /// The count, as it is.
     pub value: u64,
@@ -22,6 +23,7 @@ pub struct Count {
 
 /// A count, extrapolated to the time that the event was enabled.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Scaled {
     /// The count: exact if [`is_estimate`](Self::is_estimate) is false.
     pub value: u64,
@@ -71,6 +73,7 @@ impl Count {
 
 /// The counts of a group: its leader first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GroupCounts {
     /// One for each event, each with the times of the group.
     pub counts: Vec<Count>,

@@ -1,6 +1,6 @@
 //! What an errno of `perf_event_open(2)` or `mmap(2)` means, found out by asking again.
 
-use crate::error::{Field, Refusal};
+use crate::error::{Field, OpenErrorReason};
 use crate::{Target, system};
 use perf_sys::*;
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -194,23 +194,23 @@ fn allowed_at(attempt: &Attempt<'_>) -> Option<i64> {
 
 /// The user of a thread, if that is another one than this thread's, who may not look at threads of
 /// others.
-fn other_user(target: Target<'_>) -> Option<Refusal> {
+fn other_user(target: Target<'_>) -> Option<OpenErrorReason> {
     let tid = target.tid().filter(|tid| *tid != 0)?;
     let uid = std::fs::metadata(format!("/proc/{tid}")).ok()?.uid();
     let is_other = uid != rustix::process::geteuid().as_raw() && !system::may_look_at_others();
-    is_other.then_some(Refusal::OtherUser { tid, uid })
+    is_other.then_some(OpenErrorReason::OtherUser { tid, uid })
 }
 
-pub(crate) fn open(attempt: &Attempt<'_>, errno: Errno) -> Refusal {
+pub(crate) fn open(attempt: &Attempt<'_>, errno: Errno) -> OpenErrorReason {
     let attr = &attempt.attr;
     let cpu = attempt.target.cpu();
     if matches!(errno, Errno::ACCESS | Errno::PERM) {
-        if let Some(refusal) = other_user(attempt.target) {
-            return refusal;
+        if let Some(reason) = other_user(attempt.target) {
+            return reason;
         }
     }
     match errno {
-        Errno::ACCESS | Errno::PERM => Refusal::Privilege {
+        Errno::ACCESS | Errno::PERM => OpenErrorReason::Privilege {
             paranoid: system::paranoid_level(),
             allowed_at: allowed_at(attempt),
             user_space_alone_is_allowed: !attr.exclude_kernel()
@@ -219,50 +219,59 @@ pub(crate) fn open(attempt: &Attempt<'_>, errno: Errno) -> Refusal {
                     a.set_exclude_hv(true);
                 }),
         },
-        Errno::SRCH => attempt.target.tid().map_or(Refusal::Unknown, Refusal::NoSuchThread),
-        Errno::MFILE | Errno::NFILE => Refusal::OpenFiles { limit: system::open_file_limit() },
-        Errno::NOSPC => Refusal::NoCounters,
-        Errno::BUSY => Refusal::Busy,
-        Errno::NOENT if matches!(attempt.target, Target::Cgroup { .. }) => Refusal::Cgroup,
-        Errno::BADF if matches!(attempt.target, Target::Cgroup { .. }) => Refusal::Cgroup,
+        Errno::SRCH => {
+            attempt.target.tid().map_or(OpenErrorReason::Unknown, OpenErrorReason::NoSuchThread)
+        }
+        Errno::MFILE | Errno::NFILE => {
+            OpenErrorReason::OpenFiles { limit: system::open_file_limit() }
+        }
+        Errno::NOSPC => OpenErrorReason::NoCounters,
+        Errno::BUSY => OpenErrorReason::Busy,
+        Errno::NOENT if matches!(attempt.target, Target::Cgroup { .. }) => OpenErrorReason::Cgroup,
+        Errno::BADF if matches!(attempt.target, Target::Cgroup { .. }) => OpenErrorReason::Cgroup,
         Errno::NODEV => match cpu {
-            Some(cpu) if !system::online_cpus().contains(&cpu) => Refusal::OfflineCpu(cpu),
-            _ => Refusal::NoSuchEvent,
+            Some(cpu) if !system::online_cpus().contains(&cpu) => OpenErrorReason::OfflineCpu(cpu),
+            _ => OpenErrorReason::NoSuchEvent,
         },
         Errno::INVAL | Errno::TOOBIG | Errno::OPNOTSUPP | Errno::NOENT => {
             if let Some(cpu) = cpu.filter(|cpu| !system::is_possible_cpu(*cpu)) {
-                return Refusal::NoSuchCpu(cpu);
+                return OpenErrorReason::NoSuchCpu(cpu);
             }
             if attr.freq() {
                 if let Some(max) = system::max_sample_rate() {
                     if i128::from(attr.sample_period) > i128::from(max) {
-                        return Refusal::SampleRate { asked: attr.sample_period, max };
+                        return OpenErrorReason::SampleRate { asked: attr.sample_period, max };
                     }
                 }
             }
             if attempt.group.is_some() {
                 let alone = Attempt { group: None, flags: 0, ..*attempt };
                 if alone.opens_with(|_| {}) {
-                    return Refusal::Group;
+                    return OpenErrorReason::Group;
                 }
             }
             if errno == Errno::NOENT {
                 let probe = attempt.path.is_some();
-                return if probe { Refusal::NoSuchProbePoint } else { Refusal::NoSuchEvent };
+                return if probe {
+                    OpenErrorReason::NoSuchProbePoint
+                } else {
+                    OpenErrorReason::NoSuchEvent
+                };
             }
-            refused_fields(attempt).map_or(Refusal::Unknown, Refusal::Fields)
+            refused_fields(attempt).map_or(OpenErrorReason::Unknown, OpenErrorReason::Fields)
         }
-        _ => Refusal::Unknown,
+        _ => OpenErrorReason::Unknown,
     }
 }
 
-pub(crate) fn map(attr: &perf_event_attr, follows_thread: bool, errno: Errno) -> Refusal {
+pub(crate) fn map(attr: &perf_event_attr, follows_thread: bool, errno: Errno) -> OpenErrorReason {
     match errno {
-        Errno::PERM => {
-            Refusal::LockedMemory { memlock: system::memlock_limit(), mlock_kb: system::mlock_kb() }
-        }
-        Errno::NOMEM => Refusal::OutOfMemory,
-        Errno::INVAL if attr.inherit() && follows_thread => Refusal::InheritNeedsCpu,
-        _ => Refusal::Unknown,
+        Errno::PERM => OpenErrorReason::LockedMemory {
+            memlock: system::memlock_limit(),
+            mlock_kb: system::mlock_kb(),
+        },
+        Errno::NOMEM => OpenErrorReason::OutOfMemory,
+        Errno::INVAL if attr.inherit() && follows_thread => OpenErrorReason::InheritNeedsCpu,
+        _ => OpenErrorReason::Unknown,
     }
 }

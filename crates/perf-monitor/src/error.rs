@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// `perf_event_open(2)` refused.
-    #[error("cannot open {event} on {target}: {refusal} ({errno})")]
+    #[error("cannot open {event} on {target}: {reason} ({errno})")]
     Open {
         /// The event.
         event: String,
@@ -19,17 +19,17 @@ pub enum Error {
         /// The kernel's answer.
         errno: Errno,
         /// What was found out about the reason.
-        refusal: Refusal,
+        reason: OpenErrorReason,
     },
     /// Mapping a ring refused.
-    #[error("cannot map a ring of {pages} pages: {refusal} ({errno})")]
+    #[error("cannot map a ring of {pages} pages: {reason} ({errno})")]
     Map {
         /// Data pages asked for.
         pages: usize,
         /// The kernel's answer.
         errno: Errno,
         /// What was found out about the reason.
-        refusal: Refusal,
+        reason: OpenErrorReason,
     },
     /// A ring has a power of two of pages.
     #[error("a ring has a power of two of pages, at least 1, not {0}")]
@@ -178,9 +178,9 @@ impl Error {
     }
 
     /// What was found out about the reason, where the kernel refused an event or a ring.
-    pub const fn refusal(&self) -> Option<&Refusal> {
+    pub const fn reason(&self) -> Option<&OpenErrorReason> {
         match self {
-            Self::Open { refusal, .. } | Self::Map { refusal, .. } => Some(refusal),
+            Self::Open { reason, .. } | Self::Map { reason, .. } => Some(reason),
             _ => None,
         }
     }
@@ -189,6 +189,7 @@ impl Error {
 /// Bytes that are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {why} at byte {offset}")]
+#[non_exhaustive]
 pub struct DecodeError {
     /// What was decoded.
     pub what: &'static str,
@@ -204,7 +205,7 @@ pub struct DecodeError {
 /// each of its newer fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum OpenErrorReason {
     /// This kernel, or the PMU, does not take these fields of the attribute: without them the
     /// event would open.
     Fields(Vec<Field>),
@@ -271,6 +272,7 @@ pub enum Refusal {
 
 /// A field of `perf_event_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Field {
     /// The field or bit, by the kernel's name.
     pub name: &'static str,
@@ -278,7 +280,7 @@ pub struct Field {
     pub since: &'static str,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for OpenErrorReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fields(fields) => {

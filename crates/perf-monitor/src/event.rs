@@ -30,7 +30,7 @@ pub struct Event {
     pub(crate) bp_type: u32,
     pub(crate) path: Option<CString>,
     pub(crate) exclude: Exclude,
-    pub(crate) unit: Unit,
+    pub(crate) unit: EventUnit,
 }
 
 /// Levels that a modifier such as `:u` leaves out.
@@ -44,7 +44,8 @@ pub(crate) struct Exclude {
 
 /// What the numbers of an event mean: multiply a count by `scale` to have it in `name`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Unit {
+#[non_exhaustive]
+pub struct EventUnit {
     /// The unit, such as `Joules` or `ns`; empty for a plain count.
     pub name: String,
     /// The factor; `None` is 1.
@@ -178,8 +179,8 @@ named! {
 
 /// Accesses that a [breakpoint](Event::breakpoint) stops at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Reads. x86 has no breakpoint for reads alone: use [`Access::ReadWrite`].
+pub enum BreakpointAccess {
+    /// Reads. x86 has no breakpoint for reads alone: use [`BreakpointAccess::ReadWrite`].
     Read,
     /// Writes.
     Write,
@@ -198,7 +199,7 @@ impl Event {
             bp_type: 0,
             path: None,
             exclude: Exclude::default(),
-            unit: Unit::default(),
+            unit: EventUnit::default(),
         }
     }
 
@@ -211,7 +212,7 @@ impl Event {
     pub fn software(event: Software) -> Self {
         let mut this = Self::new(event.name(), PERF_TYPE_SOFTWARE, event.config());
         if matches!(event, Software::CpuClock | Software::TaskClock) {
-            this.unit = Unit { name: "ns".into(), scale: None };
+            this.unit = EventUnit { name: "ns".into(), scale: None };
         }
         this
     }
@@ -234,13 +235,13 @@ impl Event {
     }
 
     /// Accesses to `len` bytes at `addr`: 1, 2, 4 or 8 bytes, aligned to that. For
-    /// [`Access::Execute`] the length is the size of `long` and `len` is not looked at.
-    pub fn breakpoint(addr: u64, len: u64, access: Access) -> Self {
+    /// [`BreakpointAccess::Execute`] the length is the size of `long` and `len` is not looked at.
+    pub fn breakpoint(addr: u64, len: u64, access: BreakpointAccess) -> Self {
         let (bp_type, letters, len) = match access {
-            Access::Read => (1, "r", len),
-            Access::Write => (2, "w", len),
-            Access::ReadWrite => (3, "rw", len),
-            Access::Execute => (4, "x", size_of::<std::ffi::c_long>() as u64),
+            BreakpointAccess::Read => (1, "r", len),
+            BreakpointAccess::Write => (2, "w", len),
+            BreakpointAccess::ReadWrite => (3, "rw", len),
+            BreakpointAccess::Execute => (4, "x", size_of::<std::ffi::c_long>() as u64),
         };
         let mut this = Self::new(format!("mem:{addr:#x}/{len}:{letters}"), PERF_TYPE_BREAKPOINT, 0);
         this.bp_type = bp_type;
@@ -341,10 +342,10 @@ impl Event {
                 let address = number(address).ok_or(syntax("not an address"))?;
                 let len = number(len).ok_or(syntax("not a length"))?;
                 let access = match parts.next().unwrap_or("rw") {
-                    "r" => Access::Read,
-                    "w" => Access::Write,
-                    "rw" | "wr" => Access::ReadWrite,
-                    "x" => Access::Execute,
+                    "r" => BreakpointAccess::Read,
+                    "w" => BreakpointAccess::Write,
+                    "rw" | "wr" => BreakpointAccess::ReadWrite,
+                    "x" => BreakpointAccess::Execute,
                     _ => return Err(syntax("the access is one of r, w, rw, x")),
                 };
                 let event = Self::breakpoint(address, len, access);
@@ -427,7 +428,7 @@ impl Event {
         Ok(self)
     }
 
-    pub(crate) fn with_unit(mut self, unit: Unit) -> Self {
+    pub(crate) fn with_unit(mut self, unit: EventUnit) -> Self {
         self.unit = unit;
         self
     }
@@ -444,7 +445,7 @@ impl Event {
     }
 
     /// What the counts mean.
-    pub const fn unit(&self) -> &Unit {
+    pub const fn unit(&self) -> &EventUnit {
         &self.unit
     }
 

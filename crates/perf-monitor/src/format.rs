@@ -7,9 +7,9 @@ use std::fmt;
 /// The layout of one tracepoint's data (the raw data of its samples).
 ///
 /// ```
-/// use perf_monitor::EventFormat;
+/// use perf_monitor::TracepointFormat;
 ///
-/// let format = EventFormat::parse("demo", "\
+/// let format = TracepointFormat::parse("demo", "\
 /// name: hit
 /// ID: 7
 /// format:
@@ -26,7 +26,7 @@ use std::fmt;
 /// # Ok::<(), perf_monitor::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventFormat {
+pub struct TracepointFormat {
     system: String,
     name: String,
     id: u64,
@@ -53,7 +53,7 @@ pub struct FieldFormat {
 pub enum FieldKind {
     /// An integer of 1, 2, 4 or 8 bytes, pointers among them.
     Integer,
-    /// Elements of `element` bytes, in place.
+    /// ArrayValue of `element` bytes, in place.
     Array {
         /// Bytes of an element.
         element: usize,
@@ -84,21 +84,21 @@ pub enum FieldValue<'a> {
     Pointer(u64),
     /// A string, without its NUL. The kernel does not promise UTF-8.
     Text(&'a [u8]),
-    /// Elements of an array.
-    Array(Elements<'a>),
+    /// ArrayValue of an array.
+    Array(ArrayValue<'a>),
     /// Bytes of a structure.
     Bytes(&'a [u8]),
 }
 
 /// Integers in a field, of 1, 2, 4 or 8 bytes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Elements<'a> {
+pub struct ArrayValue<'a> {
     bytes: &'a [u8],
     size: usize,
     signed: bool,
 }
 
-impl<'a> Elements<'a> {
+impl<'a> ArrayValue<'a> {
     /// Their number.
     pub const fn len(&self) -> usize {
         self.bytes.len() / self.size
@@ -160,7 +160,7 @@ impl fmt::Display for FieldValue<'_> {
     }
 }
 
-impl EventFormat {
+impl TracepointFormat {
     /// Parses a `format` file of tracefs.
     pub fn parse(system: &str, text: &str) -> Result<Self> {
         const WHAT: &str = "the format file of a tracepoint";
@@ -414,7 +414,7 @@ impl FieldFormat {
     }
 
     /// The integers of an array.
-    pub fn elements<'a>(&self, raw: &'a [u8]) -> Option<Elements<'a>> {
+    pub fn elements<'a>(&self, raw: &'a [u8]) -> Option<ArrayValue<'a>> {
         let size = match self.kind {
             FieldKind::Integer => self.size,
             FieldKind::Array { element }
@@ -422,7 +422,7 @@ impl FieldFormat {
             | FieldKind::RelLoc { element } => element,
             FieldKind::Opaque => return None,
         };
-        Some(Elements { bytes: self.bytes(raw)?, size, signed: self.signed })
+        Some(ArrayValue { bytes: self.bytes(raw)?, size, signed: self.signed })
     }
 
     /// The value, whatever it is.
@@ -530,7 +530,7 @@ more\", REC->comm
 
     #[test]
     fn every_kind_of_field_is_read() {
-        let format = EventFormat::parse("test", FORMAT).unwrap();
+        let format = TracepointFormat::parse("test", FORMAT).unwrap();
         assert_eq!(
             (format.name(), format.id(), format.common_fields().len()),
             ("everything", 1234, 2)
@@ -568,7 +568,7 @@ more\", REC->comm
 
     #[test]
     fn broken_files_are_refused_with_the_place() {
-        let refused = |text: &str| match EventFormat::parse("s", text) {
+        let refused = |text: &str| match TracepointFormat::parse("s", text) {
             Err(Error::Format { offset, why, .. }) => (offset, why),
             other => panic!("{text:?}: {other:?}"),
         };
@@ -588,8 +588,8 @@ more\", REC->comm
     proptest! {
         #[test]
         fn no_data_and_no_file_panics(text: String, raw: Vec<u8>, cut in 0usize..160) {
-            let _ = EventFormat::parse("s", &text);
-            let format = EventFormat::parse("test", FORMAT).unwrap();
+            let _ = TracepointFormat::parse("s", &text);
+            let format = TracepointFormat::parse("test", FORMAT).unwrap();
             let mut full = self::raw();
             for (a, b) in full.iter_mut().zip(&raw) {
                 *a ^= b;

@@ -24,9 +24,9 @@
 //!   when it scaled. [`UserPage`]: reading without a system call.
 //! - [`Sampler`]: an event with its ring. It lends records, decoded ([`Record`]) or not
 //!   ([`RawRecord`]); [`OverwriteRing`] is a flight recorder, [`AuxArea`] the trace of a PMU.
-//! - [`Traps`]: the signals of events that trap the thread they measure.
-//! - [`RecordPlan`] and [`Decoder`] decode records from anywhere, a `perf.data` file for example.
-//! - [`Tracefs`] and [`EventFormat`]: tracepoints and the typed fields of their data.
+//! - [`SigtrapReceiver`]: the signals of events that trap the thread they measure.
+//! - [`RecordLayout`] and [`Decoder`] decode records from anywhere, a `perf.data` file for example.
+//! - [`Tracefs`] and [`TracepointFormat`]: tracepoints and the typed fields of their data.
 //! - [`KernelFeatures`]: what the running kernel can do for this user, found out by trying. One
 //!   binary runs on every kernel; [`Error::Open`] tells which field was refused and what would
 //!   help.
@@ -76,38 +76,47 @@ mod pmu;
 mod record;
 mod ring;
 mod sampler;
+mod sigtrap;
 mod system;
 mod target;
 mod tracefs;
-mod traps;
+
+// Types of other crates that stand in signatures here.
+pub use perf_sys::{
+    perf_branch_entry, perf_event_attr, perf_mem_data_src, perf_ns_link_info, perf_sample_weight,
+};
+pub use rustix::io::Errno;
+pub use trace_common::{ClockDomain, ReadErrorKind, Timestamp};
 
 pub use builder::EventBuilder;
 pub use clock::now;
 pub use count::{Count, GroupCounts, ReadValues, Scaled};
 pub use counter::Counter;
-pub use error::{DecodeError, Error, Field, Refusal, Result};
-pub use event::{Access, Cache, CacheOp, CacheResult, Event, Hardware, Software, Unit};
+pub use error::{DecodeError, Error, Field, OpenErrorReason, Result};
+pub use event::{
+    BreakpointAccess, Cache, CacheOp, CacheResult, Event, EventUnit, Hardware, Software,
+};
 pub use features::KernelFeatures;
 pub use flags::{BranchFlags, ReadFormat, SampleFlags};
-pub use format::{Elements, EventFormat, FieldFormat, FieldKind, FieldValue};
+pub use format::{ArrayValue, FieldFormat, FieldKind, FieldValue, TracepointFormat};
 pub use group::Group;
 pub use pmu::Pmu;
 pub use record::{
     Aux, BpfEvent, BranchStack, Callchain, CallchainContext, CallchainDeferred, Cgroup, Comm,
     CpuMode, Decoder, FileId, Frame, Ksymbol, Lost, Mmap, Namespaces, ProcessEvent, RawRecord,
-    Read, Record, RecordPlan, Registers, Sample, SampleId, StackUser, Switch, SwitchPeer, TextPoke,
-    ThreadId, Throttle, Words,
+    Read, Record, RecordLayout, Registers, Sample, SampleId, StackUser, Switch, SwitchPeer,
+    TextPoke, ThreadId, Throttle, U64Slice,
 };
 pub use ring::{
     AuxArea, Batch, OverwriteRing, RingBuffer, RingStats, Snapshot, UserCount, UserPage,
 };
 pub use sampler::{Readiness, Sampler};
+pub use sigtrap::{SigtrapInfo, SigtrapReceiver};
 pub use system::{
     KernelVersion, is_privileged, max_sample_rate, max_stack, mlock_kb, online_cpus, paranoid_level,
 };
 pub use target::Target;
 pub use tracefs::Tracefs;
-pub use traps::{Trap, Traps};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

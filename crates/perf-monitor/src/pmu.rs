@@ -1,7 +1,7 @@
 //! Dynamic PMUs: `/sys/bus/event_source/devices`.
 
 use crate::error::{Error, Result};
-use crate::event::{Event, Unit, number};
+use crate::event::{Event, EventUnit, number};
 use crate::system::{self, read_text};
 use std::path::{Path, PathBuf};
 
@@ -93,7 +93,7 @@ impl Pmu {
     /// An event by name or by terms: `tsc`, `event=0x3c,umask=1`, `config=7`.
     pub fn event(&self, text: &str) -> Result<Event> {
         let mut config = [0u64; 5];
-        let mut unit = Unit::default();
+        let mut unit = EventUnit::default();
         for term in text.split(',').map(str::trim).filter(|t| !t.is_empty()) {
             self.apply(term, &mut config, &mut unit, true)?;
         }
@@ -111,7 +111,7 @@ impl Pmu {
         &self,
         term: &str,
         config: &mut [u64; 5],
-        unit: &mut Unit,
+        unit: &mut EventUnit,
         may_be_event: bool,
     ) -> Result<()> {
         let (name, value) = term.split_once('=').unwrap_or((term, ""));
@@ -257,7 +257,7 @@ mod tests {
         let event = pmu.event("joules").unwrap();
         assert_eq!(event.type_, 42);
         assert_eq!(event.config, [0xa_0000_00bc, 1 << 18, 0, 0, 0]);
-        assert_eq!(*event.unit(), Unit { name: "Joules".into(), scale: Some(2.5e-10) });
+        assert_eq!(*event.unit(), EventUnit { name: "Joules".into(), scale: Some(2.5e-10) });
         let event = pmu.event("event=0x1,wide=0xffffffffffffffff,config3=9").unwrap();
         assert_eq!(event.config, [1, 0, u64::MAX, 9, 0]);
         assert!(matches!(

@@ -45,6 +45,7 @@ pub struct Sampler {
 
 /// Why [`Sampler::wait`] came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Readiness {
     /// Enough was written to wake a reader.
     pub readable: bool,
@@ -61,7 +62,7 @@ impl Sampler {
         let ring = RingBuffer::map(&counter, pages).map_err(|errno| Error::Map {
             pages,
             errno,
-            refusal: diagnose::map(counter.attr(), counter.follows_thread(), errno),
+            reason: diagnose::map(counter.attr(), counter.follows_thread(), errno),
         })?;
         let decoder = Decoder::new(counter.attr());
         Ok(Self { counter, ring, decoder })
@@ -114,7 +115,7 @@ impl Sampler {
                 break;
             }
             let before = count;
-            while let Some(raw) = batch.next() {
+            while let Some(raw) = batch.next_record() {
                 left = left.saturating_sub(raw.bytes().len() as u64);
                 count += 1;
                 f(self.decoder.decode(raw)?);

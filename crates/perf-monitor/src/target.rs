@@ -3,6 +3,7 @@ use std::fmt;
 
 /// Whom and where an event measures: the `pid` and `cpu` of `perf_event_open(2)`.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Target<'a> {
     /// The calling thread, on any CPU. With inheritance, also what it starts.
     ThisThread,

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::format::EventFormat;
+use crate::format::TracepointFormat;
 use crate::system::{self, read_text};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -122,9 +122,9 @@ impl Tracefs {
     }
 
     /// The layout of a tracepoint's data.
-    pub fn format(&self, system: &str, name: &str) -> Result<EventFormat> {
+    pub fn format(&self, system: &str, name: &str) -> Result<TracepointFormat> {
         let path = self.file(system, name, "format")?;
-        EventFormat::parse(system, &self.read(&path, system, name)?)
+        TracepointFormat::parse(system, &self.read(&path, system, name)?)
     }
 
     fn file(&self, system: &str, name: &str, file: &str) -> Result<PathBuf> {

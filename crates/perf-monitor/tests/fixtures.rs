@@ -9,7 +9,7 @@
     reason = "a test that fails is to panic"
 )]
 
-use perf_monitor::{Decoder, EventFormat, RawRecord};
+use perf_monitor::{Decoder, RawRecord, TracepointFormat};
 use perf_sys::perf_event_attr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ fn recorded_format_files_are_read_as_before() {
         let bytes = std::fs::read(&file).unwrap();
         let at = bytes.iter().position(|b| *b == 0).unwrap();
         let format =
-            EventFormat::parse("test", std::str::from_utf8(&bytes[..at]).unwrap()).unwrap();
+            TracepointFormat::parse("test", std::str::from_utf8(&bytes[..at]).unwrap()).unwrap();
         let raw = &bytes[at + 1..];
         let mut text = format!("{} {}\n", format.name(), format.id());
         for field in format.common_fields().iter().chain(format.fields()) {

@@ -12,7 +12,8 @@
 )]
 
 use perf_monitor::{
-    Decoder, Event, EventFormat, RawRecord, Record, Sample, SampleFlags, Software, Target, Tracefs,
+    Decoder, Event, RawRecord, Record, Sample, SampleFlags, Software, Target, Tracefs,
+    TracepointFormat,
 };
 use perf_sys::perf_event_attr;
 use std::fmt::Write as _;
@@ -230,7 +231,7 @@ fn perf_shows_our_recording_as_we_see_it() {
     sampler.counter().disable().unwrap();
     let mut records = Vec::new();
     let (mut batch, _) = sampler.batch();
-    while let Some(raw) = batch.next() {
+    while let Some(raw) = batch.next_record() {
         records.extend_from_slice(raw.bytes());
     }
     drop(batch);
@@ -345,7 +346,8 @@ fn fields_of_tracepoints_are_what_perf_prints() {
         .status()
         .unwrap();
     assert!(status.success());
-    let format: EventFormat = Tracefs::find().unwrap().format("raw_syscalls", "sys_enter").unwrap();
+    let format: TracepointFormat =
+        Tracefs::find().unwrap().format("raw_syscalls", "sys_enter").unwrap();
     let (id, args) = (format.field("id").unwrap(), format.field("args").unwrap());
     let lines = PerfData::read(&file).lines(|sample| {
         let raw = sample.raw.unwrap();

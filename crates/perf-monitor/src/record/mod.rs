@@ -1,14 +1,14 @@
 //! Records: what the kernel writes into a ring, and what `perf.data` files hold.
 
-mod plan;
+mod layout;
 mod sample;
 mod sideband;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{Decoder, RecordPlan};
+pub use layout::{Decoder, RecordLayout};
 pub use sample::{
-    BranchStack, Callchain, CallchainContext, Frame, Registers, Sample, StackUser, Words,
+    BranchStack, Callchain, CallchainContext, Frame, Registers, Sample, StackUser, U64Slice,
 };
 pub use sideband::{
     Aux, BpfEvent, CallchainDeferred, Cgroup, Comm, FileId, Ksymbol, Lost, Mmap, Namespaces,
@@ -148,6 +148,7 @@ pub enum Record<'a> {
     /// The text of the kernel changed.
     TextPoke(TextPoke<'a>),
     /// An id of the hardware for the events in the AUX area.
+    #[non_exhaustive]
     AuxOutputHwId {
         /// The id.
         hw_id: u64,

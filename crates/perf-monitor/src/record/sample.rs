@@ -1,4 +1,4 @@
-use super::{RawRecord, RecordPlan, SampleId};
+use super::{RawRecord, RecordLayout, SampleId};
 use crate::count::ReadValues;
 use crate::error::DecodeError;
 use crate::flags::{BranchFlags, SampleFlags};
@@ -36,7 +36,7 @@ pub struct Sample<'a> {
     pub read: Option<ReadValues<'a>>,
     /// Callchain.
     pub callchain: Option<Callchain<'a>>,
-    /// Data of a tracepoint: see [`EventFormat`](crate::EventFormat). It may end with padding.
+    /// Data of a tracepoint: see [`TracepointFormat`](crate::TracepointFormat). It may end with padding.
     pub raw: Option<&'a [u8]>,
     /// Last branches.
     pub branch_stack: Option<BranchStack<'a>>,
@@ -64,11 +64,11 @@ pub struct Sample<'a> {
     pub aux: Option<&'a [u8]>,
 }
 
-/// Words of 8 bytes, not necessarily aligned.
+/// U64Slice of 8 bytes, not necessarily aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Words<'a>(&'a [u8]);
+pub struct U64Slice<'a>(&'a [u8]);
 
-impl<'a> Words<'a> {
+impl<'a> U64Slice<'a> {
     pub(super) const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -97,7 +97,7 @@ impl<'a> Words<'a> {
 
 /// A callchain: addresses from the innermost frame on, with markers of context between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Callchain<'a>(pub Words<'a>);
+pub struct Callchain<'a>(pub U64Slice<'a>);
 
 /// Where the frames of a callchain are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -163,13 +163,14 @@ impl<'a> Callchain<'a> {
 
 /// The last branches, newest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BranchStack<'a> {
     /// Index of the newest in the hardware, with `BranchFlags::HW_INDEX`.
     pub hw_idx: Option<u64>,
     /// Event counts between branches, with `BranchFlags::COUNTERS`: the PMU's
     /// `branch_counter_nr` and `branch_counter_width` tell their format.
-    pub counters: Option<Words<'a>>,
-    entries: Words<'a>,
+    pub counters: Option<U64Slice<'a>>,
+    entries: U64Slice<'a>,
 }
 
 impl<'a> BranchStack<'a> {
@@ -195,13 +196,14 @@ impl<'a> BranchStack<'a> {
 
 /// Registers: those of a mask, in the order of their bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Registers<'a> {
     /// `PERF_SAMPLE_REGS_ABI_*`: 0 is none, then no registers follow.
     pub abi: u64,
     /// Which registers, as in `sample_regs_user` or `sample_regs_intr`.
     pub mask: u64,
     /// Their values.
-    pub values: Words<'a>,
+    pub values: U64Slice<'a>,
 }
 
 impl Registers<'_> {
@@ -216,6 +218,7 @@ impl Registers<'_> {
 
 /// A copy of the top of the user stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StackUser<'a> {
     /// The bytes, from the stack pointer on; only the first `dyn_size` were really copied.
     pub data: &'a [u8],
@@ -236,14 +239,14 @@ impl<'a> Sample<'a> {
     #[inline]
     pub(super) fn fill(
         &mut self,
-        plan: &RecordPlan,
+        layout: &RecordLayout,
         raw: RawRecord<'a>,
     ) -> Result<(), DecodeError> {
         let body = Cursor::with_base(raw.bytes().get(8..).unwrap_or_default(), raw.offset() + 8);
-        let filled = if plan.has_branch_index() {
-            self.fill_with_branches(plan, body)
+        let filled = if layout.has_branch_index() {
+            self.fill_with_branches(layout, body)
         } else {
-            self.fields(plan, &mut body.clone(), false)
+            self.fields(layout, &mut body.clone(), false)
         };
         filled.map_err(|e| DecodeError { what: "a sample", offset: e.offset, why: e.kind })
     }
@@ -251,9 +254,13 @@ impl<'a> Sample<'a> {
     /// An empty branch stack has no `hw_idx` if the hardware gave no stack at all, and one if it
     /// gave an empty stack: the end of the record tells which.
     #[cold]
-    fn fill_with_branches(&mut self, plan: &RecordPlan, body: Cursor<'a>) -> Result<(), ReadError> {
+    fn fill_with_branches(
+        &mut self,
+        layout: &RecordLayout,
+        body: Cursor<'a>,
+    ) -> Result<(), ReadError> {
         let mut cursor = body;
-        let filled = self.fields(plan, &mut cursor, false);
+        let filled = self.fields(layout, &mut cursor, false);
         let is_right = match &filled {
             Ok(()) => cursor.is_empty() || self.branch_stack.is_some_and(|s| !s.is_empty()),
             Err(_) => false,
@@ -262,7 +269,7 @@ impl<'a> Sample<'a> {
             return filled;
         }
         let mut other = Self { misc: self.misc, ..Self::default() };
-        if other.fields(plan, &mut body.clone(), true).is_err() {
+        if other.fields(layout, &mut body.clone(), true).is_err() {
             return filled;
         }
         *self = other;
@@ -272,11 +279,11 @@ impl<'a> Sample<'a> {
     #[inline]
     fn fields(
         &mut self,
-        plan: &RecordPlan,
+        layout: &RecordLayout,
         c: &mut Cursor<'a>,
         empty_stack_has_index: bool,
     ) -> Result<(), ReadError> {
-        let has = |flag: SampleFlags| plan.sample.contains(flag);
+        let has = |flag: SampleFlags| layout.sample.contains(flag);
         let s = self;
         if has(SampleFlags::IDENTIFIER) {
             s.identifier = Some(c.u64()?);
@@ -308,7 +315,7 @@ impl<'a> Sample<'a> {
             s.period = Some(c.u64()?);
         }
         if has(SampleFlags::READ) {
-            s.read = Some(ReadValues::take(c, plan.read_format)?);
+            s.read = Some(ReadValues::take(c, layout.read_format)?);
         }
         if has(SampleFlags::CALLCHAIN) {
             s.callchain = Some(Callchain(words(c)?));
@@ -317,14 +324,14 @@ impl<'a> Sample<'a> {
             let size = c.u32()?;
             s.raw = Some(c.bytes(size as usize)?);
         }
-        if !plan.sample.intersects(AFTER_RAW) {
+        if !layout.sample.intersects(AFTER_RAW) {
             return Ok(());
         }
         if has(SampleFlags::BRANCH_STACK) {
-            s.branch_stack = Some(branch_stack(plan, c, empty_stack_has_index)?);
+            s.branch_stack = Some(branch_stack(layout, c, empty_stack_has_index)?);
         }
         if has(SampleFlags::REGS_USER) {
-            s.regs_user = Some(registers(c, plan.regs_user)?);
+            s.regs_user = Some(registers(c, layout.regs_user)?);
         }
         if has(SampleFlags::STACK_USER) {
             let size = c.u64()?;
@@ -332,7 +339,7 @@ impl<'a> Sample<'a> {
             let dyn_size = if size == 0 { 0 } else { c.u64()? };
             s.stack_user = Some(StackUser { data, dyn_size });
         }
-        if plan.sample.intersects(SampleFlags::WEIGHT | SampleFlags::WEIGHT_STRUCT) {
+        if layout.sample.intersects(SampleFlags::WEIGHT | SampleFlags::WEIGHT_STRUCT) {
             s.weight = Some(perf_sample_weight(c.u64()?));
         }
         if has(SampleFlags::DATA_SRC) {
@@ -342,7 +349,7 @@ impl<'a> Sample<'a> {
             s.transaction = Some(c.u64()?);
         }
         if has(SampleFlags::REGS_INTR) {
-            s.regs_intr = Some(registers(c, plan.regs_intr)?);
+            s.regs_intr = Some(registers(c, layout.regs_intr)?);
         }
         if has(SampleFlags::PHYS_ADDR) {
             s.phys_addr = Some(c.u64()?);
@@ -402,29 +409,29 @@ fn length(size: u64) -> usize {
 }
 
 /// A count of words, and the words.
-pub(super) fn words<'a>(c: &mut Cursor<'a>) -> Result<Words<'a>, ReadError> {
+pub(super) fn words<'a>(c: &mut Cursor<'a>) -> Result<U64Slice<'a>, ReadError> {
     let count = c.u64()?;
-    Ok(Words(c.bytes(length(count).saturating_mul(8))?))
+    Ok(U64Slice(c.bytes(length(count).saturating_mul(8))?))
 }
 
 fn registers<'a>(c: &mut Cursor<'a>, mask: u64) -> Result<Registers<'a>, ReadError> {
     let abi = c.u64()?;
     let count = if abi == PERF_SAMPLE_REGS_ABI_NONE { 0 } else { mask.count_ones() as usize };
-    Ok(Registers { abi, mask, values: Words(c.bytes(count * 8)?) })
+    Ok(Registers { abi, mask, values: U64Slice(c.bytes(count * 8)?) })
 }
 
 fn branch_stack<'a>(
-    plan: &RecordPlan,
+    layout: &RecordLayout,
     c: &mut Cursor<'a>,
     empty_stack_has_index: bool,
 ) -> Result<BranchStack<'a>, ReadError> {
     let count = length(c.u64()?);
     let has_index =
-        plan.branches.contains(BranchFlags::HW_INDEX) && (count > 0 || empty_stack_has_index);
+        layout.branches.contains(BranchFlags::HW_INDEX) && (count > 0 || empty_stack_has_index);
     let hw_idx = if has_index { Some(c.u64()?) } else { None };
-    let entries = Words(c.bytes(count.saturating_mul(24))?);
-    let counters = if plan.branches.contains(BranchFlags::COUNTERS) {
-        Some(Words(c.bytes(count.saturating_mul(8))?))
+    let entries = U64Slice(c.bytes(count.saturating_mul(24))?);
+    let counters = if layout.branches.contains(BranchFlags::COUNTERS) {
+        Some(U64Slice(c.bytes(count.saturating_mul(8))?))
     } else {
         None
     };

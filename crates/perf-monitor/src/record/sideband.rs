@@ -1,7 +1,7 @@
 //! Records that are not samples.
 
-use super::sample::{Callchain, Words, words};
-use super::{RawRecord, Record, RecordPlan};
+use super::sample::{Callchain, U64Slice, words};
+use super::{RawRecord, Record, RecordLayout};
 use crate::count::ReadValues;
 use crate::error::DecodeError;
 use perf_sys::*;
@@ -9,6 +9,7 @@ use trace_common::{Cursor, ReadError, Timestamp};
 
 /// What every record has at its end, with `sample_id_all`: of which event it is, when and where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SampleId {
     /// Process.
     pub pid: Option<u32>,
@@ -26,6 +27,7 @@ pub struct SampleId {
 
 /// A mapping of a process.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Mmap<'a> {
     /// Process; -1 (as `u32::MAX`) is the kernel.
     pub pid: u32,
@@ -53,6 +55,7 @@ pub struct Mmap<'a> {
 
 /// Which file a mapping is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FileId<'a> {
     /// Its inode.
     Inode {
@@ -71,6 +74,7 @@ pub enum FileId<'a> {
 
 /// Lost records or samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Lost {
     /// Id of the event that lost; `None` in `PERF_RECORD_LOST_SAMPLES`.
     pub id: Option<u64>,
@@ -82,6 +86,7 @@ pub struct Lost {
 
 /// The name of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Comm<'a> {
     /// Process.
     pub pid: u32,
@@ -97,6 +102,7 @@ pub struct Comm<'a> {
 
 /// A fork or an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ProcessEvent {
     /// Process.
     pub pid: u32,
@@ -114,6 +120,7 @@ pub struct ProcessEvent {
 
 /// A throttled or unthrottled event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Throttle {
     /// When.
     pub time: Timestamp,
@@ -127,6 +134,7 @@ pub struct Throttle {
 
 /// Counts of a task at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Read<'a> {
     /// Process.
     pub pid: u32,
@@ -140,6 +148,7 @@ pub struct Read<'a> {
 
 /// New data in the AUX area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Aux {
     /// Where it starts.
     pub aux_offset: u64,
@@ -160,6 +169,7 @@ impl Aux {
 
 /// A thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ThreadId {
     /// Process.
     pub pid: u32,
@@ -171,6 +181,7 @@ pub struct ThreadId {
 
 /// A context switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Switch {
     /// Away from the CPU; otherwise onto it.
     pub out: bool,
@@ -184,6 +195,7 @@ pub struct Switch {
 
 /// The thread that comes next, or was there before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SwitchPeer {
     /// Process.
     pub pid: u32,
@@ -193,12 +205,13 @@ pub struct SwitchPeer {
 
 /// The namespaces of a process, in the order of `NET_NS_INDEX` and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Namespaces<'a> {
     /// Process.
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    links: Words<'a>,
+    links: U64Slice<'a>,
     /// Event, time and place.
     pub sample_id: SampleId,
 }
@@ -216,6 +229,7 @@ impl<'a> Namespaces<'a> {
 
 /// A kernel symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Ksymbol<'a> {
     /// Start address.
     pub addr: u64,
@@ -233,6 +247,7 @@ pub struct Ksymbol<'a> {
 
 /// A BPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BpfEvent {
     /// `PERF_BPF_EVENT_*`.
     pub type_: u16,
@@ -248,6 +263,7 @@ pub struct BpfEvent {
 
 /// A cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cgroup<'a> {
     /// The id that samples show.
     pub id: u64,
@@ -259,6 +275,7 @@ pub struct Cgroup<'a> {
 
 /// A change of kernel text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TextPoke<'a> {
     /// Where.
     pub addr: u64,
@@ -272,6 +289,7 @@ pub struct TextPoke<'a> {
 
 /// The user callchain of earlier samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CallchainDeferred<'a> {
     /// What their [`Callchain::deferred_cookie`] is.
     pub cookie: u64,
@@ -287,13 +305,16 @@ fn text(bytes: &[u8]) -> &[u8] {
     bytes.get(..end).unwrap_or_default()
 }
 
-pub(super) fn decode<'a>(plan: &RecordPlan, raw: RawRecord<'a>) -> Result<Record<'a>, DecodeError> {
+pub(super) fn decode<'a>(
+    layout: &RecordLayout,
+    raw: RawRecord<'a>,
+) -> Result<Record<'a>, DecodeError> {
     if !(PERF_RECORD_MMAP..PERF_RECORD_MAX).contains(&raw.type_()) {
         return Ok(Record::Unknown(raw));
     }
-    let (body, sample_id) = plan.split_trailer(raw)?;
+    let (body, sample_id) = layout.split_trailer(raw)?;
     let cursor = Cursor::with_base(body, raw.offset() + 8);
-    fields(plan, raw, cursor, sample_id).map_err(|e| DecodeError {
+    fields(layout, raw, cursor, sample_id).map_err(|e| DecodeError {
         what: name(raw.type_()),
         offset: e.offset,
         why: e.kind,
@@ -301,7 +322,7 @@ pub(super) fn decode<'a>(plan: &RecordPlan, raw: RawRecord<'a>) -> Result<Record
 }
 
 fn fields<'a>(
-    plan: &RecordPlan,
+    layout: &RecordLayout,
     raw: RawRecord<'a>,
     mut c: Cursor<'a>,
     sample_id: SampleId,
@@ -372,7 +393,7 @@ fn fields<'a>(
             Record::Read(Read {
                 pid,
                 tid,
-                values: ReadValues::take(&mut c, plan.read_format)?,
+                values: ReadValues::take(&mut c, layout.read_format)?,
                 sample_id,
             })
         }
@@ -404,7 +425,12 @@ fn fields<'a>(
         PERF_RECORD_NAMESPACES => {
             let (pid, tid, count) = (c.u32()?, c.u32()?, c.u64()?);
             let len = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(16);
-            Record::Namespaces(Namespaces { pid, tid, links: Words::new(c.bytes(len)?), sample_id })
+            Record::Namespaces(Namespaces {
+                pid,
+                tid,
+                links: U64Slice::new(c.bytes(len)?),
+                sample_id,
+            })
         }
         PERF_RECORD_KSYMBOL => {
             let (addr, len, ksym_type, flags) = (c.u64()?, c.u32()?, c.u16()?, c.u16()?);

@@ -83,23 +83,23 @@ fn raw(bytes: &[u8]) -> RawRecord<'_> {
 #[track_caller]
 fn check(type_: u32, misc: u16, body: Bytes, want: impl Fn(SampleId) -> Record<'static>) {
     let with_id = trailer(body.clone()).record(type_, misc);
-    let plan = RecordPlan::new(&attr(ID_FIELDS));
-    assert_eq!(plan.decode(raw(&with_id)).unwrap(), want(TRAILER));
-    assert_eq!(plan.timestamp(raw(&with_id)), TRAILER.time);
-    assert_eq!(plan.id(raw(&with_id)), Some(77));
+    let layout = RecordLayout::new(&attr(ID_FIELDS));
+    assert_eq!(layout.decode(raw(&with_id)).unwrap(), want(TRAILER));
+    assert_eq!(layout.timestamp(raw(&with_id)), TRAILER.time);
+    assert_eq!(layout.id(raw(&with_id)), Some(77));
     // The same without sample_id_all.
     let mut without = attr(ID_FIELDS);
     without.set_sample_id_all(false);
-    let plan = RecordPlan::new(&without);
+    let layout = RecordLayout::new(&without);
     let bytes = body.record(type_, misc);
-    assert_eq!(plan.decode(raw(&bytes)).unwrap(), want(SampleId::default()));
-    assert_eq!(plan.timestamp(raw(&bytes)), None);
+    assert_eq!(layout.decode(raw(&bytes)).unwrap(), want(SampleId::default()));
+    assert_eq!(layout.timestamp(raw(&bytes)), None);
     // Cut anywhere, it is an error or shorter text, never a panic.
-    let plan = RecordPlan::new(&attr(ID_FIELDS));
+    let layout = RecordLayout::new(&attr(ID_FIELDS));
     for cut in 8..with_id.len() {
         let mut short = with_id[..cut].to_vec();
         short[6..8].copy_from_slice(&(cut as u16).to_ne_bytes());
-        let _ = plan.decode(raw(&short));
+        let _ = layout.decode(raw(&short));
     }
 }
 
@@ -223,30 +223,30 @@ fn every_type_of_record_is_decoded() {
 
 #[test]
 fn records_with_lists_are_decoded() {
-    let plan = RecordPlan::new(&attr(ID_FIELDS));
+    let layout = RecordLayout::new(&attr(ID_FIELDS));
     let bytes = trailer(b().u32(1).u32(2).u64(2).u64(3).u64(4).u64(5).u64(6)).record(16, 0);
-    let Record::Namespaces(namespaces) = plan.decode(raw(&bytes)).unwrap() else { panic!() };
+    let Record::Namespaces(namespaces) = layout.decode(raw(&bytes)).unwrap() else { panic!() };
     let links: Vec<_> = namespaces.iter().map(|l| (l.dev, l.ino)).collect();
     assert_eq!(links, [(3, 4), (5, 6)]);
     assert_eq!(namespaces.sample_id, TRAILER);
 
     let bytes = trailer(b().u64(0xc00c1e).u64(2).u64(PERF_CONTEXT_USER).u64(0x1234)).record(22, 0);
-    let Record::CallchainDeferred(deferred) = plan.decode(raw(&bytes)).unwrap() else { panic!() };
+    let Record::CallchainDeferred(deferred) = layout.decode(raw(&bytes)).unwrap() else { panic!() };
     assert_eq!(deferred.cookie, 0xc00c1e);
     let frames: Vec<_> = deferred.callchain.frames().collect();
     assert_eq!(frames, [Frame { context: CallchainContext::User, ip: 0x1234 }]);
 
     let mut with_counts = attr(ID_FIELDS);
     with_counts.read_format = (ReadFormat::GROUP | ReadFormat::ID | ReadFormat::LOST).bits();
-    let plan = RecordPlan::new(&with_counts);
+    let layout = RecordLayout::new(&with_counts);
     let bytes = trailer(b().u32(1).u32(2).u64(1).u64(100).u64(7).u64(3)).record(8, 0);
-    let Record::Read(read) = plan.decode(raw(&bytes)).unwrap() else { panic!() };
+    let Record::Read(read) = layout.decode(raw(&bytes)).unwrap() else { panic!() };
     let counts: Vec<_> = read.values.iter().map(|c| (c.value, c.id, c.lost)).collect();
     assert_eq!((read.pid, counts), (1, vec![(100, Some(7), Some(3))]));
 
     for (type_, body) in [(16, b().u32(1).u32(2).u64(u64::MAX)), (22, b().u64(1).u64(1 << 60))] {
         let bytes = trailer(body).record(type_, 0);
-        let error = plan.decode(raw(&bytes)).unwrap_err();
+        let error = layout.decode(raw(&bytes)).unwrap_err();
         assert_eq!(error.offset, 24, "{error}");
     }
 }
@@ -265,10 +265,10 @@ fn records_put_together_of_their_layouts_decode() {
         res: 0,
         identifier: 77,
     };
-    let plan = RecordPlan::new(&attr(ID_FIELDS));
+    let layout = RecordLayout::new(&attr(ID_FIELDS));
     let shown = |type_: u32, fixed: &[u8], rest: &[u8]| {
         let bytes = b().bytes(fixed).bytes(rest).bytes(id.as_bytes()).record(type_, 0);
-        let record = plan.decode(raw(&bytes)).unwrap();
+        let record = layout.decode(raw(&bytes)).unwrap();
         assert_eq!(record.sample_id(), Some(TRAILER), "{type_}");
         format!("{record:?}")
     };
@@ -328,10 +328,10 @@ fn records_put_together_of_their_layouts_decode() {
 
 #[test]
 fn unknown_types_come_as_they_are() {
-    let plan = RecordPlan::new(&attr(ID_FIELDS));
+    let layout = RecordLayout::new(&attr(ID_FIELDS));
     for type_ in [0, 23, 63, 64, u32::MAX] {
         let bytes = b().u64(1).record(type_, 7);
-        let record = plan.decode(raw(&bytes)).unwrap();
+        let record = layout.decode(raw(&bytes)).unwrap();
         assert_eq!(record, Record::Unknown(raw(&bytes)));
         assert_eq!(record.sample_id(), None);
     }
@@ -400,9 +400,9 @@ fn full_sample() -> (perf_event_attr, Vec<u8>) {
 #[test]
 fn every_field_of_a_sample_is_decoded() {
     let (attr, bytes) = full_sample();
-    let plan = RecordPlan::new(&attr);
+    let layout = RecordLayout::new(&attr);
     let record = raw(&bytes);
-    let Record::Sample(s) = plan.decode(record).unwrap() else { panic!() };
+    let Record::Sample(s) = layout.decode(record).unwrap() else { panic!() };
     assert_eq!(s.sample_id(), TRAILER);
     assert_eq!(
         (s.identifier, s.ip, s.addr, s.period),
@@ -441,23 +441,23 @@ fn every_field_of_a_sample_is_decoded() {
     assert_eq!(record.cpu_mode(), CpuMode::User);
 
     // Found without decoding.
-    assert_eq!(plan.timestamp(record), TRAILER.time);
+    assert_eq!(layout.timestamp(record), TRAILER.time);
     assert_eq!(
-        (plan.id(record), plan.cpu(record), plan.tid(record)),
+        (layout.id(record), layout.cpu(record), layout.tid(record)),
         (Some(77), Some(3), Some((10, 11)))
     );
-    assert_eq!(plan.raw_data(record), None, "fields of variable size are before it");
+    assert_eq!(layout.raw_data(record), None, "fields of variable size are before it");
 }
 
 #[test]
 fn a_sample_cut_anywhere_tells_where() {
     let (attr, bytes) = full_sample();
-    let plan = RecordPlan::new(&attr);
+    let layout = RecordLayout::new(&attr);
     for cut in 8..bytes.len() {
         let mut short = bytes[..cut].to_vec();
         short[6..8].copy_from_slice(&(cut as u16).to_ne_bytes());
         let (record, _) = RawRecord::split_first(&short, 0).unwrap();
-        let error = plan.decode(record).unwrap_err();
+        let error = layout.decode(record).unwrap_err();
         assert!(error.offset <= cut as u64, "{error}");
     }
 }
@@ -486,13 +486,13 @@ fn each_field_alone_has_the_same_place_in_plan_and_sample() {
             }
         }
         let bytes = body.u32(4).bytes(b"data").record(9, 0);
-        let plan = RecordPlan::new(&attr(flags));
-        let Record::Sample(s) = plan.decode(raw(&bytes)).unwrap() else { panic!() };
-        assert_eq!(plan.raw_data(raw(&bytes)), Some(&b"data"[..]));
-        assert_eq!(plan.timestamp(raw(&bytes)), s.time);
-        assert_eq!(plan.id(raw(&bytes)), s.identifier.or(s.id));
-        assert_eq!(plan.cpu(raw(&bytes)), s.cpu);
-        assert_eq!(plan.tid(raw(&bytes)).map(|t| t.0), s.pid);
+        let layout = RecordLayout::new(&attr(flags));
+        let Record::Sample(s) = layout.decode(raw(&bytes)).unwrap() else { panic!() };
+        assert_eq!(layout.raw_data(raw(&bytes)), Some(&b"data"[..]));
+        assert_eq!(layout.timestamp(raw(&bytes)), s.time);
+        assert_eq!(layout.id(raw(&bytes)), s.identifier.or(s.id));
+        assert_eq!(layout.cpu(raw(&bytes)), s.cpu);
+        assert_eq!(layout.tid(raw(&bytes)).map(|t| t.0), s.pid);
         let expect = |i: u64| (bits >> i & 1 != 0).then_some(100 + i);
         assert_eq!((s.identifier, s.ip, s.addr), (expect(0), expect(1), expect(4)));
         assert_eq!((s.id, s.stream_id, s.period), (expect(5), expect(6), expect(8)));
@@ -503,12 +503,12 @@ fn each_field_alone_has_the_same_place_in_plan_and_sample() {
 fn an_empty_branch_stack_is_told_apart_by_the_end_of_the_record() {
     let mut attr = attr(SampleFlags::BRANCH_STACK | SampleFlags::CGROUP);
     attr.branch_sample_type = BranchFlags::HW_INDEX.bits();
-    let plan = RecordPlan::new(&attr);
+    let layout = RecordLayout::new(&attr);
     let none = b().u64(0).u64(5).record(9, 0);
-    let Record::Sample(s) = plan.decode(raw(&none)).unwrap() else { panic!() };
+    let Record::Sample(s) = layout.decode(raw(&none)).unwrap() else { panic!() };
     assert_eq!((s.branch_stack.unwrap().hw_idx, s.cgroup), (None, Some(5)));
     let empty = b().u64(0).u64(u64::MAX).u64(5).record(9, 0);
-    let Record::Sample(s) = plan.decode(raw(&empty)).unwrap() else { panic!() };
+    let Record::Sample(s) = layout.decode(raw(&empty)).unwrap() else { panic!() };
     assert_eq!((s.branch_stack.unwrap().hw_idx, s.cgroup), (Some(u64::MAX), Some(5)));
 }
 
@@ -543,18 +543,18 @@ proptest! {
         attr.sample_regs_user = regs;
         attr.sample_regs_intr = !regs;
         attr.set_sample_id_all(sample_id_all);
-        let plan = RecordPlan::new(&attr);
+        let layout = RecordLayout::new(&attr);
         let mut decoder = Decoder::new(&attr);
         decoder.add(1, &attr);
         let bytes = Bytes(body).record(type_, misc);
         let record = raw(&bytes);
-        let _ = (plan.timestamp(record), plan.id(record), plan.raw_data(record), plan.tid(record));
+        let _ = (layout.timestamp(record), layout.id(record), layout.raw_data(record), layout.tid(record));
         if let Ok(Record::Sample(s)) = decoder.decode(record) {
             let _ = s.callchain.map(|c| c.frames().count());
             let _ = s.branch_stack.map(|b| b.iter().count());
             let _ = s.read.map(|r| r.iter().count());
         }
-        let _ = plan.decode(record).map(|r| r.sample_id());
+        let _ = layout.decode(record).map(|r| r.sample_id());
     }
 
     #[test]

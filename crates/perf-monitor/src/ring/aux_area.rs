@@ -1,6 +1,6 @@
 use super::{Mapping, map_error};
 use crate::error::{Error, Result};
-use crate::{Refusal, system};
+use crate::{OpenErrorReason, system};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
@@ -22,15 +22,15 @@ impl AuxArea {
             return Err(Error::RingPages(pages));
         }
         let refused = |errno| {
-            let refusal = match errno {
-                Errno::PERM => Refusal::LockedMemory {
+            let reason = match errno {
+                Errno::PERM => OpenErrorReason::LockedMemory {
                     memlock: system::memlock_limit(),
                     mlock_kb: system::mlock_kb(),
                 },
-                Errno::NOMEM => Refusal::OutOfMemory,
-                _ => Refusal::NoSuchEvent, // EOPNOTSUPP: the PMU has no AUX area
+                Errno::NOMEM => OpenErrorReason::OutOfMemory,
+                _ => OpenErrorReason::NoSuchEvent, // EOPNOTSUPP: the PMU has no AUX area
             };
-            map_error(pages, errno, refusal)
+            map_error(pages, errno, reason)
         };
         let page = rustix::param::page_size();
         let size = pages.checked_mul(page).ok_or_else(|| refused(Errno::INVAL))?;

@@ -246,9 +246,8 @@ pub struct Batch<'a> {
 
 impl Batch<'_> {
     /// The next record.
-    #[expect(clippy::should_implement_trait, reason = "records borrow from the batch")]
     #[inline]
-    pub fn next(&mut self) -> Option<RawRecord<'_>> {
+    pub fn next_record(&mut self) -> Option<RawRecord<'_>> {
         let rest = self.ring.chunk.get(self.at..self.filled).unwrap_or_default();
         let Some(header) = rest.first_chunk::<HEADER>() else {
             self.end_of_chunk();
@@ -311,8 +310,8 @@ impl Drop for Batch<'_> {
     }
 }
 
-fn map_error(pages: usize, errno: Errno, refusal: crate::Refusal) -> Error {
-    Error::Map { pages, errno, refusal }
+fn map_error(pages: usize, errno: Errno, reason: crate::OpenErrorReason) -> Error {
+    Error::Map { pages, errno, reason }
 }
 
 #[cfg(test)]

@@ -26,8 +26,8 @@ impl OverwriteRing {
             return Err(Error::RingPages(pages));
         }
         let refused = |errno| {
-            let refusal = diagnose::map(counter.attr(), counter.follows_thread(), errno);
-            super::map_error(pages, errno, refusal)
+            let reason = diagnose::map(counter.attr(), counter.follows_thread(), errno);
+            super::map_error(pages, errno, reason)
         };
         // A read-only mapping tells the kernel not to wait for the reader.
         let raw = map(&counter, pages, false).map_err(refused)?;

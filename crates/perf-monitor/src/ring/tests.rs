@@ -55,7 +55,7 @@ impl FakeKernel {
     fn read(&mut self) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         let mut batch = self.ring.batch();
-        while let Some(record) = batch.next() {
+        while let Some(record) = batch.next_record() {
             out.push(record.bytes()[8..].to_vec());
         }
         out
@@ -99,8 +99,8 @@ fn what_was_not_lent_comes_again_even_after_a_panic() {
     let ring = &mut kernel.ring;
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut batch = ring.batch();
-        batch.next().unwrap();
-        batch.next().unwrap();
+        batch.next_record().unwrap();
+        batch.next_record().unwrap();
         panic!("the reader fails");
     }));
     assert!(result.is_err());

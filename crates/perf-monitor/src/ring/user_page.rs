@@ -28,6 +28,7 @@ pub struct UserPage {
 
 /// What the control page tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UserCount {
     /// The count; `None` if it can be had by [`Counter::read`] only: not offered, or the event is
     /// not on a counter now.
@@ -44,8 +45,8 @@ pub struct UserCount {
 impl UserPage {
     pub(crate) fn map(counter: &Counter) -> Result<Self> {
         let refused = |errno| {
-            let refusal = diagnose::map(counter.attr(), counter.follows_thread(), errno);
-            super::map_error(0, errno, refusal)
+            let reason = diagnose::map(counter.attr(), counter.follows_thread(), errno);
+            super::map_error(0, errno, reason)
         };
         let raw = map(counter, 0, false).map_err(refused)?;
         let mapping = Mapping::new(raw).ok_or_else(|| refused(Errno::INVAL))?;

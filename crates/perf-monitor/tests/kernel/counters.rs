@@ -1,8 +1,8 @@
 use crate::kernel_tests;
 use crate::support::{GETPPID, TestChild, getppid, on_cpu_0, spin_for, touch_pages};
 use perf_monitor::{
-    Access, Error, Event, Group, KernelFeatures, KernelVersion, Pmu, ReadFormat, SampleFlags,
-    Software, Target,
+    BreakpointAccess, Error, Event, Group, KernelFeatures, KernelVersion, Pmu, ReadFormat,
+    SampleFlags, Software, Target,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -177,7 +177,7 @@ kernel_tests! {
         t.root()?;
         let addr = (&raw const WATCHED) as u64;
         let write = |n: u64| (0..n).for_each(|i| WATCHED.store(i, Ordering::Relaxed));
-        let event = Event::breakpoint(addr, 8, Access::Write);
+        let event = Event::breakpoint(addr, 8, BreakpointAccess::Write);
         let mut counter = event.builder().open(Target::ThisThread).unwrap();
         counter.enable().unwrap();
         write(7);
@@ -185,7 +185,7 @@ kernel_tests! {
         assert_eq!(counter.read().unwrap().value, 7);
         // Another variable from now on.
         let elsewhere = AtomicU64::new(0);
-        let other = Event::breakpoint((&raw const elsewhere) as u64, 8, Access::Write);
+        let other = Event::breakpoint((&raw const elsewhere) as u64, 8, BreakpointAccess::Write);
         counter.modify(&other.builder()).unwrap();
         write(7);
         elsewhere.store(1, Ordering::Relaxed);
@@ -198,14 +198,14 @@ kernel_tests! {
     fn breakpoints_count_reads_and_calls(t) {
         t.root()?;
         let addr = (&raw const WATCHED) as u64;
-        let both = Event::breakpoint(addr, 8, Access::ReadWrite);
+        let both = Event::breakpoint(addr, 8, BreakpointAccess::ReadWrite);
         let both = both.builder().open(Target::ThisThread).unwrap();
         both.enable().unwrap();
         WATCHED.store(1, Ordering::Relaxed);
         std::hint::black_box(WATCHED.load(Ordering::Relaxed));
         both.disable().unwrap();
         assert_eq!(both.read().unwrap().value, 2);
-        let calls = Event::breakpoint(called as *const () as u64, 8, Access::Execute);
+        let calls = Event::breakpoint(called as *const () as u64, 8, BreakpointAccess::Execute);
         let calls = calls.builder().open(Target::ThisThread).unwrap();
         calls.enable().unwrap();
         (0..5).for_each(called);

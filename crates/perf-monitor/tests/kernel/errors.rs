@@ -1,21 +1,21 @@
 use crate::kernel_tests;
 use crate::support::{NOBODY, TestChild, as_nobody};
 use perf_monitor::{
-    Access, Error, Event, Field, KernelFeatures, Pmu, Refusal, SampleFlags, Software, Target,
-    Tracefs, paranoid_level,
+    BreakpointAccess, Error, Event, Field, KernelFeatures, OpenErrorReason, Pmu, SampleFlags,
+    Software, Target, Tracefs, paranoid_level,
 };
 
 fn dummy() -> perf_monitor::EventBuilder {
     Event::software(Software::Dummy).builder()
 }
 
-fn refusal(result: Result<impl Sized, Error>) -> Refusal {
+fn reason(result: Result<impl Sized, Error>) -> OpenErrorReason {
     match result {
         Ok(_) => panic!("it opened"),
         Err(error) => {
-            let refusal = error.refusal().unwrap_or_else(|| panic!("{error}")).clone();
+            let reason = error.reason().unwrap_or_else(|| panic!("{error}")).clone();
             eprintln!("# {error}");
-            refusal
+            reason
         }
     }
 }
@@ -33,7 +33,7 @@ pub(crate) fn run_out_of_files() {
         }
         assert!(counters.len() < 30);
     };
-    assert_eq!(error.refusal(), Some(&Refusal::OpenFiles { limit: Some(20) }), "{error}");
+    assert_eq!(error.reason(), Some(&OpenErrorReason::OpenFiles { limit: Some(20) }), "{error}");
     assert!(error.to_string().contains("ulimit -n"));
 }
 
@@ -44,8 +44,8 @@ fn unprivileged(level: i64, switch: &Event, of_root: u32) {
             return drop(result.unwrap_or_else(|e| panic!("{what} at level {level}: {e}")));
         }
         let error = result.expect_err(what);
-        let Some(Refusal::Privilege { paranoid, allowed_at, user_space_alone_is_allowed }) =
-            error.refusal()
+        let Some(OpenErrorReason::Privilege { paranoid, allowed_at, user_space_alone_is_allowed }) =
+            error.reason()
         else {
             panic!("{what} at level {level}: {error}")
         };
@@ -69,14 +69,18 @@ fn unprivileged(level: i64, switch: &Event, of_root: u32) {
     // Probes are for no level.
     let probe = Event::uprobe("/proc/self/exe", 4096).unwrap();
     let error = user(probe.builder()).open(Target::ThisThread).unwrap_err();
-    let refusal = error.refusal();
-    assert!(matches!(refusal, Some(Refusal::Privilege { allowed_at: None, .. })), "{error}");
+    let reason = error.reason();
+    assert!(matches!(reason, Some(OpenErrorReason::Privilege { allowed_at: None, .. })), "{error}");
     assert!(error.to_string().contains("CAP_SYS_ADMIN"), "{error}");
     if level > 2 {
         return;
     }
     let error = user(faults()).open(Target::Thread(of_root)).unwrap_err();
-    assert_eq!(error.refusal(), Some(&Refusal::OtherUser { tid: of_root, uid: 0 }), "{error}");
+    assert_eq!(
+        error.reason(),
+        Some(&OpenErrorReason::OtherUser { tid: of_root, uid: 0 }),
+        "{error}"
+    );
     assert!(error.to_string().contains("is of user 0: be that user"), "{error}");
     let counter = user(faults()).open(Target::ThisThread).unwrap();
     counter.enable().unwrap();
@@ -86,9 +90,9 @@ fn unprivileged(level: i64, switch: &Event, of_root: u32) {
     let big = user(faults()).open_sampler(Target::ThisThread, 1 << 14);
     if level >= 0 {
         let error = big.unwrap_err();
-        let refusal = error.refusal();
+        let reason = error.reason();
         assert!(
-            matches!(refusal, Some(Refusal::LockedMemory { mlock_kb: Some(_), .. })),
+            matches!(reason, Some(OpenErrorReason::LockedMemory { mlock_kb: Some(_), .. })),
             "{error}"
         );
         for remedy in ["use fewer pages", "perf_event_mlock_kb", "RLIMIT_MEMLOCK", "CAP_IPC_LOCK"] {
@@ -103,15 +107,15 @@ kernel_tests! {
         let child = TestChild::start("getppid 1");
         let tid = child.tid;
         child.go();
-        assert_eq!(refusal(dummy().open(Target::Thread(tid))), Refusal::NoSuchThread(tid));
+        assert_eq!(reason(dummy().open(Target::Thread(tid))), OpenErrorReason::NoSuchThread(tid));
         let pid = u32::MAX;
-        assert_eq!(refusal(dummy().open(Target::Thread(pid))), Refusal::NoSuchThread(pid));
+        assert_eq!(reason(dummy().open(Target::Thread(pid))), OpenErrorReason::NoSuchThread(pid));
     }
 
     fn a_cpu_that_does_not_exist_is_named(t) {
         t.root()?;
         for cpu in [4000, 100_000, u32::MAX] {
-            assert_eq!(refusal(dummy().open(Target::Cpu(cpu))), Refusal::NoSuchCpu(cpu));
+            assert_eq!(reason(dummy().open(Target::Cpu(cpu))), OpenErrorReason::NoSuchCpu(cpu));
         }
     }
 
@@ -126,7 +130,7 @@ kernel_tests! {
         let before = clock.open(Target::Cpu(1)).unwrap();
         before.enable().unwrap();
         std::fs::write(online, "0").unwrap();
-        assert_eq!(refusal(dummy().open(Target::Cpu(1))), Refusal::OfflineCpu(1));
+        assert_eq!(reason(dummy().open(Target::Cpu(1))), OpenErrorReason::OfflineCpu(1));
         assert!(!perf_monitor::online_cpus().contains(&1));
         std::fs::write(online, "1").unwrap();
         let value = before.read().unwrap().value;
@@ -144,9 +148,9 @@ kernel_tests! {
         let features = KernelFeatures::probe();
         let mut nonsense = dummy();
         nonsense.attr_mut().flags |= 1 << 60;
-        assert_eq!(refusal(nonsense.open(Target::ThisThread)), Refusal::Unknown);
-        let named = |result| match refusal(result) {
-            Refusal::Fields(fields) => fields.iter().map(|f: &Field| f.name).collect::<Vec<_>>(),
+        assert_eq!(reason(nonsense.open(Target::ThisThread)), OpenErrorReason::Unknown);
+        let named = |result| match reason(result) {
+            OpenErrorReason::Fields(fields) => fields.iter().map(|f: &Field| f.name).collect::<Vec<_>>(),
             other => panic!("{other:?}"),
         };
         // Branch stacks need hardware that no machine of these tests has, or refuse a timer.
@@ -191,7 +195,7 @@ kernel_tests! {
         let asked = max as u64 + 1;
         let fast = Event::software(Software::CpuClock).builder()
             .sample_freq(asked).sample(SampleFlags::IP).open(Target::ThisThread);
-        assert_eq!(refusal(fast), Refusal::SampleRate { asked, max });
+        assert_eq!(reason(fast), OpenErrorReason::SampleRate { asked, max });
     }
 
     fn a_period_that_starves_the_machine_is_refused(t) {
@@ -213,13 +217,13 @@ kernel_tests! {
         assert!(matches!(error, Error::RingPages(3)), "{error}");
         assert!(error.to_string().contains("a power of two of pages"), "{error}");
         let huge = dummy().open_sampler(Target::ThisThread, 1 << 24);
-        assert!(matches!(refusal(huge), Refusal::OutOfMemory | Refusal::LockedMemory { .. }));
+        assert!(matches!(reason(huge), OpenErrorReason::OutOfMemory | OpenErrorReason::LockedMemory { .. }));
     }
 
     fn an_inheriting_event_without_a_cpu_has_no_ring(t) {
         t.root()?;
         let sampler = dummy().inherit(true).open_sampler(Target::ThisThread, 8);
-        assert_eq!(refusal(sampler), Refusal::InheritNeedsCpu);
+        assert_eq!(reason(sampler), OpenErrorReason::InheritNeedsCpu);
     }
 
     fn a_user_without_privilege_is_told_what_helps(t) {
@@ -329,7 +333,7 @@ kernel_tests! {
             assert!(error.contains("PMU msr has no term \"tcs\"; did you mean tsc?"), "{error}");
         }
         let nowhere = Event::uprobe("/no/such/program", 0).unwrap().builder();
-        assert_eq!(refusal(nowhere.open(Target::ThisThread)), Refusal::NoSuchProbePoint);
+        assert_eq!(reason(nowhere.open(Target::ThisThread)), OpenErrorReason::NoSuchProbePoint);
     }
 
     fn running_out_of_files_is_told_with_the_limit(t) {
@@ -342,7 +346,7 @@ kernel_tests! {
         let words = [0u64; 64];
         let watch = |word: &u64| {
             let address = std::ptr::from_ref(word) as u64;
-            Event::breakpoint(address, 8, Access::Write).builder().open(Target::ThisThread)
+            Event::breakpoint(address, 8, BreakpointAccess::Write).builder().open(Target::ThisThread)
         };
         let mut open = Vec::new();
         let error = words.iter().find_map(|word| match watch(word) {
@@ -353,7 +357,7 @@ kernel_tests! {
             Err(error) => Some(error),
         });
         let error = error.expect("no CPU has 64 of them");
-        assert_eq!(error.refusal(), Some(&Refusal::NoCounters), "{error}");
+        assert_eq!(error.reason(), Some(&OpenErrorReason::NoCounters), "{error}");
         t.note(format!("{} breakpoints", open.len()));
         assert!(open.len() >= 2);
         open.pop();
@@ -365,7 +369,7 @@ kernel_tests! {
         use rustix::fd::AsFd;
         let folder = std::fs::File::open("/proc").unwrap();
         let target = Target::Cgroup { dir: folder.as_fd(), cpu: 0 };
-        assert_eq!(refusal(dummy().open(target)), Refusal::Cgroup);
+        assert_eq!(reason(dummy().open(target)), OpenErrorReason::Cgroup);
     }
 
     fn a_ring_of_another_cpu_cannot_be_shared(t) {

@@ -32,7 +32,7 @@ fn records(sampler: &mut Sampler, most: usize) -> Vec<u8> {
         if batch.is_empty() {
             return out;
         }
-        while let Some(record) = batch.next() {
+        while let Some(record) = batch.next_record() {
             if left > 0 {
                 out.extend_from_slice(record.bytes());
                 left -= 1;

@@ -1,6 +1,7 @@
 use crate::kernel_tests;
 use perf_monitor::{
-    Counter, Error, Event, EventBuilder, Group, Hardware, Pmu, Record, Refusal, SampleFlags, Target,
+    Counter, Error, Event, EventBuilder, Group, Hardware, OpenErrorReason, Pmu, Record,
+    SampleFlags, Target,
 };
 
 fn user(event: Hardware) -> EventBuilder {
@@ -105,7 +106,7 @@ kernel_tests! {
                     counted.push(event.to_string());
                 }
                 Err(error) => {
-                    assert_eq!(error.refusal(), Some(&Refusal::NoSuchEvent), "{error}");
+                    assert_eq!(error.reason(), Some(&OpenErrorReason::NoSuchEvent), "{error}");
                     assert!(error.to_string().contains("does not have the event"), "{error}");
                 }
             }
@@ -122,7 +123,7 @@ kernel_tests! {
         let error = (0..64).find_map(|_| group.add(&user(Hardware::CpuCycles)).err());
         let error = error.expect("no PMU has 64 counters");
         t.note(format!("{} counters, then: {error}", group.counters().len()));
-        assert!(matches!(error.refusal(), Some(Refusal::Group | Refusal::NoCounters)), "{error}");
+        assert!(matches!(error.reason(), Some(OpenErrorReason::Group | OpenErrorReason::NoCounters)), "{error}");
     }
 
     fn multiplexed_counters_are_scaled(t) {

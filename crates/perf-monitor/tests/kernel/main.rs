@@ -3,10 +3,10 @@
 //! The same tests run on the host (`cargo test`, `cargo xtask test-kernel --host`) and as the only
 //! program in virtual machines with other kernels (`cargo xtask test-kernel`). Most need root, many
 //! a mounted tracefs; a test that cannot run says so. Where a kernel refuses a capability that it
-//! is too old for, the test reports that, with the errno; a refusal by a kernel that should have it
+//! is too old for, the test reports that, with the errno; a reason by a kernel that should have it
 //! is a failure.
 //!
-//! `PERF_TEST_REPORT` names a file that gets a line for each refusal and note; `PERF_TEST_GUEST`
+//! `PERF_TEST_REPORT` names a file that gets a line for each reason and note; `PERF_TEST_GUEST`
 //! says that the machine is ours alone (CPUs may go offline, sysctls may change), and
 //! `PERF_TEST_HARDWARE` says that there is a hardware PMU, `PERF_TEST_ICOUNT` that it counts
 //! instructions exactly; `PERF_TEST_OWN_MOUNTS` that its mounts
@@ -26,9 +26,9 @@ mod fixtures;
 mod hardware;
 mod records;
 mod rings;
+mod sigtrap;
 mod support;
 mod tracepoints;
-mod traps;
 
 /// Not a test: what the tests start as a child process, told by `PERF_TEST_CHILD`.
 #[test]

@@ -140,7 +140,7 @@ kernel_tests! {
         t.tracefs()?;
         let builder = sys_enter().write_backward(true).sample(SampleFlags::TIME | SampleFlags::RAW);
         let counter = builder.open(Target::ThisThread).unwrap();
-        let plan = perf_monitor::RecordPlan::new(counter.attr());
+        let layout = perf_monitor::RecordLayout::new(counter.attr());
         let ring = OverwriteRing::new(counter, 1).unwrap();
         ring.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
         assert_eq!(ring.snapshot().unwrap().records().count(), 0);
@@ -149,7 +149,7 @@ kernel_tests! {
         assert_eq!(ring.snapshot().unwrap().records().count(), 3);
         getppid(500);
         let snapshot = ring.snapshot().unwrap();
-        let times: Vec<_> = snapshot.records().map(|r| plan.timestamp(r).unwrap()).collect();
+        let times: Vec<_> = snapshot.records().map(|r| layout.timestamp(r).unwrap()).collect();
         assert!((30..60).contains(&times.len()), "{}", times.len());
         assert!(times.windows(2).all(|w| w[0] >= w[1]), "newest first");
         assert!(snapshot.overwritten_bytes() > 0);

@@ -77,8 +77,8 @@ impl Test {
                 since.1
             );
             // Without the names of the event and its target, which have addresses and numbers.
-            match (error.refusal(), error.errno()) {
-                (Some(refusal), Some(errno)) => self.refused(format!("{refusal} ({errno})")),
+            match (error.reason(), error.errno()) {
+                (Some(reason), Some(errno)) => self.refused(format!("{reason} ({errno})")),
                 _ => self.refused(error),
             }
         })
@@ -232,7 +232,7 @@ pub(crate) fn child_main(role: &str) -> ! {
             TestChild::start(&format!("getppid {}", number / 4)).go();
         }
         "files" => super::errors::run_out_of_files(),
-        "trap" => super::traps::trap(),
+        "trap" => super::sigtrap::trap(),
         // Becomes another program after so many calls, which makes as many again.
         "exec" => {
             use std::os::unix::process::CommandExt;

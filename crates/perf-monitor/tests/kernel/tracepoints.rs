@@ -74,8 +74,8 @@ kernel_tests! {
         sampler.counter().disable().unwrap();
         let mut seen = Vec::new();
         let (mut batch, decoder) = sampler.batch();
-        while let Some(record) = batch.next() {
-            let raw = decoder.plan(record).raw_data(record).unwrap();
+        while let Some(record) = batch.next_record() {
+            let raw = decoder.layout(record).raw_data(record).unwrap();
             assert_eq!(pid.i64(raw), Some(i64::from(rustix::thread::gettid().as_raw_nonzero().get())));
             let args: Vec<i64> = args.elements(raw).unwrap().iter().collect();
             assert_eq!(args.len(), 6);
@@ -214,7 +214,7 @@ kernel_tests! {
         }
         let error = Event::kprobe("no_such_function_at_all", 0).unwrap()
             .builder().open(Target::ThisThread).unwrap_err();
-        assert_eq!(error.refusal(), Some(&perf_monitor::Refusal::NoSuchProbePoint), "{error}");
+        assert_eq!(error.reason(), Some(&perf_monitor::OpenErrorReason::NoSuchProbePoint), "{error}");
     }
 
     fn uprobes_by_pmu_count(t) {

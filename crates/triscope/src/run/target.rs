@@ -2,7 +2,7 @@
 
 use super::procfs::threads_of;
 use crate::failure::{Failure, Result};
-use perf_monitor::Refusal;
+use perf_monitor::OpenErrorReason;
 
 /// Whom to watch.
 #[derive(clap::Args)]
@@ -42,7 +42,7 @@ pub(crate) fn of_living<T>(
     for &tid in tids {
         match open(tid) {
             Ok(one) => opened.push(one),
-            Err(error) if matches!(error.refusal(), Some(Refusal::NoSuchThread(_))) => {
+            Err(error) if matches!(error.reason(), Some(OpenErrorReason::NoSuchThread(_))) => {
                 ended = Some(error);
             }
             Err(error) => return Err(error),

@@ -4,7 +4,7 @@ use crate::run::duration::seconds;
 use crate::run::stop::Until;
 use crate::run::target::{self, Whom, threads};
 use crate::sources::kernel::{self, failure};
-use perf_monitor::{Count, Counter, Event, Refusal, Scaled, Target, online_cpus};
+use perf_monitor::{Count, Counter, Event, OpenErrorReason, Scaled, Target, online_cpus};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -138,8 +138,8 @@ fn report(
         let _ = writeln!(text, "{}", line(event, value.as_ref(), elapsed, cpu_time));
     }
     for (name, error) in left_out {
-        let why = match error.refusal() {
-            Some(Refusal::Privilege { .. }) => "not permitted",
+        let why = match error.reason() {
+            Some(OpenErrorReason::Privilege { .. }) => "not permitted",
             _ => "not on this machine",
         };
         let _ = writeln!(text, "{why:>20}  {name}");
@@ -178,8 +178,8 @@ fn open(event: Event, whom: &Whom, tids: &[u32]) -> perf_monitor::Result<Counted
         }
     };
     let (counters, user_only) = match open_with(false) {
-        Err(error) => match error.refusal() {
-            Some(Refusal::Privilege { user_space_alone_is_allowed: true, .. }) => {
+        Err(error) => match error.reason() {
+            Some(OpenErrorReason::Privilege { user_space_alone_is_allowed: true, .. }) => {
                 (open_with(true)?, true)
             }
             _ => return Err(error),

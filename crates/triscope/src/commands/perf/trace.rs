@@ -7,8 +7,8 @@ use crate::run::target::{Whom, of_living, threads};
 use crate::sources::kernel::ring::{Ring, counts_losses, with_pages};
 use crate::sources::kernel::{failure, tracefs};
 use perf_monitor::{
-    Event, EventFormat, FieldFormat, FieldValue, RawRecord, Record, RecordPlan, SampleFlags,
-    Target, online_cpus,
+    Event, FieldFormat, FieldValue, RawRecord, Record, RecordLayout, SampleFlags, Target,
+    TracepointFormat, online_cpus,
 };
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -64,8 +64,8 @@ type Rings = Vec<(u32, Ring)>;
 /// What is printed of an event, by its id.
 struct Printed<'a> {
     id: u64,
-    plan: RecordPlan,
-    format: &'a EventFormat,
+    plan: RecordLayout,
+    format: &'a TracepointFormat,
     name: &'a str,
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result {
 fn open<'a>(
     args: &Args,
     pages: usize,
-    formats: &'a [(Event, EventFormat)],
+    formats: &'a [(Event, TracepointFormat)],
     tids: &[u32],
 ) -> perf_monitor::Result<(Rings, Vec<Printed<'a>>)> {
     let fields = SampleFlags::IDENTIFIER
@@ -168,7 +168,7 @@ fn open<'a>(
             if let Some(filter) = &args.filter {
                 counter.set_filter(filter).map_err(|error| with_fields(error, format))?;
             }
-            let plan = RecordPlan::new(counter.attr());
+            let plan = RecordLayout::new(counter.attr());
             printed.push(Printed { id: counter.id()?, plan, format, name: event.name() });
             Ok(())
         };
@@ -183,7 +183,7 @@ fn open<'a>(
 }
 
 /// Tells the fields with a filter that was refused.
-fn with_fields(error: perf_monitor::Error, format: &EventFormat) -> perf_monitor::Error {
+fn with_fields(error: perf_monitor::Error, format: &TracepointFormat) -> perf_monitor::Error {
     match error {
         perf_monitor::Error::Filter { event, filter, errno, .. } => {
             let names: Vec<&str> = format.fields().iter().map(FieldFormat::name).collect();

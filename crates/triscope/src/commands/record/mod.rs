@@ -15,7 +15,7 @@ use crate::sources::kernel;
 use crate::timeline::dotnet::draw_file;
 use crate::timeline::go::OtherClock;
 use crate::timeline::{self, Timeline};
-use perf_monitor::Refusal;
+use perf_monitor::OpenErrorReason;
 use sched::Scheduler;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -237,7 +237,7 @@ fn open_scheduler(args: &Args, is_running: bool) -> Result<Scheduler> {
             .tell();
             Ok(scheduler)
         }
-        Err(error) if matches!(error.refusal(), Some(Refusal::Privilege { .. })) => {
+        Err(error) if matches!(error.reason(), Some(OpenErrorReason::Privilege { .. })) => {
             Err(Failure::new(refused))
         }
         Err(error) => Err(kernel::failure(error)),

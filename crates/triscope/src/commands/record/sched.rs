@@ -8,7 +8,7 @@ use crate::sources::kernel;
 use crate::sources::kernel::ring::{Ring, counts_losses, with_pages};
 use crate::timeline::Timeline;
 use perf_monitor::{
-    Event, EventBuilder, FieldFormat, Record, RecordPlan, SampleFlags, Software, Target, Tracefs,
+    Event, EventBuilder, FieldFormat, Record, RecordLayout, SampleFlags, Software, Target, Tracefs,
     online_cpus,
 };
 use std::io;
@@ -141,7 +141,7 @@ const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_ne
 
 /// The fields of the tracepoints, and the layout of their samples.
 struct Fields {
-    plan: RecordPlan,
+    plan: RecordLayout,
     prev: [FieldFormat; 3],
     prev_state: FieldFormat,
     next: [FieldFormat; 3],
@@ -156,10 +156,10 @@ struct Woken {
 }
 
 impl Fields {
-    fn find(tracefs: &Tracefs, plan: RecordPlan) -> perf_monitor::Result<Self> {
+    fn find(tracefs: &Tracefs, plan: RecordLayout) -> perf_monitor::Result<Self> {
         let [switch, waking, new] = TRACEPOINTS.map(|name| tracefs.format("sched", name));
         let switch = switch?;
-        let get = |format: &perf_monitor::EventFormat, name: &str| {
+        let get = |format: &perf_monitor::TracepointFormat, name: &str| {
             format.field(name).cloned().ok_or_else(|| perf_monitor::Error::UnknownEvent {
                 name: format!("{}.{name}", format.name()),
                 near: Vec::new(),
@@ -251,7 +251,7 @@ impl Scheduler {
                 .wakeup_watermark(u32::MAX))
         });
         let (switch, waking, new) = (switch?, waking?, new?);
-        let fields = Fields::find(&tracefs, RecordPlan::new(switch.attr()))?;
+        let fields = Fields::find(&tracefs, RecordLayout::new(switch.attr()))?;
         let open = |number, pages| -> perf_monitor::Result<_> {
             let target = Target::Cpu(number);
             let side = Ring::open(&side, target, SIDE_PAGES)?;

@@ -3,7 +3,7 @@
 pub(crate) mod ring;
 
 use crate::failure::Failure;
-use perf_monitor::{Error, Event, Refusal, Tracefs};
+use perf_monitor::{Error, Event, OpenErrorReason, Tracefs};
 
 /// A refusal of the kernel, for the user.
 pub(crate) fn failure(error: Error) -> Failure {
@@ -24,8 +24,11 @@ pub(crate) fn is_privilege(error: &Error) -> bool {
     match error {
         Error::NoTracefs | Error::File { .. } => true,
         other => {
-            let refusal = other.refusal();
-            matches!(refusal, Some(Refusal::Privilege { .. } | Refusal::LockedMemory { .. }))
+            let refusal = other.reason();
+            matches!(
+                refusal,
+                Some(OpenErrorReason::Privilege { .. } | OpenErrorReason::LockedMemory { .. })
+            )
         }
     }
 }

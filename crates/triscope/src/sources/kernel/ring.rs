@@ -1,7 +1,8 @@
 //! Rings that several events write into.
 
 use perf_monitor::{
-    Counter, Event, EventBuilder, RawRecord, ReadFormat, Refusal, Result, Sampler, Software, Target,
+    Counter, Event, EventBuilder, OpenErrorReason, RawRecord, ReadFormat, Result, Sampler,
+    Software, Target,
 };
 use trace_common::Timestamp;
 
@@ -47,7 +48,7 @@ impl Ring {
         while left > 0 {
             let (mut batch, decoder) = self.sampler.batch();
             let mut taken = 0;
-            while let Some(record) = batch.next() {
+            while let Some(record) = batch.next_record() {
                 taken += record.bytes().len() as u64;
                 if let Some(at) = decoder.timestamp(record) {
                     with(decoder, record, at)?;
@@ -83,8 +84,8 @@ pub(crate) fn with_pages<T>(
     loop {
         let result = open(pages);
         let too_much = matches!(
-            result.as_ref().err().and_then(perf_monitor::Error::refusal),
-            Some(Refusal::LockedMemory { .. } | Refusal::OutOfMemory)
+            result.as_ref().err().and_then(perf_monitor::Error::reason),
+            Some(OpenErrorReason::LockedMemory { .. } | OpenErrorReason::OutOfMemory)
         );
         if asked.is_none() && too_much && pages > LEAST {
             pages /= 2;

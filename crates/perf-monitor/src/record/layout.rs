@@ -36,7 +36,7 @@ const TRAILER: [SampleFlags; 6] = [
 /// The time, the id and the raw data are then found without decoding the rest: a reader can put
 /// records in order first and decode what it wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordPlan {
+pub struct RecordLayout {
     pub(super) sample: SampleFlags,
     pub(super) read_format: ReadFormat,
     pub(super) branches: BranchFlags,
@@ -56,7 +56,7 @@ pub struct RecordPlan {
     trailer_id: Option<usize>,
 }
 
-impl RecordPlan {
+impl RecordLayout {
     /// The layout that this attribute leads to.
     pub fn new(attr: &perf_event_attr) -> Self {
         let sample = SampleFlags::from_bits_retain(attr.sample_type);
@@ -225,47 +225,47 @@ impl RecordPlan {
 /// for that every event needs `SampleFlags::IDENTIFIER` and `sample_id_all`.
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    plans: HashMap<u64, Arc<RecordPlan>>,
-    default: Arc<RecordPlan>,
+    layouts: HashMap<u64, Arc<RecordLayout>>,
+    default: Arc<RecordLayout>,
 }
 
 impl Decoder {
     /// For one event.
     pub fn new(attr: &perf_event_attr) -> Self {
-        Self { plans: HashMap::new(), default: Arc::new(RecordPlan::new(attr)) }
+        Self { layouts: HashMap::new(), default: Arc::new(RecordLayout::new(attr)) }
     }
 
     /// Adds an event by its id ([`Counter::id`](crate::Counter::id)); one event may have several
     /// ids, one for each CPU.
     pub fn add(&mut self, id: u64, attr: &perf_event_attr) {
-        let plan = RecordPlan::new(attr);
-        let same = self.plans.values().chain([&self.default]).find(|p| ***p == plan).cloned();
-        self.plans.insert(id, same.unwrap_or_else(|| Arc::new(plan)));
+        let layout = RecordLayout::new(attr);
+        let same = self.layouts.values().chain([&self.default]).find(|p| ***p == layout).cloned();
+        self.layouts.insert(id, same.unwrap_or_else(|| Arc::new(layout)));
     }
 
     /// The layout of this record. Records of ids that were not added are taken to be in the
     /// layout of the first event.
     #[inline]
-    pub fn plan(&self, raw: RawRecord<'_>) -> &RecordPlan {
-        if self.plans.is_empty() {
+    pub fn layout(&self, raw: RawRecord<'_>) -> &RecordLayout {
+        if self.layouts.is_empty() {
             return &self.default;
         }
         let identifier = match raw.type_() {
             PERF_RECORD_SAMPLE => raw.word(8),
             _ => raw.bytes().len().checked_sub(8).and_then(|at| raw.word(at)),
         };
-        identifier.and_then(|id| self.plans.get(&id)).unwrap_or(&self.default)
+        identifier.and_then(|id| self.layouts.get(&id)).unwrap_or(&self.default)
     }
 
-    /// Decodes a record: see [`RecordPlan::decode`].
+    /// Decodes a record: see [`RecordLayout::decode`].
     #[inline]
     pub fn decode<'a>(&self, raw: RawRecord<'a>) -> Result<Record<'a>, DecodeError> {
-        self.plan(raw).decode(raw)
+        self.layout(raw).decode(raw)
     }
 
-    /// The time of a record: see [`RecordPlan::timestamp`].
+    /// The time of a record: see [`RecordLayout::timestamp`].
     #[inline]
     pub fn timestamp(&self, raw: RawRecord<'_>) -> Option<Timestamp> {
-        self.plan(raw).timestamp(raw)
+        self.layout(raw).timestamp(raw)
     }
 }

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 ///
 /// While it lives, `SIGTRAP` is blocked in the thread: the thread goes on when an event overflows,
 /// and takes the signal when it looks. This needs Linux 5.18 (or a stable release of 5.15): older
-/// kernels end a process that blocks the signal. Without a `Traps` and without a handler of the
+/// kernels end a process that blocks the signal. Without a `SigtrapReceiver` and without a handler of the
 /// program's own, the signal ends the process on every kernel.
 ///
 /// ```no_run
-/// use perf_monitor::{Event, Software, Target, Traps};
+/// use perf_monitor::{Event, Software, Target, SigtrapReceiver};
 /// use std::time::Duration;
 ///
-/// let traps = Traps::block()?;
+/// let traps = SigtrapReceiver::block()?;
 /// let faults = Event::software(Software::PageFaults)
 ///     .builder()
 ///     .exclude_kernel(true)
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 /// # Ok::<(), perf_monitor::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Traps {
+pub struct SigtrapReceiver {
     was_blocked: bool,
     /// The mask is of the thread.
     _not_send: PhantomData<*const ()>,
@@ -42,7 +42,8 @@ pub struct Traps {
 
 /// What the `SIGTRAP` of an event told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trap {
+#[non_exhaustive]
+pub struct SigtrapInfo {
     /// [`sig_data`](crate::EventBuilder::sig_data) of the event.
     pub sig_data: u64,
     /// The address of the sample: of the data that a breakpoint watches, of the memory that was
@@ -54,7 +55,7 @@ pub struct Trap {
     pub is_async: bool,
 }
 
-impl Traps {
+impl SigtrapReceiver {
     /// Blocks `SIGTRAP` in this thread.
     pub fn block() -> Result<Self> {
         let was_blocked = sigtrap_block().map_err(system)?;
@@ -65,13 +66,13 @@ impl Traps {
     ///
     /// Signals do not queue: overflows while one is pending are not told by another, only
     /// [counted](crate::Counter::read). A `SIGTRAP` that is of no event is dropped.
-    pub fn wait(&self, timeout: Duration) -> Result<Option<Trap>> {
+    pub fn wait(&self, timeout: Duration) -> Result<Option<SigtrapInfo>> {
         let start = Instant::now();
         loop {
             let left = timeout.saturating_sub(start.elapsed());
             match sigtrap_wait(left).map_err(system)? {
                 Some(info) if info.si_code == TRAP_PERF => {
-                    return Ok(Some(Trap {
+                    return Ok(Some(SigtrapInfo {
                         sig_data: info.si_perf_data as u64,
                         address: info.si_addr as u64,
                         type_: info.si_perf_type,
@@ -86,7 +87,7 @@ impl Traps {
     }
 }
 
-impl Drop for Traps {
+impl Drop for SigtrapReceiver {
     /// Unblocks the signal if it was not blocked before; a pending one is dropped first, as it
     /// would end the process.
     fn drop(&mut self) {

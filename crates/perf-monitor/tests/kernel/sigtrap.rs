@@ -2,7 +2,9 @@
 
 use crate::kernel_tests;
 use crate::support::{GETPPID, TestChild, touch_pages};
-use perf_monitor::{Access, Event, EventBuilder, SampleFlags, Software, Target, Traps};
+use perf_monitor::{
+    BreakpointAccess, Event, EventBuilder, SampleFlags, SigtrapReceiver, Software, Target,
+};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,7 +42,7 @@ kernel_tests! {
     fn signals_of_events_are_received(t) {
         t.root()?;
         let faults = t.needs(trapping_faults().open(Target::ThisThread), (5, 13))?;
-        let traps = Traps::block().unwrap();
+        let traps = SigtrapReceiver::block().unwrap();
         assert_eq!(traps.wait(Duration::ZERO).unwrap(), None);
         faults.enable().unwrap();
         touch_pages(3);
@@ -63,9 +65,9 @@ kernel_tests! {
             return Err(t.refused("a trapping watchpoint of this architecture never ends"));
         }
         let address = (&raw const WATCHED) as u64;
-        let watch = trapping(&Event::breakpoint(address, 8, Access::Write));
+        let watch = trapping(&Event::breakpoint(address, 8, BreakpointAccess::Write));
         let watch = t.needs(watch.open(Target::ThisThread), (5, 13))?;
-        let traps = Traps::block().unwrap();
+        let traps = SigtrapReceiver::block().unwrap();
         watch.enable().unwrap();
         for i in 1..=3 {
             WATCHED.store(i, Ordering::Relaxed);
