@@ -60,7 +60,8 @@ struct Counted {
 
 impl Counted {
     fn read(&self) -> Result<Option<Scaled>> {
-        let mut sum = Count { time_enabled: Some(0), time_running: Some(0), ..Count::default() };
+        let mut sum = Count::default();
+        (sum.time_enabled, sum.time_running) = (Some(0), Some(0));
         let plus = |a: Option<u64>, b: Option<u64>| Some(a.unwrap_or(0).saturating_add(b?));
         for counter in &self.counters {
             let count = counter.read().map_err(failure)?;
