@@ -10,7 +10,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::{env, fs, io};
 use trace_export::go::GoSource;
 use trace_export::{
-    Arg, ClockDomain, Compressor, Entry, PerfettoSink, Sink, Timestamp, Track, Value,
+    ClockDomain, Compressor, DebugAnnotation, PerfettoSink, Sink, Timestamp, Track, TrackEvent,
+    Value,
 };
 
 /// Events of the synthetic timeline: half of them begin a slice.
@@ -22,12 +23,12 @@ fn slices(output: impl io::Write) -> u64 {
     let names = [&b"accept"[..], b"parse", b"answer"].map(|name| sink.text(name));
     let bytes = sink.text(b"bytes");
     let lanes: Vec<_> = (0..8)
-        .map(|n| sink.track(&Track::thread(42, 100 + n, b"worker").below(process)).unwrap())
+        .map(|n| sink.track(&Track::thread(42, 100 + n, b"worker").child_of(process)).unwrap())
         .collect();
     for n in 0..EVENTS / 2 {
         let lane = lanes[n as usize % lanes.len()];
-        let args = [Arg { name: bytes, value: Value::Uint(n as u64) }];
-        let entry = Entry::new(names[n as usize % names.len()]).args(&args);
+        let args = [DebugAnnotation { name: bytes, value: Value::Uint(n as u64) }];
+        let entry = TrackEvent::new(names[n as usize % names.len()]).args(&args);
         sink.begin(Timestamp::from_nanos(n * 900), lane, &entry).unwrap();
         sink.end(Timestamp::from_nanos(n * 900 + 500), lane, &[]).unwrap();
     }
@@ -40,7 +41,7 @@ fn go(trace: &[u8], output: impl io::Write) -> u64 {
     let mut sink = PerfettoSink::new(output, reader.clock_domain());
     let mut source = GoSource::default();
     while let Some(event) = reader.next_event().unwrap() {
-        source.event(event, &mut sink).unwrap();
+        source.push(event, &mut sink).unwrap();
     }
     source.finish(&mut sink).unwrap();
     sink.finish().unwrap();

@@ -16,14 +16,14 @@ fuzz_target!(|data: &[u8]| {
     let mut source = GoSource::default();
     for _ in 0..=data.len() {
         match reader.next_event() {
-            Ok(Some(event)) => source.event(event, &mut sink).unwrap(),
+            Ok(Some(event)) => source.push(event, &mut sink).unwrap(),
             Ok(None) => break,
             Err(error) => {
                 let Ok(Some(loss)) = reader.recover() else { break };
                 let why = error.to_string();
                 let count = Some(loss.to.saturating_sub(loss.from));
                 let loss = Loss { what: b"bytes", count, why: why.as_bytes() };
-                source.gap(&loss, &mut sink).unwrap();
+                source.loss(&loss, &mut sink).unwrap();
             }
         }
     }

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut sink = PerfettoSink::new(Compressor::new(File::create(to)?)?, reader.clock_domain());
     let mut source = GoSource::default();
     while let Some(event) = reader.next_event()? {
-        source.event(event, &mut sink)?;
+        source.push(event, &mut sink)?;
     }
     source.finish(&mut sink)?;
     sink.finish()?;

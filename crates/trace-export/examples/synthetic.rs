@@ -4,8 +4,8 @@
 
 use std::fs::File;
 use trace_export::{
-    Arg, ClockDomain, CpuMode, Entry, Flow, Frame, Loss, PerfettoSink, Sample, SchedSwitch,
-    SchedWaking, Sink, Task, Timestamp, Track, Unit, Value,
+    ClockDomain, CpuMode, DebugAnnotation, Flow, Frame, Loss, PerfettoSink, Sample, SchedSwitch,
+    SchedWaking, Sink, Task, Timestamp, Track, TrackEvent, Unit, Value,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,8 +23,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ])?;
 
     let process = sink.track(&Track::process(100, b"server").ordered())?;
-    let queue = sink.track(&Track::counter(b"queue length", Unit::Count).below(process).rank(1))?;
-    let requests = sink.track(&Track::custom(b"requests").below(process).rank(2))?;
+    let queue =
+        sink.track(&Track::counter(b"queue length", Unit::Count).child_of(process).rank(1))?;
+    let requests = sink.track(&Track::custom(b"requests").child_of(process).rank(2))?;
     let workers =
         [101, 102].map(|tid| sink.track(&Track::thread(100, tid, format!("w{tid}").as_bytes())));
 
@@ -43,20 +44,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let worker = workers[(tid - 101) as usize];
         let flow = sink.new_flow();
         let args = [
-            Arg { name: number, value: Value::Int(i) },
-            Arg { name: url, value: Value::Text((&b"/cart"[..]).into()) },
+            DebugAnnotation { name: number, value: Value::Int(i) },
+            DebugAnnotation { name: url, value: Value::Text((&b"/cart"[..]).into()) },
         ];
-        let entry = Entry::new(request).args(&args).flow(Some(Flow::Through(flow)));
+        let entry = TrackEvent::new(request).args(&args).flow(Some(Flow::Through(flow)));
         sink.begin(at(t), requests, &entry)?;
-        sink.counter(at(t), queue, i % 7)?;
-        let entry = Entry::new(work).stack(Some(stack)).flow(Some(Flow::Ends(flow)));
+        sink.counter(at(t), queue, (i % 7).into())?;
+        let entry = TrackEvent::new(work).stack(Some(stack)).flow(Some(Flow::Ends(flow)));
         sink.state(at(t + 5), worker, Some(&entry))?;
         let mut sample = Sample::new(100, tid);
         sample.cpu = Some(0);
         sample.mode = CpuMode::User;
         sample.stack = Some(stack);
         sink.sample(at(t + 10), &sample)?;
-        sink.state(at(t + 20), worker, Some(&Entry::new(idle)))?;
+        sink.state(at(t + 20), worker, Some(&TrackEvent::new(idle)))?;
         sink.end(at(t + 25), requests, &[])?;
 
         // The same thread, as the kernel sees it.

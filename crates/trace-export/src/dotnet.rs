@@ -16,7 +16,7 @@
 //! let mut sink = PerfettoSink::new(File::create("app.pftrace")?, ClockDomain::Monotonic);
 //! let mut source = DotnetSource::new(Default::default(), methods);
 //! while let Some(item) = reader.next_item()? {
-//!     source.item(&item, &mut sink)?;
+//!     source.push(&item, &mut sink)?;
 //! }
 //! source.finish(&mut sink)?;
 //! sink.finish()?;
@@ -38,7 +38,9 @@
 
 use crate::intern::{Frame, StackId, TextId};
 use crate::lanes::{Key, Lanes, Nest};
-use crate::model::{Arg, CpuMode, Entry, Loss, Name, Sample, Sink, Track, TrackId, Unit, Value};
+use crate::model::{
+    CpuMode, DebugAnnotation, Loss, Name, Sample, Sink, Track, TrackEvent, TrackId, Unit, Value,
+};
 use hashbrown::HashMap;
 use nettrace::derived::{
     Activity, ActivityStep, ActivityTracker, CounterKind, CounterTracker, GcReason, SuspendReason,
@@ -142,7 +144,7 @@ impl DotnetSource {
     /// # Errors
     ///
     /// Those of the sink.
-    pub fn item(&mut self, item: &Item<'_>, sink: &mut impl Sink) -> io::Result<()> {
+    pub fn push(&mut self, item: &Item<'_>, sink: &mut impl Sink) -> io::Result<()> {
         match item {
             Item::Trace(trace) => sink.clock_snapshot(&[
                 (ClockDomain::Monotonic, trace.timestamp(trace.sync_time_qpc)),
@@ -202,10 +204,10 @@ impl DotnetSource {
         if let hashbrown::hash_map::Entry::Vacant(entry) = processes.entry(pid) {
             let name = if options.process.is_empty() { b".NET" } else { &options.process[..] };
             let track = sink.track(&Track::process(pid as i32, name).ordered())?;
-            let gc = Track::custom(b"GC").below(track).rank(rank::GC).ordered();
+            let gc = Track::custom(b"GC").child_of(track).rank(rank::GC).ordered();
             let gc = sink.track(&gc)?;
-            let suspensions = sink.track(&Track::custom(b"Suspensions").below(gc))?;
-            let activities = Track::custom(b"Activities").below(track).rank(rank::ACTIVITIES);
+            let suspensions = sink.track(&Track::custom(b"Suspensions").child_of(gc))?;
+            let activities = Track::custom(b"Activities").child_of(track).rank(rank::ACTIVITIES);
             let activities = sink.track(&activities)?;
             entry.insert(Process {
                 track,
@@ -239,7 +241,7 @@ impl DotnetSource {
         if !self.threads.contains_key(&(pid, tid)) {
             let process = Self::process(&mut self.processes, &self.options, pid, sink)?.track;
             let name = event.thread().and_then(|t| t.name.as_deref()).unwrap_or("");
-            let track = Track::thread(pid as i32, tid as i32, name.as_bytes()).below(process);
+            let track = Track::thread(pid as i32, tid as i32, name.as_bytes()).child_of(process);
             let track = sink.track(&track)?;
             self.threads.insert((pid, tid), Thread { track, nest: Nest::default() });
         }
@@ -283,7 +285,7 @@ impl DotnetSource {
                 ];
                 let process = self.of(event, sink)?;
                 let key = Key::Dotnet("gc", count);
-                let entry = Entry::new(name).args(&args);
+                let entry = TrackEvent::new(name).args(&args);
                 process.collections.begin(key, name, at, process.gc, &entry, sink)
             }
             // GCEnd
@@ -297,7 +299,7 @@ impl DotnetSource {
                 let reason = SuspendReason::from_code(number("Reason") as u32);
                 let name = sink.text(format!("suspended: {reason}").as_bytes());
                 let process = self.of(event, sink)?;
-                let (key, entry) = (Key::Dotnet("suspend", tid), Entry::new(name));
+                let (key, entry) = (Key::Dotnet("suspend", tid), TrackEvent::new(name));
                 process.suspended.begin(key, name, at, process.suspensions, &entry, sink)
             }
             3 => {
@@ -351,7 +353,7 @@ impl DotnetSource {
                     [uint(sink, "owner thread", owner), uint(sink, "lock", number("LockID"))];
                 let stack = self.stack(event, sink);
                 let thread = self.thread(event, sink)?;
-                let entry = Entry::new(name).args(&args).stack(stack);
+                let entry = TrackEvent::new(name).args(&args).stack(stack);
                 let key = Key::Dotnet("wait", 0);
                 thread.nest.begin(key, name, at, thread.track, &entry, sink)
             }
@@ -367,7 +369,7 @@ impl DotnetSource {
                 let args = [uint(sink, "IL bytes", number("MethodILSize"))];
                 let key = Key::Dotnet("jit", number("MethodID"));
                 let thread = self.thread(event, sink)?;
-                let entry = Entry::new(name).args(&args);
+                let entry = TrackEvent::new(name).args(&args);
                 thread.nest.begin(key, name, at, thread.track, &entry, sink)
             }
             // MethodLoad, MethodLoadVerbose
@@ -446,13 +448,13 @@ impl DotnetSource {
         event: &Event<'_>,
         at: Timestamp,
         name: TextId,
-        args: &[Arg<'_>],
+        args: &[DebugAnnotation<'_>],
         with_stack: bool,
         sink: &mut impl Sink,
     ) -> io::Result<()> {
         let stack = if with_stack { self.stack(event, sink) } else { None };
         let track = self.thread(event, sink)?.track;
-        sink.instant(at, track, &Entry::new(name).args(args).stack(stack))
+        sink.instant(at, track, &TrackEvent::new(name).args(args).stack(stack))
     }
 
     fn count(
@@ -472,13 +474,13 @@ impl DotnetSource {
                 return Ok(());
             }
             None => {
-                let track = Track::counter(name.as_bytes(), unit).below(process.track);
+                let track = Track::counter(name.as_bytes(), unit).child_of(process.track);
                 let track = sink.track(&track.rank(rank::COUNTERS))?;
                 process.counters.insert(name, track);
                 track
             }
         };
-        sink.counter(at, track, value)
+        sink.counter(at, track, value.into())
     }
 
     fn counter(
@@ -510,7 +512,7 @@ impl DotnetSource {
     fn custom(&mut self, event: &Event<'_>, at: Timestamp, sink: &mut impl Sink) -> io::Result<()> {
         let fields: Vec<(&str, String)> =
             event.fields().map(|(name, value)| (name, value.to_string())).collect();
-        let mut args: Vec<Arg<'_>> = Vec::with_capacity(fields.len());
+        let mut args: Vec<DebugAnnotation<'_>> = Vec::with_capacity(fields.len());
         for (name, value) in &fields {
             args.push(text(sink, if name.is_empty() { "value" } else { name }, value));
         }
@@ -540,7 +542,7 @@ impl DotnetSource {
                 self.stats.activities_dropped += 1;
                 return Ok(());
             }
-            let track = Track::custom(group.as_bytes()).below(process.activities).ordered();
+            let track = Track::custom(group.as_bytes()).child_of(process.activities).ordered();
             process.groups.insert(group.clone(), Lanes::new(sink.track(&track)?));
         }
         let Some(lanes) = process.groups.get_mut(&group) else { return Ok(()) };
@@ -549,7 +551,7 @@ impl DotnetSource {
             process.open.insert(number, lane);
             let Some(lane) = lanes.lanes.get(lane as usize) else { return Ok(()) };
             let name = sink.text(group.rsplit('/').next().unwrap_or(&group).as_bytes());
-            return sink.begin(at, lane.track, &Entry::new(name).args(&args));
+            return sink.begin(at, lane.track, &TrackEvent::new(name).args(&args));
         }
         let Some(lane) = process.open.remove(&number) else { return Ok(()) };
         lanes.release(lane);
@@ -565,10 +567,13 @@ fn group(activity: &Activity) -> String {
     format!("{}/{}", activity.provider, activity.name)
 }
 
-fn uint<'a>(sink: &mut impl Sink, name: &str, value: u64) -> Arg<'a> {
-    Arg { name: sink.text(name.as_bytes()), value: Value::Uint(value) }
+fn uint<'a>(sink: &mut impl Sink, name: &str, value: u64) -> DebugAnnotation<'a> {
+    DebugAnnotation { name: sink.text(name.as_bytes()), value: Value::Uint(value) }
 }
 
-fn text<'a>(sink: &mut impl Sink, name: &str, value: &'a str) -> Arg<'a> {
-    Arg { name: sink.text(name.as_bytes()), value: Value::Text(Name::Once(value.as_bytes())) }
+fn text<'a>(sink: &mut impl Sink, name: &str, value: &'a str) -> DebugAnnotation<'a> {
+    DebugAnnotation {
+        name: sink.text(name.as_bytes()),
+        value: Value::Text(Name::Inline(value.as_bytes())),
+    }
 }

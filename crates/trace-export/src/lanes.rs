@@ -1,7 +1,7 @@
 //! Tracks that are used again when what they showed has ended.
 
 use crate::intern::TextId;
-use crate::model::{Arg, Entry, Sink, Track, TrackId};
+use crate::model::{DebugAnnotation, Sink, Track, TrackEvent, TrackId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -41,7 +41,7 @@ impl Lanes {
     pub(crate) fn add(&mut self, sink: &mut impl Sink) -> io::Result<u32> {
         let index = self.lanes.len() as u32;
         let name = format!("#{}", index + 1);
-        let track = Track::custom(name.as_bytes()).below(self.group).rank(index as i32 + 1);
+        let track = Track::custom(name.as_bytes()).child_of(self.group).rank(index as i32 + 1);
         let track = sink.track(&track)?;
         self.lanes.push(Lane { track, inner: None, nest: Nest::default() });
         Ok(index)
@@ -58,7 +58,7 @@ impl Lane {
         if let Some(track) = self.inner {
             return Ok(track);
         }
-        let track = sink.track(&Track::custom(name).below(self.track))?;
+        let track = sink.track(&Track::custom(name).child_of(self.track))?;
         Ok(*self.inner.insert(track))
     }
 
@@ -103,7 +103,7 @@ impl Nest {
         name: TextId,
         at: Timestamp,
         on: TrackId,
-        entry: &Entry<'_>,
+        entry: &TrackEvent<'_>,
         sink: &mut impl Sink,
     ) -> io::Result<()> {
         self.open.push((key, name));
@@ -116,7 +116,7 @@ impl Nest {
         key: Key,
         at: Timestamp,
         on: TrackId,
-        args: &[Arg<'_>],
+        args: &[DebugAnnotation<'_>],
         sink: &mut impl Sink,
     ) -> io::Result<bool> {
         let Some(index) = self.open.iter().rposition(|(k, _)| *k == key) else { return Ok(false) };
@@ -126,7 +126,7 @@ impl Nest {
         sink.end(at, on, args)?;
         self.open.remove(index);
         for (_, name) in &self.open[index..] {
-            sink.begin(at, on, &Entry::new(*name))?;
+            sink.begin(at, on, &TrackEvent::new(*name))?;
         }
         Ok(true)
     }

@@ -1,15 +1,15 @@
 //! One timeline out of many tracers.
 //!
 //! ```
-//! use trace_export::{ClockDomain, Entry, PerfettoSink, Sink, Timestamp, Track};
+//! use trace_export::{ClockDomain, TrackEvent, PerfettoSink, Sink, Timestamp, Track};
 //!
 //! let ms = |n: i64| Timestamp::from_nanos(n * 1_000_000);
 //! let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
 //! let process = sink.track(&Track::process(42, b"server"))?;
-//! let requests = sink.track(&Track::custom(b"requests").below(process))?;
+//! let requests = sink.track(&Track::custom(b"requests").child_of(process))?;
 //!
 //! let get = sink.text(b"GET /");
-//! sink.begin(ms(1), requests, &Entry::new(get))?;
+//! sink.begin(ms(1), requests, &TrackEvent::new(get))?;
 //! sink.end(ms(3), requests, &[])?;
 //! sink.finish()?;
 //! std::fs::write(std::env::temp_dir().join("example.pftrace"), sink.into_inner())?;
@@ -44,8 +44,8 @@ mod perfetto;
 
 pub use intern::{Frame, Interner, StackId, TextId};
 pub use model::{
-    Arg, CpuMode, Entry, Flow, Loss, Name, Sample, SchedSwitch, SchedWaking, Sink, Task, Track,
-    TrackId, TrackKind, Unit, Value,
+    CounterValue, CpuMode, DebugAnnotation, Flow, Loss, Name, Sample, SchedSwitch, SchedWaking,
+    Sink, Task, Track, TrackEvent, TrackId, TrackKind, Unit, Value,
 };
 #[cfg(feature = "compress")]
 pub use perfetto::Compressor;

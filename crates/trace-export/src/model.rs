@@ -1,10 +1,10 @@
-//! What a timeline is made of, and what it is written to.
+//! The timeline model and the sink that takes it.
 
 use crate::intern::{Frame, StackId, TextId};
 use std::io;
 use trace_common::{ClockDomain, Timestamp};
 
-/// A track of a timeline, as [`Sink::track`] gave it.
+/// The identifier of a track, from [`Sink::track`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrackId(pub(crate) u32);
 
@@ -14,54 +14,56 @@ pub struct TrackId(pub(crate) u32);
 /// use trace_export::{Track, Unit};
 /// # fn f(sink: &mut impl trace_export::Sink) -> std::io::Result<()> {
 /// let process = sink.track(&Track::process(42, b"server"))?;
-/// let heap = sink.track(&Track::counter(b"heap", Unit::Bytes).below(process).rank(1))?;
+/// let heap = sink.track(&Track::counter(b"heap", Unit::Bytes).child_of(process).rank(1))?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Track<'a> {
-    /// What the track shows.
+    /// The kind of the track.
     pub kind: TrackKind,
     /// The name.
     pub name: &'a [u8],
-    /// The track that this one is shown below; a process or a group, mostly.
+    /// The track that this one is shown below, usually a process or a group.
     pub parent: Option<TrackId>,
-    /// The place among its siblings, smallest first, if the parent orders its children
+    /// The rank among its siblings, smallest first, if the parent orders its children
     /// [by rank](Track::ordered).
     pub rank: i32,
-    /// Whether the children are shown by their rank; by name otherwise.
+    /// Whether the children are ordered by rank. Otherwise they are ordered by name.
     pub ordered: bool,
-    /// What the track is, for a person; may be empty.
+    /// A description for the reader of the timeline. May be empty.
     pub description: &'a [u8],
+    /// The name of the unit of a counter, in place of its [`Unit`], if it is not empty.
+    pub unit_name: &'a [u8],
 }
 
-/// What a [`Track`] shows.
+/// The kind of a [`Track`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrackKind {
     /// A process of the operating system.
     Process {
-        /// Its identifier.
+        /// The process identifier.
         pid: i32,
     },
     /// A thread of the operating system.
     Thread {
-        /// The identifier of its process.
+        /// The process identifier.
         pid: i32,
-        /// Its own identifier.
+        /// The thread identifier.
         tid: i32,
     },
-    /// Slices, states and instants of anything else; a group, if nothing is written to it.
+    /// Slices, states and instants of anything else. Without events it is a group.
     Custom,
     /// The values of a counter.
     Counter(Unit),
 }
 
-/// What the values of a counter are.
+/// The unit of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
-    /// A number of things.
+    /// A number without a unit.
     Count,
     /// Bytes.
     Bytes,
@@ -71,7 +73,7 @@ pub enum Unit {
 
 impl<'a> Track<'a> {
     const fn new(kind: TrackKind, name: &'a [u8]) -> Self {
-        Self { kind, name, parent: None, rank: 0, ordered: false, description: b"" }
+        Self { kind, name, parent: None, rank: 0, ordered: false, description: b"", unit_name: b"" }
     }
 
     /// The track of a process.
@@ -96,36 +98,42 @@ impl<'a> Track<'a> {
 
     /// Shows the track below `parent`.
     #[must_use]
-    pub const fn below(self, parent: TrackId) -> Self {
+    pub const fn child_of(self, parent: TrackId) -> Self {
         Self { parent: Some(parent), ..self }
     }
 
-    /// Gives the track its place among the children of an [ordered](Track::ordered) parent.
+    /// Sets the rank among the children of an [ordered](Track::ordered) parent.
     #[must_use]
     pub const fn rank(self, rank: i32) -> Self {
         Self { rank, ..self }
     }
 
-    /// Shows the children of the track by their rank.
+    /// Orders the children of the track by rank.
     #[must_use]
     pub const fn ordered(self) -> Self {
         Self { ordered: true, ..self }
     }
 
-    /// Says what the track is.
+    /// Sets the name of a counter's unit, for units that [`Unit`] does not have.
     #[must_use]
-    pub const fn described(self, description: &'a [u8]) -> Self {
+    pub const fn unit_name(self, unit_name: &'a [u8]) -> Self {
+        Self { unit_name, ..self }
+    }
+
+    /// Sets the description.
+    #[must_use]
+    pub const fn description(self, description: &'a [u8]) -> Self {
         Self { description, ..self }
     }
 }
 
-/// A name: of an [interned](Sink::text) text, or one that is not worth keeping.
+/// A name: an [interned](Sink::text) text, or one that is written inline.
 #[derive(Clone, Copy, Debug)]
 pub enum Name<'a> {
-    /// A text that comes again and again.
+    /// An interned text, for names that repeat.
     Text(TextId),
-    /// A text that hardly comes twice.
-    Once(&'a [u8]),
+    /// A text that is written with the event, for names that seldom repeat.
+    Inline(&'a [u8]),
 }
 
 impl From<TextId> for Name<'_> {
@@ -136,26 +144,26 @@ impl From<TextId> for Name<'_> {
 
 impl<'a> From<&'a [u8]> for Name<'a> {
     fn from(text: &'a [u8]) -> Self {
-        Self::Once(text)
+        Self::Inline(text)
     }
 }
 
-/// What a state, slice or instant says.
+/// The content of a state, slice or instant.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Entry<'a> {
-    /// What is drawn on it.
+pub struct TrackEvent<'a> {
+    /// The name.
     pub name: Name<'a>,
-    /// Where in the program it happened.
+    /// The call stack at which it happened.
     pub stack: Option<StackId>,
-    /// The arrow that it is a part of.
+    /// The flow (arrow) that it belongs to.
     pub flow: Option<Flow>,
-    /// Further particulars.
-    pub args: &'a [Arg<'a>],
+    /// Named values.
+    pub args: &'a [DebugAnnotation<'a>],
 }
 
-impl<'a> Entry<'a> {
-    /// An entry with a name and nothing else.
+impl<'a> TrackEvent<'a> {
+    /// An event with a name only.
     #[inline]
     pub fn new(name: impl Into<Name<'a>>) -> Self {
         Self { name: name.into(), stack: None, flow: None, args: &[] }
@@ -168,57 +176,79 @@ impl<'a> Entry<'a> {
         Self { stack, ..self }
     }
 
-    /// Makes the entry a part of an arrow.
+    /// Adds the event to a flow.
     #[must_use]
     #[inline]
     pub const fn flow(self, flow: Option<Flow>) -> Self {
         Self { flow, ..self }
     }
 
-    /// Adds particulars.
+    /// Adds named values.
     #[must_use]
     #[inline]
-    pub const fn args(self, args: &'a [Arg<'a>]) -> Self {
+    pub const fn args(self, args: &'a [DebugAnnotation<'a>]) -> Self {
         Self { args, ..self }
     }
 }
 
-/// An arrow through entries of different tracks: all that have the same number, in order of
-/// time.
+/// An arrow through events of different tracks: all events with the same flow number, in time
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// The arrow starts here or goes on.
+    /// The flow starts or continues here.
     Through(u64),
-    /// The arrow ends here; its number may be used again.
+    /// The flow ends here. Its number may be reused.
     Ends(u64),
 }
 
-/// A particular of an [`Entry`].
+/// A named value of a [`TrackEvent`].
 #[derive(Clone, Copy, Debug)]
-pub struct Arg<'a> {
-    /// What it is.
+pub struct DebugAnnotation<'a> {
+    /// The name.
     pub name: TextId,
     /// The value.
     pub value: Value<'a>,
 }
 
-/// The value of an [`Arg`].
-#[derive(Clone, Copy, Debug)]
+/// The value of a counter.
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Value<'a> {
-    /// An unsigned number.
-    Uint(u64),
-    /// A signed number.
+pub enum CounterValue {
+    /// An integer.
     Int(i64),
     /// A floating-point number.
     Double(f64),
-    /// True or false.
+}
+
+impl From<i64> for CounterValue {
+    fn from(value: i64) -> Self {
+        Self::Int(value)
+    }
+}
+
+impl From<f64> for CounterValue {
+    fn from(value: f64) -> Self {
+        Self::Double(value)
+    }
+}
+
+/// The value of a [`DebugAnnotation`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Value<'a> {
+    /// An unsigned integer.
+    Uint(u64),
+    /// A signed integer.
+    Int(i64),
+    /// A floating-point number.
+    Double(f64),
+    /// A boolean.
     Bool(bool),
     /// A text.
     Text(Name<'a>),
 }
 
-/// In which mode a processor was when a sample was taken.
+/// The mode of the CPU when a sample was taken, as `PERF_RECORD_MISC_CPUMODE_MASK` has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuMode {
@@ -245,11 +275,11 @@ pub struct Sample {
     pub pid: i32,
     /// The thread.
     pub tid: i32,
-    /// The processor, if it is known.
+    /// The CPU, if it is known.
     pub cpu: Option<u32>,
-    /// The mode of the processor.
+    /// The mode of the CPU.
     pub mode: CpuMode,
-    /// Where the thread was.
+    /// The call stack.
     pub stack: Option<StackId>,
 }
 
@@ -260,65 +290,65 @@ impl Sample {
     }
 }
 
-/// A thread, as the kernel's scheduler names it.
+/// A thread in an event of the kernel's scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct Task<'a> {
-    /// The thread (the kernel calls it pid); 0 is the idle thread.
+    /// The thread identifier (`pid` in the tracepoint). 0 is the idle thread.
     pub tid: i32,
-    /// Its name.
+    /// The name.
     pub comm: &'a [u8],
-    /// Its priority, as the kernel counts: 120 is a nice value of 0.
+    /// The kernel's priority: 120 is a nice value of 0.
     pub prio: i32,
 }
 
-/// A processor goes from one thread to another: the `sched:sched_switch` tracepoint.
+/// A context switch: the `sched:sched_switch` tracepoint.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedSwitch<'a> {
-    /// The processor.
+    /// The CPU.
     pub cpu: u32,
-    /// The thread that leaves it.
+    /// The thread that is switched out.
     pub prev: Task<'a>,
-    /// The state that it is left in, as in the tracepoint: 0 if it could go on.
+    /// The state of that thread, with the bits of the tracepoint: 0 if it is runnable.
     pub prev_state: i64,
-    /// The thread that gets it.
+    /// The thread that is switched in.
     pub next: Task<'a>,
 }
 
-/// A thread is about to be woken up: the `sched:sched_waking` tracepoint.
+/// A wake-up: the `sched:sched_waking` tracepoint.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedWaking<'a> {
-    /// The processor on which the waker runs.
+    /// The CPU of the waker.
     pub cpu: u32,
     /// The thread that is woken.
     pub task: Task<'a>,
-    /// The processor that it last ran on.
+    /// The CPU that the woken thread last ran on.
     pub target_cpu: u32,
 }
 
-/// Something that is not on the timeline though it happened.
+/// Something that happened but is not on the timeline.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss<'a> {
-    /// What was lost, e.g. `samples`.
+    /// The kind of what was lost, e.g. `samples`.
     pub what: &'a [u8],
-    /// How much, if that is known.
+    /// The number lost, if it is known.
     pub count: Option<u64>,
-    /// Why, as far as it is known; may be empty.
+    /// The reason, if it is known. May be empty.
     pub why: &'a [u8],
 }
 
-/// What tracers write a timeline to.
+/// The consumer of a timeline.
 ///
-/// Calls stream: times go forward on each track, and over all tracks as far as the source can
-/// tell; a sink accepts an earlier time on another track. All times are in the sink's own
-/// [`ClockDomain`]. A format that has no place for something leaves it out, as its sink says.
+/// Calls stream. Times ascend on each track. Across tracks an earlier time is accepted. All times
+/// are on the sink's own [`ClockDomain`]. What a format cannot express is left out; the sink's
+/// documentation says so.
 ///
-/// Names and stacks that come often are handed to the sink once ([`Sink::text`],
-/// [`Sink::stack`]) and used by their identifier. The tables are bounded: an identifier that is
-/// kept for longer than the next event is asked for with [`Sink::holds_text`] or
-/// [`Sink::holds_stack`] before it is used again. One that is gone draws as `?`.
+/// Names and stacks that repeat are interned once ([`Sink::text`], [`Sink::stack`]) and then
+/// referred to by identifier. The tables are bounded: check an identifier that outlives the next
+/// event with [`Sink::holds_text`] or [`Sink::holds_stack`] before it is used again. An evicted
+/// one is drawn as `?`.
 ///
 /// ```
-/// use trace_export::{Entry, Sink, TextId, Timestamp, TrackId};
+/// use trace_export::{TrackEvent, Sink, TextId, Timestamp, TrackId};
 ///
 /// struct Job { name: TextId }
 ///
@@ -326,18 +356,27 @@ pub struct Loss<'a> {
 ///     if !sink.holds_text(job.name) {
 ///         job.name = sink.text(b"job");
 ///     }
-///     sink.begin(at, on, &Entry::new(job.name))
+///     sink.begin(at, on, &TrackEvent::new(job.name))
 /// }
 /// ```
 pub trait Sink {
-    /// The clock that all times are on.
+    /// The clock of all times.
     fn domain(&self) -> ClockDomain;
 
-    /// Readings of several clocks at one moment.
+    /// Adds readings of several clocks that were taken at one moment.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the writer, and [`io::ErrorKind::InvalidInput`] without a reading of
+    /// [`Sink::domain`].
     fn clock_snapshot(&mut self, readings: &[(ClockDomain, Timestamp)]) -> io::Result<()>;
 
-    /// Adds a track. Processes and threads may be added again: they are one by their
-    /// identifiers.
+    /// Adds a track. A process or thread that is added again keeps its track: its identifiers
+    /// decide.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
     fn track(&mut self, track: &Track<'_>) -> io::Result<TrackId>;
 
     /// Interns a text.
@@ -346,47 +385,97 @@ pub trait Sink {
     /// Interns a stack, innermost frame first.
     fn stack<'a>(&mut self, frames: &mut dyn Iterator<Item = Frame<'a>>) -> StackId;
 
-    /// Whether `id` can be used still.
+    /// Whether `id` is still valid.
     fn holds_text(&self, id: TextId) -> bool;
 
-    /// Whether `id` can be used still.
+    /// Whether `id` is still valid.
     fn holds_stack(&self, id: StackId) -> bool;
 
-    /// A number for an arrow that no other arrow of the timeline has: see [`Flow`].
+    /// A flow number that no other [`Flow`] of the timeline has.
     fn new_flow(&mut self) -> u64;
 
-    /// The track is in the state `entry` from now until its next state; `None`: in none.
+    /// Sets the state of the track until its next state; `None` ends the state.
     ///
-    /// States may be inside a slice of the same track. Slices inside a state go on a track of
-    /// their own.
-    fn state(&mut self, at: Timestamp, track: TrackId, entry: Option<&Entry<'_>>)
-    -> io::Result<()>;
+    /// States may be inside a slice of the same track. Slices inside a state need a separate
+    /// track.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
+    fn state(
+        &mut self,
+        at: Timestamp,
+        track: TrackId,
+        entry: Option<&TrackEvent<'_>>,
+    ) -> io::Result<()>;
 
-    /// A slice begins, inside those that are open on its track.
-    fn begin(&mut self, at: Timestamp, track: TrackId, entry: &Entry<'_>) -> io::Result<()>;
+    /// Begins a slice inside those that are open on the track.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
+    fn begin(&mut self, at: Timestamp, track: TrackId, entry: &TrackEvent<'_>) -> io::Result<()>;
 
-    /// The innermost open slice of the track ends, and the state inside it. `args` are what is
-    /// known of it only now.
-    fn end(&mut self, at: Timestamp, track: TrackId, args: &[Arg<'_>]) -> io::Result<()>;
+    /// Ends the innermost open slice of the track, and the state inside it. `args` are values that
+    /// are known only at the end.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
+    fn end(
+        &mut self,
+        at: Timestamp,
+        track: TrackId,
+        args: &[DebugAnnotation<'_>],
+    ) -> io::Result<()>;
 
-    /// Something happens that takes no time.
-    fn instant(&mut self, at: Timestamp, track: TrackId, entry: &Entry<'_>) -> io::Result<()>;
+    /// Adds an event without a duration.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
+    fn instant(&mut self, at: Timestamp, track: TrackId, entry: &TrackEvent<'_>) -> io::Result<()>;
 
-    /// The counter has this value from now on.
-    fn counter(&mut self, at: Timestamp, track: TrackId, value: i64) -> io::Result<()>;
+    /// Sets the value of a counter.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
+    fn counter(&mut self, at: Timestamp, track: TrackId, value: CounterValue) -> io::Result<()>;
 
-    /// A profiler took a sample.
+    /// Adds a sample of a profiler.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the writer.
     fn sample(&mut self, at: Timestamp, sample: &Sample) -> io::Result<()>;
 
-    /// A processor goes from one thread to another.
+    /// Adds a context switch.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the writer. [`io::ErrorKind::InvalidInput`] if the format needs another clock and
+    /// no [snapshot](Sink::clock_snapshot) relates it.
     fn sched_switch(&mut self, at: Timestamp, switch: &SchedSwitch<'_>) -> io::Result<()>;
 
-    /// A thread is woken up.
+    /// Adds a wake-up.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sink::sched_switch`].
     fn sched_waking(&mut self, at: Timestamp, waking: &SchedWaking<'_>) -> io::Result<()>;
 
-    /// Something was lost, at about this time: on `track`, or anywhere.
+    /// Marks a loss at about this time, on `track` or on a common track.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
     fn lost(&mut self, at: Timestamp, track: Option<TrackId>, loss: &Loss<'_>) -> io::Result<()>;
 
-    /// Writes what is held back. Slices that are open stay so: they go on past the end.
+    /// Writes everything that is buffered. Open slices stay open in the file.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the writer.
     fn finish(&mut self) -> io::Result<()>;
 }

@@ -32,14 +32,14 @@ fn convert(trace: impl Read, options: GoOptions) -> (Vec<u8>, GoStats) {
     let mut source = GoSource::new(options);
     loop {
         match reader.next_event() {
-            Ok(Some(event)) => source.event(event, &mut sink).unwrap(),
+            Ok(Some(event)) => source.push(event, &mut sink).unwrap(),
             Ok(None) => break,
             Err(error) => match reader.recover().unwrap() {
                 Some(loss) => {
                     let why = error.to_string();
                     let count = Some(loss.to.saturating_sub(loss.from));
                     let loss = Loss { what: b"bytes", count, why: why.as_bytes() };
-                    source.gap(&loss, &mut sink).unwrap();
+                    source.loss(&loss, &mut sink).unwrap();
                 }
                 None => break,
             },

@@ -12,8 +12,8 @@ mod common;
 use common::Timeline;
 use proptest::prelude::*;
 use trace_export::{
-    Arg, ClockDomain, Entry, Flow, Frame, Loss, PerfettoSink, Sample, SchedSwitch, SchedWaking,
-    Sink, StackId, Task, TextId, Timestamp, Track, TrackId, Unit, Value,
+    ClockDomain, DebugAnnotation, Flow, Frame, Loss, PerfettoSink, Sample, SchedSwitch,
+    SchedWaking, Sink, StackId, Task, TextId, Timestamp, Track, TrackEvent, TrackId, Unit, Value,
 };
 
 const fn ns(n: i64) -> Timestamp {
@@ -43,8 +43,11 @@ fn everything_has_its_place() {
         let thread = sink.track(&Track::thread(42, 43, b"worker"))?;
         assert_eq!(sink.track(&Track::thread(42, 43, b"worker"))?, thread);
         assert_ne!(sink.track(&Track::thread(42, 42, b"main"))?, process);
-        let jobs = sink.track(&Track::custom(b"jobs").below(process).rank(2))?;
-        let heap = sink.track(&Track::counter(b"heap", Unit::Bytes).below(process).rank(1))?;
+        let jobs = sink.track(&Track::custom(b"jobs").child_of(process).rank(2))?;
+        let heap = sink.track(&Track::counter(b"heap", Unit::Bytes).child_of(process).rank(1))?;
+
+        let load = Track::counter(b"load", Unit::Count).child_of(process).unit_name(b"%");
+        let load = sink.track(&load)?;
 
         let (job, busy, why) = (sink.text(b"job"), sink.text(b"busy"), sink.text(b"why"));
         let mut frames = [
@@ -55,21 +58,22 @@ fn everything_has_its_place() {
         let stack = sink.stack(&mut frames);
         let flow = sink.new_flow();
         let args = [
-            Arg { name: why, value: Value::Text(job.into()) },
-            Arg { name: busy, value: Value::Int(-7) },
-            Arg { name: job, value: Value::Text((&b"\xff!"[..]).into()) },
+            DebugAnnotation { name: why, value: Value::Text(job.into()) },
+            DebugAnnotation { name: busy, value: Value::Int(-7) },
+            DebugAnnotation { name: job, value: Value::Text((&b"\xff!"[..]).into()) },
         ];
-        let entry = Entry::new(job).stack(Some(stack)).args(&args);
+        let entry = TrackEvent::new(job).stack(Some(stack)).args(&args);
         sink.begin(ns(2_000), jobs, &entry.flow(Some(Flow::Through(flow))))?;
-        sink.state(ns(2_000), thread, Some(&Entry::new(busy)))?;
-        sink.state(ns(2_100), thread, Some(&Entry::new(job)))?;
-        sink.counter(ns(2_200), heap, -5)?;
-        sink.instant(ns(2_150), jobs, &Entry::new(&b"late"[..]))?; // on another track: back in time
+        sink.state(ns(2_000), thread, Some(&TrackEvent::new(busy)))?;
+        sink.state(ns(2_100), thread, Some(&TrackEvent::new(job)))?;
+        sink.counter(ns(2_200), heap, (-5).into())?;
+        sink.counter(ns(2_250), load, 0.375.into())?;
+        sink.instant(ns(2_150), jobs, &TrackEvent::new(&b"late"[..]))?; // on another track: back in time
         let mut sample = Sample::new(42, 43);
         sample.stack = Some(stack);
         sink.sample(ns(2_300), &sample)?;
         sink.state(ns(2_400), thread, None)?;
-        sink.end(ns(2_500), jobs, &[Arg { name: why, value: Value::Uint(3) }])?;
+        sink.end(ns(2_500), jobs, &[DebugAnnotation { name: why, value: Value::Uint(3) }])?;
         sink.end(ns(2_600), jobs, &[])?; // nothing is open
         let loss = Loss { what: b"samples", count: Some(9), why: b"full" };
         sink.lost(ns(2_700), None, &loss)?;
@@ -83,13 +87,15 @@ track server 42
 track worker 43
 track main 42
 track server 42/jobs
-track server 42/heap (values)
+track server 42/heap (values in bytes)
+track server 42/load (values in %)
 clocks 3=2000
 2000 server 42/jobs: begin job why=job busy=-7 job=\u{fffd}! ->1 [main > leaf@a.c:3]
 2000 worker 43: begin busy
 2100 worker 43: end
 2100 worker 43: begin job
 2200 server 42/heap: value -5
+2250 server 42/load: value 0.375
 2150 server 42/jobs: instant late
 2300 sample 42/43 [main > leaf@a.c:3]
 2400 worker 43: end
@@ -144,7 +150,7 @@ fn bad_calls_are_refused() {
     let mut other = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
     let track = other.track(&Track::custom(b"elsewhere")).unwrap();
     assert!(sink.end(ns(1), track, &[]).is_err());
-    assert!(sink.track(&Track::custom(b"child").below(track)).is_err());
+    assert!(sink.track(&Track::custom(b"child").child_of(track)).is_err());
     assert!(sink.clock_snapshot(&[(ClockDomain::Realtime, ns(1))]).is_err());
 }
 
@@ -198,22 +204,22 @@ proptest! {
                     let id = sink.text(name.as_bytes());
                     old.push((id, name.clone()));
                     names.push(name);
-                    sink.begin(next(track, step), tracks[track], &Entry::new(id)).unwrap();
+                    sink.begin(next(track, step), tracks[track], &TrackEvent::new(id)).unwrap();
                 }
                 Call::State(step, track, name) => {
                     let id = name.as_ref().map(|name| sink.text(name.as_bytes()));
                     names.extend(name);
-                    let entry = id.map(Entry::new);
+                    let entry = id.map(TrackEvent::new);
                     sink.state(next(track, step), tracks[track], entry.as_ref()).unwrap();
                 }
                 Call::End(track) => sink.end(next(track, 0), tracks[track], &[]).unwrap(),
                 Call::Instant(step, track, name) => {
                     names.push(String::from_utf8_lossy(&name).into_owned());
-                    sink.instant(next(track, step), tracks[track], &Entry::new(&name[..])).unwrap();
+                    sink.instant(next(track, step), tracks[track], &TrackEvent::new(&name[..])).unwrap();
                 }
                 Call::Value(step, value) => {
                     values.push(value);
-                    sink.counter(next(3, step), counter, value).unwrap();
+                    sink.counter(next(3, step), counter, value.into()).unwrap();
                 }
                 Call::Sample(functions) => {
                     let mut frames = functions
@@ -229,7 +235,7 @@ proptest! {
                     if let Some((id, name)) = old.iter().rev().nth(back) {
                         let held = sink.holds_text(*id);
                         names.push(if held { name.clone() } else { "?".to_owned() });
-                        sink.instant(next(0, 1), tracks[0], &Entry::new(*id)).unwrap();
+                        sink.instant(next(0, 1), tracks[0], &TrackEvent::new(*id)).unwrap();
                     }
                 }
             }
@@ -244,7 +250,7 @@ proptest! {
             .map(|(_, name)| name)
             .collect();
         prop_assert_eq!(read, names);
-        prop_assert_eq!(timeline.count("(values)") + timeline.count(": value "), values.len() + 1);
+        prop_assert_eq!(timeline.count("(values") + timeline.count(": value "), values.len() + 1);
         prop_assert_eq!(stats.slices + stats.instants, timeline.count(": begin ") as u64
             + timeline.count(": instant ") as u64);
     }

@@ -2,7 +2,7 @@
 
 use super::goroutine::INNER;
 use super::{GoSource, Layout, rank};
-use crate::model::{CpuMode, Entry, Sample, Sink, Track, TrackId, Unit};
+use crate::model::{CpuMode, Sample, Sink, Track, TrackEvent, TrackId, Unit};
 use gotrace::{Event, GoState, Metric};
 use std::io;
 use trace_common::Timestamp;
@@ -50,13 +50,13 @@ impl GoSource {
                     Metric::GOMAXPROCS => (b"GOMAXPROCS", Unit::Count, rank::COUNTERS + 2),
                     other => (other.as_bytes(), Unit::Count, rank::COUNTERS + 3),
                 };
-                let track = Track::counter(name, unit).below(layout.process).rank(rank);
-                let track = sink.track(&track.described(metric.name.as_bytes()))?;
+                let track = Track::counter(name, unit).child_of(layout.process).rank(rank);
+                let track = sink.track(&track.description(metric.name.as_bytes()))?;
                 self.metrics.push((metric.name, track));
                 track
             }
         };
-        sink.counter(event.time(), track, i64::try_from(value).unwrap_or(i64::MAX))
+        sink.counter(event.time(), track, i64::try_from(value).unwrap_or(i64::MAX).into())
     }
 
     /// Writes the numbers of goroutines if it is time to.
@@ -76,7 +76,7 @@ impl GoSource {
             None => {
                 let mut tracks = [layout.process; Counts::STATES.len()];
                 for (i, (track, (_, name))) in tracks.iter_mut().zip(Counts::STATES).enumerate() {
-                    let counter = Track::counter(name, Unit::Count).below(layout.process);
+                    let counter = Track::counter(name, Unit::Count).child_of(layout.process);
                     *track = sink.track(&counter.rank(rank::COUNTERS + 4 + i as i32))?;
                 }
                 *self.counts.tracks.insert(tracks)
@@ -86,7 +86,7 @@ impl GoSource {
             let now = self.counts.now[i];
             if self.counts.written[i] != Some(now) {
                 self.counts.written[i] = Some(now);
-                sink.counter(at, track, now)?;
+                sink.counter(at, track, now.into())?;
             }
         }
         Ok(())
@@ -117,6 +117,6 @@ impl GoSource {
             None if event.proc().is_some() => self.proc_mut(event.proc(), layout, sink)?.track,
             None => layout.process,
         };
-        sink.instant(event.time(), track, &Entry::new(layout.fixed.sample).stack(stack))
+        sink.instant(event.time(), track, &TrackEvent::new(layout.fixed.sample).stack(stack))
     }
 }

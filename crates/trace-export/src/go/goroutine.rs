@@ -3,7 +3,7 @@
 use super::{GoSource, Layout, rank, sorted};
 use crate::intern::{StackId, TextId};
 use crate::lanes::{Lanes, Nest};
-use crate::model::{Entry, Flow, Sink, Track, TrackId};
+use crate::model::{Flow, Sink, Track, TrackEvent, TrackId};
 use gotrace::{Event, GoId, GoState, ProcId, StateTransition};
 use std::io;
 use trace_common::Timestamp;
@@ -140,7 +140,7 @@ impl GoSource {
             },
         };
         let flow = sink.new_flow();
-        let entry = Entry::new(name).stack(stack).flow(Some(Flow::Through(flow)));
+        let entry = TrackEvent::new(name).stack(stack).flow(Some(Flow::Through(flow)));
         sink.instant(event.time(), track, &entry)?;
         Ok(Some(flow))
     }
@@ -176,7 +176,7 @@ impl GoSource {
         let lane = lanes.acquire(sink)?;
         let track = lanes.lanes[lane as usize].track;
         let label = self.names.goroutine(id, entry, sink);
-        sink.begin(at, track, &Entry::new(label).stack(created))?;
+        sink.begin(at, track, &TrackEvent::new(label).stack(created))?;
         let mut goroutine = Goroutine::new(Place::Lane { group, lane }, label);
         goroutine.wake_up = wake_up;
         self.goroutines.insert(id, goroutine);
@@ -221,14 +221,14 @@ impl GoSource {
         let parent = if own {
             layout.goroutines
         } else {
-            let track = Track::custom(b"Runtime goroutines").below(layout.process);
+            let track = Track::custom(b"Runtime goroutines").child_of(layout.process);
             self.group_track(|layout| &mut layout.runtime, &track.rank(rank::RUNTIME), sink)?
         };
         if let Some(&group) = self.group_by_entry.get(entry) {
             return Ok(group);
         }
         let group = self.groups.len() as u32;
-        let track = Track::custom(entry).below(parent).rank(group as i32 + 1).ordered();
+        let track = Track::custom(entry).child_of(parent).rank(group as i32 + 1).ordered();
         let lanes = Lanes::new(sink.track(&track)?);
         self.groups.push(Group { entry: entry.into(), lanes });
         self.group_by_entry.insert(entry.into(), group);
@@ -284,7 +284,7 @@ impl GoSource {
         let Place::Pending(states) = place else { return Ok(()) };
         goroutine.label = self.names.goroutine(id, entry, sink);
         let begin = states.first().map_or(at, |state| state.at);
-        sink.begin(begin, track, &Entry::new(goroutine.label))?;
+        sink.begin(begin, track, &TrackEvent::new(goroutine.label))?;
         for state in states {
             draw_state(&state, track, sink)?;
         }
@@ -350,6 +350,6 @@ impl Goroutine {
 
 fn draw_state(state: &Pending, track: TrackId, sink: &mut impl Sink) -> io::Result<()> {
     let stack = state.stack.filter(|&stack| sink.holds_stack(stack));
-    let entry = Entry::new(state.name).stack(stack).flow(state.flow);
+    let entry = TrackEvent::new(state.name).stack(stack).flow(state.flow);
     sink.state(state.at, track, Some(&entry))
 }

@@ -9,7 +9,7 @@
 //! let mut sink = PerfettoSink::new(out, reader.clock_domain());
 //! let mut source = GoSource::default();
 //! while let Some(event) = reader.next_event()? {
-//!     source.event(event, &mut sink)?;
+//!     source.push(event, &mut sink)?;
 //! }
 //! source.finish(&mut sink)?;
 //! sink.finish()?;
@@ -152,7 +152,7 @@ impl GoSource {
     /// # Errors
     ///
     /// Those of the sink.
-    pub fn event(&mut self, event: Event<'_>, sink: &mut impl Sink) -> io::Result<()> {
+    pub fn push(&mut self, event: Event<'_>, sink: &mut impl Sink) -> io::Result<()> {
         let at = event.time();
         self.stats.events += 1;
         if let Some(sync) = event.sync() {
@@ -192,7 +192,7 @@ impl GoSource {
     /// # Errors
     ///
     /// Those of the sink.
-    pub fn gap(&mut self, loss: &Loss<'_>, sink: &mut impl Sink) -> io::Result<()> {
+    pub fn loss(&mut self, loss: &Loss<'_>, sink: &mut impl Sink) -> io::Result<()> {
         self.stats.gaps += 1;
         let at = self.stats.last.unwrap_or_default();
         let layout = self.layout(sink)?;
@@ -237,7 +237,7 @@ impl GoSource {
         let GoOptions { pid, process, .. } = &self.options;
         let process = sink.track(&Track::process(*pid, process).ordered())?;
         let mut group =
-            |name, rank| sink.track(&Track::custom(name).below(process).rank(rank).ordered());
+            |name, rank| sink.track(&Track::custom(name).child_of(process).rank(rank).ordered());
         let gc = group(&b"GC"[..], rank::GC)?;
         let procs = group(b"Procs", rank::PROCS)?;
         let goroutines = group(b"Goroutines", rank::GOROUTINES)?;

@@ -4,7 +4,7 @@ use super::goroutine::Place;
 use super::{GoSource, Layout};
 use crate::intern::TextId;
 use crate::lanes::Nest;
-use crate::model::{Entry, Sink, Track, TrackId};
+use crate::model::{Sink, Track, TrackEvent, TrackId};
 use gotrace::{Event, GoId, ProcId, ProcState, StateTransition, ThreadId};
 use std::io;
 use trace_common::Timestamp;
@@ -36,7 +36,7 @@ impl GoSource {
         if !self.procs.contains_key(&id) {
             let name = format!("P {id}");
             let rank = i32::try_from(id.0).unwrap_or(i32::MAX).saturating_add(1);
-            let track = Track::custom(name.as_bytes()).below(layout.procs).rank(rank);
+            let track = Track::custom(name.as_bytes()).child_of(layout.procs).rank(rank);
             let proc = Proc {
                 track: sink.track(&track)?,
                 sweep_track: None,
@@ -81,7 +81,7 @@ impl GoSource {
         let label = goroutine.label;
         let proc = self.proc_mut(proc, layout, sink)?;
         proc.running = id;
-        sink.begin(at, proc.track, &Entry::new(label))
+        sink.begin(at, proc.track, &TrackEvent::new(label))
     }
 
     /// The goroutine does not run on the P any more, if it did.
@@ -125,7 +125,7 @@ impl GoSource {
                 if !sink.holds_text(proc.label) {
                     proc.label = sink.text(format!("P {id}").as_bytes());
                 }
-                sink.begin(at, track, &Entry::new(proc.label))?;
+                sink.begin(at, track, &TrackEvent::new(proc.label))?;
                 if let Some(thread) = self.threads.get_mut(&thread) {
                     thread.proc = id;
                 }

@@ -2,7 +2,7 @@
 
 use super::{GoSource, Layout};
 use crate::lanes::Key;
-use crate::model::{Arg, Entry, Sink, Track, Value};
+use crate::model::{DebugAnnotation, Sink, Track, TrackEvent, Value};
 use gotrace::{Event, EventKind, RangeName, ResourceId};
 use std::io;
 
@@ -21,7 +21,7 @@ impl GoSource {
         let (key, name, track, nest) = match (range.name, range.scope) {
             (RangeName::GcMark, _) => (Key::Mark, fixed.mark, layout.gc, &mut self.gc),
             (RangeName::StopTheWorld(_), scope) => {
-                let track = Track::custom(b"Stop the world").below(layout.gc);
+                let track = Track::custom(b"Stop the world").child_of(layout.gc);
                 let track = self.group_track(|layout| &mut layout.stw, &track, sink)?;
                 let key = Key::StopTheWorld(scope.goroutine().map_or(-1, |id| id.0));
                 let name = if ends {
@@ -36,7 +36,7 @@ impl GoSource {
                 let track = match proc.sweep_track {
                     Some(track) => track,
                     None => {
-                        let track = Track::custom(b"Sweep").below(proc.track);
+                        let track = Track::custom(b"Sweep").child_of(proc.track);
                         *proc.sweep_track.insert(sink.track(&track)?)
                     }
                 };
@@ -49,13 +49,13 @@ impl GoSource {
             _ => return Ok(()),
         };
         if ends {
-            let mut args = [Arg { name: fixed.bytes_swept, value: Value::Uint(0) }; 2];
+            let mut args = [DebugAnnotation { name: fixed.bytes_swept, value: Value::Uint(0) }; 2];
             let mut known = 0;
             if let (Key::Sweep, Some(attributes)) = (key, event.range_attributes()) {
                 let names = [fixed.bytes_swept, fixed.bytes_reclaimed];
                 for ((arg, name), attribute) in args.iter_mut().zip(names).zip(attributes) {
                     let value = attribute.value.as_u64().unwrap_or_default();
-                    *arg = Arg { name, value: Value::Uint(value) };
+                    *arg = DebugAnnotation { name, value: Value::Uint(value) };
                     known += 1;
                 }
             }
@@ -69,9 +69,9 @@ impl GoSource {
             ResourceId::Goroutine(id) => id.0 as u64,
             _ => 0,
         };
-        let args = [Arg { name: fixed.goroutine, value: Value::Uint(id) }];
+        let args = [DebugAnnotation { name: fixed.goroutine, value: Value::Uint(id) }];
         let known = usize::from(matches!(key, Key::StopTheWorld(_)));
-        let entry = Entry::new(name).stack(stack).args(&args[..known]);
+        let entry = TrackEvent::new(name).stack(stack).args(&args[..known]);
         nest.begin(key, name, at, track, &entry, sink)
     }
 }

@@ -3,7 +3,7 @@
 use super::goroutine::MAX_GROUPS;
 use super::{GoSource, Layout, rank};
 use crate::lanes::{Key, Lanes};
-use crate::model::{Arg, Entry, Flow, Name, Sink, Track, Value};
+use crate::model::{DebugAnnotation, Flow, Name, Sink, Track, TrackEvent, Value};
 use gotrace::{Event, EventKind, GoId, TaskId};
 use std::io;
 use trace_common::Timestamp;
@@ -29,15 +29,17 @@ impl GoSource {
         let stack = self.names.stack(event.stack(), event.generation(), sink);
         let Some((track, nest)) = self.inner(event.goroutine(), at, sink)? else { return Ok(()) };
         if event.kind() == EventKind::RegionBegin {
-            let args = [Arg { name: layout.fixed.task, value: Value::Uint(region.task.0) }];
+            let args =
+                [DebugAnnotation { name: layout.fixed.task, value: Value::Uint(region.task.0) }];
             let known = usize::from(region.task != TaskId::BACKGROUND);
-            let entry = Entry::new(name).stack(stack).flow(task).args(&args[..known]);
+            let entry = TrackEvent::new(name).stack(stack).flow(task).args(&args[..known]);
             nest.begin(Key::Region, name, at, track, &entry, sink)
         } else if nest.end(Key::Region, at, track, &[], sink)? {
             Ok(())
         } else {
-            let args = [Arg { name: layout.fixed.task, value: Value::Text(name.into()) }];
-            sink.instant(at, track, &Entry::new(layout.fixed.region_end).args(&args))
+            let args =
+                [DebugAnnotation { name: layout.fixed.task, value: Value::Text(name.into()) }];
+            sink.instant(at, track, &TrackEvent::new(layout.fixed.region_end).args(&args))
         }
     }
 
@@ -60,13 +62,13 @@ impl GoSource {
         let flow = sink.new_flow();
         self.tasks.insert(task.id, TaskState { group, lane, flow });
         let args = [
-            Arg { name: layout.fixed.task, value: Value::Uint(task.id.0) },
-            Arg { name: layout.fixed.parent, value: Value::Uint(task.parent.0) },
+            DebugAnnotation { name: layout.fixed.task, value: Value::Uint(task.id.0) },
+            DebugAnnotation { name: layout.fixed.parent, value: Value::Uint(task.parent.0) },
         ];
         let known = if matches!(task.parent, TaskId::NONE | TaskId::BACKGROUND) { 1 } else { 2 };
         let stack = self.names.stack(event.stack(), event.generation(), sink);
         let name = sink.text(task.ty);
-        let entry = Entry::new(name).stack(stack).args(&args[..known]);
+        let entry = TrackEvent::new(name).stack(stack).args(&args[..known]);
         sink.begin(at, track, &entry.flow(Some(Flow::Through(flow))))
     }
 
@@ -92,13 +94,13 @@ impl GoSource {
             _ if self.task_lanes.len() < MAX_GROUPS => ty,
             _ => b"(others)",
         };
-        let track = Track::custom(b"Tasks").below(layout.process).rank(rank::TASKS).ordered();
+        let track = Track::custom(b"Tasks").child_of(layout.process).rank(rank::TASKS).ordered();
         let parent = self.group_track(|layout| &mut layout.tasks, &track, sink)?;
         if let Some(&group) = self.task_types.get(ty) {
             return Ok(group);
         }
         let group = self.task_lanes.len() as u32;
-        let track = Track::custom(ty).below(parent).rank(group as i32 + 1).ordered();
+        let track = Track::custom(ty).child_of(parent).rank(group as i32 + 1).ordered();
         self.task_lanes.push(Lanes::new(sink.track(&track)?));
         self.task_types.insert(ty.into(), group);
         Ok(group)
@@ -117,11 +119,11 @@ impl GoSource {
         let category = sink.text(log.category);
         let track = self.inner(event.goroutine(), at, sink)?.map(|(track, _)| track);
         let args = [
-            Arg { name: layout.fixed.category, value: Value::Text(category.into()) },
-            Arg { name: layout.fixed.task, value: Value::Uint(log.task.0) },
+            DebugAnnotation { name: layout.fixed.category, value: Value::Text(category.into()) },
+            DebugAnnotation { name: layout.fixed.task, value: Value::Uint(log.task.0) },
         ];
         let known = if log.task == TaskId::BACKGROUND { 1 } else { 2 };
-        let entry = Entry::new(Name::Once(log.message)).stack(stack).flow(flow);
+        let entry = TrackEvent::new(Name::Inline(log.message)).stack(stack).flow(flow);
         sink.instant(at, track.unwrap_or(layout.process), &entry.args(&args[..known]))
     }
 
@@ -135,6 +137,6 @@ impl GoSource {
         let id = label.resource.goroutine().unwrap_or(GoId::NONE);
         let track = self.inner(id, event.time(), sink)?.map(|(track, _)| track);
         let name = sink.text(label.label);
-        sink.instant(event.time(), track.unwrap_or(layout.process), &Entry::new(name))
+        sink.instant(event.time(), track.unwrap_or(layout.process), &TrackEvent::new(name))
     }
 }

@@ -58,6 +58,7 @@ pub(super) mod track {
     pub(in super::super) const THREAD_TID: u32 = 2;
     pub(in super::super) const THREAD_NAME: u32 = 5;
     pub(in super::super) const COUNTER_UNIT: u32 = 3;
+    pub(in super::super) const COUNTER_UNIT_NAME: u32 = 6;
 
     pub(in super::super) const ORDERING_EXPLICIT: u64 = 3;
     pub(in super::super) const MERGE_NONE: u64 = 2;
@@ -71,6 +72,7 @@ pub(super) mod event {
     pub(in super::super) const TRACK_UUID: u32 = 11;
     pub(in super::super) const NAME: u32 = 23;
     pub(in super::super) const COUNTER_VALUE: u32 = 30;
+    pub(in super::super) const DOUBLE_COUNTER_VALUE: u32 = 44;
     pub(in super::super) const FLOW_IDS: u32 = 47;
     pub(in super::super) const TERMINATING_FLOW_IDS: u32 = 48;
     pub(in super::super) const CALLSTACK_IID: u32 = 56;

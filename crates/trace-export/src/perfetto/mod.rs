@@ -11,8 +11,8 @@ pub use compress::Compressor;
 
 use crate::intern::{Frame, Interner, StackId, TextId};
 use crate::model::{
-    Arg, CpuMode, Entry, Flow, Loss, Name, Sample, SchedSwitch, SchedWaking, Sink, Track, TrackId,
-    TrackKind, Unit, Value,
+    CounterValue, CpuMode, DebugAnnotation, Flow, Loss, Name, Sample, SchedSwitch, SchedWaking,
+    Sink, Track, TrackEvent, TrackId, TrackKind, Unit, Value,
 };
 use field::{TRACE_PACKET, clock, event, interned, packet, sample, system, track};
 use hashbrown::HashMap;
@@ -359,14 +359,14 @@ impl<W: Write> PerfettoSink<W> {
         at: Timestamp,
         track: TrackId,
         ty: u64,
-        entry: &Entry<'_>,
+        entry: &TrackEvent<'_>,
     ) -> io::Result<()> {
         let at = self.nanos(at);
         self.prepare_at(at)?;
         // Whatever the event refers to comes before it.
         let name = match entry.name {
             Name::Text(id) => self.text_iid(id, TextKind::EventName),
-            Name::Once(_) => 0,
+            Name::Inline(_) => 0,
         };
         let stack = entry.stack.and_then(|id| self.stack_iid(id));
         self.write_arg_texts(entry.args);
@@ -375,7 +375,7 @@ impl<W: Write> PerfettoSink<W> {
         let body = self.open_event(ty, track);
         match entry.name {
             Name::Text(_) => self.out.varint(event::NAME_IID, name),
-            Name::Once(text) => self.out.text(event::NAME, cut(text)),
+            Name::Inline(text) => self.out.text(event::NAME, cut(text)),
         }
         if let Some(iid) = stack {
             self.out.varint(event::CALLSTACK_IID, iid);
@@ -395,7 +395,7 @@ impl<W: Write> PerfettoSink<W> {
 
     /// Sees to it that the texts of `args` are in the file.
     #[inline]
-    fn write_arg_texts(&mut self, args: &[Arg<'_>]) {
+    fn write_arg_texts(&mut self, args: &[DebugAnnotation<'_>]) {
         for arg in args {
             self.text_iid(arg.name, TextKind::ArgName);
             if let Value::Text(Name::Text(id)) = arg.value {
@@ -404,7 +404,7 @@ impl<W: Write> PerfettoSink<W> {
         }
     }
 
-    fn arg(&mut self, arg: &Arg<'_>) {
+    fn arg(&mut self, arg: &DebugAnnotation<'_>) {
         let name = self.text_iid(arg.name, TextKind::ArgName);
         let value = match arg.value {
             Value::Text(Name::Text(id)) => self.text_iid(id, TextKind::ArgValue),
@@ -419,7 +419,7 @@ impl<W: Write> PerfettoSink<W> {
             Value::Double(value) => out.fixed64(event::ARG_DOUBLE, value.to_bits()),
             Value::Bool(value) => out.varint(event::ARG_BOOL, value.into()),
             Value::Text(Name::Text(_)) => out.varint(event::ARG_STRING_IID, value),
-            Value::Text(Name::Once(text)) => out.text(event::ARG_STRING, cut(text)),
+            Value::Text(Name::Inline(text)) => out.text(event::ARG_STRING, cut(text)),
         }
         out.close(message);
     }
@@ -691,7 +691,11 @@ impl<W: Write> Sink for PerfettoSink<W> {
                     Unit::Count => 2,
                     Unit::Bytes => 3,
                 };
-                out.varint(track::COUNTER_UNIT, unit);
+                if new.unit_name.is_empty() {
+                    out.varint(track::COUNTER_UNIT, unit);
+                } else {
+                    out.text(track::COUNTER_UNIT_NAME, cut(new.unit_name));
+                }
                 out.close(counter);
             }
         }
@@ -731,7 +735,7 @@ impl<W: Write> Sink for PerfettoSink<W> {
         &mut self,
         at: Timestamp,
         track: TrackId,
-        entry: Option<&Entry<'_>>,
+        entry: Option<&TrackEvent<'_>>,
     ) -> io::Result<()> {
         let state = self.track_state(track)?;
         if std::mem::replace(&mut state.in_state, entry.is_some()) {
@@ -744,7 +748,7 @@ impl<W: Write> Sink for PerfettoSink<W> {
         Ok(())
     }
 
-    fn begin(&mut self, at: Timestamp, track: TrackId, entry: &Entry<'_>) -> io::Result<()> {
+    fn begin(&mut self, at: Timestamp, track: TrackId, entry: &TrackEvent<'_>) -> io::Result<()> {
         self.track_state(track)?.depth += 1;
         self.stats.slices += 1;
         self.track_event(at, track, event::SLICE_BEGIN, entry)
@@ -755,7 +759,12 @@ impl<W: Write> Sink for PerfettoSink<W> {
         self.flows
     }
 
-    fn end(&mut self, at: Timestamp, track: TrackId, args: &[Arg<'_>]) -> io::Result<()> {
+    fn end(
+        &mut self,
+        at: Timestamp,
+        track: TrackId,
+        args: &[DebugAnnotation<'_>],
+    ) -> io::Result<()> {
         self.state(at, track, None)?;
         let state = self.track_state(track)?;
         if state.depth == 0 {
@@ -779,20 +788,25 @@ impl<W: Write> Sink for PerfettoSink<W> {
         Ok(())
     }
 
-    fn instant(&mut self, at: Timestamp, track: TrackId, entry: &Entry<'_>) -> io::Result<()> {
+    fn instant(&mut self, at: Timestamp, track: TrackId, entry: &TrackEvent<'_>) -> io::Result<()> {
         self.track_state(track)?;
         self.stats.instants += 1;
         self.track_event(at, track, event::INSTANT, entry)
     }
 
-    fn counter(&mut self, at: Timestamp, track: TrackId, value: i64) -> io::Result<()> {
+    fn counter(&mut self, at: Timestamp, track: TrackId, value: CounterValue) -> io::Result<()> {
         self.track_state(track)?;
         self.stats.counters += 1;
         let at = self.nanos(at);
         self.prepare_at(at)?;
         let message = self.open_packet(at);
         let body = self.open_event(event::COUNTER, track);
-        self.out.int(event::COUNTER_VALUE, value);
+        match value {
+            CounterValue::Int(value) => self.out.int(event::COUNTER_VALUE, value),
+            CounterValue::Double(value) => {
+                self.out.fixed64(event::DOUBLE_COUNTER_VALUE, value.to_bits());
+            }
+        }
         self.out.close(body);
         self.out.close(message);
         Ok(())
@@ -847,20 +861,20 @@ impl<W: Write> Sink for PerfettoSink<W> {
         let on = match on.or(self.losses) {
             Some(track) => track,
             None => {
-                let track = Track::custom(b"Losses").described(b"What is not on this timeline");
+                let track = Track::custom(b"Losses").description(b"What is not on this timeline");
                 let track = self.track(&track)?;
                 *self.losses.insert(track)
             }
         };
         let (what, count, why) = (self.text(b"what"), self.text(b"count"), self.text(b"why"));
         let args = [
-            Arg { name: what, value: Value::Text(Name::Once(loss.what)) },
-            Arg { name: why, value: Value::Text(Name::Once(loss.why)) },
-            Arg { name: count, value: Value::Uint(loss.count.unwrap_or_default()) },
+            DebugAnnotation { name: what, value: Value::Text(Name::Inline(loss.what)) },
+            DebugAnnotation { name: why, value: Value::Text(Name::Inline(loss.why)) },
+            DebugAnnotation { name: count, value: Value::Uint(loss.count.unwrap_or_default()) },
         ];
         let known = if loss.count.is_some() { 3 } else { 2 };
         let name = [&b"lost: "[..], loss.what].concat();
-        self.instant(at, on, &Entry::new(&name[..]).args(&args[..known]))
+        self.instant(at, on, &TrackEvent::new(&name[..]).args(&args[..known]))
     }
 
     fn finish(&mut self) -> io::Result<()> {

@@ -244,8 +244,16 @@ impl Timeline {
             name = format!("{}/{name}", self.tracks[&parent].0);
         }
         let counter = track.message(8);
-        self.lines
-            .push(format!("track {name}{}", if counter.is_some() { " (values)" } else { "" }));
+        let values = counter.as_ref().map_or(String::new(), |counter| {
+            match (counter.text(6), counter.number(3)) {
+                (Some(unit), None) => format!(" (values in {unit})"),
+                (None, Some(1)) => " (values in ns)".into(),
+                (None, Some(2)) => " (values)".into(),
+                (None, Some(3)) => " (values in bytes)".into(),
+                unit => panic!("unit {unit:?}"),
+            }
+        });
+        self.lines.push(format!("track {name}{values}"));
         assert!(self.tracks.insert(uuid, (name, counter.is_some())).is_none());
     }
 
@@ -279,6 +287,9 @@ impl Timeline {
         }
         if let Some(value) = event.number(30) {
             write!(line, " {}", value as i64).unwrap();
+        }
+        if let Some(value) = event.number(44) {
+            write!(line, " {}", f64::from_bits(value)).unwrap();
         }
         for arg in event.messages(4) {
             write!(line, " {}=", self.get(3, arg.number(1).unwrap())).unwrap();

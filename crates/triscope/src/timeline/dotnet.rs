@@ -79,7 +79,7 @@ fn draw(
     let mut errors = 0;
     loop {
         match reader.next_item() {
-            Ok(Some(item)) => source.item(&item, sink).map_err(|e| output.failure(&e))?,
+            Ok(Some(item)) => source.push(&item, sink).map_err(|e| output.failure(&e))?,
             Ok(None) => break,
             Err(error) => {
                 errors += 1;

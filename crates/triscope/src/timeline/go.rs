@@ -61,7 +61,7 @@ impl Visitor for GoVisitor<'_> {
     }
 
     fn event(&mut self, event: Event<'_>) -> Result {
-        self.source.event(event, self.sink).map_err(|e| self.output.failure(&e))
+        self.source.push(event, self.sink).map_err(|e| self.output.failure(&e))
     }
 
     fn loss(&mut self, error: &gotrace::Error, loss: &gotrace::Loss) -> Result {
@@ -71,7 +71,7 @@ impl Visitor for GoVisitor<'_> {
             count: Some(loss.to.saturating_sub(loss.from)),
             why: why.as_bytes(),
         };
-        self.source.gap(&loss, self.sink).map_err(|e| self.output.failure(&e))
+        self.source.loss(&loss, self.sink).map_err(|e| self.output.failure(&e))
     }
 }
 

@@ -23,7 +23,7 @@ use subject::Subject;
 use tasks::Counts;
 use trace_export::dotnet::DotnetOptions;
 use trace_export::go::GoOptions;
-use trace_export::{Arg, ClockDomain, Entry, Name, Sink, Timestamp, Track, Value};
+use trace_export::{ClockDomain, DebugAnnotation, Name, Sink, Timestamp, Track, TrackEvent, Value};
 
 /// Run a command, or watch a process, and make a timeline, to be opened in the Perfetto UI
 /// (ui.perfetto.dev)
@@ -265,12 +265,12 @@ impl Version {
 
 /// Draws the subject as a whole: what it was, from when to when, and how it ended.
 fn draw_command(subject: &Subject, end: Timestamp, sink: &mut Timeline) -> std::io::Result<()> {
-    let track = sink.track(&Track::custom(b"Command").described(b"What was recorded"))?;
-    sink.begin(subject.begin, track, &Entry::new(subject.line().as_bytes()))?;
+    let track = sink.track(&Track::custom(b"Command").description(b"What was recorded"))?;
+    sink.begin(subject.begin, track, &TrackEvent::new(subject.line().as_bytes()))?;
     let ended = sink.text(b"ended with");
     let status = subject.end();
-    let status = Value::Text(Name::Once(status.as_bytes()));
-    sink.end(end, track, &[Arg { name: ended, value: status }])
+    let status = Value::Text(Name::Inline(status.as_bytes()));
+    sink.end(end, track, &[DebugAnnotation { name: ended, value: status }])
 }
 
 /// Puts the Go trace of the command on the timeline, and says what was in it.

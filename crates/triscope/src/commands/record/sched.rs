@@ -14,7 +14,7 @@ use perf_monitor::{
 use std::io;
 use trace_common::Merge;
 use trace_export::{
-    ClockDomain, Entry, Loss, SchedSwitch, SchedWaking, Sink, Task, Timestamp, TrackId,
+    ClockDomain, Loss, SchedSwitch, SchedWaking, Sink, Task, Timestamp, TrackEvent, TrackId,
 };
 
 /// How long events wait for earlier ones of other CPUs, in nanoseconds.
@@ -503,7 +503,7 @@ impl Exits {
     pub(super) fn draw(self, sink: &mut Timeline) -> io::Result<()> {
         for (at, track) in self.0 {
             let name = sink.text(b"exit");
-            sink.instant(at, track, &Entry::new(name))?;
+            sink.instant(at, track, &TrackEvent::new(name))?;
         }
         Ok(())
     }
