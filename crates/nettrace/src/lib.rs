@@ -29,6 +29,7 @@
 //!   they come. [`Stats`] and [`Item::Lost`] say what the writer dropped, to the event.
 //! - [`Profile`] and [`MethodMap`] name stacks; [`derived`] has collections and pauses,
 //!   compilations, exceptions, lock waits, allocations, counters, activities, heap snapshots.
+//! - [`gcdump`] writes, reads and compares heap snapshots as `.gcdump` files.
 //! - [`Trace`] relates the event clock to UTC. On Linux it *is* CLOCK_MONOTONIC, so events line up
 //!   with kernel recordings and Go traces of the same machine as they are.
 //!
@@ -46,6 +47,7 @@ pub mod derived;
 mod error;
 mod event;
 mod framing;
+pub mod gcdump;
 mod input;
 mod losses;
 pub mod manifest;

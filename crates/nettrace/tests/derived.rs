@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use nettrace::derived::{
-    ActivityTracker, CounterKind, CounterTracker, GcTracker, HeapSnapshot, RuntimeRecord,
+    ActivityTracker, CounterKind, CounterTracker, GcTracker, HeapSnapshot, RootKind, RuntimeRecord,
     RuntimeTracker,
 };
 use nettrace::{Event, MethodMap, Profile, Reader};
@@ -165,7 +165,8 @@ fn a_heap_walk_gives_types_objects_and_references() {
         assert!(heap.edges(node).iter().all(|edge| known.contains(edge)));
     }
     let roots = heap.roots();
-    assert!(roots.iter().any(|r| r.kind == "Handle") && roots.iter().any(|r| r.kind == "Stack"));
+    assert!(roots.iter().any(|r| r.kind == RootKind::Handle));
+    assert!(roots.iter().any(|r| r.kind == RootKind::Stack));
 }
 
 #[test]

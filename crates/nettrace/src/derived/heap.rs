@@ -36,15 +36,76 @@ pub struct HeapNode {
     pub edges: u64,
 }
 
-/// What keeps objects alive.
+/// A root: a reference from outside the heap to an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeapRoot {
-    /// Address of the object that is kept.
+    /// Address of the object.
     pub address: u64,
-    /// What keeps it: `Stack`, `Finalizer`, `Handle`, `Older`, `SizedRef`, `Overflow`,
-    /// `DependentHandle`, `COM`, or a static variable's name.
-    pub kind: String,
+    /// What refers to it.
+    pub kind: RootKind,
+    /// `GCRootFlags`: 1 pinning, 2 weak reference, 4 interior, 8 reference counted.
+    pub flags: u32,
+}
+
+impl HeapRoot {
+    /// Whether the root does not keep its object alive.
+    pub fn is_weak(&self) -> bool {
+        self.flags & 2 != 0
+    }
+
+    /// Whether the GC may not move the object.
+    pub fn is_pinned(&self) -> bool {
+        self.flags & 1 != 0
+    }
+
+    /// Whether the root is a reference-counted (COM) handle.
+    pub fn is_ref_counted(&self) -> bool {
+        self.flags & 8 != 0
+    }
+}
+
+/// The kind of a root (`GCRootKind`, and the roots that events of their own report).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum RootKind {
+    /// A local variable or argument.
+    Stack,
+    /// The finalization queue.
+    Finalizer,
+    /// A GC handle.
+    Handle,
+    /// An object of an older generation.
+    Older,
+    /// A sized reference handle.
+    SizedRef,
+    /// The mark stack overflowed.
+    Overflow,
+    /// A dependent handle: an entry of a `ConditionalWeakTable` whose key is alive.
+    DependentHandle,
+    /// A COM callable wrapper.
+    Com,
+    /// A static variable, by name.
+    StaticVar(String),
+    /// A kind that this version does not know.
+    Other(u8),
+}
+
+impl std::fmt::Display for RootKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Stack => "Stack",
+            Self::Finalizer => "Finalizer",
+            Self::Handle => "Handle",
+            Self::Older => "Older",
+            Self::SizedRef => "SizedRef",
+            Self::Overflow => "Overflow",
+            Self::DependentHandle => "DependentHandle",
+            Self::Com => "COM",
+            Self::StaticVar(name) => return write!(f, "static {name}"),
+            Self::Other(kind) => return write!(f, "Other({kind})"),
+        })
+    }
 }
 
 /// How much of the heap objects of a type take.
@@ -109,7 +170,7 @@ impl HeapSnapshot {
         self.edges.len()
     }
 
-    /// What keeps objects alive.
+    /// References from outside the heap.
     pub fn roots(&self) -> &[HeapRoot] {
         &self.roots
     }
@@ -117,6 +178,11 @@ impl HeapSnapshot {
     /// The type of an object, if the stream says.
     pub fn type_of(&self, node: &HeapNode) -> Option<&HeapType> {
         self.types.get(&node.type_id)
+    }
+
+    /// The type with an id, if the stream says.
+    pub fn type_by_id(&self, id: u64) -> Option<&HeapType> {
+        self.types.get(&id)
     }
 
     /// Types known.
@@ -195,17 +261,24 @@ impl HeapSnapshot {
             }),
             // GCBulkRootEdge
             16 => self.each(event, |this, v| {
-                let kind = match get(&v, "GCRootKind") {
-                    0 => "Stack",
-                    1 => "Finalizer",
-                    2 => "Handle",
-                    3 => "Older",
-                    4 => "SizedRef",
-                    5 => "Overflow",
-                    6 => "DependentHandle",
-                    _ => "Other",
+                let kind = match get(&v, "GCRootKind") as u8 {
+                    0 => RootKind::Stack,
+                    1 => RootKind::Finalizer,
+                    2 => RootKind::Handle,
+                    3 => RootKind::Older,
+                    4 => RootKind::SizedRef,
+                    5 => RootKind::Overflow,
+                    6 => RootKind::DependentHandle,
+                    kind => RootKind::Other(kind),
                 };
-                this.root(get(&v, "RootedNodeAddress"), kind.into());
+                let flags = get(&v, "GCRootFlag") as u32;
+                this.root(get(&v, "RootedNodeAddress"), kind, flags);
+            }),
+            // GCBulkRootConditionalWeakTableElementEdge: an entry lives as long as its key
+            17 => self.each(event, |this, v| {
+                if get(&v, "GCKeyNodeID") != 0 {
+                    this.root(get(&v, "GCValueNodeID"), RootKind::DependentHandle, 0);
+                }
             }),
             // GCBulkNode
             18 => {
@@ -244,12 +317,14 @@ impl HeapSnapshot {
                 });
             }
             // GCBulkRootCCW
-            36 => self.each(event, |this, v| this.root(get(&v, "ObjectID"), "COM".into())),
+            36 => self.each(event, |this, v| {
+                this.root(get(&v, "ObjectID"), RootKind::Com, 0);
+            }),
             // GCBulkRootStaticVar
             38 => self.each(event, |this, v| {
                 let name = v.get("FieldName").and_then(|n| n.as_text());
                 let name = name.map_or_else(String::new, |t| t.to_string());
-                this.root(get(&v, "ObjectID"), name);
+                this.root(get(&v, "ObjectID"), RootKind::StaticVar(name), 0);
             }),
             _ => {}
         }
@@ -277,9 +352,10 @@ impl HeapSnapshot {
         }
     }
 
-    fn root(&mut self, address: u64, kind: String) {
-        if self.room(size_of::<HeapRoot>() + kind.len()) {
-            self.roots.push(HeapRoot { address, kind });
+    fn root(&mut self, address: u64, kind: RootKind, flags: u32) {
+        let name = if let RootKind::StaticVar(name) = &kind { name.len() } else { 0 };
+        if self.room(size_of::<HeapRoot>() + name) {
+            self.roots.push(HeapRoot { address, kind, flags });
         }
     }
 

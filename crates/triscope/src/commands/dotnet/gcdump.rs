@@ -60,9 +60,9 @@ pub(super) fn run(args: &Args) -> Result {
         return Err(Failure::about(&name, "no walk of the heap was seen"));
     }
     let histogram = heap.histogram();
-    let mut roots: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut roots: BTreeMap<String, u64> = BTreeMap::new();
     for root in heap.roots() {
-        *roots.entry(&root.kind).or_default() += 1;
+        *roots.entry(root.kind.to_string()).or_default() += 1;
     }
     let mut output = Output::new();
     let out = &mut output.buffer;

@@ -1,0 +1,196 @@
+//! `.gcdump` files: what is written is read again, and damage is an error.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use common::assemble::{utf16z, v4};
+use nettrace::Reader;
+use nettrace::derived::HeapSnapshot;
+use nettrace::gcdump::{DumpInfo, GcDumpErrorKind, HeapGraph, difference};
+use proptest::prelude::*;
+use std::time::{Duration, UNIX_EPOCH};
+
+const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
+
+fn observe(heap: &mut HeapSnapshot, event: u32, count: usize, values: &[Vec<u8>]) {
+    // Index (of those that have one), Count, ClrInstanceID, values.
+    let mut payload = Vec::new();
+    if [16, 17, 18, 19].contains(&event) {
+        payload.extend(0u32.to_le_bytes());
+    }
+    payload.extend((count as u32).to_le_bytes());
+    if event == 38 {
+        payload.extend(0u64.to_le_bytes());
+    }
+    payload.extend(7u16.to_le_bytes());
+    payload.extend(values.concat());
+    let stream = v4(RUNTIME, event, 0, &0u32.to_le_bytes(), &payload);
+    let mut reader = Reader::new(&stream[..]);
+    while let Some(event) = reader.next_event().unwrap() {
+        heap.observe(&event);
+    }
+}
+
+fn gc_type(id: u64, name: &str) -> Vec<u8> {
+    let mut out = id.to_le_bytes().to_vec();
+    out.extend([0; 8 + 4 + 4 + 1]);
+    out.extend(utf16z(name));
+    out.extend(0u32.to_le_bytes());
+    out
+}
+
+fn words(values: &[u64]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+/// A root: address, kind, flags.
+fn root(address: u64, kind: u8, flags: u32) -> Vec<u8> {
+    let mut out = address.to_le_bytes().to_vec();
+    out.push(kind);
+    out.extend(flags.to_le_bytes());
+    out.extend([0; 8]);
+    out
+}
+
+/// A list of two strings on the stack, a static cache, a weak reference, garbage.
+fn heap() -> HeapSnapshot {
+    let mut heap = HeapSnapshot::new();
+    let list = "System.Collections.Generic.List`1[System.String]";
+    let types = [gc_type(1, "System.String"), gc_type(2, list), gc_type(3, "System.Byte[]")];
+    observe(&mut heap, 15, 3, &types);
+    // address, size, type, number of references
+    let nodes = [
+        words(&[0x100, 32, 2, 2]),
+        words(&[0x200, 22, 1, 0]),
+        words(&[0x300, 40, 1, 0]),
+        words(&[0x400, 85_024, 3, 0]),
+        words(&[0x500, 24, 3, 0]),
+    ];
+    observe(&mut heap, 18, 5, &nodes);
+    let edge = |to: u64| [words(&[to]), vec![0; 4]].concat();
+    observe(&mut heap, 19, 2, &[edge(0x200), edge(0x300)]);
+    observe(&mut heap, 16, 2, &[root(0x100, 0, 0), root(0x500, 2, 2)]);
+    let mut variable = words(&[9, 0x400, 3]);
+    variable.extend(0u32.to_le_bytes());
+    variable.extend(utf16z("Cache.s_pages"));
+    observe(&mut heap, 38, 1, &[variable]);
+    heap
+}
+
+fn info() -> DumpInfo {
+    let mut info = DumpInfo::default();
+    info.process_name = Some("shop ✓".into());
+    info.pid = 42;
+    info.machine = Some("box".into());
+    info.collected = Some(UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_700));
+    info.tool = Some("test".into());
+    info
+}
+
+fn file() -> Vec<u8> {
+    let mut out = Vec::new();
+    HeapGraph::from_snapshot(&heap(), info()).write(&mut out).unwrap();
+    out
+}
+
+#[test]
+fn a_walk_becomes_a_graph_with_the_names_of_the_vendors_tool() {
+    let graph = HeapGraph::from_snapshot(&heap(), info());
+    assert_eq!((graph.object_count(), graph.total_size()), (5, heap().total_size()));
+    let totals: Vec<_> = graph.totals().into_iter().map(|t| (t.name, t.count, t.size)).collect();
+    assert_eq!(
+        totals,
+        [
+            ("System.Byte[] (Bytes > 10K)".into(), 1, 85_024),
+            ("System.String".into(), 2, 62),
+            ("System.Collections.Generic.List<System.String>".into(), 1, 32),
+            ("System.Byte[]".into(), 1, 24),
+        ]
+    );
+}
+
+#[test]
+fn paths_lead_from_the_root_to_the_object() {
+    let graph = HeapGraph::from_snapshot(&heap(), info());
+    let path = |name| {
+        let paths = graph.paths_to(name, 1);
+        paths[0].iter().map(|step| step.name.clone()).collect::<Vec<_>>()
+    };
+    let list = "System.Collections.Generic.List<System.String>";
+    assert_eq!(path("System.String"), ["[.NET Roots]", "[local vars]", list, "System.String"]);
+    assert_eq!(
+        path("System.Byte[] (Bytes > 10K)"),
+        [
+            "[.NET Roots]",
+            "[static vars]",
+            "[static var Cache.s_pages]",
+            "System.Byte[] (Bytes > 10K)"
+        ]
+    );
+    assert!(path("System.Byte[]").is_empty(), "only a weak reference leads to it");
+    assert!(graph.paths_to("System.Nothing", 1).is_empty());
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let graph = HeapGraph::from_snapshot(&heap(), info());
+    let again = HeapGraph::read(&file()).unwrap();
+    assert_eq!(again.info, info());
+    assert_eq!(again.totals(), graph.totals());
+    assert_eq!(again.paths_to("System.String", 9), graph.paths_to("System.String", 9));
+    assert_eq!(again.reference_count(), graph.reference_count());
+}
+
+#[test]
+fn a_difference_has_what_grew_first_and_nothing_that_stayed() {
+    let before = HeapGraph::from_snapshot(&heap(), info()).totals();
+    let mut after = before.clone();
+    after[1].count += 3;
+    after[1].size += 96;
+    after.retain(|total| total.name != "System.Byte[]");
+    let deltas: Vec<_> = difference(&before, &after)
+        .into_iter()
+        .map(|d| (d.name.clone(), d.count_change(), d.size_change()))
+        .collect();
+    assert_eq!(deltas, [("System.String".into(), 3, 96), ("System.Byte[]".into(), -1, -24)]);
+}
+
+#[test]
+fn other_files_are_refused() {
+    for bytes in [&b""[..], b"Nettrace", b"\x14\0\0\0!FastSerialization.2"] {
+        let error = HeapGraph::read(bytes).unwrap_err();
+        assert_eq!((error.offset, error.kind), (0, GcDumpErrorKind::NotGcDump));
+    }
+    let mut newer = file();
+    let version = newer.windows(4).position(|w| w == 10i32.to_le_bytes()).unwrap();
+    newer[version..version + 4].copy_from_slice(&11i32.to_le_bytes());
+    let error = HeapGraph::read(&newer).unwrap_err();
+    assert_eq!(error.kind, GcDumpErrorKind::UnsupportedVersion(11));
+}
+
+#[test]
+fn every_cut_is_an_error_with_an_offset_within_the_file() {
+    let file = file();
+    for cut in 0..file.len() {
+        let result = HeapGraph::read(&file[..cut]);
+        let error = result.expect_err("a file that is cut is not whole");
+        assert!(error.offset <= cut as u64, "{error} in {cut} bytes");
+    }
+}
+
+proptest! {
+    #[test]
+    fn damage_never_panics(at in prop::collection::vec((0usize..2000, any::<u8>()), 1..8)) {
+        let mut file = file();
+        let length = file.len();
+        for (place, byte) in at {
+            file[place % length] = byte;
+        }
+        if let Ok(graph) = HeapGraph::read(&file) {
+            graph.totals();
+            graph.paths_to("System.String", 3);
+            graph.write(Vec::new()).unwrap();
+        }
+    }
+}
