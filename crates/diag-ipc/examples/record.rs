@@ -34,12 +34,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut file = File::create(file)?;
     let session = client(process)?.collect_tracing(&config)?;
     println!("{} started session {:#x}", session.command(), session.id());
-    let stopper = session.stopper();
+    let stop_handle = session.stop_handle();
     std::thread::spawn(move || {
         std::thread::sleep(seconds);
-        stopper.stop()
+        stop_handle.stop()
     });
-    let ending = session.record(&mut file);
-    println!("{} bytes, {ending}", ending.bytes);
+    let end = session.record(&mut file);
+    println!("{} bytes, {end}", end.bytes);
     Ok(())
 }

@@ -5,7 +5,7 @@
 #[cfg(unix)]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     use diag_ipc::reverse::Server;
-    use diag_ipc::{Profile, TracingConfig};
+    use diag_ipc::{ProviderPreset, TracingConfig};
     use std::time::Duration;
 
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -22,12 +22,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // The runtime waits before the first line of the program.
     let runtime = server.accept(Duration::from_secs(30))?;
-    let profile = Profile::find("cpu-sampling").ok_or("no such profile")?;
+    let profile = ProviderPreset::find("cpu-sampling").ok_or("no such profile")?;
     let session = runtime.client().collect_tracing(&TracingConfig::new(profile.providers()))?;
     runtime.client().resume_runtime()?;
 
-    let ending = session.record(&mut file);
-    println!("{} bytes, {ending}; {}", ending.bytes, child.wait()?);
+    let end = session.record(&mut file);
+    println!("{} bytes, {end}; {}", end.bytes, child.wait()?);
     Ok(())
 }
 

@@ -13,20 +13,20 @@
 //!
 //! let config = TracingConfig::new([Provider::new("System.Runtime")]);
 //! let session = client.collect_tracing(config).await?;
-//! let stopper = session.stopper();
+//! let stop_handle = session.stop_handle();
 //! tokio::spawn(async move {
 //!     tokio::time::sleep(Duration::from_secs(5)).await;
-//!     tokio::task::spawn_blocking(move || stopper.stop()).await
+//!     tokio::task::spawn_blocking(move || stop_handle.stop()).await
 //! });
 //! let mut trace = Vec::new();
-//! let ending = session.record(&mut trace).await;
-//! println!("{} bytes, {ending}", ending.bytes);
+//! let end = session.record(&mut trace).await;
+//! println!("{} bytes, {end}", end.bytes);
 //! # Ok(())
 //! # }
 //! ```
 
 use crate::message::{DumpFlags, DumpType, Environment, PerfMapType, ProcessInfo, TracingConfig};
-use crate::{CutReason, Ending, Error, Operation, Stopper};
+use crate::{Error, Operation, SessionEnd, StopHandle, TruncationReason};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -148,12 +148,12 @@ impl Session {
 
     /// A handle to end it with. Its `stop` blocks for a moment: see
     /// [`tokio::task::spawn_blocking`].
-    pub fn stopper(&self) -> Stopper {
-        self.session.stopper()
+    pub fn stop_handle(&self) -> StopHandle {
+        self.session.stop_handle()
     }
 
     /// Reads until the stream ends, however that comes about, and writes everything to `out`.
-    pub async fn record(mut self, out: &mut (impl AsyncWrite + Unpin)) -> Ending {
+    pub async fn record(mut self, out: &mut (impl AsyncWrite + Unpin)) -> SessionEnd {
         let mut buffer = vec![0; 256 * 1024];
         loop {
             match tokio::time::timeout(TICK, self.read(&mut buffer)).await {
@@ -163,14 +163,14 @@ impl Session {
                     Err(_) | Ok(0) => break,
                     Ok(n) => {
                         if let Err(e) = out.write_all(buffer.get(..n).unwrap_or_default()).await {
-                            return self.cut(e).await;
+                            return self.output_failed(e).await;
                         }
                     }
                 },
-                Ok(Ok(0) | Err(_)) => break, // the ending tells
+                Ok(Ok(0) | Err(_)) => break, // the end tells
                 Ok(Ok(n)) => {
                     if let Err(e) = out.write_all(buffer.get(..n).unwrap_or_default()).await {
-                        return self.cut(e).await;
+                        return self.output_failed(e).await;
                     }
                 }
             }
@@ -179,35 +179,35 @@ impl Session {
     }
 
     /// Asks the runtime to end the session, reads the rest of the stream and writes it to `out`.
-    pub async fn stop_into(self, out: &mut (impl AsyncWrite + Unpin)) -> Ending {
-        let stopper = self.stopper();
-        let stopped = spawn_blocking(move || stopper.stop()).await;
+    pub async fn stop_into(self, out: &mut (impl AsyncWrite + Unpin)) -> SessionEnd {
+        let stop_handle = self.stop_handle();
+        let stopped = spawn_blocking(move || stop_handle.stop()).await;
         match stopped.unwrap_or_else(|e| Err(cancelled(e))) {
             Ok(()) => self.record(out).await,
             Err(e) => {
-                let mut ending = self.finish().await;
-                ending.cut = Some(CutReason::Stop(e));
-                ending
+                let mut end = self.finish().await;
+                end.truncation = Some(TruncationReason::Stop(e));
+                end
             }
         }
     }
 
     /// Closes the session and says how it ended.
-    pub async fn finish(self) -> Ending {
+    pub async fn finish(self) -> SessionEnd {
         let Self { ready, session } = self;
         drop(ready); // or the connection would stay open
         let bytes = session.bytes_read();
-        spawn_blocking(move || session.finish()).await.unwrap_or_else(|e| Ending {
+        spawn_blocking(move || session.finish()).await.unwrap_or_else(|e| SessionEnd {
             bytes,
-            cut: Some(CutReason::Io(io::Error::other(e))),
+            truncation: Some(TruncationReason::Io(io::Error::other(e))),
             stop: None,
         })
     }
 
-    async fn cut(self, error: io::Error) -> Ending {
-        let mut ending = self.finish().await;
-        ending.cut = Some(CutReason::Output(error));
-        ending
+    async fn output_failed(self, error: io::Error) -> SessionEnd {
+        let mut end = self.finish().await;
+        end.truncation = Some(TruncationReason::Output(error));
+        end
     }
 }
 

@@ -3,7 +3,7 @@ use crate::message::{
     Request, TracingConfig, checked_size,
 };
 use crate::transport::{Address, Connection, Deadline, Peer, Timeouts};
-use crate::{Error, Guid, HResult, Refusal, Session, target};
+use crate::{Error, Guid, HResult, RejectedRequest, Session, target};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -167,7 +167,7 @@ impl Client {
         loop {
             let Some(command) = family.get(index) else {
                 // An empty family: not reached, and no reason to panic.
-                return Err(Error::Refused(Refusal::Empty("the family of commands")));
+                return Err(Error::Rejected(RejectedRequest::Empty("the family of commands")));
             };
             match attempt(*command) {
                 Err(e) if e.is_unknown_command() && index + 1 < family.len() => {
@@ -230,7 +230,7 @@ impl Client {
         // .NET 10 is known to be sound.
         let major = version.split('.').next().and_then(|v| v.parse::<u32>().ok());
         if major.is_none_or(|v| v < 10) && self.may_be_suspended()? {
-            return Err(Refusal::Suspended(version.into()).into());
+            return Err(RejectedRequest::Suspended(version.into()).into());
         }
         self.order(&Request::EnablePerfMap { perf_map_type })
     }
@@ -329,7 +329,7 @@ impl Client {
         if dump_type != DumpType::Full {
             let pid = self.peer()?.pid;
             if pid.and_then(target::is_single_file) == Some(true) {
-                return Err(Refusal::SingleFile.into());
+                return Err(RejectedRequest::SingleFile.into());
             }
         }
         self.order(&request)
@@ -406,7 +406,7 @@ impl Client {
     ///
     /// The reply comes when the stream of the session has been read to its end: whoever waits
     /// here must not be the one who reads. [`Session::stop`] and
-    /// [`Stopper::stop`](crate::Stopper::stop) have no such trap. A session that does not exist
+    /// [`StopHandle::stop`](crate::StopHandle::stop) have no such trap. A session that does not exist
     /// is stopped successfully.
     pub fn stop_tracing(&self, session: u64) -> Result<(), Error> {
         let (_, payload) = self.exchange(&Request::StopTracing { session })?;

@@ -42,11 +42,11 @@ const CHECK: Duration = Duration::from_secs(1);
 /// What [`processes`] found.
 #[derive(Debug, Default)]
 #[non_exhaustive]
-pub struct Found {
+pub struct ProcessList {
     /// The processes that listen, by process id.
     pub processes: Vec<Process>,
     /// Sockets in the name of a process that are not that process's, and why not.
-    pub refused: Vec<Error>,
+    pub rejected: Vec<Error>,
     /// Sockets in this process's own temporary directory on which nobody listens: those of
     /// killed processes. They can be removed.
     pub stale: Vec<PathBuf>,
@@ -57,9 +57,9 @@ pub struct Found {
 
 /// Lists the processes with a diagnostic socket: this user's, or, with `CAP_SYS_PTRACE`,
 /// everybody's, those in containers included.
-pub fn processes() -> Result<Found, Error> {
+pub fn processes() -> Result<ProcessList, Error> {
     let error = |source| Error::Io { operation: Operation::Discover, source };
-    let mut found = Found::default();
+    let mut found = ProcessList::default();
     for entry in fs::read_dir("/proc").map_err(error)? {
         let name = entry.map_err(error)?.file_name();
         let Some(pid) = name.to_str().and_then(|n| n.parse().ok()) else { continue };
@@ -69,7 +69,7 @@ pub fn processes() -> Result<Found, Error> {
         match identity.locate(environment.as_deref()) {
             Ok(process) => found.processes.push(process),
             Err(Error::NoSocket { .. }) => {}
-            Err(e) => found.refused.push(e),
+            Err(e) => found.rejected.push(e),
         }
     }
     found.processes.sort_by_key(|p| p.pid);

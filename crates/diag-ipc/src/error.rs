@@ -10,7 +10,7 @@ use std::time::Duration;
 pub enum Error {
     /// The request was not sent, because it would harm the target or cannot be expressed.
     #[error("refused: {0}")]
-    Refused(#[from] Refusal),
+    Rejected(#[from] RejectedRequest),
 
     /// The runtime answered with an error.
     #[error("the runtime answered {command} with {code}{}", text(.message))]
@@ -195,7 +195,7 @@ impl fmt::Display for NoSocketReason {
 /// `docs/dotnet-ipc.md` for which. The second cannot be expressed in the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum RejectedRequest {
     /// A session without a buffer: a zero-sized one ends .NET 9.
     #[error("the buffer of a session must have at least 1 MB (0 ends a .NET 9 process)")]
     NoBuffer,

@@ -14,13 +14,13 @@
 //!     Provider::new("Microsoft-Windows-DotNETRuntime").keywords(0x14_c14f_ccbd).level(Level::Informational),
 //!     Provider::new("Microsoft-DotNETCore-SampleProfiler"),
 //! ]))?;
-//! let stopper = session.stopper();
+//! let stop_handle = session.stop_handle();
 //! thread::spawn(move || {
 //!     thread::sleep(Duration::from_secs(10));
-//!     stopper.stop()
+//!     stop_handle.stop()
 //! });
-//! let ending = session.record(&mut File::create("app.nettrace")?);
-//! println!("{} bytes, {ending}", ending.bytes);
+//! let end = session.record(&mut File::create("app.nettrace")?);
+//! println!("{} bytes, {end}", end.bytes);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -37,7 +37,7 @@
 //!
 //! The server in a runtime is one thread without timeouts, and some requests end the process:
 //!
-//! - requests that are known to end or hang a runtime cannot be sent: [`Refusal`] says why;
+//! - requests that are known to end or hang a runtime cannot be sent: [`RejectedRequest`] says why;
 //! - nothing is sent before the other end is known to be the process that was meant
 //!   ([`Client::for_process`], [`discovery`]);
 //! - a connection is made when there is something to send, and a message is one write;
@@ -67,7 +67,7 @@ mod client;
 pub mod discovery;
 mod error;
 pub mod message;
-mod profiles;
+mod presets;
 #[cfg(unix)]
 pub mod reverse;
 mod session;
@@ -77,14 +77,14 @@ mod transport;
 pub use client::Client;
 #[cfg(target_os = "linux")]
 pub use discovery::default_server_address;
-pub use error::{Error, HResult, NoSocketReason, Operation, Refusal};
+pub use error::{Error, HResult, NoSocketReason, Operation, RejectedRequest};
 pub use message::{
     BufferingMode, Command, DumpFlags, DumpType, Environment, EventFilter, Format, Level,
     ParseLevelError, ParseProviderError, PerfMapType, ProcessInfo, Provider, Rundown,
     TracepointSet, Tracepoints, TracingConfig, UserEventsConfig, UserEventsProvider,
 };
-pub use profiles::{PROFILES, Profile, RUNTIME_KEYWORDS, runtime_keywords};
-pub use session::{CutReason, Ending, Session, Stopper, UserEventsSession};
+pub use presets::{PROVIDER_PRESETS, ProviderPreset, RUNTIME_KEYWORDS, runtime_keywords};
+pub use session::{Session, SessionEnd, StopHandle, TruncationReason, UserEventsSession};
 pub use trace_common::{Guid, ParseGuidError};
 pub use transport::{Address, Peer, Timeouts, pipe_address};
 

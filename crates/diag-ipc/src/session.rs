@@ -17,7 +17,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// buffer size: who reads too slowly loses events, which the stream tells of.
 ///
 /// The end of a session is asked for by [`Session::stop`] or, from another thread, by a
-/// [`Stopper`]. The runtime then sends the rest and the rundown, which must be read, and only
+/// [`StopHandle`]. The runtime then sends the rest and the rundown, which must be read, and only
 /// then answers: reading and stopping one after the other deadlocks with other clients, and
 /// cannot here.
 ///
@@ -31,13 +31,13 @@ const TICK: Duration = Duration::from_millis(500);
 ///
 /// let config = TracingConfig::new([Provider::new("Microsoft-DotNETCore-SampleProfiler")]);
 /// let mut session = Client::for_process(1234)?.collect_tracing(&config)?;
-/// let stopper = session.stopper();
+/// let stop_handle = session.stop_handle();
 /// std::thread::spawn(move || {
 ///     std::thread::sleep(std::time::Duration::from_secs(5));
-///     stopper.stop()
+///     stop_handle.stop()
 /// });
-/// let ending = session.record(&mut File::create("app.nettrace")?);
-/// println!("{} bytes, {ending}", ending.bytes);
+/// let end = session.record(&mut File::create("app.nettrace")?);
+/// println!("{} bytes, {end}", end.bytes);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -76,7 +76,7 @@ enum Stop {
 #[derive(Debug)]
 enum End {
     Eof,
-    Failed(CutReason),
+    Failed(TruncationReason),
 }
 
 impl Shared {
@@ -104,9 +104,9 @@ impl Shared {
 
 /// Ends a [`Session`] from elsewhere: another thread, a signal handler's thread.
 #[derive(Clone, Debug)]
-pub struct Stopper(Arc<Shared>);
+pub struct StopHandle(Arc<Shared>);
 
-impl Stopper {
+impl StopHandle {
     /// Asks the runtime to end the session, without waiting for the end: whoever reads the
     /// session gets the rest of the stream, and its end.
     ///
@@ -148,19 +148,19 @@ impl Session {
     }
 
     /// A handle to end it with from elsewhere.
-    pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::clone(&self.shared))
+    pub fn stop_handle(&self) -> StopHandle {
+        StopHandle(Arc::clone(&self.shared))
     }
 
     /// Reads until the stream ends, however that comes about, and writes everything to `out`.
-    pub fn record(mut self, out: &mut impl Write) -> Ending {
+    pub fn record(mut self, out: &mut impl Write) -> SessionEnd {
         let mut buffer = vec![0; 256 * 1024];
         loop {
             match self.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(n) => {
                     if let Err(e) = out.write_all(buffer.get(..n).unwrap_or_default()) {
-                        self.end = Some(End::Failed(CutReason::Output(e)));
+                        self.end = Some(End::Failed(TruncationReason::Output(e)));
                         break;
                     }
                 }
@@ -171,58 +171,58 @@ impl Session {
     }
 
     /// Asks the runtime to end the session, reads the rest of the stream and drops it.
-    pub fn stop(self) -> Ending {
+    pub fn stop(self) -> SessionEnd {
         self.stop_into(&mut io::sink())
     }
 
     /// Asks the runtime to end the session, reads the rest of the stream and writes it to `out`.
-    pub fn stop_into(mut self, out: &mut impl Write) -> Ending {
+    pub fn stop_into(mut self, out: &mut impl Write) -> SessionEnd {
         if self.end.is_none() {
             if let Err(e) = self.shared.stop() {
-                self.end = Some(End::Failed(CutReason::Stop(e)));
+                self.end = Some(End::Failed(TruncationReason::Stop(e)));
                 return self.finish();
             }
         }
         self.record(out)
     }
 
-    /// Closes the session and says how it ended. One that has not been read to its end is cut.
+    /// Closes the session and says how it ended. One that was not read to its end is truncated.
     ///
     /// What is left of it is asked to end, read and dropped first, for as long as
     /// [`Timeouts::drain`](crate::Timeouts::drain) at most.
-    pub fn finish(mut self) -> Ending {
-        if matches!(self.end, None | Some(End::Failed(CutReason::Output(_)))) {
+    pub fn finish(mut self) -> SessionEnd {
+        if matches!(self.end, None | Some(End::Failed(TruncationReason::Output(_)))) {
             if let Some(connection) = &mut self.connection {
                 self.shared.end(connection);
             }
         }
-        let cut = match self.end.take() {
+        let truncation = match self.end.take() {
             Some(End::Eof) if self.mark.is_there() => None,
-            Some(End::Eof) => Some(CutReason::Closed),
+            Some(End::Eof) => Some(TruncationReason::Closed),
             Some(End::Failed(reason)) => Some(reason),
-            None => Some(CutReason::Abandoned),
+            None => Some(TruncationReason::Abandoned),
         };
         // The stream is closed before the reply is waited for: neither end waits for the other.
         drop(self.connection.take());
         let stop = std::mem::replace(&mut *self.shared.lock(), Stop::Ended);
         let stop = match stop {
-            Stop::Asked(mut connection) => Some(match cut {
+            Stop::Asked(mut connection) => Some(match truncation {
                 // It had its time.
-                Some(CutReason::Silent(after)) => {
+                Some(TruncationReason::Silent(after)) => {
                     Err(Error::Timeout { operation: Operation::Reply, after })
                 }
                 _ => self.shared.client.stopped(self.shared.id, &mut connection),
             }),
             Stop::No | Stop::Ended => None,
         };
-        Ending { bytes: self.bytes, cut, stop }
+        SessionEnd { bytes: self.bytes, truncation, stop }
     }
 
-    fn fail(&mut self, reason: CutReason) -> io::Error {
+    fn fail(&mut self, reason: TruncationReason) -> io::Error {
         let error = io::Error::new(
             match &reason {
-                CutReason::Silent(_) => io::ErrorKind::TimedOut,
-                CutReason::Io(e) => e.kind(),
+                TruncationReason::Silent(_) => io::ErrorKind::TimedOut,
+                TruncationReason::Io(e) => e.kind(),
                 _ => io::ErrorKind::Other,
             },
             reason.to_string(),
@@ -257,7 +257,7 @@ fn drain(connection: &mut Connection, limit: Duration) {
 impl Drop for Session {
     fn drop(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
-        if matches!(self.end, None | Some(End::Failed(CutReason::Output(_)))) {
+        if matches!(self.end, None | Some(End::Failed(TruncationReason::Output(_)))) {
             let shared = Arc::clone(&self.shared);
             // Without a thread, closing has to do.
             let _ = std::thread::Builder::new().name("diag-ipc drain".into()).spawn(move || {
@@ -300,11 +300,11 @@ impl Session {
                 if !self.shared.asked.load(Ordering::Acquire) {
                     self.silent = Instant::now();
                 } else if self.silent.elapsed() > limit {
-                    return Err(self.fail(CutReason::Silent(limit)));
+                    return Err(self.fail(TruncationReason::Silent(limit)));
                 }
                 Err(e)
             }
-            Err(e) => Err(self.fail(CutReason::Io(e))),
+            Err(e) => Err(self.fail(TruncationReason::Io(e))),
         }
     }
 
@@ -350,27 +350,27 @@ impl Read for Session {
 /// How a session ended.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Ending {
+pub struct SessionEnd {
     /// Bytes read in all.
     pub bytes: u64,
     /// Why the stream is not complete, if it is not.
-    pub cut: Option<CutReason>,
+    pub truncation: Option<TruncationReason>,
     /// The runtime's answer, if it was asked to stop.
     pub stop: Option<Result<(), Error>>,
 }
 
-impl Ending {
+impl SessionEnd {
     /// Whether the stream was read to its own end mark.
     pub const fn is_complete(&self) -> bool {
-        self.cut.is_none()
+        self.truncation.is_none()
     }
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for SessionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cut {
+        match &self.truncation {
             None => f.write_str("complete"),
-            Some(reason) => write!(f, "cut: {reason}"),
+            Some(reason) => write!(f, "truncated: {reason}"),
         }
     }
 }
@@ -378,7 +378,7 @@ impl fmt::Display for Ending {
 /// Why a stream is not complete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CutReason {
+pub enum TruncationReason {
     /// The runtime closed the stream without its end mark: the process was killed, or ended
     /// without shutting its runtime down.
     #[error("the stream was closed without its end mark (the target was killed?)")]

@@ -5,8 +5,8 @@
 use diag_ipc::message::{Advertise, DecodeErrorKind, Header, MAGIC, Reply, Request};
 use diag_ipc::reverse::Server;
 use diag_ipc::{
-    Client, Command, CutReason, Error, Guid, HResult, Operation, Provider, Session, Timeouts,
-    TracingConfig,
+    Client, Command, Error, Guid, HResult, Operation, Provider, Session, Timeouts, TracingConfig,
+    TruncationReason,
 };
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -261,31 +261,34 @@ fn streams_that_are_not_complete() {
     let ok = Some(Reply::Ok(&7u64.to_le_bytes()).encode().unwrap());
     // It ends where it should not, although the server says that all is well.
     let (_dir, cut) = session([STREAM_HEAD, b"and"].concat(), drop, ok.clone());
-    let ending = cut.stop();
-    assert!(matches!(ending.cut, Some(CutReason::Closed)), "{ending:?}");
-    assert!(matches!(ending.stop, Some(Ok(()))), "{ending:?}");
+    let end = cut.stop();
+    assert!(matches!(end.truncation, Some(TruncationReason::Closed)), "{end:?}");
+    assert!(matches!(end.stop, Some(Ok(()))), "{end:?}");
     // It ends where it should, and the reply is for somebody else, or none.
     let whole = || [STREAM_HEAD, b"\x06\x01"].concat();
     let other = Some(Reply::Ok(&8u64.to_le_bytes()).encode().unwrap());
     let (_dir, complete) = session(whole(), drop, other);
-    let ending = complete.stop();
-    assert!(ending.is_complete());
+    let end = complete.stop();
+    assert!(end.is_complete());
     assert!(
-        matches!(ending.stop, Some(Err(Error::WrongSession { expected: 7, found: 8 }))),
-        "{ending:?}"
+        matches!(end.stop, Some(Err(Error::WrongSession { expected: 7, found: 8 }))),
+        "{end:?}"
     );
     let (_dir, complete) = session(whole(), drop, None);
-    let ending = complete.stop();
-    assert!(ending.is_complete());
-    assert!(matches!(ending.stop, Some(Err(Error::Timeout { .. }))), "{ending:?}");
+    let end = complete.stop();
+    assert!(end.is_complete());
+    assert!(matches!(end.stop, Some(Err(Error::Timeout { .. }))), "{end:?}");
     // It just stays open after the request to stop.
     let hold = |connection| {
         std::thread::sleep(LIMIT * 50);
         drop(connection);
     };
     let (_dir, silent) = session(whole(), hold, ok);
-    let ending = silent.stop();
-    assert!(matches!(ending.cut, Some(CutReason::Silent(after)) if after == LIMIT), "{ending:?}");
+    let end = silent.stop();
+    assert!(
+        matches!(end.truncation, Some(TruncationReason::Silent(after)) if after == LIMIT),
+        "{end:?}"
+    );
 }
 
 #[test]
@@ -295,13 +298,13 @@ fn a_stream_that_never_ends() {
     let on = |mut connection: UnixStream| while connection.write_all(&[0; 65536]).is_ok() {};
     let ok = Some(Reply::Ok(&7u64.to_le_bytes()).encode().unwrap());
     let (_dir, mut session) = session(STREAM_HEAD.to_vec(), on, ok);
-    session.stopper().stop().unwrap();
+    session.stop_handle().stop().unwrap();
     let mut buffer = vec![0; 1 << 20];
     while session.bytes_read() < 10 << 20 {
         assert!(session.read(&mut buffer).unwrap() > 0);
     }
-    let ending = session.finish();
-    assert!(matches!(ending.cut, Some(CutReason::Abandoned)), "{ending:?}");
+    let end = session.finish();
+    assert!(matches!(end.truncation, Some(TruncationReason::Abandoned)), "{end:?}");
 }
 
 #[test]

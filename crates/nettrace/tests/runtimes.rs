@@ -22,10 +22,10 @@ fn stream(
     mut each: impl FnMut(&Event<'_>),
 ) -> Stats {
     let session = Client::new(target.socket()).collect_tracing(config).unwrap();
-    let stopper = session.stopper();
+    let stop_handle = session.stop_handle();
     let timer = std::thread::spawn(move || {
         std::thread::sleep(duration);
-        stopper.stop().unwrap();
+        stop_handle.stop().unwrap();
     });
     let mut reader = Reader::with_options(session, Options::new().order(order));
     while let Some(event) = reader.next_event().unwrap() {
@@ -163,10 +163,10 @@ fn floods_are_counted_to_the_last_event() {
         let (mut first, mut last) = (HashMap::new(), HashMap::new());
         let (mut events, mut slow) = (0u64, 0u64);
         let session = Client::new(target.socket()).collect_tracing(&config).unwrap();
-        let stopper = session.stopper();
+        let stop_handle = session.stop_handle();
         let timer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(1_500));
-            stopper.stop().unwrap();
+            stop_handle.stop().unwrap();
         });
         let mut reader = Reader::new(session);
         let mut lost_between = 0;

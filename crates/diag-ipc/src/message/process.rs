@@ -2,7 +2,7 @@
 
 use super::Command;
 use super::wire::{DecodeError, DecodeErrorKind, array, end, put_count, put_string, string};
-use crate::{Guid, Refusal};
+use crate::{Guid, RejectedRequest};
 use trace_common::Cursor;
 
 /// The answer to `ProcessInfo`, `ProcessInfo2` or `ProcessInfo3`.
@@ -60,7 +60,7 @@ impl ProcessInfo {
     }
 
     /// The payload of a reply to `command`; what is `None` is written as empty.
-    pub fn encode(&self, command: Command) -> Result<Vec<u8>, Refusal> {
+    pub fn encode(&self, command: Command) -> Result<Vec<u8>, RejectedRequest> {
         let mut out = Vec::new();
         if command == Command::ProcessInfo3 {
             out.extend(1u32.to_le_bytes());
@@ -123,7 +123,7 @@ impl Environment {
     }
 
     /// The bytes that a runtime sends after its reply.
-    pub fn encode(&self) -> Result<Vec<u8>, Refusal> {
+    pub fn encode(&self) -> Result<Vec<u8>, RejectedRequest> {
         let mut out = Vec::new();
         put_count(&mut out, self.entries.len())?;
         for entry in &self.entries {

@@ -3,7 +3,7 @@ use super::wire::{
     DecodeError, array, bad, end, message, put_count, put_name, put_string, split, string,
 };
 use super::{Command, TracingConfig, UserEventsConfig};
-use crate::{Guid, Refusal};
+use crate::{Guid, RejectedRequest};
 use trace_common::Cursor;
 
 /// How much a dump holds.
@@ -163,7 +163,7 @@ impl Request {
     /// The whole message, to be sent by one write.
     ///
     /// What is known to end or hang a runtime is refused here, so that no message can do it.
-    pub fn encode(&self) -> Result<Vec<u8>, Refusal> {
+    pub fn encode(&self) -> Result<Vec<u8>, RejectedRequest> {
         let mut payload = Vec::new();
         let out = &mut payload;
         match self {
@@ -309,16 +309,16 @@ mod tests {
         let provider = || Provider::new("A");
         assert_eq!(
             collect(TracingConfig::new([provider()]).buffer_mb(0)).encode(),
-            Err(Refusal::NoBuffer)
+            Err(RejectedRequest::NoBuffer)
         );
-        assert_eq!(collect(TracingConfig::new([])).encode(), Err(Refusal::NoProviders));
+        assert_eq!(collect(TracingConfig::new([])).encode(), Err(RejectedRequest::NoProviders));
         assert_eq!(
             collect(TracingConfig::new(std::iter::repeat_with(provider).take(1001))).encode(),
-            Err(Refusal::TooManyProviders(1001))
+            Err(RejectedRequest::TooManyProviders(1001))
         );
         assert_eq!(
             collect(TracingConfig::new([Provider::new("")])).encode(),
-            Err(Refusal::Empty("the name of a provider"))
+            Err(RejectedRequest::Empty("the name of a provider"))
         );
         let dump = |path: &str| Request::CreateCoreDump {
             command: Command::CreateCoreDump,
@@ -326,8 +326,8 @@ mod tests {
             dump_type: DumpType::Full,
             flags: DumpFlags::empty(),
         };
-        assert_eq!(dump("").encode(), Err(Refusal::Empty("the path of the dump")));
-        assert_eq!(dump("a\0").encode(), Err(Refusal::Nul("the path of the dump")));
+        assert_eq!(dump("").encode(), Err(RejectedRequest::Empty("the path of the dump")));
+        assert_eq!(dump("a\0").encode(), Err(RejectedRequest::Nul("the path of the dump")));
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
         // Count and NUL take six bytes.
         let fits = (MAX_PAYLOAD - 6) / 2;
         assert!(hook(fits).encode().is_ok());
-        assert_eq!(hook(fits + 1).encode(), Err(Refusal::TooLong(2 * fits + 8)));
+        assert_eq!(hook(fits + 1).encode(), Err(RejectedRequest::TooLong(2 * fits + 8)));
     }
 
     #[test]

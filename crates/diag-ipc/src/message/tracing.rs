@@ -4,7 +4,7 @@ use super::Command;
 use super::wire::{
     DecodeError, array, bad, boolean, put_count, put_name, put_string, put_u32s, string, u32s,
 };
-use crate::Refusal;
+use crate::RejectedRequest;
 use std::fmt;
 use std::str::FromStr;
 use trace_common::Cursor;
@@ -154,7 +154,7 @@ impl Provider {
         self
     }
 
-    fn encode(&self, filter: bool, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    fn encode(&self, filter: bool, out: &mut Vec<u8>) -> Result<(), RejectedRequest> {
         out.extend(self.keywords.to_le_bytes());
         out.extend((self.level as u32).to_le_bytes());
         put_name(out, &self.name, "the name of a provider")?;
@@ -377,10 +377,14 @@ impl TracingConfig {
     /// The payload of `command`, one of the `CollectTracing` family.
     ///
     /// What the command cannot express is left out: see [`TracingConfig::needs`].
-    pub(super) fn encode(&self, command: Command, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    pub(super) fn encode(
+        &self,
+        command: Command,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RejectedRequest> {
         // Each of these ends a .NET 9 process. It must not get that far.
         if self.buffer_mb == 0 {
-            return Err(Refusal::NoBuffer);
+            return Err(RejectedRequest::NoBuffer);
         }
         check_count(self.providers.len())?;
         let version = version(command);
@@ -456,11 +460,11 @@ const fn version(command: Command) -> u8 {
     command.id() - Command::StopTracing.id()
 }
 
-const fn check_count(providers: usize) -> Result<(), Refusal> {
+const fn check_count(providers: usize) -> Result<(), RejectedRequest> {
     match providers {
-        0 => Err(Refusal::NoProviders),
+        0 => Err(RejectedRequest::NoProviders),
         1..=1000 => Ok(()),
-        more => Err(Refusal::TooManyProviders(more)),
+        more => Err(RejectedRequest::TooManyProviders(more)),
     }
 }
 
@@ -502,7 +506,7 @@ pub struct UserEventsConfig {
 }
 
 impl UserEventsConfig {
-    pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), RejectedRequest> {
         check_count(self.providers.len())?;
         out.extend(USER_EVENTS.to_le_bytes());
         out.extend(self.rundown.keywords().to_le_bytes());
@@ -510,7 +514,7 @@ impl UserEventsConfig {
         for UserEventsProvider { provider, tracepoints } in &self.providers {
             provider.encode(true, out)?;
             if tracepoints.default.is_empty() && tracepoints.sets.is_empty() {
-                return Err(Refusal::NoTracepoint(provider.name.as_str().into()));
+                return Err(RejectedRequest::NoTracepoint(provider.name.as_str().into()));
             }
             put_string(out, &tracepoints.default, "the default tracepoint")?;
             put_count(out, tracepoints.sets.len())?;

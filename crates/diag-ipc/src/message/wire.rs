@@ -1,7 +1,7 @@
 //! Header, strings and arrays: the encodings that all messages are made of.
 
 use super::Command;
-use crate::{Guid, HResult, Refusal};
+use crate::{Guid, HResult, RejectedRequest};
 use trace_common::{Cursor, ReadError, ReadErrorKind};
 
 /// The first 14 bytes of every message.
@@ -109,9 +109,9 @@ impl Header {
 }
 
 /// Puts `payload` behind a header.
-pub(super) fn message(set: u8, id: u8, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
-    let size =
-        u16::try_from(Header::LEN + payload.len()).map_err(|_| Refusal::TooLong(payload.len()))?;
+pub(super) fn message(set: u8, id: u8, payload: &[u8]) -> Result<Vec<u8>, RejectedRequest> {
+    let size = u16::try_from(Header::LEN + payload.len())
+        .map_err(|_| RejectedRequest::TooLong(payload.len()))?;
     let mut out = Vec::with_capacity(usize::from(size));
     Header { size, set, id }.encode(&mut out);
     out.extend(payload);
@@ -158,7 +158,7 @@ impl<'a> Reply<'a> {
     }
 
     /// The message that a server would send.
-    pub fn encode(&self) -> Result<Vec<u8>, Refusal> {
+    pub fn encode(&self) -> Result<Vec<u8>, RejectedRequest> {
         match self {
             Self::Ok(payload) => message(SERVER, OK, payload),
             Self::Error { code, message: text } => {
@@ -208,9 +208,13 @@ impl Advertise {
 
 /// `u32` count of UTF-16 units *including* a NUL, then the units; the empty string is the count
 /// 0 alone, which every server takes for an absent one.
-pub(super) fn put_string(out: &mut Vec<u8>, text: &str, what: &'static str) -> Result<(), Refusal> {
+pub(super) fn put_string(
+    out: &mut Vec<u8>,
+    text: &str,
+    what: &'static str,
+) -> Result<(), RejectedRequest> {
     if text.contains('\0') {
-        return Err(Refusal::Nul(what));
+        return Err(RejectedRequest::Nul(what));
     }
     if text.is_empty() {
         out.extend([0; 4]);
@@ -218,15 +222,19 @@ pub(super) fn put_string(out: &mut Vec<u8>, text: &str, what: &'static str) -> R
     }
     let units = text.encode_utf16().count() + 1;
     // One that does not fit in 32 bits does not fit in a message either.
-    out.extend(u32::try_from(units).map_err(|_| Refusal::TooLong(units))?.to_le_bytes());
+    out.extend(u32::try_from(units).map_err(|_| RejectedRequest::TooLong(units))?.to_le_bytes());
     out.extend(text.encode_utf16().flat_map(u16::to_le_bytes));
     out.extend([0; 2]);
     Ok(())
 }
 
 /// The same for a string that must not be empty.
-pub(super) fn put_name(out: &mut Vec<u8>, text: &str, what: &'static str) -> Result<(), Refusal> {
-    if text.is_empty() { Err(Refusal::Empty(what)) } else { put_string(out, text, what) }
+pub(super) fn put_name(
+    out: &mut Vec<u8>,
+    text: &str,
+    what: &'static str,
+) -> Result<(), RejectedRequest> {
+    if text.is_empty() { Err(RejectedRequest::Empty(what)) } else { put_string(out, text, what) }
 }
 
 /// Reads a string. Unpaired surrogates become U+FFFD.
@@ -249,14 +257,14 @@ pub(super) fn string(c: &mut Cursor<'_>) -> Result<String, DecodeError> {
 }
 
 /// `u32` count, then the numbers.
-pub(super) fn put_u32s(out: &mut Vec<u8>, values: &[u32]) -> Result<(), Refusal> {
+pub(super) fn put_u32s(out: &mut Vec<u8>, values: &[u32]) -> Result<(), RejectedRequest> {
     put_count(out, values.len())?;
     out.extend(values.iter().flat_map(|v| v.to_le_bytes()));
     Ok(())
 }
 
-pub(super) fn put_count(out: &mut Vec<u8>, count: usize) -> Result<(), Refusal> {
-    out.extend(u32::try_from(count).map_err(|_| Refusal::TooLong(count))?.to_le_bytes());
+pub(super) fn put_count(out: &mut Vec<u8>, count: usize) -> Result<(), RejectedRequest> {
+    out.extend(u32::try_from(count).map_err(|_| RejectedRequest::TooLong(count))?.to_le_bytes());
     Ok(())
 }
 
@@ -360,8 +368,8 @@ mod tests {
         let mut c = Cursor::new(&out);
         assert_eq!(string(&mut c).unwrap(), "");
         assert_eq!(string(&mut c).unwrap(), "aé😀");
-        assert_eq!(put_string(&mut out, "a\0b", "text"), Err(Refusal::Nul("text")));
-        assert_eq!(put_name(&mut out, "", "text"), Err(Refusal::Empty("text")));
+        assert_eq!(put_string(&mut out, "a\0b", "text"), Err(RejectedRequest::Nul("text")));
+        assert_eq!(put_name(&mut out, "", "text"), Err(RejectedRequest::Empty("text")));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use diag_ipc::asynchronous::Client;
-use diag_ipc::{CutReason, Provider, TracingConfig};
+use diag_ipc::{Provider, TracingConfig, TruncationReason};
 use std::time::Duration;
 
 #[tokio::test]
@@ -18,25 +18,25 @@ async fn commands_and_sessions() {
         let config = || TracingConfig::new([Provider::new("Triscope-Workload")]);
 
         let session = client.collect_tracing(config()).await.unwrap();
-        let stopper = session.stopper();
+        let stop_handle = session.stop_handle();
         let stop = async {
             tokio::time::sleep(Duration::from_millis(700)).await;
-            tokio::task::spawn_blocking(move || stopper.stop()).await.unwrap().unwrap();
+            tokio::task::spawn_blocking(move || stop_handle.stop()).await.unwrap().unwrap();
         };
         let mut stream = Vec::new();
-        let (ending, ()) = tokio::join!(session.record(&mut stream), stop);
-        assert!(ending.is_complete(), "{runtime:?}: {ending:?}");
-        assert!(matches!(ending.stop, Some(Ok(()))), "{runtime:?}: {ending:?}");
+        let (end, ()) = tokio::join!(session.record(&mut stream), stop);
+        assert!(end.is_complete(), "{runtime:?}: {end:?}");
+        assert!(matches!(end.stop, Some(Ok(()))), "{runtime:?}: {end:?}");
         assert!(holds(&stream, "héllo-😀-") && holds(&stream, "Burn"), "{runtime:?}");
 
         // Stopped before anything was read.
         let session = client.collect_tracing(config()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let ending = session.stop_into(&mut tokio::io::sink()).await;
-        assert!(ending.is_complete(), "{runtime:?}: {ending:?}");
+        let end = session.stop_into(&mut tokio::io::sink()).await;
+        assert!(end.is_complete(), "{runtime:?}: {end:?}");
 
         let session = client.collect_tracing(config()).await.unwrap();
-        let ending = session.finish().await;
-        assert!(matches!(ending.cut, Some(CutReason::Abandoned)), "{ending:?}");
+        let end = session.finish().await;
+        assert!(matches!(end.truncation, Some(TruncationReason::Abandoned)), "{end:?}");
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use diag_ipc::{
     DumpFlags, DumpType, Environment, Error, Guid, HResult, PerfMapType, ProcessInfo, Provider,
-    Refusal, TracingConfig,
+    RejectedRequest, TracingConfig,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -25,8 +25,8 @@ const NO_MODULE: Answer = Answer::Code(HResult::ModuleNotFound);
 
 fn collect(target: &Checked, command: Command) -> Result<(), Error> {
     let config = TracingConfig::new([Provider::new("Triscope-Workload")]).buffer_mb(4);
-    let ending = target.client().collect_tracing_by(command, &config)?.stop();
-    assert!(ending.is_complete(), "{command}: {ending:?}");
+    let end = target.client().collect_tracing_by(command, &config)?.stop();
+    assert!(end.is_complete(), "{command}: {end:?}");
     Ok(())
 }
 
@@ -144,7 +144,7 @@ fn every_command_on_every_runtime() {
             let found = match &answer {
                 Ok(()) => OK,
                 Err(Error::Runtime { code, .. }) => Answer::Code(*code),
-                Err(Error::Refused(_)) => Refused,
+                Err(Error::Rejected(_)) => Refused,
                 Err(e) => {
                     std::thread::sleep(Duration::from_millis(300));
                     panic!(
@@ -193,7 +193,7 @@ fn dumps_of_a_single_file_application() {
     let target = Checked::start(Target::of(Runtime::Net10));
     for dump_type in [DumpType::Normal, DumpType::WithHeap, DumpType::Triage] {
         let error = dump(&target, Command::CreateCoreDump3, dump_type).unwrap_err();
-        assert!(matches!(error, Error::Refused(Refusal::SingleFile)), "{error}");
+        assert!(matches!(error, Error::Rejected(RejectedRequest::SingleFile)), "{error}");
     }
     dump(&target, Command::CreateCoreDump3, DumpType::Full).unwrap();
 }
@@ -287,7 +287,7 @@ fn perf_maps_of_suspended_runtimes() {
         assert_eq!(client.is_suspended().unwrap(), Some(true));
         match (runtime, client.enable_perf_map(PerfMapType::PerfMap)) {
             (Runtime::Net10, Ok(())) => {}
-            (Runtime::Net9, Err(Error::Refused(Refusal::Suspended(version)))) => {
+            (Runtime::Net9, Err(Error::Rejected(RejectedRequest::Suspended(version)))) => {
                 assert!(version.starts_with("9."), "{version}");
             }
             (_, other) => panic!("{runtime:?}: {other:?}"),

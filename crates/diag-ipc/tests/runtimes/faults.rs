@@ -75,7 +75,7 @@ fn the_socket_of_somebody_else() {
         let Error::WrongOwner { found, .. } = &error else { panic!("{error}") };
         assert!(found.contains("12345"), "{found}");
         let found = discovery::processes().unwrap();
-        assert!(found.refused.iter().any(|e| e.to_string() == error.to_string()));
+        assert!(found.rejected.iter().any(|e| e.to_string() == error.to_string()));
     } else {
         skip("a socket of another user", &"only root can make one");
     }

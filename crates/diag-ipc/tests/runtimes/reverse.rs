@@ -44,8 +44,8 @@ fn from_startup_to_exit() {
         let session = client.collect_tracing(&config).unwrap();
         client.resume_runtime().unwrap();
         let mut stream = Vec::new();
-        let ending = session.record(&mut stream);
-        assert!(ending.is_complete(), "{runtime:?}: {ending:?}");
+        let end = session.record(&mut stream);
+        assert!(end.is_complete(), "{runtime:?}: {end:?}");
         assert!(holds(&stream, "System.Private.CoreLib"), "the first assembly's load");
         // Of the whole run, the first events and the rundown are there.
         assert!(holds(&stream, "héllo-😀-1") && holds(&stream, "Burn"));

@@ -2,7 +2,7 @@
 
 use super::*;
 use diag_ipc::{
-    CutReason, Error, HResult, Level, Operation, Provider, Rundown, Timeouts, TracingConfig,
+    Error, HResult, Level, Operation, Provider, Rundown, Timeouts, TracingConfig, TruncationReason,
 };
 use std::io::Read as _;
 use std::time::Duration;
@@ -17,18 +17,18 @@ fn a_session_is_stopped_from_another_thread() {
     for runtime in Runtime::ALL {
         let target = Checked::start(Target::of(runtime).mode("mix"));
         let session = target.client().collect_tracing(&workload()).unwrap();
-        let stopper = session.stopper();
+        let stop_handle = session.stop_handle();
         let thread = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(700));
-            stopper.stop().unwrap();
-            stopper.stop().unwrap(); // once is enough, twice is no harm
-            stopper
+            stop_handle.stop().unwrap();
+            stop_handle.stop().unwrap(); // once is enough, twice is no harm
+            stop_handle
         });
         let mut stream = Vec::new();
-        let ending = session.record(&mut stream);
-        assert!(ending.is_complete(), "{runtime:?}: {ending}");
-        assert!(matches!(ending.stop, Some(Ok(()))), "{runtime:?}: {ending:?}");
-        assert_eq!(ending.bytes, stream.len() as u64);
+        let end = session.record(&mut stream);
+        assert!(end.is_complete(), "{runtime:?}: {end}");
+        assert!(matches!(end.stop, Some(Ok(()))), "{runtime:?}: {end:?}");
+        assert_eq!(end.bytes, stream.len() as u64);
         assert!(stream.starts_with(b"Nettrace"));
         assert!(holds(&stream, "héllo-😀-1") || holds(&stream, "héllo-😀-2"), "{runtime:?}");
         // The rundown names what the stacks point at.
@@ -53,8 +53,8 @@ fn stopping_without_reading_first() {
             other => panic!("{runtime:?}: {other:?}"),
         }
         let mut stream = Vec::new();
-        let ending = session.stop_into(&mut stream);
-        assert!(ending.is_complete(), "{runtime:?}: {ending:?}");
+        let end = session.stop_into(&mut stream);
+        assert!(end.is_complete(), "{runtime:?}: {end:?}");
         // More than the socket holds, so that somebody had to read.
         assert!(stream.len() > 1 << 18, "{runtime:?}: {} bytes", stream.len());
     }
@@ -83,14 +83,14 @@ fn sessions_in_parallel() {
                     ])
                     .rundown(Rundown::None);
                     let session = client.collect_tracing(&config).unwrap();
-                    let stopper = session.stopper();
+                    let stop_handle = session.stop_handle();
                     scope.spawn(move || {
                         std::thread::sleep(Duration::from_secs(1));
-                        stopper.stop().unwrap();
+                        stop_handle.stop().unwrap();
                     });
                     let mut stream = Vec::new();
-                    let ending = session.record(&mut stream);
-                    assert!(ending.is_complete(), "{runtime:?} {name}: {ending}");
+                    let end = session.record(&mut stream);
+                    assert!(end.is_complete(), "{runtime:?} {name}: {end}");
                     for text in texts {
                         assert!(holds(&stream, text), "{runtime:?} {name}: no {text}");
                     }
@@ -149,7 +149,7 @@ fn leave_sessions(runtime: Runtime) -> Result<(), String> {
             match round % 3 {
                 0 => drop(session),
                 1 => drop(session.finish()),
-                _ => session.stopper().stop()?, // and dropped behind its back
+                _ => session.stop_handle().stop()?, // and dropped behind its back
             }
             Ok(())
         });
@@ -173,12 +173,12 @@ fn a_target_that_is_killed_cuts_its_stream() {
         session.read_exact(&mut [0; 4096]).unwrap();
         target.kill();
         let mut stream = Vec::new();
-        let ending = session.record(&mut stream);
+        let end = session.record(&mut stream);
         assert!(
-            matches!(ending.cut, Some(CutReason::Closed | CutReason::Io(_))),
-            "{runtime:?}: {ending:?}"
+            matches!(end.truncation, Some(TruncationReason::Closed | TruncationReason::Io(_))),
+            "{runtime:?}: {end:?}"
         );
-        assert!(ending.stop.is_none());
+        assert!(end.stop.is_none());
     }
 }
 
@@ -188,14 +188,14 @@ fn a_target_that_ends_completes_its_stream() {
     for runtime in Runtime::ALL {
         let mut target = Target::of(runtime).mode("mix").seconds(2).start();
         let session = Client::new(target.socket()).collect_tracing(&workload()).unwrap();
-        let stopper = session.stopper();
+        let stop_handle = session.stop_handle();
         let mut stream = Vec::new();
-        let ending = session.record(&mut stream);
-        assert!(ending.is_complete(), "{runtime:?}: {ending:?}");
-        assert!(ending.stop.is_none(), "nobody asked");
+        let end = session.record(&mut stream);
+        assert!(end.is_complete(), "{runtime:?}: {end:?}");
+        assert!(end.stop.is_none(), "nobody asked");
         assert!(holds(&stream, "Burn"), "{runtime:?}: the rundown is there");
         assert_eq!(target.wait().code(), Some(0));
-        stopper.stop().unwrap(); // long gone: not an error
+        stop_handle.stop().unwrap(); // long gone: not an error
     }
 }
 
@@ -205,9 +205,9 @@ fn a_session_that_is_not_read_to_its_end() {
     let target = Checked::start(Target::of(Runtime::Net9).mode("mix"));
     let mut session = target.client().collect_tracing(&workload()).unwrap();
     session.read_exact(&mut [0; 100]).unwrap();
-    let ending = session.finish();
-    assert!(matches!(ending.cut, Some(CutReason::Abandoned)), "{ending:?}");
-    assert_eq!(ending.bytes, 100);
+    let end = session.finish();
+    assert!(matches!(end.truncation, Some(TruncationReason::Abandoned)), "{end:?}");
+    assert_eq!(end.bytes, 100);
 
     struct Full;
     impl std::io::Write for Full {
@@ -219,8 +219,8 @@ fn a_session_that_is_not_read_to_its_end() {
         }
     }
     let session = target.client().collect_tracing(&workload()).unwrap();
-    let ending = session.stop_into(&mut Full);
-    assert!(matches!(ending.cut, Some(CutReason::Output(_))), "{ending:?}");
+    let end = session.stop_into(&mut Full);
+    assert!(matches!(end.truncation, Some(TruncationReason::Output(_))), "{end:?}");
 }
 
 #[test]
@@ -228,10 +228,10 @@ fn a_session_that_is_not_read_to_its_end() {
 fn options_of_newer_commands() {
     let record = |target: &Checked, config: &TracingConfig| {
         let session = target.client().collect_tracing(config).unwrap();
-        let stopper = session.stopper();
+        let stop_handle = session.stop_handle();
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(700));
-            stopper.stop().unwrap();
+            stop_handle.stop().unwrap();
         });
         let mut stream = Vec::new();
         assert!(session.record(&mut stream).is_complete());

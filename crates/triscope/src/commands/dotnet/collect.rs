@@ -5,8 +5,8 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::run::port::{Port, process_of};
 use diag_ipc::reverse::Server;
 use diag_ipc::{
-    BufferingMode, Command as Ipc, Ending, Error, Level, PROFILES, Profile, Provider, Rundown,
-    Session, TracingConfig, runtime_keywords,
+    BufferingMode, Command as Ipc, Error, Level, PROVIDER_PRESETS, Provider, ProviderPreset,
+    Rundown, Session, SessionEnd, TracingConfig, runtime_keywords,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs::File;
@@ -123,18 +123,18 @@ fn config(args: &Args) -> Result<TracingConfig> {
         let level = args.clreventlevel.as_deref().unwrap_or("4");
         let level = level.parse::<Level>().map_err(Failure::new)?;
         let runtime = Provider::new("Microsoft-Windows-DotNETRuntime");
-        providers = Profile::merge(providers, [runtime.keywords(keywords).level(level)]);
+        providers = ProviderPreset::merge(providers, [runtime.keywords(keywords).level(level)]);
     }
     let mut rundown = Rundown::Default;
     let default = ["cpu-sampling".to_owned()];
     let profiles =
         if args.profile.is_empty() && providers.is_empty() { &default[..] } else { &args.profile };
     for name in profiles {
-        let profile = Profile::find(name.trim()).ok_or_else(|| {
-            let known: Vec<_> = PROFILES.iter().map(|p| p.name).collect();
+        let profile = ProviderPreset::find(name.trim()).ok_or_else(|| {
+            let known: Vec<_> = PROVIDER_PRESETS.iter().map(|p| p.name).collect();
             Failure::new(format!("there is no profile {name}; there are {}", known.join(", ")))
         })?;
-        providers = Profile::merge(providers, profile.providers());
+        providers = ProviderPreset::merge(providers, profile.providers());
         // What one profile alone can do without, several may need.
         rundown = if profiles.len() == 1 && args.providers.is_empty() {
             profile.rundown()
@@ -198,7 +198,7 @@ fn start(target: &Target, config: &TracingConfig, explicit: bool) -> Result<Sess
 
 /// Prepares for the end, and lets a runtime go that waits.
 fn begin(args: &Args, target: &Target, session: &Session, resume: bool) -> Result<Ender> {
-    let ender = Ender::new(session.stopper(), args.duration)?;
+    let ender = Ender::new(session.stop_handle(), args.duration)?;
     if resume && args.resume_runtime {
         target.client.resume_runtime().map_err(target.failure())?;
         if let Some(server) = &target.server {
@@ -246,13 +246,13 @@ fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -
         eprintln!("  {}", OneLine(text.lines().next().unwrap_or_default()));
     }
     eprintln!("recording {} to {} (Ctrl-C ends it)", target.name, OneLine(&sink.name));
-    let (ending, counter, failed) = record(session, &mut sink, &ender);
+    let (end, counter, failed) = record(session, &mut sink, &ender);
     if let Some(error) = failed {
         return Err(Failure::about(&sink.name, error));
     }
     let counts = counter.finish().or_else(|| sink.recount());
-    eprintln!("{}", summary(&sink.name, &ending, counts));
-    match &ending.cut {
+    eprintln!("{}", summary(&sink.name, &end, counts));
+    match &end.truncation {
         None => Ok(ender.is_stopping()),
         Some(reason) => Err(Failure::about(&sink.name, reason)),
     }
@@ -263,14 +263,14 @@ fn record(
     mut session: Session,
     sink: &mut Sink,
     ender: &Ender,
-) -> (Ending, Counter, Option<io::Error>) {
+) -> (SessionEnd, Counter, Option<io::Error>) {
     let mut counter = Counter::new();
     let mut display = Display::new();
     let mut buffer = vec![0; 1 << 18];
     let mut failed = None;
     loop {
         match session.read(&mut buffer) {
-            Ok(0) | Err(_) => break, // the ending tells
+            Ok(0) | Err(_) => break, // see `end`
             Ok(len) => {
                 let bytes = &buffer[..len];
                 if let Err(error) = sink.write(bytes) {
@@ -282,20 +282,20 @@ fn record(
             }
         }
     }
-    let ending = session.finish();
+    let end = session.finish();
     if failed.is_none() {
         failed = sink.flush().err();
     }
-    (ending, counter, failed)
+    (end, counter, failed)
 }
 
-fn summary(name: &str, ending: &Ending, counts: Option<Counts>) -> String {
+fn summary(name: &str, end: &SessionEnd, counts: Option<Counts>) -> String {
     let events = match counts {
         Some(Counts { events, lost: 0 }) => format!("{events} events, none lost"),
         Some(Counts { events, lost }) => format!("{events} events, {lost} lost by the runtime"),
         None => "events not counted".to_owned(),
     };
-    format!("{}: {} bytes, {events}, {ending}", OneLine(name), ending.bytes)
+    format!("{}: {} bytes, {events}, {end}", OneLine(name), end.bytes)
 }
 
 /// Where the stream goes.

@@ -1,6 +1,6 @@
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
-use diag_ipc::discovery::{self, Found, Process};
+use diag_ipc::discovery::{self, Process, ProcessList};
 use diag_ipc::{ProcessInfo, Timeouts};
 use serde_json::json;
 use std::io::Write;
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result {
     let buffer = &mut output.buffer;
     if args.json {
         let processes: Vec<_> = rows.iter().map(Row::json).collect();
-        let refused: Vec<_> = found.refused.iter().map(ToString::to_string).collect();
+        let refused: Vec<_> = found.rejected.iter().map(ToString::to_string).collect();
         let value = json!({
             "processes": processes,
             "refused": refused,
@@ -102,8 +102,8 @@ fn print(rows: &[Row<'_>], out: &mut Vec<u8>) -> std::io::Result<()> {
 }
 
 /// What is not in the list.
-fn remarks(found: &Found) {
-    for error in &found.refused {
+fn remarks(found: &ProcessList) {
+    for error in &found.rejected {
         eprintln!("triscope: {}", OneLine(&error.to_string()));
     }
     if !found.stale.is_empty() {

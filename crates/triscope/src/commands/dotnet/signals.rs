@@ -1,6 +1,6 @@
 use crate::failure::Result;
 use crate::run::stop::{self, Listener};
-use diag_ipc::Stopper;
+use diag_ipc::StopHandle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -13,19 +13,19 @@ use std::time::Duration;
 pub(super) struct Ender {
     _listener: Listener,
     asked: Arc<AtomicBool>,
-    stopper: Stopper,
+    stop_handle: StopHandle,
     /// Dropped with this, which ends the clock's thread.
     _timer: Option<mpsc::Sender<()>>,
 }
 
 impl Ender {
-    pub(super) fn new(stopper: Stopper, after: Option<Duration>) -> Result<Self> {
+    pub(super) fn new(stop_handle: StopHandle, after: Option<Duration>) -> Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let stop = {
-            let (asked, stopper) = (Arc::clone(&asked), stopper.clone());
+            let (asked, stop_handle) = (Arc::clone(&asked), stop_handle.clone());
             move || {
                 asked.store(true, Ordering::Release);
-                if let Err(error) = stopper.stop() {
+                if let Err(error) = stop_handle.stop() {
                     eprintln!("triscope: the session could not be asked to end: {error}");
                 }
             }
@@ -48,12 +48,12 @@ impl Ender {
             });
             timer
         });
-        Ok(Self { _listener: listener, asked, stopper, _timer: timer })
+        Ok(Self { _listener: listener, asked, stop_handle, _timer: timer })
     }
 
     /// Asks for the end, and says whether that could be done.
     pub(super) fn end(&self) -> bool {
-        self.stopper.stop().is_ok()
+        self.stop_handle.stop().is_ok()
     }
 
     /// Whether the end was asked for.

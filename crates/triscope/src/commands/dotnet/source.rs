@@ -61,7 +61,7 @@ impl Source {
                 let session = Client::for_process(*pid)
                     .and_then(|client| client.collect_tracing(config))
                     .map_err(|e| Failure::about(&name, e))?;
-                let ender = Ender::new(session.stopper(), duration)?;
+                let ender = Ender::new(session.stop_handle(), duration)?;
                 (name, Box::new(session), Some(ender))
             }
         };

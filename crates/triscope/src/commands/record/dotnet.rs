@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Result};
 use crate::run::port::{Port, VARIABLE, process_of};
 use crate::run::procfs::numbers;
-use diag_ipc::{Client, CutReason, Error, Level, Provider, Stopper, TracingConfig};
+use diag_ipc::{Client, Error, Level, Provider, StopHandle, TracingConfig, TruncationReason};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -214,7 +214,7 @@ impl OwnSocket {
 /// A session that is recorded by a thread of its own.
 struct Session {
     pid: u32,
-    stopper: Stopper,
+    stop_handle: StopHandle,
     thread: JoinHandle<(File, Option<Failure>)>,
 }
 
@@ -233,16 +233,18 @@ impl Session {
         let session = client.collect_tracing(&config).map_err(|error| {
             Failure::about(format!("process {pid}"), format!("its .NET runtime: {error}"))
         })?;
-        let stopper = session.stopper();
+        let stop_handle = session.stop_handle();
         let thread = std::thread::spawn(move || {
             // Whether the stream is whole is told when it is read, but not why it was not kept.
-            let failure = match session.record(&mut file).cut {
-                Some(CutReason::Output(error)) => Some(Failure::about("a temporary file", error)),
+            let failure = match session.record(&mut file).truncation {
+                Some(TruncationReason::Output(error)) => {
+                    Some(Failure::about("a temporary file", error))
+                }
                 _ => None,
             };
             (file, failure)
         });
-        Ok(Self { pid, stopper, thread })
+        Ok(Self { pid, stop_handle, thread })
     }
 
     fn has_ended(&self) -> bool {
@@ -253,7 +255,7 @@ impl Session {
     fn ask(sessions: &[Self]) {
         for session in sessions.iter().filter(|session| !session.has_ended()) {
             // A process that has just ended cannot be asked, and its stream ends by itself.
-            let _ = session.stopper.stop();
+            let _ = session.stop_handle.stop();
         }
     }
 

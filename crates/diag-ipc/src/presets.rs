@@ -3,7 +3,7 @@ use crate::{Provider, Rundown};
 /// A named set of providers, as `dotnet-trace` users know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Profile {
+pub struct ProviderPreset {
     /// Its name.
     pub name: &'static str,
     /// What it is for.
@@ -14,10 +14,10 @@ pub struct Profile {
     rundown: Option<u64>,
 }
 
-impl Profile {
+impl ProviderPreset {
     /// The profile of this name.
     pub fn find(name: &str) -> Option<&'static Self> {
-        PROFILES.iter().find(|p| p.name.eq_ignore_ascii_case(name))
+        PROVIDER_PRESETS.iter().find(|p| p.name.eq_ignore_ascii_case(name))
     }
 
     /// The providers that it turns on.
@@ -52,32 +52,32 @@ impl Profile {
 const RUNTIME_DEFAULT: &str = "Microsoft-Windows-DotNETRuntime:0x14C14FCCBD:4";
 
 /// All profiles.
-pub const PROFILES: &[Profile] = &[
-    Profile {
+pub const PROVIDER_PRESETS: &[ProviderPreset] = &[
+    ProviderPreset {
         name: "cpu-sampling",
         help: "where managed threads spend their time: a stack of each every millisecond, and runtime events",
         providers: &["Microsoft-DotNETCore-SampleProfiler:0xF00000000000:4", RUNTIME_DEFAULT],
         rundown: None,
     },
-    Profile {
+    ProviderPreset {
         name: "dotnet-common",
         help: "runtime events of low overhead: GC, loader, JIT, exceptions, threading",
         providers: &["Microsoft-Windows-DotNETRuntime:0x100003801D:4"],
         rundown: None,
     },
-    Profile {
+    ProviderPreset {
         name: "dotnet-sampled-thread-time",
         help: "stacks of managed threads, running or waiting, without runtime events",
         providers: &["Microsoft-DotNETCore-SampleProfiler:0x0:4"],
         rundown: None,
     },
-    Profile {
+    ProviderPreset {
         name: "gc-verbose",
         help: "garbage collections, GC handles, exceptions, and sampled allocations",
         providers: &["Microsoft-Windows-DotNETRuntime:0x8003:5"],
         rundown: None,
     },
-    Profile {
+    ProviderPreset {
         name: "gc-collect",
         help: "garbage collections only, at very low overhead",
         providers: &[
@@ -86,7 +86,7 @@ pub const PROFILES: &[Profile] = &[
         ],
         rundown: Some(0x1),
     },
-    Profile {
+    ProviderPreset {
         name: "database",
         help: "commands of ADO.NET and Entity Framework",
         providers: &[
@@ -172,14 +172,14 @@ mod tests {
 
     #[test]
     fn every_profile_is_well_formed() {
-        for profile in PROFILES {
+        for profile in PROVIDER_PRESETS {
             assert_eq!(profile.providers().len(), profile.providers.len(), "{}", profile.name);
         }
-        let database = Profile::find("DATABASE").unwrap().providers();
+        let database = ProviderPreset::find("DATABASE").unwrap().providers();
         assert_eq!(database[1].level, Level::Verbose);
         assert!(database[1].arguments.ends_with("Activity2Stop:\""));
-        assert_eq!(Profile::find("gc-collect").unwrap().rundown(), Rundown::Keywords(1));
-        assert!(Profile::find("unknown").is_none());
+        assert_eq!(ProviderPreset::find("gc-collect").unwrap().rundown(), Rundown::Keywords(1));
+        assert!(ProviderPreset::find("unknown").is_none());
     }
 
     #[test]
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn explicit_providers_come_first() {
         let own = Provider::new("microsoft-windows-dotnetruntime").keywords(1);
-        let cpu = Profile::find("cpu-sampling").unwrap();
-        let merged = Profile::merge(vec![own.clone()], cpu.providers());
+        let cpu = ProviderPreset::find("cpu-sampling").unwrap();
+        let merged = ProviderPreset::merge(vec![own.clone()], cpu.providers());
         assert_eq!(merged.len(), 2);
         assert_eq!(merged[0], own);
         assert_eq!(merged[1].name, "Microsoft-DotNETCore-SampleProfiler");
