@@ -8,6 +8,8 @@
 //                     flood:T:P:C       T threads write events as fast as they can, pausing 1 ms
 //                                       after every P events (0: never), with C characters of
 //                                       payload (0: an int and a long), next to what "mix" does
+//                     shapes            50 rounds a second of events whose payloads are hard to read
+//                                       by their metadata alone; nothing else
 //   WORKLOAD_SECONDS  exit with code 0 after so many seconds (0 or unset: run until killed)
 //   WORKLOAD_HOST     set by the start script when the hook has to stand in for Main
 using System;
@@ -109,6 +111,51 @@ public sealed class SelfDescribing : EventSource
     }
 }
 
+[EventData]
+public class Switches
+{
+    public bool On { get; set; }
+    public bool Off { get; set; }
+    public string Name { get; set; }
+}
+
+// Self-describing: a bool takes one byte and a decimal is a double of eight, while the metadata has
+// the type codes of four and sixteen bytes.
+[EventSource(Name = "Triscope-Shapes")]
+public sealed class Shapes : EventSource
+{
+    public static readonly Shapes Log = new Shapes();
+    Shapes() : base(EventSourceSettings.EtwSelfDescribingEventFormat) { }
+
+    [Event(1)] public void Declared(int a, bool b, string c, int d) { WriteEvent(1, a, b, c, d); }
+    [Event(2)] public void Price(decimal amount, string name) { WriteEvent(2, amount, name); }
+
+    [NonEvent]
+    public void Round(int i)
+    {
+        var options = new EventSourceOptions { Level = EventLevel.Informational };
+        Declared(i, i % 2 == 0, "c" + i, -i);
+        Price(i * 0.25m, "p" + i);
+        Write("Anonymous", options, new { A = i, B = i % 2 == 0, C = "c" + i, D = -i });
+        Write("Money", options, new { Amount = i * -0.5m, Paid = i % 3 == 0, T = new DateTime(2021, 2, 3, 4, 5, 6, DateTimeKind.Utc) });
+        // Booleans of four bytes fit as well: A and B with I and S in them, then I = "xy", S = "z" ...
+        Write("Ambiguous", options, new { A = true, B = false, I = 0x10000, S = "", T = "xyz", J = i << 16, V = "pq" });
+        Write("Inner", options, new { Id = i, S = new Switches { On = i % 2 == 0, Off = i % 2 != 0, Name = "s" + i }, F = new bool[] { true, false, i % 2 == 0 } });
+    }
+}
+
+// Manifest based: a bool takes four bytes. Start and stop have as many fields, of which one is shared.
+[EventSource(Name = "Triscope-Requests")]
+public sealed class Requests : EventSource
+{
+    public static readonly Requests Log = new Requests();
+    Requests() : base(EventSourceSettings.EtwManifestEventFormat) { }
+
+    [Event(1)] public void RequestStart(int id, string url) { WriteEvent(1, id, url); }
+    [Event(2)] public void RequestStop(int id, int code) { WriteEvent(2, id, code); }
+    [Event(3)] public void Flags(bool a, bool b, string c, int d) { WriteEvent(3, a, b, c, d); }
+}
+
 public static class Workload
 {
     static readonly object gate = new object();
@@ -177,6 +224,21 @@ public static class Workload
         }
     }
 
+    static void WriteShapes()
+    {
+        for (int i = 1; ; i++)
+        {
+            Requests.Log.RequestStart(i, "/items/" + i);
+            Requests.Log.RequestStart(-i, "/inner/" + i);
+            Shapes.Log.Round(i);
+            Requests.Log.Flags(i % 2 == 0, i % 3 == 0, "f" + i, i);
+            Requests.Log.RequestStop(-i, 404);
+            Requests.Log.RequestStop(i, 200);
+            if (i == 1) mixed.Set();
+            Thread.Sleep(20);
+        }
+    }
+
     static void Flood(int id, int pause, int characters)
     {
         string text = characters > 0 ? new string('b', characters) : null;
@@ -210,7 +272,7 @@ public static class Workload
         // and each wants both. So nobody is told of this process before its sources are made.
         if (parts[0] != "idle")
         {
-            Background("mix", Mix);
+            if (parts[0] == "shapes") Background("shapes", WriteShapes); else Background("mix", Mix);
             mixed.Wait();
         }
         Console.Error.WriteLine("workload " + mode + " runs");

@@ -3,9 +3,10 @@ use trace_common::{Cursor, ReadError, ReadErrorKind, Timestamp};
 use crate::cursor::{guid, varuint32};
 use crate::losses::Place;
 use crate::metadata::MetadataTable;
-use crate::payload::{Fields, Value};
+use crate::payload::{Fields, PayloadError};
 use crate::session::Session;
 use crate::tables::{Label, Labels, Stack, Thread};
+use crate::value::Value;
 use crate::{Guid, Metadata, Trace, manifest};
 
 /// An event's header, as the stream has it.
@@ -414,12 +415,27 @@ impl<'a> Event<'a> {
     }
 
     /// The payload's fields, read as they are asked for.
+    ///
+    /// Versions 3 to 5 have one type code for booleans of four bytes (events of a manifest) and
+    /// of one byte (self-describing events), and one for decimals of sixteen bytes and those that
+    /// are written as a double. Which they are follows from the length of the payload; where it
+    /// does not, the first item is an error.
     #[inline]
     pub fn fields(&self) -> Fields<'a> {
-        Fields::of_payload(&self.metadata.fields, self.payload, self.metadata.pointer_size)
+        Fields::of_payload(self.metadata, self.payload)
     }
 
-    /// The field called `name`; `None` if there is none, or the payload ends before it.
+    /// Reads all fields and drops the values.
+    ///
+    /// # Errors
+    ///
+    /// The payload does not have the fields that its metadata declares.
+    pub fn check_payload(&self) -> Result<(), PayloadError> {
+        self.fields().check()
+    }
+
+    /// The field called `name`; `None` if there is none, or it cannot be read:
+    /// [`Event::check_payload`] says which.
     pub fn field(&self, name: &str) -> Option<Value<'a>> {
         self.field_at(self.metadata.field_index(name)?)
     }

@@ -46,6 +46,7 @@ mod cursor;
 pub mod derived;
 mod error;
 mod event;
+mod filetime;
 mod framing;
 pub mod gcdump;
 mod input;
@@ -63,14 +64,16 @@ mod symbols;
 mod tables;
 mod trace;
 mod types;
+mod value;
 
 pub use activity_path::activity_path;
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventHeader};
+pub use filetime::FileTime;
 pub use losses::Lost;
 pub use metadata::{FieldSource, Metadata};
 pub use parser::{Item, Options, Order, Parser};
-pub use payload::{Array, Fields, FileTime, Text, Value};
+pub use payload::{Array, Fields, Object, PayloadError, PayloadErrorKind};
 pub use profile::{Profile, Sample, SampleKind};
 pub use reader::Reader;
 pub use session::{SequencePoint, Stats};
@@ -80,6 +83,7 @@ pub use tables::{Label, Labels, Stack, Thread};
 pub use trace::Trace;
 pub use trace_common::Guid;
 pub use types::{Field, FieldType};
+pub use value::{Text, Value};
 
 /// The README's example is compiled with the tests.
 #[cfg(doctest)]

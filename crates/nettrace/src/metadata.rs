@@ -4,7 +4,8 @@ use trace_common::{Cursor, Limits};
 
 use crate::cursor::{string16, utf8, varuint32};
 use crate::manifest;
-use crate::types::{Field, FieldType, place};
+use crate::payload::PayloadEnd;
+use crate::types::{Field, FieldType, compact, fixed_size, place};
 use crate::{Error, Guid, Result};
 
 /// Where an event's name and fields were learnt from.
@@ -39,7 +40,7 @@ pub struct Metadata {
     pub level: u8,
     /// Opcode: 1 start, 2 stop, …; 0 info.
     pub opcode: u8,
-    /// The payload's fields.
+    /// The payload's fields, as declared: see [`crate::Event::fields`] for booleans and decimals.
     pub fields: Vec<Field>,
     /// Where `name` and `fields` are from.
     pub source: FieldSource,
@@ -54,6 +55,11 @@ pub struct Metadata {
     /// What the runtime's own events are, so that consumers need not compare strings.
     pub(crate) known: Option<manifest::Provider>,
     pub(crate) pointer_size: u32,
+    /// The fields with the sizes of self-describing events, where those differ.
+    pub(crate) compact: Option<Box<[Field]>>,
+    /// Bytes of every payload, if the declared fields have always as many.
+    pub(crate) fixed_size: Option<usize>,
+    pub(crate) payload_end: PayloadEnd,
 }
 
 impl Metadata {
@@ -75,6 +81,9 @@ impl Metadata {
             properties: Vec::new(),
             known: None,
             pointer_size: 8,
+            compact: None,
+            fixed_size: None,
+            payload_end: PayloadEnd::Open,
         }
     }
 
@@ -153,15 +162,42 @@ impl Metadata {
         Ok(m)
     }
 
-    /// Completes what was parsed: what the built-in manifest knows, and where the fields are.
-    pub(crate) fn complete(&mut self, pointer_size: u32) {
+    /// Completes what was parsed: what the built-in manifest knows, and how payloads are read.
+    pub(crate) fn complete(&mut self, pointer_size: u32, format_version: u32) {
         self.pointer_size = pointer_size;
         self.known = manifest::Provider::by_name(&self.provider);
         if !self.fields.is_empty() {
             self.source = FieldSource::Stream;
         }
+        self.unwrap_fields();
         manifest::complete(self);
         place(&mut self.fields, pointer_size);
+        if self.source != FieldSource::Stream {
+            return;
+        }
+        self.payload_end = match format_version {
+            ..=3 => PayloadEnd::Padded,
+            4 | 5 => PayloadEnd::Exact,
+            _ => PayloadEnd::Appended,
+        };
+        if format_version < 6 {
+            self.fixed_size = fixed_size(&self.fields, pointer_size).map(|size| size as usize);
+            self.compact = compact(&self.fields).map(|mut fields| {
+                place(&mut fields, pointer_size);
+                fields.into()
+            });
+        }
+    }
+
+    /// Self-describing events written from one object have a single field without a name, which
+    /// holds that object: its fields are the event's.
+    fn unwrap_fields(&mut self) {
+        while let [Field { name, ty: FieldType::Object(inner), .. }] = &mut self.fields[..] {
+            if !name.is_empty() {
+                break;
+            }
+            self.fields = std::mem::take(inner);
+        }
     }
 }
 

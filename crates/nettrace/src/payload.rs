@@ -2,218 +2,89 @@
 
 use std::fmt;
 
-use trace_common::{Cursor, ReadError, ReadErrorKind, Timestamp};
+use trace_common::{Cursor, ReadError, ReadErrorKind};
 
-use crate::Guid;
-use crate::cursor::{bytesz, guid, utf16_to_string, utf16z, varint64};
+use crate::Metadata;
+use crate::cursor::{bytesz, guid, utf16z, varint64};
+use crate::filetime::FileTime;
 use crate::types::{Field, FieldType};
+use crate::value::{Text, Value};
 
-/// Text as it is in a payload.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Text<'a> {
-    /// UTF-16, little-endian.
-    Utf16(&'a [u8]),
-    /// UTF-8.
-    Utf8(&'a [u8]),
-}
-
-impl Text<'_> {
-    /// Whether there is no text.
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Self::Utf16(bytes) | Self::Utf8(bytes) => bytes.is_empty(),
-        }
-    }
-
-    /// Whether this is `text`, without making a string of it.
-    pub fn is(&self, text: &str) -> bool {
-        match self {
-            Self::Utf8(bytes) => *bytes == text.as_bytes(),
-            Self::Utf16(bytes) => {
-                let units = bytes.chunks_exact(2).map(|u| match u {
-                    [lo, hi] => u16::from_le_bytes([*lo, *hi]),
-                    _ => 0,
-                });
-                units.eq(text.encode_utf16())
-            }
-        }
-    }
-}
-
-impl fmt::Display for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Utf16(bytes) => f.write_str(&utf16_to_string(bytes)),
-            Self::Utf8(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
-        }
-    }
-}
-
-impl fmt::Debug for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.to_string(), f)
-    }
-}
-
-/// A Windows FILETIME: 100 ns since 1601, UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileTime(pub i64);
-
-impl FileTime {
-    /// Nanoseconds since the Unix epoch, clamped at the ends of `i64`.
-    pub const fn unix(self) -> Timestamp {
-        const UNIX_EPOCH: i64 = 116_444_736_000_000_000;
-        Timestamp::from_nanos(self.0.saturating_sub(UNIX_EPOCH).saturating_mul(100))
-    }
-}
-
-/// The value of a field.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A payload that does not have the fields which its metadata declares.
+///
+/// The bytes are there all the same: see [`crate::Event::payload`] and [`Fields::rest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} at byte {offset} of the payload")]
 #[non_exhaustive]
-pub enum Value<'a> {
-    /// A truth value.
-    Bool(bool),
-    /// A UTF-16 code unit.
-    Char(u16),
-    /// A signed integer of 8 bits.
-    I8(i8),
-    /// An unsigned integer of 8 bits.
-    U8(u8),
-    /// A signed integer of 16 bits.
-    I16(i16),
-    /// An unsigned integer of 16 bits.
-    U16(u16),
-    /// A signed integer of 32 bits.
-    I32(i32),
-    /// An unsigned integer of 32 bits.
-    U32(u32),
-    /// A signed integer of 64 bits.
-    I64(i64),
-    /// An unsigned integer of 64 bits.
-    U64(u64),
-    /// An address or handle.
-    Pointer(u64),
-    /// A single-precision number.
-    F32(f32),
-    /// A double-precision number.
-    F64(f64),
-    /// .NET's `decimal`, as its bytes.
-    Decimal([u8; 16]),
-    /// A date and time.
-    DateTime(FileTime),
-    /// A GUID.
-    Guid(Guid),
-    /// Text.
-    Text(Text<'a>),
-    /// Bytes: arrays of `byte`.
-    Bytes(&'a [u8]),
-    /// An array.
-    Array(Array<'a>),
-    /// An object with fields of its own.
-    Object(Fields<'a>),
+pub struct PayloadError {
+    /// Bytes from the start of the payload to what could not be read.
+    pub offset: u64,
+    /// What was wrong there.
+    pub kind: PayloadErrorKind,
 }
 
-impl<'a> Value<'a> {
-    /// The value as an unsigned integer, if it is one or a signed one that is not negative.
-    pub fn as_u64(&self) -> Option<u64> {
-        match *self {
-            Self::Bool(v) => Some(v.into()),
-            Self::Char(v) | Self::U16(v) => Some(v.into()),
-            Self::U8(v) => Some(v.into()),
-            Self::U32(v) => Some(v.into()),
-            Self::U64(v) | Self::Pointer(v) => Some(v),
-            Self::I8(v) => v.try_into().ok(),
-            Self::I16(v) => v.try_into().ok(),
-            Self::I32(v) => v.try_into().ok(),
-            Self::I64(v) => v.try_into().ok(),
-            _ => None,
-        }
-    }
+/// Why the fields of a payload could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PayloadErrorKind {
+    /// A field reaches beyond the end of the payload, or a number does not fit.
+    #[error(transparent)]
+    Read(ReadErrorKind),
+    /// The declared fields do not have the length of the payload, so that their values would be
+    /// wrong: event sources that pass `WriteEvent` other types than they declare do this.
+    #[error("payload of {found} bytes does not match its declared fields")]
+    Length {
+        /// Bytes of the payload.
+        found: usize,
+    },
+    /// Bytes follow the last declared field. Values before them may be wrong.
+    #[error("{bytes} bytes follow the last declared field")]
+    Trailing {
+        /// Bytes that no field covers.
+        bytes: usize,
+    },
+    /// The payload can be read both with the field sizes of manifest-based events and with those
+    /// of self-describing ones, and the metadata does not say which they are.
+    #[error("booleans may have one byte or four: both fit")]
+    Ambiguous,
+    /// The field that holds the number of an array's elements cannot be read.
+    #[error("missing number of array elements")]
+    Count,
+}
 
-    /// The value as a signed integer, if it is an integer and fits.
-    pub fn as_i64(&self) -> Option<i64> {
-        match *self {
-            Self::I8(v) => Some(v.into()),
-            Self::I16(v) => Some(v.into()),
-            Self::I32(v) => Some(v.into()),
-            Self::I64(v) => Some(v),
-            _ => self.as_u64()?.try_into().ok(),
-        }
-    }
-
-    /// The value as a number.
-    pub fn as_f64(&self) -> Option<f64> {
-        match *self {
-            Self::F32(v) => Some(v.into()),
-            Self::F64(v) => Some(v),
-            _ => match self.as_i64() {
-                Some(v) => Some(v as f64),
-                None => self.as_u64().map(|v| v as f64),
-            },
-        }
-    }
-
-    /// The value as text, if it is text.
-    pub fn as_text(&self) -> Option<Text<'a>> {
-        if let Self::Text(text) = *self { Some(text) } else { None }
-    }
-
-    /// The value as an array, if it is one.
-    pub fn as_array(&self) -> Option<Array<'a>> {
-        if let Self::Array(array) = *self { Some(array) } else { None }
-    }
-
-    /// The value as an object, if it is one.
-    pub fn as_object(&self) -> Option<Fields<'a>> {
-        if let Self::Object(object) = *self { Some(object) } else { None }
+impl From<ReadError> for PayloadError {
+    fn from(error: ReadError) -> Self {
+        Self { offset: error.offset, kind: PayloadErrorKind::Read(error.kind) }
     }
 }
 
-impl fmt::Display for Value<'_> {
-    /// As a person would write it: text without quotes, addresses in hexadecimal, dates as
-    /// seconds since the Unix epoch, arrays as `[1, 2]`, objects as `{name=value, …}`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+type Read<T> = Result<T, PayloadError>;
+
+/// How a payload ends, as its metadata has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PayloadEnd {
+    /// With the last field: the runtime that wrote the metadata wrote the payload too.
+    Exact,
+    /// The same, and up to three bytes of padding (version 3).
+    Padded,
+    /// Also before, at the end of a field, or after it: the fields are those of the built-in
+    /// manifest, and the runtime may be older or newer.
+    Open,
+    /// Also after the last field: collectors of version 6 append fields without declaring them.
+    Appended,
+}
+
+impl PayloadEnd {
+    const fn padding(self) -> usize {
         match self {
-            Self::Bool(v) => fmt::Display::fmt(v, f),
-            Self::Char(v) => match char::from_u32((*v).into()) {
-                Some(c) => fmt::Display::fmt(&c, f),
-                None => write!(f, "\\u{v:04x}"),
-            },
-            Self::I8(v) => fmt::Display::fmt(v, f),
-            Self::U8(v) => fmt::Display::fmt(v, f),
-            Self::I16(v) => fmt::Display::fmt(v, f),
-            Self::U16(v) => fmt::Display::fmt(v, f),
-            Self::I32(v) => fmt::Display::fmt(v, f),
-            Self::U32(v) => fmt::Display::fmt(v, f),
-            Self::I64(v) => fmt::Display::fmt(v, f),
-            Self::U64(v) => fmt::Display::fmt(v, f),
-            Self::Pointer(v) => write!(f, "{v:#x}"),
-            Self::F32(v) => fmt::Display::fmt(v, f),
-            Self::F64(v) => fmt::Display::fmt(v, f),
-            Self::Decimal(bytes) => bytes.iter().try_for_each(|b| write!(f, "{b:02x}")),
-            Self::DateTime(v) => fmt::Display::fmt(&v.unix(), f),
-            Self::Guid(v) => fmt::Display::fmt(v, f),
-            Self::Text(v) => fmt::Display::fmt(v, f),
-            Self::Bytes(bytes) => bytes.iter().try_for_each(|b| write!(f, "{b:02x}")),
-            Self::Array(array) => {
-                f.write_str("[")?;
-                for (i, value) in array.enumerate() {
-                    write!(f, "{}{value}", if i == 0 { "" } else { ", " })?;
-                }
-                f.write_str("]")
-            }
-            Self::Object(fields) => {
-                f.write_str("{")?;
-                for (i, (name, value)) in fields.enumerate() {
-                    write!(f, "{}{name}={value}", if i == 0 { "" } else { ", " })?;
-                }
-                f.write_str("}")
-            }
+            Self::Exact => 0,
+            Self::Padded => 3,
+            Self::Open | Self::Appended => usize::MAX,
         }
     }
 }
 
-/// The elements of an array.
+/// The elements of an array. They were checked when the array was read: iteration does not fail.
 #[derive(Clone, Copy)]
 pub struct Array<'a> {
     element: &'a FieldType,
@@ -268,12 +139,163 @@ impl fmt::Debug for Array<'_> {
     }
 }
 
-/// The fields of a payload, or of an object in it: an iterator over names and values.
+/// The fields of a payload: an iterator over names and values.
 ///
-/// It ends where the payload ends: an older writer may have written fewer fields than the
-/// manifest knows, and a newer one more.
+/// A payload that does not match its metadata yields an error, after which the iterator ends;
+/// [`Fields::rest`] then has the bytes that no field was read from. A runtime older than the
+/// built-in [manifest](crate::manifest) writes fewer fields: that is no error.
 #[derive(Clone, Copy)]
 pub struct Fields<'a> {
+    object: Object<'a>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Reading(PayloadEnd),
+    /// What is known before any field is read.
+    Wrong(PayloadErrorKind),
+    Done,
+}
+
+impl<'a> Fields<'a> {
+    #[inline]
+    pub(crate) fn of_payload(metadata: &'a Metadata, payload: &'a [u8]) -> Self {
+        let object = Object::new(&metadata.fields, payload, metadata.pointer_size);
+        if let Some(compact) = &metadata.compact {
+            return Self::of_either(metadata, object, Object { fields: compact, ..object });
+        }
+        let end = metadata.payload_end;
+        let state = match metadata.fixed_size {
+            Some(size) if payload.len().wrapping_sub(size) > end.padding() => {
+                State::Wrong(PayloadErrorKind::Length { found: payload.len() })
+            }
+            _ => State::Reading(end),
+        };
+        Self { object, state }
+    }
+
+    /// Metadata has one type code for booleans of four bytes and of one, and one for decimals of
+    /// sixteen bytes and those that are written as a double. The length of the payload tells.
+    #[cold]
+    fn of_either(metadata: &Metadata, declared: Object<'a>, compact: Object<'a>) -> Self {
+        let end = metadata.payload_end;
+        let reading = |object| Self { object, state: State::Reading(end) };
+        let wrong = |kind| Self { object: declared, state: State::Wrong(kind) };
+        match (declared.fits(end.padding()), compact.fits(end.padding())) {
+            (false, false) => wrong(PayloadErrorKind::Length { found: declared.data.len() }),
+            (false, true) => reading(compact),
+            (true, false) => reading(declared),
+            // Events of a manifest carry the keyword bits 44 to 47, always.
+            _ if metadata.keywords & manifest_keywords::ALL == 0 => reading(compact),
+            // Padding of version 3 hides the difference: read by the type codes.
+            _ if end == PayloadEnd::Padded => reading(declared),
+            _ => wrong(PayloadErrorKind::Ambiguous),
+        }
+    }
+
+    /// The value of the field with an index; `None` if there is none, or it cannot be read.
+    #[inline]
+    pub fn at(&self, index: usize) -> Option<Value<'a>> {
+        match self.state {
+            State::Wrong(_) => None,
+            _ => self.object.at(index),
+        }
+    }
+
+    /// The value of the field called `name`; `None` if there is none, or it cannot be read.
+    pub fn get(&self, name: &str) -> Option<Value<'a>> {
+        match self.state {
+            State::Wrong(_) => None,
+            _ => self.object.get(name),
+        }
+    }
+
+    /// The bytes after the fields that have been iterated over.
+    pub fn rest(&self) -> &'a [u8] {
+        self.object.rest()
+    }
+
+    /// Reads the fields that are left and drops the values.
+    ///
+    /// # Errors
+    ///
+    /// The first field that cannot be read, or bytes that no field covers.
+    pub fn check(mut self) -> Result<(), PayloadError> {
+        self.try_for_each(|field| field.map(drop))
+    }
+
+    /// The end of the declared fields, or one that cannot be read.
+    #[cold]
+    fn end(&mut self, error: Option<PayloadError>) -> Option<PayloadError> {
+        let state = std::mem::replace(&mut self.state, State::Done);
+        let offset = self.object.base + self.object.position as u64;
+        let left = self.object.rest().len();
+        match (state, error) {
+            (State::Done, _) => None,
+            (State::Wrong(kind), _) => Some(PayloadError { offset, kind }),
+            (State::Reading(PayloadEnd::Open), Some(_)) if left == 0 => None,
+            (State::Reading(_), Some(error)) => Some(error),
+            (State::Reading(end), None) if left > end.padding() => {
+                Some(PayloadError { offset, kind: PayloadErrorKind::Trailing { bytes: left } })
+            }
+            (State::Reading(_), None) => None,
+        }
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(&'a str, Value<'a>), PayloadError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let error = match self.state {
+            State::Reading(_) => match self.object.step() {
+                Some(Ok(field)) => return Some(Ok(field)),
+                Some(Err(error)) => Some(error),
+                None => None,
+            },
+            State::Wrong(_) | State::Done => None,
+        };
+        self.end(error).map(Err)
+    }
+}
+
+impl PartialEq for Fields<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.eq_by_items(*other)
+    }
+}
+
+impl<'a> Fields<'a> {
+    fn eq_by_items(self, mut other: Fields<'_>) -> bool {
+        { self }.all(|a| other.next().is_some_and(|b| a == b)) && other.next().is_none()
+    }
+}
+
+impl fmt::Debug for Fields<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        for field in *self {
+            match field {
+                Ok((name, value)) => map.entry(&name, &value),
+                Err(error) => map.entry(&"error", &error),
+            };
+        }
+        map.finish()
+    }
+}
+
+/// Keyword bits of event sources.
+mod manifest_keywords {
+    /// Bits that every event of a manifest-based event source has besides its own.
+    pub(super) const ALL: u64 = 0xf000_0000_0000;
+}
+
+/// The fields of an object within a payload: an iterator over names and values. They were
+/// checked when the object was read: iteration does not fail.
+#[derive(Clone, Copy)]
+pub struct Object<'a> {
     fields: &'a [Field],
     /// Index of the next field.
     next: usize,
@@ -281,26 +303,27 @@ pub struct Fields<'a> {
     data: &'a [u8],
     /// Where the next field begins in `data`.
     position: usize,
+    /// Where `data` begins in the payload.
+    base: u64,
     payload: &'a [u8],
     pointer_size: u32,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> Object<'a> {
     #[inline]
-    pub(crate) fn of_payload(fields: &'a [Field], payload: &'a [u8], pointer_size: u32) -> Self {
-        Self { fields, next: 0, data: payload, position: 0, payload, pointer_size }
+    const fn new(fields: &'a [Field], payload: &'a [u8], pointer_size: u32) -> Self {
+        Self { fields, next: 0, data: payload, position: 0, base: 0, payload, pointer_size }
     }
 
     /// The value of the field with an index.
     #[inline]
     pub fn at(&self, index: usize) -> Option<Value<'a>> {
         let field = self.fields.get(index)?;
-        let reader = self.reader();
         if let Some(offset) = field.offset {
             let mut c = Cursor::new(self.data.get(offset as usize..)?);
-            return reader.value(&field.ty, &mut c, Some(self)).ok();
+            return self.reader().value(&field.ty, &mut c, Some(self)).ok();
         }
-        Fields { next: 0, position: 0, ..*self }.nth(index).map(|(_, value)| value)
+        Self { next: 0, position: 0, ..*self }.nth(index).map(|(_, value)| value)
     }
 
     /// The value of the field called `name`.
@@ -308,44 +331,56 @@ impl<'a> Fields<'a> {
         self.at(self.fields.iter().position(|f| &*f.name == name)?)
     }
 
-    /// The bytes after the fields that have been iterated over.
-    pub fn rest(&self) -> &'a [u8] {
+    fn rest(&self) -> &'a [u8] {
         self.data.get(self.position..).unwrap_or_default()
     }
 
     const fn reader(&self) -> Reader<'a> {
         Reader { payload: self.payload, pointer_size: self.pointer_size }
     }
-}
 
-impl<'a> Iterator for Fields<'a> {
-    type Item = (&'a str, Value<'a>);
-
-    fn next(&mut self) -> Option<Self::Item> {
+    /// The next field.
+    #[inline]
+    fn step(&mut self) -> Option<Read<(&'a str, Value<'a>)>> {
         let field = self.fields.get(self.next)?;
-        let mut c = Cursor::new(self.data.get(self.position..)?);
-        match self.reader().value(&field.ty, &mut c, Some(self)) {
+        let mut c = Cursor::with_base(self.rest(), self.base + self.position as u64);
+        Some(match self.reader().value(&field.ty, &mut c, Some(self)) {
             Ok(value) => {
                 self.position += c.position();
                 self.next += 1;
-                Some((&field.name, value))
+                Ok((&field.name, value))
             }
-            Err(_) => {
+            Err(error) => {
                 self.next = self.fields.len();
-                None
+                Err(error)
             }
-        }
+        })
+    }
+
+    /// Whether the fields cover the payload to its end, and all booleans are 0 or 1.
+    fn fits(&self, padding: usize) -> bool {
+        let mut c = Cursor::new(self.data);
+        let walked = self.reader().walk(self.fields, &mut c);
+        walked == Ok(true) && c.remaining() <= padding
     }
 }
 
-impl PartialEq for Fields<'_> {
+impl<'a> Iterator for Object<'a> {
+    type Item = (&'a str, Value<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step()?.ok()
+    }
+}
+
+impl PartialEq for Object<'_> {
     fn eq(&self, other: &Self) -> bool {
         let mut other = *other;
         { *self }.all(|a| other.next().is_some_and(|b| a == b)) && other.next().is_none()
     }
 }
 
-impl fmt::Debug for Fields<'_> {
+impl fmt::Debug for Object<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(*self).finish()
     }
@@ -357,8 +392,6 @@ struct Reader<'a> {
     pointer_size: u32,
 }
 
-type Read<T> = Result<T, ReadError>;
-
 impl<'a> Reader<'a> {
     /// The value at the cursor, which is then after it. `siblings` are the fields around it.
     #[inline]
@@ -366,7 +399,7 @@ impl<'a> Reader<'a> {
         self,
         ty: &'a FieldType,
         c: &mut Cursor<'a>,
-        siblings: Option<&Fields<'a>>,
+        siblings: Option<&Object<'a>>,
     ) -> Read<Value<'a>> {
         Ok(match ty {
             FieldType::I32 => Value::I32(c.i32()?),
@@ -386,7 +419,7 @@ impl<'a> Reader<'a> {
         self,
         ty: &'a FieldType,
         c: &mut Cursor<'a>,
-        siblings: Option<&Fields<'a>>,
+        siblings: Option<&Object<'a>>,
     ) -> Read<Value<'a>> {
         Ok(match ty {
             FieldType::Bool8 => Value::Bool(c.u8()? != 0),
@@ -408,10 +441,9 @@ impl<'a> Reader<'a> {
                 Value::Text(Text::Utf8(c.bytes(len.into())?))
             }
             FieldType::Object(fields) => {
-                let object = Fields { fields, next: 0, data: c.rest(), position: 0, ..self.none() };
-                for field in fields.iter().enumerate() {
-                    let (index, field) = field;
-                    self.skip(&field.ty, c, Some((&object, index)))?;
+                let object = self.object(fields, c);
+                for field in fields {
+                    self.skip(&field.ty, c, Some(&object))?;
                 }
                 Value::Object(object)
             }
@@ -422,7 +454,11 @@ impl<'a> Reader<'a> {
             FieldType::FixedArray(element, count) => self.array(element, (*count).into(), c)?,
             FieldType::Counted(element, by) => {
                 let count = siblings.and_then(|s| s.at(*by)).and_then(|v| v.as_u64());
-                self.array(element, count.unwrap_or(0) as usize, c)?
+                let Some(count) = count.and_then(|n| usize::try_from(n).ok()) else {
+                    let offset = c.offset();
+                    return Err(PayloadError { offset, kind: PayloadErrorKind::Count });
+                };
+                self.array(element, count, c)?
             }
             FieldType::RelLoc(element) | FieldType::DataLoc(element) => {
                 let at = c.offset();
@@ -437,7 +473,7 @@ impl<'a> Reader<'a> {
                 let Some(data) = self.payload.get(start..start + size) else {
                     let left = self.payload.len().saturating_sub(start);
                     let kind = ReadErrorKind::UnexpectedEnd { wanted: size, left };
-                    return Err(ReadError { offset: at, kind });
+                    return Err(ReadError { offset: at, kind }.into());
                 };
                 let count = match element.fixed_size(self.pointer_size) {
                     Some(0) | None => 0,
@@ -450,33 +486,44 @@ impl<'a> Reader<'a> {
         })
     }
 
-    const fn none(self) -> Fields<'a> {
-        Fields {
-            fields: &[],
-            next: 0,
-            data: &[],
-            position: 0,
-            payload: self.payload,
-            pointer_size: self.pointer_size,
-        }
+    /// The object at the cursor.
+    fn object(self, fields: &'a [Field], c: &Cursor<'a>) -> Object<'a> {
+        let base = c.offset();
+        let Self { payload, pointer_size } = self;
+        Object { fields, next: 0, data: c.rest(), position: 0, base, payload, pointer_size }
     }
 
-    /// Goes over a value.
+    /// Skips a value. What it refers to elsewhere in the payload is checked too.
     fn skip(
         self,
         ty: &'a FieldType,
         c: &mut Cursor<'a>,
-        place: Option<(&Fields<'a>, usize)>,
+        siblings: Option<&Object<'a>>,
     ) -> Read<()> {
-        match ty.fixed_size(self.pointer_size) {
-            Some(size) => c.skip(size as usize),
-            None => self.value(ty, c, place.map(|(siblings, _)| siblings)).map(drop),
+        match ty.inline_size(self.pointer_size) {
+            Some(size) => Ok(c.skip(size as usize)?),
+            None => self.value(ty, c, siblings).map(drop),
         }
+    }
+
+    /// Skips fields; `false` if a boolean among them is neither 0 nor 1.
+    fn walk(self, fields: &'a [Field], c: &mut Cursor<'a>) -> Read<bool> {
+        let object = self.object(fields, c);
+        let mut booleans = true;
+        for field in fields {
+            match &field.ty {
+                FieldType::Bool32 => booleans &= c.u32()? <= 1,
+                FieldType::Bool8 => booleans &= c.u8()? <= 1,
+                FieldType::Object(inner) => booleans &= self.walk(inner, c)?,
+                ty => self.skip(ty, c, Some(&object))?,
+            }
+        }
+        Ok(booleans)
     }
 
     fn array(self, element: &'a FieldType, count: usize, c: &mut Cursor<'a>) -> Read<Value<'a>> {
         let start = *c;
-        match element.fixed_size(self.pointer_size) {
+        match element.inline_size(self.pointer_size) {
             Some(size) => c.skip(count.saturating_mul(size as usize))?,
             None => {
                 for _ in 0..count {

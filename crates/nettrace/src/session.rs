@@ -161,7 +161,7 @@ impl Session {
     }
 
     fn add_metadata(&mut self, mut metadata: Metadata, bytes: usize, at: u64) -> Result<u32> {
-        metadata.complete(self.pointer_size());
+        metadata.complete(self.pointer_size(), self.version());
         self.stats.metadata += 1;
         self.metadata.insert(metadata, bytes, &self.limits, at)
     }

@@ -1,5 +1,6 @@
 use trace_common::{ClockDomain, ClockMap, Cursor, Timestamp};
 
+use crate::filetime::days_from_civil;
 use crate::{Error, Result};
 
 /// What the stream says about itself as a whole: its `Trace` object.
@@ -142,29 +143,9 @@ fn system_time(c: &mut Cursor<'_>) -> Result<Option<Timestamp>> {
     }))
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar, counting years from March so that
-/// the leap day comes last.
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let month_from_march = (month + 9) % 12;
-    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn civil_dates_count_from_the_unix_epoch() {
-        assert_eq!(days_from_civil(1970, 1, 1), 0);
-        assert_eq!(days_from_civil(1969, 12, 31), -1);
-        assert_eq!(days_from_civil(2000, 3, 1), 11_017);
-        assert_eq!(days_from_civil(2024, 2, 29), 19_782);
-        assert_eq!(days_from_civil(1601, 1, 1), -134_774);
-    }
 
     #[test]
     fn ticks_of_any_frequency_become_nanoseconds() {

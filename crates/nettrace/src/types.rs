@@ -24,7 +24,8 @@ impl Field {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldType {
-    /// Code 3: 4 bytes, 0 is false.
+    /// Code 3: 4 bytes, 0 is false. Self-describing events declare this and write one byte: see
+    /// [`crate::Event::fields`].
     Bool32,
     /// Code 26: 1 byte, 0 is false.
     Bool8,
@@ -52,7 +53,8 @@ pub enum FieldType {
     F32,
     /// Code 14.
     F64,
-    /// Code 15: .NET's `decimal`, 16 bytes.
+    /// Code 15: .NET's `decimal`, 16 bytes. Self-describing events declare this and write a
+    /// double: see [`crate::Event::fields`].
     Decimal,
     /// Code 16: 8 bytes, a Windows FILETIME. (The specification of version 6 says eight 16-bit
     /// integers; `EventSource` writes a FILETIME, in every version.)
@@ -97,13 +99,7 @@ impl FieldType {
             Self::I64 | Self::U64 | Self::F64 | Self::DateTime => 8,
             Self::Decimal | Self::Guid => 16,
             Self::Pointer => pointer_size,
-            Self::Object(fields) => {
-                let mut size = 0u32;
-                for field in fields {
-                    size = size.checked_add(field.ty.fixed_size(pointer_size)?)?;
-                }
-                size
-            }
+            Self::Object(fields) => fixed_size(fields, pointer_size)?,
             Self::FixedArray(_, 0) => 0,
             Self::FixedArray(element, count) => {
                 element.fixed_size(pointer_size)?.checked_mul(u32::from(*count))?
@@ -117,6 +113,51 @@ impl FieldType {
             | Self::Counted(..) => return None,
         })
     }
+}
+
+impl FieldType {
+    /// [`FieldType::fixed_size`], unless a value refers to bytes elsewhere in the payload.
+    pub(crate) fn inline_size(&self, pointer_size: u32) -> Option<u32> {
+        if self.has_location() { None } else { self.fixed_size(pointer_size) }
+    }
+
+    fn has_location(&self) -> bool {
+        match self {
+            Self::RelLoc(_) | Self::DataLoc(_) => true,
+            Self::FixedArray(element, _) => element.has_location(),
+            Self::Object(fields) => fields.iter().any(|f| f.ty.has_location()),
+            _ => false,
+        }
+    }
+
+    /// This type as self-describing events write it: booleans of one byte, and decimals
+    /// converted to doubles. `None` where that is the same.
+    fn compact(&self) -> Option<Self> {
+        match self {
+            Self::Bool32 => Some(Self::Bool8),
+            Self::Decimal => Some(Self::F64),
+            Self::Array(element) => Some(Self::Array(Box::new(element.compact()?))),
+            Self::Object(fields) => compact(fields).map(Self::Object),
+            _ => None,
+        }
+    }
+}
+
+/// Fields as self-describing events write them, or `None` where that is the same.
+pub(crate) fn compact(fields: &[Field]) -> Option<Vec<Field>> {
+    let mut changed = false;
+    let compact = fields.iter().map(|field| {
+        let ty = field.ty.compact();
+        changed |= ty.is_some();
+        Field::new(field.name.clone(), ty.unwrap_or_else(|| field.ty.clone()))
+    });
+    let compact = compact.collect();
+    changed.then_some(compact)
+}
+
+/// The size of fields in a row, if every payload has the same.
+pub(crate) fn fixed_size(fields: &[Field], pointer_size: u32) -> Option<u32> {
+    fields.iter().try_fold(0u32, |size, f| size.checked_add(f.ty.fixed_size(pointer_size)?))
 }
 
 /// Fills in where each field begins, as far as that is the same in every payload.

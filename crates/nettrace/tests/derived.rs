@@ -57,6 +57,35 @@ fn activities_are_paired_over_threads_by_their_ids() {
     assert!(ids.iter().all(|id| id % 10 < 4), "k goes from 0 to 3");
 }
 
+/// Start has `id` and `url`, stop has `id` and `code`; requests are nested on one thread, and no
+/// event has an activity id.
+#[test]
+fn activities_without_ids_are_paired_by_the_fields_they_share() {
+    for runtime in ["t31", "t9", "t10"] {
+        let mut tracker = ActivityTracker::new();
+        let (mut starts, mut stops) = (0, 0);
+        let mut paired = Vec::new();
+        each(common::data().join(format!("{runtime}-shapes.nettrace")), |event| {
+            starts += u32::from(event.name() == "RequestStart");
+            let activity = tracker.observe(event);
+            if event.name() == "RequestStop" {
+                stops += 1;
+                let id = event.field("id").unwrap();
+                let Some(activity) = activity else { return };
+                let kind = if id.as_i64().unwrap() < 0 { "inner" } else { "items" };
+                let number = id.as_i64().unwrap().abs();
+                assert_eq!(activity.arguments, format!("id={id}, url=/{kind}/{number}"));
+                paired.push(id.as_i64().unwrap());
+            }
+        });
+        assert!(starts > 20, "{runtime}: {starts}");
+        // The session may begin and end within a round.
+        let unpaired = tracker.unpaired();
+        assert!(unpaired <= 2 && tracker.open().count() <= 2, "{runtime}: {unpaired}");
+        assert_eq!(paired.len() as u64, stops - unpaired, "{runtime}");
+    }
+}
+
 #[test]
 fn event_counters_have_values_and_units() {
     let mut tracker = CounterTracker::new();

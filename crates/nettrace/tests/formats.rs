@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::assemble::{Stream, V6, blob, header, utf8, utf16z, varint};
+use common::assemble::{self, Stream, V6, blob, header, utf8, utf16z, varint};
 use nettrace::derived::{CounterKind, CounterTracker};
-use nettrace::{Guid, Item, Label, Options, Order, Parser, Value};
+use nettrace::{Guid, Item, Label, Options, Order, Parser, PayloadError, PayloadErrorKind, Value};
 
 /// A field of version 6: its size, name and type.
 fn field(name: &str, ty: &[u8]) -> Vec<u8> {
@@ -144,8 +144,160 @@ fn version_6_has_every_type() {
         assert_eq!(object.get("x").and_then(|v| v.as_i64()), Some(42));
         let mut all = event.fields();
         assert_eq!((all.by_ref().count(), all.rest().len()), (25, p.len() - declared));
+        assert_eq!(event.check_payload(), Ok(()), "version 6 may append what it does not declare");
     });
     assert_eq!(seen, 1);
+}
+
+/// Fields of version 4 by type code and name.
+fn fields_v4(fields: &[(u32, &str)]) -> Vec<u8> {
+    let mut out = (fields.len() as u32).to_le_bytes().to_vec();
+    for (code, name) in fields {
+        out.extend(code.to_le_bytes());
+        out.extend(utf16z(name));
+    }
+    out
+}
+
+const BOOL: u32 = 3;
+const INT: u32 = 9;
+const DECIMAL: u32 = 15;
+const STRING: u32 = 18;
+
+/// What the fields of the only event of a stream of version 4 are, and the error at their end.
+fn decode_v4(
+    keywords: u64,
+    fields: &[(u32, &str)],
+    payload: &[u8],
+) -> (Vec<String>, Option<PayloadError>) {
+    let bytes = assemble::v4_with_keywords("Own", keywords, &fields_v4(fields), payload);
+    let (mut values, mut error) = (Vec::new(), None);
+    parse(&bytes, Order::Time, |item| {
+        let Item::Event(event) = item else { return };
+        for field in event.fields() {
+            match field {
+                Ok((_, value)) => values.push(value.to_string()),
+                Err(e) => error = Some(e),
+            }
+        }
+        assert_eq!(event.check_payload().err(), error);
+        if values.is_empty() {
+            assert_eq!(event.field(fields[0].1), None, "no value that may be wrong");
+        }
+        assert_eq!(event.payload(), payload);
+    });
+    (values, error)
+}
+
+/// Keywords of every event of a manifest-based event source.
+const MANIFEST: u64 = 0xf000_0000_0000;
+
+#[test]
+fn the_payloads_length_says_how_many_bytes_a_boolean_has() {
+    let fields = [(INT, "a"), (BOOL, "b"), (STRING, "c"), (INT, "d")];
+    let payload =
+        |b: &[u8]| [&7i32.to_le_bytes()[..], b, &utf16z("xy"), &(-7i32).to_le_bytes()].concat();
+    for keywords in [0, MANIFEST] {
+        for b in [&[1][..], &[1, 0, 0, 0]] {
+            let (values, error) = decode_v4(keywords, &fields, &payload(b));
+            assert_eq!((values, error), (["7", "true", "xy", "-7"].map(String::from).into(), None));
+        }
+        // Two bytes are neither: no value is given, as any may be wrong.
+        let (values, error) = decode_v4(keywords, &fields, &payload(&[1, 0]));
+        assert_eq!(values, [""; 0]);
+        assert_eq!(error.unwrap().kind, PayloadErrorKind::Length { found: 16 });
+    }
+}
+
+#[test]
+fn decimals_are_doubles_in_self_describing_events() {
+    let double = [&2.5f64.to_le_bytes()[..], &[9, 0, 0, 0]].concat();
+    let fields = [(DECIMAL, "amount"), (INT, "n")];
+    assert_eq!(decode_v4(0, &fields, &double), (vec!["2.5".into(), "9".into()], None));
+    let sixteen = [&[0xab; 16][..], &[9, 0, 0, 0]].concat();
+    assert_eq!(decode_v4(0, &fields, &sixteen), (vec!["ab".repeat(16), "9".into()], None));
+}
+
+/// Both layouts fit. Only events that cannot be of a manifest are read as self-describing.
+#[test]
+fn a_payload_that_fits_both_layouts_is_ambiguous() {
+    let fields = [
+        (BOOL, "a"),
+        (BOOL, "b"),
+        (INT, "i"),
+        (STRING, "s"),
+        (STRING, "t"),
+        (INT, "j"),
+        (STRING, "v"),
+    ];
+    let int = |i: i32| i.to_le_bytes();
+    let (i, j) = (int(0x10000), int(0x50000));
+    let payload = [&[1, 0][..], &i, &utf16z(""), &utf16z("xyz"), &j, &utf16z("pq")].concat();
+    let (values, error) = decode_v4(0, &fields, &payload);
+    assert_eq!(values, ["true", "false", "65536", "", "xyz", "327680", "pq"]);
+    assert_eq!(error, None);
+    let (values, error) = decode_v4(MANIFEST, &fields, &payload);
+    assert_eq!(values, [""; 0]);
+    assert_eq!(error.unwrap().kind, PayloadErrorKind::Ambiguous);
+    // A boolean that is neither 0 nor 1 tells the layouts apart again.
+    let mut odd = payload;
+    odd[4] = 2;
+    let (values, error) = decode_v4(MANIFEST, &fields, &odd);
+    assert_eq!((values[2].as_str(), error), ("131072", None));
+}
+
+#[test]
+fn a_payload_of_another_length_than_declared_is_an_error() {
+    // Declared as an int and a long, written as two longs.
+    let (values, error) = decode_v4(MANIFEST, &[(INT, "thread"), (11, "n")], &[7; 16]);
+    assert_eq!(values, [""; 0]);
+    let error = error.unwrap();
+    assert_eq!(error.kind, PayloadErrorKind::Length { found: 16 });
+    assert_eq!(
+        error.to_string(),
+        "payload of 16 bytes does not match its declared fields at byte 0 of the payload"
+    );
+    // With a string the end of the fields is only known when they have been read.
+    let long = [&utf16z("x")[..], &[1, 2, 3]].concat();
+    let (values, error) = decode_v4(MANIFEST, &[(STRING, "s")], &long);
+    let error = error.unwrap();
+    assert_eq!((values, error.offset), (vec!["x".into()], 4));
+    assert_eq!(error.kind, PayloadErrorKind::Trailing { bytes: 3 });
+    let (values, error) = decode_v4(MANIFEST, &[(STRING, "s"), (INT, "n")], &utf16z("x"));
+    assert_eq!((values, error.unwrap().offset), (vec!["x".into()], 4));
+}
+
+/// The runtime's own events may be of an older runtime: that is no error, a cut field is one.
+#[test]
+fn payloads_of_older_runtimes_may_end_at_a_field() {
+    let runtime = "Microsoft-Windows-DotNETRuntime";
+    // Count, Depth, Reason and Type have four bytes, ClrInstanceID two.
+    for (len, fields, whole) in [(18, 5, true), (17, 4, false), (12, 3, true), (20, 5, true)] {
+        let bytes = assemble::v4(runtime, 1, 1, &0u32.to_le_bytes(), &vec![0; len]);
+        let mut seen = 0;
+        parse(&bytes, Order::Time, |item| {
+            let Item::Event(event) = item else { return };
+            seen += 1;
+            assert_eq!(event.fields().filter(Result::is_ok).count(), fields, "{len}");
+            assert_eq!(event.check_payload().is_ok(), whole, "{len}");
+        });
+        assert_eq!(seen, 1);
+    }
+}
+
+/// Self-describing events written from one object have their fields in an object without a name.
+#[test]
+fn an_object_without_a_name_is_the_event_itself() {
+    let inner = fields_v4(&[(INT, "A"), (STRING, "B")]);
+    let fields = [&1u32.to_le_bytes()[..], &1u32.to_le_bytes(), &inner, &utf16z("")].concat();
+    let payload = [&5i32.to_le_bytes()[..], &utf16z("b")].concat();
+    let bytes = assemble::v4("Own", 1, 0, &fields, &payload);
+    parse(&bytes, Order::Time, |item| {
+        let Item::Event(event) = item else { return };
+        assert_eq!(event.field("A"), Some(Value::I32(5)));
+        let names: Vec<_> = event.fields().map(|field| field.unwrap().0).collect();
+        assert_eq!(names, ["A", "B"]);
+    });
 }
 
 #[test]
@@ -319,15 +471,9 @@ fn uncompressed_headers_are_read_in_versions_4_and_6() {
                 assert_eq!((h.thread, h.capture_thread, h.processor_number), (21, 22, 1));
                 let activity = (version == 4).then_some(Guid::from_bytes([1; 16]));
                 assert_eq!(event.activity_id(), activity);
-                seen.push((
-                    event.name().to_owned(),
-                    h.timestamp,
-                    h.is_sorted,
-                    event.field("n").and_then(|v| v.as_u64()),
-                ));
+                seen.push((event.name().to_owned(), h.timestamp, h.is_sorted, event.payload()[0]));
             });
-            let expected =
-                [("E".to_owned(), 100, true, Some(9)), ("E".to_owned(), 101, false, Some(8))];
+            let expected = [("E".to_owned(), 100, true, 9), ("E".to_owned(), 101, false, 8)];
             assert_eq!(seen, expected, "version {version} {order:?}");
         }
     }
@@ -354,7 +500,7 @@ fn histograms_of_meters_have_quantiles() {
         ["M", "latency", "ms", "k=v", "0.5=1.5;0.95=20;0.99=1e3"].map(utf16z).concat();
     payload.extend(12i32.to_le_bytes());
     payload.extend(34.5f64.to_le_bytes());
-    let bytes = common::assemble::v4_named(
+    let bytes = assemble::v4_named(
         "System.Diagnostics.Metrics",
         6,
         "HistogramValuePublished",

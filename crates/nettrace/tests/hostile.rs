@@ -140,7 +140,13 @@ fn counts_in_payloads_are_checked() {
     assert_eq!(event.name(), "MethodILToNativeMap");
     assert_eq!(event.field("CountOfMapEntries").and_then(|v| v.as_u64()), Some(65_535));
     assert_eq!(event.field("ILOffsets"), None);
-    assert_eq!(event.fields().count(), 4);
+    let mut fields = event.fields();
+    assert_eq!(fields.by_ref().filter(Result::is_ok).count(), 4);
+    assert_eq!(fields.rest(), [1, 2, 3, 4], "what could not be read is there");
+    assert_eq!(
+        event.check_payload().unwrap_err().to_string(),
+        "unexpected end of data: 262140 bytes wanted, 4 left at byte 19 of the payload"
+    );
 }
 
 #[test]

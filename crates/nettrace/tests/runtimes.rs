@@ -72,6 +72,7 @@ fn check_primitives(event: &Event<'_>) -> i64 {
     assert_eq!(time.unix().nanos(), 1_577_934_245_000_000_000); // 2020-01-02 03:04:05
     assert_eq!(time, FileTime(132_224_078_450_000_000));
     let mut fields = event.fields();
+    assert!(event.check_payload().is_ok(), "{event:?}");
     assert_eq!((fields.by_ref().count(), fields.rest()), (14, &b""[..]), "{event:?}");
     i
 }

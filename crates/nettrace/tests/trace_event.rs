@@ -146,7 +146,7 @@ fn read(path: &str) -> Result<HashMap<String, BTreeMap<Key, Found>>, nettrace::E
 
 fn fields(event: &Event<'_>) -> HashMap<String, String> {
     let mut all = HashMap::new();
-    for (name, value) in event.fields() {
+    for (name, value) in event.fields().map_while(Result::ok) {
         let text = match value {
             Value::Array(_) | Value::Object(_) | Value::Bytes(_) => continue,
             other => other.to_string(),

@@ -70,6 +70,9 @@ pub struct DotnetStats {
     pub not_shown: u64,
     /// Events that the runtime dropped.
     pub lost: u64,
+    /// Events of event sources whose payload does not match its metadata: they are shown with the
+    /// error and the payload.
+    pub undecodable: u64,
     /// Starts and stops of activities that are not shown: stops of what began before the trace,
     /// and what was too much.
     pub activities_dropped: u64,
@@ -123,6 +126,9 @@ mod rank {
 
 /// Kinds of activities, and counters: more are dropped and counted.
 const MAX_GROUPS: usize = 1 << 12;
+
+/// Bytes of a payload that cannot be decoded to show with its event.
+const MAX_PAYLOAD: usize = 256;
 
 /// Bytes of stacks to remember before starting anew.
 const MAX_STACK_BYTES: usize = 16 << 20;
@@ -510,8 +516,19 @@ impl DotnetSource {
 
     /// An event of an event source: an activity, or an instant on its thread.
     fn custom(&mut self, event: &Event<'_>, at: Timestamp, sink: &mut impl Sink) -> io::Result<()> {
-        let fields: Vec<(&str, String)> =
-            event.fields().map(|(name, value)| (name, value.to_string())).collect();
+        let mut fields: Vec<(&str, String)> = Vec::new();
+        for field in event.fields() {
+            match field {
+                Ok((name, value)) => fields.push((name, value.to_string())),
+                Err(error) => {
+                    self.stats.undecodable += 1;
+                    let payload = event.payload();
+                    let payload = payload.iter().take(MAX_PAYLOAD).map(|b| format!("{b:02x}"));
+                    fields.push(("error", error.to_string()));
+                    fields.push(("payload", payload.collect()));
+                }
+            }
+        }
         let mut args: Vec<DebugAnnotation<'_>> = Vec::with_capacity(fields.len());
         for (name, value) in &fields {
             args.push(text(sink, if name.is_empty() { "value" } else { name }, value));

@@ -7,6 +7,9 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+#[path = "../../nettrace/tests/common/assemble.rs"]
+mod assemble;
+
 /// A capture of the crate `nettrace`.
 fn capture(name: &str) -> String {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nettrace/tests/data");
@@ -83,6 +86,35 @@ fn events_are_printed_as_text_and_as_json() {
     assert_eq!(bytes["payload"], "040000000102031c", "no runtime describes a byte array");
     let times: Vec<i64> = json.iter().map(|e| e["time_ns"].as_i64().unwrap()).collect();
     assert!(times.is_sorted());
+}
+
+/// An event that declares an `int` (type code 9) and has two bytes.
+#[test]
+fn a_payload_that_cannot_be_decoded_is_printed_with_the_error() {
+    let fields = [&1u32.to_le_bytes()[..], &9u32.to_le_bytes(), &assemble::utf16z("n")].concat();
+    let stream = assemble::v4_named("Own", 1, "Short", &fields, &[0xab, 0xcd]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("short.nettrace");
+    std::fs::write(&file, stream).unwrap();
+    let trace = file.to_str().unwrap();
+    let text = ok(&["dotnet", "events", trace]);
+    assert!(text.contains("Own/Short error=\"payload of 2 bytes does not match"), "{text}");
+    assert!(text.ends_with(" payload=abcd\n"), "{text}");
+    let event = &lines(&ok(&["dotnet", "events", trace, "--json"]))[0];
+    assert_eq!((&event["payload"], &event["fields"]), (&"abcd".into(), &serde_json::json!({})));
+    assert!(
+        event["error"].as_str().is_some_and(|e| e.starts_with("payload of 2 bytes")),
+        "{event}"
+    );
+}
+
+/// Fields of an anonymous type have their names, dates are readable.
+#[test]
+fn self_describing_events_are_printed_with_their_fields() {
+    let text = ok(&["dotnet", "events", &capture("t9-shapes.nettrace"), "--name", "Money"]);
+    let first = text.lines().next().unwrap();
+    assert!(first.contains("Triscope-Shapes/Money Amount=-"), "{first}");
+    assert!(first.ends_with(" T=2021-02-03T04:05:06.0000000Z"), "{first}");
 }
 
 #[test]

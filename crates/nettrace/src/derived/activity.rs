@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
 use crate::{Event, Guid};
 
@@ -49,9 +50,9 @@ pub enum ActivityStep {
 /// and `Stop`.
 ///
 /// Events with activity ids are paired by those; they come when
-/// `System.Threading.Tasks.TplEventSource` is on with keyword 0x80. Without ids a stop belongs
-/// to the last start of the same name with the same payload or, where start and stop have
-/// different fields, on the same thread.
+/// `System.Threading.Tasks.TplEventSource` is on with keyword 0x80. Without ids a stop ends the
+/// last start of the same name whose fields of the same names have the same values, on the same
+/// thread if there is one. Start and stop events that share no field are paired on their thread.
 #[derive(Debug, Default)]
 pub struct ActivityTracker {
     /// By number.
@@ -65,24 +66,46 @@ pub struct ActivityTracker {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Id(Guid),
-    Payload(Box<[u8]>),
+    Field(FieldText),
     Thread(u64),
 }
+
+/// Name and value of a field.
+type FieldText = (Box<str>, Box<str>);
 
 #[derive(Debug)]
 struct Open {
     activity: Activity,
     name: Box<str>,
     keys: Vec<Key>,
-    /// Number of fields of the start event.
-    fields: usize,
+    /// Fields of the start event that pair it with a stop.
+    fields: Vec<FieldText>,
+}
+
+impl Open {
+    /// How many fields of a stop event the start has too; `None` if one has another value, so
+    /// that they are of two activities.
+    fn shared(&self, stop: &[FieldText]) -> Option<usize> {
+        let mut shared = 0;
+        for (name, value) in stop {
+            match self.fields.iter().find(|(n, _)| n == name) {
+                Some((_, v)) if v == value => shared += 1,
+                Some(_) => return None,
+                None => {}
+            }
+        }
+        Some(shared)
+    }
 }
 
 /// Activities that may be open: more can only be if stops were lost.
 const MAX_OPEN: usize = 1 << 18;
 
-/// Longer payloads do not pair activities.
-const MAX_PAYLOAD: usize = 256;
+/// Fields that pair activities: the first ones.
+const MAX_FIELDS: usize = 8;
+
+/// Bytes of text of a value that pairs activities.
+const MAX_VALUE: usize = 256;
 
 /// Activities that may be open by one key: older ones are forgotten by it.
 const MAX_BY_KEY: usize = 64;
@@ -120,20 +143,19 @@ impl ActivityTracker {
     pub fn step(&mut self, event: &Event<'_>) -> Option<ActivityStep> {
         let (base, start) = kind(event)?;
         let name: Box<str> = format!("{}/{base}", event.provider()).into();
-        let mut keys = Vec::new();
-        match event.activity_id() {
-            Some(id) => keys.push(Key::Id(id)),
+        let mut fields = Vec::new();
+        let keys = match event.activity_id() {
+            Some(id) => vec![Key::Id(id)],
             None => {
-                if (1..=MAX_PAYLOAD).contains(&event.payload().len()) {
-                    keys.push(Key::Payload(event.payload().into()));
-                }
-                keys.push(Key::Thread(event.thread_id()));
+                fields = pairing_fields(event);
+                let keys = fields.iter().cloned().map(Key::Field);
+                keys.chain([Key::Thread(event.thread_id())]).collect()
             }
-        }
+        };
         Some(if start {
-            self.start(event, base, name, keys)
+            self.start(event, base, name, keys, fields)
         } else {
-            self.stop(event, name, &keys)
+            self.stop(event, name, &keys, &fields)
         })
     }
 
@@ -143,15 +165,11 @@ impl ActivityTracker {
         base: &str,
         name: Box<str>,
         keys: Vec<Key>,
+        fields: Vec<FieldText>,
     ) -> ActivityStep {
         if self.open.len() >= MAX_OPEN {
             self.unpaired += 1;
             return ActivityStep::Unpaired;
-        }
-        let mut arguments = String::new();
-        for (name, value) in event.fields() {
-            let comma = if arguments.is_empty() { "" } else { ", " };
-            arguments.push_str(&format!("{comma}{name}={value}"));
         }
         let number = self.started;
         self.started += 1;
@@ -175,23 +193,37 @@ impl ActivityTracker {
             stop_thread_id: 0,
             start: timestamp,
             end: timestamp,
-            arguments,
+            arguments: arguments(event),
         };
-        let fields = event.metadata().fields.len();
         self.open.insert(number, Open { activity, name, keys, fields });
         ActivityStep::Start(number)
     }
 
-    fn stop(&mut self, event: &Event<'_>, name: Box<str>, keys: &[Key]) -> ActivityStep {
-        let fields = event.metadata().fields.len();
-        let found = keys.iter().find_map(|key| {
-            let numbers = self.by_key.get(&(name.clone(), key.clone()))?;
-            let number = *numbers.last()?;
-            // Fields that are in both tell activities apart: other values are another activity.
-            let by_thread = matches!(key, Key::Thread(_)) && fields > 0;
-            let same_fields = self.open.get(&number).is_some_and(|open| open.fields == fields);
-            if by_thread && same_fields { None } else { Some(number) }
-        });
+    fn stop(
+        &mut self,
+        event: &Event<'_>,
+        name: Box<str>,
+        keys: &[Key],
+        fields: &[FieldText],
+    ) -> ActivityStep {
+        let thread = event.thread_id();
+        // Best is an activity of this thread, then the newest.
+        let mut best: Option<(bool, u64)> = None;
+        for key in keys {
+            let numbers = self.by_key.get(&(name.clone(), key.clone()));
+            let candidates = numbers.into_iter().flatten().rev();
+            let found = candidates
+                .filter_map(|number| Some((*number, self.open.get(number)?)))
+                .filter(|(_, open)| match (key, open.shared(fields)) {
+                    (Key::Id(_), _) => true,
+                    (Key::Field(_), shared) => shared.is_some(),
+                    (Key::Thread(_), shared) => shared == Some(0),
+                })
+                .map(|(number, open)| (open.activity.start_thread_id == thread, number))
+                .max();
+            best = best.max(found);
+        }
+        let found = best.map(|(_, number)| number);
         let Some((number, mut open)) = found.and_then(|n| Some((n, self.open.remove(&n)?))) else {
             self.unpaired += 1;
             return ActivityStep::Unpaired;
@@ -209,6 +241,27 @@ impl ActivityTracker {
         open.activity.stop_thread_id = event.thread_id();
         ActivityStep::Stop(number, open.activity)
     }
+}
+
+/// The fields of an event that pair it with another one.
+fn pairing_fields(event: &Event<'_>) -> Vec<FieldText> {
+    let fields = event.fields().map_while(Result::ok).take(MAX_FIELDS);
+    let fields = fields.map(|(name, value)| (name.into(), value.to_string().into()));
+    fields.filter(|(_, value): &FieldText| value.len() <= MAX_VALUE).collect()
+}
+
+/// The payload as `name=value, …`.
+fn arguments(event: &Event<'_>) -> String {
+    let mut arguments = String::new();
+    for field in event.fields() {
+        let comma = if arguments.is_empty() { "" } else { ", " };
+        // Writing to a string does not fail.
+        let _ = match field {
+            Ok((name, value)) => write!(arguments, "{comma}{name}={value}"),
+            Err(error) => write!(arguments, "{comma}error={error}"),
+        };
+    }
+    arguments
 }
 
 /// The name without `Start` or `Stop`, and whether it is a start.

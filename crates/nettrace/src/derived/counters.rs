@@ -150,19 +150,18 @@ fn parse_quantiles(text: &str) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// The payload is an object in an object, or the object alone, by the runtime's version.
 fn event_counter(event: &Event<'_>) -> Option<Counter> {
-    let mut object = event.fields();
-    let payload = loop {
-        if object.get("Name").is_some() {
-            break object;
-        }
-        object = object.next()?.1.as_object()?;
+    // In an object, or in the event itself, by the runtime's version.
+    let payload = event.field("Payload").and_then(|v| v.as_object());
+    let get = |name: &str| match &payload {
+        Some(object) => object.get(name),
+        None => event.field(name),
     };
     let text = |name: &str| {
-        payload.get(name).and_then(|v| v.as_text()).map_or_else(String::new, |t| t.to_string())
+        get(name).and_then(|v| v.as_text()).map_or_else(String::new, |t| t.to_string())
     };
-    let float = |name: &str| payload.get(name).and_then(|v| v.as_f64());
+    get("Name")?;
+    let float = |name: &str| get(name).and_then(|v| v.as_f64());
     let (kind, value) = match float("Increment") {
         Some(increment) => (CounterKind::Rate, increment),
         None => (CounterKind::Gauge, float("Mean")?),
@@ -177,7 +176,7 @@ fn event_counter(event: &Event<'_>) -> Option<Counter> {
         kind,
         value,
         interval_seconds: float("IntervalSec"),
-        count: payload.get("Count").and_then(|v| v.as_u64()),
+        count: get("Count").and_then(|v| v.as_u64()),
         range: float("Min").zip(float("Max")),
         quantiles: Vec::new(),
     })

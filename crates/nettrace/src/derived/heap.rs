@@ -4,7 +4,7 @@ use trace_common::Limits;
 
 use super::number;
 use crate::manifest::Provider;
-use crate::{Event, Fields, Value};
+use crate::{Event, Object, Value};
 
 /// A type of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -342,7 +342,7 @@ impl HeapSnapshot {
         self.complete = false;
     }
 
-    fn each<'a>(&mut self, event: &Event<'a>, mut take: impl FnMut(&mut Self, Fields<'a>)) {
+    fn each<'a>(&mut self, event: &Event<'a>, mut take: impl FnMut(&mut Self, Object<'a>)) {
         let Some(values) = event.field("Values").and_then(|v| v.as_array()) else {
             self.dropped += 1;
             return;
@@ -367,6 +367,6 @@ impl HeapSnapshot {
     }
 }
 
-fn get(object: &Fields<'_>, name: &str) -> u64 {
+fn get(object: &Object<'_>, name: &str) -> u64 {
     object.get(name).and_then(|v| v.as_u64()).unwrap_or(0)
 }

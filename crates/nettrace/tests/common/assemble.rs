@@ -4,12 +4,17 @@
 /// A stream of version 4 with one metadata record, whose fields are given as bytes, and one
 /// event of that type.
 pub fn v4(provider: &str, event: u32, version: u32, fields: &[u8], payload: &[u8]) -> Vec<u8> {
-    one_event(provider, event, version, "", fields, payload)
+    one_event(provider, event, version, "", 0, fields, payload)
 }
 
 /// The same with a name for the event.
 pub fn v4_named(provider: &str, event: u32, name: &str, fields: &[u8], payload: &[u8]) -> Vec<u8> {
-    one_event(provider, event, 0, name, fields, payload)
+    one_event(provider, event, 0, name, 0, fields, payload)
+}
+
+/// The same with keywords.
+pub fn v4_with_keywords(provider: &str, keywords: u64, fields: &[u8], payload: &[u8]) -> Vec<u8> {
+    one_event(provider, 1, 0, "Own", keywords, fields, payload)
 }
 
 fn one_event(
@@ -17,6 +22,7 @@ fn one_event(
     event: u32,
     version: u32,
     name: &str,
+    keywords: u64,
     fields: &[u8],
     payload: &[u8],
 ) -> Vec<u8> {
@@ -24,7 +30,7 @@ fn one_event(
     metadata.extend(utf16z(provider));
     metadata.extend(event.to_le_bytes());
     metadata.extend(utf16z(name));
-    metadata.extend(0u64.to_le_bytes());
+    metadata.extend(keywords.to_le_bytes());
     metadata.extend(version.to_le_bytes());
     metadata.extend(4u32.to_le_bytes());
     metadata.extend(fields);

@@ -72,9 +72,16 @@ impl Sink {
         };
         self.events += 1;
         // Some values are small and hold much: an array of empty objects, say.
-        for (name, value) in event.fields().take(64) {
-            if event.payload().len() < 4_096 {
-                let _ = write!(self.text, "{name}={value}");
+        for field in event.fields().take(64) {
+            match field {
+                Ok((name, value)) if event.payload().len() < 4_096 => {
+                    let _ = write!(self.text, "{name}={value}");
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    assert!(error.offset <= event.payload().len() as u64, "{error}");
+                    let _ = write!(self.text, "{error}");
+                }
             }
         }
         for index in 0..event.metadata().fields.len().min(64) {

@@ -84,12 +84,19 @@ fn text(event: &Event<'_>, stacks: bool, out: &mut Vec<u8>) {
     if event.name().is_empty() {
         let _ = write!(out, "{}", event.id());
     }
-    for (name, value) in event.fields() {
-        let value = value.to_string();
+    let mut undecoded = event.metadata().fields.is_empty() && !event.payload().is_empty();
+    for field in event.fields() {
+        let (name, value) = match field {
+            Ok((name, value)) => (name, value.to_string()),
+            Err(error) => {
+                undecoded = true;
+                ("error", error.to_string())
+            }
+        };
         let quote = if value.is_empty() || value.contains(' ') { "\"" } else { "" };
         let _ = write!(out, " {}={quote}{}{quote}", OneLine(name), OneLine(&value));
     }
-    if event.metadata().fields.is_empty() && !event.payload().is_empty() {
+    if undecoded {
         let _ = write!(out, " payload={}", json::hex(event.payload()));
     }
     if let Some(id) = event.activity_id() {

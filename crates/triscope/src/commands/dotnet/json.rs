@@ -6,8 +6,12 @@ use serde_json::{Map, json};
 /// One event on one line. Times are nanoseconds of CLOCK_MONOTONIC for traces made on Linux.
 pub(crate) fn event(event: &Event<'_>, stack: bool) -> serde_json::Value {
     let mut fields = Map::new();
-    for (name, value) in event.fields() {
-        fields.insert(name.to_owned(), self::value(value));
+    let mut error = None;
+    for field in event.fields() {
+        match field {
+            Ok((name, value)) => drop(fields.insert(name.to_owned(), self::value(value))),
+            Err(e) => error = Some(e.to_string()),
+        }
     }
     let mut object = json!({
         "time_ns": event.timestamp().nanos(),
@@ -33,8 +37,12 @@ pub(crate) fn event(event: &Event<'_>, stack: bool) -> serde_json::Value {
     if let Some(id) = event.related_activity_id() {
         set("related_activity_id", id.to_string().into());
     }
-    if event.metadata().fields.is_empty() && !event.payload().is_empty() {
+    let undescribed = event.metadata().fields.is_empty() && !event.payload().is_empty();
+    if undescribed || error.is_some() {
         set("payload", hex(event.payload()).into());
+    }
+    if let Some(error) = error {
+        set("error", error.into());
     }
     if stack && !event.stack().is_empty() {
         let ips = event.stack().instruction_pointers().map(|ip| format!("{ip:#x}"));
