@@ -2,20 +2,29 @@
 //!
 //! The readers are in `benches/perf-peers`, a workspace of its own.
 
-use crate::{Result, debian, lane, run};
+use crate::debian;
 use std::process::Command;
+use task_support::{Result, lane, run};
 
 const MANIFEST: &str = "benches/perf-peers/Cargo.toml";
 
-/// Options are those of perf-peers: `--calls`, `--rounds`, `--only`, `--realtime`.
+/// Those of perf-peers.
+pub(crate) const OPTIONS: &str = "\
+[--calls N] [--rounds N] [--only READER] [--realtime]
+
+  --calls N       system calls per round
+  --rounds N      measure N times
+  --only READER   only this reader
+  --realtime      run with SCHED_FIFO, for a machine with other work";
+
 pub(crate) fn task(args: &[String]) -> Result {
     let can_mount = run::output(&mut run::with_tracefs("true".as_ref()));
     if let Err(why) = can_mount {
-        return lane::missing("perf-monitor beside its peers", &why);
+        return lane::skip("perf-monitor beside its peers", &why);
     }
     // Without it that reader alone is missing from the table.
     if let Err(why) = debian::ensure_program("perf", "linux-perf") {
-        lane::missing("`perf record` beside perf-monitor", &why)?;
+        lane::skip("`perf record` beside perf-monitor", &why)?;
     }
     let mut build = Command::new("cargo");
     build.args(["build", "--release", "--locked", "--manifest-path", MANIFEST]);

@@ -1,8 +1,14 @@
 //! `cargo xtask ci`: every check, in the order in which a mistake shows soonest.
 
-use crate::{Result, bench_perf, fuzz, go, perfetto, run, runtimes, rust, test_kernel};
+use crate::{bench_perf, fuzz, perfetto, runtimes, rust, test_kernel, timeline};
 use std::process::Command;
 use std::time::Instant;
+use task_support::{Result, run};
+
+pub(crate) const OPTIONS: &str = "\
+[WORD]
+
+  WORD   only checks whose name contains it";
 
 /// A check and how to run it.
 type Step = (&'static str, fn() -> Result);
@@ -35,13 +41,13 @@ const STEPS: &[Step] = &[
     ("benches run", || {
         cargo(&["bench", "--quiet", "--package", "triscope-benches", "--", "--test"])
     }),
-    ("Go's own reader", || go::test_go(&[])),
+    ("Go's own reader", || conformance_go::test(&[])),
     ("Perfetto's own schema", || perfetto::lint(&[])),
-    ("kernel and Go on one clock", || go::timeline::task(&[])),
+    ("kernel and Go on one clock", || timeline::task(&[])),
     (".NET runtimes", || runtimes::test(&[])),
     ("perf-monitor's peers run", bench_perf::smoke),
     ("real kernels", || test_kernel::task(&[])),
-    ("fuzzing, briefly", || fuzz::smoke("10", "")),
+    ("fuzzing, briefly", || fuzz::smoke(10, "")),
 ];
 
 pub(crate) fn task(args: &[String]) -> Result {
@@ -66,7 +72,7 @@ fn cargo(args: &[&str]) -> Result {
 }
 
 fn command(args: &[&str]) -> Command {
-    let mut command = Command::new("cargo");
+    let mut command = run::cargo();
     command.args(args);
     command
 }

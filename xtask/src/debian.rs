@@ -3,18 +3,18 @@
 //!
 //! The mirror is the one that the system uses. Packages are unpacked, not installed.
 
-use crate::{Result, cache, run};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
+use task_support::{Result, cache, run};
 
 /// Suites of the main archive and of the security archive, between them every kernel we test.
 const SUITES: &[&str] = &["bookworm", "trixie", "trixie-backports", "sid"];
 const SECURITY: &[&str] = &["bullseye-security", "bookworm-security", "trixie-security"];
 
 /// Lists older than this are fetched again.
-const LISTS_ARE_GOOD_FOR: Duration = Duration::from_secs(24 * 3600);
+const LIST_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A private apt.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Debian {
             .and_then(|m| m.modified())
             .ok()
             .and_then(|t| SystemTime::now().duration_since(t).ok());
-        if age.is_none_or(|age| age > LISTS_ARE_GOOD_FOR) {
+        if age.is_none_or(|age| age > LIST_MAX_AGE) {
             eprintln!("fetching Debian's package lists");
             run::output(this.apt("apt-get").arg("update"))?;
             fs::write(&stamp, "")?;

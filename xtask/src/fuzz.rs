@@ -1,35 +1,37 @@
 //! `cargo xtask fuzz`: every fuzz target for a while, from the committed fixtures as seeds.
 
-use crate::{Result, lane, run};
 use flate2::read::GzDecoder;
+use lexopt::prelude::*;
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::{fs, thread};
+use task_support::{Result, lane, parallel, run};
+
+pub(crate) const OPTIONS: &str = "\
+[--seconds N] [WORD]
+
+  --seconds N   fuzz each target for N seconds (default: 60)
+  WORD          only targets whose name contains it";
 
 pub(crate) fn task(args: &[String]) -> Result {
-    let mut seconds = "60".to_owned();
-    let mut filter = String::new();
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            "--seconds" => seconds = args.next().ok_or("--seconds takes a number")?.clone(),
-            name if !name.starts_with('-') => name.clone_into(&mut filter),
-            other => {
-                return Err(format!("unknown option {other}; known: --seconds N, TARGET").into());
-            }
+    let (mut seconds, mut filter) = (60, String::new());
+    let mut args = lexopt::Parser::from_args(args);
+    while let Some(arg) = args.next()? {
+        match arg {
+            Long("seconds") => seconds = args.value()?.parse()?,
+            Value(word) => filter = word.string()?,
+            _ => return Err(arg.unexpected().into()),
         }
     }
-    smoke(&seconds.parse::<u32>()?.to_string(), &filter)
+    smoke(seconds, &filter)
 }
 
 /// Fuzzes each target whose name contains `filter` for that many seconds.
-pub(crate) fn smoke(seconds: &str, filter: &str) -> Result {
+pub(crate) fn smoke(seconds: u32, filter: &str) -> Result {
     if run::output(Command::new("cargo").args(["+nightly", "fuzz", "--version"])).is_err() {
         let why = "it needs a nightly toolchain and cargo-fuzz (`cargo install cargo-fuzz`)";
-        return lane::missing("fuzzing", &why);
+        return lane::skip("fuzzing", &why);
     }
     let list = run::output(cargo_fuzz("list").args(["--fuzz-dir", "fuzz"]))?;
     let list = String::from_utf8(list)?;
@@ -39,29 +41,11 @@ pub(crate) fn smoke(seconds: &str, filter: &str) -> Result {
     }
     run::run(cargo_fuzz("build").args(["--fuzz-dir", "fuzz", "--target-dir", "fuzz/target"]))?;
     eprintln!("fuzzing {} targets for {seconds} s each", targets.len());
-    // As many at once as there are processors.
-    let next = AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(error) = fuzz(target, seconds) {
-                        failures
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .push(error.to_string());
-                    }
-                }
-            });
-        }
-    });
-    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
+    parallel(targets, |target| fuzz(target, seconds)).map(drop)
 }
 
 /// Runs a target that is built.
-fn fuzz(target: &str, seconds: &str) -> Result {
+fn fuzz(target: &str, seconds: u32) -> Result {
     let corpus = PathBuf::from("fuzz/corpus").join(target);
     let artifacts = PathBuf::from("fuzz/artifacts").join(target);
     fs::create_dir_all(&corpus)?;

@@ -1,75 +1,108 @@
-//! `cargo xtask <task>`: everything that checks this workspace, in one place.
+//! `cargo xtask <task>`: the table of development tasks.
 //!
-//! One file per task. What tasks share: [`cache`] (downloads, kept by version), [`pypi`]
-//! (packages that carry toolchains), [`run`] (child processes), [`lane`] (what cannot run here).
+//! One file per task. What the tasks share is in the crate `task-support`; the comparison with Go's
+//! own reader is in `conformance/go`.
 #![forbid(unsafe_code)]
 
 mod bench_perf;
-mod cache;
 mod ci;
 mod debian;
 mod fuzz;
-mod go;
-mod lane;
+mod golden;
 mod perfetto;
-mod pypi;
-mod run;
 mod runtimes;
 mod rust;
 mod test_kernel;
+mod timeline;
 
 use std::process::ExitCode;
-
-/// Anything that ends a task early, as text for a person.
-type Error = Box<dyn std::error::Error>;
-type Result<T = ()> = std::result::Result<T, Error>;
+use task_support::Result;
 
 struct Task {
     name: &'static str,
     help: &'static str,
+    /// What `--help` prints after the name.
+    options: &'static str,
     run: fn(&[String]) -> Result,
 }
 
 const TASKS: &[Task] = &[
-    Task { name: "ci", help: "every check; or those whose name contains a word", run: ci::task },
+    Task {
+        name: "ci",
+        help: "run every check, or those whose name contains a word",
+        options: ci::OPTIONS,
+        run: ci::task,
+    },
     Task {
         name: "check-platforms",
-        help: "the libraries with the oldest Rust, and for Windows",
+        help: "check the libraries with the oldest supported Rust, and for Windows",
+        options: "",
         run: rust::check_platforms,
     },
-    Task { name: "fuzz", help: "fuzz targets for a while [TARGET] [--seconds N]", run: fuzz::task },
-    Task { name: "test-go", help: "Go traces: ours against Go's own reader", run: go::test_go },
-    Task { name: "fixtures-go", help: "record gotrace's test data anew", run: go::fixtures_go },
+    Task {
+        name: "fuzz",
+        help: "run the fuzz targets for a while",
+        options: fuzz::OPTIONS,
+        run: fuzz::task,
+    },
+    Task {
+        name: "update-golden",
+        help: "regenerate the expected output that tests compare with",
+        options: golden::OPTIONS,
+        run: golden::task,
+    },
+    Task {
+        name: "test-go",
+        help: "compare gotrace with Go's own reader",
+        options: conformance_go::TEST_OPTIONS,
+        run: conformance_go::test,
+    },
     Task {
         name: "bench-go",
-        help: "Go traces: speed and memory beside Go's own reader",
-        run: go::bench_go,
+        help: "measure gotrace beside Go's own reader",
+        options: conformance_go::BENCH_OPTIONS,
+        run: conformance_go::bench,
     },
-    Task { name: "runtimes", help: "fetch the .NET runtimes for tests", run: runtimes::fetch },
-    Task { name: "test-runtimes", help: "test against real .NET runtimes", run: runtimes::test },
+    Task {
+        name: "runtimes",
+        help: "fetch the .NET runtimes that tests need",
+        options: "",
+        run: runtimes::fetch,
+    },
+    Task {
+        name: "test-runtimes",
+        help: "run the tests that need real .NET runtimes",
+        options: runtimes::OPTIONS,
+        run: runtimes::test,
+    },
     Task {
         name: "lint-perfetto",
-        help: "Perfetto traces against the official schema: ours, or FILE...",
+        help: "check Perfetto traces against the official schema",
+        options: perfetto::LINT_OPTIONS,
         run: perfetto::lint,
     },
     Task {
         name: "draw-timeline",
-        help: "a part of a Perfetto trace as a picture: FILE -o OUT.svg, --help",
+        help: "draw a part of a Perfetto trace as SVG",
+        options: perfetto::DRAW_OPTIONS,
         run: perfetto::draw,
     },
     Task {
         name: "test-timeline",
-        help: "kernel and Go events of one program: are they on one clock?",
-        run: go::timeline::task,
+        help: "compare the clocks of kernel and Go events of one program",
+        options: "",
+        run: timeline::task,
     },
     Task {
         name: "test-kernel",
-        help: "perf-monitor on real kernels: this one and virtual machines [--kernel …]",
+        help: "test perf-monitor on real kernels: this one and virtual machines",
+        options: test_kernel::OPTIONS,
         run: test_kernel::task,
     },
     Task {
         name: "bench-perf",
-        help: "perf events: perf-monitor beside other readers [--rounds N] [--realtime]",
+        help: "measure perf-monitor beside other readers of perf events",
+        options: bench_perf::OPTIONS,
         run: bench_perf::task,
     },
 ];
@@ -77,13 +110,18 @@ const TASKS: &[Task] = &[
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let Some(task) = args.first().and_then(|name| TASKS.iter().find(|t| t.name == name)) else {
-        eprintln!("usage: cargo xtask <task> [options]\n");
+        eprintln!("usage: cargo xtask TASK [OPTIONS], cargo xtask TASK --help\n");
         for task in TASKS {
-            eprintln!("  {:<16}{}", task.name, task.help);
+            eprintln!("  {:<16} {}", task.name, task.help);
         }
         return ExitCode::from(2);
     };
-    match (task.run)(&args[1..]) {
+    let args = &args[1..];
+    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+        println!("{}\n\nusage: cargo xtask {} {}", task.help, task.name, task.options);
+        return ExitCode::SUCCESS;
+    }
+    match (task.run)(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask {}: {error}", task.name);

@@ -4,13 +4,14 @@
 //! is compiled once, by mono's `mcs`, against the oldest runtime's assemblies. What comes out is
 //! one directory per runtime with an executable `run` in it, which becomes the target process
 //! (it ends in `exec`, so the pid is the target's): tests, scripts and people start a target the
-//! same way. See the crate `dotnet-targets` for the environment that `run` reads.
+//! same way. See the module `testkit::dotnet` for the environment that `run` reads.
 
-use crate::{Result, cache, lane, pypi, run};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use task_support::{Result, cache, lane, pypi, run};
+use testkit::digest;
 
 /// The variable that tells tests where the targets are.
 pub(crate) const VARIABLE: &str = "TRISCOPE_DOTNET_TARGETS";
@@ -18,12 +19,12 @@ pub(crate) const VARIABLE: &str = "TRISCOPE_DOTNET_TARGETS";
 /// Changed whenever what is made from the packages changes.
 const RECIPE: u8 = 1;
 
-const WORKLOAD: &str = include_str!("../../crates/dotnet-targets/workload/Workload.cs");
+const WORKLOAD: &str = include_str!("../../crates/testkit/workload/Workload.cs");
 
 /// The test suites that need targets: package and test name. All their tests are `#[ignore]`d
 /// so that a plain `cargo test` shows them as not run.
 const SUITES: &[(&str, &str)] = &[
-    ("dotnet-targets", "start"),
+    ("testkit", "dotnet"),
     ("diag-ipc", "runtimes"),
     ("nettrace", "runtimes"),
     ("triscope", "dotnet"),
@@ -38,11 +39,16 @@ pub(crate) fn fetch(_: &[String]) -> Result {
     Ok(())
 }
 
-/// `cargo xtask test-runtimes [filter…]`: every test that needs a real runtime.
+pub(crate) const OPTIONS: &str = "\
+[WORD...]
+
+  WORD   only tests whose name contains it";
+
+/// `cargo xtask test-runtimes`: every test that needs a real runtime.
 pub(crate) fn test(args: &[String]) -> Result {
     let dir = match targets() {
         Ok(dir) => dir,
-        Err(why) => return lane::missing("tests against real .NET runtimes", &why),
+        Err(why) => return lane::skip("tests against real .NET runtimes", &why),
     };
     for (package, suite) in SUITES {
         run::run(
@@ -255,9 +261,7 @@ fn quote(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
-/// Names the workload and the way targets are made (64-bit FNV-1a).
+/// Names the workload and the way targets are made.
 fn fingerprint() -> u64 {
-    WORKLOAD.bytes().chain([RECIPE]).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    digest::of(&[WORKLOAD.as_bytes(), &[RECIPE]].concat())
 }

@@ -14,6 +14,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use testkit::digest;
 
 struct Expected {
     name: String,
@@ -51,13 +52,6 @@ fn load(name: &str) -> Option<Vec<u8>> {
     let file = File::open(data().join(format!("{name}.gz"))).ok()?;
     GzDecoder::new(file).read_to_end(&mut bytes).unwrap();
     Some(bytes)
-}
-
-/// FNV-1a of 64 bits.
-fn digest(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 /// Gives its bytes in pieces of other sizes each time.
@@ -124,7 +118,7 @@ fn events_are_those_of_the_reference() {
         }
         assert_eq!(accepted, expected.accepted, "{name}: the verdict");
         assert_eq!(events, expected.events, "{name}: the number of events");
-        assert_eq!(digest(text.as_bytes()), expected.digest, "{name}: the digest of the text");
+        assert_eq!(digest::of(text.as_bytes()), expected.digest, "{name}: the digest of the text");
     }
 }
 
@@ -133,7 +127,7 @@ fn pieces_of_any_size_give_the_same_events() {
     for expected in expected() {
         let trace = load(&format!("{}.trace", expected.name)).unwrap();
         let (text, ..) = read(Dribble(&trace, 0));
-        assert_eq!(digest(text.as_bytes()), expected.digest, "{}", expected.name);
+        assert_eq!(digest::of(text.as_bytes()), expected.digest, "{}", expected.name);
     }
 }
 
@@ -145,7 +139,7 @@ fn owned_events_have_the_same_text() {
         for event in Reader::new(&trace[..]).unwrap() {
             writeln!(text, "{}", event.unwrap()).unwrap();
         }
-        assert_eq!(digest(text.as_bytes()), expected.digest, "{}", expected.name);
+        assert_eq!(digest::of(text.as_bytes()), expected.digest, "{}", expected.name);
     }
 }
 

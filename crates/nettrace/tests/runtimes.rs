@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use diag_ipc::{Client, Level, Provider, Rundown, TracingConfig};
-use dotnet_targets::{Runtime, Target};
 use nettrace::derived::{
     ActivityTracker, CounterTracker, GcTracker, HeapSnapshot, RuntimeRecord, RuntimeTracker,
 };
 use nettrace::{Event, FileTime, Options, Order, Profile, Reader, Stats, Value};
+use testkit::dotnet::{Runtime, Target};
 
 const WORKLOAD: &str = "Triscope-Workload";
 

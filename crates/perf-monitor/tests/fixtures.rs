@@ -1,6 +1,6 @@
 //! Records and format files of a real kernel, decoded without one: `tests/data`, see its README.
 //!
-//! `PERF_TEST_WRITE=1` writes the expected texts anew, to be looked at in the diff.
+//! `cargo xtask update-golden` regenerates the expected texts.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,15 +30,7 @@ fn files(extension: &str) -> Vec<PathBuf> {
 fn check(file: &Path, text: &str) {
     let mut expected = file.as_os_str().to_owned();
     expected.push(".txt");
-    let expected = PathBuf::from(expected);
-    if std::env::var_os("PERF_TEST_WRITE").is_some() {
-        std::fs::write(&expected, text).unwrap();
-    }
-    let want = std::fs::read_to_string(&expected).unwrap();
-    for (number, (got, want)) in text.lines().zip(want.lines()).enumerate() {
-        assert_eq!(got, want, "line {} of {}", number + 1, expected.display());
-    }
-    assert_eq!(text.lines().count(), want.lines().count(), "{}", expected.display());
+    testkit::golden::check(Path::new(&expected), text);
 }
 
 #[test]

@@ -8,16 +8,14 @@
     reason = "helpers of tests may panic"
 )]
 
-#[allow(dead_code, reason = "shared with other tests")]
-mod common;
-
-use common::Timeline;
 use gotrace::raw::TextToWire;
 use gotrace::{EventKind, GoState, Reader};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+#[allow(dead_code, reason = "shared with other tests")]
+use testkit::perfetto::Timeline;
 use trace_export::go::{GoOptions, GoSource, GoStats};
 use trace_export::{Loss, PerfettoSink, Sink};
 
@@ -57,14 +55,7 @@ fn every_kind_of_event_is_drawn_as_expected() {
     assert_eq!(stats.experimental, 9);
     let timeline = Timeline::read(&trace).text() + "\n";
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kinds.timeline");
-    if std::env::var_os("UPDATE_EXPECTED").is_some() {
-        std::fs::write(&file, &timeline).unwrap();
-    }
-    let expected = std::fs::read_to_string(file).unwrap();
-    for (i, (line, expected)) in timeline.lines().zip(expected.lines()).enumerate() {
-        assert_eq!(line, expected, "line {}", i + 1);
-    }
-    assert_eq!(timeline.len(), expected.len());
+    testkit::golden::check(&file, &timeline);
 }
 
 /// The recorded traces: name and bytes.

@@ -6,11 +6,9 @@
     reason = "helpers of tests may panic"
 )]
 
-#[allow(dead_code, reason = "shared with other tests")]
-mod common;
-
-use common::Timeline;
 use proptest::prelude::*;
+#[allow(dead_code, reason = "shared with other tests")]
+use testkit::perfetto::Timeline;
 use trace_export::{
     ClockDomain, DebugAnnotation, Flow, Frame, Loss, PerfettoSink, Sample, SchedSwitch,
     SchedWaking, Sink, StackId, Task, TextId, Timestamp, Track, TrackEvent, TrackId, Unit, Value,

@@ -1,11 +1,11 @@
 //! `triscope dotnet` with real processes.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
-use dotnet_targets::{Runtime, Target};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
+use testkit::dotnet::{Runtime, Target};
 
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
@@ -81,7 +81,7 @@ fn questions_and_orders() {
         ok(&["perf-map", "on", pid, "--type", "perfmap"]);
         assert!(target.tmpdir().join(format!("perf-{pid}.map")).exists());
         ok(&["perf-map", "off", pid]);
-        let hook = dotnet_targets::assembly();
+        let hook = testkit::dotnet::assembly();
         ok(&["startup-hook", pid, "--assembly", hook.to_str().unwrap()]);
         assert!(target.output().contains("startup hook ran"));
     }

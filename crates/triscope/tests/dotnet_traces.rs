@@ -2,10 +2,10 @@
 //! processes.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
-use dotnet_targets::{Runtime, Target};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use testkit::dotnet::{Runtime, Target};
 
 #[path = "../../nettrace/tests/common/assemble.rs"]
 mod assemble;

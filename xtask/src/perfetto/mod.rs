@@ -1,8 +1,8 @@
 //! Perfetto traces and the official schema: checked, and drawn for the documentation.
 
-use crate::{Result, cache, lane, pypi, run};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+use task_support::{Result, cache, lane, pypi, run};
 
 const PACKETS: &str = include_str!("packets.py");
 const LINT: &str = include_str!("lint.py");
@@ -11,11 +11,24 @@ const DRAW: &str = include_str!("draw.py");
 /// The schema, in the language that it is published for: packages and versions.
 const PACKAGES: &[&str] = &["perfetto==0.59.1", "protobuf==7.36.2"];
 
+pub(crate) const LINT_OPTIONS: &str = "\
+[FILE...]
+
+  FILE   Perfetto traces (default: one of each kind that this workspace writes)";
+
+pub(crate) const DRAW_OPTIONS: &str = "\
+FILE -o OUT.svg [--from-ms MS] [--ms MS] [--most N] [--only PATH]...
+
+  --from-ms MS   start MS milliseconds after the first event
+  --ms MS        length (default: to the end)
+  --most N       at most N children of a group (default: 8)
+  --only PATH    only tracks whose path contains PATH";
+
 /// Runs a script, which is given [`PACKETS`], with `args`.
 fn script(task: &str, script: &str, args: &[String]) -> Result {
     let python = match pypi::environment("perfetto-0.59.1", PACKAGES) {
         Ok(python) => python,
-        Err(error) => return lane::missing(task, &error),
+        Err(error) => return lane::skip(task, &error),
     };
     // The script has said what is wrong; its text need not be shown as part of the command.
     let status = Command::new(python).arg("-c").arg([PACKETS, script].concat()).args(args).status();
@@ -56,7 +69,7 @@ pub(crate) fn lint(files: &[String]) -> Result {
 
 /// The recorded Go traces in the repository.
 fn recorded() -> Result<Vec<PathBuf>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/gotrace/tests/data");
+    let dir = task_support::workspace().join("crates/gotrace/tests/data");
     let mut traces = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();

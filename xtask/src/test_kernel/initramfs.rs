@@ -1,9 +1,9 @@
 //! The first file system of a virtual machine: a cpio archive in the `newc` format.
 
-use crate::Result;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use task_support::Result;
 
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;

@@ -1,25 +1,25 @@
 //! One virtual machine: starts it, watches its console, takes its verdict.
 
 use super::report::Outcome;
-use crate::Result;
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
+use task_support::Result;
 
 /// When a machine is given up.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
+struct Timeouts {
     /// One that says nothing for so long hangs.
     silence: Duration,
     /// None runs for longer.
     longest: Duration,
 }
 
-const PATIENCE: Patience =
-    Patience { silence: Duration::from_secs(120), longest: Duration::from_secs(420) };
+const TIMEOUTS: Timeouts =
+    Timeouts { silence: Duration::from_secs(120), longest: Duration::from_secs(420) };
 
 /// Whether the tests passed, or why not.
 type Verdict = std::result::Result<(), String>;
@@ -189,7 +189,7 @@ impl Machine {
 
     fn watch(&self, console: &mut Console) -> Verdict {
         let mut child = self.command().spawn().map_err(|e| format!("{}: {e}", self.arch.qemu()))?;
-        let result = watch_console(&mut child, console, PATIENCE);
+        let result = watch_console(&mut child, console, TIMEOUTS);
         // It has powered off, or is to be ended here.
         let _ = child.kill();
         console.cpu = cpu_time(child.id());
@@ -226,7 +226,7 @@ fn cpu_time(pid: u32) -> Option<Duration> {
 }
 
 /// Reads the console to its end; the verdict is one exact line.
-fn watch_console(child: &mut Child, console: &mut Console, patience: Patience) -> Verdict {
+fn watch_console(child: &mut Child, console: &mut Console, timeouts: Timeouts) -> Verdict {
     let stdout = child.stdout.take().ok_or("no console")?;
     let (send, lines) = mpsc::channel();
     std::thread::spawn(move || {
@@ -244,11 +244,11 @@ fn watch_console(child: &mut Child, console: &mut Console, patience: Patience) -
     let mut verdicts = Vec::new();
     let mut lockups = 0;
     loop {
-        let line = match lines.recv_timeout(patience.silence) {
+        let line = match lines.recv_timeout(timeouts.silence) {
             Ok(line) => line,
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                return Err(format!("nothing on the console for {} s", patience.silence.as_secs()));
+                return Err(format!("nothing on the console for {} s", timeouts.silence.as_secs()));
             }
         };
         if let Some(verdict) = line.strip_prefix("guest: verdict ") {
@@ -275,8 +275,8 @@ fn watch_console(child: &mut Child, console: &mut Console, patience: Patience) -
         if stalled || lockups > 1 {
             return Err("the kernel stalled".to_owned());
         }
-        if start.elapsed() > patience.longest {
-            return Err(format!("not done after {} s", patience.longest.as_secs()));
+        if start.elapsed() > timeouts.longest {
+            return Err(format!("not done after {} s", timeouts.longest.as_secs()));
         }
     }
     match verdicts.as_slice() {
@@ -292,12 +292,12 @@ mod tests {
     use super::*;
 
     /// What is made of a console on which a shell script writes.
-    fn verdict(script: &str, patience: Patience) -> (Verdict, Console) {
+    fn verdict(script: &str, timeouts: Timeouts) -> (Verdict, Console) {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut console = Console::default();
-        let verdict = watch_console(&mut child, &mut console, patience);
+        let verdict = watch_console(&mut child, &mut console, timeouts);
         let _ = child.kill();
         child.wait().unwrap();
         (verdict, console)
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn one_exact_line_is_the_verdict() {
-        let of = |script: &str| verdict(script, PATIENCE).0;
+        let of = |script: &str| verdict(script, TIMEOUTS).0;
         assert_eq!(of("echo 'guest: verdict success'"), Ok(()));
         assert_eq!(of("echo 'guest: verdict failure'"), Err("tests failed".to_owned()));
         let two = of("echo 'guest: verdict success'; echo 'guest: verdict success'");
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn machines_that_panic_stall_or_hang_are_given_up() {
-        let of = |script: &str| verdict(script, PATIENCE).0.unwrap_err();
+        let of = |script: &str| verdict(script, TIMEOUTS).0.unwrap_err();
         // None of these waits for the script to end.
         let rest = "; echo 'guest: verdict success'; exec sleep 60";
         let panic = of(&format!("echo '[ 1.0] Kernel panic - not syncing: x'{rest}"));
@@ -327,10 +327,10 @@ mod tests {
         let lockups = "echo 'watchdog: BUG: soft lockup'; echo 'watchdog: BUG: soft lockup'";
         assert_eq!(of(&format!("{lockups}{rest}")), "the kernel stalled");
         let silence = Duration::from_millis(50);
-        let (hang, _) = verdict("exec sleep 60", Patience { silence, ..PATIENCE });
+        let (hang, _) = verdict("exec sleep 60", Timeouts { silence, ..TIMEOUTS });
         assert!(hang.unwrap_err().contains("nothing on the console"));
         let endless = "while :; do echo x; done";
-        let (long, _) = verdict(endless, Patience { longest: silence, ..PATIENCE });
+        let (long, _) = verdict(endless, Timeouts { longest: silence, ..TIMEOUTS });
         assert!(long.unwrap_err().contains("not done after"));
     }
 
@@ -338,7 +338,7 @@ mod tests {
     fn the_time_of_each_test_is_known() {
         let script = "echo 'guest: running /tests/x'; echo 'test a::b ... ok'; \
                       echo 'guest: verdict success'";
-        let (verdict, console) = verdict(script, PATIENCE);
+        let (verdict, console) = verdict(script, TIMEOUTS);
         assert_eq!(verdict, Ok(()));
         let names: Vec<&str> = console.times.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["(start)", "a::b"]);

@@ -12,29 +12,28 @@ mod report;
 mod toolchain;
 
 use crate::debian::{Debian, Package, ensure_program};
-use crate::{Result, cache, lane, run};
+use lexopt::prelude::*;
 use machine::{Arch, Machine};
 use report::Outcome;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::time::Instant;
+use task_support::{Result, cache, lane, on_threads, run};
 
 /// The kernels, by the beginnings of their versions.
 const X86: &[&str] = &["5.10.", "6.1.", "6.12.", "7."];
 const ARM: &[&str] = &["6.1.", "6.12.", "7."];
 
-const HELP: &str = "\
-usage: cargo xtask test-kernel [uapi] [--kernel host|5.10|6.1|6.12|7]… [--arch x86_64|aarch64]
-                               [--filter WORD] [--jobs N] [--write]
+pub(crate) const OPTIONS: &str = "\
+[uapi] [--kernel NAME]... [--arch ARCH] [--filter WORD] [--jobs N] [--write]
 
-  uapi       only compares perf-sys with the kernel's headers of several releases
-  --kernel   only these kernels; host is the one that runs now
-  --arch     only this architecture
-  --filter   only tests whose names contain the word
-  --jobs     virtual machines at a time (default: 2)
-  --write    writes docs/kernel-support.md from the results";
+  uapi            only compare perf-sys with the kernel headers of several releases
+  --kernel NAME   only this kernel: host (the running one), 5.10, 6.1, 6.12 or 7
+  --arch ARCH     only this architecture: x86_64 or aarch64
+  --filter WORD   only tests whose name contains it
+  --jobs N        run N virtual machines at a time (default: 2)
+  --write         write the results to docs/kernel-support.md instead of comparing with it";
 
 #[derive(Debug)]
 struct Options {
@@ -56,17 +55,16 @@ impl Options {
             write: false,
             uapi_only: false,
         };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or(format!("{arg} needs a value\n\n{HELP}"));
-            match arg.as_str() {
-                "uapi" => this.uapi_only = true,
-                "--kernel" => this.kernels.push(value()?.clone()),
-                "--arch" => this.arch = Some(Arch::parse(value()?)?),
-                "--filter" => this.filter = Some(value()?.clone()),
-                "--jobs" => this.jobs = value()?.parse().map_err(|_| "--jobs takes a number")?,
-                "--write" => this.write = true,
-                _ => return Err(HELP.into()),
+        let mut args = lexopt::Parser::from_args(args);
+        while let Some(arg) = args.next()? {
+            match arg {
+                Value(word) if word == "uapi" => this.uapi_only = true,
+                Long("kernel") => this.kernels.push(args.value()?.string()?),
+                Long("arch") => this.arch = Some(Arch::parse(&args.value()?.string()?)?),
+                Long("filter") => this.filter = Some(args.value()?.string()?),
+                Long("jobs") => this.jobs = args.value()?.parse()?,
+                Long("write") => this.write = true,
+                _ => return Err(arg.unexpected().into()),
             }
         }
         Ok(this)
@@ -92,14 +90,14 @@ pub(crate) fn task(args: &[String]) -> Result {
     }
     if options.is_whole() {
         if let Err(error) = uapi() {
-            lane::missing("perf-sys beside the kernel's headers", &error)?;
+            lane::skip("perf-sys beside the kernel's headers", &error)?;
         }
     }
     let mut outcomes = Vec::new();
     if options.wants("host", Arch::HOST) {
         match host(&options) {
             Ok(outcome) => outcomes.push(outcome),
-            Err(error) => lane::missing("the kernel of this machine", &error)?,
+            Err(error) => lane::skip("the kernel of this machine", &error)?,
         }
         command_line(&options)?;
     }
@@ -153,10 +151,19 @@ fn uapi() -> Result {
     eprintln!("comparing perf-sys with the headers of {} kernels", entries.len());
     // The list is separated by colons, which no path here has.
     run::run(
-        Command::new("cargo")
+        run::cargo()
             .args(["test", "--quiet", "--package", "perf-sys", "--lib"])
             .env("PERF_SYS_UAPI", entries.join(":")),
     )
+}
+
+/// Records perf-monitor's test data on the kernel of this machine.
+pub(crate) fn record_fixtures() -> Result {
+    for test in toolchain::host_tests("perf-monitor", &["kernel"])? {
+        let mut command = run::with_tracefs(&test);
+        run::run(command.args(["--test-threads=1", "--ignored", "fixtures"]))?;
+    }
+    Ok(())
 }
 
 /// Runs the tests on the kernel of this machine, with a tracefs and mounts of their own.
@@ -196,7 +203,7 @@ fn host(options: &Options) -> Result<Outcome> {
 fn command_line(options: &Options) -> Result {
     const LANE: &str = "triscope perf and record on the kernel of this machine";
     if run::output(Command::new("id").arg("-u"))? != b"0\n" {
-        return lane::missing(LANE, &"needs root");
+        return lane::skip(LANE, &"needs root");
     }
     ensure_program("perf", "linux-perf")?;
     let start = Instant::now();
@@ -227,28 +234,14 @@ fn machines(options: &Options) -> Result<Vec<Outcome>> {
         match prepare(arch, &wanted, options) {
             Ok(prepared) => machines.extend(prepared),
             Err(error) => {
-                lane::missing(&format!("kernels {} on {arch}", wanted.join(" ")), &error)?;
+                lane::skip(&format!("kernels {} on {arch}", wanted.join(" ")), &error)?;
             }
         }
     }
-    let queue = Mutex::new(machines.into_iter().rev().collect::<Vec<_>>());
-    let done = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..options.jobs.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let next = queue.lock().ok().and_then(|mut q| q.pop());
-                    let Some(machine) = next else { break };
-                    eprintln!("booting {}", machine.name());
-                    let outcome = machine.run();
-                    if let Ok(mut done) = done.lock() {
-                        done.push(outcome);
-                    }
-                }
-            });
-        }
-    });
-    let mut outcomes = done.into_inner().map_err(|_| "a virtual machine's thread panicked")?;
+    let mut outcomes = on_threads(options.jobs, machines, |machine| {
+        eprintln!("booting {}", machine.name());
+        Ok(machine.run())
+    })?;
     outcomes.sort_by_key(Outcome::order);
     Ok(outcomes)
 }
@@ -265,7 +258,7 @@ fn prepare(arch: Arch, kernels: &[&str], options: &Options) -> Result<Vec<Machin
         Some((version, _)) => match module::build(&debian, version) {
             Ok(module) => Some(module),
             Err(error) => {
-                lane::missing("a kernel module with __rel_loc fields", &error)?;
+                lane::skip("a kernel module with __rel_loc fields", &error)?;
                 None
             }
         },

@@ -5,11 +5,11 @@
 
 use super::machine::Arch;
 use crate::debian::{self, Debian, Package, ensure_program};
-use crate::{Result, cache, run};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use task_support::{Result, cache, run};
 
 /// The series that it is built for: the one whose compiler is that of the release this is tested on.
 pub(crate) const SERIES: &str = "6.1.";

@@ -6,9 +6,10 @@
 use super::machine::Arch;
 use crate::debian::{Debian, ensure_program};
 use crate::rust::Toolchain;
-use crate::{Result, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use task_support::run::Artifacts;
+use task_support::{Result, run};
 
 /// What runs in a virtual machine.
 #[derive(Debug)]
@@ -23,20 +24,20 @@ const TEST: &[&str] = &["test", "--no-run", "--package", "perf-monitor", "--test
 pub(crate) fn host_tests(package: &str, names: &[&str]) -> Result<Vec<PathBuf>> {
     // As programs: `cargo test --examples` would make tests of them.
     let examples = ["build", "--quiet", "--package", package, "--examples"];
-    run::run(Command::new("cargo").args(examples))?;
-    let mut command = Command::new("cargo");
+    run::run(run::cargo().args(examples))?;
+    let mut command = run::cargo();
     command.args(["test", "--no-run", "--package", package]);
     for name in names {
         command.args(["--test", name]);
     }
-    let messages = run::messages(&mut command)?;
-    names.iter().map(|name| run::executable(&messages, name)).collect()
+    let built = Artifacts::build(&mut command)?;
+    names.iter().map(|name| built.executable(name)).collect()
 }
 
 /// Builds the init and the tests, static.
 pub(crate) fn guest_programs(arch: Arch, debian: &Debian) -> Result<Programs> {
     let build = |args: &[&str], name: &str| {
-        let mut command = Command::new("cargo");
+        let mut command = run::cargo();
         command.args(args).args(["--target", arch.target()]);
         let target = arch.target().to_uppercase().replace('-', "_");
         command

@@ -121,7 +121,7 @@ const TABLE: &[Row] = &[
     (Command::ApplyStartupHook, [UNKNOWN, OK, OK], |t| {
         let runs = |t: &Checked| t.output().matches("startup hook ran").count();
         let before = runs(t);
-        t.client().apply_startup_hook(dotnet_targets::assembly().to_str().unwrap())?;
+        t.client().apply_startup_hook(testkit::dotnet::assembly().to_str().unwrap())?;
         assert_eq!(runs(t), before + 1, "the hook has run when the reply comes");
         Ok(())
     }),

@@ -12,8 +12,8 @@ mod reverse;
 mod sessions;
 
 use diag_ipc::{Client, Command};
-use dotnet_targets::{Builder, Runtime, Target};
 use std::ops::{Deref, DerefMut};
+use testkit::dotnet::{Builder, Runtime, Target};
 
 /// Whether `text` occurs in `stream` as UTF-16, which is how events carry it.
 fn holds(stream: &[u8], text: &str) -> bool {

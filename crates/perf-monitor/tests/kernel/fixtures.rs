@@ -1,6 +1,6 @@
 //! Not tests: what they write is the test data of `tests/fixtures.rs` and of the fuzz targets.
 //!
-//! `cargo test -p perf-monitor --test kernel -- --ignored fixtures`, as root with a tracefs.
+//! `cargo xtask update-golden --record` runs it, as root.
 
 use crate::support::{GETPPID, TestChild, getppid, on_cpu_0, spin_for, touch_pages};
 use perf_monitor::{

@@ -9,8 +9,6 @@
     reason = "helpers of tests may panic"
 )]
 
-#[path = "../../../trace-export/tests/common/mod.rs"]
-mod common;
 mod list;
 mod record;
 mod signals;

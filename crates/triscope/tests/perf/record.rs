@@ -1,4 +1,3 @@
-use crate::common::Timeline;
 use crate::needs_root;
 use crate::support::{
     Ran, Running, WITH_TRACEFS, as_nobody, as_nobody_with, child, names, run, run_in, triscope,
@@ -8,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use tempfile::tempdir;
+use testkit::perfetto::Timeline;
 
 pub(crate) fn read(path: &Path) -> Timeline {
     Timeline::read(&std::fs::read(path).unwrap())

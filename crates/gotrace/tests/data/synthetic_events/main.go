@@ -1,6 +1,5 @@
 // Prints the events that tests/synthetic_events.rs makes, as Go's own MakeEvent makes them. It imports
-// internal/trace: to run it, put it below src/ of a copy of a Go distribution (1.26 or later; 1.27.3
-// made expected.txt), build it there and run it.
+// internal/trace of Go 1.26 or later; `cargo xtask update-golden` builds and runs it with 1.27.3.
 package main
 
 import (

@@ -1,0 +1,123 @@
+//! Compares `gotrace` with Go's own reader. The newest `go tool trace` is the judge of traces that
+//! every toolchain recorded of our workloads, of the distribution's own corpus and of damaged
+//! traces.
+//!
+//! Downloads, builds and recordings are kept below the cache directory, keyed by what they are made
+//! from. A second run only compares.
+#![forbid(unsafe_code)]
+
+mod batches;
+mod bench;
+mod compare;
+mod corpus;
+mod fixtures;
+mod judge;
+mod matrix;
+mod mutants;
+mod mutation;
+mod random;
+mod reference;
+pub mod timeline;
+mod toolchain;
+mod workload;
+
+pub use bench::OPTIONS as BENCH_OPTIONS;
+use lexopt::prelude::*;
+use reference::Printed;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+use task_support::{Result, lane, parallel, run};
+use toolchain::Toolchain;
+
+/// What every comparison needs.
+#[derive(Debug)]
+struct Tools {
+    newest: Toolchain,
+    trace_tool: PathBuf,
+    judge: PathBuf,
+    triscope: PathBuf,
+}
+
+impl Tools {
+    fn ready() -> Result<Tools> {
+        let newest = Toolchain::install(toolchain::NEWEST)?;
+        Ok(Tools {
+            trace_tool: toolchain::trace_tool(&newest)?,
+            judge: judge::program(&newest)?,
+            triscope: triscope()?,
+            newest,
+        })
+    }
+
+    /// What our own program prints of a trace.
+    fn ours(&self, mode: &str, file: &Path) -> Result<Printed> {
+        Printed::of(Command::new(&self.triscope).args(["go", mode]).arg(file))
+    }
+}
+
+/// Builds the program that users have.
+fn triscope() -> Result<PathBuf> {
+    run::artifact(run::cargo().args(["build", "--release", "--package", "triscope"]), "triscope")
+}
+
+/// The options of `cargo xtask test-go`.
+pub const TEST_OPTIONS: &str = "\
+[--each N] [WORKLOAD...]
+
+  --each N   damage each trace N times in each way (default: 12)
+  WORKLOAD   only these workloads (default: all)";
+
+/// `cargo xtask test-go`.
+///
+/// # Errors
+/// A difference between gotrace and Go's reader, or a program that fails.
+pub fn test(args: &[String]) -> Result {
+    let mut each = mutants::EACH;
+    let mut only = Vec::new();
+    let mut args = lexopt::Parser::from_args(args);
+    while let Some(arg) = args.next()? {
+        match arg {
+            Long("each") => each = args.value()?.parse()?,
+            Value(workload) => only.push(workload.string()?),
+            _ => return Err(arg.unexpected().into()),
+        }
+    }
+    let toolchains = match parallel(toolchain::VERSIONS.to_vec(), Toolchain::install) {
+        Ok(toolchains) => toolchains,
+        Err(error) => return lane::skip("Go traces against Go's own reader", &error),
+    };
+    let tools = Tools::ready()?;
+    let start = Instant::now();
+    let mut failed = matrix::check(&tools, &toolchains, &only)?;
+    let corpus = corpus::items(&tools, &toolchains)?;
+    failed += corpus::check(&tools, &corpus)?;
+    failed += fixtures::check(&tools)?;
+    failed += mutants::check(&tools, &corpus, each)?;
+    println!("compared in {:.0} s", start.elapsed().as_secs_f64());
+    if failed == 0 { Ok(()) } else { Err(format!("{failed} differences").into()) }
+}
+
+/// Records the committed traces again, all or the named ones.
+///
+/// # Errors
+/// A program fails, or no recording has the events that a trace is for.
+pub fn record(names: &[String]) -> Result {
+    fixtures::record(&Tools::ready()?, names)
+}
+
+/// Regenerates what is committed of the answers of Go's reader.
+///
+/// # Errors
+/// A program fails.
+pub fn update_expected() -> Result {
+    fixtures::update_expected(&Tools::ready()?)
+}
+
+/// `cargo xtask bench-go`.
+///
+/// # Errors
+/// A program fails, or the readers disagree.
+pub fn bench(args: &[String]) -> Result {
+    bench::run(args)
+}

@@ -1,0 +1,239 @@
+//! Ways to damage a trace.
+
+use super::batches::{Batch, Pieces, minor};
+use super::random::Random;
+use std::collections::BTreeMap;
+use task_support::Result;
+
+/// What is done to a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Mutation {
+    /// The end is missing, from any byte on.
+    Cut,
+    /// The end is missing from a batch on.
+    CutBatch,
+    /// The end is missing within the header of a batch.
+    CutHeader,
+    /// One to four bytes are something else.
+    Flip,
+    /// One bit of the first bytes of a batch is.
+    FlipHead,
+    /// Some bytes are missing.
+    Remove,
+    /// Some bytes are there that should not be.
+    Insert,
+    /// A batch is missing.
+    Drop,
+    /// A batch is there twice.
+    Duplicate,
+    /// Two batches have changed places.
+    Swap,
+    /// A batch lacks its last bytes, and says so.
+    Shorten,
+    /// Each thread's or proc's clock is off by a few ticks, up to a million.
+    Skew,
+    /// Generations have other numbers.
+    Renumber,
+    /// The header says another version.
+    Version,
+    /// The trace is there twice, one after the other.
+    Repeat,
+    /// A CPU sample has a stack that is in no table.
+    SampleStack,
+    /// The data of an experiment is of one that nobody knows.
+    Experiment,
+    /// A proc has a status that does not fit in a byte.
+    ProcStatus,
+}
+
+pub(crate) const ALL: [Mutation; 18] = [
+    Mutation::Cut,
+    Mutation::CutBatch,
+    Mutation::CutHeader,
+    Mutation::Flip,
+    Mutation::FlipHead,
+    Mutation::Remove,
+    Mutation::Insert,
+    Mutation::Drop,
+    Mutation::Duplicate,
+    Mutation::Swap,
+    Mutation::Shorten,
+    Mutation::Skew,
+    Mutation::Renumber,
+    Mutation::Version,
+    Mutation::Repeat,
+    Mutation::SampleStack,
+    Mutation::Experiment,
+    Mutation::ProcStatus,
+];
+
+impl Mutation {
+    /// A damaged copy of `trace`, whose batches are `pieces`; `None` if it has nothing to damage in
+    /// this way.
+    pub(crate) fn of(
+        self,
+        trace: &[u8],
+        pieces: &Pieces,
+        random: &mut Random,
+    ) -> Result<Option<Vec<u8>>> {
+        let mut bytes = trace.to_vec();
+        let mut pieces = pieces.clone();
+        let count = pieces.batches.len();
+        if count == 0 {
+            return Err("a trace without batches".into());
+        }
+        let any = random.below(count);
+        match self {
+            Mutation::Cut => bytes.truncate(random.below(trace.len())),
+            Mutation::CutBatch => {
+                pieces.batches.truncate(any);
+                bytes = pieces.bytes();
+            }
+            Mutation::CutHeader => {
+                bytes = pieces.bytes();
+                pieces.batches.truncate(any);
+                bytes.truncate(pieces.bytes().len() + 1 + random.below(6));
+            }
+            Mutation::Flip => {
+                for _ in 0..=random.below(4) {
+                    let at = random.below(bytes.len());
+                    bytes[at] = match random.below(3) {
+                        0 => random.next() as u8,
+                        1 => bytes[at] ^ 1 << random.below(8),
+                        _ => bytes[at].wrapping_add(1),
+                    };
+                }
+            }
+            Mutation::FlipHead => {
+                bytes = pieces.bytes();
+                pieces.batches.truncate(any);
+                let at = (pieces.bytes().len() + random.below(16)).min(bytes.len() - 1);
+                bytes[at] ^= 1 << random.below(8);
+            }
+            Mutation::Remove => {
+                let at = random.below(bytes.len());
+                let end = (at + 1 + random.below(40)).min(bytes.len());
+                bytes.drain(at..end);
+            }
+            Mutation::Insert => {
+                let at = 16 + random.below(bytes.len() - 16);
+                let more: Vec<u8> = (0..=random.below(20)).map(|_| random.next() as u8).collect();
+                bytes.splice(at..at, more);
+            }
+            Mutation::Drop => {
+                for _ in 0..=random.below(2) {
+                    if pieces.batches.len() > 1 {
+                        pieces.batches.remove(random.below(pieces.batches.len()));
+                    }
+                }
+                bytes = pieces.bytes();
+            }
+            Mutation::Duplicate => {
+                let again = pieces.batches[any].clone();
+                pieces.batches.insert(random.below(count + 1), again);
+                bytes = pieces.bytes();
+            }
+            Mutation::Swap => {
+                let other = match random.below(2) {
+                    0 => (any + 1) % count,
+                    _ => random.below(count),
+                };
+                pieces.batches.swap(any, other);
+                bytes = pieces.bytes();
+            }
+            Mutation::Shorten => {
+                if let Batch::Sized { data, .. } | Batch::Proc { data, .. } =
+                    &mut pieces.batches[any]
+                {
+                    data.truncate(data.len().saturating_sub(1 + random.below(12)));
+                }
+                bytes = pieces.bytes();
+            }
+            Mutation::Skew => {
+                let reach = [3, 30, 300, 3000, 30_000, 1_000_000][random.below(6)];
+                let mut offsets = BTreeMap::new();
+                for batch in &mut pieces.batches {
+                    let (Batch::Sized { thread: id, time, .. }
+                    | Batch::Proc { proc: id, time, .. }) = batch
+                    else {
+                        continue;
+                    };
+                    let offset = offsets
+                        .entry(*id)
+                        .or_insert_with(|| random.below(2 * reach + 1) as i64 - reach as i64);
+                    *time = time.saturating_add_signed(*offset);
+                }
+                bytes = pieces.bytes();
+            }
+            Mutation::Renumber => {
+                let (from, by) = (random.below(count), [1, 2, 5, u64::MAX][random.below(4)]);
+                for batch in &mut pieces.batches[from..] {
+                    if let Batch::Sized { generation, .. } = batch {
+                        *generation = generation.wrapping_add(by);
+                    }
+                }
+                bytes = pieces.bytes();
+            }
+            Mutation::Version => {
+                let others: Vec<u32> = [11, 19, 21, 22, 23, 25, 26, 27]
+                    .into_iter()
+                    .filter(|&v| v != minor(trace))
+                    .collect();
+                let other = others[random.below(others.len())];
+                bytes[..16].copy_from_slice(format!("go 1.{other} trace\0\0\0").as_bytes());
+            }
+            Mutation::Repeat => {
+                let from = if random.below(2) == 0 { 0 } else { 16 };
+                bytes.extend_from_slice(&trace[from..]);
+            }
+            Mutation::SampleStack => {
+                let tables = pieces.batches.iter_mut().filter_map(cpu_samples);
+                let Some(samples) = tables.last() else { return Ok(None) };
+                // The stack is the last number of a sample.
+                let end = samples.iter().rposition(|b| *b < 0x80).unwrap_or(0);
+                samples.splice(end.., [0xff, 0xff, 0xff, 0xff, 0x0f]);
+                bytes = pieces.bytes();
+            }
+            Mutation::Experiment => {
+                let experiments = pieces.batches.iter_mut().filter_map(|b| match b {
+                    Batch::Sized { experiment, .. } => experiment.as_mut(),
+                    _ => None,
+                });
+                let Some(experiment) = experiments.last() else { return Ok(None) };
+                *experiment = 2 + random.below(254) as u8;
+                bytes = pieces.bytes();
+            }
+            Mutation::ProcStatus => {
+                let found = pieces.batches.iter_mut().filter_map(proc_status);
+                let Some((data, at)) = found.last() else { return Ok(None) };
+                data.splice(
+                    at..=at,
+                    [0x80 | random.below(0x80) as u8, 2 + random.below(0x7e) as u8],
+                );
+                bytes = pieces.bytes();
+            }
+        }
+        Ok(Some(bytes))
+    }
+}
+
+/// The data of a batch if that is a table of CPU samples.
+fn cpu_samples(batch: &mut Batch) -> Option<&mut Vec<u8>> {
+    match batch {
+        Batch::Sized { experiment: None, data, .. } if data.first() == Some(&6) => Some(data),
+        _ => None,
+    }
+}
+
+/// The data of a batch that begins with the status of a proc, and where the status is in it.
+fn proc_status(batch: &mut Batch) -> Option<(&mut Vec<u8>, usize)> {
+    match batch {
+        Batch::Sized { experiment: None, data, .. } if data.first() == Some(&13) => {
+            // Behind the time and the proc.
+            let mut ends = (1..data.len()).filter(|&at| data[at] < 0x80);
+            let at = ends.nth(1)? + 1;
+            (at < data.len()).then_some((data, at))
+        }
+        _ => None,
+    }
+}

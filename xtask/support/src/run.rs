@@ -1,0 +1,150 @@
+//! Child processes whose failure names the command.
+
+use crate::Result;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Runs `command` with its output shown.
+///
+/// # Errors
+/// It cannot be started, or fails.
+pub fn run(command: &mut Command) -> Result {
+    let status = command.status().map_err(|e| format!("{}: {e}", line(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("{}: {status}", line(command)).into()) }
+}
+
+/// Runs `command` and returns its standard output.
+///
+/// # Errors
+/// It cannot be started, or fails: with its last lines.
+pub fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let output = attempt(command)?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let text = String::from_utf8_lossy(if output.stderr.is_empty() {
+        &output.stdout
+    } else {
+        &output.stderr
+    })
+    .into_owned();
+    let lines: Vec<&str> = text.lines().collect();
+    let tail = lines[lines.len().saturating_sub(20)..].join("\n");
+    Err(format!("{}: {}\n{tail}", line(command), output.status).into())
+}
+
+/// Runs `command` and returns its outcome, success or not.
+///
+/// # Errors
+/// It cannot be started.
+pub fn attempt(command: &mut Command) -> Result<Output> {
+    command.stdin(Stdio::null()).output().map_err(|e| format!("{}: {e}", line(command)).into())
+}
+
+/// The `cargo` that runs this task, or the one of `PATH`.
+#[must_use]
+pub fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Whether `program` can be started.
+#[must_use]
+pub fn have(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok()
+}
+
+/// The programs that a run of cargo has built.
+#[derive(Debug)]
+pub struct Artifacts(Vec<Artifact>);
+
+#[derive(Debug)]
+struct Artifact {
+    target: String,
+    executable: PathBuf,
+}
+
+impl Artifacts {
+    /// Runs a `cargo build` or `cargo test --no-run`.
+    ///
+    /// # Errors
+    /// The build fails, or cargo writes something else than a JSON object per line.
+    pub fn build(command: &mut Command) -> Result<Self> {
+        Self::parse(&output(command.args(["--quiet", "--message-format=json"]))?)
+    }
+
+    fn parse(messages: &[u8]) -> Result<Self> {
+        let mut artifacts = Vec::new();
+        let messages = serde_json::Deserializer::from_slice(messages);
+        for message in messages.into_iter::<serde_json::Value>() {
+            let message = message.map_err(|e| format!("messages of cargo: {e}"))?;
+            let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+            if let (Some(target), Some(executable)) =
+                (text(&message["target"]["name"]), text(&message["executable"]))
+            {
+                artifacts.push(Artifact { target, executable: executable.into() });
+            }
+        }
+        Ok(Self(artifacts))
+    }
+
+    /// The program of the target `name`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn executable(&self, name: &str) -> Result<PathBuf> {
+        let found = self.0.iter().find(|artifact| artifact.target == name);
+        Ok(found.ok_or_else(|| format!("cargo built no program {name}"))?.executable.clone())
+    }
+}
+
+/// Runs a build and returns the program of the target `name`.
+///
+/// # Errors
+/// Those of [`Artifacts::build`] and [`Artifacts::executable`].
+pub fn artifact(command: &mut Command, name: &str) -> Result<PathBuf> {
+    Artifacts::build(command)?.executable(name)
+}
+
+/// `program` in a mount namespace of its own, with tracefs mounted at its usual place.
+///
+/// Needs root and `unshare`, of util-linux. A tracefs that the machine has mounted there is used.
+#[must_use]
+pub fn with_tracefs(program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", MOUNT_AND_EXEC, "sh"]).arg(program);
+    command
+}
+
+// A second mount over the first is refused with EBUSY.
+const MOUNT_AND_EXEC: &str = "\
+    [ -e /sys/kernel/tracing/events ] || mount -t tracefs nodev /sys/kernel/tracing || exit
+    exec \"$@\"";
+
+fn line(command: &Command) -> String {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|s| s.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_by_the_name_of_their_target() {
+        // The name of a target may stand in a path of another one.
+        let messages = br#"
+            {"reason":"compiler-artifact","target":{"name":"lib"},"executable":null}
+            {"reason":"compiler-artifact","target":{"name":"x"},"executable":"/a/\"name\":\"y\""}
+            {"reason":"compiler-artifact","target":{"name":"y"},"executable":"/b/y"}
+            {"reason":"build-finished","success":true}"#;
+        let artifacts = Artifacts::parse(messages).unwrap();
+        assert_eq!(artifacts.executable("y").unwrap(), Path::new("/b/y"));
+        assert!(artifacts.executable("lib").is_err());
+        assert!(Artifacts::parse(b"{\"reason\"").is_err());
+    }
+}
