@@ -174,7 +174,7 @@ fn perf(c: &mut Criterion) {
         b.iter(|| {
             let mut sum = 0;
             samples.for_each(|record| {
-                let layout = tracepoint.layout(record);
+                let layout = tracepoint.layout(record).unwrap();
                 let (_, tid) = layout.tid(record).unwrap();
                 let time = layout.timestamp(record).unwrap().nanos() as u64;
                 let (id, cpu) = (layout.id(record).unwrap(), layout.cpu(record).unwrap());

@@ -17,11 +17,14 @@ fuzz_target!(|data: &[u8]| {
     attr.sample_regs_user = word(4);
     attr.sample_regs_intr = word(5);
     let mut decoder = Decoder::new(&attr);
-    decoder.add(1, &attr);
+    let _ = decoder.add(1, &attr);
     let mut rest = records;
     while let Some((raw, after)) = RawRecord::split_first(rest, 0) {
         rest = after;
-        let layout = decoder.layout(raw);
+        let Some(layout) = decoder.layout(raw) else {
+            assert!(decoder.decode(raw).is_err());
+            continue;
+        };
         let fast = (layout.timestamp(raw), layout.id(raw), layout.tid(raw), layout.cpu(raw));
         if let Ok(record) = decoder.decode(raw) {
             if let Record::Sample(sample) = &record {

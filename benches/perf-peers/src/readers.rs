@@ -146,7 +146,7 @@ fn five_fields(sampler: &mut Sampler, call: &FieldFormat) -> u64 {
     let mut sum = 0;
     let (mut batch, decoder) = sampler.batch();
     while let Some(record) = batch.next_record() {
-        let layout = decoder.layout(record);
+        let Some(layout) = decoder.layout(record) else { continue };
         let Some(raw) = layout.raw_data(record) else { continue };
         let fields = (layout.id(record), layout.tid(record), layout.timestamp(record), layout.cpu(record));
         if let ((Some(id), Some((_, tid)), Some(time), Some(cpu)), Some(call)) =

@@ -35,7 +35,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         // Lent, not copied: the fields are read where the record is.
         let (mut batch, decoder) = sampler.batch();
         while let Some(record) = batch.next_record() {
-            let layout = decoder.layout(record);
+            let Some(layout) = decoder.layout(record) else { continue };
             let (Some(at), Some(raw)) = (layout.timestamp(record), layout.raw_data(record)) else {
                 continue;
             };

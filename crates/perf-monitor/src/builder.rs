@@ -5,11 +5,12 @@ use crate::counter::Counter;
 use crate::diagnose::{self, Attempt};
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::features::KernelFeatures;
 use crate::flags::{BranchFlags, ReadFormat, SampleFlags};
 use crate::sampler::Sampler;
 use crate::{Target, system};
 use perf_sys::*;
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::BorrowedFd;
 use trace_common::ClockDomain;
 
 /// Shortest period of a timer event, in nanoseconds, without
@@ -304,38 +305,42 @@ impl EventBuilder {
 
     /// Opens the event with a ring of `pages` pages (a power of two) for its samples.
     ///
+    /// It sets `sample_id_all` and, where the kernel has it, `ReadFormat::LOST`: see
+    /// [`Sampler::count_losses`].
+    ///
     /// # Errors
     ///
-    /// [`Error::Open`], [`Error::RingPages`] and [`Error::Map`], which tells of limits.
+    /// [`Error::Open`], [`Error::RingPages`] and [`Error::Map`], with the limit that was reached.
     pub fn open_sampler(&self, target: Target<'_>, pages: usize) -> Result<Sampler> {
         self.clone().for_ring(pages)?.open(target)?.into_sampler(pages)
     }
 
-    /// Opens the event so that it writes into the ring of `sampler`, which must be on the same
-    /// CPU or thread and have the same clock. Samples need `SampleFlags::IDENTIFIER` to be told
-    /// apart; it is set here, and needs to be set for the sampler.
-    pub fn open_into(&self, target: Target<'_>, sampler: &mut Sampler) -> Result<Counter> {
-        let mut this = self.clone();
-        this.attr.sample_type |= PERF_SAMPLE_IDENTIFIER;
-        this.attr.set_sample_id_all(true);
-        let counter = this.open(target)?;
-        counter.set_output(Some(sampler.counter().as_fd()))?;
-        sampler.expect_records_of(&counter)?;
-        Ok(counter)
+    /// What every event with a ring needs.
+    fn for_records(mut self) -> Self {
+        self.attr.set_sample_id_all(true);
+        if KernelFeatures::has_lost_counts() {
+            self.attr.read_format |= PERF_FORMAT_LOST;
+        }
+        self
     }
 
-    fn for_ring(mut self, pages: usize) -> Result<Self> {
+    /// The event for the ring of another one, whose records have their id.
+    pub(crate) fn for_shared_ring(&self) -> Self {
+        let mut this = self.clone().for_records();
+        this.attr.sample_type |= PERF_SAMPLE_IDENTIFIER;
+        this
+    }
+
+    fn for_ring(self, pages: usize) -> Result<Self> {
         if !pages.is_power_of_two() {
             return Err(Error::RingPages(pages));
         }
-        self.attr.set_sample_id_all(true);
-        if self.attr.watermark() {
+        let mut this = self.for_records();
+        if this.attr.watermark() {
             let half = (pages * rustix::param::page_size() / 2).min(u32::MAX as usize) as u32;
-            if self.attr.wakeup_events > half {
-                self.attr.wakeup_events = half;
-            }
+            this.attr.wakeup_events = this.attr.wakeup_events.min(half);
         }
-        Ok(self)
+        Ok(this)
     }
 
     fn check_period(&self) -> Result<()> {

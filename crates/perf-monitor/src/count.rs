@@ -179,11 +179,8 @@ pub(crate) const fn read_size(format: ReadFormat, events: usize) -> usize {
 
 /// Decodes what `read(2)` returned.
 pub(crate) fn decode(bytes: &[u8], format: ReadFormat) -> Result<ReadValues<'_>, DecodeError> {
-    ReadValues::take(&mut Cursor::new(bytes), format).map_err(|e| DecodeError {
-        what: "the values of a counter",
-        offset: e.offset,
-        why: e.kind,
-    })
+    ReadValues::take(&mut Cursor::new(bytes), format)
+        .map_err(|e| DecodeError::read("the values of a counter", e))
 }
 
 #[cfg(test)]

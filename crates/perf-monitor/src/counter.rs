@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::thread::{Pid, gettid};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, Ordering};
+use trace_common::ReadErrorKind;
 
 /// An open event. Dropping it closes it.
 ///
@@ -245,9 +246,10 @@ impl Counter {
         self.control("PERF_EVENT_IOC_PAUSE_OUTPUT", ioctl_pause_output(&self.fd, false))
     }
 
-    /// Sends the samples to the ring of another event of the same CPU, or of the same thread, and
-    /// with the same clock.
-    pub fn set_output(&self, ring_of: Option<BorrowedFd<'_>>) -> Result<()> {
+    /// Sends the records to the ring of another event of the same CPU, or of the same thread, and
+    /// with the same clock. The reader of that ring must know their layout: see
+    /// [`Sampler::add_counter`].
+    pub(crate) fn set_output(&self, ring_of: Option<BorrowedFd<'_>>) -> Result<()> {
         self.control("PERF_EVENT_IOC_SET_OUTPUT", ioctl_set_output(&self.fd, ring_of))
     }
 
@@ -268,7 +270,7 @@ impl Counter {
         decode(bytes, format)?.iter().next().ok_or(Error::Decode(DecodeError {
             what: "the values of a counter",
             offset: 0,
-            why: trace_common::ReadErrorKind::UnexpectedEnd { wanted: 8, left: 0 },
+            why: ReadErrorKind::UnexpectedEnd { wanted: 8, left: 0 }.into(),
         }))
     }
 

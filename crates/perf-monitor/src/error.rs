@@ -1,6 +1,7 @@
 use rustix::io::Errno;
 use std::fmt;
 use std::path::PathBuf;
+use trace_common::{ReadError, ReadErrorKind};
 
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -146,7 +147,14 @@ pub enum Error {
         /// The event.
         event: String,
     },
-    /// A record or a read is shorter than its layout.
+    /// Events that share a ring or a file do not have their ids at the same place, so that their
+    /// records cannot be told apart.
+    #[error(
+        "events that share a ring or a file need their id at the same place of each record: give \
+         each of them SampleFlags::IDENTIFIER and sample_id_all"
+    )]
+    NoCommonId,
+    /// A record or a read is shorter than its layout, or of an unknown event.
     #[error(transparent)]
     Decode(#[from] DecodeError),
     /// Any other system call failed.
@@ -186,7 +194,7 @@ impl Error {
     }
 }
 
-/// Bytes that are not what they should be.
+/// Bytes that could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {why} at byte {offset}")]
 #[non_exhaustive]
@@ -196,7 +204,25 @@ pub struct DecodeError {
     /// Offset from the start of the input.
     pub offset: u64,
     /// What was wrong.
-    pub why: trace_common::ReadErrorKind,
+    pub why: DecodeErrorKind,
+}
+
+impl DecodeError {
+    pub(crate) fn read(what: &'static str, error: ReadError) -> Self {
+        Self { what, offset: error.offset, why: error.kind.into() }
+    }
+}
+
+/// Why bytes could not be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeErrorKind {
+    /// They are too short.
+    #[error(transparent)]
+    Read(#[from] ReadErrorKind),
+    /// The record has the id of an event that the [`Decoder`](crate::Decoder) does not know.
+    #[error("no known event has the id {0}")]
+    UnknownId(u64),
 }
 
 /// Why the kernel refused, as far as it can be found out.

@@ -162,6 +162,13 @@ impl KernelFeatures {
         // If it cannot be tried, nothing is forbidden.
         *ANSWER.get_or_init(|| try_refresh().unwrap_or(true))
     }
+
+    /// Whether the kernel counts what each event loses (`ReadFormat::LOST`, Linux 6.0). Tried once
+    /// per process.
+    pub fn has_lost_counts() -> bool {
+        static ANSWER: OnceLock<bool> = OnceLock::new();
+        *ANSWER.get_or_init(|| opens(|a| a.read_format = PERF_FORMAT_LOST).is_ok())
+    }
 }
 
 /// Lets a tracepoint run out, enables it, and looks whether it samples.

@@ -92,7 +92,7 @@ pub use builder::EventBuilder;
 pub use clock::now;
 pub use count::{Count, GroupCounts, ReadValues, Scaled};
 pub use counter::Counter;
-pub use error::{DecodeError, Error, Field, OpenErrorReason, Result};
+pub use error::{DecodeError, DecodeErrorKind, Error, Field, OpenErrorReason, Result};
 pub use event::{
     BreakpointAccess, Cache, CacheOp, CacheResult, Event, EventUnit, Hardware, Software,
 };

@@ -1,9 +1,11 @@
 //! An event with its ring.
 
+use crate::Target;
+use crate::builder::EventBuilder;
 use crate::counter::Counter;
 use crate::diagnose;
 use crate::error::{Error, Result};
-use crate::record::{Decoder, Record};
+use crate::record::{Decoder, RawRecord, Record, RecordLayout};
 use crate::ring::{Batch, RingBuffer, RingStats};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -39,18 +41,21 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Sampler {
     counter: Counter,
+    others: Vec<Counter>,
+    /// `None` if the kernel does not count.
+    lost_by_removed: Option<u64>,
     ring: RingBuffer,
     decoder: Decoder,
 }
 
-/// Why [`Sampler::wait`] came back.
+/// Why [`Sampler::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Readiness {
-    /// Enough was written to wake a reader.
+    /// The kernel wrote enough to wake readers.
     pub readable: bool,
-    /// The thread is gone: no more will come. Records may still be there, also if `readable` is
-    /// false: drain once more, then stop.
+    /// The thread exited: no more records will come. Some may be in the ring, also if `readable`
+    /// is false: drain once more, then stop.
     pub hung_up: bool,
 }
 
@@ -65,10 +70,10 @@ impl Sampler {
             reason: diagnose::map(counter.attr(), counter.follows_thread(), errno),
         })?;
         let decoder = Decoder::new(counter.attr());
-        Ok(Self { counter, ring, decoder })
+        Ok(Self { counter, others: Vec::new(), lost_by_removed: Some(0), ring, decoder })
     }
 
-    /// The event.
+    /// The event that the ring was opened with.
     pub const fn counter(&self) -> &Counter {
         &self.counter
     }
@@ -83,55 +88,186 @@ impl Sampler {
         &self.decoder
     }
 
-    /// What went through the ring so far.
+    /// What went through the ring so far. Losses after the last record that fitted are in it only
+    /// after [`finish`](Self::finish) or [`count_losses`](Self::count_losses).
     pub const fn stats(&self) -> RingStats {
         self.ring.stats()
     }
 
-    pub(crate) fn expect_records_of(&mut self, counter: &Counter) -> Result<()> {
-        self.decoder.add(self.counter.id()?, self.counter.attr());
-        self.decoder.add(counter.id()?, counter.attr());
+    /// Opens an event that writes into this ring, too. It must be on the same CPU or thread and have
+    /// the same clock. `SampleFlags::IDENTIFIER` and `sample_id_all` are set for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoCommonId`] if the event of this sampler was opened without
+    /// `SampleFlags::IDENTIFIER`, [`Error::Open`], and [`Error::Control`] if the two cannot share a
+    /// ring.
+    pub fn add(&mut self, event: &EventBuilder, target: Target<'_>) -> Result<&Counter> {
+        self.add_counter(event.for_shared_ring().open(target)?)
+    }
+
+    /// Sends the records of an open event to this ring: see [`add`](Self::add).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoCommonId`] if the ids of its records are not where those of this sampler's event
+    /// are, and [`Error::Control`].
+    pub fn add_counter(&mut self, counter: Counter) -> Result<&Counter> {
+        // The reader knows the layout before the first record can come.
+        let mut decoder = self.decoder.clone();
+        decoder.add(self.counter.id()?, self.counter.attr())?;
+        decoder.add(counter.id()?, counter.attr())?;
+        counter.set_output(Some(self.counter.as_fd()))?;
+        self.decoder = decoder;
+        let place = self.others.len();
+        self.others.push(counter);
+        Ok(&self.others[place])
+    }
+
+    /// Takes an event that was [added](Self::add) out of this ring: its records go nowhere from now
+    /// on. Those that are in the ring are still decoded. `None` if no added event has this id.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn remove(&mut self, id: u64) -> Result<Option<Counter>> {
+        for place in 0..self.others.len() {
+            if self.others[place].id()? == id {
+                self.others[place].set_output(None)?;
+                let counter = self.others.remove(place);
+                // Without a count of the kernel the losses of this ring are those of its records.
+                self.lost_by_removed =
+                    self.lost_by_removed.zip(lost_by(&counter)?).map(|(a, b)| a.saturating_add(b));
+                return Ok(Some(counter));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The events that write into the ring: its own first, then those that were added.
+    pub fn counters(&self) -> impl Iterator<Item = &Counter> {
+        std::iter::once(&self.counter).chain(&self.others)
+    }
+
+    /// Enables all [`counters`](Self::counters).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Counter::enable`].
+    pub fn enable(&self) -> Result<()> {
+        self.counters().try_for_each(Counter::enable)
+    }
+
+    /// Disables all [`counters`](Self::counters).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn disable(&self) -> Result<()> {
+        self.counters().try_for_each(Counter::disable)
+    }
+
+    /// Completes [`RingStats::lost`] with what no record reported: a `PERF_RECORD_LOST` is written
+    /// with the next record that fits, so that the losses after the last one are in none. The
+    /// kernel's own count has them (`PERF_FORMAT_LOST`, Linux 6.0); on older kernels nothing is
+    /// added and [`RingStats::lost_at_end`] stays `None`.
+    ///
+    /// To be called when the events are disabled and the ring is empty, as [`finish`](Self::finish)
+    /// does: before that, losses that a coming record will report are counted early.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Counter::read`].
+    pub fn count_losses(&mut self) -> Result<()> {
+        let mut sum = self.lost_by_removed;
+        for counter in self.counters() {
+            sum = sum.zip(lost_by(counter)?).map(|(a, b)| a.saturating_add(b));
+        }
+        if let Some(sum) = sum {
+            self.ring.set_kernel_losses(sum);
+        }
         Ok(())
     }
 
-    /// Takes what is there, up to 128 KiB, with what decodes it.
+    /// Ends the sampling: disables the events, hands over what is left, and
+    /// [counts](Self::count_losses) the losses that no record reported.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`drain`](Self::drain) and of [`Counter::read`].
+    pub fn finish(&mut self, mut f: impl FnMut(Record<'_>)) -> Result<RingStats> {
+        self.disable()?;
+        while self.drain(&mut f)? > 0 {}
+        self.count_losses()?;
+        Ok(self.stats())
+    }
+
+    /// Takes the records that are there, up to 128 KiB of them, with their decoder.
     pub fn batch(&mut self) -> (Batch<'_>, &Decoder) {
         (self.ring.batch(), &self.decoder)
     }
 
-    /// Hands every record that is there now to `f`, and returns how many. What is written
-    /// meanwhile is left for the next time, so that a flood does not hold it here.
+    /// Hands every record that is there now to `f`, undecoded and with its layout, and returns
+    /// their number. What is written meanwhile is left for the next call, so that a flood does not
+    /// hold the caller here. Records of unknown events are counted in [`RingStats::unknown_ids`]
+    /// and skipped.
     ///
     /// # Errors
     ///
-    /// [`Error::Decode`] for a record that is not in the layout of its event; those before it
-    /// were handed over, and the next call goes on after it.
-    pub fn drain(&mut self, mut f: impl FnMut(Record<'_>)) -> Result<usize> {
-        let mut left = self.ring.available();
+    /// The first error of `f`: the next call resumes after that record.
+    pub fn drain_raw<E>(
+        &mut self,
+        mut f: impl FnMut(&RecordLayout, RawRecord<'_>) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let Self { ring, decoder, .. } = self;
+        let mut left = ring.available();
         let mut count = 0;
         while left > 0 {
-            let mut batch = self.ring.batch();
-            if batch.is_empty() {
-                break;
-            }
-            let before = count;
+            let mut batch = ring.batch();
+            let (mut read, mut unknown) = (0, 0);
+            let mut result = Ok(());
             while let Some(raw) = batch.next_record() {
-                left = left.saturating_sub(raw.bytes().len() as u64);
-                count += 1;
-                f(self.decoder.decode(raw)?);
-                if left == 0 {
+                read += raw.bytes().len() as u64;
+                match decoder.layout(raw) {
+                    Some(layout) => {
+                        result = f(layout, raw);
+                        count += 1;
+                    }
+                    None => unknown += 1,
+                }
+                if result.is_err() || read >= left {
                     break;
                 }
             }
-            if count == before {
+            drop(batch);
+            ring.count_unknown_ids(unknown);
+            result?;
+            if read == 0 {
                 break; // nothing but bytes that are no records, which were skipped
             }
+            left = left.saturating_sub(read);
         }
         Ok(count)
     }
 
-    /// Waits until a reader is to be woken, the thread is gone, or the time is over (`None`:
-    /// never).
+    /// Hands every record that is there now to `f`, decoded: see [`drain_raw`](Self::drain_raw).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Decode`] for a record that is shorter than the layout of its event. Those before it
+    /// were handed over, and the next call resumes after it.
+    pub fn drain(&mut self, mut f: impl FnMut(Record<'_>)) -> Result<usize> {
+        self.drain_raw(|layout, raw| {
+            f(layout.decode(raw)?);
+            Ok(())
+        })
+    }
+
+    /// Waits until the kernel wakes readers, the thread exits, or `timeout` ends (`None`: never).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Readiness> {
         let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
         let mut fds = [PollFd::new(&self.counter, PollFlags::IN)];
@@ -152,4 +288,9 @@ impl AsFd for Sampler {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.counter.as_fd()
     }
+}
+
+/// What the kernel counts as lost, if it counts.
+fn lost_by(counter: &Counter) -> Result<Option<u64>> {
+    Ok(counter.read()?.lost)
 }

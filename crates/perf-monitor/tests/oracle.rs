@@ -130,7 +130,7 @@ impl PerfData {
     fn decoder(&self) -> Decoder {
         let mut decoder = Decoder::new(&self.attrs[0].0);
         for (attr, ids) in self.attrs.iter().filter(|_| self.attrs.len() > 1) {
-            ids.iter().for_each(|id| decoder.add(*id, attr));
+            ids.iter().for_each(|id| decoder.add(*id, attr).unwrap());
         }
         decoder
     }

@@ -1,7 +1,7 @@
 use super::sample::Sample;
 use super::sideband::{self, SampleId};
 use super::{RawRecord, Record};
-use crate::error::DecodeError;
+use crate::error::{DecodeError, DecodeErrorKind, Error};
 use crate::flags::{BranchFlags, ReadFormat, SampleFlags};
 use perf_sys::*;
 use std::collections::HashMap;
@@ -31,10 +31,10 @@ const TRAILER: [SampleFlags; 6] = [
     SampleFlags::IDENTIFIER,
 ];
 
-/// The layout of the records of one event, worked out once.
+/// The layout of the records of one event, computed once from its attribute.
 ///
-/// The time, the id and the raw data are then found without decoding the rest: a reader can put
-/// records in order first and decode what it wants.
+/// The time, the id and the raw data are then found without decoding the rest: a reader can order
+/// records first, and decode only those that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordLayout {
     pub(super) sample: SampleFlags,
@@ -54,10 +54,15 @@ pub struct RecordLayout {
     /// Offsets in the sample id of other records, from its start.
     trailer_time: Option<usize>,
     trailer_id: Option<usize>,
+    /// The same of the id, from the end of the record.
+    id_from_end: Option<usize>,
 }
 
+/// `perf` itself writes records of types from 64; they have no sample id.
+const FIRST_OF_PERF: u32 = 64;
+
 impl RecordLayout {
-    /// The layout that this attribute leads to.
+    /// The layout of the records of an event with this attribute.
     pub fn new(attr: &perf_event_attr) -> Self {
         let sample = SampleFlags::from_bits_retain(attr.sample_type);
         let read_format = ReadFormat::from_bits_retain(attr.read_format);
@@ -71,13 +76,15 @@ impl RecordLayout {
         let fixed = FIXED.iter().filter(|f| sample.contains(**f)).count() * 8;
         let variable = SampleFlags::CALLCHAIN.union(SampleFlags::READ);
         let trailer = TRAILER.iter().filter(|f| sample.contains(**f)).count() * 8;
+        let trailer = if attr.sample_id_all() { trailer } else { 0 };
+        let trailer_id = in_trailer(SampleFlags::IDENTIFIER).or(in_trailer(SampleFlags::ID));
         Self {
             sample,
             read_format,
             branches: BranchFlags::from_bits_retain(attr.branch_sample_type),
             regs_user: attr.sample_regs_user,
             regs_intr: attr.sample_regs_intr,
-            trailer: if attr.sample_id_all() { trailer } else { 0 },
+            trailer,
             time_at: in_sample(SampleFlags::TIME),
             id_at: in_sample(SampleFlags::IDENTIFIER).or(in_sample(SampleFlags::ID)),
             cpu_at: in_sample(SampleFlags::CPU),
@@ -85,8 +92,14 @@ impl RecordLayout {
             raw_at: (sample.contains(SampleFlags::RAW) && !sample.intersects(variable))
                 .then_some(8 + fixed),
             trailer_time: in_trailer(SampleFlags::TIME),
-            trailer_id: in_trailer(SampleFlags::IDENTIFIER).or(in_trailer(SampleFlags::ID)),
+            trailer_id,
+            id_from_end: trailer_id.map(|at| trailer - at),
         }
+    }
+
+    /// Where records have the id of their event: in a sample, and from the end of others.
+    const fn id_places(&self) -> (Option<usize>, Option<usize>) {
+        (self.id_at, self.id_from_end)
     }
 
     /// The fields of a sample.
@@ -108,8 +121,7 @@ impl RecordLayout {
     ) -> Option<u64> {
         match raw.type_() {
             PERF_RECORD_SAMPLE => raw.word(in_sample?),
-            // perf itself writes types from 64; they have no sample id.
-            1..=63 => {
+            1..FIRST_OF_PERF => {
                 let start = raw.bytes().len().checked_sub(self.trailer)?;
                 raw.word(start.max(8) + in_trailer?)
             }
@@ -160,7 +172,7 @@ impl RecordLayout {
     ///
     /// # Errors
     ///
-    /// If it is shorter than its layout.
+    /// [`DecodeError`] if it is shorter than its layout.
     #[inline]
     pub fn decode<'a>(&self, raw: RawRecord<'a>) -> Result<Record<'a>, DecodeError> {
         if raw.type_() == PERF_RECORD_SAMPLE {
@@ -189,7 +201,7 @@ impl RecordLayout {
         let short = DecodeError {
             what: "the sample id of a record",
             offset: raw.offset() + 8,
-            why: ReadErrorKind::UnexpectedEnd { wanted: self.trailer, left: body.len() },
+            why: ReadErrorKind::UnexpectedEnd { wanted: self.trailer, left: body.len() }.into(),
         };
         let at = body.len().checked_sub(self.trailer).ok_or(short)?;
         let (body, trailer) = body.split_at(at);
@@ -221,51 +233,104 @@ impl RecordLayout {
 
 /// Decodes the records of several events that share a ring or a file.
 ///
-/// With one event, all records are in its layout. With more, each record's id tells whose it is;
-/// for that every event needs `SampleFlags::IDENTIFIER` and `sample_id_all`.
+/// With one event, all records are in its layout. With more, each record is in the layout of the
+/// event whose id it has.
 #[derive(Clone, Debug)]
 pub struct Decoder {
+    first: Arc<RecordLayout>,
+    /// Empty with one event.
     layouts: HashMap<u64, Arc<RecordLayout>>,
-    default: Arc<RecordLayout>,
 }
 
 impl Decoder {
     /// For one event.
     pub fn new(attr: &perf_event_attr) -> Self {
-        Self { layouts: HashMap::new(), default: Arc::new(RecordLayout::new(attr)) }
+        Self { first: Arc::new(RecordLayout::new(attr)), layouts: HashMap::new() }
     }
 
     /// Adds an event by its id ([`Counter::id`](crate::Counter::id)); one event may have several
-    /// ids, one for each CPU.
-    pub fn add(&mut self, id: u64, attr: &perf_event_attr) {
+    /// ids, one for each CPU. From the first call on, the event of [`new`](Self::new) needs its id
+    /// added, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoCommonId`] if the records of this event do not have their id where those of the
+    /// first event have it. With `SampleFlags::IDENTIFIER` and `sample_id_all` they always have.
+    pub fn add(&mut self, id: u64, attr: &perf_event_attr) -> Result<(), Error> {
         let layout = RecordLayout::new(attr);
-        let same = self.layouts.values().chain([&self.default]).find(|p| ***p == layout).cloned();
+        if layout == *self.first && layout.id_at.is_none() {
+            return Ok(()); // one event whose records have no id and need none
+        }
+        if layout.id_at.is_none() || layout.id_places() != self.first.id_places() {
+            return Err(Error::NoCommonId);
+        }
+        let same = self.layouts.values().chain([&self.first]).find(|p| ***p == layout).cloned();
         self.layouts.insert(id, same.unwrap_or_else(|| Arc::new(layout)));
+        Ok(())
     }
 
-    /// The layout of this record. Records of ids that were not added are taken to be in the
-    /// layout of the first event.
+    /// The id that says whose record this is.
     #[inline]
-    pub fn layout(&self, raw: RawRecord<'_>) -> &RecordLayout {
-        if self.layouts.is_empty() {
-            return &self.default;
+    fn id(&self, raw: RawRecord<'_>) -> Option<u64> {
+        match raw.type_() {
+            PERF_RECORD_SAMPLE => raw.word(self.first.id_at?),
+            _ => {
+                let from_end = self.first.id_from_end?;
+                raw.word(raw.bytes().len().checked_sub(from_end).filter(|at| *at >= 8)?)
+            }
         }
-        let identifier = match raw.type_() {
-            PERF_RECORD_SAMPLE => raw.word(8),
-            _ => raw.bytes().len().checked_sub(8).and_then(|at| raw.word(at)),
-        };
-        identifier.and_then(|id| self.layouts.get(&id)).unwrap_or(&self.default)
+    }
+
+    /// The layout of this record. `None` if it has the id of an event that was not added.
+    ///
+    /// Records without an id are in the layout of the first event: those that `perf` itself writes
+    /// into a file have none (types from 64) or 0, and without `sample_id_all` only samples have
+    /// one.
+    #[inline]
+    pub fn layout(&self, raw: RawRecord<'_>) -> Option<&RecordLayout> {
+        if self.layouts.is_empty() {
+            return Some(&self.first);
+        }
+        let is_sample = raw.type_() == PERF_RECORD_SAMPLE;
+        if raw.type_() >= FIRST_OF_PERF || !is_sample && self.first.id_from_end.is_none() {
+            return Some(&self.first);
+        }
+        match self.id(raw)? {
+            0 if !is_sample => Some(&self.first),
+            id => self.layouts.get(&id).map(Arc::as_ref),
+        }
     }
 
     /// Decodes a record: see [`RecordLayout::decode`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`RecordLayout::decode`], and [`DecodeErrorKind::UnknownId`] for a record of
+    /// an event that was not added.
     #[inline]
     pub fn decode<'a>(&self, raw: RawRecord<'a>) -> Result<Record<'a>, DecodeError> {
-        self.layout(raw).decode(raw)
+        match self.layout(raw) {
+            Some(layout) => layout.decode(raw),
+            None => Err(self.unknown(raw)),
+        }
     }
 
-    /// The time of a record: see [`RecordLayout::timestamp`].
+    #[cold]
+    fn unknown(&self, raw: RawRecord<'_>) -> DecodeError {
+        let why = match self.id(raw) {
+            Some(id) => DecodeErrorKind::UnknownId(id),
+            None => DecodeErrorKind::Read(ReadErrorKind::UnexpectedEnd {
+                wanted: 8,
+                left: raw.bytes().len().saturating_sub(8),
+            }),
+        };
+        DecodeError { what: "the id of a record", offset: raw.offset(), why }
+    }
+
+    /// The time of a record: see [`RecordLayout::timestamp`]. `None` also for records of events
+    /// that were not added.
     #[inline]
     pub fn timestamp(&self, raw: RawRecord<'_>) -> Option<Timestamp> {
-        self.layout(raw).timestamp(raw)
+        self.layout(raw)?.timestamp(raw)
     }
 }

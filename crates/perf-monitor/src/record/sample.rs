@@ -248,7 +248,7 @@ impl<'a> Sample<'a> {
         } else {
             self.fields(layout, &mut body.clone(), false)
         };
-        filled.map_err(|e| DecodeError { what: "a sample", offset: e.offset, why: e.kind })
+        filled.map_err(|e| DecodeError::read("a sample", e))
     }
 
     /// An empty branch stack has no `hw_idx` if the hardware gave no stack at all, and one if it

@@ -314,11 +314,7 @@ pub(super) fn decode<'a>(
     }
     let (body, sample_id) = layout.split_trailer(raw)?;
     let cursor = Cursor::with_base(body, raw.offset() + 8);
-    fields(layout, raw, cursor, sample_id).map_err(|e| DecodeError {
-        what: name(raw.type_()),
-        offset: e.offset,
-        why: e.kind,
-    })
+    fields(layout, raw, cursor, sample_id).map_err(|e| DecodeError::read(name(raw.type_()), e))
 }
 
 fn fields<'a>(

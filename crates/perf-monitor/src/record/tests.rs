@@ -2,6 +2,7 @@
 //! every field in the order of the kernel.
 
 use super::*;
+use crate::error::DecodeErrorKind;
 use crate::flags::{BranchFlags, ReadFormat, SampleFlags};
 use proptest::prelude::*;
 use trace_common::Timestamp;
@@ -512,22 +513,109 @@ fn an_empty_branch_stack_is_told_apart_by_the_end_of_the_record() {
     assert_eq!((s.branch_stack.unwrap().hw_idx, s.cgroup), (Some(u64::MAX), Some(5)));
 }
 
+/// Two events whose samples and trailers differ in layout and length.
+fn two_events() -> Decoder {
+    let first = attr(SampleFlags::IDENTIFIER | SampleFlags::TIME);
+    let second =
+        attr(SampleFlags::IDENTIFIER | SampleFlags::IP | SampleFlags::TID | SampleFlags::TIME);
+    let mut decoder = Decoder::new(&first);
+    decoder.add(1, &first).unwrap();
+    decoder.add(2, &second).unwrap();
+    decoder
+}
+
 #[test]
 fn a_shared_ring_is_decoded_by_id() {
-    let first = attr(SampleFlags::IDENTIFIER | SampleFlags::TIME);
-    let second = attr(SampleFlags::IDENTIFIER | SampleFlags::IP | SampleFlags::TIME);
-    let mut decoder = Decoder::new(&first);
-    decoder.add(1, &first);
-    decoder.add(2, &second);
+    let decoder = two_events();
     let a = b().u64(1).u64(500).record(9, 0);
-    let c = b().u64(2).u64(0x99).u64(600).record(9, 0);
-    let lost = b().u64(2).u64(4).u64(700).u64(2).record(2, 0);
+    let c = b().u64(2).u64(0x99).u32(10).u32(11).u64(600).record(9, 0);
     assert_eq!(decoder.timestamp(raw(&a)), Some(Timestamp::from_nanos(500)));
     assert_eq!(decoder.timestamp(raw(&c)), Some(Timestamp::from_nanos(600)));
     let Record::Sample(s) = decoder.decode(raw(&c)).unwrap() else { panic!() };
-    assert_eq!(s.ip, Some(0x99));
+    assert_eq!((s.ip, s.tid), (Some(0x99), Some(11)));
+}
+
+#[test]
+fn two_trailers_in_one_ring_are_told_apart_by_id() {
+    let decoder = two_events();
+    let of_first = b().u32(1).u32(2).name("a").u64(700).u64(1).record(3, 0);
+    let of_second = b().u32(1).u32(2).name("a").u32(10).u32(11).u64(800).u64(2).record(3, 0);
+    let id = |bytes: &[u8]| {
+        let Record::Comm(comm) = decoder.decode(raw(bytes)).unwrap() else { panic!() };
+        assert_eq!((comm.pid, comm.comm), (1, &b"a"[..]));
+        assert_eq!(decoder.timestamp(raw(bytes)), comm.sample_id.time);
+        (comm.sample_id.id, comm.sample_id.tid, comm.sample_id.time.map(Timestamp::nanos))
+    };
+    assert_eq!(id(&of_first), (Some(1), None, Some(700)));
+    assert_eq!(id(&of_second), (Some(2), Some(11), Some(800)));
+    let lost = b().u64(2).u64(4).u32(10).u32(11).u64(900).u64(2).record(2, 0);
     let Record::Lost(l) = decoder.decode(raw(&lost)).unwrap() else { panic!() };
-    assert_eq!((l.lost, l.sample_id.time), (4, Some(Timestamp::from_nanos(700))));
+    assert_eq!((l.lost, l.sample_id.time), (4, Some(Timestamp::from_nanos(900))));
+}
+
+#[test]
+fn records_of_unknown_events_are_refused() {
+    let decoder = two_events();
+    for bytes in [
+        b().u64(3).u64(500).record(9, 0),
+        b().u64(0).u64(500).record(9, 0), // no sample has the id 0
+        b().u32(1).u32(2).name("a").u64(700).u64(3).record(3, 0),
+    ] {
+        let record = raw(&bytes);
+        assert_eq!((decoder.layout(record), decoder.timestamp(record)), (None, None));
+        let error = decoder.decode(record).unwrap_err();
+        assert!(matches!(error.why, DecodeErrorKind::UnknownId(0 | 3)), "{error}");
+    }
+    let unknown = RawRecord::split_first(&b().u64(3).record(9, 0), 100)
+        .map(|(r, _)| decoder.decode(r).unwrap_err().to_string());
+    assert_eq!(unknown.unwrap(), "the id of a record: no known event has the id 3 at byte 100");
+    let short = [b().record(9, 0), b().record(3, 0)];
+    for bytes in &short {
+        let error = decoder.decode(raw(bytes)).unwrap_err();
+        assert!(matches!(error.why, DecodeErrorKind::Read(_)), "{error}");
+    }
+    // What perf writes into its files has no id, or 0.
+    let of_perf = b().u64(3).record(68, 0);
+    assert_eq!(decoder.decode(raw(&of_perf)).unwrap(), Record::Unknown(raw(&of_perf)));
+    let of_perf = b().u32(1).u32(2).name("a").u64(0).u64(0).record(3, 0);
+    assert!(matches!(decoder.decode(raw(&of_perf)), Ok(Record::Comm(_))));
+}
+
+#[test]
+fn events_need_their_ids_at_the_same_place() {
+    let with = |fields| attr(SampleFlags::TIME | fields);
+    let refused = |first: &perf_event_attr, second: &perf_event_attr| {
+        let mut decoder = Decoder::new(first);
+        decoder.add(1, first).is_err() || decoder.add(2, second).is_err()
+    };
+    let none = SampleFlags::empty();
+    assert!(refused(&with(SampleFlags::IDENTIFIER), &with(none)));
+    assert!(refused(&with(none), &with(SampleFlags::IDENTIFIER)));
+    assert!(refused(&with(none), &with(SampleFlags::TID)), "none has an id");
+    assert!(!refused(&with(none), &with(none)), "they need none in the same layout");
+    // IDs without IDENTIFIER, as older recordings have them.
+    assert!(refused(&with(SampleFlags::ID), &with(SampleFlags::ID | SampleFlags::TID)));
+    assert!(!refused(&with(SampleFlags::ID), &with(SampleFlags::ID | SampleFlags::RAW)));
+    let mut decoder = Decoder::new(&with(SampleFlags::ID));
+    decoder.add(5, &with(SampleFlags::ID)).unwrap();
+    decoder.add(6, &with(SampleFlags::ID | SampleFlags::RAW)).unwrap();
+    let sample = b().u64(500).u64(6).u32(4).bytes(b"1234").record(9, 0);
+    let Record::Sample(s) = decoder.decode(raw(&sample)).unwrap() else { panic!() };
+    assert_eq!((s.id, s.raw), (Some(6), Some(&b"1234"[..])));
+    let lost = b().u64(5).u64(4).u64(700).u64(5).record(2, 0);
+    assert!(matches!(decoder.decode(raw(&lost)), Ok(Record::Lost(_))));
+    // Without sample_id_all only samples have ids.
+    let without = |fields| {
+        let mut attr = attr(SampleFlags::IDENTIFIER | fields);
+        attr.set_sample_id_all(false);
+        attr
+    };
+    assert!(refused(&with(SampleFlags::IDENTIFIER), &without(none)));
+    let mut decoder = Decoder::new(&without(none));
+    decoder.add(1, &without(none)).unwrap();
+    decoder.add(2, &without(SampleFlags::TID)).unwrap();
+    let comm = b().u32(1).u32(2).name("a").record(3, 0);
+    assert!(matches!(decoder.decode(raw(&comm)), Ok(Record::Comm(_))));
 }
 
 proptest! {
@@ -545,7 +633,7 @@ proptest! {
         attr.set_sample_id_all(sample_id_all);
         let layout = RecordLayout::new(&attr);
         let mut decoder = Decoder::new(&attr);
-        decoder.add(1, &attr);
+        let _ = decoder.add(1, &attr);
         let bytes = Bytes(body).record(type_, misc);
         let record = raw(&bytes);
         let _ = (layout.timestamp(record), layout.id(record), layout.raw_data(record), layout.tid(record));

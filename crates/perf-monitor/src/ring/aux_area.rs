@@ -1,4 +1,4 @@
-use super::{Mapping, map_error};
+use super::{Mapping, Memory, map_error};
 use crate::error::{Error, Result};
 use crate::{OpenErrorReason, system};
 use memmap2::{MmapOptions, MmapRaw};
@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The AUX area of an event: the raw trace of a PMU such as Intel PT or Arm SPE, of which
-/// [`Record::Aux`](crate::Record::Aux) tells what is new.
+/// The AUX area of an event: the raw trace of a PMU such as Intel PT or Arm SPE.
+/// [`Record::Aux`](crate::Record::Aux) reports what is new in it.
 #[derive(Debug)]
 pub struct AuxArea {
     control: Arc<Mapping>,
@@ -34,17 +34,26 @@ impl AuxArea {
         };
         let page = rustix::param::page_size();
         let size = pages.checked_mul(page).ok_or_else(|| refused(Errno::INVAL))?;
-        // The area is mapped behind the data ring, where the control page says.
-        let offset = control.map.len() as u64;
-        control.aux_offset().store(offset, Ordering::Relaxed);
-        control.aux_size().store(size as u64, Ordering::Relaxed);
+        let offset = Self::place(&control, size);
         let raw: MmapRaw = MmapOptions::new()
             .len(size)
             .offset(offset)
             .map_raw(event.as_fd().as_raw_fd())
             .map_err(|e| refused(Errno::from_io_error(&e).unwrap_or(Errno::INVAL)))?;
-        let map = Mapping::new(raw).ok_or_else(|| refused(Errno::INVAL))?;
-        Ok(Self { control, map, size })
+        let map = Mapping::new(Memory::Mapped(raw)).ok_or_else(|| refused(Errno::INVAL))?;
+        Ok(Self::of(control, map, size))
+    }
+
+    /// Reports to the kernel where the area is to be: behind the data ring.
+    pub(super) fn place(control: &Mapping, size: usize) -> u64 {
+        let offset = control.memory.len() as u64;
+        control.aux_offset().store(offset, Ordering::Relaxed);
+        control.aux_size().store(size as u64, Ordering::Relaxed);
+        offset
+    }
+
+    pub(super) const fn of(control: Arc<Mapping>, map: Mapping, size: usize) -> Self {
+        Self { control, map, size }
     }
 
     /// Bytes of the area.
@@ -52,8 +61,8 @@ impl AuxArea {
         self.size
     }
 
-    /// Copies the bytes that a [`Record::Aux`](crate::Record::Aux) tells of behind what is in
-    /// `out`; never more than the area holds.
+    /// Appends the bytes that a [`Record::Aux`](crate::Record::Aux) reports to `out`: never more
+    /// than the area holds, then the newest.
     pub fn copy(&self, aux_offset: u64, aux_size: u64, out: &mut Vec<u8>) {
         // The record was written after the data; it came through the ring with acquire ordering.
         let len = aux_size.min(self.size as u64) as usize;
@@ -65,11 +74,15 @@ impl AuxArea {
 
     /// Gives the bytes up to this offset (of a record: `aux_offset + aux_size`) back to the PMU.
     pub fn release(&self, up_to: u64) {
+        // Ordering: the copy comes before this store (D in perf_output_put_handle).
+        // https://github.com/torvalds/linux/blob/v6.12/kernel/events/ring_buffer.c
         self.control.aux_tail().store(up_to, Ordering::Release);
     }
 
     /// Where the PMU is writing.
     pub fn head(&self) -> u64 {
+        // Ordering: what is copied after this was written before it. The control page is mapped
+        // writable, so that an acquire load is allowed.
         self.control.aux_head().load(Ordering::Acquire)
     }
 }

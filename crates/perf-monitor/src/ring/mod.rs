@@ -2,16 +2,28 @@
 //!
 //! # Why reading is sound
 //!
-//! The kernel writes records into a ring and then publishes `data_head`; it does not touch the
-//! bytes between `data_tail` and `data_head` until `data_tail` moves (`kernel/events/ring_buffer.c`
-//! describes the pairing of barriers in `perf_output_put_handle`). So:
+//! The kernel writes records into a ring, then publishes `data_head`. It does not touch the bytes
+//! between `data_tail` and `data_head` until `data_tail` moves. The comment in
+//! [`perf_output_put_handle`][put] names the four barriers; the two of the reader are here:
 //!
-//! - `data_head` is loaded with acquire ordering, then the bytes up to it are copied out;
-//! - `data_tail` is stored with release ordering after that copy.
+//! - `data_head` is loaded, then an acquire orders the copy of the bytes after it (pairs with B,
+//!   the write barrier before the kernel's store of `data_head`);
+//! - `data_tail` is stored with release ordering after the copy (pairs with D or A: the kernel
+//!   loads `data_tail` before it writes).
+//!
+//! [put]: https://github.com/torvalds/linux/blob/v6.12/kernel/events/ring_buffer.c
+//!
+//! In a mapping that is only readable Rust allows [relaxed loads alone][ro], so there the acquire
+//! is a fence after a relaxed load. The two are equally strong for what follows.
+//!
+//! [ro]: std::sync::atomic#atomic-accesses-to-read-only-memory
 //!
 //! No reference to mapped memory is ever made but to atomics: bytes are copied by pointer, and
 //! records borrow from the copy. Copying costs less than reading in place (see
 //! `docs/benchmarks/perf.md`), hides the wrap of the ring, and frees room in the ring early.
+//!
+//! The unit tests put plain memory in the place of a mapping and a thread in the place of the
+//! kernel, so that an interpreter such as miri can check both sides.
 #![allow(unsafe_code, reason = "the mapped ring; each block has its proof")]
 
 mod aux_area;
@@ -41,10 +53,36 @@ const CHUNK: usize = 128 << 10;
 
 const HEADER: usize = size_of::<perf_event_header>();
 
+/// Memory that another party writes to.
+#[derive(Debug)]
+enum Memory {
+    Mapped(MmapRaw),
+    #[cfg(test)]
+    Plain(tests::PlainMemory),
+}
+
+impl Memory {
+    fn as_ptr(&self) -> *mut u8 {
+        match self {
+            Self::Mapped(map) => map.as_mut_ptr(),
+            #[cfg(test)]
+            Self::Plain(memory) => memory.as_ptr(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Mapped(map) => map.len(),
+            #[cfg(test)]
+            Self::Plain(memory) => memory.len(),
+        }
+    }
+}
+
 /// A mapping that starts with the control page.
 #[derive(Debug)]
 struct Mapping {
-    map: MmapRaw,
+    memory: Memory,
 }
 
 macro_rules! atomic_fields {
@@ -54,7 +92,7 @@ macro_rules! atomic_fields {
             const { assert!(OFFSET + size_of::<$int>() <= size_of::<perf_event_mmap_page>()) };
             // SAFETY: the mapping is at least a page long (checked by `new`), so that the offset,
             // which is within the structure of less than a page, is in it.
-            let pointer = unsafe { self.map.as_ptr().add(OFFSET) };
+            let pointer = unsafe { self.memory.as_ptr().add(OFFSET) };
             // SAFETY: the pointer is aligned, as the mapping is to a page and the field is in a
             // `repr(C)` structure; the memory lives as long as `self`; the kernel and we access
             // it by whole words only.
@@ -64,9 +102,9 @@ macro_rules! atomic_fields {
 }
 
 impl Mapping {
-    fn new(map: MmapRaw) -> Option<Self> {
+    fn new(memory: Memory) -> Option<Self> {
         const { assert!(size_of::<perf_event_mmap_page>() <= 4096) };
-        (map.len() >= size_of::<perf_event_mmap_page>()).then_some(Self { map })
+        (memory.len() >= size_of::<perf_event_mmap_page>()).then_some(Self { memory })
     }
 
     atomic_fields! {
@@ -98,7 +136,9 @@ impl Mapping {
     ///
     /// Panics if the ring is not in the mapping or is smaller than `out`; callers keep to that.
     fn copy(&self, start: usize, size: usize, at: u64, out: &mut [u8]) {
-        assert!(start <= self.map.len() && size <= self.map.len() - start && out.len() <= size);
+        assert!(
+            start <= self.memory.len() && size <= self.memory.len() - start && out.len() <= size
+        );
         if out.is_empty() {
             return;
         }
@@ -106,19 +146,19 @@ impl Mapping {
         let first = out.len().min(size - from);
         let (head, rest) = out.split_at_mut(first);
         // SAFETY: `start + size` is in the mapping and `from` is below `size`.
-        let source = unsafe { self.map.as_ptr().add(start + from) };
+        let source = unsafe { self.memory.as_ptr().add(start + from) };
         // SAFETY: `first` bytes are left of the ring at `from`, and `head` is that long; `head`
         // is memory of ours, so that the two do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(source, head.as_mut_ptr(), head.len()) };
         // SAFETY: `start` is in the mapping.
-        let source = unsafe { self.map.as_ptr().add(start) };
+        let source = unsafe { self.memory.as_ptr().add(start) };
         // SAFETY: `rest` is shorter than the ring, and memory of ours.
         unsafe { std::ptr::copy_nonoverlapping(source, rest.as_mut_ptr(), rest.len()) };
     }
 }
 
 /// Maps `pages` data pages of an event behind its control page.
-fn map(fd: impl AsFd, pages: usize, writable: bool) -> Result<MmapRaw, Errno> {
+fn map(fd: impl AsFd, pages: usize, writable: bool) -> Result<Mapping, Errno> {
     let len = pages
         .checked_add(1)
         .and_then(|n| n.checked_mul(rustix::param::page_size()))
@@ -127,7 +167,8 @@ fn map(fd: impl AsFd, pages: usize, writable: bool) -> Result<MmapRaw, Errno> {
     options.len(len);
     let fd = fd.as_fd().as_raw_fd();
     let map = if writable { options.map_raw(fd) } else { options.map_raw_read_only(fd) };
-    map.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::INVAL))
+    let map = map.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::INVAL))?;
+    Mapping::new(Memory::Mapped(map)).ok_or(Errno::INVAL)
 }
 
 /// What went through a ring.
@@ -140,15 +181,22 @@ pub struct RingStats {
     pub samples: u64,
     /// Bytes of all records.
     pub bytes: u64,
-    /// Records that did not fit in the ring: the sum of all `PERF_RECORD_LOST`.
+    /// Records that did not fit in the ring: the sum of all `PERF_RECORD_LOST`, or the kernel's
+    /// own count where that is more (see [`Sampler::count_losses`](crate::Sampler::count_losses)).
     pub lost: u64,
+    /// The part of `lost` that no `PERF_RECORD_LOST` reported, as no record fitted after it.
+    /// `None` until [`Sampler::count_losses`](crate::Sampler::count_losses) found it, and on
+    /// kernels without `PERF_FORMAT_LOST` (Linux 6.0).
+    pub lost_at_end: Option<u64>,
     /// Samples that the hardware lost: the sum of all `PERF_RECORD_LOST_SAMPLES`.
     pub lost_samples: u64,
-    /// How often the kernel throttled an event for its rate.
+    /// Number of `PERF_RECORD_THROTTLE`: the kernel stopped an event for its rate.
     pub throttled: u64,
-    /// How often it let it go on.
+    /// Number of `PERF_RECORD_UNTHROTTLE`.
     pub unthrottled: u64,
-    /// Bytes that were skipped because they were not records. The kernel does not write any.
+    /// Records of events that the [`Decoder`](crate::Decoder) does not know. They are skipped.
+    pub unknown_ids: u64,
+    /// Bytes that are not records and were skipped. No kernel writes any.
     pub corrupt_bytes: u64,
 }
 
@@ -165,10 +213,12 @@ pub struct RingBuffer {
 }
 
 impl RingBuffer {
-    /// Maps a ring of `pages` data pages of an event (or of a file of the same layout, in tests).
+    /// Maps a ring of `pages` data pages of an event.
     pub(crate) fn map(fd: impl AsFd, pages: usize) -> Result<Self, Errno> {
-        let mapping = Mapping::new(map(fd, pages, true)?).ok_or(Errno::INVAL)?;
-        let page = rustix::param::page_size();
+        Self::of(map(fd, pages, true)?, pages, rustix::param::page_size())
+    }
+
+    fn of(mapping: Mapping, pages: usize, page: usize) -> Result<Self, Errno> {
         // Before Linux 4.1 both fields are 0 and the data starts at the second page.
         let start = match mapping.data_offset().load(Ordering::Relaxed) {
             0 => page as u64,
@@ -178,7 +228,7 @@ impl RingBuffer {
             0 => (pages * page) as u64,
             size => size,
         };
-        let len = mapping.map.len() as u64;
+        let len = mapping.memory.len() as u64;
         if !size.is_power_of_two() || start > len || size > len - start {
             return Err(Errno::INVAL);
         }
@@ -198,7 +248,8 @@ impl RingBuffer {
 
     /// Bytes that are there to be read now.
     pub fn available(&self) -> u64 {
-        let head = self.mapping.data_head().load(Ordering::Acquire);
+        // Nothing is read through this number: `batch` loads it again, with ordering.
+        let head = self.mapping.data_head().load(Ordering::Relaxed);
         head.wrapping_sub(self.mapping.data_tail().load(Ordering::Relaxed))
     }
 
@@ -207,14 +258,32 @@ impl RingBuffer {
         self.stats
     }
 
+    pub(crate) const fn count_unknown_ids(&mut self, count: u64) {
+        self.stats.unknown_ids += count;
+    }
+
+    /// The kernel counts this many losses of the events of this ring.
+    pub(crate) const fn set_kernel_losses(&mut self, lost: u64) {
+        let reported = match self.stats.lost_at_end {
+            Some(at_end) => self.stats.lost.saturating_sub(at_end),
+            None => self.stats.lost,
+        };
+        let at_end = lost.saturating_sub(reported);
+        self.stats.lost = reported.saturating_add(at_end);
+        self.stats.lost_at_end = Some(at_end);
+    }
+
     /// Takes what is there, up to 128 KiB. An empty batch means that nothing is there.
     pub fn batch(&mut self) -> Batch<'_> {
+        // Only this reader stores `data_tail`.
         let tail = self.mapping.data_tail().load(Ordering::Relaxed);
+        // Ordering: C in perf_output_put_handle. The copy below comes after this load.
+        // https://github.com/torvalds/linux/blob/v6.12/kernel/events/ring_buffer.c
         let head = self.mapping.data_head().load(Ordering::Acquire);
         let available = head.wrapping_sub(tail);
         if available > self.size as u64 {
             // Only another writer of the control page can do that.
-            self.stats.corrupt_bytes += available;
+            self.stats.corrupt_bytes = self.stats.corrupt_bytes.saturating_add(available);
             self.mapping.data_tail().store(head, Ordering::Release);
             return Batch { ring: self, tail: head, filled: 0, at: 0, whole: true };
         }
@@ -293,18 +362,39 @@ fn count(stats: &mut RingStats, record: RawRecord<'_>) {
     stats.bytes += record.bytes().len() as u64;
     match record.type_() {
         PERF_RECORD_SAMPLE => stats.samples += 1,
-        PERF_RECORD_LOST => stats.lost += record.word(16).unwrap_or(0),
-        PERF_RECORD_LOST_SAMPLES => stats.lost_samples += record.word(8).unwrap_or(0),
+        PERF_RECORD_LOST => match record.word(16) {
+            Some(lost) => count_lost(stats, lost),
+            None => stats.corrupt_bytes += record.bytes().len() as u64,
+        },
+        PERF_RECORD_LOST_SAMPLES => match record.word(8) {
+            Some(lost) => stats.lost_samples = stats.lost_samples.saturating_add(lost),
+            None => stats.corrupt_bytes += record.bytes().len() as u64,
+        },
         PERF_RECORD_THROTTLE => stats.throttled += 1,
         PERF_RECORD_UNTHROTTLE => stats.unthrottled += 1,
         _ => {}
     }
 }
 
+/// Losses that the kernel's own count already has are not added again.
+#[cold]
+fn count_lost(stats: &mut RingStats, lost: u64) {
+    let mut new = lost;
+    if let Some(at_end) = &mut stats.lost_at_end {
+        let known = lost.min(*at_end);
+        *at_end -= known;
+        new -= known;
+    }
+    stats.lost = stats.lost.saturating_add(new);
+}
+
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         if self.at > 0 {
             let tail = self.tail.wrapping_add(self.at as u64);
+            // Ordering: D in perf_output_put_handle. The copy comes before this store, which lets
+            // the kernel write over the bytes.
+            // https://github.com/torvalds/linux/blob/v6.12/kernel/events/ring_buffer.c
             self.ring.mapping.data_tail().store(tail, Ordering::Release);
         }
     }

@@ -3,14 +3,14 @@ use crate::counter::Counter;
 use crate::diagnose;
 use crate::error::{Error, Result};
 use crate::record::RawRecord;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 /// A ring that the kernel writes from its end to its start, over the oldest records: a flight
 /// recorder (Linux 4.7).
 ///
-/// The event is opened with [`write_backward`](crate::EventBuilder::write_backward). Nothing is
-/// ever lost but the oldest, and nobody is woken: take a [`snapshot`](Self::snapshot) when
-/// something interesting happened.
+/// The event is opened with [`write_backward`](crate::EventBuilder::write_backward). Only the oldest
+/// records are lost, and no reader is woken: take a [`snapshot`](Self::snapshot) when something
+/// interesting happened.
 #[derive(Debug)]
 pub struct OverwriteRing {
     counter: Counter,
@@ -21,6 +21,10 @@ pub struct OverwriteRing {
 
 impl OverwriteRing {
     /// Maps a ring of `pages` pages (a power of two) for an event.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RingPages`] and [`Error::Map`].
     pub fn new(counter: Counter, pages: usize) -> Result<Self> {
         if !pages.is_power_of_two() {
             return Err(Error::RingPages(pages));
@@ -30,8 +34,7 @@ impl OverwriteRing {
             super::map_error(pages, errno, reason)
         };
         // A read-only mapping tells the kernel not to wait for the reader.
-        let raw = map(&counter, pages, false).map_err(refused)?;
-        let mapping = Mapping::new(raw).ok_or_else(|| refused(rustix::io::Errno::INVAL))?;
+        let mapping = map(&counter, pages, false).map_err(refused)?;
         let size = pages * rustix::param::page_size();
         Ok(Self { counter, mapping, start: rustix::param::page_size(), size })
     }
@@ -41,17 +44,20 @@ impl OverwriteRing {
         &self.counter
     }
 
-    /// Copies what the ring holds. Writing is paused meanwhile.
-    pub fn snapshot(&self) -> Result<Snapshot> {
+    /// Copies what the ring holds. Writing is paused meanwhile; the kernel counts what happens
+    /// then as lost.
+    ///
+    /// It takes `&mut self` because pausing and resuming are of the ring: of two snapshots at the
+    /// same time, the first to end would resume writing while the second still copies.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`] if the ring cannot be paused or resumed.
+    pub fn snapshot(&mut self) -> Result<Snapshot> {
         self.counter.pause_output()?;
-        // The position goes down from 0 and wraps around below.
-        let head = self.mapping.data_head().load(Ordering::Acquire);
-        let written = head.wrapping_neg();
-        let len = written.min(self.size as u64) as usize;
-        let mut bytes = vec![0; len];
-        self.mapping.copy(self.start, self.size, head, &mut bytes);
+        let snapshot = Snapshot::take(&self.mapping, self.start, self.size);
         self.counter.resume_output()?;
-        Ok(Snapshot { bytes, overwritten: written.saturating_sub(self.size as u64) })
+        Ok(snapshot)
     }
 }
 
@@ -63,6 +69,20 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Copies a ring that nobody writes to now.
+    pub(super) fn take(mapping: &Mapping, start: usize, size: usize) -> Self {
+        // Rust allows only relaxed loads of memory that is mapped read-only; the fence makes it an
+        // acquire. Ordering: C in perf_output_put_handle, as for other rings.
+        // https://github.com/torvalds/linux/blob/v6.12/kernel/events/ring_buffer.c
+        let head = mapping.data_head().load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        // The position goes down from 0 and wraps around below.
+        let written = head.wrapping_neg();
+        let mut bytes = vec![0; written.min(size as u64) as usize];
+        mapping.copy(start, size, head, &mut bytes);
+        Self { bytes, overwritten: written.saturating_sub(size as u64) }
+    }
+
     /// The records, newest first.
     pub fn records(&self) -> impl Iterator<Item = RawRecord<'_>> {
         let mut at = 0;

@@ -1,102 +1,169 @@
-//! A file in memory with the layout of a ring stands in for the kernel, for what a real one
-//! never does: wraps at chosen places, broken records, AUX data.
+//! Plain memory stands in for a mapping, and the test for the kernel: for what a real kernel never
+//! does (wraps at chosen places, broken records, AUX data), and so that miri can look at both sides.
 
 use super::*;
-use rustix::fd::OwnedFd;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::cell::UnsafeCell;
 
-struct FakeKernel {
-    ring: RingBuffer,
-    written: u64,
-    fd: OwnedFd,
+/// Memory of two sides, as a mapping is.
+#[derive(Clone, Debug)]
+pub(super) struct PlainMemory(Arc<[UnsafeCell<u64>]>);
+
+// SAFETY: the two sides access it by the protocol of the ring, which is what the tests are for.
+unsafe impl Send for PlainMemory {}
+// SAFETY: as above.
+unsafe impl Sync for PlainMemory {}
+
+impl PlainMemory {
+    pub(super) fn new(pages: usize) -> Self {
+        Self((0..pages * PAGE / 8).map(|_| UnsafeCell::new(0)).collect())
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut u8 {
+        UnsafeCell::raw_get(self.0.as_ptr()).cast()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len() * 8
+    }
+
+    pub(super) fn mapping(&self) -> Mapping {
+        Mapping::new(Memory::Plain(self.clone())).unwrap()
+    }
+
+    /// Writes at this byte.
+    fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at <= self.len() && bytes.len() <= self.len() - at);
+        // SAFETY: in the memory, as was just checked.
+        let to = unsafe { self.as_ptr().add(at) };
+        // SAFETY: as many bytes are there, and `bytes` is other memory.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
 }
 
 const PAGE: usize = 4096;
 
+fn record_of(type_: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = type_.to_ne_bytes().to_vec();
+    bytes.extend_from_slice(&[0, 0]);
+    bytes.extend_from_slice(&(8 + body.len() as u16).to_ne_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// The writing end of a ring.
+struct FakeKernel {
+    memory: PlainMemory,
+    control: Mapping,
+    size: usize,
+    written: u64,
+}
+
 impl FakeKernel {
-    fn new(pages: usize) -> Self {
-        assert_eq!(rustix::param::page_size(), PAGE, "the tests assume pages of 4 KiB");
-        let fd = memfd_create("ring", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&fd, ((pages + 1 + 16) * PAGE) as u64).unwrap();
-        let ring = RingBuffer::map(&fd, pages).unwrap();
-        Self { ring, written: 0, fd }
+    fn new(pages: usize) -> (Self, RingBuffer) {
+        Self::at(pages, 0)
     }
 
     /// Starts at a position as if so much had gone through already.
-    fn at(pages: usize, position: u64) -> Self {
-        let mut this = Self::new(pages);
-        this.written = position;
-        this.ring.mapping.data_tail().store(position, Ordering::Relaxed);
-        this.ring.mapping.data_head().store(position, Ordering::Relaxed);
-        this
+    fn at(pages: usize, position: u64) -> (Self, RingBuffer) {
+        let memory = PlainMemory::new(1 + pages);
+        let control = memory.mapping();
+        control.data_tail().store(position, Ordering::Relaxed);
+        control.data_head().store(position, Ordering::Relaxed);
+        let ring = RingBuffer::of(memory.mapping(), pages, PAGE).unwrap();
+        (Self { memory, control, size: pages * PAGE, written: position }, ring)
     }
 
     fn put(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            let at = PAGE as u64 + self.written % self.ring.size as u64;
-            rustix::io::pwrite(&self.fd, &[*byte], at).unwrap();
-            self.written += 1;
-        }
+        let at = (self.written % self.size as u64) as usize;
+        let (first, rest) = bytes.split_at(bytes.len().min(self.size - at));
+        self.memory.write(PAGE + at, first);
+        self.memory.write(PAGE, rest);
+        self.written = self.written.wrapping_add(bytes.len() as u64);
     }
 
     fn publish(&self) {
-        self.ring.mapping.data_head().store(self.written, Ordering::Release);
+        self.control.data_head().store(self.written, Ordering::Release);
     }
 
     fn record(&mut self, type_: u32, body: &[u8]) {
-        let mut bytes = type_.to_ne_bytes().to_vec();
-        bytes.extend_from_slice(&[0, 0]);
-        bytes.extend_from_slice(&(8 + body.len() as u16).to_ne_bytes());
-        bytes.extend_from_slice(body);
-        self.put(&bytes);
+        self.put(&record_of(type_, body));
         self.publish();
     }
 
-    fn read(&mut self) -> Vec<Vec<u8>> {
-        let mut out = Vec::new();
-        let mut batch = self.ring.batch();
-        while let Some(record) = batch.next_record() {
-            out.push(record.bytes()[8..].to_vec());
-        }
-        out
-    }
-
-    fn tail(&self) -> u64 {
-        self.ring.mapping.data_tail().load(Ordering::Relaxed)
+    /// Bytes that may be written, as the reader reports it.
+    fn room(&self) -> usize {
+        let tail = self.control.data_tail().load(Ordering::Acquire);
+        self.size - self.written.wrapping_sub(tail) as usize
     }
 }
 
+fn read(ring: &mut RingBuffer) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut batch = ring.batch();
+    while let Some(record) = batch.next_record() {
+        out.push(record.bytes()[8..].to_vec());
+    }
+    out
+}
+
+fn tail(ring: &RingBuffer) -> u64 {
+    ring.mapping.data_tail().load(Ordering::Relaxed)
+}
+
+fn words(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|w| w.to_ne_bytes()).collect()
+}
+
 #[test]
-fn records_come_whole_wherever_the_ring_wraps() {
-    for start in (0..PAGE as u64).step_by(8) {
+fn records_are_whole_wherever_the_ring_wraps() {
+    let body: Vec<u8> = (0..200).collect();
+    let step = if cfg!(miri) { 504 } else { 8 };
+    for start in (0..PAGE as u64).step_by(step).chain([PAGE as u64 - 8, PAGE as u64 - 208]) {
+        // The positions themselves may wrap too.
         for base in [0, u64::MAX - PAGE as u64 + 1] {
-            // The positions themselves may wrap too.
-            let mut kernel = FakeKernel::at(1, base.wrapping_add(start));
-            let body: Vec<u8> = (0..200).collect();
-            kernel.written = base.wrapping_add(start);
-            let mut put = kernel.written;
-            let mut bytes = 9u32.to_ne_bytes().to_vec();
-            bytes.extend_from_slice(&[0, 0, 208, 0]);
-            bytes.extend_from_slice(&body);
-            for byte in &bytes {
-                rustix::io::pwrite(&kernel.fd, &[*byte], PAGE as u64 + put % PAGE as u64).unwrap();
-                put = put.wrapping_add(1);
-            }
-            kernel.ring.mapping.data_head().store(put, Ordering::Release);
-            assert_eq!(kernel.read(), [body]);
-            assert_eq!(kernel.tail(), put);
-            assert_eq!(kernel.ring.stats().samples, 1);
+            let (mut kernel, mut ring) = FakeKernel::at(1, base.wrapping_add(start));
+            kernel.record(9, &body);
+            assert_eq!(ring.available(), 208);
+            assert_eq!(read(&mut ring), [&body[..]]);
+            assert_eq!(tail(&ring), kernel.written);
+            assert_eq!(ring.stats().samples, 1);
         }
     }
 }
 
 #[test]
-fn what_was_not_lent_comes_again_even_after_a_panic() {
-    let mut kernel = FakeKernel::new(1);
+fn a_reader_and_a_writer_share_a_ring() {
+    let (mut kernel, mut ring) = FakeKernel::new(1);
+    let count = if cfg!(miri) { 300 } else { 50_000 };
+    let writer = std::thread::spawn(move || {
+        for n in 0..count {
+            // Of several sizes, so that they wrap everywhere.
+            let bytes = record_of(9, &words(&vec![n; 1 + n as usize % 7]));
+            while kernel.room() < bytes.len() {
+                std::thread::yield_now();
+            }
+            kernel.put(&bytes);
+            kernel.publish();
+        }
+    });
+    let mut next = 0;
+    while next < count {
+        for body in read(&mut ring) {
+            assert_eq!(body, words(&vec![next; 1 + next as usize % 7]));
+            next += 1;
+        }
+        std::thread::yield_now();
+    }
+    writer.join().unwrap();
+    assert_eq!((ring.stats().samples, ring.stats().corrupt_bytes), (count, 0));
+}
+
+#[test]
+fn records_that_were_not_lent_are_lent_again_even_after_a_panic() {
+    let (mut kernel, mut ring) = FakeKernel::new(1);
     for n in 0..4u64 {
         kernel.record(9, &n.to_ne_bytes());
     }
-    let ring = &mut kernel.ring;
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut batch = ring.batch();
         batch.next_record().unwrap();
@@ -104,90 +171,118 @@ fn what_was_not_lent_comes_again_even_after_a_panic() {
         panic!("the reader fails");
     }));
     assert!(result.is_err());
-    assert_eq!(kernel.tail(), 32, "two records were lent");
-    assert_eq!(kernel.read(), [2u64.to_ne_bytes(), 3u64.to_ne_bytes()]);
-    assert!(kernel.read().is_empty());
+    assert_eq!(tail(&ring), 32, "two records were lent");
+    assert_eq!(read(&mut ring), [2u64.to_ne_bytes(), 3u64.to_ne_bytes()]);
+    assert!(read(&mut ring).is_empty());
 }
 
 #[test]
-fn chunks_cut_records_and_join_them_again() {
+fn records_that_a_chunk_cuts_are_joined() {
     // A ring of 512 KiB is read in chunks of 128 KiB; records of 24 bytes do not divide them.
-    let mut kernel = FakeKernel::new(128);
+    let (mut kernel, mut ring) = FakeKernel::new(128);
     let count = (512 * 1024) / 24;
     let mut all = Vec::new();
     for n in 0..count as u64 {
-        let mut bytes = 9u32.to_ne_bytes().to_vec();
-        bytes.extend_from_slice(&[0, 0, 24, 0]);
-        bytes.extend_from_slice(&n.to_ne_bytes());
-        bytes.extend_from_slice(&n.to_ne_bytes());
-        all.extend_from_slice(&bytes);
+        all.extend_from_slice(&record_of(9, &words(&[n, n])));
     }
-    rustix::io::pwrite(&kernel.fd, &all, PAGE as u64).unwrap();
-    kernel.written = all.len() as u64;
+    kernel.put(&all);
     kernel.publish();
-    let mut next = 0u64;
-    let mut batches = 0;
+    let (mut next, mut batches) = (0u64, 0);
     loop {
-        let records = kernel.read();
-        if records.is_empty() {
-            break;
-        }
-        batches += 1;
-        for record in records {
-            assert_eq!(record[..8], next.to_ne_bytes());
+        let mut batch = ring.batch();
+        batches += usize::from(!batch.is_empty());
+        let before = next;
+        while let Some(record) = batch.next_record() {
+            assert_eq!(record.word(8), Some(next));
+            assert_eq!(record.offset(), next * 24);
             next += 1;
+        }
+        if next == before {
+            break;
         }
     }
     assert_eq!((next, batches), (count as u64, 5));
-    assert_eq!(kernel.ring.stats().corrupt_bytes, 0);
-    assert_eq!(kernel.tail(), kernel.written);
+    assert_eq!(ring.stats().corrupt_bytes, 0);
+    assert_eq!(tail(&ring), kernel.written);
 }
 
 #[test]
-fn what_is_no_record_is_skipped_and_counted() {
-    for garbage in [&[0u8; 16][..], &[9, 0, 0, 0, 0, 0, 7, 0], &[9, 0, 0, 0, 0, 0, 0xff, 0xff]] {
-        let mut kernel = FakeKernel::new(1);
+fn bytes_that_are_no_record_are_skipped_and_counted() {
+    for garbage in [
+        &[0u8; 16][..],
+        &[9, 0, 0, 0, 0, 0, 7, 0],
+        &[9, 0, 0, 0, 0, 0, 0xff, 0xff],
+        &[9, 0, 0, 0], // less than a header
+    ] {
+        let (mut kernel, mut ring) = FakeKernel::new(1);
         kernel.record(9, &[1; 8]);
         kernel.put(garbage);
         kernel.publish();
-        assert_eq!(kernel.read(), [[1; 8]]);
-        assert_eq!(kernel.ring.stats().corrupt_bytes, garbage.len() as u64);
+        assert_eq!(read(&mut ring), [[1; 8]]);
+        assert_eq!(ring.stats().corrupt_bytes, garbage.len() as u64);
         kernel.record(9, &[2; 8]);
-        assert_eq!(kernel.read(), [[2; 8]], "it goes on behind");
+        assert_eq!(read(&mut ring), [[2; 8]], "reading resumes after it");
     }
-    // A head that runs away from the tail by more than the ring.
-    let mut kernel = FakeKernel::new(1);
-    kernel.ring.mapping.data_head().store(1 << 40, Ordering::Release);
-    assert!(kernel.read().is_empty());
-    assert_eq!((kernel.ring.stats().corrupt_bytes, kernel.tail()), (1 << 40, 1 << 40));
+    // A head that is ahead of the tail by more than the ring.
+    let (kernel, mut ring) = FakeKernel::new(1);
+    kernel.control.data_head().store(1 << 40, Ordering::Release);
+    assert!(read(&mut ring).is_empty());
+    assert_eq!((ring.stats().corrupt_bytes, tail(&ring)), (1 << 40, 1 << 40));
 }
 
 #[test]
 fn losses_and_throttling_are_counted() {
-    let mut kernel = FakeKernel::new(1);
-    let words = |w: &[u64]| w.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>();
+    let (mut kernel, mut ring) = FakeKernel::new(1);
     kernel.record(PERF_RECORD_LOST, &words(&[1, 5]));
     kernel.record(PERF_RECORD_LOST, &words(&[1, 7]));
     kernel.record(PERF_RECORD_LOST_SAMPLES, &words(&[11]));
     kernel.record(PERF_RECORD_THROTTLE, &words(&[1, 2, 3]));
     kernel.record(PERF_RECORD_UNTHROTTLE, &words(&[1, 2, 3]));
     kernel.record(99, &[]);
-    assert_eq!(kernel.read().len(), 6);
-    let stats = kernel.ring.stats();
-    assert_eq!((stats.lost, stats.lost_samples), (12, 11));
+    assert_eq!(read(&mut ring).len(), 6);
+    let stats = ring.stats();
+    assert_eq!((stats.lost, stats.lost_samples, stats.lost_at_end), (12, 11, None));
     assert_eq!((stats.throttled, stats.unthrottled, stats.records), (1, 1, 6));
+    assert_eq!(stats.corrupt_bytes, 0);
+    // Too short to have a number.
+    kernel.record(PERF_RECORD_LOST, &words(&[1]));
+    kernel.record(PERF_RECORD_LOST_SAMPLES, &[]);
+    read(&mut ring);
+    assert_eq!((ring.stats().lost, ring.stats().corrupt_bytes), (12, 16 + 8));
+}
+
+#[test]
+fn losses_at_the_end_are_counted_once() {
+    let (mut kernel, mut ring) = FakeKernel::new(1);
+    kernel.record(PERF_RECORD_LOST, &words(&[1, 5]));
+    read(&mut ring);
+    ring.set_kernel_losses(12);
+    assert_eq!((ring.stats().lost, ring.stats().lost_at_end), (12, Some(7)));
+    ring.set_kernel_losses(13);
+    assert_eq!((ring.stats().lost, ring.stats().lost_at_end), (13, Some(8)));
+    // A record reports them after all, with three more.
+    kernel.record(PERF_RECORD_LOST, &words(&[1, 11]));
+    read(&mut ring);
+    assert_eq!((ring.stats().lost, ring.stats().lost_at_end), (16, Some(0)));
+    ring.set_kernel_losses(16);
+    assert_eq!((ring.stats().lost, ring.stats().lost_at_end), (16, Some(0)));
+    // A kernel that counts less than its records report is not believed.
+    ring.set_kernel_losses(2);
+    assert_eq!((ring.stats().lost, ring.stats().lost_at_end), (16, Some(0)));
 }
 
 #[test]
 fn the_aux_area_is_read_where_the_records_say() {
-    let mut kernel = FakeKernel::new(1);
-    let fd = kernel.fd.try_clone().unwrap();
-    let area = kernel.ring.map_aux(&fd, 2).unwrap();
-    let control = Arc::clone(&kernel.ring.mapping);
+    let (_, ring) = FakeKernel::new(1);
+    let memory = PlainMemory::new(2);
+    let pattern: Vec<u8> = (0..2 * PAGE).map(|i| (i / 8 % 251) as u8).collect();
+    memory.write(0, &pattern);
+    let control = Arc::clone(&ring.mapping);
+    assert_eq!(AuxArea::place(&control, 2 * PAGE), 2 * PAGE as u64);
     assert_eq!(control.aux_offset().load(Ordering::Relaxed), 2 * PAGE as u64);
     assert_eq!(control.aux_size().load(Ordering::Relaxed), 2 * PAGE as u64);
-    let pattern: Vec<u8> = (0..2 * PAGE).map(|i| (i / 8 % 251) as u8).collect();
-    rustix::io::pwrite(&fd, &pattern, 2 * PAGE as u64).unwrap();
+    let area = AuxArea::of(Arc::clone(&control), memory.mapping(), 2 * PAGE);
+    assert_eq!(area.size(), 2 * PAGE);
 
     let mut out = vec![7];
     area.copy(16, 8, &mut out);
@@ -197,20 +292,96 @@ fn the_aux_area_is_read_where_the_records_say() {
     area.copy(3 * end - 8, 16, &mut out);
     assert_eq!(out, [pattern[2 * PAGE - 8..].to_vec(), vec![0; 8]].concat(), "around the end");
     out.clear();
-    area.copy(0, u64::MAX, &mut out);
-    assert_eq!(out.len(), 2 * PAGE, "never more than the area");
+    area.copy(8, end + 8, &mut out);
+    let newest = [&pattern[16..], &pattern[..16]].concat();
+    assert_eq!(out, newest, "never more than the area, and then the newest");
     area.release(24);
     assert_eq!(control.aux_tail().load(Ordering::Relaxed), 24);
-    assert!(matches!(kernel.ring.map_aux(&fd, 3), Err(Error::RingPages(3))));
+    control.aux_head().store(48, Ordering::Release);
+    assert_eq!(area.head(), 48);
+}
+
+#[test]
+fn a_snapshot_has_the_newest_records_first() {
+    let memory = PlainMemory::new(2);
+    let control = memory.mapping();
+    let mut head = 0u64;
+    let mut write = |n: u64| {
+        let bytes = record_of(9, &words(&[n; 2]));
+        head = head.wrapping_sub(24);
+        for (i, byte) in bytes.iter().enumerate() {
+            memory.write(PAGE + (head.wrapping_add(i as u64) % PAGE as u64) as usize, &[*byte]);
+        }
+        control.data_head().store(head, Ordering::Release);
+    };
+    let snapshot = || Snapshot::take(&control, PAGE, PAGE);
+    let numbers = |s: &Snapshot| s.records().map(|r| r.word(8).unwrap()).collect::<Vec<_>>();
+    assert!(numbers(&snapshot()).is_empty());
+    (0..3).for_each(&mut write);
+    assert_eq!((numbers(&snapshot()), snapshot().overwritten_bytes()), (vec![2, 1, 0], 0));
+    (3..1000).for_each(&mut write);
+    // 4096 bytes hold 170 records of 24 and a part of another.
+    let expected: Vec<u64> = (830..1000).rev().collect();
+    assert_eq!(numbers(&snapshot()), expected);
+    assert_eq!(snapshot().overwritten_bytes(), 1000 * 24 - 4096);
+    let offsets: Vec<u64> = snapshot().records().take(3).map(|r| r.offset()).collect();
+    assert_eq!(offsets, [0, 24, 48]);
+}
+
+#[test]
+fn a_snapshot_ends_at_what_is_no_record() {
+    let memory = PlainMemory::new(2);
+    memory.write(PAGE + PAGE - 32, &record_of(9, &[1; 8]));
+    memory.write(PAGE + PAGE - 16, &[9, 0, 0, 0, 0, 0, 7, 0]); // less than a header
+    memory.mapping().data_head().store(32u64.wrapping_neg(), Ordering::Relaxed);
+    assert_eq!(Snapshot::take(&memory.mapping(), PAGE, PAGE).records().count(), 1);
 }
 
 #[test]
 fn a_ring_that_lies_about_itself_is_refused() {
-    let kernel = FakeKernel::new(1);
-    for (offset, size) in [(PAGE as u64, 3), (PAGE as u64, 1 << 40), (u64::MAX, 4096), (8192, 4096)]
-    {
-        kernel.ring.mapping.data_offset().store(offset, Ordering::Relaxed);
-        kernel.ring.mapping.data_size().store(size, Ordering::Relaxed);
-        assert_eq!(RingBuffer::map(&kernel.fd, 1).unwrap_err(), Errno::INVAL, "{offset} {size}");
+    let memory = PlainMemory::new(2);
+    let control = memory.mapping();
+    for (offset, size) in [
+        (PAGE as u64, 3),
+        (PAGE as u64, 1 << 40),
+        (u64::MAX, 4096),
+        (8192, 4096),
+        (8200, 4096),
+        (PAGE as u64 + 8, 4096),
+    ] {
+        control.data_offset().store(offset, Ordering::Relaxed);
+        control.data_size().store(size, Ordering::Relaxed);
+        let ring = RingBuffer::of(memory.mapping(), 1, PAGE);
+        assert_eq!(ring.unwrap_err(), Errno::INVAL, "{offset} {size}");
+    }
+    control.data_offset().store(PAGE as u64, Ordering::Relaxed);
+    control.data_size().store(2048, Ordering::Relaxed);
+    assert_eq!(RingBuffer::of(memory.mapping(), 1, PAGE).unwrap().size(), 2048);
+    // Without a control page there is nothing to read.
+    assert!(Mapping::new(Memory::Plain(PlainMemory::new(0))).is_none());
+}
+
+/// What interpreters do not have: files in memory that are mapped.
+#[cfg(not(miri))]
+mod mapped {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    #[test]
+    fn a_file_is_mapped_as_a_ring_with_an_aux_area() {
+        let page = rustix::param::page_size();
+        let fd = memfd_create("ring", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, 16 * page as u64).unwrap();
+        let mut ring = RingBuffer::map(&fd, 2).unwrap();
+        assert_eq!(ring.size(), 2 * page);
+        rustix::io::pwrite(&fd, &record_of(9, &[3; 8]), page as u64).unwrap();
+        ring.mapping.data_head().store(16, Ordering::Release);
+        assert_eq!(read(&mut ring), [[3; 8]]);
+        let area = ring.map_aux(&fd, 4).unwrap();
+        rustix::io::pwrite(&fd, &[5; 8], 3 * page as u64 + 16).unwrap();
+        let mut out = Vec::new();
+        area.copy(16, 8, &mut out);
+        assert_eq!(out, [5; 8]);
+        assert!(matches!(ring.map_aux(&fd, 3), Err(Error::RingPages(3))));
     }
 }

@@ -4,7 +4,6 @@ use crate::diagnose;
 use crate::error::Result;
 use perf_sys::capabilities::*;
 use perf_sys::{rdpmc, read_hardware_clock};
-use rustix::io::Errno;
 use rustix::thread::{Pid, gettid};
 use std::marker::PhantomData;
 use std::sync::atomic::{Ordering, fence};
@@ -26,7 +25,7 @@ pub struct UserPage {
     _not_send: PhantomData<*const ()>,
 }
 
-/// What the control page tells.
+/// The content of the control page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UserCount {
@@ -48,8 +47,7 @@ impl UserPage {
             let reason = diagnose::map(counter.attr(), counter.follows_thread(), errno);
             super::map_error(0, errno, reason)
         };
-        let raw = map(counter, 0, false).map_err(refused)?;
-        let mapping = Mapping::new(raw).ok_or_else(|| refused(Errno::INVAL))?;
+        let mapping = map(counter, 0, false).map_err(refused)?;
         let owner = gettid();
         let counts_this_thread = counter.opened_on() == Some(owner);
         Ok(Self { mapping, owner, counts_this_thread, _not_send: PhantomData })
@@ -74,15 +72,37 @@ impl UserPage {
         self.has(CAP_USER_TIME_ZERO)
     }
 
+    /// Begins a read under the sequence lock `perf_event_mmap_page::lock`. `None` while the kernel
+    /// writes the page.
+    ///
+    /// The page is mapped read-only, of which Rust allows only relaxed loads: fences order them.
+    /// The kernel's side is [`perf_event_update_userpage`][update]; the loop is the one that
+    /// [`struct perf_event_mmap_page`][page] documents.
+    ///
+    /// [update]: https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c
+    /// [page]: https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/perf_event.h
+    fn begin(&self) -> Option<u32> {
+        let sequence = self.mapping.lock().load(Ordering::Relaxed);
+        // Ordering: the fields are loaded after the first load of the sequence.
+        fence(Ordering::Acquire);
+        if sequence & 1 != 0 {
+            std::hint::spin_loop();
+            return None;
+        }
+        Some(sequence)
+    }
+
+    fn is_unchanged(&self, sequence: u32) -> bool {
+        // Ordering: the fields are loaded before the second load of the sequence.
+        fence(Ordering::Acquire);
+        self.mapping.lock().load(Ordering::Relaxed) == sequence
+    }
+
     /// Reads the page.
     pub fn read(&self) -> UserCount {
         let page = &self.mapping;
         loop {
-            let sequence = page.lock().load(Ordering::Acquire);
-            if sequence & 1 != 0 {
-                std::hint::spin_loop();
-                continue;
-            }
+            let Some(sequence) = self.begin() else { continue };
             let mut out = UserCount {
                 value: None,
                 time_enabled: page.time_enabled().load(Ordering::Relaxed),
@@ -111,8 +131,7 @@ impl UserPage {
                     out.value = Some(offset.wrapping_add(signed as u64));
                 }
             }
-            fence(Ordering::Acquire);
-            if page.lock().load(Ordering::Relaxed) == sequence {
+            if self.is_unchanged(sequence) {
                 return out;
             }
         }
@@ -146,11 +165,10 @@ impl UserPage {
             return None;
         }
         loop {
-            let sequence = self.mapping.lock().load(Ordering::Acquire);
+            let Some(sequence) = self.begin() else { continue };
             let zero = self.mapping.time_zero().load(Ordering::Relaxed);
             let nanos = self.clock_nanos()?;
-            fence(Ordering::Acquire);
-            if sequence & 1 == 0 && self.mapping.lock().load(Ordering::Relaxed) == sequence {
+            if self.is_unchanged(sequence) {
                 let now = zero.wrapping_add(nanos) as i64;
                 return Some(trace_common::Timestamp::from_nanos(now));
             }
@@ -160,5 +178,104 @@ impl UserPage {
     /// The thread whose counter this is.
     pub const fn owner(&self) -> Pid {
         self.owner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::tests::PlainMemory;
+
+    fn page() -> UserPage {
+        UserPage {
+            mapping: PlainMemory::new(1).mapping(),
+            owner: Pid::INIT,
+            counts_this_thread: true,
+            _not_send: PhantomData,
+        }
+    }
+
+    #[test]
+    fn without_capabilities_the_times_are_those_of_the_page() {
+        let page = page();
+        page.mapping.time_enabled().store(100, Ordering::Relaxed);
+        page.mapping.time_running().store(40, Ordering::Relaxed);
+        page.mapping.index().store(1, Ordering::Relaxed);
+        let count = page.read();
+        assert_eq!((count.value, count.times_are_current), (None, false));
+        assert_eq!((count.time_enabled, count.time_running), (100, 40));
+        assert_eq!(page.perf_clock(), None);
+        assert!(!page.offers_rdpmc() && !page.offers_time() && !page.offers_time_zero());
+    }
+
+    /// A clock that the mask holds still, so that the result is known: 1001 cycles at 3/2 ns.
+    #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+    fn page_with_clock() -> UserPage {
+        let page = page();
+        let m = &page.mapping;
+        let offers = CAP_USER_TIME | CAP_USER_TIME_ZERO | CAP_USER_TIME_SHORT;
+        m.capabilities().store(offers, Ordering::Relaxed);
+        m.time_cycles().store(1001, Ordering::Relaxed);
+        m.time_mask().store(0, Ordering::Relaxed);
+        m.time_mult().store(3, Ordering::Relaxed);
+        m.time_shift().store(1, Ordering::Relaxed);
+        m.time_offset().store(7, Ordering::Relaxed);
+        m.time_zero().store(10_000, Ordering::Relaxed);
+        m.time_enabled().store(100, Ordering::Relaxed);
+        m.time_running().store(40, Ordering::Relaxed);
+        page
+    }
+
+    #[test]
+    #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+    fn both_times_are_brought_up_to_now_while_the_event_counts() {
+        let page = page_with_clock();
+        page.mapping.index().store(4, Ordering::Relaxed);
+        let count = page.read();
+        let delta = 7 + 1001 * 3 / 2;
+        assert!(count.times_are_current);
+        assert_eq!((count.time_enabled, count.time_running), (100 + delta, 40 + delta));
+        // Not on a counter: enabled, but not running.
+        page.mapping.index().store(0, Ordering::Relaxed);
+        let count = page.read();
+        assert_eq!((count.time_enabled, count.time_running), (100 + delta, 40));
+        let now = page.perf_clock().unwrap();
+        assert_eq!(now.nanos(), 10_000 + 1001 * 3 / 2);
+    }
+
+    #[test]
+    fn a_page_that_is_being_written_is_read_again() {
+        let page = page();
+        assert_eq!(page.begin(), Some(0));
+        page.mapping.lock().store(1, Ordering::Relaxed);
+        assert_eq!(page.begin(), None, "an odd sequence: the kernel writes");
+        page.mapping.lock().store(2, Ordering::Relaxed);
+        assert!(!page.is_unchanged(0), "it was written in between");
+        assert!(page.is_unchanged(2));
+    }
+
+    #[test]
+    fn a_reader_never_sees_half_of_an_update() {
+        let memory = PlainMemory::new(1);
+        let page = UserPage { mapping: memory.mapping(), ..page() };
+        let rounds = if cfg!(miri) { 50 } else { 20_000 };
+        let kernel = std::thread::spawn(move || {
+            let m = memory.mapping();
+            for n in 1..=rounds {
+                m.lock().store(2 * n as u32 - 1, Ordering::Relaxed);
+                fence(Ordering::Release);
+                m.time_enabled().store(n, Ordering::Relaxed);
+                m.time_running().store(n, Ordering::Relaxed);
+                m.lock().store(2 * n as u32, Ordering::Release);
+            }
+        });
+        loop {
+            let count = page.read();
+            assert_eq!(count.time_enabled, count.time_running);
+            if count.time_enabled == rounds {
+                break;
+            }
+        }
+        kernel.join().unwrap();
     }
 }

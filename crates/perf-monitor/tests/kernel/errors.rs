@@ -375,7 +375,7 @@ kernel_tests! {
     fn a_ring_of_another_cpu_cannot_be_shared(t) {
         t.root()?;
         let mut sampler = dummy().sample(SampleFlags::IDENTIFIER).open_sampler(Target::Cpu(0), 8).unwrap();
-        let error = dummy().open_into(Target::ThisThread, &mut sampler).unwrap_err();
+        let error = sampler.add(&dummy(), Target::ThisThread).unwrap_err();
         assert!(error.to_string().contains("same CPU"), "{error}");
     }
 }

@@ -1,7 +1,8 @@
 use crate::kernel_tests;
 use crate::support::{GETPPID, TestChild, getppid, touch_pages};
 use perf_monitor::{
-    Event, EventBuilder, OverwriteRing, ReadFormat, Record, SampleFlags, Software, Target,
+    Error, Event, EventBuilder, OverwriteRing, ReadFormat, Record, SampleFlags, Software, Target,
+    Timestamp,
 };
 use std::time::Duration;
 use trace_common::ClockDomain;
@@ -141,7 +142,7 @@ kernel_tests! {
         let builder = sys_enter().write_backward(true).sample(SampleFlags::TIME | SampleFlags::RAW);
         let counter = builder.open(Target::ThisThread).unwrap();
         let layout = perf_monitor::RecordLayout::new(counter.attr());
-        let ring = OverwriteRing::new(counter, 1).unwrap();
+        let mut ring = OverwriteRing::new(counter, 1).unwrap();
         ring.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
         assert_eq!(ring.snapshot().unwrap().records().count(), 0);
         ring.counter().enable().unwrap();
@@ -179,16 +180,14 @@ kernel_tests! {
             .sample(SampleFlags::IDENTIFIER | SampleFlags::TIME)
             .open_sampler(Target::ThisThread, 16).unwrap();
         let faults = Event::software(Software::PageFaults)
-            .builder().sample_period(1).sample(SampleFlags::TIME | SampleFlags::ADDR)
-            .open_into(Target::ThisThread, &mut sampler).unwrap();
-        let calls = sys_enter().open_into(Target::ThisThread, &mut sampler).unwrap();
+            .builder().sample_period(1).sample(SampleFlags::TIME | SampleFlags::ADDR);
+        let faults = sampler.add(&faults, Target::ThisThread).unwrap().id().unwrap();
+        let calls = sampler.add(&sys_enter(), Target::ThisThread).unwrap();
         calls.set_filter(&format!("id == {GETPPID}")).unwrap();
-        faults.enable().unwrap();
-        calls.enable().unwrap();
+        let calls = calls.id().unwrap();
+        sampler.enable().unwrap();
         touch_pages(5);
         getppid(5);
-        let faults_counter = faults;
-        let (faults, calls) = (faults_counter.id().unwrap(), calls.id().unwrap());
         let (mut addresses, mut raw) = (0, 0);
         sampler.drain(|record| if let Record::Sample(s) = record {
             match s.identifier {
@@ -199,14 +198,81 @@ kernel_tests! {
         }).unwrap();
         assert!(addresses >= 5);
         assert_eq!(raw, 5);
-        // Taken back, it comes no more.
-        faults_counter.set_output(None).unwrap();
+        // Removed, it writes no more.
+        let removed = sampler.remove(faults).unwrap().unwrap();
+        assert_eq!(removed.id().unwrap(), faults);
+        assert!(sampler.remove(faults).unwrap().is_none());
         sampler.drain(|_| ()).unwrap(); // what came since the last look
         touch_pages(5);
         assert_eq!(sampler.drain(|_| ()).unwrap(), 0);
         let other_clock = sys_enter().clock(ClockDomain::MonotonicRaw);
-        let error = other_clock.open_into(Target::ThisThread, &mut sampler).unwrap_err();
+        let error = sampler.add(&other_clock, Target::ThisThread).unwrap_err();
         assert!(error.to_string().contains("same clock"), "{error}");
+    }
+
+    fn records_with_two_trailers_share_a_ring(t) {
+        t.root()?;
+        let event = |fields| {
+            Event::software(Software::Dummy).builder().comm(true)
+                .sample(SampleFlags::IDENTIFIER | SampleFlags::TIME | fields)
+        };
+        let mut sampler = event(SampleFlags::empty()).open_sampler(Target::ThisThread, 8).unwrap();
+        let other = event(SampleFlags::TID | SampleFlags::CPU);
+        let other = sampler.add(&other, Target::ThisThread).unwrap().id().unwrap();
+        sampler.enable().unwrap();
+        rustix::thread::set_name(c"two-trailers").unwrap();
+        let own = sampler.counter().id().unwrap();
+        let mut seen = Vec::new();
+        sampler.drain(|record| if let Record::Comm(c) = record {
+            assert_eq!(c.comm, b"two-trailers");
+            assert!(c.sample_id.time.unwrap() > Timestamp::default(), "{c:?}");
+            seen.push((c.sample_id.id.unwrap(), c.sample_id.tid, c.sample_id.cpu.is_some()));
+        }).unwrap();
+        seen.sort_unstable();
+        let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        assert_eq!(seen, [(own, None, false), (other, Some(tid), true)]);
+    }
+
+    fn events_without_their_id_cannot_share_a_ring(t) {
+        t.root()?;
+        let dummy = Event::software(Software::Dummy).builder().sample(SampleFlags::TIME);
+        let mut sampler = dummy.open_sampler(Target::ThisThread, 8).unwrap();
+        let error = sampler.add(&dummy, Target::ThisThread).unwrap_err();
+        assert!(matches!(error, Error::NoCommonId), "{error}");
+        // Nor one that was opened for itself.
+        let identified = dummy.clone().sample(SampleFlags::TIME | SampleFlags::IDENTIFIER);
+        let mut sampler = identified.open_sampler(Target::ThisThread, 8).unwrap();
+        let without = dummy.open(Target::ThisThread).unwrap();
+        assert!(matches!(sampler.add_counter(without), Err(Error::NoCommonId)));
+        assert_eq!(sampler.counters().count(), 1);
+    }
+
+    fn losses_after_the_last_record_are_counted(t) {
+        t.tracefs()?;
+        for pages in [1, 2, 4] {
+            let mut sampler = sys_enter().sample(SampleFlags::IDENTIFIER | SampleFlags::RAW)
+                .open_sampler(Target::ThisThread, pages).unwrap();
+            let second = sampler.add(&sys_enter(), Target::ThisThread).unwrap();
+            second.set_filter(&format!("id == {GETPPID}")).unwrap();
+            sampler.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
+            sampler.enable().unwrap();
+            getppid(2000);
+            let mut samples = 0;
+            let stats = sampler
+                .finish(|r| samples += u64::from(matches!(r, Record::Sample(_)))).unwrap();
+            assert_eq!((stats.samples, stats.unknown_ids), (samples, 0));
+            t.note(format!("{pages} pages: {samples} samples, {} lost", stats.lost));
+            if perf_monitor::KernelFeatures::has_lost_counts() {
+                assert_eq!(samples + stats.lost, 4000, "{stats:?}");
+                assert_eq!(stats.lost_at_end, Some(stats.lost), "no record came after the losses");
+            } else {
+                t.lacks("PERF_FORMAT_LOST (Linux 6.0)");
+                assert_eq!((stats.lost, stats.lost_at_end), (0, None), "unknown, and said to be");
+            }
+            // Asking again changes nothing.
+            sampler.count_losses().unwrap();
+            assert_eq!(sampler.stats(), stats);
+        }
     }
 
     fn rings_of_many_sizes_map(t) {

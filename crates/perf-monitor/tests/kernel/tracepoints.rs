@@ -75,7 +75,7 @@ kernel_tests! {
         let mut seen = Vec::new();
         let (mut batch, decoder) = sampler.batch();
         while let Some(record) = batch.next_record() {
-            let raw = decoder.layout(record).raw_data(record).unwrap();
+            let raw = decoder.layout(record).unwrap().raw_data(record).unwrap();
             assert_eq!(pid.i64(raw), Some(i64::from(rustix::thread::gettid().as_raw_nonzero().get())));
             let args: Vec<i64> = args.elements(raw).unwrap().iter().collect();
             assert_eq!(args.len(), 6);

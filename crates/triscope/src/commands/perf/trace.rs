@@ -4,7 +4,7 @@ use crate::run::child::{self, Launched};
 use crate::run::duration::seconds;
 use crate::run::stop::Until;
 use crate::run::target::{Whom, of_living, threads};
-use crate::sources::kernel::ring::{Ring, counts_losses, with_pages};
+use crate::sources::kernel::ring::{Ring, with_pages};
 use crate::sources::kernel::{failure, tracefs};
 use perf_monitor::{
     Event, FieldFormat, FieldValue, RawRecord, Record, RecordLayout, SampleFlags, Target,
@@ -141,7 +141,6 @@ fn open<'a>(
         | SampleFlags::CPU
         | SampleFlags::RAW;
     let command = !args.whom.command.is_empty();
-    let read_format = counts_losses();
     let (mut rings, mut printed) = (Vec::new(), Vec::new());
     for cpu in online_cpus() {
         // Inheriting events have rings if they are of one CPU each.
@@ -156,7 +155,6 @@ fn open<'a>(
                 .builder()
                 .sample_period(1)
                 .sample(fields)
-                .read_format(read_format)
                 .clock(ClockDomain::Monotonic)
                 .inherit(!args.whom.all_cpus)
                 .enable_on_exec(command)
@@ -221,8 +219,8 @@ impl Tracer<'_> {
         }
         self.take()?;
         self.print(Timestamp::MAX, &mut out)?;
-        for (_, ring) in &self.rings {
-            self.lost += ring.lost_at_the_end();
+        for (_, ring) in &mut self.rings {
+            self.lost += ring.lost_at_the_end().map_err(failure)?;
         }
         out.finish()
     }

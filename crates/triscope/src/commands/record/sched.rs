@@ -5,7 +5,7 @@ use super::tasks::{Comm, Counts, Tasks, comm, text};
 use crate::failure::Failure;
 use crate::io::output_file::OutputFile;
 use crate::sources::kernel;
-use crate::sources::kernel::ring::{Ring, counts_losses, with_pages};
+use crate::sources::kernel::ring::{Ring, with_pages};
 use crate::timeline::Timeline;
 use perf_monitor::{
     Event, EventBuilder, FieldFormat, Record, RecordLayout, SampleFlags, Software, Target, Tracefs,
@@ -229,7 +229,6 @@ fn side() -> EventBuilder {
         .builder()
         .clock(ClockDomain::Monotonic)
         .sample(COMMON)
-        .read_format(counts_losses())
         .comm(true)
         .comm_exec(true)
         .task(true)
@@ -247,7 +246,6 @@ impl Scheduler {
                 .clock(ClockDomain::Monotonic)
                 .sample_period(1)
                 .sample(COMMON | SampleFlags::RAW)
-                .read_format(counts_losses())
                 .wakeup_watermark(u32::MAX))
         });
         let (switch, waking, new) = (switch?, waking?, new?);
@@ -341,8 +339,11 @@ impl Scheduler {
         self.take()?;
         self.write(Timestamp::MAX, sink)?;
         for number in 0..self.cpus.len() {
-            let Some(cpu) = self.cpus.get(number) else { break };
-            let lost = cpu.rings().map(Ring::lost_at_the_end).sum();
+            let Some(cpu) = self.cpus.get_mut(number) else { break };
+            let mut lost = cpu.side.lost_at_the_end()?;
+            if let Some((ring, _)) = &mut cpu.events {
+                lost += ring.lost_at_the_end()?;
+            }
             if lost > 0 {
                 let cpu = cpu.number;
                 self.lost(end, cpu, lost, sink)?;

@@ -1,73 +1,53 @@
 //! Rings that several events write into.
 
 use perf_monitor::{
-    Counter, Event, EventBuilder, OpenErrorReason, RawRecord, ReadFormat, Result, Sampler,
-    Software, Target,
+    Counter, EventBuilder, OpenErrorReason, RawRecord, RecordLayout, Result, Sampler, Target,
 };
 use trace_common::Timestamp;
 
-/// A ring with the events that write into it: the one that it was made for and others.
+/// A ring with the events that write into it.
 pub(crate) struct Ring {
     pub(crate) sampler: Sampler,
-    pub(crate) others: Vec<Counter>,
 }
 
 impl Ring {
-    /// A ring of so many pages.
+    /// A ring of `pages` pages.
     pub(crate) fn open(event: &EventBuilder, target: Target<'_>, pages: usize) -> Result<Self> {
-        Ok(Self { sampler: event.open_sampler(target, pages)?, others: Vec::new() })
+        Ok(Self { sampler: event.open_sampler(target, pages)? })
     }
 
-    /// Another event that writes into it. Returns its place in `others`.
+    /// Adds an event that writes into it.
     pub(crate) fn add(&mut self, event: &EventBuilder, target: Target<'_>) -> Result<&Counter> {
-        let counter = event.open_into(target, &mut self.sampler)?;
-        let place = self.others.len();
-        self.others.push(counter);
-        Ok(&self.others[place])
-    }
-
-    pub(crate) fn counters(&self) -> impl Iterator<Item = &Counter> {
-        std::iter::once(self.sampler.counter()).chain(&self.others)
+        self.sampler.add(event, target)
     }
 
     pub(crate) fn enable(&self) -> Result<()> {
-        self.counters().try_for_each(Counter::enable)
+        self.sampler.enable()
     }
 
     pub(crate) fn disable(&self) -> Result<()> {
-        self.counters().try_for_each(Counter::disable)
+        self.sampler.disable()
     }
 
-    /// Hands out what is there now, with its time. What is written meanwhile is left for the next
-    /// time, so that a flood does not hold it here.
+    /// Hands out the records that are there now, with their time. What is written meanwhile is left
+    /// for the next call, so that a flood does not hold the caller here.
     pub(crate) fn take(
         &mut self,
-        mut with: impl FnMut(&perf_monitor::Decoder, RawRecord<'_>, Timestamp) -> Result<()>,
+        mut with: impl FnMut(&RecordLayout, RawRecord<'_>, Timestamp) -> Result<()>,
     ) -> Result<()> {
-        let mut left = self.sampler.ring_mut().available();
-        while left > 0 {
-            let (mut batch, decoder) = self.sampler.batch();
-            let mut taken = 0;
-            while let Some(record) = batch.next_record() {
-                taken += record.bytes().len() as u64;
-                if let Some(at) = decoder.timestamp(record) {
-                    with(decoder, record, at)?;
-                }
-            }
-            if taken == 0 {
-                break;
-            }
-            left = left.saturating_sub(taken);
-        }
-        Ok(())
+        self.sampler
+            .drain_raw(|layout, record| match layout.timestamp(record) {
+                Some(at) => with(layout, record, at),
+                None => Ok(()),
+            })
+            .map(drop)
     }
 
-    /// What was lost and no record told of, because none came after it. To be asked when the
-    /// events are disabled and everything has been taken; known if [`counts_losses`].
-    pub(crate) fn lost_at_the_end(&self) -> u64 {
-        let of = |counter: &Counter| counter.read().ok().and_then(|count| count.lost).unwrap_or(0);
-        let all: u64 = self.counters().map(of).sum();
-        all.saturating_sub(self.sampler.stats().lost)
+    /// The losses that no record reported, because none came after them. To be called when the
+    /// events are disabled and everything has been taken.
+    pub(crate) fn lost_at_the_end(&mut self) -> Result<u64> {
+        self.sampler.count_losses()?;
+        Ok(self.sampler.stats().lost_at_end.unwrap_or(0)) // unknown before Linux 6.0
     }
 }
 
@@ -99,11 +79,4 @@ pub(crate) fn with_pages<T>(
         }
         return result;
     }
-}
-
-/// Whether the kernel counts what events lose (Linux 6.0): the read format to open them with.
-pub(crate) fn counts_losses() -> ReadFormat {
-    let event = Event::software(Software::Dummy).builder().exclude_kernel(true).exclude_hv(true);
-    let opens = event.read_format(ReadFormat::LOST).open(Target::ThisThread).is_ok();
-    if opens { ReadFormat::LOST } else { ReadFormat::empty() }
 }
