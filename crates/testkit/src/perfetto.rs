@@ -88,6 +88,8 @@ pub struct Timeline {
     last: HashMap<u64, u64>,
     clock: Option<u64>,
     primary: Option<u64>,
+    /// The primary clock in the last snapshot.
+    snapshots: Option<u64>,
     tables: HashMap<(u64, u64), String>,
 }
 
@@ -146,11 +148,12 @@ impl Timeline {
         let at = packet.number(8).map(|time| match packet.number(58) {
             None => {
                 let clock = self.clock.as_mut().expect("no snapshot of the delta clock");
-                *clock += time;
+                // Deltas are signed 64-bit numbers.
+                *clock = clock.wrapping_add(time);
                 *clock
             }
             Some(clock) => {
-                assert!(clock == 3 || clock == 11, "clock {clock}");
+                assert!(packet.message(6).is_some(), "only snapshots are on clock {clock}");
                 time
             }
         });
@@ -193,6 +196,16 @@ impl Timeline {
             }
         }
         let primary = snapshot.number(2);
+        let reading = |id| {
+            let mut clocks = snapshot.messages(1);
+            clocks.find_map(|c| (c.number(1) == Some(id)).then(|| c.number(2).unwrap()))
+        };
+        let own = reading(primary.unwrap()).expect("a snapshot without the primary clock");
+        assert!(self.snapshots.is_none_or(|last| last <= own), "snapshots go back");
+        if self.snapshots.is_none() && primary != Some(11) {
+            assert!(reading(6).is_some(), "the first snapshot lacks CLOCK_BOOTTIME");
+        }
+        self.snapshots = Some(own);
         assert!(self.primary.is_none() || self.primary == primary);
         self.primary = primary;
         self.lines.push(line);

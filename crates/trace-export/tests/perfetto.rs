@@ -142,6 +142,77 @@ fn the_kernels_scheduler_is_on_the_clock_that_viewers_read_it_on() {
     assert_eq!(of("cpu 0")[2999], "4039 cpu 0: (1) -> init 1");
 }
 
+fn clocks(trace: &[u8]) -> Vec<String> {
+    let lines = Timeline::read(trace).lines;
+    lines.into_iter().filter(|line| line.starts_with("clocks")).collect()
+}
+
+#[test]
+fn the_first_snapshot_relates_the_clock_to_boottime() {
+    let draw = |sink: &mut PerfettoSink<Vec<u8>>| {
+        let track = sink.track(&Track::custom(b"t"))?;
+        sink.instant(ns(7), track, &TrackEvent::new(&b"x"[..]))
+    };
+    assert_eq!(clocks(&written(draw)), ["clocks 3=7 6=7"], "assumed to be equal");
+    let recorded = written(|sink| {
+        let mono = (ClockDomain::Monotonic, ns(5));
+        sink.clock_snapshot(&[mono, (ClockDomain::Boottime, ns(50))])?;
+        draw(sink)
+    });
+    assert_eq!(clocks(&recorded), ["clocks 3=5 6=50", "clocks 3=7"], "as measured");
+    let of_the_trace_alone = written(|sink| {
+        sink.set_domain(ClockDomain::Local(1));
+        draw(sink)
+    });
+    assert_eq!(clocks(&of_the_trace_alone), ["clocks 11=7"]);
+}
+
+#[test]
+fn snapshots_ascend_whatever_the_order_of_the_traces() {
+    let mut sink = PerfettoSink::with_limit(Vec::new(), ClockDomain::Monotonic, 200);
+    let track = sink.track(&Track::custom(b"t")).unwrap();
+    let readings = |at| [(ClockDomain::Monotonic, ns(at)), (ClockDomain::Realtime, ns(at + 9))];
+    sink.clock_snapshot(&readings(500)).unwrap();
+    // A second trace from before the first, with enough names to reset the tables.
+    sink.clock_snapshot(&readings(100)).unwrap();
+    for at in 100..200 {
+        let name = sink.text(format!("a name of its own, number {at}").as_bytes());
+        sink.instant(ns(at), track, &TrackEvent::new(name)).unwrap();
+    }
+    sink.clock_snapshot(&readings(600)).unwrap();
+    sink.finish().unwrap();
+    assert_eq!(sink.stats().snapshots_skipped, 1);
+    let trace = sink.into_inner();
+    let timeline = Timeline::read(&trace); // which checks that they ascend
+    assert!(timeline.restarts > 2);
+    assert_eq!(timeline.count(": instant a name"), 100);
+    assert!(timeline.lines.iter().any(|l| l.starts_with("100 t: instant")), "not moved");
+    assert_eq!(clocks(&trace).last().unwrap(), "clocks 3=600 1=609");
+}
+
+#[test]
+fn deltas_stay_small_behind_a_step_back() {
+    // Times of a machine that is up for ten days.
+    const UP: i64 = 864_000_000_000_000;
+    let size = |starts: &[i64]| {
+        let trace = written(|sink| {
+            let name = sink.text(b"x");
+            for start in starts {
+                let track = sink.track(&Track::custom(b"t"))?;
+                for i in 0..1000 {
+                    let at = ns(UP + start + i * 1000);
+                    sink.instant(at, track, &TrackEvent::new(name))?;
+                }
+            }
+            Ok(())
+        });
+        assert_eq!(Timeline::read(&trace).count(": instant x"), starts.len() * 1000);
+        trace.len()
+    };
+    let (apart, together) = (size(&[0, 2_000_000]), size(&[2_000_000, 0]));
+    assert!(together <= apart + 16, "{together} bytes, {apart} in the order of time");
+}
+
 #[test]
 fn bad_calls_are_refused() {
     let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);

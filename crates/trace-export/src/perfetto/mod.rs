@@ -42,6 +42,16 @@ const FLUSH_AT: usize = 256 << 10;
 ///
 /// Everything that [`Sink`] offers has its place in the format. Times before 0 are moved to 0
 /// and counted, an end without a beginning is left out and counted: see [`PerfettoStats`].
+///
+/// # Clocks
+///
+/// Perfetto places events by `CLOCK_BOOTTIME` and reports an import error for a clock that no
+/// snapshot relates to it. So the first snapshot of the file always has `CLOCK_BOOTTIME`: the
+/// reading given to [`Sink::clock_snapshot`], if that was called with one before the first event.
+/// That is the way of a live recording. Without one, as when a recorded trace is converted, the
+/// sink assumes that the machine was never suspended: `CLOCK_BOOTTIME` equals the timeline's
+/// clock. Times that the viewer shows do not depend on it, because the timeline's clock is the
+/// primary clock of the file. Scheduler events need the real offset and are refused without it.
 #[derive(Debug)]
 pub struct PerfettoSink<W> {
     writer: W,
@@ -52,6 +62,10 @@ pub struct PerfettoSink<W> {
     written: Written,
     /// The last time on [`DELTA_CLOCK`]; `None` before the first packet.
     last: Option<u64>,
+    /// The time of the last snapshot: readers refuse snapshots that go back.
+    last_snapshot: u64,
+    /// Whether a snapshot relates `domain` to `CLOCK_BOOTTIME`.
+    is_related: bool,
     tracks: Vec<TrackState>,
     by_tid: HashMap<(i32, i32), TrackId>,
     losses: Option<TrackId>,
@@ -86,8 +100,11 @@ pub struct PerfettoStats {
     pub unmatched_ends: u64,
     /// Times before 0, moved to 0.
     pub clamped_times: u64,
-    /// Names and stacks that were used after the table had forgotten them.
+    /// Names and stacks that were used after they were evicted from the table.
     pub stale_ids: u64,
+    /// Clock snapshots that were left out because they were older than the one before: Perfetto
+    /// accepts ascending snapshots only.
+    pub snapshots_skipped: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -168,6 +185,8 @@ impl<W: Write> PerfettoSink<W> {
             names: Interner::with_limit(limit),
             written: Written::default(),
             last: None,
+            last_snapshot: 0,
+            is_related: false,
             tracks: Vec::new(),
             by_tid: HashMap::new(),
             losses: None,
@@ -278,22 +297,29 @@ impl<W: Write> PerfettoSink<W> {
     /// Times count from `at` on.
     #[cold]
     fn start_delta_clock(&mut self, at: u64) {
+        let at = at.max(self.last_snapshot);
         self.last = Some(at);
-        let own = clock_id(self.domain);
-        self.snapshot(own, &[(own, at), (DELTA_CLOCK, at)]);
+        self.snapshot(at, &mut vec![(clock_id(self.domain), at), (DELTA_CLOCK, at)]);
     }
 
-    fn snapshot(&mut self, own: u64, readings: &[(u64, u64)]) {
+    /// Writes readings that were taken at `at`, the reading of the sink's own clock.
+    fn snapshot(&mut self, at: u64, readings: &mut Vec<(u64, u64)>) {
+        let own = clock_id(self.domain);
+        self.last_snapshot = at;
+        let has_boottime = readings.iter().any(|(id, _)| *id == BOOTTIME);
+        // Readers relate the file's own clock to any other by themselves.
+        if !self.is_related && !has_boottime && own != TRACE_FILE {
+            readings.push((BOOTTIME, at));
+        }
+        self.is_related = true;
         let out = &mut self.out;
         let message = out.open(TRACE_PACKET);
         // The time of the packet itself, on a clock that needs no snapshot.
-        if let Some((_, at)) = readings.iter().find(|(id, _)| *id == own) {
-            out.varint(packet::TIMESTAMP, *at);
-        }
+        out.varint(packet::TIMESTAMP, at);
         out.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
         out.varint(packet::TIMESTAMP_CLOCK_ID, own);
         let snapshot = out.open(packet::CLOCK_SNAPSHOT);
-        for (id, at) in readings {
+        for (id, at) in &*readings {
             let reading = out.open(clock::CLOCKS);
             out.varint(clock::CLOCK_ID, *id);
             out.varint(clock::TIMESTAMP, *at);
@@ -311,17 +337,9 @@ impl<W: Write> PerfettoSink<W> {
     #[inline]
     fn open_packet(&mut self, at: u64) -> proto::Open {
         let message = self.out.open(TRACE_PACKET);
-        match self.last {
-            Some(last) if last <= at => {
-                self.out.varint(packet::TIMESTAMP, at - last);
-                self.last = Some(at);
-            }
-            // Back in time: on the clock itself, which leaves the deltas alone.
-            _ => {
-                self.out.varint(packet::TIMESTAMP, at);
-                self.out.varint(packet::TIMESTAMP_CLOCK_ID, clock_id(self.domain));
-            }
-        }
+        // Deltas are signed: a step back is ten bytes, and the deltas behind it are small again.
+        let last = self.last.replace(at).unwrap_or_default();
+        self.out.varint(packet::TIMESTAMP, at.wrapping_sub(last));
         const HEAD: [u8; 4] = [
             (packet::TRUSTED_PACKET_SEQUENCE_ID << 3) as u8,
             SEQUENCE as u8,
@@ -594,14 +612,19 @@ fn cut(text: &[u8]) -> &[u8] {
     text.get(..Interner::MAX_TEXT).unwrap_or(text)
 }
 
+/// `CLOCK_BOOTTIME` in `BuiltinClock`.
+const BOOTTIME: u64 = 6;
+/// The clock of the trace file in `BuiltinClock`.
+const TRACE_FILE: u64 = 11;
+
 /// The number of a clock in `BuiltinClock`.
 const fn clock_id(domain: ClockDomain) -> u64 {
     match domain {
         ClockDomain::Realtime => 1,
         ClockDomain::Monotonic => 3,
         ClockDomain::MonotonicRaw => 5,
-        ClockDomain::Boottime => 6,
-        _ => 11, // the clock of the trace file
+        ClockDomain::Boottime => BOOTTIME,
+        _ => TRACE_FILE,
     }
 }
 
@@ -622,7 +645,7 @@ impl<W: Write> Sink for PerfettoSink<W> {
             self.to_boottime = Some(boottime.nanos_since(at));
         }
         self.prepare()?;
-        let mut numbered = Vec::with_capacity(readings.len());
+        let mut numbered = Vec::with_capacity(readings.len() + 1);
         for (domain, at) in readings {
             // Clocks that the format cannot name are left out, and so is a second reading.
             let id = clock_id(*domain);
@@ -631,7 +654,12 @@ impl<W: Write> Sink for PerfettoSink<W> {
                 numbered.push((id, self.nanos(*at)));
             }
         }
-        self.snapshot(clock_id(self.domain), &numbered);
+        let at = self.nanos(at);
+        if at < self.last_snapshot {
+            self.stats.snapshots_skipped += 1;
+            return Ok(());
+        }
+        self.snapshot(at, &mut numbered);
         Ok(())
     }
 
