@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
             Err(error) => {
                 let Ok(Some(loss)) = reader.recover() else { break };
                 let why = error.to_string();
-                let count = Some(loss.to.saturating_sub(loss.from));
+                let count = Some(loss.bytes);
                 let loss = Loss { what: b"bytes", count, why: why.as_bytes() };
                 source.loss(&loss, &mut sink).unwrap();
             }

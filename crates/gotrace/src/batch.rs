@@ -74,7 +74,15 @@ pub(crate) fn read<R: Read>(source: &mut Source<R>, at: usize) -> Result<Option<
     }
 }
 
-enum HeaderError {
+/// The batch at index `at` of the source's window, whose data the end of the input cuts.
+pub(crate) fn read_cut<R: Read>(source: &Source<R>, at: usize) -> Option<Batch> {
+    let bytes = source.window();
+    let (mut batch, len) = header(bytes.get(at..)?, 0).ok()?;
+    batch.data = at + len..(at + len + batch.data.len()).min(bytes.len());
+    Some(batch)
+}
+
+pub(crate) enum HeaderError {
     /// More bytes may complete it.
     Short(Error),
     Bad(Error),
@@ -82,7 +90,7 @@ enum HeaderError {
 
 /// Parses a header at the start of `bytes`, which are at `offset` of the input. The range of the
 /// data returned starts at 0; the second value is the length of the header.
-fn header(bytes: &[u8], offset: u64) -> Result<(Batch, usize), HeaderError> {
+pub(crate) fn header(bytes: &[u8], offset: u64) -> Result<(Batch, usize), HeaderError> {
     let mut cursor = Cursor::with_base(bytes, offset);
     let ty = EventType(cursor.u8().map_err(|e| short("batch", e))?);
     let mut batch = Batch {
@@ -130,63 +138,4 @@ fn short(what: &'static str, error: ReadError) -> HeaderError {
         trace_common::ReadErrorKind::UnexpectedEnd { .. } => HeaderError::Short(full),
         _ => HeaderError::Bad(full),
     }
-}
-
-/// Releases bytes up to where a batch of a generation after `generation` seems to begin, for
-/// going on behind damage; `false` if there is none.
-pub(crate) fn resync<R: Read>(source: &mut Source<R>, generation: u64) -> Result<bool, Error> {
-    // As much as the largest batch and a header.
-    const BATCH: usize = MAX_BATCH_SIZE as usize + 64;
-    loop {
-        let more = source.ensure((1 + CHAIN) * BATCH)?;
-        let bytes = source.window();
-        let scan = if more { BATCH } else { bytes.len() };
-        if let Some(found) = (0..scan).find(|&at| plausible(bytes, at, generation)) {
-            source.release(found);
-            return Ok(true);
-        }
-        source.release(scan);
-        if !more {
-            return Ok(false);
-        }
-    }
-}
-
-/// Batches in a row for the first of them to be believed. One header can be found in any data.
-const CHAIN: usize = 4;
-
-/// Whether batches follow each other from index `at` on, [`CHAIN`] of them or to the end of the
-/// input, all of a generation after `generation` or the one after that.
-fn plausible(bytes: &[u8], mut at: usize, generation: u64) -> bool {
-    let mut current = None;
-    let mut left = CHAIN;
-    while left > 0 {
-        let Some(Ok((batch, len))) = bytes.get(at..).map(|rest| header(rest, 0)) else {
-            return false;
-        };
-        // A size that is padded, as runtimes write it: data rarely looks like that.
-        let padded = len > 1 && bytes[at + len - 1] == 0 && bytes[at + len - 2] >= 0x80;
-        at += len + batch.data.len();
-        if batch.end_of_generation {
-            if current.is_none() {
-                return false;
-            }
-            continue;
-        }
-        let found = batch.generation;
-        let fits = match current {
-            // Runtimes count generations from 1, one a second or so.
-            None => found > generation && found - generation < 1 << 20,
-            Some(current) => found == current || found == current + 1,
-        };
-        if !fits || at > bytes.len() {
-            return false;
-        }
-        if at == bytes.len() {
-            return padded || left < CHAIN;
-        }
-        current = Some(found);
-        left -= 1;
-    }
-    true
 }

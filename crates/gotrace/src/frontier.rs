@@ -1,7 +1,7 @@
 //! The next event of every thread, and the heap that finds the earliest.
 
 use crate::error::{Error, ErrorKind, Position};
-use crate::generation::{EventBatch, Events, NO_BATCH, ThreadBatches};
+use crate::generation::{EventBatch, Events, ThreadBatches};
 use crate::gosort;
 use crate::id::ThreadId;
 use crate::order::Advance;
@@ -182,18 +182,26 @@ pub(crate) struct Frontier {
 
 impl Frontier {
     /// Starts a generation: a cursor for each thread, in the order of their appearance.
+    ///
+    /// Of each thread the events before the index `resume_at` are passed over.
     pub(crate) fn start(
         &mut self,
         events: Events,
         bytes: &[u8],
         mut slot_of: impl FnMut(ThreadId) -> u32,
+        resume_at: impl Fn(ThreadId) -> usize,
     ) -> Result<(), Error> {
         self.clear();
         self.events = events;
         for index in 0..self.events.threads.len() {
             let ThreadBatches { thread, first, .. } = self.events.threads[index];
             let mut cursor = Cursor::new(thread, slot_of(thread), first, &self.events.batches);
-            if cursor.advance(&self.events, bytes)? {
+            let resume_at = resume_at(thread);
+            let mut found = cursor.advance(&self.events, bytes)?;
+            while found && cursor.start < resume_at {
+                found = cursor.advance(&self.events, bytes)?;
+            }
+            if found {
                 self.heap
                     .push(Entry { time: cursor.event.time, cursor: self.cursors.len() as u32 });
                 self.cursors.push(cursor);
@@ -268,20 +276,29 @@ impl Frontier {
         gosort::sort_by(&mut self.heap, |a, b| a.time < b.time);
     }
 
-    /// Bytes of events that are left, from the ones that are next on.
-    pub(crate) fn bytes_left(&self) -> u64 {
-        let batches = &self.events.batches;
-        let mut bytes = 0;
+    /// Where the next event of each thread that was started is, as an index into the source's
+    /// bytes; behind the last one if there is none.
+    pub(crate) fn positions(&self) -> Vec<(ThreadId, usize)> {
+        let behind = self.cursors.iter().map(|cursor| (cursor.thread, cursor.at));
+        let mut positions: Vec<_> = behind.collect();
         for entry in &self.heap {
-            let cursor = &self.cursors[entry.cursor as usize];
-            let mut batch = &batches[cursor.batch as usize];
-            bytes += (batch.data.end - cursor.start) as u64;
-            while batch.next != NO_BATCH {
-                batch = &batches[batch.next as usize];
-                bytes += batch.data.len() as u64;
+            let index = entry.cursor as usize;
+            positions[index].1 = self.cursors[index].start;
+        }
+        positions
+    }
+
+    /// Number of events that are left; decodes them.
+    pub(crate) fn drain(&mut self, bytes: &[u8]) -> u64 {
+        let mut events = 0;
+        for entry in std::mem::take(&mut self.heap) {
+            let cursor = &mut self.cursors[entry.cursor as usize];
+            events += 1;
+            while let Ok(true) = cursor.advance(&self.events, bytes) {
+                events += 1;
             }
         }
-        bytes
+        events
     }
 
     /// Takes out the entry at `index`: moves it to the root whatever the times on the way,

@@ -1,5 +1,7 @@
 //! Loading one generation: finding its batches and decoding its tables.
 
+mod salvage;
+
 use crate::batch::{self, Batch};
 use crate::error::{Error, ErrorKind, Position};
 use crate::event::Record;
@@ -9,6 +11,7 @@ use crate::source::Source;
 use crate::spec::{EventType, Experiment};
 use crate::table::{self, ClockSnapshot, Frame, SeededState, Span, Table};
 use crate::version::Version;
+pub(crate) use salvage::{Lost, Salvage, Salvaged};
 use std::collections::HashMap;
 use std::io::Read;
 use std::ops::Range;
@@ -72,8 +75,8 @@ pub(crate) enum Loaded {
     },
     /// There is none: the trace is over.
     End,
-    /// Something is wrong with it; what was read of it may be salvaged.
-    Failed(Error, Box<Loader>),
+    /// Something is wrong with it.
+    Failed(Error),
 }
 
 /// A generation that is being loaded.
@@ -112,16 +115,11 @@ impl Loader {
         }
     }
 
-    /// Length of what was read so far, in bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.at
-    }
-
     /// Reads batches until the generation is complete.
     pub(crate) fn load<R: Read>(mut self, source: &mut Source<R>) -> Loaded {
         match self.batches(source) {
             Ok(ending) => self.finish(ending, source.offset()),
-            Err(error) => Loaded::Failed(error, Box::new(self)),
+            Err(error) => Loaded::Failed(error),
         }
     }
 
@@ -190,13 +188,11 @@ impl Loader {
         let data = bytes.get(batch.data.clone()).unwrap_or_default();
         let offset = source_offset + batch.data.start as u64;
         let mut cursor = Cursor::with_base(data, offset);
-        let sync =
-            if self.version < Version::Go125 { EventType::FREQUENCY } else { EventType::SYNC };
         match kind {
             Some(EventType::STRINGS) => self.strings(&mut cursor),
             Some(EventType::STACKS) => self.stacks(&mut cursor),
             Some(EventType::CPU_SAMPLES) => self.cpu_samples(&mut cursor),
-            Some(ty) if ty == sync => self.sync(&mut cursor, batch.ticks),
+            Some(ty) if ty == self.sync_type() => self.sync(&mut cursor, batch.ticks),
             Some(EventType::END_OF_GENERATION) => {
                 Err(Error::at(offset, ErrorKind::UnexpectedEvent(EventType::END_OF_GENERATION)))
             }
@@ -210,6 +206,11 @@ impl Loader {
             }
             _ => self.events(batch, offset),
         }
+    }
+
+    /// The first event of the batch that has the frequency.
+    fn sync_type(&self) -> EventType {
+        if self.version < Version::Go125 { EventType::FREQUENCY } else { EventType::SYNC }
     }
 
     fn events(&mut self, batch: &Batch, offset: u64) -> Result<(), Error> {
@@ -237,15 +238,20 @@ impl Loader {
     fn strings(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Error> {
         expect(cursor, EventType::STRINGS)?;
         while !cursor.is_empty() {
-            let offset = cursor.offset();
-            expect(cursor, EventType::STRING)?;
-            let id = uvarint(cursor, "string")?;
-            let len = at_most(cursor, "string", MAX_STRING)?;
-            let bytes = cursor.bytes(len).map_err(|e| malformed("string", e))?;
-            self.check_entries("the number of strings", self.table.strings.len(), offset)?;
-            if !self.table.strings.insert(id, Arc::from(bytes)) {
-                return Err(Error::at(offset, ErrorKind::DuplicateId { what: "string", id }));
-            }
+            self.string(cursor)?;
+        }
+        Ok(())
+    }
+
+    fn string(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Error> {
+        let offset = cursor.offset();
+        expect(cursor, EventType::STRING)?;
+        let id = uvarint(cursor, "string")?;
+        let len = at_most(cursor, "string", MAX_STRING)?;
+        let bytes = cursor.bytes(len).map_err(|e| malformed("string", e))?;
+        self.check_entries("the number of strings", self.table.strings.len(), offset)?;
+        if !self.table.strings.insert(id, Arc::from(bytes)) {
+            return Err(Error::at(offset, ErrorKind::DuplicateId { what: "string", id }));
         }
         Ok(())
     }
@@ -253,21 +259,26 @@ impl Loader {
     fn stacks(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Error> {
         expect(cursor, EventType::STACKS)?;
         while !cursor.is_empty() {
-            let offset = cursor.offset();
-            expect(cursor, EventType::STACK)?;
-            let id = uvarint(cursor, "stack")?;
-            let len = at_most(cursor, "stack", MAX_FRAMES)?;
-            let frames = self.table.stack_frames.len();
-            self.check_entries("the number of stack frames", frames + len, offset)?;
-            for _ in 0..len {
-                let mut field = || uvarint(cursor, "stack frame");
-                let frame = Frame { pc: field()?, func: field()?, file: field()?, line: field()? };
-                self.table.push_frame(frame);
-            }
-            let span = Span { start: frames as u32, len: len as u32 };
-            if !self.table.stacks.insert(id, span) {
-                return Err(Error::at(offset, ErrorKind::DuplicateId { what: "stack", id }));
-            }
+            self.stack(cursor)?;
+        }
+        Ok(())
+    }
+
+    fn stack(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Error> {
+        let offset = cursor.offset();
+        expect(cursor, EventType::STACK)?;
+        let id = uvarint(cursor, "stack")?;
+        let len = at_most(cursor, "stack", MAX_FRAMES)?;
+        let frames = self.table.stack_frames.len();
+        self.check_entries("the number of stack frames", frames + len, offset)?;
+        for _ in 0..len {
+            let mut field = || uvarint(cursor, "stack frame");
+            let frame = Frame { pc: field()?, func: field()?, file: field()?, line: field()? };
+            self.table.push_frame(frame);
+        }
+        let span = Span { start: frames as u32, len: len as u32 };
+        if !self.table.stacks.insert(id, span) {
+            return Err(Error::at(offset, ErrorKind::DuplicateId { what: "stack", id }));
         }
         Ok(())
     }
@@ -324,7 +335,7 @@ impl Loader {
             return Loaded::End;
         }
         if let Err(kind) = self.check() {
-            return Loaded::Failed(self.error(source_offset, kind), Box::new(self));
+            return Loaded::Failed(self.error(source_offset, kind));
         }
         let last = matches!(ending, Ending::Input);
         let then = if let Ending::Error(error) = ending { Some(error) } else { None };
@@ -348,20 +359,6 @@ impl Loader {
             }
         }
         Ok(())
-    }
-
-    /// What was read so far as a generation, complete or not; `None` without a frequency to
-    /// tell its times by. `fallback` is that of another generation.
-    pub(crate) fn salvage(mut self, fallback: f64) -> Option<(Box<Generation>, usize)> {
-        let nanos_per_tick = &mut self.table.sync.nanos_per_tick;
-        if *nanos_per_tick == 0.0 {
-            *nanos_per_tick = fallback;
-        }
-        let usable = *nanos_per_tick != 0.0 && !self.events.batches.is_empty();
-        usable.then(|| {
-            let (generation, len) = self.into_generation();
-            (Box::new(generation), len)
-        })
     }
 
     fn into_generation(mut self) -> (Generation, usize) {

@@ -66,6 +66,8 @@ mod printable;
 mod quote;
 pub mod raw;
 mod reader;
+mod recovery;
+mod resync;
 mod source;
 mod spec;
 pub mod synthetic;

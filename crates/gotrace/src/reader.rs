@@ -1,14 +1,17 @@
 use crate::error::{Error, ErrorKind, Position};
 use crate::event::{Event, OwnedEvent, Record};
 use crate::frontier::Frontier;
-use crate::generation::{Generation, Loaded, Loader};
+use crate::generation::{Generation, Loaded, Loader, Lost, Salvage, Salvaged};
+use crate::header;
+use crate::id::ThreadId;
 use crate::order::{Blocked, Ordering};
+use crate::recovery::{Counts, Recovery};
 use crate::source::Source;
 use crate::spec::{MAX_ARGS, PLANS, Plan};
 use crate::table::Table;
 use crate::v1::V1;
 use crate::version::Version;
-use crate::{batch, header};
+use std::collections::{HashMap, VecDeque};
 use std::io::Read;
 use std::mem;
 use std::sync::Arc;
@@ -64,12 +67,10 @@ pub struct Reader<R> {
     gap_base: u64,
     /// Where the last event that was taken begins, as an index into the source's bytes.
     event_start: usize,
-    /// The generation whose loading failed, until that error is told.
-    failed_loader: Option<Box<Loader>>,
-    /// Whether identifiers that are not in the tables pass, in a generation that is not whole.
-    lenient: bool,
-    unresolved: u64,
-    dropped: u64,
+    /// Whether `event` was taken, but an error came before it could be given.
+    taken: bool,
+    /// What recovery has counted.
+    counts: Counts,
 }
 
 #[derive(Debug)]
@@ -79,8 +80,8 @@ enum Phase {
     /// In a generation, as long as the frontier has any of its events, or the samples; then
     /// before the next one.
     Load,
-    /// Before a generation that is not whole.
-    Salvaged(Box<Generation>, usize),
+    /// In a damaged generation, before or behind its sync event.
+    Damaged(Box<Recovery>),
     /// A sync event was given for this error, which comes next.
     Failing(Error),
     /// An error was given.
@@ -89,22 +90,30 @@ enum Phase {
     Done,
 }
 
-/// What is to be known of an error for going on behind it.
+/// What recovery needs to know of an error.
 #[derive(Debug)]
 struct Failure {
     offset: u64,
     generation: Option<u64>,
-    /// Bytes of events of the current generation that are not given out.
-    event_bytes: u64,
-    /// The generation that could not be loaded.
-    loader: Option<Box<Loader>>,
+    state: FailedIn,
 }
 
-impl Failure {
-    fn new(error: &Error, frontier: &Frontier) -> Self {
-        let Position { offset, generation, .. } = error.position();
-        Self { offset, generation, event_bytes: frontier.bytes_left(), loader: None }
-    }
+/// Where an error occurred.
+#[derive(Debug)]
+enum FailedIn {
+    /// Between generations.
+    Loading,
+    /// In an undamaged generation, as far as that was known.
+    Generation {
+        frontier: Frontier,
+        samples: Vec<Record>,
+        /// Events that were taken but not given.
+        pending: VecDeque<Record>,
+        /// Whether its sync event was given.
+        begun: bool,
+    },
+    /// In a damaged generation, for a limit.
+    Damaged(Box<Recovery>),
 }
 
 /// What comes behind the current generation.
@@ -114,26 +123,35 @@ enum After {
     Unknown,
     /// The end of the trace.
     End,
-    /// Damage that is not told yet.
+    /// Damage that is not reported yet.
     Error(Error),
-    /// Damage that is told; the next generation is to be searched for.
-    Resync,
 }
 
-/// What is missing of a trace that was damaged: see [`Reader::recover`].
-#[derive(Debug)]
+/// What a damaged trace has lost: see [`Reader::recover`].
+///
+/// All lost bytes are in `from..to`; bytes between them may be intact.
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loss {
-    /// Where reading failed, as offset from the start of the trace in bytes.
+    /// Offset of the first lost byte in the trace; that of the error if no byte is lost.
     pub from: u64,
-    /// Where it goes on. What lies between is lost, but for what [`Loss::partial`] says.
+    /// Offset behind the last lost byte; never less than `from`.
     pub to: u64,
-    /// The generation that the damage is in, if it is known.
-    pub generation: Option<u64>,
-    /// Bytes of encoded events in that generation that are not given out.
+    /// Bytes that are lost: batches that cannot be found, and the part of a batch that cannot be
+    /// decoded.
+    pub bytes: u64,
+    /// Of these, the bytes in batches of events that were found. What events they encode is
+    /// unknown.
     pub event_bytes: u64,
-    /// Whether the reader goes on with what there is of this generation, rather than behind it.
+    /// Events that can be decoded and are lost, because the reader gives up their generation.
+    pub events: u64,
+    /// The generation that is damaged, if it is known.
+    pub generation: Option<u64>,
+    /// Whether the reader continues in this generation, rather than behind it.
     pub partial: bool,
+    /// Whether the frequency of the trace clock is a guess, because the trace has lost it: all
+    /// times of the generation assume the 15 625 000 ticks per second of Linux.
+    pub guessed_frequency: bool,
 }
 
 impl<R: Read> Reader<R> {
@@ -183,10 +201,8 @@ impl<R: Read> Reader<R> {
             nanos_per_tick: 0.0,
             gap_base: 0,
             event_start: 0,
-            failed_loader: None,
-            lenient: false,
-            unresolved: 0,
-            dropped: 0,
+            taken: false,
+            counts: Counts::default(),
         })
     }
 
@@ -210,16 +226,16 @@ impl<R: Read> Reader<R> {
         self.gaps
     }
 
-    /// Strings and stacks that events named and that were not there, in generations of which
-    /// [`Reader::recover`] gave what there was.
+    /// Number of strings and stacks that events refer to and that are lost, in generations that
+    /// [`Reader::recover`] has recovered. They are empty.
     pub const fn unresolved_ids(&self) -> u64 {
-        self.unresolved
+        self.counts.unresolved_ids
     }
 
-    /// Events that do not fit what came before, because that is missing, and so were left out: in
-    /// generations of which [`Reader::recover`] gave what there was.
-    pub const fn dropped_events(&self) -> u64 {
-        self.dropped
+    /// Number of events that can be decoded and are lost all the same: [`Reader::recover`] found no
+    /// state in which they could be given, or gave up their generation ([`Loss::events`]).
+    pub const fn lost_events(&self) -> u64 {
+        self.counts.lost_events
     }
 
     /// The next event; `None` at the end.
@@ -236,7 +252,7 @@ impl<R: Read> Reader<R> {
             Err(error) => return Err(self.fail(error)),
         }
         if let Some(kind) = missing_id(&self.event, &self.table) {
-            self.unresolved_id(kind)?;
+            return Err(self.unresolved_id(kind));
         }
         // No two events have the same time.
         if self.event.time <= self.last_time {
@@ -294,21 +310,16 @@ impl<R: Read> Reader<R> {
         match taken {
             Ok(Ok(())) => Ok(true),
             Ok(Err(Blocked::NotYet)) => Ok(false),
-            Ok(Err(Blocked::Never(_))) if self.lenient => self.leave_out(index).map(|()| false),
             Ok(Err(Blocked::Never(kind))) => Err(self.error_at(index, *kind)),
-            Err(error) => Err(self.placed(error)),
+            Err(error) => {
+                // The event itself was taken; the next one of its thread is broken.
+                self.taken = true;
+                Err(self.placed(error))
+            }
         }
     }
 
-    /// Passes over the event of the cursor at `index` of the frontier.
-    #[cold]
-    fn leave_out(&mut self, index: usize) -> Result<(), Error> {
-        self.dropped += 1;
-        let passed = self.frontier.offer(index, self.source.window(), |_| Ok(()));
-        passed.map(drop).map_err(|error| self.placed(error))
-    }
-
-    /// An error of the frontier, its place told in the whole trace.
+    /// An error of the frontier, with its position in the trace.
     #[cold]
     fn placed(&self, mut error: Error) -> Error {
         error.position_mut().offset += self.source.offset();
@@ -316,33 +327,21 @@ impl<R: Read> Reader<R> {
         error
     }
 
-    /// Takes the first event, in order of time, that the order of events allows; `false` if there
-    /// is none, and one was left out instead.
+    /// Takes the first event, in order of time, that the order of events allows.
     #[cold]
     fn advance_any(&mut self) -> Result<bool, Error> {
-        if self.frontier.len() == 0 {
-            return Ok(false); // the last one was left out
-        }
         // Each call may cost as much as there are threads.
         if let Err(limit) = self.order.work.charge(self.frontier.len()) {
             return Err(self.error_at(0, limit));
         }
         self.frontier.sort();
-        // The head was tried already; but with events left out, it may be another one.
-        let mut index = usize::from(!self.lenient);
-        while index < self.frontier.len() {
+        // The head was tried already.
+        for index in 1..self.frontier.len() {
             if self.try_advance(index)? {
                 return Ok(true);
             }
-            index += 1;
         }
-        if !self.lenient {
-            return Err(self.error_at(0, ErrorKind::BrokenOrder));
-        }
-        if self.frontier.len() > 0 {
-            self.leave_out(0)?;
-        }
-        Ok(false)
+        Err(self.error_at(0, ErrorKind::BrokenOrder))
     }
 
     /// An error at the event of the cursor at `index` of the frontier.
@@ -360,28 +359,36 @@ impl<R: Read> Reader<R> {
 
     /// The event to give out names something that is not there.
     #[cold]
-    fn unresolved_id(&mut self, kind: ErrorKind) -> Result<(), Error> {
-        if self.lenient {
-            self.unresolved += 1;
-            return Ok(());
-        }
+    fn unresolved_id(&mut self, kind: ErrorKind) -> Error {
+        self.taken = true;
         let position = Position {
             offset: self.source.offset() + self.event_start as u64,
             generation: Some(self.table.generation),
             thread: Some(self.event.m),
             event: Some(self.event.ty),
         };
-        Err(self.fail(Error::new(kind, position)))
+        self.fail(Error::new(kind, position))
     }
 
     /// Notes the error for [`Reader::recover`].
     #[cold]
     fn fail(&mut self, error: Error) -> Error {
-        let mut failure = Failure::new(&error, &self.frontier);
-        failure.loader = self.failed_loader.take();
-        self.phase = Phase::Failed(failure);
-        self.frontier.clear();
-        self.order.forget_following();
+        let Position { offset, generation, .. } = error.position();
+        let mut pending = VecDeque::new();
+        if mem::take(&mut self.taken) {
+            pending.push_back(self.event);
+        }
+        pending.extend(std::iter::from_fn(|| self.order.next_following()));
+        let (frontier, samples) = (mem::take(&mut self.frontier), mem::take(&mut self.samples));
+        let state = match mem::replace(&mut self.phase, Phase::Done) {
+            Phase::Damaged(recovery) => FailedIn::Damaged(recovery),
+            phase if self.generation_len > 0 => {
+                let begun = matches!(phase, Phase::Load);
+                FailedIn::Generation { frontier, samples, pending, begun }
+            }
+            _ => FailedIn::Loading,
+        };
+        self.phase = Phase::Failed(Failure { offset, generation, state });
         error
     }
 
@@ -398,21 +405,45 @@ impl<R: Read> Reader<R> {
                 self.phase = v1;
                 self.next_v1()
             }
-            Phase::Salvaged(generation, len) => self.install(*generation, len, true),
+            Phase::Damaged(recovery) => self.next_of_damaged(recovery),
             Phase::Load if self.next_sample() => {
                 self.phase = Phase::Load;
                 Ok(true)
             }
-            Phase::Load => {
-                self.source.release(mem::take(&mut self.generation_len));
-                self.table = Arc::clone(&self.no_table);
-                match mem::replace(&mut self.after, After::Unknown) {
-                    After::Error(error) => self.sync_before(error, None),
-                    After::Unknown => return self.load(),
-                    After::Resync if self.resync()? => return self.load(),
-                    After::End | After::Resync => self.final_sync(),
-                }
-                Ok(true)
+            Phase::Load => self.next_generation(),
+        }
+    }
+
+    /// Goes to what is behind the current generation.
+    fn next_generation(&mut self) -> Result<bool, Error> {
+        self.source.release(mem::take(&mut self.generation_len));
+        self.table = Arc::clone(&self.no_table);
+        match mem::replace(&mut self.after, After::Unknown) {
+            After::Error(error) => self.sync_before(error),
+            After::Unknown => return self.load(),
+            After::End => self.final_sync(),
+        }
+        Ok(true)
+    }
+
+    /// The next event of a damaged generation, or of the one behind it.
+    fn next_of_damaged(&mut self, mut recovery: Box<Recovery>) -> Result<bool, Error> {
+        if let Some(time) = recovery.sync.take() {
+            self.sync(time, true);
+            self.phase = Phase::Damaged(recovery);
+            return Ok(true);
+        }
+        let bytes = self.source.window();
+        match recovery.next(&mut self.order, bytes, &self.table, &mut self.event, &mut self.counts)
+        {
+            Ok(false) => {
+                // The states that were adopted may be wrong: the next generation has its own.
+                self.order = Ordering::default();
+                self.next_generation()
+            }
+            found => {
+                self.phase = Phase::Damaged(recovery);
+                found.map_err(|error| self.placed(error))
             }
         }
     }
@@ -423,7 +454,7 @@ impl<R: Read> Reader<R> {
             Loaded::End if self.syncs > 0 => self.final_sync(),
             Loaded::End => {
                 let error = Error::at(self.source.offset(), ErrorKind::IncompleteGeneration);
-                self.sync_before(error, None);
+                self.sync_before(error);
             }
             Loaded::Complete { generation, len, then, last } => {
                 self.after = match then {
@@ -432,34 +463,21 @@ impl<R: Read> Reader<R> {
                     None if last && self.version < Version::Go126 => After::End,
                     None => After::Unknown,
                 };
-                return self.install(*generation, len, false);
+                return self.install(*generation, len);
             }
-            Loaded::Failed(error, loader) => self.sync_before(error, Some(loader)),
+            Loaded::Failed(error) => self.sync_before(error),
         }
         Ok(true)
     }
 
     /// Begins a generation.
-    fn install(
-        &mut self,
-        generation: Generation,
-        len: usize,
-        lenient: bool,
-    ) -> Result<bool, Error> {
+    fn install(&mut self, generation: Generation, len: usize) -> Result<bool, Error> {
         let Generation { min_time, table, events, samples } = generation;
-        let number = table.generation;
-        if self.gap_base != 0 {
-            self.gaps += number.saturating_sub(self.gap_base).saturating_sub(1);
-        }
-        (self.last_generation, self.gap_base) = (number, number);
-        self.nanos_per_tick = table.sync.nanos_per_tick;
-        (self.table, self.samples) = (table, samples);
-        self.generation_len = len;
-        self.lenient = lenient;
-        self.order.work.allow_for(len);
-        self.order.set_lenient(lenient);
+        self.begin(table, len);
+        self.samples = samples;
+        let number = self.last_generation;
         let (bytes, order) = (self.source.window(), &mut self.order);
-        let started = self.frontier.start(events, bytes, |id| order.slot_of(id));
+        let started = self.frontier.start(events, bytes, |id| order.slot_of(id), |_| 0);
         self.order.start(number, self.frontier.head_time().is_some());
         started.map_err(|error| self.placed(error))?;
         let limit = self.limits.max_entries;
@@ -473,6 +491,19 @@ impl<R: Read> Reader<R> {
         Ok(true)
     }
 
+    /// Notes which generation the next `len` bytes are.
+    fn begin(&mut self, table: Arc<Table>, len: usize) {
+        let number = table.generation;
+        if self.gap_base != 0 {
+            self.gaps += number.saturating_sub(self.gap_base).saturating_sub(1);
+        }
+        (self.last_generation, self.gap_base) = (number, number);
+        self.nanos_per_tick = table.sync.nanos_per_tick;
+        self.table = table;
+        self.generation_len = len;
+        self.order.work.allow_for(len);
+    }
+
     fn sync(&mut self, time: i64, with_table: bool) {
         self.syncs += 1;
         self.event = Record::sync(time, self.syncs, with_table);
@@ -484,22 +515,26 @@ impl<R: Read> Reader<R> {
     }
 
     /// A sync event, behind which comes `error`.
-    fn sync_before(&mut self, error: Error, loader: Option<Box<Loader>>) {
+    fn sync_before(&mut self, error: Error) {
         self.phase = Phase::Failing(error);
-        self.failed_loader = loader;
         self.sync(self.last_time, false);
     }
 
-    /// Goes on behind the damage that [`Reader::next_event`] has just told of, and says what is
-    /// lost; `None` if there is nothing to go on with, or no error to recover from.
+    /// Resumes after the error that [`Reader::next_event`] has just returned and reports what is
+    /// lost. `None` if there is no such error, or nothing follows it.
     ///
-    /// A generation in which the order of events breaks is given up from there on. One that
-    /// could not be loaded to its end (a trace cut by a crash, a full disk or a killed transfer)
-    /// is gone on with as far as it is there: its events may name strings and stacks that are
-    /// missing, which then are empty ([`Reader::unresolved_ids`] counts them), and events that
-    /// others would have to precede are left out ([`Reader::dropped_events`]). Behind damage the
-    /// reader looks for the next generation, with which it begins as with the first of a trace:
-    /// goroutines come from [`GoState::Undetermined`](crate::GoState::Undetermined) again.
+    /// The reader continues in the damaged generation if anything is left of it, with all its
+    /// batches that are intact and with what precedes the damage in the others. Where events that
+    /// others depend on are lost, goroutines, procs and threads are put into the state that the
+    /// next event implies: a goroutine may start to run that was waiting, without an event that
+    /// unblocks it. A goroutine or proc that must be there but that no event names is
+    /// [`GoId::NONE`](crate::GoId::NONE) or [`ProcId::NONE`](crate::ProcId::NONE). Lost strings and
+    /// stacks are empty ([`Reader::unresolved_ids`] counts them).
+    ///
+    /// The generation behind a damaged one begins like the first of a trace: goroutines come from
+    /// [`GoState::Undetermined`](crate::GoState::Undetermined).
+    ///
+    /// A v1 trace cannot be recovered.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), gotrace::Error> {
@@ -511,7 +546,7 @@ impl<R: Read> Reader<R> {
     ///         Err(error) => {
     ///             eprintln!("{error}");
     ///             let Some(loss) = reader.recover()? else { break };
-    ///             eprintln!("going on at byte {}", loss.to);
+    ///             eprintln!("{} bytes lost", loss.bytes);
     ///         }
     ///     }
     /// }
@@ -523,55 +558,134 @@ impl<R: Read> Reader<R> {
     ///
     /// Only those of the input itself ([`ErrorKind::Io`]) and of [`Limits`].
     pub fn recover(&mut self) -> Result<Option<Loss>, Error> {
-        let failure = match mem::replace(&mut self.phase, Phase::Done) {
+        let Failure { offset, generation, state } = match mem::replace(&mut self.phase, Phase::Done)
+        {
             Phase::Failed(failure) => failure,
             other => {
                 self.phase = other;
                 return Ok(None);
             }
         };
-        let Failure { offset, generation, event_bytes, loader } = failure;
-        let mut loss = Loss { from: offset, to: offset, generation, event_bytes, partial: false };
-        if self.generation_len > 0 {
-            // The rest of this generation is given up; what comes behind it is known.
-            self.source.release(mem::take(&mut self.generation_len));
-            self.restart();
-            self.phase = Phase::Load;
-            loss.to = self.source.offset();
-            return Ok(Some(loss));
-        }
-        if let Some(loader) = loader {
-            let read = loader.len();
-            if let Some((part, len)) = loader.salvage(self.nanos_per_tick) {
-                loss.partial = true;
-                loss.generation = Some(part.table.generation);
-                loss.to = self.source.offset() + len as u64;
-                self.after = After::Resync;
-                self.phase = Phase::Salvaged(part, len);
-                return Ok(Some(loss));
+        self.after = After::Unknown;
+        self.table = Arc::clone(&self.no_table);
+        let mut loss = Loss {
+            from: offset,
+            to: offset,
+            bytes: 0,
+            event_bytes: 0,
+            events: 0,
+            generation,
+            partial: false,
+            guessed_frequency: false,
+        };
+        match state {
+            FailedIn::Damaged(recovery) => self.give_up(*recovery, &mut loss),
+            FailedIn::Generation { frontier, samples, pending, begun } => {
+                let positions: HashMap<_, _> = frontier.positions().into_iter().collect();
+                let (number, read) = (self.last_generation, self.generation_len);
+                let (version, limits) = (self.version, self.limits);
+                let salvage = Salvage::again(&mut self.source, version, limits, number, read);
+                let mut salvaged = salvage.load(self.nanos_per_tick);
+                if let Some(generation) = &mut salvaged.generation {
+                    generation.samples.extend(samples);
+                    generation.samples.sort_by_key(|sample| std::cmp::Reverse(sample.time));
+                }
+                self.resume(salvaged, &positions, pending, begun, &mut loss);
             }
-            self.source.release(read);
+            FailedIn::Loading => {
+                let mut lost = Lost::default();
+                let (version, limits) = (self.version, self.limits);
+                let last = self.last_generation;
+                match Salvage::find(&mut self.source, version, limits, last, &mut lost)? {
+                    Some(salvage) => {
+                        // ...
+                        let salvaged = salvage.load(self.nanos_per_tick);
+                        loss.add(&lost);
+                        self.resume(salvaged, &HashMap::new(), VecDeque::new(), false, &mut loss);
+                    }
+                    None => {
+                        loss.add(&lost);
+                        if loss.bytes == 0 {
+                            return Ok(None);
+                        }
+                        self.after = After::End;
+                        self.phase = Phase::Load;
+                    }
+                }
+            }
         }
-        let found = self.resync()?;
-        loss.to = self.source.offset();
-        if found {
+        Ok(Some(loss))
+    }
+
+    /// Continues with what there is of a damaged generation.
+    fn resume(
+        &mut self,
+        salvaged: Salvaged,
+        positions: &HashMap<ThreadId, usize>,
+        pending: VecDeque<Record>,
+        begun: bool,
+        loss: &mut Loss,
+    ) {
+        let Salvaged { generation, len, at_end, lost, guessed_frequency } = salvaged;
+        loss.add(&lost);
+        if at_end {
+            self.after = After::End;
+        }
+        let Some(generation) = generation else {
+            self.generation_len = len;
             self.phase = Phase::Load;
+            return;
+        };
+        let Generation { min_time, table, events, samples } = *generation;
+        let number = table.generation;
+        if !begun && number > self.last_generation + 1 {
+            // What lies between is a loss that is reported.
+            self.order = Ordering::default();
+            self.gap_base = 0;
         }
-        Ok(found.then_some(loss))
+        loss.generation = Some(number);
+        (loss.partial, loss.guessed_frequency) = (true, guessed_frequency);
+        self.begin(table, len);
+        let mut frontier = Frontier::default();
+        let (bytes, order) = (self.source.window(), &mut self.order);
+        // All of it can be decoded.
+        let _ = frontier.start(
+            events,
+            bytes,
+            |id| order.slot_of(id),
+            |id| positions.get(&id).copied().unwrap_or(0),
+        );
+        self.order.start(number, frontier.head_time().is_some());
+        self.phase = Phase::Damaged(Box::new(Recovery {
+            sync: (!begun).then_some(min_time),
+            frontier,
+            samples,
+            pending,
+            max_entries: self.limits.max_entries,
+        }));
     }
 
-    /// Searches for the next generation, to begin with it as with the first.
-    fn resync(&mut self) -> Result<bool, Error> {
-        self.restart();
-        self.gap_base = 0;
-        batch::resync(&mut self.source, self.last_generation)
-    }
-
-    /// Forgets the state of goroutines, procs and threads.
-    fn restart(&mut self) {
+    /// Gives up a damaged generation that exceeds a limit.
+    fn give_up(&mut self, mut recovery: Recovery, loss: &mut Loss) {
+        let left = recovery.pending.len() + recovery.samples.len();
+        loss.events = left as u64 + recovery.frontier.drain(self.source.window());
+        self.counts.lost_events += loss.events;
         self.order = Ordering::default();
-        self.frontier.clear();
-        self.samples.clear();
+        self.phase = Phase::Load;
+    }
+}
+
+impl Loss {
+    fn add(&mut self, lost: &Lost) {
+        if let Some(range) = &lost.range {
+            if self.bytes == 0 {
+                (self.from, self.to) = (range.start, range.end);
+            } else {
+                (self.from, self.to) = (self.from.min(range.start), self.to.max(range.end));
+            }
+        }
+        self.bytes += lost.bytes;
+        self.event_bytes += lost.event_bytes;
     }
 }
 

@@ -35,7 +35,7 @@ fn convert(trace: impl Read, options: GoOptions) -> (Vec<u8>, GoStats) {
             Err(error) => match reader.recover().unwrap() {
                 Some(loss) => {
                     let why = error.to_string();
-                    let count = Some(loss.to.saturating_sub(loss.from));
+                    let count = Some(loss.bytes);
                     let loss = Loss { what: b"bytes", count, why: why.as_bytes() };
                     source.loss(&loss, &mut sink).unwrap();
                 }

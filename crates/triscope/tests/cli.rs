@@ -232,15 +232,28 @@ fn recover_goes_on_and_reports_what_is_lost() {
     assert_eq!(ran.code, Some(1));
     let lines: Vec<&str> = ran.stderr.lines().collect();
     assert_eq!(lines.len(), 2, "{}", ran.stderr);
-    assert!(lines[0].contains("invalid status 77") && lines[0].contains("going on at byte"));
-    assert!(lines[1].contains("damaged.out: damaged in 1 place, "), "{}", lines[1]);
+    assert!(
+        lines[0].contains("invalid status 77") && lines[0].contains("continuing in generation 1")
+    );
+    assert!(lines[1].contains("damaged in 1 place, 0 bytes lost, 1 event lost"), "{}", lines[1]);
     assert!(ran.stdout.len() > before + KINDS_EVENTS.len() / 2, "the second generation is there");
 
     let ran = run(&["go", "stats", "--json", "--recover", &path]);
     assert_eq!(ran.code, Some(1));
     let stats: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
     assert_eq!((&stats["losses"], &stats["generations"]), (&1.into(), &2.into()));
-    assert!(stats["lost_bytes"].as_u64().unwrap() > 0);
+    assert_eq!((&stats["lost_bytes"], &stats["lost_events"]), (&0.into(), &1.into()));
+
+    // Most of the trace is cut off, in the middle of a batch, and the rest is garbage.
+    let mut trace = kinds_twice();
+    let len = trace.len();
+    trace[len / 10..].fill(0xff);
+    let path = files.write("garbage.out", &trace);
+    let ran = run(&["go", "stats", "--json", "--recover", &path]);
+    let stats: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let lost = stats["lost_bytes"].as_u64().unwrap() as usize;
+    assert!(lost <= len && lost >= len - len / 10, "{lost} of {len}: {}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("{lost} bytes lost")), "{}", ran.stderr);
 
     // Nothing to recover from: no complaint.
     let good = files.write("good.out", &kinds());

@@ -10,6 +10,7 @@
 //! [`Ordering::advance`] takes one event. Of its handlers, each returns [`Blocked::NotYet`] where
 //! the event has to wait, and an [`Inconsistency`] where no other event could make it fit.
 
+mod adopt;
 mod goroutine;
 mod proc;
 mod ranges;
@@ -74,8 +75,6 @@ pub(crate) struct Ordering {
     initial_generation: u64,
     /// Events that the last one of the trace stands for, too; the next one last.
     following: Vec<Record>,
-    /// Whether names may be missing, of a generation that is not whole.
-    lenient: bool,
     pub(crate) work: Work,
 }
 
@@ -172,7 +171,6 @@ impl Default for Ordering {
             generation: 0,
             initial_generation: 0,
             following: Vec::new(),
-            lenient: false,
             work: Work { left: MIN_WORK },
         }
     }
@@ -216,11 +214,6 @@ impl Ordering {
         if any && self.initial_generation == 0 {
             self.initial_generation = generation;
         }
-    }
-
-    /// Whether names of tasks and regions may be missing from the table: they are empty then.
-    pub(crate) fn set_lenient(&mut self, lenient: bool) {
-        self.lenient = lenient;
     }
 
     /// Takes `raw`, the next event of the thread at `slot`, if it fits what came before, and makes

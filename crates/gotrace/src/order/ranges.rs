@@ -9,7 +9,7 @@ use crate::id::GoId;
 use crate::spec::EventType;
 
 /// The event that begins the kind of range that `ty` is about.
-fn start_of(ty: EventType) -> EventType {
+pub(super) fn start_of(ty: EventType) -> EventType {
     match ty.spec() {
         Some(spec) if spec.start != EventType(0) => spec.start,
         _ => ty,

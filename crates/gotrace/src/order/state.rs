@@ -126,6 +126,15 @@ impl Ranges {
         Ok(())
     }
 
+    /// Opens the range, or closes all that begin with this event.
+    pub(crate) fn set(&mut self, start: EventType, open: bool) {
+        if !open {
+            self.0.retain(|(ty, _)| *ty != start);
+        } else if !self.0.iter().any(|(ty, _)| *ty == start) {
+            self.0.push((start, 0));
+        }
+    }
+
     pub(crate) fn end(&mut self, start: EventType) -> Result<u64, Blocked> {
         match self.0.iter().position(|(ty, _)| *ty == start) {
             Some(index) => Ok(self.0.swap_remove(index).1),

@@ -20,7 +20,7 @@ impl Ordering {
         }
         let parent = no_task(TaskId(parent));
         event.args[1] = parent.0;
-        let name = self.name(table, name)?.cloned().unwrap_or_default();
+        let name = Self::name(table, name)?.cloned().unwrap_or_default();
         c.needs_user_code()?;
         self.tasks.insert(id, ActiveTask { parent, name });
         Ok(())
@@ -42,7 +42,7 @@ impl Ordering {
     pub(super) fn region(&mut self, c: Context, raw: &RawEvent, table: &Table) -> Advance {
         c.needs_user_code()?;
         let [task, name, ..] = raw.args;
-        let (task, name) = (TaskId(task), self.name(table, name)?);
+        let (task, name) = (TaskId(task), Self::name(table, name)?);
         let regions = &mut self.current_goroutine(c)?.open().regions;
         if raw.ty == EventType::USER_REGION_BEGIN {
             regions.push(UserRegion { task, name: name.cloned().unwrap_or_default() });
@@ -55,12 +55,10 @@ impl Ordering {
         Ok(())
     }
 
-    /// The name `id`; none for the empty one, and for those that may be missing.
-    fn name<'t>(&self, table: &'t Table, id: u64) -> Result<Option<&'t Arc<[u8]>>, Blocked> {
+    /// The name `id`; none for the empty one.
+    fn name(table: &Table, id: u64) -> Result<Option<&Arc<[u8]>>, Blocked> {
         match table.strings.get(id) {
-            None if id != 0 && !self.lenient => {
-                Err(ErrorKind::UnknownId { what: "string", id }.into())
-            }
+            None if id != 0 => Err(ErrorKind::UnknownId { what: "string", id }.into()),
             name => Ok(name),
         }
     }

@@ -274,8 +274,11 @@ impl GoSource {
         sink: &mut impl Sink,
     ) -> io::Result<()> {
         match transition.resource() {
-            ResourceId::Goroutine(id) => self.goroutine(event, id, transition, layout, sink),
-            ResourceId::Proc(id) => self.proc(event, id, transition, layout, sink),
+            // A damaged trace may have lost which goroutine or proc it is.
+            ResourceId::Goroutine(id) if id.is_some() => {
+                self.goroutine(event, id, transition, layout, sink)
+            }
+            ResourceId::Proc(id) if id.is_some() => self.proc(event, id, transition, layout, sink),
             _ => Ok(()),
         }
     }

@@ -31,7 +31,7 @@ impl GoSource {
                 };
                 (key, name, track, &mut self.stw)
             }
-            (RangeName::GcSweep, ResourceId::Proc(id)) => {
+            (RangeName::GcSweep, ResourceId::Proc(id)) if id.is_some() => {
                 let proc = self.proc_mut(id, layout, sink)?;
                 let track = match proc.sweep_track {
                     Some(track) => track,

@@ -100,13 +100,15 @@ pub(crate) struct Reading {
     pub(crate) version: Version,
     /// What ended the reading, or the first of the errors that it went on behind.
     pub(crate) error: Option<Error>,
-    /// Places where reading went on behind damage, and bytes that are lost there.
+    /// Number of errors that the reader recovered from.
     pub(crate) losses: u64,
+    /// Bytes that are lost, and those of them in batches of events.
     pub(crate) lost_bytes: u64,
-    /// Strings and stacks that were not there, in what was recovered.
+    pub(crate) lost_event_bytes: u64,
+    /// Strings and stacks that are lost, in what was recovered.
     pub(crate) unresolved: u64,
-    /// Events left out there, for what must come before them is missing.
-    pub(crate) dropped: u64,
+    /// Events that can be decoded but are lost all the same.
+    pub(crate) lost_events: u64,
     /// Generations that are missing between others.
     pub(crate) missing_generations: u64,
 }
@@ -120,9 +122,16 @@ impl Reading {
         }
         match self.error {
             Some(_) if self.losses > 0 => {
-                let (lost, places) = (self.lost_bytes, &self.losses);
-                let s = if *places == 1 { "" } else { "s" };
-                let message = format!("damaged in {places} place{s}, {lost} bytes skipped");
+                let (places, bytes, events) = (self.losses, self.lost_bytes, self.lost_events);
+                let s = |count| if count == 1 { "" } else { "s" };
+                let mut message = format!(
+                    "damaged in {places} place{}, {bytes} byte{} lost",
+                    s(places),
+                    s(bytes)
+                );
+                if events > 0 {
+                    message += &format!(", {events} event{} lost", s(events));
+                }
                 Err(Failure::about(&self.name, message))
             }
             Some(error) => Err(Failure::about(&self.name, error)),
@@ -174,8 +183,9 @@ pub(crate) fn read(
         error: None,
         losses: 0,
         lost_bytes: 0,
+        lost_event_bytes: 0,
         unresolved: 0,
-        dropped: 0,
+        lost_events: 0,
         missing_generations: 0,
     };
     loop {
@@ -192,12 +202,12 @@ pub(crate) fn read(
                     }
                 };
                 if let Some(loss) = &loss {
-                    let bytes = if loss.partial { 0 } else { loss.to.saturating_sub(loss.from) };
                     visitor.loss(&error, loss)?;
                     reading.losses += 1;
-                    reading.lost_bytes += bytes;
+                    reading.lost_bytes += loss.bytes;
+                    reading.lost_event_bytes += loss.event_bytes;
                     if reading.losses <= MAX_REPORTS {
-                        progress.note(&report(&reading.name, &error, loss, bytes));
+                        progress.note(&report(&reading.name, &error, loss));
                     } else if reading.losses == MAX_REPORTS + 1 {
                         progress.note(&format!("{}: and so on", reading.name));
                     }
@@ -214,16 +224,25 @@ pub(crate) fn read(
         }
     }
     reading.unresolved = reader.unresolved_ids();
-    reading.dropped = reader.dropped_events();
+    reading.lost_events = reader.lost_events();
     reading.missing_generations = reader.missing_generations();
     Ok(reading)
 }
 
-fn report(name: &str, error: &Error, loss: &gotrace::Loss, bytes: u64) -> String {
-    let to = loss.to;
-    if loss.partial {
-        format!("{name}: {error}; going on with what there is of the generation")
-    } else {
-        format!("{name}: {error}; {bytes} bytes skipped, going on at byte {to}")
+fn report(name: &str, error: &Error, loss: &gotrace::Loss) -> String {
+    let mut report = format!("{name}: {error}; {} bytes lost", loss.bytes);
+    if loss.event_bytes > 0 {
+        report += &format!(" ({} of events)", loss.event_bytes);
     }
+    if loss.events > 0 {
+        report += &format!(", {} events lost", loss.events);
+    }
+    report += &match loss.generation {
+        Some(generation) if loss.partial => format!(", continuing in generation {generation}"),
+        _ => format!(", resuming at byte {}", loss.to),
+    };
+    if loss.guessed_frequency {
+        report += ", times assume the clock frequency of Linux";
+    }
+    report
 }

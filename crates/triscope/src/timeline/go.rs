@@ -66,11 +66,8 @@ impl Visitor for GoVisitor<'_> {
 
     fn loss(&mut self, error: &gotrace::Error, loss: &gotrace::Loss) -> Result {
         let why = error.to_string();
-        let loss = Loss {
-            what: b"bytes of the Go trace",
-            count: Some(loss.to.saturating_sub(loss.from)),
-            why: why.as_bytes(),
-        };
+        let loss =
+            Loss { what: b"bytes of the Go trace", count: Some(loss.bytes), why: why.as_bytes() };
         self.source.loss(&loss, self.sink).map_err(|e| self.output.failure(&e))
     }
 }
@@ -89,7 +86,7 @@ pub(crate) fn part(stats: &GoStats, reading: &Reading) -> Part {
         (reading.losses, "gaps"),
         (reading.missing_generations, "missing generations"),
         (reading.unresolved, "unresolved names or stacks"),
-        (reading.dropped, "events without those before them left out"),
+        (reading.lost_events, "lost events"),
     ]);
     Part { what, notes }
 }

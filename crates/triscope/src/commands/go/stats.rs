@@ -154,13 +154,13 @@ impl Stats {
         }
         if reading.losses > 0 {
             let (losses, lost) = (reading.losses, reading.lost_bytes);
-            writeln!(out, "skipped      {lost} bytes at {losses} damaged places")?;
+            writeln!(out, "lost         {lost} bytes at {losses} damaged places")?;
         }
         if reading.unresolved > 0 {
             writeln!(out, "unresolved   {} strings and stacks", reading.unresolved)?;
         }
-        if reading.dropped > 0 {
-            writeln!(out, "left out     {} events without those before them", reading.dropped)?;
+        if reading.lost_events > 0 {
+            writeln!(out, "lost         {} events that fit no state", reading.lost_events)?;
         }
         writeln!(out, "\n      events   share  kind")?;
         let mut kinds: Vec<(u64, EventKind)> =
@@ -209,7 +209,8 @@ impl Stats {
             "losses": reading.losses,
             "lost_bytes": reading.lost_bytes,
             "unresolved_ids": reading.unresolved,
-            "dropped_events": reading.dropped,
+            "lost_event_bytes": reading.lost_event_bytes,
+            "lost_events": reading.lost_events,
         })
     }
 }

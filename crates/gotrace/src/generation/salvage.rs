@@ -1,0 +1,291 @@
+//! What there is of a damaged generation.
+
+use super::{Generation, Loader};
+use crate::batch::{self, Batch};
+use crate::error::{Error, ErrorKind};
+use crate::resync;
+use crate::source::Source;
+use crate::spec::{EventType, PLANS, Plan};
+use crate::version::Version;
+use std::io::Read;
+use std::mem;
+use std::ops::Range;
+use trace_common::{Cursor, Limits};
+
+/// A tick of the trace clock on Linux: the frequency is 15 625 000 ticks per second.
+const LINUX_NANOS_PER_TICK: f64 = 64.0;
+
+/// Loads all batches of a generation that are intact, and of damaged ones what precedes the
+/// damage.
+#[derive(Debug)]
+pub(crate) struct Salvage<'a, R> {
+    source: &'a mut Source<R>,
+    loader: Loader,
+    /// The last batch that was found, and its index. It is loaded when it is known that another one
+    /// follows it.
+    last: Option<(usize, Batch)>,
+    /// Bytes of the window that were read before the damage was found.
+    read: usize,
+    lost: Lost,
+}
+
+/// What was found of a generation.
+#[derive(Debug)]
+pub(crate) struct Salvaged {
+    /// `None` if there are neither events nor samples.
+    pub(crate) generation: Option<Box<Generation>>,
+    /// The bytes that it takes of the source's window, damaged ones included.
+    pub(crate) len: usize,
+    /// Whether the input ends behind it.
+    pub(crate) at_end: bool,
+    pub(crate) lost: Lost,
+    /// Whether the frequency of the clock is a guess.
+    pub(crate) guessed_frequency: bool,
+}
+
+/// What was lost.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lost {
+    /// From the first to the last byte that was lost, as offsets in the trace.
+    pub(crate) range: Option<Range<u64>>,
+    pub(crate) bytes: u64,
+    /// Of these, bytes in batches of events.
+    pub(crate) event_bytes: u64,
+}
+
+impl Lost {
+    pub(crate) fn add(&mut self, lost: Range<u64>) {
+        if lost.is_empty() {
+            return;
+        }
+        self.bytes += lost.end - lost.start;
+        let all = self.range.get_or_insert(lost.clone());
+        *all = all.start.min(lost.start)..all.end.max(lost.end);
+    }
+}
+
+/// What follows a batch.
+enum Next {
+    Batch(Batch),
+    /// Another generation, or more than may be held.
+    Other,
+    End,
+    Damage,
+}
+
+impl<'a, R: Read> Salvage<'a, R> {
+    /// Searches for the generation of number `last` or a later one; `None` if there is none. What
+    /// precedes it is released.
+    ///
+    /// # Errors
+    ///
+    /// Those of the input.
+    pub(crate) fn find(
+        source: &'a mut Source<R>,
+        version: Version,
+        limits: Limits,
+        last: u64,
+        lost: &mut Lost,
+    ) -> Result<Option<Self>, Error> {
+        let from = source.offset();
+        let found = resync::skip(source, last);
+        lost.add(from..source.offset());
+        if !found? {
+            return Ok(None);
+        }
+        let number = match batch::read_cut(source, 0) {
+            Some(batch) => batch.generation,
+            None => last,
+        };
+        Ok(Some(Self::again(source, version, limits, number, 0)))
+    }
+
+    /// Loads the generation `number` at the start of the window, of which `read` bytes have been
+    /// read.
+    pub(crate) fn again(
+        source: &'a mut Source<R>,
+        version: Version,
+        limits: Limits,
+        number: u64,
+        read: usize,
+    ) -> Self {
+        let mut loader = Loader::new(version, limits);
+        loader.number = number;
+        Self { source, loader, last: None, read, lost: Lost::default() }
+    }
+
+    /// Loads the generation. Its clock has the frequency `nanos_per_tick` if its own is lost; 0 if
+    /// no generation had one. CPU samples among the bytes that were read before are passed over.
+    pub(crate) fn load(mut self, nanos_per_tick: f64) -> Salvaged {
+        let at_end = self.batches();
+        let Self { mut loader, lost, .. } = self;
+        let own = &mut loader.table.sync.nanos_per_tick;
+        let lost_frequency = *own == 0.0 || !own.is_finite();
+        if lost_frequency {
+            *own = if nanos_per_tick == 0.0 { LINUX_NANOS_PER_TICK } else { nanos_per_tick };
+        }
+        let guessed_frequency = lost_frequency && nanos_per_tick == 0.0;
+        let len = loader.at;
+        let any = !loader.events.batches.is_empty() || !loader.samples.is_empty();
+        let generation = any.then(|| Box::new(loader.into_generation().0));
+        Salvaged { generation, len, at_end, lost, guessed_frequency }
+    }
+
+    /// Reads batches to the end of the generation; `true` at the end of the input.
+    fn batches(&mut self) -> bool {
+        loop {
+            match self.next() {
+                Next::Batch(batch) => {
+                    self.load_last();
+                    let start = mem::replace(&mut self.loader.at, batch.data.end);
+                    self.last = Some((start, batch));
+                }
+                Next::Damage if self.resync() => {}
+                next => {
+                    self.load_last();
+                    return matches!(next, Next::End);
+                }
+            }
+        }
+    }
+
+    fn next(&mut self) -> Next {
+        let at = self.loader.at;
+        let batch = match batch::read(self.source, at) {
+            Ok(Some(batch)) => batch,
+            Ok(None) => return Next::End,
+            Err(error) if stops(&error) => return Next::Other,
+            Err(_) => match batch::read_cut(self.source, at) {
+                Some(batch) => batch,
+                None => return Next::Damage,
+            },
+        };
+        if batch.end_of_generation {
+            let explicit = self.loader.version >= Version::Go126;
+            if explicit && self.ends(batch.data.end) {
+                self.loader.at = batch.data.end;
+                return Next::Other;
+            }
+            return Next::Damage;
+        }
+        if batch.generation == self.loader.number {
+            return Next::Batch(batch);
+        }
+        match resync::is_batch(self.source, at, self.loader.number) {
+            Ok(false) => Next::Damage,
+            // On an error there is nothing that could contradict the header.
+            Ok(true) | Err(_) => Next::Other,
+        }
+    }
+
+    /// Whether a generation can end before index `at`: a later one begins there, or nothing does.
+    fn ends(&mut self, at: usize) -> bool {
+        match batch::read(self.source, at) {
+            Ok(Some(batch)) => batch.generation > self.loader.number,
+            Ok(None) => true,
+            Err(error) => stops(&error),
+        }
+    }
+
+    /// Goes to the next batch behind damage; `false` if there is none.
+    fn resync(&mut self) -> bool {
+        let at = self.loader.at;
+        // If what is damaged is the size of the last batch, that contains the next one.
+        let from = self.last.as_ref().map_or(at, |(start, _)| *start) + 1;
+        let mut found = resync::find(self.source, from, self.loader.number);
+        if let Ok(Some(same)) = found {
+            if same == at {
+                found = resync::find(self.source, at + 1, self.loader.number);
+            }
+        }
+        let Ok(found) = found else { return false };
+        let next = found.unwrap_or(self.source.window().len());
+        let damaged = match self.last.take_if(|_| next < at) {
+            Some((start, _)) => start,
+            None => at,
+        };
+        self.lose(damaged..next);
+        self.loader.at = next;
+        true
+    }
+
+    fn lose(&mut self, lost: Range<usize>) {
+        let base = self.source.offset();
+        self.lost.add(base + lost.start as u64..base + lost.end as u64);
+    }
+
+    /// Loads the batch that was found last.
+    fn load_last(&mut self) {
+        let Some((_, mut batch)) = self.last.take() else { return };
+        let loader = &mut self.loader;
+        if loader.min_ticks == 0 || batch.ticks < loader.min_ticks {
+            loader.min_ticks = batch.ticks;
+        }
+        loader.any = true;
+        let bytes = self.source.window();
+        let kind = batch.kind(bytes);
+        let data = batch.data.clone();
+        let mut cursor = Cursor::new(&bytes[data.clone()]);
+        // How many bytes are intact.
+        let (intact, of_events) = match kind {
+            Some(EventType::STRINGS) => (table(&mut cursor, |cursor| loader.string(cursor)), false),
+            Some(EventType::STACKS) => (table(&mut cursor, |cursor| loader.stack(cursor)), false),
+            Some(EventType::CPU_SAMPLES) if data.end <= self.read => (data.len(), true),
+            Some(EventType::CPU_SAMPLES) => match loader.cpu_samples(&mut cursor) {
+                Ok(()) => (data.len(), true),
+                Err(error) => (error.position().offset as usize, true),
+            },
+            kind if kind.is_none_or(|ty| ty == loader.sync_type()) => {
+                match loader.process(&batch, kind, bytes, 0) {
+                    Ok(()) => (data.len(), false),
+                    Err(error) => (error.position().offset as usize - data.start, false),
+                }
+            }
+            _ => {
+                batch.data.end = data.start + decodable(&bytes[data.clone()]);
+                let loaded = loader.events(&batch, 0);
+                (loaded.map_or(0, |()| batch.data.len()), true)
+            }
+        };
+        let lost = data.start + intact.min(data.len())..data.end;
+        if of_events {
+            self.lost.event_bytes += lost.len() as u64;
+        }
+        self.lose(lost);
+    }
+}
+
+/// Whether reading stops here, without any damage.
+fn stops(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Io(_) | ErrorKind::Limit { .. })
+}
+
+/// Reads the entries of a table; how many bytes are intact. Of entries with the same identifier
+/// the first is kept.
+fn table(
+    cursor: &mut Cursor<'_>,
+    mut entry: impl FnMut(&mut Cursor<'_>) -> Result<(), Error>,
+) -> usize {
+    let _kind = cursor.u8();
+    while !cursor.is_empty() {
+        let start = cursor.position();
+        match entry(cursor) {
+            Err(error) if !matches!(error.kind(), ErrorKind::DuplicateId { .. }) => return start,
+            _ => {}
+        }
+    }
+    cursor.position()
+}
+
+/// How many bytes of the data of a batch are events that can be decoded.
+fn decodable(data: &[u8]) -> usize {
+    let mut cursor = Cursor::new(data);
+    loop {
+        let start = cursor.position();
+        let Ok(ty) = cursor.u8() else { return start };
+        let args = PLANS[usize::from(ty)].args;
+        if args == Plan::NOT_TIMED || (0..=args).any(|_| cursor.uvarint().is_err()) {
+            return start;
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! How much of a damaged trace `Reader::recover` gives.
+//!
+//! Each trace is cut and has a byte flipped at 50 random positions, the same in every run. An event
+//! counts as decodable if its batch, header included, is undamaged up to its end. It counts as
+//! recovered if the damaged trace gives an event of the same thread, kind, resource, state and
+//! values; its time, names and stack may differ, because they depend on other batches.
+//!
+//! `GOTRACE_RECOVERY` may name a file with the paths of further traces, one a line.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that prints a table")]
+
+mod common;
+
+use common::{Batch, batches, events, recorded};
+use gotrace::{Event, EventKind, RangeName, Reader, Value};
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+use std::path::Path;
+
+const POSITIONS: u64 = 50;
+
+/// The fixtures in format v2.
+const FIXTURES: [&str; 10] = [
+    "shop.trace",
+    "go1.22-mixed.trace.gz",
+    "go1.23-mixed.trace.gz",
+    "go1.23-coroutines.trace.gz",
+    "go1.23-allocations.trace.gz",
+    "go1.25-mixed.trace.gz",
+    "go1.26-mixed.trace.gz",
+    "go1.26-allocations.trace.gz",
+    "go1.26-collections.trace.gz",
+    "go1.26-cgo.trace.gz",
+];
+
+/// Number of events by what identifies them.
+type Events = HashMap<u64, u64>;
+
+/// Hashes what the event's own batch says of it.
+fn identity(event: Event<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let kind = event.kind();
+    (
+        event.thread(),
+        format!("{kind:?}"),
+        std::env::var_os("CTX").map(|_| (event.goroutine(), event.proc())),
+    )
+        .hash(&mut hasher);
+    if let Some(transition) = event.state_transition() {
+        let states = (transition.goroutine().map(|s| s.1), transition.proc().map(|s| s.1));
+        format!("{:?} {states:?}", transition.resource()).hash(&mut hasher);
+    }
+    if let Some(metric) = event.metric() {
+        let Value::Uint64(value) = metric.value else { unreachable!("metrics are numbers") };
+        (metric.name, value).hash(&mut hasher);
+    }
+    if let Some(range) = event.range() {
+        std::mem::discriminant::<RangeName<'_>>(&range.name).hash(&mut hasher);
+    }
+    event.task().map(|task| task.id).hash(&mut hasher);
+    event.region().map(|region| region.task).hash(&mut hasher);
+    event.log().map(|log| log.task).hash(&mut hasher);
+    if let Some(experimental) = event.experimental() {
+        experimental.args().for_each(|arg| arg.hash(&mut hasher));
+    }
+    hasher.finish()
+}
+
+/// Reads a trace to its end, whatever the damage.
+fn read(trace: &[u8]) -> Events {
+    let mut events = Events::new();
+    let mut reader = Reader::new(trace).unwrap();
+    loop {
+        match reader.next_event() {
+            Ok(Some(event)) if event.kind() == EventKind::Sync => {}
+            Ok(Some(event)) => *events.entry(identity(event)).or_default() += 1,
+            Ok(None) => return events,
+            Err(_) => {
+                if reader.recover().unwrap().is_none() {
+                    return events;
+                }
+            }
+        }
+    }
+}
+
+struct Subject {
+    trace: Vec<u8>,
+    batches: Vec<Batch>,
+    whole: Events,
+}
+
+impl Subject {
+    fn new(trace: Vec<u8>) -> Self {
+        Self { batches: batches(&trace), whole: read(&trace), trace }
+    }
+
+    /// The share of decodable events that `damaged` gives, in per cent. Bytes of `damage` are not
+    /// as they were.
+    fn share(&self, damaged: &[u8], damage: &Range<usize>) -> f64 {
+        let decodable: u64 = self.batches.iter().map(|batch| self.decodable(batch, damage)).sum();
+        let given = read(damaged);
+        let recovered: u64 = given
+            .iter()
+            .map(|(id, count)| (*count).min(self.whole.get(id).copied().unwrap_or(0)))
+            .sum();
+        if decodable == 0 {
+            100.0
+        } else {
+            100.0 * recovered.min(decodable) as f64 / decodable as f64
+        }
+    }
+
+    fn decodable(&self, batch: &Batch, damage: &Range<usize>) -> u64 {
+        if damage.start >= batch.range.end || damage.end <= batch.range.start {
+            return batch.events;
+        }
+        let intact = damage.start.max(batch.data);
+        if batch.events == 0 { 0 } else { events(&self.trace[batch.data..intact]).0 }
+    }
+}
+
+/// A sequence of numbers that look random (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % limit as u64) as usize
+    }
+}
+
+struct Shares {
+    mean: f64,
+    worst: f64,
+    worst_at: usize,
+}
+
+fn shares(shares: &[(usize, f64)]) -> Shares {
+    let mean = shares.iter().map(|(_, share)| share).sum::<f64>() / shares.len() as f64;
+    let (worst_at, worst) = *shares.iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
+    Shares { mean, worst, worst_at }
+}
+
+/// Mean and worst of cuts, then of flips.
+fn measure(trace: Vec<u8>) -> (u64, [Shares; 2]) {
+    let subject = Subject::new(trace);
+    let mut random = Random(22);
+    let mut cuts = Vec::new();
+    let mut flips = Vec::new();
+    for _ in 0..POSITIONS {
+        let cut = 16 + random.below(subject.trace.len() - 16);
+        let share = subject.share(&subject.trace[..cut], &(cut..usize::MAX));
+        cuts.push((cut, share));
+        let flip = 16 + random.below(subject.trace.len() - 16);
+        let mut damaged = subject.trace.clone();
+        damaged[flip] ^= 1 << random.below(8);
+        flips.push((flip, subject.share(&damaged, &(flip..flip + 1))));
+    }
+    (subject.batches.iter().map(|b| b.events).sum(), [shares(&cuts), shares(&flips)])
+}
+
+#[test]
+fn most_decodable_events_are_recovered() {
+    let mut traces: Vec<(String, Vec<u8>)> =
+        FIXTURES.iter().map(|name| ((*name).to_owned(), recorded(name))).collect();
+    if let Some(list) = std::env::var_os("GOTRACE_RECOVERY") {
+        for path in std::fs::read_to_string(list).unwrap().lines() {
+            let name = Path::new(path).file_name().unwrap().to_string_lossy().into_owned();
+            traces.push((name, std::fs::read(path).unwrap()));
+        }
+    }
+    println!("{:<32} {:>9} {:>21} {:>25}", "", "events", "50 cuts", "50 flips");
+    println!(
+        "{:<32} {:>9} {:>9} {:>11} {:>13} {:>11}",
+        "trace", "", "mean", "worst", "mean", "worst"
+    );
+    let mut failed = Vec::new();
+    for (name, trace) in traces {
+        let (events, [cuts, flips]) = measure(trace);
+        println!(
+            "{name:<32} {events:>9} {:>7.1} % {:>9.1} % {:>11.1} % {:>9.1} %   (at {} and {})",
+            cuts.mean, cuts.worst, flips.mean, flips.worst, cuts.worst_at, flips.worst_at
+        );
+        if [cuts, flips].iter().any(|shares| shares.mean < 90.0 || shares.worst < 60.0) {
+            failed.push(name);
+        }
+    }
+    assert!(failed.is_empty(), "mean below 90 % or worst below 60 %: {failed:?}");
+}
