@@ -136,6 +136,8 @@ fn paths_lead_from_the_root_to_the_object() {
 fn what_is_written_is_read_again() {
     let graph = HeapGraph::from_snapshot(&heap(), info());
     let again = HeapGraph::read(&file()).unwrap();
+    assert!(HeapGraph::is_gcdump(&file()[..HeapGraph::PREFIX]));
+    assert!(!HeapGraph::is_gcdump(&file()[..HeapGraph::PREFIX - 1]));
     assert_eq!(again.info, info());
     assert_eq!(again.totals(), graph.totals());
     assert_eq!(again.paths_to("System.String", 9), graph.paths_to("System.String", 9));

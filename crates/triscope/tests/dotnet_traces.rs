@@ -238,6 +238,22 @@ fn live_processes_are_shown() {
             heap["types"].as_array().unwrap().iter().filter_map(|t| t["size"].as_u64()).sum();
         assert_eq!(heap["size"], sum);
 
+        let file = target.tmpdir().join("heap.gcdump");
+        let file = file.to_str().unwrap();
+        let written = live(&["gcdump", &pid, "-o", file]);
+        assert_eq!(written.stdout, "", "the file is what was asked for");
+        let again: Value =
+            serde_json::from_str(&ok(&["dotnet", "gcdump", file, "--json"])).unwrap();
+        let objects = format!("{} objects", again["objects"]);
+        assert!(written.stderr.contains(&objects), "{} {objects}", written.stderr);
+        let same = ok(&["dotnet", "gcdump", file, "--baseline", file]);
+        assert!(same.contains("+0 bytes in +0 objects"), "{same}");
+        let grown = live(&["gcdump", &pid, "--baseline", file, "--json"]).stdout;
+        let grown: Value = serde_json::from_str(&grown).unwrap();
+        assert_eq!(grown["objects_before"], again["objects"]);
+        let paths = ok(&["dotnet", "gcdump", file, "--roots", "System.String", "--top", "50"]);
+        assert!(paths.contains("[.NET Roots]\n") && paths.contains("System.String @"), "{paths}");
+
         let collections = lines(&live(&["gc", &pid, "--duration", "2", "--json"]).stdout);
         assert!(collections.len() >= 2, "{collections:?}");
         assert!(collections.iter().all(|gc| gc["pause_ms"].as_f64().unwrap() > 0.0));

@@ -75,6 +75,17 @@ struct File<'a> {
 }
 
 impl HeapGraph {
+    /// Bytes from the start of a file that [`HeapGraph::is_gcdump`] needs.
+    pub const PREFIX: usize = 49;
+
+    /// Whether a file that begins with these bytes is a `.gcdump` file. (NetPerf files begin with
+    /// the same signature and hold another object.)
+    pub fn is_gcdump(prefix: &[u8]) -> bool {
+        let name = b"GCHeapDump";
+        prefix.get(4..4 + SIGNATURE.len()) == Some(SIGNATURE)
+            && prefix.get(Self::PREFIX - name.len()..Self::PREFIX) == Some(name)
+    }
+
     /// Reads a `.gcdump` file: those of this crate, of `dotnet-gcdump` and of PerfView for managed
     /// heaps.
     ///

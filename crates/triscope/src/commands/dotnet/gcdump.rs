@@ -1,106 +1,291 @@
 use super::providers;
-use super::source::{Source, seconds};
+use super::source::{Reading, Source, seconds};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use diag_ipc::{Rundown, TracingConfig};
 use nettrace::Order;
-use nettrace::derived::HeapSnapshot;
-use serde_json::json;
+use nettrace::derived::{HeapSnapshot, TypeTotal};
+use nettrace::gcdump::{DumpInfo, HeapGraph, TypeDelta, difference};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::time::Duration;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use trace_common::Timestamp;
 
-/// Print what is on the managed heap, by type
+/// Show what is on the managed heap, by type
 ///
-/// Makes the process collect and walk its heap once: it stands still meanwhile.
+/// Of a process, the runtime performs a full GC and walks its heap once; all its threads are
+/// suspended meanwhile.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   triscope dotnet gcdump 1234
-  triscope dotnet gcdump 1234 --top 20
+  triscope dotnet gcdump 1234 -o before.gcdump          for Visual Studio, PerfView, or later
+  triscope dotnet gcdump 1234 --baseline before.gcdump  what has grown since
+  triscope dotnet gcdump before.gcdump --roots System.String
   triscope dotnet gcdump heap.nettrace --json | jq '.types[0]'")]
 pub(crate) struct Args {
-    /// The id of a process, a trace with heap events, or - for standard input
+    /// A process id, a .gcdump file, a trace with heap events, or - for standard input
     #[arg(value_name = "PID|FILE")]
     source: Source,
-    /// Print only so many types
-    #[arg(long, value_name = "N", default_value_t = usize::MAX, hide_default_value = true)]
-    top: usize,
+    /// Write the heap as a .gcdump file, which Visual Studio and PerfView open
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Show the difference from an earlier heap: a .gcdump file or a trace
+    #[arg(long, value_name = "FILE", conflicts_with = "roots")]
+    baseline: Option<PathBuf>,
+    /// Show the shortest paths from the roots to the largest objects of a type
+    #[arg(long, value_name = "TYPE")]
+    roots: Option<String>,
+    /// Print at most N types, or objects with --roots [default: all types, 3 objects]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Give up a walk that takes longer than so many seconds
+    /// Give up a heap walk after SECONDS
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     timeout: Duration,
 }
 
 pub(super) fn run(args: &Args) -> Result {
+    // The baseline first: a file that cannot be read should not cost the process a full GC.
+    let baseline = args.baseline.as_ref().map(|path| heap(&Source::File(path.clone()), args));
+    let baseline = baseline.transpose()?;
+    let heap = heap(&args.source, args)?;
+    if let Some(path) = &args.output {
+        write(path, &heap.graph)?;
+    }
+    let mut output = Output::new();
+    match (&baseline, &args.roots) {
+        (Some(before), _) => print_difference(args, before, &heap, &mut output.buffer),
+        (None, Some(name)) => print_roots(args, name, &heap, &mut output.buffer)?,
+        // Whoever writes a file without asking for JSON wants the file.
+        (None, None) if args.output.is_some() && !args.json => {}
+        (None, None) => print_totals(args, &heap, &mut output.buffer),
+    }
+    output.finish()?;
+    for heap in baseline.into_iter().chain([heap]) {
+        heap.into_result()?;
+    }
+    Ok(())
+}
+
+/// A heap and where it came from.
+struct Heap {
+    name: String,
+    graph: HeapGraph,
+    /// The walk, if it came as events.
+    walk: Option<HeapSnapshot>,
+    /// How the reading of the events went, if it went to the end of the stream.
+    reading: Option<Reading>,
+}
+
+fn heap(source: &Source, args: &Args) -> Result<Heap> {
+    let file = match source {
+        Source::File(path) => gcdump_file(path)?.map(|bytes| (path.display(), bytes)),
+        Source::Process(_) => None,
+    };
+    if let Some((path, bytes)) = file {
+        let name = path.to_string();
+        let graph = HeapGraph::read(&bytes).map_err(|e| Failure::about(&name, e))?;
+        return Ok(Heap { name, graph, walk: None, reading: None });
+    }
     let config = TracingConfig::new([providers::heap_walk()]).rundown(Rundown::None);
     let progress = Progress::beside_output();
-    let stream = args.source.open(&config, Some(args.timeout), Order::Time, progress)?;
-    let live = matches!(args.source, Source::Process(_));
+    let stream = source.open(&config, Some(args.timeout), Order::Time, progress)?;
+    let live = matches!(source, Source::Process(_));
     let name = stream.name.clone();
-    let mut heap = HeapSnapshot::new();
-    let mut walked = false;
+    let mut walk = HeapSnapshot::new();
+    let mut info = DumpInfo::default();
+    let mut is_walked = false;
     let result = stream.read(|event| {
-        heap.observe(event);
-        // The walk of a live process is over: there is nothing more to wait for.
-        if live && heap.is_complete() {
-            walked = true;
+        walk.observe(event);
+        info.pid = u32::try_from(event.process_id()).unwrap_or_default();
+        // Nothing else is of interest in the stream of a live process.
+        if live && walk.is_complete() {
+            is_walked = true;
             return Err(Failure::Quiet(0));
         }
         Ok(())
     });
     let reading = match result {
-        Err(_) if walked => None,
+        Err(_) if is_walked => None,
         other => Some(other?),
     };
-    if heap.nodes().is_empty() {
-        return Err(Failure::about(&name, "no walk of the heap was seen"));
+    if walk.nodes().is_empty() {
+        let why =
+            "the stream contains no heap dump (was it collected with the GCHeapDump keywords?)";
+        return Err(Failure::about(&name, why));
     }
-    let histogram = heap.histogram();
-    let mut roots: BTreeMap<String, u64> = BTreeMap::new();
-    for root in heap.roots() {
-        *roots.entry(root.kind.to_string()).or_default() += 1;
+    describe(&mut info, source, reading.as_ref());
+    Ok(Heap { name, graph: HeapGraph::from_snapshot(&walk, info), walk: Some(walk), reading })
+}
+
+/// The bytes of a `.gcdump` file; `None` if it is something else.
+fn gcdump_file(path: &Path) -> Result<Option<Vec<u8>>> {
+    let fail = |e: std::io::Error| Failure::about(path.display(), e);
+    if path == Path::new("-") {
+        return Ok(None);
     }
-    let mut output = Output::new();
-    let out = &mut output.buffer;
-    // Writing to a vector does not fail.
+    let mut file = File::open(path).map_err(fail)?;
+    let mut bytes = Vec::new();
+    (&mut file).take(HeapGraph::PREFIX as u64).read_to_end(&mut bytes).map_err(fail)?;
+    if !HeapGraph::is_gcdump(&bytes) {
+        return Ok(None);
+    }
+    file.read_to_end(&mut bytes).map_err(fail)?;
+    Ok(Some(bytes))
+}
+
+/// Adds where and when the heap was walked.
+fn describe(info: &mut DumpInfo, source: &Source, reading: Option<&Reading>) {
+    info.tool = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
+    match source {
+        Source::Process(pid) => {
+            info.pid = *pid;
+            info.process_name = std::fs::read_to_string(format!("/proc/{pid}/comm"))
+                .ok()
+                .map(|name| name.trim_end().to_owned());
+            info.machine = Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
+            info.collected = Some(SystemTime::now());
+        }
+        Source::File(_) => {
+            let utc = reading.and_then(|r| r.trace.as_ref()).map(|trace| trace.sync_time_utc);
+            info.collected = utc.and_then(system_time);
+        }
+    }
+}
+
+fn system_time(utc: Timestamp) -> Option<SystemTime> {
+    let nanos = u64::try_from(utc.nanos()).ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_nanos(nanos))
+}
+
+fn write(path: &Path, graph: &HeapGraph) -> Result {
+    let fail = |e: std::io::Error| Failure::about(path.display(), e);
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty());
+    let mut file =
+        tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new("."))).map_err(fail)?;
+    graph.write(&mut file).map_err(fail)?;
+    file.persist(path).map_err(|e| fail(e.error))?;
+    let (size, objects) = (graph.total_size(), graph.object_count());
+    eprintln!("{}: {objects} objects, {size} bytes", OneLine(&path.display().to_string()));
+    Ok(())
+}
+
+// Writing to a vector does not fail.
+
+fn print_totals(args: &Args, heap: &Heap, out: &mut Vec<u8>) {
+    let totals = heap.graph.totals();
+    let shown = totals.iter().take(args.top.unwrap_or(usize::MAX));
+    let (objects, size) = (heap.graph.object_count(), heap.graph.total_size());
     if args.json {
-        let types: Vec<_> = histogram
-            .iter()
-            .take(args.top)
-            .map(|t| json!({ "type": t.name, "count": t.count, "size": t.size }))
-            .collect();
+        let types: Vec<Value> = shown.map(total_json).collect();
+        let mut value = json!({ "objects": objects, "size": size, "types": types });
+        if let Some(walk) = &heap.walk {
+            let mut roots: BTreeMap<String, u64> = BTreeMap::new();
+            for root in walk.roots() {
+                *roots.entry(root.kind.to_string()).or_default() += 1;
+            }
+            value["complete"] = walk.is_complete().into();
+            value["references"] = walk.edge_count().into();
+            value["roots"] = json!(roots);
+        }
+        let _ = writeln!(out, "{value:#}");
+        return;
+    }
+    let _ = writeln!(out, "        size     count  type");
+    for t in shown {
+        let _ = writeln!(out, "{:>12} {:>9}  {}", t.size, t.count, OneLine(&t.name));
+    }
+    let _ = writeln!(out, "\n{size} bytes in {objects} objects");
+}
+
+fn total_json(total: &TypeTotal) -> Value {
+    json!({ "type": total.name, "count": total.count, "size": total.size })
+}
+
+fn print_difference(args: &Args, before: &Heap, after: &Heap, out: &mut Vec<u8>) {
+    let deltas = difference(&before.graph.totals(), &after.graph.totals());
+    let shown = deltas.iter().take(args.top.unwrap_or(usize::MAX));
+    let sizes = (before.graph.total_size(), after.graph.total_size());
+    let counts = (before.graph.object_count(), after.graph.object_count());
+    if args.json {
+        let types: Vec<Value> = shown.map(delta_json).collect();
         let value = json!({
-            "complete": heap.is_complete(),
-            "objects": heap.nodes().len(),
-            "size": heap.total_size(),
-            "references": heap.edge_count(),
-            "roots": roots,
+            "objects_before": counts.0, "objects": counts.1,
+            "size_before": sizes.0, "size": sizes.1,
             "types": types,
         });
         let _ = writeln!(out, "{value:#}");
-    } else {
-        let _ = writeln!(out, "        size     count  type");
-        for t in histogram.iter().take(args.top) {
-            let _ = writeln!(out, "{:>12} {:>9}  {}", t.size, t.count, OneLine(&t.name));
+        return;
+    }
+    let _ = writeln!(out, "        size     count  type");
+    for d in shown {
+        let (size, count) = (d.size_change(), d.count_change());
+        let _ = writeln!(out, "{size:>+12} {count:>+9}  {}", OneLine(&d.name));
+    }
+    let size = sizes.1 as i64 - sizes.0 as i64;
+    let count = counts.1 as i64 - counts.0 as i64;
+    let name = OneLine(&before.name);
+    let _ = writeln!(out, "\n{size:+} bytes in {count:+} objects since {name}");
+}
+
+fn delta_json(delta: &TypeDelta) -> Value {
+    json!({
+        "type": delta.name,
+        "count_before": delta.count.0, "count": delta.count.1,
+        "size_before": delta.size.0, "size": delta.size.1,
+    })
+}
+
+fn print_roots(args: &Args, name: &str, heap: &Heap, out: &mut Vec<u8>) -> Result {
+    let paths = heap.graph.paths_to(name, args.top.unwrap_or(3));
+    if paths.is_empty() {
+        return Err(Failure::about(&heap.name, format!("the heap has no object of type {name}")));
+    }
+    if args.json {
+        let paths: Vec<Vec<Value>> = paths
+            .iter()
+            .map(|path| {
+                path.iter()
+                    .map(|s| json!({ "address": s.address, "type": s.name, "size": s.size }))
+                    .collect()
+            })
+            .collect();
+        let _ = writeln!(out, "{:#}", json!({ "paths": paths }));
+        return Ok(());
+    }
+    for path in &paths {
+        if path.is_empty() {
+            let _ = writeln!(out, "(not reachable from a root)");
         }
-        let (objects, size) = (heap.nodes().len(), heap.total_size());
-        let (references, roots) = (heap.edge_count(), heap.roots().len());
-        let _ = writeln!(
-            out,
-            "\n{size} bytes in {objects} objects, {references} references, {roots} roots"
-        );
+        for (depth, step) in path.iter().enumerate() {
+            let indent = 2 * depth;
+            let _ = write!(out, "{:indent$}{}", "", OneLine(&step.name));
+            if step.address != 0 {
+                let _ = write!(out, " @ {:#x}, {} bytes", step.address, step.size);
+            }
+            out.push(b'\n');
+        }
+        out.push(b'\n');
     }
-    output.finish()?;
-    if !heap.is_complete() {
-        let (chunks, dropped) = heap.missing();
-        eprintln!(
-            "triscope: {}: the walk is not complete: {chunks} parts lost, {dropped} items dropped",
-            OneLine(&name)
-        );
+    Ok(())
+}
+
+impl Heap {
+    fn into_result(self) -> Result {
+        if let Some(walk) = self.walk.filter(|walk| !walk.is_complete()) {
+            let (chunks, dropped) = walk.missing();
+            eprintln!(
+                "triscope: {}: the heap walk is incomplete: {chunks} parts lost, {dropped} items dropped",
+                OneLine(&self.name)
+            );
+        }
+        self.reading.map_or(Ok(()), Reading::into_result)
     }
-    reading.map_or(Ok(()), super::source::Reading::into_result)
 }
