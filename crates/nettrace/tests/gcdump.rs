@@ -111,6 +111,27 @@ fn a_walk_becomes_a_graph_with_the_names_of_the_vendors_tool() {
 }
 
 #[test]
+fn a_walk_is_complete_when_every_type_is_described() {
+    let mut heap = HeapSnapshot::new();
+    let gc = |id, count: u32| {
+        let payload = [&count.to_le_bytes()[..], &[0; 14]].concat();
+        (id, v4(RUNTIME, id, 0, &0u32.to_le_bytes(), &payload))
+    };
+    let feed = |heap: &mut HeapSnapshot, (_, stream): (u32, Vec<u8>)| {
+        let mut reader = Reader::new(&stream[..]);
+        while let Some(event) = reader.next_event().unwrap() {
+            heap.observe(&event);
+        }
+    };
+    feed(&mut heap, gc(1, 5));
+    observe(&mut heap, 18, 1, &[words(&[0x200, 22, 1, 0])]);
+    feed(&mut heap, gc(2, 5));
+    assert_eq!((heap.is_complete(), heap.undescribed_types()), (false, 1));
+    observe(&mut heap, 15, 1, &[gc_type(1, "System.String")]);
+    assert_eq!((heap.is_complete(), heap.undescribed_types()), (true, 0));
+}
+
+#[test]
 fn paths_lead_from_the_root_to_the_object() {
     let graph = HeapGraph::from_snapshot(&heap(), info());
     let path = |name| {

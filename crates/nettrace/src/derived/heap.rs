@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use trace_common::Limits;
 
@@ -128,6 +128,8 @@ pub struct TypeTotal {
 #[derive(Debug, Default)]
 pub struct HeapSnapshot {
     types: HashMap<u64, HeapType>,
+    /// Types of nodes that have not been described yet: that may come after the walk.
+    undescribed: HashSet<u64>,
     nodes: Vec<HeapNode>,
     edges: Vec<u64>,
     roots: Vec<HeapRoot>,
@@ -190,12 +192,18 @@ impl HeapSnapshot {
         self.types.values()
     }
 
-    /// Whether the walk was seen to its end, without a part missing.
+    /// Whether the walk was seen to its end, without a part missing, and every type is described.
     pub fn is_complete(&self) -> bool {
         self.complete
             && self.lost_chunks == 0
             && self.dropped == 0
+            && self.undescribed.is_empty()
             && self.edges_expected == self.edges.len() as u64
+    }
+
+    /// Number of types that objects have and the stream has not described.
+    pub fn undescribed_types(&self) -> usize {
+        self.undescribed.len()
     }
 
     /// Parts of the walk that are missing, and items that the limits did not allow.
@@ -256,6 +264,7 @@ impl HeapSnapshot {
                 if this.room(size_of::<HeapType>() + name.len()) {
                     let module_id = get(&v, "ModuleID");
                     let flags = get(&v, "Flags") as u32;
+                    this.undescribed.remove(&id);
                     this.types.insert(id, HeapType { id, module_id, name, flags });
                 }
             }),
@@ -291,10 +300,14 @@ impl HeapSnapshot {
                 self.each(event, |this, v| {
                     if this.room(size_of::<HeapNode>()) {
                         let edges = get(&v, "EdgeCount");
+                        let type_id = get(&v, "TypeID");
+                        if !this.types.contains_key(&type_id) {
+                            this.undescribed.insert(type_id);
+                        }
                         this.nodes.push(HeapNode {
                             address: get(&v, "Address"),
                             size: get(&v, "Size"),
-                            type_id: get(&v, "TypeID"),
+                            type_id,
                             first_edge: this.edges_expected,
                             edges,
                         });
@@ -333,6 +346,7 @@ impl HeapSnapshot {
     /// A further walk begins: it replaces the last one. Types stay.
     fn restart(&mut self) {
         self.nodes.clear();
+        self.undescribed.clear();
         self.edges.clear();
         self.roots.clear();
         self.edges_expected = 0;

@@ -168,8 +168,19 @@ fn friendly(name: &str) -> String {
             '`' if rest.peek().is_some_and(char::is_ascii_digit) => {
                 while rest.next_if(char::is_ascii_digit).is_some() {}
             }
-            '[' if rest.next_if_eq(&']').is_some() => out.push_str("[]"),
-            '[' => out.push('<'),
+            '[' => {
+                // An array has nothing but commas between its brackets.
+                let mut ahead = rest.clone();
+                let commas = std::iter::from_fn(|| ahead.next_if_eq(&',')).count();
+                if ahead.next_if_eq(&']').is_some() {
+                    out.push('[');
+                    out.extend(std::iter::repeat_n(',', commas));
+                    out.push(']');
+                    rest = ahead;
+                } else {
+                    out.push('<');
+                }
+            }
             ']' => out.push('>'),
             c => out.push(c),
         }
@@ -185,6 +196,7 @@ mod tests {
     fn generic_types_are_named_as_in_c_sharp() {
         for (raw, named) in [
             ("System.Byte[]", "System.Byte[]"),
+            ("System.String[,][]", "System.String[,][]"),
             (
                 "System.Collections.Generic.List`1[System.String]",
                 "System.Collections.Generic.List<System.String>",

@@ -282,8 +282,10 @@ impl Heap {
         if let Some(walk) = self.walk.filter(|walk| !walk.is_complete()) {
             let (chunks, dropped) = walk.missing();
             eprintln!(
-                "triscope: {}: the heap walk is incomplete: {chunks} parts lost, {dropped} items dropped",
-                OneLine(&self.name)
+                "triscope: {}: the heap walk is incomplete: {chunks} parts lost, {dropped} items \
+                 dropped, {} types without a name",
+                OneLine(&self.name),
+                walk.undescribed_types()
             );
         }
         self.reading.map_or(Ok(()), Reading::into_result)
