@@ -1,11 +1,13 @@
 //! What an errno of `perf_event_open(2)` or `mmap(2)` means, found out by asking again.
 
 use crate::error::{Field, OpenErrorReason};
-use crate::{Target, system};
+use crate::event::WithoutKernel;
+use crate::{Pmu, Target, system};
 use perf_sys::*;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 /// One call of `perf_event_open(2)`.
@@ -174,6 +176,35 @@ fn refused_fields(attempt: &Attempt<'_>) -> Option<Vec<Field>> {
     None
 }
 
+fn user_space_only(attr: &mut perf_event_attr) {
+    attr.set_exclude_kernel(true);
+    attr.set_exclude_hv(true);
+}
+
+/// Whether the machine has the event, as far as this user can find out. The kernel looks at
+/// privileges first: a remedy for those is none if there is no such event.
+fn exists(attempt: &Attempt<'_>) -> bool {
+    // What every user may, up to `perf_event_paranoid` 2.
+    let mut attr = perf_event_attr::new(attempt.attr.type_, attempt.attr.config);
+    attr.config1 = attempt.attr.config1;
+    attr.config2 = attempt.attr.config2;
+    attr.bp_type = attempt.attr.bp_type;
+    attr.set_disabled(true);
+    user_space_only(&mut attr);
+    let target = Target::ThisThread;
+    let plain = Attempt { attr, path: attempt.path, target, group: None, flags: 0 };
+    !matches!(plain.open(), Err(Errno::NOENT | Errno::NODEV | Errno::OPNOTSUPP))
+}
+
+/// A uprobe beyond the end of its file.
+fn probe_offset(attempt: &Attempt<'_>) -> Option<OpenErrorReason> {
+    let uprobe = Pmu::open("uprobe").ok()?;
+    let path = attempt.path.filter(|_| attempt.attr.type_ == uprobe.type_())?;
+    let size = std::fs::metadata(OsStr::from_bytes(path.to_bytes())).ok()?.len();
+    let offset = attempt.attr.config2;
+    (offset > size).then_some(OpenErrorReason::ProbeOffset { offset, size })
+}
+
 /// The highest `perf_event_paranoid` at which the kernel allows this without capabilities.
 fn allowed_at(attempt: &Attempt<'_>) -> Option<i64> {
     let attr = &attempt.attr;
@@ -201,7 +232,11 @@ fn other_user(target: Target<'_>) -> Option<OpenErrorReason> {
     is_other.then_some(OpenErrorReason::OtherUser { tid, uid })
 }
 
-pub(crate) fn open(attempt: &Attempt<'_>, errno: Errno) -> OpenErrorReason {
+pub(crate) fn open(
+    attempt: &Attempt<'_>,
+    without_kernel: WithoutKernel,
+    errno: Errno,
+) -> OpenErrorReason {
     let attr = &attempt.attr;
     let cpu = attempt.target.cpu();
     if matches!(errno, Errno::ACCESS | Errno::PERM) {
@@ -210,14 +245,13 @@ pub(crate) fn open(attempt: &Attempt<'_>, errno: Errno) -> OpenErrorReason {
         }
     }
     match errno {
+        Errno::ACCESS | Errno::PERM if !exists(attempt) => OpenErrorReason::NoSuchEvent,
         Errno::ACCESS | Errno::PERM => OpenErrorReason::Privilege {
             paranoid: system::paranoid_level(),
             allowed_at: allowed_at(attempt),
             user_space_alone_is_allowed: !attr.exclude_kernel()
-                && attempt.opens_with(|a| {
-                    a.set_exclude_kernel(true);
-                    a.set_exclude_hv(true);
-                }),
+                && without_kernel != WithoutKernel::Nothing
+                && attempt.opens_with(user_space_only),
         },
         Errno::SRCH => {
             attempt.target.tid().map_or(OpenErrorReason::Unknown, OpenErrorReason::NoSuchThread)
@@ -257,6 +291,9 @@ pub(crate) fn open(attempt: &Attempt<'_>, errno: Errno) -> OpenErrorReason {
                 } else {
                     OpenErrorReason::NoSuchEvent
                 };
+            }
+            if let Some(reason) = probe_offset(attempt) {
+                return reason;
             }
             refused_fields(attempt).map_or(OpenErrorReason::Unknown, OpenErrorReason::Fields)
         }

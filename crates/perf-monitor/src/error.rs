@@ -65,6 +65,15 @@ pub enum Error {
         /// Bits of the term.
         bits: u32,
     },
+    /// This kernel cannot make probes with their event.
+    #[error(
+        "this kernel has no PMU {pmu:?}, which probes need (Linux 4.17 with \
+         CONFIG_{}_EVENTS)", pmu.to_uppercase()
+    )]
+    NoProbePmu {
+        /// The PMU: `kprobe` or `uprobe`.
+        pmu: &'static str,
+    },
     /// The description of an event cannot be read.
     #[error("cannot read the event {text:?}: {why}")]
     EventSyntax {
@@ -241,7 +250,8 @@ pub enum OpenErrorReason {
         paranoid: Option<i64>,
         /// The highest level at which this is allowed without `CAP_PERFMON`; `None`: at none.
         allowed_at: Option<i64>,
-        /// It would be allowed for user space alone (`exclude_kernel`).
+        /// The event would open with `exclude_kernel` and count user space: see
+        /// [`Event::without_kernel`](crate::Event::without_kernel).
         user_space_alone_is_allowed: bool,
     },
     /// The thread is of another user, whatever `kernel.perf_event_paranoid` is.
@@ -262,6 +272,13 @@ pub enum OpenErrorReason {
     NoSuchEvent,
     /// There is no such function or file to probe.
     NoSuchProbePoint,
+    /// The offset of a uprobe is not in its file.
+    ProbeOffset {
+        /// The offset, in bytes.
+        offset: u64,
+        /// Size of the file, in bytes.
+        size: u64,
+    },
     /// The thread does not exist, or not any more.
     NoSuchThread(u32),
     /// The CPU does not exist.
@@ -275,7 +292,7 @@ pub enum OpenErrorReason {
     },
     /// No room for another counter or breakpoint, or the group is bigger than the PMU.
     NoCounters,
-    /// Another user has the PMU to itself.
+    /// Another process has exclusive access to the PMU.
     Busy,
     /// A cgroup of which perf events know nothing.
     Cgroup,
@@ -350,6 +367,9 @@ impl fmt::Display for OpenErrorReason {
                  counters)",
             ),
             Self::NoSuchProbePoint => f.write_str("there is no such function or file to probe"),
+            Self::ProbeOffset { offset, size } => {
+                write!(f, "the offset {offset:#x} is not in the file, which has {size:#x} bytes")
+            }
             Self::NoSuchThread(tid) => write!(f, "there is no thread {tid}"),
             Self::NoSuchCpu(cpu) => write!(f, "there is no CPU {cpu}"),
             Self::OfflineCpu(cpu) => write!(f, "CPU {cpu} is offline"),
@@ -361,7 +381,7 @@ impl fmt::Display for OpenErrorReason {
                 }
             }
             Self::NoCounters => f.write_str("no free counter or breakpoint register is left"),
-            Self::Busy => f.write_str("someone else has the PMU to itself"),
+            Self::Busy => f.write_str("another process has exclusive access to the PMU"),
             Self::Cgroup => f.write_str(
                 "not a cgroup with perf events: in cgroup2 it must be below the root, with a \
                  controller active in cgroup.subtree_control of its parent",

@@ -33,6 +33,18 @@ pub struct Event {
     pub(crate) unit: EventUnit,
 }
 
+/// What an event counts with `exclude_kernel`: see [`Event::without_kernel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WithoutKernel {
+    /// Its part in user space.
+    UserSpace,
+    /// The same as without `exclude_kernel`: clocks do not look at it.
+    Everything,
+    /// Nothing: it happens in the kernel alone, as context switches do.
+    Nothing,
+}
+
 /// Levels that a modifier such as `:u` leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Exclude {
@@ -291,12 +303,21 @@ impl Event {
         Self::probe("uprobe", file.as_os_str().as_bytes(), &file.to_string_lossy(), offset, true)
     }
 
-    fn probe(pmu: &str, path: &[u8], shown: &str, offset: u64, at_return: bool) -> Result<Self> {
+    fn probe(
+        pmu: &'static str,
+        path: &[u8],
+        shown: &str,
+        offset: u64,
+        at_return: bool,
+    ) -> Result<Self> {
         let path = CString::new(path).map_err(|_| Error::EventSyntax {
             text: shown.to_owned(),
             why: "a name has no NUL byte",
         })?;
-        let pmu = Pmu::open(pmu)?;
+        let pmu = match Pmu::open(pmu) {
+            Err(Error::UnknownEvent { .. }) => return Err(Error::NoProbePmu { pmu }),
+            other => other?,
+        };
         let retprobe = if at_return { pmu.term_bits("retprobe", 1)? } else { [0; 5] };
         let colon = if at_return { "%return" } else { "" };
         let mut this =
@@ -457,6 +478,24 @@ impl Event {
     /// `PERF_TYPE_*`, or the number of the dynamic PMU.
     pub const fn type_(&self) -> u32 {
         self.type_
+    }
+
+    /// What the event counts with `exclude_kernel`: all that a user without privileges may count at
+    /// `perf_event_paranoid` 2.
+    pub const fn without_kernel(&self) -> WithoutKernel {
+        if self.type_ != PERF_TYPE_SOFTWARE {
+            return WithoutKernel::UserSpace;
+        }
+        match self.config[0] {
+            PERF_COUNT_SW_CPU_CLOCK
+            | PERF_COUNT_SW_TASK_CLOCK
+            | PERF_COUNT_SW_DUMMY
+            | PERF_COUNT_SW_BPF_OUTPUT => WithoutKernel::Everything,
+            PERF_COUNT_SW_CONTEXT_SWITCHES
+            | PERF_COUNT_SW_CPU_MIGRATIONS
+            | PERF_COUNT_SW_CGROUP_SWITCHES => WithoutKernel::Nothing,
+            _ => WithoutKernel::UserSpace,
+        }
     }
 
     /// Starts to say how to count or sample it.

@@ -1,13 +1,13 @@
-//! Counters that are on the PMU together, or not at all.
+//! Counters that the kernel schedules together.
 
 use crate::Target;
 use crate::builder::EventBuilder;
 use crate::count::{Count, GroupCounts, decode, read_size};
 use crate::counter::Counter;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::flags::ReadFormat;
 use perf_sys::PERF_TYPE_SOFTWARE;
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, OwnedFd};
 
 /// Events that are scheduled together, so that their counts can be compared; read at once.
 ///
@@ -34,58 +34,73 @@ pub struct Group {
     enabled: bool,
 }
 
-/// A target that members are opened on later; a cgroup's directory is given with each.
-#[derive(Clone, Copy, Debug)]
+/// A target that members are opened on later.
+#[derive(Debug)]
 enum OwnedTarget {
     ThisThread,
     Thread(u32),
     Cpu(u32),
     ThreadOnCpu { tid: u32, cpu: u32 },
-    Cgroup { cpu: u32 },
+    Cgroup { dir: OwnedFd, cpu: u32 },
+}
+
+impl OwnedTarget {
+    fn new(target: Target<'_>) -> Result<Self> {
+        Ok(match target {
+            Target::ThisThread => Self::ThisThread,
+            Target::Thread(tid) => Self::Thread(tid),
+            Target::Cpu(cpu) => Self::Cpu(cpu),
+            Target::ThreadOnCpu { tid, cpu } => Self::ThreadOnCpu { tid, cpu },
+            Target::Cgroup { dir, cpu } => {
+                let dir = rustix::io::fcntl_dupfd_cloexec(dir, 0)
+                    .map_err(|errno| Error::System { call: "fcntl(F_DUPFD_CLOEXEC)", errno })?;
+                Self::Cgroup { dir, cpu }
+            }
+        })
+    }
+
+    fn as_target(&self) -> Target<'_> {
+        match self {
+            Self::ThisThread => Target::ThisThread,
+            Self::Thread(tid) => Target::Thread(*tid),
+            Self::Cpu(cpu) => Target::Cpu(*cpu),
+            Self::ThreadOnCpu { tid, cpu } => Target::ThreadOnCpu { tid: *tid, cpu: *cpu },
+            Self::Cgroup { dir, cpu } => Target::Cgroup { dir: dir.as_fd(), cpu: *cpu },
+        }
+    }
 }
 
 impl Group {
     /// Opens the leader. Its read format becomes that of the group: ids and both times are added.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`]; [`Error::System`] if the directory of a cgroup cannot be duplicated.
     pub fn open(leader: &EventBuilder, target: Target<'_>) -> Result<Self> {
-        let owned = match target {
-            Target::ThisThread => OwnedTarget::ThisThread,
-            Target::Thread(tid) => OwnedTarget::Thread(tid),
-            Target::Cpu(cpu) => OwnedTarget::Cpu(cpu),
-            Target::ThreadOnCpu { tid, cpu } => OwnedTarget::ThreadOnCpu { tid, cpu },
-            Target::Cgroup { cpu, .. } => OwnedTarget::Cgroup { cpu },
-        };
+        let owned = OwnedTarget::new(target)?;
         let leader = as_member(leader).disabled(true);
         let counter = leader.open(target)?;
         Ok(Self { counters: vec![counter], target: owned, enabled: false })
     }
 
-    /// Adds an event; the result is its index in [`GroupCounts::counts`].
+    /// Adds an event with the target of the group. Returns its index in [`GroupCounts::counts`].
+    ///
+    /// Members of a group that measures a [`Target::Cgroup`] are opened on that cgroup, too. (Opened
+    /// on its CPU alone they would count the same: the kernel schedules a group by its leader, see
+    /// [`merge_sched_in`][sched].)
     ///
     /// From Linux 6.12 a tracepoint that joins an enabled group led by a software event does not
-    /// count. If the group is enabled, it is off for a moment here, so that it counts.
+    /// count. If the group is enabled, it is disabled here for a moment, so that it does.
+    ///
+    /// [sched]: https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`], and [`Error::Control`] if the group cannot be disabled and enabled.
     pub fn add(&mut self, event: &EventBuilder) -> Result<usize> {
-        self.add_in(event, None)
-    }
-
-    /// Adds an event to a group that was opened on a [`Target::Cgroup`], whose directory is given
-    /// again.
-    pub fn add_to_cgroup(&mut self, event: &EventBuilder, dir: BorrowedFd<'_>) -> Result<usize> {
-        self.add_in(event, Some(dir))
-    }
-
-    fn add_in(&mut self, event: &EventBuilder, dir: Option<BorrowedFd<'_>>) -> Result<usize> {
-        let target = match (self.target, dir) {
-            (OwnedTarget::Thread(tid), _) => Target::Thread(tid),
-            (OwnedTarget::Cpu(cpu), _) => Target::Cpu(cpu),
-            (OwnedTarget::ThreadOnCpu { tid, cpu }, _) => Target::ThreadOnCpu { tid, cpu },
-            (OwnedTarget::Cgroup { cpu }, Some(dir)) => Target::Cgroup { dir, cpu },
-            // Without the directory the kernel refuses the mixed group, and that is reported.
-            (OwnedTarget::Cgroup { cpu }, None) => Target::Cpu(cpu),
-            (OwnedTarget::ThisThread, _) => Target::ThisThread,
-        };
         let member = as_member(event).disabled(false);
         let leader = self.leader();
-        let counter = member.open_in(target, Some(leader.as_fd()), 0)?;
+        let counter = member.open_in(self.target.as_target(), Some(leader.as_fd()), 0)?;
         let software_led = leader.attr().type_ == PERF_TYPE_SOFTWARE;
         self.counters.push(counter);
         if self.enabled && software_led {
@@ -106,6 +121,10 @@ impl Group {
     }
 
     /// Starts all of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
     pub fn enable(&mut self) -> Result<()> {
         self.leader().enable_group()?;
         self.enabled = true;
@@ -113,25 +132,41 @@ impl Group {
     }
 
     /// Stops all of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
     pub fn disable(&mut self) -> Result<()> {
         self.leader().disable_group()?;
         self.enabled = false;
         Ok(())
     }
 
-    /// Sets all counts to 0; the times go on.
+    /// Sets all counts to 0. The times are not reset.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
     pub fn reset(&self) -> Result<()> {
         self.leader().reset_group()
     }
 
-    /// Reads all at one moment.
+    /// Reads all counts at one moment.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Counter::read`].
     pub fn read(&self) -> Result<GroupCounts> {
         let mut counts = GroupCounts::default();
         self.read_into(&mut Vec::new(), &mut counts)?;
         Ok(counts)
     }
 
-    /// Reads all at one moment, into memory that is kept for the next time.
+    /// Reads all counts at one moment, into memory that the caller reuses.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Counter::read`].
     pub fn read_into(&self, buffer: &mut Vec<u8>, counts: &mut GroupCounts) -> Result<()> {
         let format = ReadFormat::from_bits_retain(self.leader().attr().read_format);
         buffer.resize(read_size(format, self.counters.len()), 0);
@@ -141,7 +176,11 @@ impl Group {
         Ok(())
     }
 
-    /// Runs `f` while the group counts, and returns what it counted.
+    /// Enables the group, runs `f`, disables the group, and returns the counts of that time.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`enable`](Self::enable) and [`read`](Self::read).
     pub fn measure<R>(&mut self, f: impl FnOnce() -> R) -> Result<(R, Vec<Count>)> {
         let before = self.read()?;
         self.enable()?;

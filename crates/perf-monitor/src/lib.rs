@@ -95,6 +95,7 @@ pub use counter::Counter;
 pub use error::{DecodeError, DecodeErrorKind, Error, Field, OpenErrorReason, Result};
 pub use event::{
     BreakpointAccess, Cache, CacheOp, CacheResult, Event, EventUnit, Hardware, Software,
+    WithoutKernel,
 };
 pub use features::KernelFeatures;
 pub use flags::{BranchFlags, ReadFormat, SampleFlags};

@@ -290,7 +290,9 @@ fn everything_agrees_with_the_kernel_header() {
     headers.extend(Header::open(&system));
     if headers.is_empty() {
         assert!(env::var_os("CI").is_none(), "CI needs the kernel's headers (linux-libc-dev)");
-        println!("SKIPPED: no linux/perf_event.h on this machine");
+        // `println!` is captured by the test harness, and a skip that nobody sees passes for a test.
+        let text = "SKIPPED\teverything_agrees_with_the_kernel_header\tno linux/perf_event.h\n";
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
         return;
     }
     let scratch: PathBuf = env::temp_dir().join(format!("perf-sys-uapi-{}", std::process::id()));

@@ -1,5 +1,5 @@
 use crate::kernel_tests;
-use crate::support::{GETPPID, TestChild, getppid, on_cpu_0, spin_for, touch_pages};
+use crate::support::{GETPPID, TestChild, getppid, on_cpu_0, spin_for, touch_pages, until};
 use perf_monitor::{
     BreakpointAccess, Error, Event, Group, KernelFeatures, KernelVersion, Pmu, ReadFormat,
     SampleFlags, Software, Target,
@@ -26,7 +26,7 @@ kernel_tests! {
         touch_pages(64);
         faults.disable().unwrap();
         let count = faults.read().unwrap();
-        assert!((64..128).contains(&count.value), "{count:?}");
+        assert!(count.value >= 64, "{count:?}");
         assert_eq!(count.time_enabled, count.time_running);
         assert!(!count.scaled().unwrap().is_estimate);
         touch_pages(64);
@@ -41,10 +41,7 @@ kernel_tests! {
         for cpu in perf_monitor::online_cpus() {
             let clock = Event::software(Software::CpuClock).builder().open(Target::Cpu(cpu)).unwrap();
             clock.enable().unwrap();
-            std::thread::sleep(Duration::from_millis(20));
-            clock.disable().unwrap();
-            let value = clock.read().unwrap().value;
-            assert!(value > 10_000_000, "CPU {cpu}: {value} ns");
+            until("10 ms of a CPU", || clock.read().unwrap().value > 10_000_000);
         }
     }
 
@@ -68,7 +65,7 @@ kernel_tests! {
         let faults = group.add(&builder(Software::PageFaults)).unwrap();
         let dummy = group.add(&builder(Software::Dummy)).unwrap();
         let ((), counts) = group.measure(|| touch_pages(100)).unwrap();
-        assert!((100..200).contains(&counts[faults].value), "{counts:?}");
+        assert!(counts[faults].value >= 100, "{counts:?}");
         assert_eq!(counts[dummy].value, 0);
         assert!(counts[0].value > 0 && counts[0].time_running > Some(0));
         assert!(counts.iter().all(|c| c.lost == has_lost.then_some(0)), "{counts:?}");

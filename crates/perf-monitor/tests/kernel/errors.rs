@@ -1,8 +1,8 @@
 use crate::kernel_tests;
-use crate::support::{NOBODY, TestChild, as_nobody};
+use crate::support::{NOBODY, TestChild, as_nobody, until};
 use perf_monitor::{
-    BreakpointAccess, Error, Event, Field, KernelFeatures, OpenErrorReason, Pmu, SampleFlags,
-    Software, Target, Tracefs, paranoid_level,
+    BreakpointAccess, Error, Event, Field, Hardware, KernelFeatures, OpenErrorReason, Pmu,
+    SampleFlags, Software, Target, Tracefs, WithoutKernel, paranoid_level,
 };
 
 fn dummy() -> perf_monitor::EventBuilder {
@@ -64,6 +64,27 @@ fn unprivileged(level: i64, switch: &Event, of_root: u32) {
     // Not root's to forbid, up to level 2: what an ordinary user may do works.
     check("user space", user(faults()).open(Target::ThisThread), 2);
     let features = KernelFeatures::probe();
+    // No privilege helps where the machine lacks the event.
+    let cycles = Event::hardware(Hardware::CpuCycles).builder();
+    if !features.hardware && (1..=2).contains(&level) {
+        for target in [Target::ThisThread, Target::Cpu(0)] {
+            let error = cycles.open(target).unwrap_err();
+            assert_eq!(error.reason(), Some(&OpenErrorReason::NoSuchEvent), "{error}");
+            assert!(!error.to_string().contains("paranoid"), "{error}");
+        }
+    }
+    // Context switches have no part in user space that could be counted alone.
+    let switches = Event::software(Software::ContextSwitches).builder().open(Target::ThisThread);
+    match switches {
+        Ok(_) => assert!(level <= 1),
+        Err(error) => assert!(
+            matches!(
+                error.reason(),
+                Some(OpenErrorReason::Privilege { user_space_alone_is_allowed: false, .. })
+            ),
+            "{error}"
+        ),
+    }
     assert!(!features.privileged && features.paranoid == Some(level));
     assert_eq!(features.refused.is_some(), level > 2, "{features:?}");
     // Probes are for no level.
@@ -135,12 +156,10 @@ kernel_tests! {
         std::fs::write(online, "1").unwrap();
         let value = before.read().unwrap().value;
         before.enable().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        assert_eq!(before.read().unwrap().value, value, "an event does not survive its CPU");
         let fresh = clock.open(Target::Cpu(1)).unwrap();
         fresh.enable().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!(fresh.read().unwrap().value > 0, "a new one counts");
+        until("a new event counts", || fresh.read().unwrap().value > 0);
+        assert_eq!(before.read().unwrap().value, value, "an event does not survive its CPU");
     }
 
     fn fields_that_the_kernel_lacks_are_named(t) {
@@ -334,6 +353,54 @@ kernel_tests! {
         }
         let nowhere = Event::uprobe("/no/such/program", 0).unwrap().builder();
         assert_eq!(reason(nowhere.open(Target::ThisThread)), OpenErrorReason::NoSuchProbePoint);
+    }
+
+    fn a_uprobe_beyond_its_file_is_explained(t) {
+        t.root()?;
+        let exe = std::env::current_exe().unwrap();
+        let size = exe.metadata().unwrap().len();
+        // At the very end it is accepted: no instruction is looked at before the file is mapped.
+        for offset in [size + 1, 1 << 40] {
+            let error = Event::uprobe(&exe, offset).unwrap().builder()
+                .open(Target::ThisThread).unwrap_err();
+            assert_eq!(error.reason(), Some(&OpenErrorReason::ProbeOffset { offset, size }), "{error}");
+        }
+    }
+
+    fn a_missing_probe_pmu_is_named(t) {
+        t.root()?;
+        match Event::kprobe("do_sys_openat2", 0) {
+            Ok(_) => assert!(Pmu::open("kprobe").is_ok()),
+            Err(error) => {
+                assert!(matches!(error, Error::NoProbePmu { pmu: "kprobe" }), "{error}");
+                let text = error.to_string();
+                assert!(text.contains("CONFIG_KPROBE_EVENTS") && !text.contains("did you mean"), "{text}");
+                return Err(t.refused(error));
+            }
+        }
+    }
+
+    fn user_space_alone_is_what_events_say_it_is(t) {
+        t.root()?;
+        let count = |event: Software, user: bool| {
+            let builder = Event::software(event).builder().exclude_kernel(user).exclude_hv(user);
+            builder.open(Target::ThisThread).unwrap()
+        };
+        for event in [Software::ContextSwitches, Software::TaskClock, Software::PageFaults] {
+            let (all, user) = (count(event, false), count(event, true));
+            all.enable().unwrap();
+            user.enable().unwrap();
+            until("a count", || {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                crate::support::touch_pages(1);
+                all.read().unwrap().value > 0
+            });
+            let value = user.read().unwrap().value;
+            match Event::software(event).without_kernel() {
+                WithoutKernel::Nothing => assert_eq!(value, 0, "{event:?}"),
+                _ => assert!(value > 0, "{event:?}"),
+            }
+        }
     }
 
     fn running_out_of_files_is_told_with_the_limit(t) {

@@ -1,4 +1,5 @@
 use crate::kernel_tests;
+use crate::support::until;
 use perf_monitor::{
     Counter, Error, Event, EventBuilder, Group, Hardware, OpenErrorReason, Pmu, Record,
     SampleFlags, Target,
@@ -29,6 +30,8 @@ fn measure(counter: &Counter, n: u64) -> u64 {
     counter.disable().unwrap();
     counter.read().unwrap().value
 }
+
+use std::time::Duration;
 
 kernel_tests! {
     fn cycles_grow_with_the_work(t) {
@@ -69,10 +72,14 @@ kernel_tests! {
         for _ in 0..2 {
             group.add(&user(Hardware::CpuCycles)).unwrap();
         }
-        let ((), counts) = group.measure(|| turns(2_000_000)).unwrap();
-        assert_eq!(counts[0].time_running, counts[2].time_running);
-        let (a, b) = (counts[0].value, counts[2].value);
-        assert!(a > 0 && a.abs_diff(b) < a / 10, "{a} {b}");
+        until("equal counts", || {
+            let ((), counts) = group.measure(|| turns(2_000_000)).unwrap();
+            assert_eq!(counts[0].time_running, counts[2].time_running);
+            let (a, b) = (counts[0].value, counts[2].value);
+            t.note(format!("{a} and {b} cycles"));
+            // An emulated PMU reads the clock of a machine that may be busy between the two.
+            a > 0 && a.abs_diff(b) < a / 10
+        });
     }
 
     fn raw_events_are_those_of_the_manual(t) {
@@ -84,9 +91,11 @@ kernel_tests! {
         let mut group = Group::open(&user(Hardware::CpuCycles), Target::ThisThread).unwrap();
         let raw = Event::parse("r11").unwrap().builder().exclude_kernel(true).exclude_hv(true);
         group.add(&raw).unwrap();
-        let ((), counts) = group.measure(|| turns(1_000_000)).unwrap();
-        let (a, b) = (counts[0].value, counts[1].value);
-        assert!(a > 0 && a.abs_diff(b) < a / 10, "{a} {b}");
+        until("equal counts", || {
+            let ((), counts) = group.measure(|| turns(1_000_000)).unwrap();
+            let (a, b) = (counts[0].value, counts[1].value);
+            a > 0 && a.abs_diff(b) < a / 10
+        });
         if t.is_icount() {
             // INST_RETIRED: two instructions for each turn.
             let instructions = Event::raw(8).builder().exclude_kernel(true)
@@ -130,17 +139,23 @@ kernel_tests! {
         t.hardware()?;
         let counters: Vec<Counter> = (0..12)
             .map(|_| user(Hardware::CpuCycles).open(Target::ThisThread).unwrap()).collect();
-        counters.iter().for_each(|c| c.enable().unwrap());
-        crate::support::spin_for(std::time::Duration::from_millis(300));
-        counters.iter().for_each(|c| c.disable().unwrap());
-        let counts: Vec<_> = counters.iter().map(|c| c.read().unwrap()).collect();
-        let scaled: Vec<_> = counts.iter().filter_map(perf_monitor::Count::scaled).collect();
-        assert!(scaled.iter().any(|s| s.is_estimate), "12 counters do not fit: {counts:?}");
-        let coverage: Vec<_> = scaled.iter().map(|s| format!("{:.2}", s.coverage)).collect();
-        t.note(format!("coverage {}", coverage.join(" ")));
-        let (min, max) = (scaled.iter().map(|s| s.value).min(), scaled.iter().map(|s| s.value).max());
-        assert!(max.unwrap() < min.unwrap() * 2, "all counted the same: {scaled:?}");
-        assert!(counts.iter().zip(&scaled).all(|(c, s)| s.value >= c.value));
+        // The longer they take turns, the better the estimates agree.
+        until("estimates that agree", || {
+            counters.iter().for_each(|c| c.enable().unwrap());
+            crate::support::spin_for(Duration::from_millis(100));
+            counters.iter().for_each(|c| c.disable().unwrap());
+            let counts: Vec<_> = counters.iter().map(|c| c.read().unwrap()).collect();
+            // A counter that never had its turn is not left out: there is no estimate then.
+            let scaled: Option<Vec<_>> = counts.iter().map(perf_monitor::Count::scaled).collect();
+            let Some(scaled) = scaled else { return false };
+            assert!(scaled.iter().any(|s| s.is_estimate), "12 counters do not fit: {counts:?}");
+            assert!(scaled.iter().all(|s| s.coverage > 0.0 && s.coverage <= 1.0), "{scaled:?}");
+            assert!(counts.iter().zip(&scaled).all(|(c, s)| s.value >= c.value));
+            let coverage: Vec<_> = scaled.iter().map(|s| format!("{:.2}", s.coverage)).collect();
+            t.note(format!("coverage {}", coverage.join(" ")));
+            let value = || scaled.iter().map(|s| s.value);
+            value().max() < value().min().map(|min| 2 * min)
+        });
     }
 
     fn overflows_are_sampled(t) {
@@ -173,12 +188,13 @@ kernel_tests! {
             .sample_freq(1000).sample(SampleFlags::IP | SampleFlags::PERIOD)
             .open_sampler(Target::ThisThread, 64).unwrap();
         sampler.counter().enable().unwrap();
-        crate::support::spin_for(std::time::Duration::from_millis(200));
-        sampler.counter().disable().unwrap();
         let mut periods = Vec::new();
-        sampler.drain(|r| if let Record::Sample(s) = r { periods.extend(s.period) }).unwrap();
+        until("a longer period", || {
+            crate::support::spin_for(Duration::from_millis(20));
+            sampler.drain(|r| if let Record::Sample(s) = r { periods.extend(s.period) }).unwrap();
+            periods.len() > 5 && periods.last() > periods.first()
+        });
         t.note(format!("{} samples, last period {:?}", periods.len(), periods.last()));
-        assert!(periods.len() > 5 && periods.last() > periods.first());
     }
 
     fn counters_are_read_in_user_space(t) {

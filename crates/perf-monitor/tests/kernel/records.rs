@@ -1,9 +1,9 @@
 use crate::bpf::{self, ProgramType};
 use crate::kernel_tests;
-use crate::support::{TestChild, getppid, spin_for, touch_pages};
+use crate::support::{TestChild, getppid, spin_for, touch_pages, until};
 use perf_monitor::{
-    CallchainContext, Event, KernelFeatures, ReadFormat, Record, SampleFlags, Sampler, Software,
-    Target,
+    CallchainContext, Event, Group, KernelFeatures, KernelVersion, ReadFormat, Record, SampleFlags,
+    Sampler, Software, Target,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,7 +37,7 @@ kernel_tests! {
         samplers.iter().for_each(|s| s.counter().enable().unwrap());
         TestChild::start("tree 4").go();
         std::thread::Builder::new().name("named-thread".into())
-            .spawn(|| std::thread::sleep(Duration::from_millis(2))).unwrap().join().unwrap();
+            .spawn(|| std::thread::sleep(Duration::from_millis(2))).unwrap().join().unwrap(); // a switch
         samplers.iter().for_each(|s| s.counter().disable().unwrap());
         let (mut seen, mut names, mut files) = (BTreeMap::new(), Vec::new(), Vec::new());
         for sampler in &mut samplers {
@@ -153,13 +153,13 @@ kernel_tests! {
         let probe = Event::kretprobe("do_sys_openat2").unwrap().builder().open(Target::ThisThread).unwrap();
         probe.enable().unwrap();
         drop(probe);
-        std::thread::sleep(Duration::from_millis(20));
         let mut seen = BTreeMap::new();
-        samplers.iter_mut().for_each(|s| kinds(s, &mut seen));
+        let wanted = if cfg!(target_arch = "x86_64") { "TextPoke" } else { "Ksymbol" };
+        until(wanted, || {
+            samplers.iter_mut().for_each(|s| kinds(s, &mut seen));
+            seen.contains_key(wanted)
+        });
         t.note(format!("{seen:?}"));
-        if cfg!(target_arch = "x86_64") {
-            assert!(seen.contains_key("TextPoke"), "{seen:?}");
-        }
     }
 
     fn cgroups_are_recorded(t) {
@@ -176,12 +176,13 @@ kernel_tests! {
         std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+pids").unwrap();
         let dir = "/sys/fs/cgroup/perf-test";
         std::fs::create_dir(dir).map_err(|e| t.cannot(e))?;
-        std::thread::sleep(Duration::from_millis(20));
         let mut paths = Vec::new();
-        for s in &mut samplers {
-            s.drain(|r| if let Record::Cgroup(c) = r { paths.push(c.path.to_vec()) }).unwrap();
-        }
-        assert!(paths.contains(&b"/perf-test".to_vec()), "{paths:?}");
+        until("the record of the new cgroup", || {
+            for s in &mut samplers {
+                s.drain(|r| if let Record::Cgroup(c) = r { paths.push(c.path.to_vec()) }).unwrap();
+            }
+            paths.contains(&b"/perf-test".to_vec())
+        });
 
         // And an event on it.
         let fd = std::fs::File::open(dir).unwrap();
@@ -190,12 +191,30 @@ kernel_tests! {
         let counters: Vec<_> = perf_monitor::online_cpus().into_iter()
             .map(|cpu| clock.open(Target::Cgroup { dir: fd.as_fd(), cpu }).unwrap()).collect();
         counters.iter().for_each(|c| c.enable().unwrap());
+        // A group of two of the cgroup, of which the second is added without naming it again.
+        let mut groups: Vec<_> = perf_monitor::online_cpus().into_iter()
+            .map(|cpu| Group::open(&clock, Target::Cgroup { dir: fd.as_fd(), cpu }).unwrap())
+            .collect();
+        for group in &mut groups {
+            group.add(&Event::software(Software::ContextSwitches).builder()).unwrap();
+            group.add(&clock).unwrap();
+            group.enable().unwrap();
+        }
         let child = TestChild::start("spin 40");
         std::fs::write(format!("{dir}/cgroup.procs"), child.tid.to_string()).unwrap();
         child.go();
         let sum: u64 = counters.iter().map(|c| c.read().unwrap().value).sum();
-        assert!((20_000_000..2_000_000_000).contains(&sum), "{sum} ns");
-        drop(counters);
+        assert!(sum >= 40_000_000, "{sum} ns");
+        let mut members = [0; 3];
+        for group in &groups {
+            for (sum, count) in members.iter_mut().zip(&group.read().unwrap().counts) {
+                *sum += count.value;
+            }
+        }
+        t.note(format!("{sum} ns, in a group {members:?}"));
+        assert!(members[0] >= 40_000_000 && members[1] > 0, "{members:?}");
+        assert!(members[2].abs_diff(members[0]) < members[0] / 10, "{members:?}");
+        drop((counters, groups));
         std::fs::remove_dir(dir).unwrap();
     }
 
@@ -214,6 +233,10 @@ kernel_tests! {
         assert!(seen.contains_key("Fork") && seen.contains_key("Exit"), "{seen:?}");
         t.note(format!("{seen:?}"));
         if !seen.contains_key("Read") {
+            // Linux 6.1 and 6.12 write none; 5.10, 6.18 and 7.2 do.
+            let version = KernelVersion::current();
+            let lacks = KernelVersion(5, 11)..KernelVersion(6, 18);
+            assert!(lacks.contains(&version), "Linux {version} should write PERF_RECORD_READ: {seen:?}");
             return Err(t.refused("no PERF_RECORD_READ is written"));
         }
     }
@@ -227,14 +250,16 @@ kernel_tests! {
         let mut sampler = Event::software(Software::CpuClock).builder()
             .sample_period(20_000).sample(SampleFlags::TIME).open_sampler(Target::ThisThread, 256).unwrap();
         sampler.counter().enable().unwrap();
-        spin_for(Duration::from_millis(100));
-        sampler.counter().disable().unwrap();
+        until("a throttled event", || {
+            spin_for(Duration::from_millis(20));
+            sampler.drain(|_| ()).unwrap();
+            sampler.stats().throttled > 0
+        });
+        let stats = sampler.finish(|_| ()).unwrap();
         std::fs::write(rate, before.trim()).unwrap();
-        sampler.drain(|_| ()).unwrap();
-        let stats = sampler.stats();
         t.note(format!("{stats:?}"));
-        assert!(stats.throttled > 0);
-        assert!(stats.throttled - stats.unthrottled <= 1);
+        // It is throttled and unthrottled by turns.
+        assert!(stats.lost > 0 || stats.throttled.abs_diff(stats.unthrottled) <= 1, "{stats:?}");
     }
 
     fn user_callchains_may_come_later(t) {
@@ -244,19 +269,23 @@ kernel_tests! {
             .defer_callchain(true).defer_output(true);
         let mut sampler = t.needs(builder.open_sampler(Target::ThisThread, 64), (6, 19))?;
         sampler.counter().enable().unwrap();
-        let start = std::time::Instant::now();
-        while start.elapsed() < Duration::from_millis(80) {
-            getppid(10);
-        }
-        sampler.counter().disable().unwrap();
-        let (mut promised, mut kept) = (Vec::new(), Vec::new());
-        sampler.drain(|record| match record {
-            Record::Sample(s) => promised.extend(s.callchain.unwrap().deferred_cookie()),
-            Record::CallchainDeferred(d) => kept.push((d.cookie, d.callchain.frames().count())),
-            _ => {}
-        }).unwrap();
-        t.note(format!("{} promised, {} came", promised.len(), kept.len()));
+        let (mut samples, mut promised, mut kept) = (0, Vec::new(), Vec::new());
+        until("deferred callchains", || {
+            getppid(1000);
+            sampler.drain(|record| match record {
+                Record::Sample(s) => {
+                    samples += 1;
+                    promised.extend(s.callchain.unwrap().deferred_cookie());
+                }
+                Record::CallchainDeferred(d) => kept.push((d.cookie, d.callchain.frames().count())),
+                _ => {}
+            }).unwrap();
+            // Only x86 unwinds user space in the kernel: elsewhere samples promise nothing.
+            if cfg!(target_arch = "x86_64") { kept.len() > 5 } else { samples > 20 }
+        });
+        t.note(format!("{samples} samples, {} promised, {} came", promised.len(), kept.len()));
         if kept.is_empty() {
+            assert!(promised.is_empty(), "promised, but never written");
             return Err(t.refused("accepted, but no deferred callchain comes"));
         }
         assert!(kept.iter().all(|(cookie, frames)| promised.contains(cookie) && *frames > 0));
@@ -274,10 +303,11 @@ kernel_tests! {
         samplers.iter().for_each(|s| s.counter().enable().unwrap());
         let program = bpf::load(ProgramType::SocketFilter, 0).map_err(|e| t.refused(e))?;
         drop(program);
-        std::thread::sleep(Duration::from_millis(20));
         let mut seen = BTreeMap::new();
-        samplers.iter_mut().for_each(|s| kinds(s, &mut seen));
-        assert!(seen.contains_key("BpfEvent"), "{seen:?}");
+        until("the record of the program", || {
+            samplers.iter_mut().for_each(|s| kinds(s, &mut seen));
+            seen.contains_key("BpfEvent")
+        });
         t.note(format!("{seen:?}"));
     }
 }

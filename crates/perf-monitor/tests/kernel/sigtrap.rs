@@ -52,9 +52,7 @@ kernel_tests! {
         assert!(trap.is_async && trap.address != 0, "{trap:x?}");
         assert_eq!(traps.wait(Duration::ZERO).unwrap(), None, "signals do not queue");
         assert!(faults.read().unwrap().value >= 3, "but all of them count");
-        let waited = std::time::Instant::now();
-        assert_eq!(traps.wait(Duration::from_millis(5)).unwrap(), None);
-        assert!(waited.elapsed() >= Duration::from_millis(5));
+        assert_eq!(traps.wait(Duration::from_millis(5)).unwrap(), None, "it waits in vain");
     }
 
     fn a_watched_variable_traps(t) {
