@@ -5,16 +5,16 @@ use std::process::ExitCode;
 /// What ends a command early.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something to tell the user, on one line, and the exit code.
+    /// A message for the user, on one line, and the exit code.
     Message(String, u8),
-    /// The user has been told, or whoever read the output has gone: nothing to tell.
+    /// The exit code alone: the message is printed already, or the reader of the output has gone.
     Quiet(u8),
 }
 
-/// What a command comes to.
+/// The result of a command.
 pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
-/// What a shell reports of a process that SIGPIPE ended.
+/// The exit status that shells report for a process that SIGPIPE ended.
 const SIGPIPE: u8 = 128 + 13;
 
 impl Failure {
@@ -45,16 +45,24 @@ impl Failure {
         }
     }
 
-    /// Tells the user.
-    pub(crate) fn tell(&self) {
+    /// The same failure with something added to its message.
+    pub(crate) fn and(self, note: impl fmt::Display) -> Self {
+        match self {
+            Self::Message(message, code) => Self::Message(format!("{message}; {note}"), code),
+            Self::Quiet(_) => self,
+        }
+    }
+
+    /// Prints the message on standard error.
+    pub(crate) fn print(&self) {
         if let Self::Message(message, _) = self {
             eprintln!("triscope: {}", OneLine(message));
         }
     }
 
-    /// Tells the user and gives the exit code.
+    /// Prints the message and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        self.tell();
+        self.print();
         let (Self::Message(_, code) | Self::Quiet(code)) = self;
         ExitCode::from(code)
     }

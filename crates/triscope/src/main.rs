@@ -18,6 +18,7 @@ use clap::{Parser, Subcommand};
 use commands::{convert, dotnet, go, perf, record};
 use failure::Failure;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Look into what running programs tell about themselves.
 #[derive(Parser)]
@@ -34,7 +35,11 @@ Examples:
   triscope dotnet collect 1234                 trace a .NET process until Ctrl-C
   curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope go stats -
 
-Input may be compressed with gzip or zstd; - is standard input."
+Input may be compressed with gzip or zstd; - is standard input.
+
+Signals: Ctrl-C, SIGTERM or SIGHUP ends a recording, and the output is completed; a second signal
+exits at once. A COMMAND that was started gets the first signal, and the recording ends with it;
+the second one becomes SIGTERM, the third one SIGKILL."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -57,6 +62,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    report_size_limits();
     let result = match Cli::parse().command {
         Command::Convert(args) => convert::run(&args),
         Command::Record(args) => record::run(&args),
@@ -65,4 +71,10 @@ fn main() -> ExitCode {
         Command::Dotnet(command) => command.run(),
     };
     result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+}
+
+/// Makes a write beyond `RLIMIT_FSIZE` an error that is reported: SIGXFSZ would end the program.
+fn report_size_limits() {
+    // Without the handler it is as it was.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
 }

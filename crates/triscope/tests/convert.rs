@@ -42,12 +42,14 @@ fn names(dir: &Path) -> Vec<String> {
 fn a_trace_becomes_a_timeline() {
     let dir = directory();
     let output = convert(dir.path(), &["shop.trace", "-o", "out.pftrace"]);
-    assert_eq!(text(&output.stderr), "");
+    assert_eq!(text(&output.stdout), "");
     assert!(output.status.success());
     let size = fs::metadata(dir.path().join("out.pftrace")).unwrap().len();
-    let line = text(&output.stdout);
+    let summary = text(&output.stderr);
+    let (line, next) = summary.split_once('\n').unwrap();
     assert!(line.starts_with("out.pftrace: 10080 events of 0.094 s, 150 goroutines, "), "{line}");
-    assert!(line.ends_with(&format!("{:.1} kB\n", size as f64 / 1e3)), "{line}");
+    assert!(line.ends_with(&format!("{:.1} kB", size as f64 / 1e3)), "{line}");
+    assert_eq!(next, "open it at https://ui.perfetto.dev (\"Open trace file\")\n");
     assert_eq!(names(dir.path()), ["out.pftrace", "shop.trace"], "nothing else is left");
 
     // The same again replaces it by the same; uncompressed it is larger and names the process.
@@ -122,13 +124,14 @@ fn of_a_damaged_trace_there_is_what_was_read() {
     fs::write(dir.path().join("cut.trace"), &bytes[..cut]).unwrap();
     let output = convert(dir.path(), &["cut.trace", "-o", "out.pftrace"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stdout).starts_with("out.pftrace (partial): "));
-    assert_eq!(text(&output.stderr).lines().count(), 1);
+    let stderr = text(&output.stderr);
+    assert!(stderr.starts_with("out.pftrace (partial): "), "{stderr}");
+    assert_eq!(stderr.lines().count(), 3, "{stderr}");
     let before = fs::metadata(dir.path().join("out.pftrace")).unwrap().len();
 
     let output = convert(dir.path(), &["cut.trace", "-o", "out.pftrace", "--recover"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stdout).contains(" gaps"), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains(" gap"), "{}", text(&output.stderr));
     assert!(fs::metadata(dir.path().join("out.pftrace")).unwrap().len() > before);
 
     // Nothing before the damage: no file, and a word on what may help.

@@ -201,14 +201,14 @@ fn several_traces_become_one_timeline() {
     let out = dir.path().join("both.pftrace");
     let go = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data/shop.trace");
     let (one, two) = (capture("t10-activity.nettrace"), go.to_str().unwrap());
-    let text = ok(&["convert", &one, two, "-o", out.to_str().unwrap()]);
+    let text = run(&["convert", &one, two, "-o", out.to_str().unwrap()]).stderr;
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 3, "{text}");
+    assert_eq!(lines.len(), 4, "{text}");
     assert!(lines[0].ends_with("t10-activity.nettrace: 1089 events of 1.490 s, 0 samples"));
     assert!(lines[1].contains("goroutines"), "{text}");
     assert!(std::fs::metadata(&out).unwrap().len() > 10_000);
 
-    let single = ok(&["convert", &one, "-o", out.to_str().unwrap()]);
+    let single = run(&["convert", &one, "-o", out.to_str().unwrap()]).stderr;
     assert!(single.contains("both.pftrace: 1089 events of 1.490 s, 0 samples, "), "{single}");
     let ran = run(&["convert", &one, "-o", &one]);
     assert!(ran.stderr.contains("is the input"), "{}", ran.stderr);

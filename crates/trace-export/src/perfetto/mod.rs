@@ -232,6 +232,21 @@ impl<W: Write> PerfettoSink<W> {
         self.writer
     }
 
+    /// Writes out what is buffered, so that a file that ends here has everything up to now.
+    ///
+    /// Recorders call this about once a second: what they have written is of use even if they
+    /// are killed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn write_out(&mut self) -> io::Result<()> {
+        for (cpu, bundle) in self.cpus.iter_mut().enumerate() {
+            bundle.write(cpu as u32, SEQUENCE, &mut self.out);
+        }
+        self.flush()
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         self.writer.write_all(self.out.as_slice())?;
         self.stats.bytes += self.out.len() as u64;
@@ -906,10 +921,7 @@ impl<W: Write> Sink for PerfettoSink<W> {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        for (cpu, bundle) in self.cpus.iter_mut().enumerate() {
-            bundle.write(cpu as u32, SEQUENCE, &mut self.out);
-        }
-        self.flush()?;
+        self.write_out()?;
         self.writer.flush()
     }
 }

@@ -1,40 +1,59 @@
-//! Bytes that are read and written, counted.
+//! Bytes that are read or written, counted.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A writer that counts bytes.
-pub(crate) struct Counted<W> {
-    writer: W,
-    written: Written,
+/// What bytes are counted for.
+pub(crate) trait Tally {
+    /// Adds bytes.
+    fn add(&mut self, bytes: u64);
 }
 
-/// What a [`Counted`] has written.
+/// A number of bytes that others can see while it grows.
 #[derive(Clone, Default)]
-pub(crate) struct Written(Arc<AtomicU64>);
+pub(crate) struct Count(Arc<AtomicU64>);
 
-impl Written {
+impl Count {
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-impl<W> Counted<W> {
-    pub(crate) fn new(writer: W) -> (Self, Written) {
-        let written = Written::default();
-        (Self { writer, written: written.clone() }, written)
+impl Tally for Count {
+    fn add(&mut self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-impl<W: Write> Write for Counted<W> {
+/// A reader or writer whose bytes are counted.
+pub(crate) struct Counted<T, C = Count> {
+    inner: T,
+    tally: C,
+}
+
+impl<T, C: Tally> Counted<T, C> {
+    pub(crate) const fn new(inner: T, tally: C) -> Self {
+        Self { inner, tally }
+    }
+}
+
+impl<R: Read, C: Tally> Read for Counted<R, C> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = self.inner.read(out)?;
+        self.tally.add(len as u64);
+        Ok(len)
+    }
+}
+
+impl<W: Write, C: Tally> Write for Counted<W, C> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let len = self.writer.write(bytes)?;
-        self.written.0.fetch_add(len as u64, Ordering::Relaxed);
+        let len = self.inner.write(bytes)?;
+        self.tally.add(len as u64);
         Ok(len)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.writer.flush()
+        self.inner.flush()
     }
 }

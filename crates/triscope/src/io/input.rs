@@ -1,7 +1,8 @@
 //! Files and standard input: decompressed, told apart by how they begin, read in large pieces.
 
+use super::counting::Counted;
+use super::progress::Progress;
 use crate::failure::{Failure, Result};
-use crate::io::progress::Progress;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -95,14 +96,14 @@ pub(crate) struct Input {
     pub(crate) name: String,
     /// What it holds.
     pub(crate) format: Format,
-    bytes: Peeked<Box<dyn Read + Send>>,
+    bytes: Box<dyn Read + Send>,
 }
 
 impl Input {
     /// Opens a file, or standard input if `path` is `-`.
     pub(crate) fn open(path: &Path, progress: Progress) -> Result<Self> {
         if path.as_os_str() == "-" {
-            let counted = Counted { source: io::stdin(), progress };
+            let counted = Counted::new(io::stdin(), progress);
             return Self::of("standard input".to_owned(), counted);
         }
         let name = path.display().to_string();
@@ -115,13 +116,13 @@ impl Input {
         if metadata.is_file() {
             progress.set_total(metadata.len());
         }
-        Self::of(name, Counted { source: file, progress })
+        Self::of(name, Counted::new(file, progress))
     }
 
     fn of(name: String, source: impl Read + Send + 'static) -> Result<Self> {
         let fail = |error: io::Error| Failure::about(&name, describe(&error));
-        let raw = Peeked::new(source).map_err(fail)?;
-        let bytes: Box<dyn Read + Send> = match raw.head() {
+        let (head, raw) = peek(source).map_err(fail)?;
+        let bytes: Box<dyn Read + Send> = match &head[..] {
             [] => return Err(Failure::about(&name, "is empty")),
             [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(raw)),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(
@@ -135,12 +136,12 @@ impl Input {
             }
             _ => Box::new(raw),
         };
-        let bytes = Peeked::new(bytes).map_err(fail)?;
-        if bytes.head().is_empty() {
+        let (head, bytes) = peek(bytes).map_err(fail)?;
+        if head.is_empty() {
             return Err(Failure::about(&name, "holds nothing when decompressed"));
         }
-        let format = Format::of(bytes.head());
-        Ok(Self { name, format, bytes })
+        let format = Format::of(&head);
+        Ok(Self { name, format, bytes: Box::new(bytes) })
     }
 
     /// A failure that has to do with this input.
@@ -161,57 +162,12 @@ fn describe(error: &io::Error) -> String {
     text.split_once(" (os error").map_or(text.clone(), |(text, _)| text.to_lowercase())
 }
 
-/// A source whose first bytes are known.
-struct Peeked<R> {
-    head: [u8; 64],
-    len: usize,
-    taken: usize,
-    source: R,
-}
+/// How many of the first bytes are looked at.
+const HEAD: u64 = 64;
 
-impl<R: Read> Peeked<R> {
-    fn new(mut source: R) -> io::Result<Self> {
-        let mut head = [0; 64];
-        let mut len = 0;
-        while len < head.len() {
-            match source.read(&mut head[len..]) {
-                Ok(0) => break,
-                Ok(n) => len += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(Self { head, len, taken: 0, source })
-    }
-
-    fn head(&self) -> &[u8] {
-        &self.head[..self.len]
-    }
-}
-
-impl<R: Read> Read for Peeked<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let pending = &self.head[self.taken..self.len];
-        if pending.is_empty() {
-            return self.source.read(out);
-        }
-        let len = pending.len().min(out.len());
-        out[..len].copy_from_slice(&pending[..len]);
-        self.taken += len;
-        Ok(len)
-    }
-}
-
-/// A source that tells how far it is read.
-struct Counted<R> {
-    source: R,
-    progress: Progress,
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let len = self.source.read(out)?;
-        self.progress.advance(len as u64);
-        Ok(len)
-    }
+/// The first bytes of a source, and the source with them in front again.
+fn peek(mut source: impl Read) -> io::Result<(Vec<u8>, impl Read)> {
+    let mut head = Vec::new();
+    source.by_ref().take(HEAD).read_to_end(&mut head)?;
+    Ok((head.clone(), io::Cursor::new(head).chain(source)))
 }

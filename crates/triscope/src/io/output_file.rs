@@ -1,26 +1,35 @@
 //! A file that appears when it is complete.
 
 use crate::failure::{Failure, Result};
-use std::fs::{self, File, OpenOptions};
+use crate::run::cleanup;
+use rustix::fs::{FlockOperation, flock};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tempfile::NamedTempFile;
 
-/// An output: written to a temporary file beside it, which takes its name when all is there.
-/// What is no regular file (a device, a pipe, standard output) is written to as it is.
+/// An output: written to `NAME.partial`, which is renamed when all is there. What is no regular
+/// file (a device, a pipe, standard output) is written to as it is.
 pub(crate) struct OutputFile {
     path: PathBuf,
     kind: Kind,
-    /// A temporary file is there and is ours: one of another process may have its name.
-    is_open: Arc<AtomicBool>,
+    /// Set when `NAME.partial` is of use to the user: it is left where it is then.
+    is_kept: Arc<AtomicBool>,
 }
 
 enum Kind {
     Stdout,
     Device,
-    /// The temporary file; removed unless it is renamed.
-    Temporary(PathBuf),
+    File(Option<Partial>),
+}
+
+struct Partial {
+    file: NamedTempFile,
+    _guard: cleanup::Guard,
 }
 
 impl OutputFile {
@@ -39,42 +48,60 @@ impl OutputFile {
                 return fail("is the input: the output needs another name");
             }
         }
-        let (Some(name), Ok(metadata)) = (path.file_name(), present(&path)) else {
+        let (Some(_), Ok(metadata)) = (path.file_name(), present(&path)) else {
             return fail("is not the name of a file");
         };
-        match metadata {
+        let kind = match metadata {
             Some(metadata) if metadata.is_dir() => return fail("is a directory, not a file"),
-            Some(metadata) if !metadata.is_file() => {
-                return Ok(Self::new(path, Kind::Device));
-            }
-            _ => {}
-        }
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}.partial", std::process::id()));
-        let temporary = path.with_file_name(hidden);
-        Ok(Self::new(path, Kind::Temporary(temporary)))
+            Some(metadata) if !metadata.is_file() => Kind::Device,
+            _ => Kind::File(None),
+        };
+        Ok(Self::new(path, kind))
     }
 
     fn new(path: PathBuf, kind: Kind) -> Self {
-        Self { path, kind, is_open: Arc::default() }
+        Self { path, kind, is_kept: Arc::default() }
     }
 
     /// Opens it. To be called once.
-    pub(crate) fn writer(&self) -> Result<Box<dyn Write + Send>> {
-        let file = match &self.kind {
+    pub(crate) fn writer(&mut self) -> Result<Box<dyn Write + Send>> {
+        let opened = match &mut self.kind {
             Kind::Stdout => return Ok(Box::new(io::stdout())),
             Kind::Device => OpenOptions::new().write(true).open(&self.path),
-            // Never through a link that somebody put there.
-            Kind::Temporary(path) => OpenOptions::new().write(true).create_new(true).open(path),
+            Kind::File(partial) => open_partial(&self.path).and_then(|file| {
+                let writer = file.as_file().try_clone()?;
+                let guard = remover(file.path(), &self.is_kept);
+                *partial = Some(Partial { file, _guard: guard });
+                Ok(writer)
+            }),
         };
-        let file: File = file.map_err(|error| self.failure(&error))?;
-        self.is_open.store(true, Ordering::Release);
-        Ok(Box::new(file))
+        Ok(Box::new(opened.map_err(|error| self.failure(&error))?))
     }
 
     pub(crate) const fn is_stdout(&self) -> bool {
         matches!(self.kind, Kind::Stdout)
+    }
+
+    /// What to call it in messages.
+    pub(crate) fn name(&self) -> String {
+        if self.is_stdout() {
+            "standard output".to_owned()
+        } else {
+            self.path.display().to_string()
+        }
+    }
+
+    /// From now on `NAME.partial` is left where it is, whatever ends the program: it can be read
+    /// up to what was written last.
+    pub(crate) fn keep(&self) {
+        self.is_kept.store(true, Ordering::Release);
+    }
+
+    /// The file that is [kept](Self::keep), if anything is in it.
+    pub(crate) fn kept(&self) -> Option<&Path> {
+        let Kind::File(Some(Partial { file, .. })) = &self.kind else { return None };
+        let has_content = file.as_file().metadata().is_ok_and(|metadata| metadata.len() > 0);
+        (has_content && self.is_kept.load(Ordering::Acquire)).then(|| file.path())
     }
 
     /// A failure to write it.
@@ -85,35 +112,81 @@ impl OutputFile {
         Failure::about(self.path.display(), format!("cannot be written: {error}"))
     }
 
-    /// What removes the temporary file, for when the program ends otherwise than by returning.
-    pub(crate) fn remover(&self) -> impl Fn() + Send + 'static {
-        let temporary = match &self.kind {
-            Kind::Temporary(path) => Some(path.clone()),
-            _ => None,
-        };
-        let is_open = Arc::clone(&self.is_open);
-        move || {
-            if let (Some(path), true) = (&temporary, is_open.load(Ordering::Acquire)) {
-                let _ = fs::remove_file(path); // it may not be there any more
-            }
-        }
-    }
-
     /// Gives the file its name.
-    pub(crate) fn complete(&self) -> Result {
-        match &self.kind {
-            Kind::Temporary(path) => {
-                fs::rename(path, &self.path).map_err(|error| self.failure(&error))
+    pub(crate) fn complete(mut self) -> Result {
+        if let Kind::File(partial) = &mut self.kind {
+            if let Some(Partial { file, .. }) = partial.take() {
+                file.persist(&self.path).map_err(|e| self.failure(&e.error))?;
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
-        self.remover()();
+        if self.kept().is_some() {
+            if let Kind::File(partial) = &mut self.kind {
+                // Without the guard it would be removed when it is dropped.
+                let _ = partial.take().map(|partial| partial.file.keep());
+            }
+        }
     }
+}
+
+/// Opens `NAME.partial`, never through a link that somebody put there. One that was left by a
+/// program that was killed is replaced.
+fn open_partial(path: &Path) -> io::Result<NamedTempFile> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    let partial = path.with_file_name(&name);
+    let directory =
+        path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let create = || {
+        tempfile::Builder::new()
+            .prefix(&name)
+            .suffix(&OsString::new())
+            .rand_bytes(0)
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(directory)
+    };
+    let file = match create() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if !is_abandoned(&partial) {
+                let why = format!("{} is in use by another process", partial.display());
+                return Err(io::Error::new(error.kind(), why));
+            }
+            eprintln!("triscope: replacing {}, left by a run that was killed", partial.display());
+            fs::remove_file(&partial)?;
+            create()?
+        }
+        other => other?,
+    };
+    // Says that it is in use; some file systems have no locks.
+    let _ = flock(file.as_file(), FlockOperation::NonBlockingLockExclusive);
+    Ok(file)
+}
+
+/// Whether nobody writes to this file any more.
+fn is_abandoned(partial: &Path) -> bool {
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let file = OpenOptions::new().write(true).custom_flags(no_follow).open(partial);
+    file.is_ok_and(|file: File| {
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        is_file && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    })
+}
+
+/// What becomes of `NAME.partial` when a signal ends the program.
+fn remover(path: &Path, is_kept: &Arc<AtomicBool>) -> cleanup::Guard {
+    let (path, is_kept) = (path.to_owned(), Arc::clone(is_kept));
+    cleanup::on_exit(move || {
+        if is_kept.load(Ordering::Acquire) {
+            eprintln!("triscope: interrupted; {} has what was written so far", path.display());
+        } else {
+            let _ = fs::remove_file(&path); // it may not be there any more
+        }
+    })
 }
 
 /// The path of a file without links, also of one that is not there yet.

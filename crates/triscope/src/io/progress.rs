@@ -1,3 +1,6 @@
+//! What a command shows on standard error while it works.
+
+use super::counting::Tally;
 use crate::failure::OneLine;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
@@ -12,13 +15,13 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    const PATIENCE: Duration = Duration::from_millis(700);
+    const DELAY: Duration = Duration::from_millis(700);
 
     /// Progress in bytes of input.
     pub(crate) fn bytes() -> Self {
         let wanted = io::stderr().is_terminal();
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        Self { bar, due: wanted.then(|| Instant::now() + Self::PATIENCE) }
+        Self { bar, due: wanted.then(|| Instant::now() + Self::DELAY) }
     }
 
     /// Progress in bytes of input, for a command that writes text to standard output: no bar if
@@ -40,9 +43,10 @@ impl Progress {
     pub(crate) fn note(&self, message: &str) {
         self.bar.suspend(|| eprintln!("triscope: {}", OneLine(message)));
     }
+}
 
-    /// Adds to the bytes that are done.
-    pub(crate) fn advance(&mut self, bytes: u64) {
+impl Tally for Progress {
+    fn add(&mut self, bytes: u64) {
         self.bar.inc(bytes);
         if self.due.is_some_and(|due| Instant::now() >= due) {
             self.due = None;
@@ -61,5 +65,61 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// The state of a recording on standard error: a line that changes on a terminal, or one line a
+/// second elsewhere if `--progress` asks for it.
+pub(crate) struct Status {
+    bar: Option<ProgressBar>,
+    start: Instant,
+    last: Instant,
+    interval: Duration,
+}
+
+impl Status {
+    /// A status for a recording; without a terminal it is shown only if it is `wanted`.
+    pub(crate) fn new(wanted: bool) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        let bar = is_terminal.then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(500));
+            bar
+        });
+        let interval = match (is_terminal, wanted) {
+            (true, _) => Duration::from_millis(500),
+            (false, true) => Duration::from_secs(1),
+            (false, false) => Duration::MAX,
+        };
+        let now = Instant::now();
+        Self { bar, start: now, last: now, interval }
+    }
+
+    /// Shows what `message` says, which gets the time since it was asked last, if it is time.
+    pub(crate) fn update(&mut self, message: impl FnOnce(Duration) -> String) {
+        let now = Instant::now();
+        let since = now.duration_since(self.last);
+        if since < self.interval {
+            return;
+        }
+        self.last = now;
+        let message = message(since);
+        match &self.bar {
+            Some(bar) => bar.set_message(message),
+            None => {
+                eprintln!("triscope: {} s: {message}", now.duration_since(self.start).as_secs());
+            }
+        }
+    }
+}
+
+impl Drop for Status {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
     }
 }

@@ -1,25 +1,24 @@
-//! A command that is started and watched, and what becomes of it on Ctrl-C.
+//! A command that is started and watched.
 
-use super::stop::{self, Listener};
+use super::stop::{self, Listener, Next};
 use crate::failure::{Failure, OneLine, Result};
+use crossbeam_channel::{Receiver, bounded};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
 use signal_hook::consts::SIGINT;
 use std::io;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A command that runs as a child of this process.
+/// A command that runs as a child of this process, with signals as [`stop`] has them.
 ///
-/// Whoever asks this process to end asks the command: the first signal is passed on (but for
-/// Ctrl-C, which the terminal has sent to both), the second one becomes SIGTERM, every later one
-/// SIGKILL. So what is watched is watched to its end, and what is written is complete. When the
-/// command has ended already, the second signal ends this process: the first may be the one that
-/// has ended the command.
+/// The first signal is passed on, except for Ctrl-C, which the terminal has sent to both. When the
+/// command has ended, the second signal ends this process: the first one may have ended the
+/// command.
 pub(crate) struct Launched {
     shared: Arc<Mutex<Shared>>,
     pid: Pid,
+    exited: Receiver<()>,
     _listener: Listener,
 }
 
@@ -40,26 +39,14 @@ impl Launched {
     /// begin with its first instruction.
     ///
     /// It gets what this process has (environment, outputs), but for what `prepare` changes.
-    /// `clean_up` is called before a signal ends this process.
-    pub(crate) fn start(
-        command: &[String],
-        prepare: impl FnOnce(&mut Command),
-        clean_up: impl Fn() + Send + 'static,
-    ) -> Result<Self> {
+    pub(crate) fn start(command: &[String], prepare: impl FnOnce(&mut Command)) -> Result<Self> {
         let (program, args) = command.split_first().ok_or(Failure::new("no command"))?;
         let shared = Arc::new(Mutex::new(Shared { child: None, asked: 0, status: None }));
         let listener = {
             let shared = Arc::clone(&shared);
-            Listener::start(move |signal| {
-                let mut shared = lock(&shared);
-                if shared.status.is_some() && shared.asked > 0 {
-                    clean_up();
-                    std::process::exit(stop::exit_code(signal).into());
-                }
-                shared.pass_on(signal);
-            })?
+            Listener::start(move |signal| lock(&shared).on_signal(signal))?
         };
-        // Signals wait until there is somebody to pass them on to.
+        // Signals wait until there is a process to pass them on to.
         let mut guard = lock(&shared);
         let mut prepared = Command::new(program);
         prepared.args(args);
@@ -71,7 +58,7 @@ impl Launched {
         let pid = Pid::from_child(&child);
         guard.child = Some(child);
         drop(guard);
-        Ok(Self { shared, pid, _listener: listener })
+        Ok(Self { shared, pid, exited: exit_of(pid), _listener: listener })
     }
 
     /// Its process identifier.
@@ -79,39 +66,14 @@ impl Launched {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
+    /// Ready when the command has ended.
+    pub(crate) const fn exited(&self) -> &Receiver<()> {
+        &self.exited
+    }
+
     /// How it has ended, if it has.
-    pub(crate) fn try_wait(&self) -> Result<Option<ExitStatus>> {
+    pub(crate) fn status(&self) -> Result<Option<ExitStatus>> {
         lock(&self.shared).reap().map_err(|error| Failure::about("waiting", error))
-    }
-
-    /// Waits for its end.
-    pub(crate) fn wait(&self) -> Result<ExitStatus> {
-        loop {
-            // Without taking the status, and without the lock: signals are passed on meanwhile.
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            match waitid(WaitId::Pid(self.pid), options) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(Failure::about("waiting", errno)),
-            }
-            if let Some(status) = self.try_wait()? {
-                return Ok(status);
-            }
-        }
-    }
-
-    /// Waits for its end; when the time is over it is asked to end.
-    pub(crate) fn wait_or_terminate(&self, after: Duration) -> Result<ExitStatus> {
-        let (timer, ended) = mpsc::channel::<()>();
-        let shared = Arc::clone(&self.shared);
-        let clock = std::thread::spawn(move || {
-            if ended.recv_timeout(after) == Err(mpsc::RecvTimeoutError::Timeout) {
-                lock(&shared).send(Signal::TERM);
-            }
-        });
-        let status = self.wait();
-        drop(timer);
-        let _ = clock.join();
-        status
     }
 
     /// Asks it to end.
@@ -130,15 +92,29 @@ impl Drop for Launched {
     }
 }
 
+/// A channel that is closed when a child has ended. Its status is left for [`Launched::status`]:
+/// until that is taken no other process gets the number.
+fn exit_of(pid: Pid) -> Receiver<()> {
+    let (running, exited) = bounded(0);
+    std::thread::spawn(move || {
+        let _running = running;
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while waitid(WaitId::Pid(pid), options).is_err_and(|e| e == rustix::io::Errno::INTR) {}
+    });
+    exited
+}
+
 impl Shared {
-    fn pass_on(&mut self, signal: i32) {
+    fn on_signal(&mut self, signal: i32) -> Next {
         self.asked += 1;
         match self.asked {
+            2.. if self.status.is_some() => return Next::Exit,
             1 if signal == SIGINT && is_from_terminal() => {}
             1 => self.send(Signal::from_named_raw(signal).unwrap_or(Signal::TERM)),
             2 => self.send(Signal::TERM),
             _ => self.send(Signal::KILL),
         }
+        Next::Wait
     }
 
     fn send(&mut self, signal: Signal) {
@@ -172,12 +148,12 @@ fn not_started(program: &str, error: &io::Error) -> Failure {
     let is_there =
         if program.contains('/') { Path::new(program).exists() } else { in_path(program) };
     match (error.kind(), is_there) {
-        // A directory of the search path that may not be looked into is no reason.
+        // A directory of the search path that may not be read is no reason.
         (NotFound | PermissionDenied, false) => {
             Failure::about(program, "command not found").with_code(NOT_FOUND)
         }
         (NotFound, true) => {
-            let why = "cannot be run: its interpreter is not there";
+            let why = "cannot be run: its interpreter does not exist";
             Failure::about(program, why).with_code(NOT_FOUND)
         }
         _ => Failure::about(program, format!("cannot be run: {error}")).with_code(NOT_EXECUTABLE),
@@ -190,7 +166,7 @@ fn in_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-/// How this program ends when all it did for a command went well: as the command did.
+/// The result of this program when all it did for a command went well: that of the command.
 pub(crate) fn outcome(status: ExitStatus) -> Result {
     use std::os::unix::process::ExitStatusExt;
     if status.success() {

@@ -1,8 +1,10 @@
 //! What the commands start, watch and stop.
 
 pub(crate) mod child;
+pub(crate) mod cleanup;
 pub(crate) mod duration;
 pub(crate) mod port;
 pub(crate) mod procfs;
 pub(crate) mod stop;
 pub(crate) mod target;
+pub(crate) mod watch;

@@ -1,5 +1,6 @@
 //! A diagnostic port of our own, for runtimes of a command that is started.
 
+use super::cleanup;
 use crate::failure::{Failure, Result};
 use diag_ipc::reverse::{Runtime, Server};
 use std::path::Path;
@@ -12,6 +13,7 @@ pub(crate) const VARIABLE: &str = "DOTNET_DiagnosticPorts";
 pub(crate) struct Port {
     pub(crate) server: Arc<Server>,
     _directory: tempfile::TempDir,
+    _guard: cleanup::Guard,
 }
 
 impl Port {
@@ -21,22 +23,18 @@ impl Port {
             .prefix("triscope-")
             .tempdir()
             .map_err(|e| Failure::about("a directory for the diagnostic port", e))?;
-        let server = Server::bind(&directory.path().join("port")).map_err(Failure::new)?;
-        Ok(Self { server: Arc::new(server), _directory: directory })
+        let path = directory.path().join("port");
+        let server = Server::bind(&path).map_err(Failure::new)?;
+        let guard = cleanup::on_exit(move || {
+            let _ = std::fs::remove_file(&path); // nothing helps now
+            let _ = path.parent().map(std::fs::remove_dir);
+        });
+        Ok(Self { server: Arc::new(server), _directory: directory, _guard: guard })
     }
 
     /// The variable that brings runtimes here, and its value.
     pub(crate) fn variable(&self) -> (&str, &Path) {
         (VARIABLE, self.server.path())
-    }
-
-    /// What removes it, for when the program ends otherwise than by returning.
-    pub(crate) fn remover(&self) -> impl Fn() + Send + 'static {
-        let path = self.server.path().clone();
-        move || {
-            let _ = std::fs::remove_file(&path); // nothing helps now
-            let _ = path.parent().map(std::fs::remove_dir);
-        }
     }
 }
 

@@ -1,11 +1,28 @@
 //! Processes and threads, as `/proc` shows them.
 
+use std::path::Path;
+
+/// All processes that can be seen.
+pub(crate) fn processes() -> Vec<u32> {
+    numbers("/proc")
+}
+
 /// The process that a thread is one of.
 ///
 /// `/proc/TID` is there for every thread, and its `task` has all threads of the process.
 pub(crate) fn thread_group(tid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|l| l.strip_prefix("Tgid:")?.trim().parse().ok())
+}
+
+/// The threads of a process; of a thread that leads none, that thread alone. Nothing if there is
+/// no such process.
+pub(crate) fn threads_of(pid: u32) -> Option<Vec<u32>> {
+    if thread_group(pid)? != pid {
+        return Some(vec![pid]);
+    }
+    let threads = numbers(&format!("/proc/{pid}/task"));
+    (!threads.is_empty()).then_some(threads)
 }
 
 /// Whether any thread of a process runs: one that has ended and was not waited for is in `/proc`.
@@ -19,16 +36,38 @@ pub(crate) fn is_running(pid: u32) -> bool {
     threads_of(pid).is_some_and(|tids| !tids.iter().all(ended))
 }
 
-/// The threads of a process; of a thread that leads none, that thread alone.
-pub(crate) fn threads_of(pid: u32) -> Option<Vec<u32>> {
-    if thread_group(pid)? != pid {
-        return Some(vec![pid]);
+/// The name of a thread; empty if it has ended.
+pub(crate) fn comm(pid: u32, tid: u32) -> Vec<u8> {
+    let mut name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    if name.last() == Some(&b'\n') {
+        name.pop();
     }
-    Some(numbers(&format!("/proc/{pid}/task")))
+    name
+}
+
+/// The words of a process's command line.
+pub(crate) fn command_line(pid: u32) -> Vec<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = String::from_utf8_lossy(&line);
+    line.trim_end_matches('\0').split('\0').map(str::to_owned).collect()
+}
+
+/// Whether a process was started with this variable in its environment.
+pub(crate) fn has_variable(pid: u32, name: &str, value: &Path) -> bool {
+    let variable = [name.as_bytes(), b"=", value.as_os_str().as_encoded_bytes()].concat();
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|b| *b == 0).any(|entry| entry == variable)
+}
+
+/// Whether this program runs in another PID namespace than the first.
+pub(crate) fn is_in_container() -> bool {
+    // The number of the first one: PROC_PID_INIT_INO in linux/proc_ns.h.
+    const FIRST: &str = "pid:[4026531836]";
+    std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != FIRST)
 }
 
 /// The entries of a directory that are numbers.
-pub(crate) fn numbers(dir: &str) -> Vec<u32> {
+fn numbers(dir: &str) -> Vec<u32> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }

@@ -1,28 +1,71 @@
-//! Signals that ask the program to end.
+//! Signals that ask the program to end: one policy for all commands.
+//!
+//! | SIGINT, SIGTERM, SIGHUP | with a COMMAND | live, without a COMMAND | files only |
+//! | --- | --- | --- | --- |
+//! | first | goes to the COMMAND | recording ends, output is completed | exit |
+//! | second | SIGTERM to the COMMAND | exit | |
+//! | third | SIGKILL to the COMMAND | | |
+//!
+//! "Exit" means: temporary files are removed, the status is 128 + the signal's number. SIGTERM and
+//! SIGHUP stay ignored if they were ignored from the start, as `nohup` has it. SIGINT does not: a
+//! shell that runs a script starts background jobs with SIGINT ignored, and `kill -INT $!` has to
+//! end a recording there. `perf record` does the same.
 
-use super::procfs::is_running;
+use super::cleanup;
 use crate::failure::{Failure, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
-/// Hears of SIGINT, SIGTERM and SIGHUP on a thread of its own. Once started they do nothing but
-/// what it does, until the program ends.
+/// What a signal leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The program ends by itself.
+    Wait,
+    /// The program ends now.
+    Exit,
+}
+
+/// Receives SIGINT, SIGTERM and SIGHUP on a thread. Once one was started the signals have no other
+/// effect until the program ends.
 pub(crate) struct Listener {
     handle: Handle,
 }
 
 impl Listener {
-    /// Calls `on_signal` with every signal that comes; not with those that whoever started the
-    /// program has it ignore, as `nohup` does.
-    pub(crate) fn start(mut on_signal: impl FnMut(i32) + Send + 'static) -> Result<Self> {
+    /// Calls `on_signal` with every signal.
+    pub(crate) fn start(mut on_signal: impl FnMut(i32) -> Next + Send + 'static) -> Result<Self> {
         let ignored = ignored();
-        let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored.has(*signal));
+        let wanted = [SIGINT, SIGTERM, SIGHUP]
+            .into_iter()
+            .filter(|signal| *signal == SIGINT || !ignored.has(*signal));
         let mut signals = Signals::new(wanted).map_err(|e| Failure::about("signals", e))?;
         let handle = signals.handle();
-        std::thread::spawn(move || signals.forever().for_each(&mut on_signal));
+        std::thread::spawn(move || {
+            for signal in &mut signals {
+                if on_signal(signal) == Next::Exit {
+                    cleanup::run();
+                    std::process::exit(exit_code(signal).into());
+                }
+            }
+        });
         Ok(Self { handle })
+    }
+
+    /// Ends the program with the first signal.
+    pub(crate) fn exit() -> Result<Self> {
+        Self::start(|_| Next::Exit)
+    }
+
+    /// Calls `stop` with the first signal. The second one ends the program.
+    pub(crate) fn stop(stop: impl FnOnce() + Send + 'static) -> Result<Self> {
+        let mut stop = Some(stop);
+        Self::start(move |_| match stop.take() {
+            Some(stop) => {
+                stop();
+                Next::Wait
+            }
+            None => Next::Exit,
+        })
     }
 }
 
@@ -32,50 +75,7 @@ impl Drop for Listener {
     }
 }
 
-/// Until when what runs already is watched: a signal, the time, or the end of all of it.
-pub(crate) struct Until {
-    signals: mpsc::Receiver<i32>,
-    _listener: Listener,
-    deadline: Option<Instant>,
-    /// Whose ends to wait for; empty if nothing ends.
-    pids: Vec<u32>,
-}
-
-impl Until {
-    /// `clean_up` is called before a second signal ends this process.
-    pub(crate) fn new(
-        seconds: Option<Duration>,
-        pids: &[u32],
-        clean_up: impl Fn() + Send + 'static,
-    ) -> Result<Self> {
-        let (sender, signals) = mpsc::channel();
-        let mut asked = false;
-        let listener = Listener::start(move |signal| {
-            // The second one does not wait.
-            if std::mem::replace(&mut asked, true) {
-                clean_up();
-                std::process::exit(exit_code(signal).into());
-            }
-            let _ = sender.send(signal); // whoever waited has gone: it ends already
-        })?;
-        // What is too far away to be told never comes.
-        let deadline = seconds.and_then(|s| Instant::now().checked_add(s));
-        Ok(Self { signals, _listener: listener, deadline, pids: pids.to_vec() })
-    }
-
-    /// Waits for so long at most, and says whether that was the end.
-    pub(crate) fn wait(&self, most: Duration) -> bool {
-        let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        match self.signals.recv_timeout(left.map_or(most, |left| left.min(most))) {
-            Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => return true,
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
-        }
-        let over = self.deadline.is_some_and(|at| Instant::now() >= at);
-        over || !self.pids.is_empty() && !self.pids.iter().any(|pid| is_running(*pid))
-    }
-}
-
-/// What a shell reports of a process that this signal has ended.
+/// The exit status that shells report for a process that this signal has ended.
 pub(crate) const fn exit_code(signal: i32) -> u8 {
     128 + signal as u8
 }

@@ -4,10 +4,10 @@ use super::procfs::threads_of;
 use crate::failure::{Failure, Result};
 use perf_monitor::OpenErrorReason;
 
-/// Whom to watch.
+/// What to watch.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct Whom {
+pub(crate) struct Target {
     /// A process or thread that runs already, by its identifier, with what it starts from now on;
     /// several are separated by commas
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
@@ -24,8 +24,7 @@ pub(crate) struct Whom {
 pub(crate) fn threads(pids: &[u32]) -> Result<Vec<u32>> {
     let mut all = Vec::new();
     for &pid in pids {
-        let threads = threads_of(pid).filter(|threads| !threads.is_empty());
-        all.extend(threads.ok_or_else(|| Failure::new(format!("there is no process {pid}")))?);
+        all.extend(threads_of(pid).ok_or_else(|| no_process(pid))?);
     }
     all.sort_unstable();
     all.dedup();
@@ -52,4 +51,9 @@ pub(crate) fn of_living<T>(
         Some(error) if opened.is_empty() => Err(error),
         _ => Ok(opened),
     }
+}
+
+/// The failure to find a process.
+pub(crate) fn no_process(pid: u32) -> Failure {
+    Failure::new(format_args!("there is no process {pid}"))
 }

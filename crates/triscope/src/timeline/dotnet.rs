@@ -1,6 +1,6 @@
 //! .NET traces on the timeline.
 
-use super::{Part, Timeline, notes};
+use super::{Part, Timeline, counted, notes};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::Input;
 use crate::io::output_file::OutputFile;
@@ -97,11 +97,19 @@ fn draw(
         _ => 0.0,
     };
     let part = Part {
-        what: format!("{} events of {seconds:.3} s, {} samples", stats.events, stats.samples),
+        what: format!(
+            "{} of {seconds:.3} s, {}",
+            counted(stats.events, "event"),
+            counted(stats.samples, "sample")
+        ),
         notes: notes(&[
-            (stats.not_shown, "events of the runtime are not shown"),
-            (stats.lost, "events were lost by the runtime"),
-            (stats.activities_dropped, "starts and stops without their other half"),
+            (stats.not_shown, "runtime event not shown", "runtime events not shown"),
+            (stats.lost, "event lost by the runtime", "events lost by the runtime"),
+            (
+                stats.activities_dropped,
+                "activity without its start or stop",
+                "activities without their start or stop",
+            ),
         ]),
     };
     Ok((part, if errors == 0 { Ok(()) } else { Err(Failure::Quiet(1)) }))

@@ -1,6 +1,6 @@
 //! Go traces on the timeline.
 
-use super::{Part, Timeline, notes};
+use super::{Part, Timeline, counted, notes};
 use crate::failure::{Failure, Result};
 use crate::io::output_file::OutputFile;
 use crate::sources::go::{self, Reading, Recovery, Trace, Visitor};
@@ -78,15 +78,19 @@ pub(crate) fn part(stats: &GoStats, reading: &Reading) -> Part {
         (Some(first), Some(last)) => last.nanos_since(first) as f64 / 1e9,
         _ => 0.0,
     };
-    let what =
-        format!("{} events of {seconds:.3} s, {} goroutines", stats.events, stats.goroutines);
+    let events = counted(stats.events, "event");
+    let what = format!("{events} of {seconds:.3} s, {}", counted(stats.goroutines, "goroutine"));
     let notes = notes(&[
-        (stats.experimental, "events of experiments are not shown"),
-        (stats.samples_without_thread, "samples without a thread are shown as instants"),
-        (reading.losses, "gaps"),
-        (reading.missing_generations, "missing generations"),
-        (reading.unresolved, "unresolved names or stacks"),
-        (reading.lost_events, "lost events"),
+        (stats.experimental, "experimental event not shown", "experimental events not shown"),
+        (
+            stats.samples_without_thread,
+            "sample without a thread shown as an instant",
+            "samples without a thread shown as instants",
+        ),
+        (reading.losses, "gap", "gaps"),
+        (reading.missing_generations, "missing generation", "missing generations"),
+        (reading.unresolved, "unresolved name or stack", "unresolved names or stacks"),
+        (reading.lost_events, "lost event", "lost events"),
     ]);
     Part { what, notes }
 }

@@ -4,23 +4,81 @@ pub(crate) mod dotnet;
 pub(crate) mod go;
 
 use crate::failure::Result;
-use crate::io::counting::{Counted, Written};
+use crate::io::counting::{Count, Counted, Tally};
 use crate::io::output_file::OutputFile;
-use std::io::Write;
-use trace_export::{ClockDomain, Compressor, PerfettoSink};
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+use trace_export::{ClockDomain, Compressor, PerfettoSink, Timestamp};
 
 /// What timelines are written to.
 pub(crate) type Timeline = PerfettoSink<Box<dyn Write + Send>>;
 
 /// Opens the output for a timeline on `CLOCK_MONOTONIC`.
-pub(crate) fn open(output: &OutputFile, uncompressed: bool) -> Result<(Timeline, Written)> {
-    let (file, written) = Counted::new(output.writer()?);
+pub(crate) fn open(output: &mut OutputFile, uncompressed: bool) -> Result<(Timeline, Written)> {
+    let written = Written::default();
+    let file = Timed { inner: output.writer()?, time: written.nanos.clone() };
+    let file = Counted::new(file, written.bytes.clone());
     let writer: Box<dyn Write + Send> = if uncompressed {
         Box::new(file)
     } else {
         Box::new(Compressor::new(file).map_err(|e| output.failure(&e))?)
     };
     Ok((PerfettoSink::new(writer, ClockDomain::Monotonic), written))
+}
+
+/// What was written of a timeline so far.
+#[derive(Clone, Default)]
+pub(crate) struct Written {
+    pub(crate) bytes: Count,
+    /// Nanoseconds that writing took.
+    nanos: Count,
+}
+
+impl Written {
+    /// Says so if writing has held up a recording that took this `long`.
+    pub(crate) fn stall(&self, long: Duration) -> Option<String> {
+        /// What a busy disk may take.
+        const USUAL: Duration = Duration::from_millis(250);
+        let time = Duration::from_nanos(self.nanos.get());
+        let is_much = time > USUAL && time > long / 10;
+        is_much.then(|| format!("writing took {:.1} s: the output is slow", time.as_secs_f64()))
+    }
+}
+
+/// A writer that measures how long it takes.
+struct Timed<W> {
+    inner: W,
+    /// In nanoseconds.
+    time: Count,
+}
+
+impl<W> Timed<W> {
+    fn measure<T>(&mut self, act: impl FnOnce(&mut W) -> T) -> T {
+        let start = Instant::now();
+        let result = act(&mut self.inner);
+        self.time.add(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        result
+    }
+}
+
+impl<W: Write> Write for Timed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.measure(|inner| inner.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.measure(Write::flush)
+    }
+}
+
+/// Says how to look at a timeline that was written.
+pub(crate) fn print_next_step() {
+    eprintln!("open it at https://ui.perfetto.dev (\"Open trace file\")");
+}
+
+/// The current time of `CLOCK_MONOTONIC`, which every kernel has.
+pub(crate) fn now() -> Timestamp {
+    perf_monitor::now(ClockDomain::Monotonic).unwrap_or_default()
 }
 
 /// Summary of one trace on the timeline.
@@ -31,16 +89,27 @@ pub(crate) struct Part {
     pub(crate) notes: String,
 }
 
-/// Those that there are any of.
-fn notes(counts: &[(u64, &str)]) -> String {
-    let there = counts.iter().filter(|(count, _)| *count > 0);
-    there.map(|(count, what)| format!("; {count} {what}")).collect()
+/// What there is any of, each `; N …`: the text is for one, and for several.
+fn notes(counts: &[(u64, &str, &str)]) -> String {
+    let present = counts.iter().filter(|(count, ..)| *count > 0);
+    present
+        .map(|(count, one, many)| format!("; {count} {}", if *count == 1 { one } else { many }))
+        .collect()
+}
+
+/// A number of things, in the plural where there is not one.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ if what.ends_with(['s', 'h']) => format!("{count} {what}es"),
+        _ => format!("{count} {what}s"),
+    }
 }
 
 /// A number of bytes, for people.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
-        0..10_000 => format!("{bytes} bytes"),
+        0..10_000 => counted(bytes, "byte"),
         10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
         _ => format!("{:.1} MB", bytes as f64 / 1e6),
     }

@@ -1,7 +1,7 @@
 use crate::needs_root;
 use crate::support::{
-    Ran, Running, WITH_TRACEFS, as_nobody, as_nobody_with, child, names, run, run_in, triscope,
-    users_may_count,
+    Ran, Running, WITH_TRACEFS, as_nobody, as_nobody_with, child, in_background, names, run,
+    run_in, triscope, users_may_count,
 };
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn the_command_is_drawn_and_others_without_their_names() {
         record(&[], &["sh", "-c", "sleep 0.05; /bin/true; echo hello; sleep 0.01; :"]);
     ran.is_good();
     assert_eq!(ran.stdout, "hello\n");
-    assert_eq!(told(&ran, "processes"), 4, "{}", ran.stderr);
+    assert_eq!(told(&ran, "process"), 4, "{}", ran.stderr);
     assert!(timeline.lines[0].starts_with("Linux "), "{}", timeline.lines[0]);
     let shown = switched_to(&timeline);
     let known = ["sh", "sleep", "true", "triscope", "other", "CPU"];
@@ -93,7 +93,7 @@ fn all_tasks_are_drawn_by_name_if_wanted() {
     assert!(timeline.lines.contains(&track), "{track}");
     // The one that records has work to do every few milliseconds.
     assert!(switched_to(&timeline).iter().any(|(name, _)| *name == "triscope"));
-    assert_eq!(told(&ran, "processes"), 1, "{}", ran.stderr);
+    assert_eq!(told(&ran, "process"), 1, "{}", ran.stderr);
     assert_eq!(timeline.count(": instant exit"), 1, "only of the command");
 }
 
@@ -114,7 +114,7 @@ fn threads_have_their_names() {
     let command: Vec<&str> = command.iter().map(|arg| &arg[..]).collect();
     let (ran, timeline) = record(&[], &command);
     ran.is_good();
-    assert_eq!(told(&ran, "processes"), 1);
+    assert_eq!(told(&ran, "process"), 1);
     for n in 0..5 {
         assert_eq!(timeline.count(&format!("track worker-{n} ")), 1, "{}", timeline.text());
         let exit = format!("worker-{n} ");
@@ -140,7 +140,7 @@ fn every_switch_is_drawn() {
     assert!(pong >= 4990, "{pong} switches");
     assert!(woken >= 100, "{woken} wake-ups");
     let switches = timeline.lines.iter().filter(|l| switch_of(l).is_some()).count();
-    assert_eq!(told(&ran, "switches"), switches as u64);
+    assert_eq!(told(&ran, "context switch"), switches as u64);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn losses_are_marked_and_counted() {
     assert_eq!(told(&ran, "events lost"), marks.iter().sum::<u64>(), "{}", ran.stderr);
     assert!(ran.stderr.contains("events lost: use more --pages"), "{}", ran.stderr);
     // Starts, names and ends are not lost with the switches.
-    assert_eq!(told(&ran, "threads"), 3, "{}", ran.stderr);
+    assert_eq!(told(&ran, "thread"), 3, "{}", ran.stderr);
     assert_eq!(timeline.count("track pong "), 1, "{}", ran.stderr);
 }
 
@@ -221,7 +221,7 @@ fn a_user_records_the_command_alone() {
         assert!(known, "{name} {tid}: {}", timeline.text());
     }
     assert!(shown.iter().any(|(name, _)| *name == "sleep"), "{}", timeline.text());
-    assert_eq!((told(&ran, "processes"), told(&ran, "wake-ups")), (4, 0), "{}", ran.stderr);
+    assert_eq!((told(&ran, "process"), told(&ran, "wake-up")), (4, 0), "{}", ran.stderr);
     assert_eq!(timeline.count(": instant exit"), 4, "{}", timeline.text());
     assert_eq!(timeline.count("track sleep "), 4, "two processes and their threads");
     assert!(timeline.lines.iter().any(|l| l == "track other tasks, or idle 4194304"));
@@ -319,11 +319,11 @@ fn a_process_that_runs_is_recorded() {
     // For a while: it goes on.
     let ran = run_in(dir.path(), &[&record[..], &["--seconds", "0.5"]].concat());
     ran.is_good();
-    assert!(told(&ran, "processes") > 1, "what it starts is its own: {}", ran.stderr);
+    assert!(told(&ran, "process") > 1, "what it starts is its own: {}", ran.stderr);
     let timeline = is_drawn("the end of the recording");
     assert!(timeline.count("track sleep ") > 0, "{}", timeline.text());
-    // Until a signal: it goes on. (SIGINT may be ignored from the start, as in the background.)
-    let mut command = triscope(&record);
+    // Until a signal: it goes on. In the background of a script SIGINT is ignored from the start.
+    let mut command = in_background(&record);
     let begin = |command: &mut Command| {
         std::fs::remove_file(dir.path().join("out")).unwrap();
         let running = Running::start(command.current_dir(dir.path()));
@@ -331,7 +331,7 @@ fn a_process_that_runs_is_recorded() {
         running
     };
     let recording = begin(&mut command);
-    recording.signal("TERM");
+    recording.signal("INT");
     recording.end().is_good();
     assert_eq!(names(dir.path()), ["out"]);
     is_drawn("the end of the recording");
@@ -361,9 +361,9 @@ fn it_is_told_what_to_record() {
         run_in(dir.path(), &args).is_refused(code, words);
         assert_eq!(names(dir.path()), [""; 0]);
     };
-    refused(&[], 2, &["what is to be recorded?"]);
-    refused(&["--pid", &pid, "true"], 2, &["either a command"]);
-    refused(&["--pid", &pid, "--dotnet", "1"], 2, &["one process at a time"]);
+    refused(&[], 2, &["nothing to record: pass a COMMAND or --pid PID"]);
+    refused(&["--pid", &pid, "true"], 2, &["either a COMMAND or --pid PID"]);
+    refused(&["--pid", &pid, "--dotnet", "1"], 2, &["--pid and --dotnet name two processes"]);
     refused(&["--pid", "4194305"], 1, &["there is no process 4194305"]);
     refused(&["--dotnet", "4194305"], 1, &["there is no process 4194305"]);
     refused(&["--dotnet", &pid], 1, &[&pid]);
@@ -396,4 +396,120 @@ fn a_go_trace_that_the_command_did_not_write_is_not_drawn() {
     let ran = record(&["sh", "-c", &format!("head -c 20000 {} > go.trace", trace.display())]);
     assert!(ran.stderr.contains("the Go trace ends early"), "{}", ran.stderr);
     assert_eq!(names(dir.path()), ["go.trace", "out"]);
+}
+
+/// The packets of a timeline that is cut within one.
+fn whole_packets(bytes: &[u8]) -> &[u8] {
+    let mut end = 0;
+    loop {
+        // A key and a length, as varints.
+        let varint = |at: usize| {
+            let len = bytes.get(at..)?.iter().position(|byte| byte & 0x80 == 0)? + 1;
+            let value = bytes[at..at + len].iter().rev();
+            Some((at + len, value.fold(0, |n, byte| n << 7 | usize::from(byte & 0x7f))))
+        };
+        let next = varint(end).and_then(|(at, _)| varint(at)).map(|(at, len)| at + len);
+        match next {
+            Some(next) if next <= bytes.len() => end = next,
+            _ => return &bytes[..end],
+        }
+    }
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_a_timeline_that_opens() {
+    needs_root!();
+    for options in [&[][..], &["--uncompressed"]] {
+        let dir = tempdir().unwrap();
+        let script = "echo $$ > pid; while [ ! -e end ]; do sleep 0.01; done; echo > ended";
+        let args = [&["record", "-o", "out.pftrace"], options, &["sh", "-c", script]].concat();
+        let recording = Running::start(triscope(&args).current_dir(dir.path()));
+        let partial = dir.path().join("out.pftrace.partial");
+        let has_switches = || {
+            let bytes = std::fs::read(&partial).unwrap_or_default();
+            let timeline = Timeline::read(whole_packets(&bytes));
+            switched_to(&timeline).iter().any(|(name, _)| *name == "sleep")
+        };
+        // It is written while the command runs.
+        while !has_switches() {
+            recording.still_runs();
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        recording.signal("KILL");
+        // The command is not killed: it runs on, unrecorded.
+        std::fs::write(dir.path().join("end"), "").unwrap();
+        crate::support::wait_for(&dir.path().join("ended"));
+        assert_eq!(recording.end().code, None);
+        assert!(has_switches());
+        assert_eq!(names(dir.path()), ["end", "ended", "out.pftrace.partial", "pid"]);
+        // The next recording replaces what is left.
+        let ran = run_in(dir.path(), &["record", "-o", "out.pftrace", "true"]);
+        ran.is_good();
+        assert!(ran.stderr.contains("replacing out.pftrace.partial"), "{}", ran.stderr);
+        assert!(!partial.exists() && dir.path().join("out.pftrace").exists());
+    }
+}
+
+#[test]
+fn two_recordings_do_not_share_an_output() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let mut first = triscope(&["record", "-o", "out", "sh", "-c", "echo ready; read end"]);
+    first.current_dir(dir.path()).stdin(std::process::Stdio::piped());
+    let mut first = Running::start(&mut first);
+    first.wait_for("ready");
+    run_in(dir.path(), &["record", "-o", "out", "true"])
+        .is_refused(1, &["out.partial is in use by another process"]);
+    drop(first.0.as_mut().unwrap().stdin.take());
+    drop(first.end());
+    assert_eq!(names(dir.path()), ["out"]);
+}
+
+#[test]
+fn a_full_disk_keeps_what_was_recorded() {
+    needs_root!();
+    let command = child("ping-pong 100000");
+    for options in [&[][..], &["--uncompressed"]] {
+        let dir = tempdir().unwrap();
+        // Files of 32 KiB at most.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -f 64; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_triscope")]);
+        shell.args(["record", "-o", "out"]).args(options).args(&command).current_dir(dir.path());
+        let ran: Ran = shell.output().unwrap().into();
+        ran.is_refused(1, &["out: cannot be written: File too large", "out.partial has what was"]);
+        assert_eq!(names(dir.path()), ["out.partial"]);
+        let bytes = std::fs::read(dir.path().join("out.partial")).unwrap();
+        let timeline = Timeline::read(whole_packets(&bytes));
+        assert!(switched_to(&timeline).iter().any(|(name, _)| *name == "pong"));
+    }
+}
+
+#[test]
+fn a_slow_output_is_reported() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let role = child("ping-pong 20000");
+    let mut args = vec!["record", "--uncompressed", "-o", fifo.to_str().unwrap()];
+    args.extend(role.iter().map(|arg| &arg[..]));
+    let recording = Running::start(&mut triscope(&args));
+    let mut reader = std::fs::File::open(&fifo).unwrap();
+    // It is blocked when what the pipe holds does not change any more.
+    let waits = || {
+        let call = std::fs::read_to_string(format!("/proc/{}/wchan", recording.id()));
+        recording.still_runs();
+        call.unwrap().contains("pipe_write")
+    };
+    while !waits() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // Longer than a disk may take at times.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let mut timeline = Vec::new();
+    std::io::Read::read_to_end(&mut reader, &mut timeline).unwrap();
+    let ran = recording.end();
+    ran.is_good();
+    assert!(ran.stderr.contains("the output is slow"), "{}", ran.stderr);
+    assert!(switched_to(&Timeline::read(&timeline)).iter().any(|(name, _)| *name == "pong"));
 }

@@ -1,10 +1,11 @@
 //! Signals that ask for the end: whoever is watched ends, and what is known is told.
 
 use crate::needs_root;
-use crate::support::{Running, can, interruptible, is_root, names, triscope, users_may_count};
+use crate::support::{
+    Running, can, in_background, is_root, names, triscope, users_may_count, wait_for,
+};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// Says that it is ready, and of some signals only that it got them.
 fn stubborn(signals: &str) -> String {
@@ -65,23 +66,37 @@ fn what_is_ignored_from_the_start_stays_ignored() {
     let program = env!("CARGO_BIN_EXE_triscope");
     // What nohup does.
     let script = format!(
-        "trap '' HUP; exec {program} perf stat -e task-clock sh -c 'echo ready; sleep 0.5'"
+        "trap '' HUP; exec {program} perf stat -e task-clock sh -c 'echo ready; read end; :'"
     );
-    let mut stat = Running::start(Command::new("sh").args(["-c", &script]));
+    let mut stat = Command::new("sh");
+    let mut stat = Running::start(stat.args(["-c", &script]).stdin(Stdio::piped()));
     stat.wait_for("ready");
     stat.signal("HUP");
+    drop(stat.0.as_mut().unwrap().stdin.take());
     let ran = stat.end();
     ran.is_good();
     assert!(ran.stderr.contains("task-clock"), "{}", ran.stderr);
 }
 
-/// Waits until a file is there.
-fn wait_for(path: &std::path::Path) {
-    let start = Instant::now();
-    while !path.exists() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{} does not come", path.display());
-        std::thread::sleep(Duration::from_millis(10));
+#[test]
+fn sigint_ends_what_a_script_has_started_in_the_background() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
     }
+    let pid = std::process::id().to_string();
+    let args = ["perf", "stat", "-e", "task-clock", "-p", &pid];
+    let stat = Running::start(&mut in_background(&args));
+    stat.wait_until_it_watches();
+    stat.signal("INT");
+    let ran = stat.end();
+    ran.is_good();
+    assert!(ran.stderr.contains("task-clock"), "{}", ran.stderr);
+    // A command gets it, too.
+    let args = ["perf", "stat", "-e", "task-clock", "sh", "-c", "echo ready; exec sleep 100"];
+    let mut stat = Running::start(&mut in_background(&args));
+    stat.wait_for("ready");
+    stat.signal("INT");
+    assert_eq!(stat.end().code, Some(128 + 2));
 }
 
 #[test]
@@ -92,7 +107,7 @@ fn a_recording_is_complete_when_it_is_ended() {
         let script = ["sh", "-c", "echo > started; echo ready; exec sleep 100"];
         let args = [&["record", "-o", "out.pftrace", "--uncompressed"][..], &script[..]].concat();
         // A group of its own is not in the foreground of a terminal: SIGINT is passed on, too.
-        let mut command = interruptible(&args);
+        let mut command = in_background(&args);
         command.current_dir(dir.path()).process_group(0);
         let mut record = Running::start(&mut command);
         record.wait_for("ready");
@@ -115,9 +130,9 @@ fn ctrl_c_reaches_the_command_once() {
     }
     let dir = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_triscope");
-    // The command says how often it was interrupted.
-    let command = "trap 'n=$((n+1))' INT; echo > started; while [ ! -e end ]; do sleep 0.05; done; \
-        echo interrupted $n times";
+    // The command says how often it was interrupted, when it gets SIGTERM.
+    let command = "trap 'n=$((n+1)); echo > got' INT; trap 'echo interrupted $n times; exit' TERM; \
+        echo $PPID > pid; mv pid started; while :; do sleep 0.05; done";
     std::fs::write(dir.path().join("command"), command).unwrap();
     let record = format!("env --default-signal=INT {program} record -o out.pftrace sh command");
     let mut terminal = Command::new("script")
@@ -132,20 +147,22 @@ fn ctrl_c_reaches_the_command_once() {
     let mut keyboard = terminal.stdin.take().unwrap();
     keyboard.write_all(b"\x03").unwrap();
     keyboard.flush().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-    std::fs::write(dir.path().join("end"), "").unwrap();
+    wait_for(&dir.path().join("got"));
+    // The second signal becomes SIGTERM: the first one is dealt with by then.
+    let pid = std::fs::read_to_string(dir.path().join("started")).unwrap();
+    crate::support::kill("HUP", pid.trim().parse().unwrap());
     let output = terminal.wait_with_output().unwrap();
     drop(keyboard);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.contains("interrupted 1 times"), "{shown}");
     assert!(shown.contains("out.pftrace: "), "{shown}");
-    assert_eq!(names(dir.path()), ["command", "end", "out.pftrace", "started"]);
+    assert_eq!(names(dir.path()), ["command", "got", "out.pftrace", "started"]);
 }
 
 #[test]
 fn a_conversion_that_is_interrupted_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = interruptible(&["convert", "-", "-o", "out.pftrace"]);
+    let mut command = in_background(&["convert", "-", "-o", "out.pftrace"]);
     let mut convert = command.current_dir(dir.path()).stdin(Stdio::piped()).spawn().unwrap();
     // It waits for more of the trace, with its output open.
     use std::io::Write;
@@ -153,12 +170,8 @@ fn a_conversion_that_is_interrupted_leaves_nothing() {
     let trace = std::fs::read(trace.join("../gotrace/tests/data/shop.trace")).unwrap();
     let mut pipe = convert.stdin.take().unwrap();
     pipe.write_all(&trace[..trace.len() / 2]).unwrap();
-    let start = Instant::now();
-    while names(dir.path()).is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    std::thread::sleep(Duration::from_millis(100));
+    // Signals are caught before the output is created.
+    wait_for(&dir.path().join("out.pftrace.partial"));
     crate::support::kill("INT", convert.id());
     assert_eq!(convert.wait().unwrap().code(), Some(128 + 2));
     assert_eq!(names(dir.path()), [""; 0]);

@@ -47,13 +47,19 @@ pub(crate) fn triscope(args: &[&str]) -> Command {
     command
 }
 
-/// The program as it is in the foreground: what runs in a shell's background ignores SIGINT, and so
-/// do these tests then.
-pub(crate) fn interruptible(args: &[&str]) -> Command {
-    let mut command = Command::new("env");
-    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_triscope")]).args(args);
-    command.stdin(Stdio::null());
+/// The program as a script starts it in the background: with SIGINT ignored.
+pub(crate) fn in_background(args: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' INT; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_triscope")]);
+    command.args(args).stdin(Stdio::null());
     command
+}
+
+/// Waits until a file is there.
+pub(crate) fn wait_for(path: &Path) {
+    while !path.exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 pub(crate) fn run(args: &[&str]) -> Ran {
@@ -90,7 +96,7 @@ impl Running {
         }
     }
 
-    /// Waits until it hears of signals, and then some: it opens its events before or soon after.
+    /// Waits until it catches signals, which is the last that it does before it waits.
     pub(crate) fn wait_until_it_watches(&self) {
         const SIGTERM: u64 = 1 << 14;
         let status = format!("/proc/{}/status", self.id());
@@ -100,9 +106,17 @@ impl Running {
             u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & SIGTERM != 0
         };
         while !hears() {
+            self.still_runs();
             std::thread::sleep(Duration::from_millis(10));
         }
-        std::thread::sleep(Duration::from_millis(500));
+    }
+
+    /// Asserts that it has not ended.
+    #[track_caller]
+    pub(crate) fn still_runs(&self) {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
+        let state = stat.rsplit_once(") ").unwrap().1;
+        assert!(!state.starts_with('Z'), "it has ended");
     }
 
     pub(crate) fn signal(&self, name: &str) {

@@ -4,11 +4,10 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{Format, Input};
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
-use crate::run::stop::{self, Listener};
+use crate::run::stop::Listener;
 use crate::sources::go::{Recovery, Trace};
 use crate::timeline::go::OtherClock;
 use crate::timeline::{self, Part, Timeline, dotnet, size};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use trace_export::Sink;
 use trace_export::dotnet::DotnetOptions;
@@ -66,13 +65,9 @@ pub(crate) fn run(args: &Args) -> Result {
     for file in &args.files {
         inputs.push((file, Input::open(file, Progress::bytes())?));
     }
-    let output = OutputFile::create(&args.output, &args.files)?;
-    let remove = output.remover();
-    let _listener = Listener::start(move |signal| {
-        remove();
-        std::process::exit(stop::exit_code(signal).into());
-    })?;
-    let (mut sink, written) = timeline::open(&output, args.uncompressed)?;
+    let mut output = OutputFile::create(&args.output, &args.files)?;
+    let _listener = Listener::exit()?;
+    let (mut sink, written) = timeline::open(&mut output, args.uncompressed)?;
     let single = inputs.len() == 1;
     let mut parts = Vec::new();
     let mut result = Ok(());
@@ -86,26 +81,20 @@ pub(crate) fn run(args: &Args) -> Result {
         result = result.and(outcome);
     }
     sink.finish().map_err(|e| output.failure(&e))?;
+    let (target, is_file) = (output.name(), !output.is_stdout());
     output.complete()?;
-    let target =
-        if output.is_stdout() { "standard output" } else { &*args.output.to_string_lossy() };
-    let size = size(written.get());
-    let mut lines = Vec::new();
+    let size = size(written.bytes.get());
     for (name, Part { what, notes }, partial) in &parts {
-        let label = if single { target } else { name };
+        let label = if single { &target } else { name };
         let partial = if *partial { " (partial)" } else { "" };
         let size = if single { format!(", {size}") } else { String::new() };
-        lines.push(format!("{label}{partial}: {what}{size}{notes}"));
+        eprintln!("{}", OneLine(&format!("{label}{partial}: {what}{size}{notes}")));
     }
     if !single {
-        lines.push(format!("{target}: {size}"));
+        eprintln!("{}", OneLine(&format!("{target}: {size}")));
     }
-    for line in lines {
-        if output.is_stdout() {
-            eprintln!("{}", OneLine(&line));
-        } else {
-            let _ = writeln!(io::stdout(), "{}", OneLine(&line)); // nobody has to listen
-        }
+    if is_file {
+        timeline::print_next_step();
     }
     result
 }

@@ -2,13 +2,14 @@ use super::counter::{Counter, Counts};
 use super::signals::Ender;
 use super::target::{Selector, Target};
 use crate::failure::{Failure, OneLine, Result};
+use crate::io::progress::Status;
+use crate::run::duration::duration;
 use crate::run::port::{Port, process_of};
 use diag_ipc::reverse::Server;
 use diag_ipc::{
     BufferingMode, Command as Ipc, Error, Level, PROVIDER_PRESETS, Provider, ProviderPreset,
     Rundown, Session, SessionEnd, TracingConfig, runtime_keywords,
 };
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -169,19 +170,6 @@ fn split(list: &str) -> Vec<&str> {
     .collect()
 }
 
-/// `dd:hh:mm:ss`, of which the front may be missing.
-fn duration(text: &str) -> std::result::Result<Duration, String> {
-    let parts: Vec<_> = text.trim_end_matches('s').split(':').rev().collect();
-    let error = || format!("{text:?} is not a time like dd:hh:mm:ss or a number of seconds");
-    let mut seconds = 0u64;
-    for (part, unit) in parts.iter().zip([1, 60, 3600, 86400]) {
-        let number: u64 = part.parse().map_err(|_| error())?;
-        seconds =
-            number.checked_mul(unit).and_then(|s| seconds.checked_add(s)).ok_or_else(error)?;
-    }
-    if parts.len() > 4 || seconds == 0 { Err(error()) } else { Ok(Duration::from_secs(seconds)) }
-}
-
 /// Starts a session, writing down what an old runtime cannot do and a profile can do without.
 fn start(target: &Target, config: &TracingConfig, explicit: bool) -> Result<Session> {
     match target.client.collect_tracing(config) {
@@ -265,7 +253,7 @@ fn record(
     ender: &Ender,
 ) -> (SessionEnd, Counter, Option<io::Error>) {
     let mut counter = Counter::new();
-    let mut display = Display::new();
+    let (mut status, mut shown) = (Status::new(false), Shown::default());
     let mut buffer = vec![0; 1 << 18];
     let mut failed = None;
     loop {
@@ -278,7 +266,8 @@ fn record(
                     break;
                 }
                 counter.add(bytes);
-                display.update(session.bytes_read(), &counter, ender);
+                let read = session.bytes_read();
+                status.update(|since| shown.message(since, read, &counter, ender));
             }
         }
     }
@@ -367,33 +356,17 @@ fn stamp(seconds: u64) -> String {
     format!("{year:04}{month:02}{date:02}_{hour:02}{minute:02}{second:02}")
 }
 
-/// A line that says how it goes, on a terminal.
-struct Display {
-    bar: ProgressBar,
-    last: Instant,
+/// What the status line has shown.
+#[derive(Default)]
+struct Shown {
     events: u64,
     bytes: u64,
 }
 
-impl Display {
-    const INTERVAL: Duration = Duration::from_millis(500);
-
-    fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}") {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Self::INTERVAL);
-        Self { bar, last: Instant::now(), events: 0, bytes: 0 }
-    }
-
-    fn update(&mut self, bytes: u64, counter: &Counter, ender: &Ender) {
-        let elapsed = self.last.elapsed();
-        if elapsed < Self::INTERVAL {
-            return;
-        }
-        self.last = Instant::now();
-        let rate = |now: u64, before: u64| (now - before) as f64 / elapsed.as_secs_f64();
+impl Shown {
+    /// The status of a recording, with rates since the last one.
+    fn message(&mut self, since: Duration, bytes: u64, counter: &Counter, ender: &Ender) -> String {
+        let rate = |now: u64, before: u64| (now - before) as f64 / since.as_secs_f64();
         let events = counter.counts().map_or_else(
             || "too many events to count meanwhile".to_owned(),
             |counts| {
@@ -406,13 +379,7 @@ impl Display {
         let speed = rate(bytes, self.bytes) / 1e6;
         self.bytes = bytes;
         let stopping = if ender.is_stopping() { "  stopping, rundown" } else { "" };
-        self.bar.set_message(format!("{megabytes:.1} MB ({speed:.1} MB/s)  {events}{stopping}"));
-    }
-}
-
-impl Drop for Display {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        format!("{megabytes:.1} MB ({speed:.1} MB/s)  {events}{stopping}")
     }
 }
 
@@ -503,18 +470,6 @@ fn code(status: ExitStatus) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations() {
-        assert_eq!(duration("00:00:00:30"), Ok(Duration::from_secs(30)));
-        assert_eq!(duration("1:00:00:01"), Ok(Duration::from_secs(86401)));
-        assert_eq!(duration("2:03"), Ok(Duration::from_secs(123)));
-        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
-        assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
-        for bad in ["", "0", "a", "1:2:3:4:5", "-1", "99999999999999999999"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn lists_of_providers() {

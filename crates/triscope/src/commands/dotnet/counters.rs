@@ -1,7 +1,8 @@
-use super::source::{Source, seconds};
+use super::source::Source;
 use crate::failure::{OneLine, Result};
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
+use crate::run::duration::duration;
 use diag_ipc::{Provider, Rundown, TracingConfig};
 use nettrace::Order;
 use nettrace::derived::{Counter, CounterKind, CounterTracker};
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// End after so many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }
 

@@ -1,8 +1,9 @@
-use super::source::{Source, seconds};
+use super::source::Source;
 use super::{json, providers};
 use crate::failure::{OneLine, Result};
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
+use crate::run::duration::duration;
 use diag_ipc::{Provider, Rundown, TracingConfig};
 use nettrace::{Event, Order};
 use std::io::Write;
@@ -35,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long)]
     stacks: bool,
     /// End a live session after so many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }
 

@@ -1,8 +1,9 @@
 use super::providers;
-use super::source::{Source, seconds};
+use super::source::Source;
 use crate::failure::Result;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
+use crate::run::duration::duration;
 use diag_ipc::{Rundown, TracingConfig};
 use nettrace::derived::{Gc, GcTracker};
 use nettrace::{Order, Trace};
@@ -25,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// End a live session after so many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }
 

@@ -1,8 +1,9 @@
 use super::providers;
-use super::source::{Reading, Source, seconds};
+use super::source::{Reading, Source};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
+use crate::run::duration::duration;
 use diag_ipc::{Rundown, TracingConfig};
 use nettrace::Order;
 use nettrace::derived::{HeapSnapshot, TypeTotal};
@@ -47,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Give up a heap walk after SECONDS
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = duration)]
     timeout: Duration,
 }
 

@@ -1,7 +1,8 @@
-use super::source::{Source, seconds};
+use super::source::Source;
 use super::{providers, writers};
 use crate::failure::{Failure, Result};
 use crate::io::progress::Progress;
+use crate::run::duration::duration;
 use diag_ipc::TracingConfig;
 use nettrace::{Order, Profile, SampleKind};
 use std::fs::File;
@@ -27,7 +28,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Sample a process for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = duration)]
     duration: Duration,
     /// Leave out samples of threads that were outside managed code, most of which wait. Mind
     /// that .NET 9 and later say that of nearly all samples

@@ -1,12 +1,13 @@
 use crate::failure::Result;
-use crate::run::stop::{self, Listener};
+use crate::run::stop::{Listener, Next};
+use crate::run::watch::timer;
+use crossbeam_channel::{Sender, bounded, select};
 use diag_ipc::StopHandle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 
-/// Ends a session when the user or the clock says so.
+/// Ends a session when a signal or the time limit asks for it.
 ///
 /// The first signal asks the runtime for the end, which comes with the rest of the stream; the
 /// second one does not wait for that.
@@ -14,41 +15,43 @@ pub(super) struct Ender {
     _listener: Listener,
     asked: Arc<AtomicBool>,
     stop_handle: StopHandle,
-    /// Dropped with this, which ends the clock's thread.
-    _timer: Option<mpsc::Sender<()>>,
+    /// Closed when this is dropped, which ends the thread that asks.
+    _running: Sender<()>,
 }
 
 impl Ender {
     pub(super) fn new(stop_handle: StopHandle, after: Option<Duration>) -> Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
-        let stop = {
+        let (signal, signalled) = bounded::<()>(1);
+        let (running, ended) = bounded::<()>(0);
+        let mut first = true;
+        let listener = Listener::start(move |_| {
+            if std::mem::take(&mut first) {
+                let _ = signal.try_send(()); // the session may be over already
+                return Next::Wait;
+            }
+            eprintln!("triscope: interrupted: the trace is truncated");
+            Next::Exit
+        })?;
+        let time = timer(after);
+        // Asking may take its time, and the next signal must not wait for it.
+        let ask = {
             let (asked, stop_handle) = (Arc::clone(&asked), stop_handle.clone());
             move || {
                 asked.store(true, Ordering::Release);
                 if let Err(error) = stop_handle.stop() {
-                    eprintln!("triscope: the session could not be asked to end: {error}");
+                    eprintln!("triscope: the session cannot be stopped: {error}");
                 }
             }
         };
-        let mut first = Some(stop.clone());
-        let listener = Listener::start(move |signal| match first.take() {
-            // Not here: asking may take its time, and the next signal must not wait for it.
-            Some(stop) => drop(std::thread::spawn(stop)),
-            None => {
-                eprintln!("triscope: left before the end of the session: the trace is cut");
-                std::process::exit(stop::exit_code(signal).into());
+        std::thread::spawn(move || {
+            select! {
+                recv(signalled) -> signal => if signal.is_ok() { ask() },
+                recv(time) -> _ => ask(),
+                recv(ended) -> _ => {}
             }
-        })?;
-        let timer = after.map(|after| {
-            let (timer, ended) = mpsc::channel::<()>();
-            std::thread::spawn(move || {
-                if ended.recv_timeout(after) == Err(mpsc::RecvTimeoutError::Timeout) {
-                    stop();
-                }
-            });
-            timer
         });
-        Ok(Self { _listener: listener, asked, stop_handle, _timer: timer })
+        Ok(Self { _listener: listener, asked, stop_handle, _running: running })
     }
 
     /// Asks for the end, and says whether that could be done.

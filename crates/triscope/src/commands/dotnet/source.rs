@@ -150,9 +150,3 @@ impl Reading {
         if self.errors.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
     }
 }
-
-/// Seconds on the command line.
-pub(crate) fn seconds(text: &str) -> std::result::Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())
-}

@@ -1,14 +1,13 @@
 use crate::failure::{OneLine, Result};
+use crate::io::counting::{Count, Counted};
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::sources::go::{self, Reading, Recovery, Trace};
 use gotrace::{ClockSnapshot, Event, EventKind, EventType, GoState, ProcState, Timestamp};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Print what is in a trace: version, time, events by kind, goroutines, losses
 ///
@@ -36,14 +35,14 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Result {
     let mut trace = Trace::open(&args.file, Progress::bytes())?;
-    let bytes = Arc::new(AtomicU64::new(0));
-    trace.bytes = Box::new(Counted { source: trace.bytes, bytes: Arc::clone(&bytes) });
+    let bytes = Count::default();
+    trace.bytes = Box::new(Counted::new(trace.bytes, bytes.clone()));
     let mut stats = Stats::default();
     let reading = go::read(trace, args.recovery, &mut |event: Event<'_>| {
         stats.add(event);
         Ok(())
     })?;
-    stats.bytes = bytes.load(Ordering::Relaxed);
+    stats.bytes = bytes.get();
     let mut output = Output::new();
     if args.json {
         let text = serde_json::to_string_pretty(&stats.to_json(&reading)).unwrap_or_default();
@@ -249,19 +248,5 @@ impl Ids {
             self.large.insert(id)
         };
         self.len += u64::from(new);
-    }
-}
-
-/// A source that counts what is read of it.
-struct Counted<R> {
-    source: R,
-    bytes: Arc<AtomicU64>,
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let len = self.source.read(out)?;
-        self.bytes.fetch_add(len as u64, Ordering::Relaxed);
-        Ok(len)
     }
 }

@@ -1,8 +1,7 @@
 use crate::failure::Result;
-use crate::run::child::{self, Launched};
-use crate::run::duration::seconds;
-use crate::run::stop::Until;
-use crate::run::target::{self, Whom, threads};
+use crate::run::duration::duration;
+use crate::run::target::{Target as WatchTarget, of_living, threads};
+use crate::run::watch::Watch;
 use crate::sources::kernel::{self, failure};
 use perf_monitor::{Count, Counter, Event, OpenErrorReason, Scaled, Target, online_cpus};
 use std::fmt::Write as _;
@@ -44,21 +43,21 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "EVENTS")]
     event: Vec<String>,
     /// Stop after so many seconds; a command gets SIGTERM then
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
     #[command(flatten)]
-    whom: Whom,
+    target: WatchTarget,
 }
 
 /// An event with its counters: one for each thread or CPU.
-struct Counted {
+struct EventCounters {
     event: Event,
     counters: Vec<Counter>,
     /// The kernel was left out, as this user may not count it.
     user_only: bool,
 }
 
-impl Counted {
+impl EventCounters {
     fn read(&self) -> Result<Option<Scaled>> {
         let mut sum = Count::default();
         (sum.time_enabled, sum.time_running) = (Some(0), Some(0));
@@ -79,12 +78,12 @@ impl Counted {
 }
 
 pub(crate) fn run(args: &Args) -> Result {
-    let tids = threads(&args.whom.pid)?;
+    let tids = threads(&args.target.pid)?;
     let mut counted = Vec::new();
     let mut left_out = Vec::new();
     if args.event.is_empty() {
         for name in DEFAULT {
-            match open(kernel::event(name).map_err(failure)?, &args.whom, &tids) {
+            match open(kernel::event(name).map_err(failure)?, &args.target, &tids) {
                 Ok(event) => counted.push(event),
                 Err(error) => left_out.push((*name, error)),
             }
@@ -95,43 +94,36 @@ pub(crate) fn run(args: &Args) -> Result {
     } else {
         for text in args.event.iter().flat_map(|list| split(list)) {
             let event = kernel::event(text).map_err(failure)?;
-            counted.push(open(event, &args.whom, &tids).map_err(failure)?);
+            counted.push(open(event, &args.target, &tids).map_err(failure)?);
         }
     }
 
-    let mut status = None;
-    let begin;
-    if args.whom.command.is_empty() {
-        let until = Until::new(args.seconds, &args.whom.pid, || ())?;
+    let counters = || counted.iter().flat_map(|c| &c.counters);
+    let mut begin = Instant::now();
+    let mut watch = if args.target.command.is_empty() {
+        counters().try_for_each(Counter::enable).map_err(failure)?;
         begin = Instant::now();
-        for counter in counted.iter().flat_map(|c| &c.counters) {
-            counter.enable().map_err(failure)?;
-        }
-        while !until.wait(Duration::from_millis(100)) {}
-        for counter in counted.iter().flat_map(|c| &c.counters) {
-            counter.disable().map_err(failure)?;
-        }
+        Watch::running(&args.target.pid, args.seconds)?
     } else {
-        begin = Instant::now();
-        let launched = Launched::start(&args.whom.command, |_| (), || ())?;
-        status = Some(match args.seconds {
-            Some(seconds) => launched.wait_or_terminate(seconds)?,
-            None => launched.wait()?,
-        });
+        Watch::command(&args.target.command, args.seconds, |_| ())?
+    };
+    watch.wait_for_end()?;
+    if args.target.command.is_empty() {
+        counters().try_for_each(Counter::disable).map_err(failure)?;
     }
     let elapsed = begin.elapsed();
     report(&counted, &left_out, elapsed)?;
-    status.map_or(Ok(()), child::outcome)
+    watch.outcome()
 }
 
 /// Prints the counts on standard error.
 fn report(
-    counted: &[Counted],
+    counted: &[EventCounters],
     left_out: &[(&str, perf_monitor::Error)],
     elapsed: Duration,
 ) -> Result {
     let mut text = String::new();
-    let values = counted.iter().map(Counted::read).collect::<Result<Vec<_>>>()?;
+    let values = counted.iter().map(EventCounters::read).collect::<Result<Vec<_>>>()?;
     let cpu_time = counted.iter().zip(&values).find(|(event, _)| event.is_cpu_time());
     let cpu_time = cpu_time.and_then(|(_, value)| Some(value.as_ref()?.value as f64 / 1e9));
     for (event, value) in counted.iter().zip(&values) {
@@ -162,18 +154,18 @@ fn split(list: &str) -> Vec<&str> {
 }
 
 /// Opens an event for all that are watched; without the kernel if that alone is allowed.
-fn open(event: Event, whom: &Whom, tids: &[u32]) -> perf_monitor::Result<Counted> {
+fn open(event: Event, target: &WatchTarget, tids: &[u32]) -> perf_monitor::Result<EventCounters> {
     let open_with = |user_only: bool| {
         let mut builder = event.builder();
         if user_only {
             builder = builder.exclude_kernel(true).exclude_hv(true);
         }
-        if whom.all_cpus {
+        if target.all_cpus {
             return online_cpus().into_iter().map(|cpu| builder.open(Target::Cpu(cpu))).collect();
         }
         let builder = builder.inherit(true);
-        if whom.command.is_empty() {
-            target::of_living(tids, |tid| builder.open(Target::Thread(tid)))
+        if target.command.is_empty() {
+            of_living(tids, |tid| builder.open(Target::Thread(tid)))
         } else {
             builder.enable_on_exec(true).open(Target::ThisThread).map(|counter| vec![counter])
         }
@@ -187,12 +179,12 @@ fn open(event: Event, whom: &Whom, tids: &[u32]) -> perf_monitor::Result<Counted
         },
         Ok(counters) => (counters, false),
     };
-    Ok(Counted { event, counters, user_only })
+    Ok(EventCounters { event, counters, user_only })
 }
 
 /// One line of the report. The rates are per second of `cpu_time`, where that was counted.
 fn line(
-    counted: &Counted,
+    counted: &EventCounters,
     scaled: Option<&Scaled>,
     elapsed: Duration,
     cpu_time: Option<f64>,

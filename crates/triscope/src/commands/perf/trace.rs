@@ -1,17 +1,18 @@
 use crate::failure::{Failure, Result};
 use crate::io::stdout::Output;
-use crate::run::child::{self, Launched};
-use crate::run::duration::seconds;
-use crate::run::stop::Until;
-use crate::run::target::{Whom, of_living, threads};
+use crate::run::duration::duration;
+use crate::run::target::{Target as WatchTarget, of_living, threads};
+use crate::run::watch::Watch;
 use crate::sources::kernel::ring::{Ring, with_pages};
 use crate::sources::kernel::{failure, tracefs};
+use crate::timeline::now;
+use crossbeam_channel::tick;
 use perf_monitor::{
     Event, FieldFormat, FieldValue, RawRecord, Record, RecordLayout, SampleFlags, Target,
     TracepointFormat, online_cpus,
 };
 use std::io::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use trace_common::{ClockDomain, Merge, Timestamp};
 
 /// Show tracepoints live, with their fields
@@ -40,13 +41,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
     /// Stop after so many seconds; a command gets SIGTERM then
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
     /// Pages of each CPU's buffer, a power of two [default: 256, or what this user may have]
     #[arg(long, value_name = "N")]
     pages: Option<usize>,
     #[command(flatten)]
-    whom: Whom,
+    target: WatchTarget,
 }
 
 /// How long events wait for earlier ones of other CPUs, in nanoseconds.
@@ -94,38 +95,25 @@ pub(crate) fn run(args: &Args) -> Result {
         let format = tracefs.format(system, name).map_err(failure)?;
         formats.push((event, format));
     }
-    let tids = threads(&args.whom.pid)?;
+    let tids = threads(&args.target.pid)?;
     let opened = with_pages(args.pages, PAGES, |pages| open(args, pages, &formats, &tids));
     let (rings, printed) = opened.map_err(failure)?;
     let mut tracer = Tracer { merge: Merge::new(rings.len()), rings, printed, lost: 0 };
 
-    let mut status = None;
-    if args.whom.command.is_empty() {
-        let until = Until::new(args.seconds, &args.whom.pid, || ())?;
-        for (_, ring) in &tracer.rings {
-            ring.enable().map_err(failure)?;
-        }
-        tracer.run(|| Ok(until.wait(ROUND)))?;
+    let mut watch = if args.target.command.is_empty() {
+        tracer.rings.iter().try_for_each(|(_, ring)| ring.enable()).map_err(failure)?;
+        Watch::running(&args.target.pid, args.seconds)?
     } else {
-        let launched = Launched::start(&args.whom.command, |_| (), || ())?;
-        let mut deadline = args.seconds.and_then(|s| Instant::now().checked_add(s));
-        tracer.run(|| {
-            std::thread::sleep(ROUND);
-            if deadline.is_some_and(|at| Instant::now() >= at) {
-                deadline = None;
-                launched.terminate();
-            }
-            status = launched.try_wait()?;
-            Ok(status.is_some())
-        })?;
-    }
+        Watch::command(&args.target.command, args.seconds, |_| ())?
+    };
+    tracer.run(&mut watch)?;
     if tracer.lost > 0 {
         eprintln!("triscope: {} events were lost: use more --pages or a --filter", tracer.lost);
     }
     if tracer.merge.late() > 0 {
         eprintln!("triscope: {} lines came late", tracer.merge.late());
     }
-    status.map_or(Ok(()), child::outcome)
+    watch.outcome()
 }
 
 /// Opens the events: a ring for each CPU, and what is printed of which event.
@@ -140,12 +128,12 @@ fn open<'a>(
         | SampleFlags::TIME
         | SampleFlags::CPU
         | SampleFlags::RAW;
-    let command = !args.whom.command.is_empty();
+    let command = !args.target.command.is_empty();
     let (mut rings, mut printed) = (Vec::new(), Vec::new());
     for cpu in online_cpus() {
         // Inheriting events have rings if they are of one CPU each.
         let targets = match tids {
-            _ if args.whom.all_cpus => vec![Target::Cpu(cpu)],
+            _ if args.target.all_cpus => vec![Target::Cpu(cpu)],
             [] => vec![Target::ThreadOnCpu { tid: 0, cpu }],
             tids => tids.iter().map(|&tid| Target::ThreadOnCpu { tid, cpu }).collect(),
         };
@@ -156,7 +144,7 @@ fn open<'a>(
                 .sample_period(1)
                 .sample(fields)
                 .clock(ClockDomain::Monotonic)
-                .inherit(!args.whom.all_cpus)
+                .inherit(!args.target.all_cpus)
                 .enable_on_exec(command)
                 .wakeup_watermark(u32::MAX);
             let counter = match &mut ring {
@@ -200,9 +188,10 @@ struct Tracer<'a> {
 }
 
 impl Tracer<'_> {
-    /// Prints until `wait`, which lets some time pass, says that it was the end.
-    fn run(&mut self, mut wait: impl FnMut() -> Result<bool>) -> Result {
+    /// Prints until the watch is over.
+    fn run(&mut self, watch: &mut Watch) -> Result {
         let mut out = Output::new();
+        let rounds = tick(ROUND);
         let mut watermark = now();
         let mut ended = false;
         while !ended {
@@ -212,7 +201,7 @@ impl Tracer<'_> {
             self.print(watermark.saturating_add_nanos(-SLACK), &mut out)?;
             out.write()?;
             watermark = round;
-            ended = wait()?;
+            ended = watch.wait(&rounds)?;
         }
         for (_, ring) in &self.rings {
             ring.disable().map_err(failure)?;
@@ -288,8 +277,4 @@ impl Tracer<'_> {
 
 fn is_to_be_quoted(text: &[u8]) -> bool {
     text.is_empty() || text.contains(&b' ')
-}
-
-fn now() -> Timestamp {
-    perf_monitor::now(ClockDomain::Monotonic).unwrap_or_default()
 }

@@ -8,17 +8,19 @@ mod tasks;
 
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
-use crate::io::progress::Progress;
+use crate::io::progress::{Progress, Status};
 use crate::run::port::Port;
+use crate::run::procfs::is_in_container;
 use crate::sources::go::{Recovery, Trace};
 use crate::sources::kernel;
 use crate::timeline::dotnet::draw_file;
 use crate::timeline::go::OtherClock;
-use crate::timeline::{self, Timeline};
+use crate::timeline::{self, Timeline, Written, counted, now, size};
+use crossbeam_channel::tick;
 use perf_monitor::OpenErrorReason;
-use sched::Scheduler;
+use sched::{Exits, Scheduler};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use subject::Subject;
 use tasks::Counts;
 use trace_export::dotnet::DotnetOptions;
@@ -78,11 +80,14 @@ pub(crate) struct Args {
     #[arg(long)]
     uncompressed: bool,
     /// Stop after so many seconds: a command gets SIGTERM then
-    #[arg(long, value_name = "SECONDS", value_parser = crate::run::duration::seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::run::duration::duration)]
     seconds: Option<Duration>,
     /// Pages of each CPU's buffer, a power of two [default: 1024, or what this user may have]
     #[arg(long, value_name = "N")]
     pages: Option<usize>,
+    /// Show the progress also where standard error is no terminal: a line each second
+    #[arg(long)]
+    progress: bool,
     /// The command, with its arguments
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -91,125 +96,255 @@ pub(crate) struct Args {
 /// How often the kernel's buffers are read.
 const ROUND: Duration = Duration::from_millis(10);
 
+/// How often what is buffered is written out: a recorder that is killed loses less than a second.
+const FLUSH: Duration = Duration::from_millis(500);
+
 pub(crate) fn run(args: &Args) -> Result {
     let inputs: Vec<PathBuf> = args.go_trace.iter().cloned().collect();
-    let output = OutputFile::create(&args.output, &inputs)?;
+    let mut output = OutputFile::create(&args.output, &inputs)?;
+    let result = record(args, &mut output);
+    match result {
+        Ok((summary, outcome)) => {
+            let name = output.name();
+            let is_file = !output.is_stdout();
+            output.complete()?;
+            eprintln!("{}", OneLine(&format!("{name}: {summary}")));
+            if is_file {
+                timeline::print_next_step();
+            }
+            outcome
+        }
+        Err(failure) => Err(match output.kept() {
+            Some(kept) => failure.and(format_args!("{} has what was written", kept.display())),
+            None => failure,
+        }),
+    }
+}
+
+/// Records and draws: the summary, and what the recording has come to.
+fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
     let running = subject::process(args)?;
-    let mut scheduler = if args.sched || args.go_trace.is_none() && args.dotnet.is_none() {
+    let scheduler = if args.sched || args.go_trace.is_none() && args.dotnet.is_none() {
         Some(open_scheduler(args, running.is_some())?)
     } else {
         None
     };
-    let (mut sink, written) = timeline::open(&output, args.uncompressed)?;
-    let fail = |error| output.failure(&error);
-    sink.kernel(rustix::system::uname().release().to_bytes()).map_err(fail)?;
-    snapshot(&mut sink).map_err(fail)?;
+    let (sink, written) = timeline::open(output, args.uncompressed)?;
+    let mut recording = Recording::start(args, running, scheduler, sink, written, output)?;
+    recording.watch()?;
+    recording.finish()
+}
 
-    let earlier = args.go_trace.as_deref().map(Version::of);
-    if let Some(scheduler) = &mut scheduler {
-        scheduler.enable().map_err(kernel::failure)?;
-    }
-    let (mut subject, runtimes) = match running {
-        Some(pid) => {
-            let subject = Subject::attach(args, pid, output.remover())?;
-            if let Some(scheduler) = &mut scheduler {
-                scheduler.follow_running(pid);
-            }
-            (subject, args.dotnet.map(|_| dotnet::Recorder::of_process(pid)).transpose()?)
-        }
-        None => {
-            let port = args.dotnet.map(|_| Port::bind()).transpose()?;
-            let remove_output = output.remover();
-            let remove_port = port.as_ref().map(Port::remover);
-            let clean_up = move || {
-                remove_output();
-                if let Some(remove_port) = &remove_port {
-                    remove_port();
-                }
-            };
-            let subject = Subject::start(args, port.as_ref(), output.is_stdout(), clean_up)?;
-            if let Some(scheduler) = &mut scheduler {
-                scheduler.follow(subject.pid);
-            }
-            let runtimes = port.map(|port| dotnet::Recorder::of_command(port, subject.pid));
-            (subject, runtimes)
-        }
-    };
-    loop {
-        let over = subject.is_over()?;
+/// A recording that goes on.
+struct Recording<'a> {
+    args: &'a Args,
+    output: &'a OutputFile,
+    sink: Timeline,
+    written: Written,
+    scheduler: Option<Scheduler>,
+    subject: Subject,
+    runtimes: Option<dotnet::Recorder>,
+    /// The Go trace before the command was started.
+    earlier: Option<Version>,
+    start: Instant,
+}
+
+impl<'a> Recording<'a> {
+    /// Starts the command, or attaches to the process that runs.
+    fn start(
+        args: &'a Args,
+        running: Option<u32>,
+        mut scheduler: Option<Scheduler>,
+        mut sink: Timeline,
+        written: Written,
+        output: &'a OutputFile,
+    ) -> Result<Self> {
+        let fail = |error| output.failure(&error);
+        sink.kernel(rustix::system::uname().release().to_bytes()).map_err(fail)?;
+        snapshot(&mut sink).map_err(fail)?;
+        let earlier = args.go_trace.as_deref().map(Version::of);
         if let Some(scheduler) = &mut scheduler {
-            scheduler.round(&mut sink).map_err(|e| e.into_failure(&output))?;
+            scheduler.enable().map_err(kernel::failure)?;
         }
-        if over {
-            break;
+        let (subject, runtimes) = match running {
+            Some(pid) => {
+                let subject = Subject::attach(args, pid)?;
+                if let Some(scheduler) = &mut scheduler {
+                    scheduler.follow_running(pid);
+                }
+                (subject, args.dotnet.map(|_| dotnet::Recorder::of_process(pid)).transpose()?)
+            }
+            None => {
+                let port = args.dotnet.map(|_| Port::bind()).transpose()?;
+                let subject = Subject::start(args, port.as_ref(), output.is_stdout())?;
+                if let Some(scheduler) = &mut scheduler {
+                    scheduler.follow(subject.pid);
+                }
+                let runtimes = port.map(|port| dotnet::Recorder::of_command(port, subject.pid));
+                (subject, runtimes)
+            }
+        };
+        output.keep();
+        let start = Instant::now();
+        Ok(Self { args, output, sink, written, scheduler, subject, runtimes, earlier, start })
+    }
+
+    /// Records until the end.
+    fn watch(&mut self) -> Result {
+        let rounds = tick(ROUND);
+        let mut flushed = Instant::now();
+        let mut status = Status::new(self.args.progress);
+        loop {
+            let over = self.subject.watch.wait(&rounds)?;
+            if let Some(scheduler) = &mut self.scheduler {
+                scheduler.round(&mut self.sink).map_err(|e| e.into_failure(self.output))?;
+            }
+            if flushed.elapsed() >= FLUSH {
+                self.sink.write_out().map_err(|e| self.output.failure(&e))?;
+                flushed = Instant::now();
+            }
+            status.update(|_| self.status());
+            if over {
+                return Ok(());
+            }
         }
     }
-    let end = now();
 
-    let mut summary = Vec::new();
-    // What was asked for and is not there. The rest of the timeline is good, and is written.
-    let mut missing = Vec::new();
-    let mut exits = None;
-    if let Some(scheduler) = scheduler {
-        let (stats, ends) = scheduler.finish(&mut sink).map_err(|e| e.into_failure(&output))?;
-        exits = Some(ends);
-        let Counts { threads, processes } = stats.command;
-        summary.push(format!("{} switches, {} wake-ups", stats.switches, stats.wakings));
-        summary.push(format!("{threads} threads of {processes} processes"));
-        if stats.lost > 0 {
-            summary.push(format!("{} events lost: use more --pages", stats.lost));
+    /// What is recorded so far.
+    fn status(&self) -> String {
+        let mut parts = Vec::new();
+        if let Some(stats) = self.scheduler.as_ref().map(Scheduler::stats) {
+            parts.push(switches(&stats));
+            parts.push(format!("{} lost", stats.lost));
         }
-        if stats.gaps > 0 {
-            summary.push(format!("{} gaps in the kernel's records", stats.gaps));
+        if let Some(runtimes) = &self.runtimes {
+            parts.push(format!(".NET {}", size(runtimes.received())));
+        }
+        parts.push(format!("{} written", size(self.written.bytes.get())));
+        parts.join(", ")
+    }
+
+    /// Draws the rest, and says what the recording has come to.
+    fn finish(mut self) -> Result<(String, Result)> {
+        let fail = |error| self.output.failure(&error);
+        let end = now();
+        let recorded = self.start.elapsed();
+        let mut summary = Vec::new();
+        // What was asked for and is not there. The rest of the timeline is good, and is written.
+        let mut missing = Vec::new();
+        let exits = match self.scheduler.take() {
+            Some(scheduler) => Some(self.finish_scheduler(scheduler, &mut summary)?),
+            None => None,
+        };
+        draw_command(&self.subject, end, &mut self.sink).map_err(fail)?;
+        if let Some(runtimes) = self.runtimes.take() {
+            self.draw_runtimes(runtimes, &mut summary, &mut missing)?;
+        }
+        if let (Some(path), Some(earlier)) = (&self.args.go_trace, self.earlier.take()) {
+            match self.draw_go(path, &earlier) {
+                Ok(text) => summary.push(text),
+                Err(failure) => missing.push(("no goroutines", failure)),
+            }
+        }
+        if let Some(exits) = exits {
+            exits.draw(&mut self.sink).map_err(fail)?;
+        }
+        snapshot(&mut self.sink).map_err(fail)?;
+        self.sink.finish().map_err(fail)?;
+        summary.extend(missing.iter().map(|(what, _)| (*what).to_owned()));
+        summary.push(size(self.written.bytes.get()));
+        summary.extend(self.written.stall(recorded));
+        for (_, failure) in &missing {
+            failure.print();
+        }
+        let partial = if missing.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) };
+        let outcome = self.subject.watch.outcome().and(partial);
+        Ok((summary.join(", "), outcome))
+    }
+
+    fn finish_scheduler(
+        &mut self,
+        scheduler: Scheduler,
+        summary: &mut Vec<String>,
+    ) -> Result<Exits> {
+        let (stats, exits) =
+            scheduler.finish(&mut self.sink).map_err(|e| e.into_failure(self.output))?;
+        let Counts { threads, processes } = stats.command;
+        summary.push(switches(&stats));
+        let (threads, processes) = (threads as u64, processes as u64);
+        summary.push(format!(
+            "{} of {}",
+            counted(threads, "thread"),
+            counted(processes, "process")
+        ));
+        if stats.lost > 0 {
+            summary.push(format!("{} lost: use more --pages", counted(stats.lost, "event")));
         }
         if stats.late > 0 {
-            summary.push(format!("{} events out of order", stats.late));
+            summary.push(format!("{} out of order", counted(stats.late, "event")));
         }
+        if stats.undecodable > 0 {
+            let count = counted(stats.undecodable, "event");
+            summary.push(format!("{count} could not be decoded"));
+        }
+        Ok(exits)
     }
-    draw_command(&subject, end, &mut sink).map_err(fail)?;
-    if let Some(runtimes) = runtimes {
+
+    fn draw_runtimes(
+        &mut self,
+        runtimes: dotnet::Recorder,
+        summary: &mut Vec<String>,
+        missing: &mut Vec<(&'static str, Failure)>,
+    ) -> Result {
+        const PARTIAL: &str = "not all of .NET";
         let (recordings, failure) = runtimes.finish();
         for recording in recordings {
             let mut options = DotnetOptions::default();
-            options.process = process_name(&subject, recording.pid).into_bytes();
+            options.process = self.subject.process_name(recording.pid).into_bytes();
             let name = format!(".NET process {}", recording.pid);
-            let drawn = draw_file(&name, recording.file, options, &mut sink, &output)?;
-            summary.push(format!("{}{}", drawn.0.what, drawn.0.notes));
-            missing.extend(recording.failure.or(drawn.1.err()).map(|f| ("not all of .NET", f)));
+            let (part, result) =
+                draw_file(&name, recording.file, options, &mut self.sink, self.output)?;
+            summary.push(format!("{}{}", part.what, part.notes));
+            missing.extend(recording.failure.or(result.err()).map(|f| (PARTIAL, f)));
         }
-        missing.extend(failure.map(|failure| ("not all of .NET", failure)));
+        missing.extend(failure.map(|failure| (PARTIAL, failure)));
+        Ok(())
     }
-    if let (Some(path), Some(earlier)) = (&args.go_trace, &earlier) {
+
+    /// Puts the Go trace of the command on the timeline, and says what was in it.
+    fn draw_go(&mut self, path: &Path, earlier: &Version) -> Result<String> {
+        if Version::of(path) == *earlier {
+            return Err(Failure::about(path.display(), "the command did not write it"));
+        }
         let mut options = GoOptions::default();
-        options.pid = i32::try_from(subject.pid).unwrap_or(i32::MAX);
-        options.process = subject.name().into_bytes();
-        let drawn = if Version::of(path) == *earlier {
-            Err(Failure::about(path.display(), "the command did not write it"))
-        } else {
-            draw_go(path, options, &mut sink, &output)
-        };
-        match drawn {
-            Ok(text) => summary.push(text),
-            Err(failure) => missing.push(("no goroutines", failure)),
+        options.pid = i32::try_from(self.subject.pid).unwrap_or(i32::MAX);
+        options.process = self.subject.name().into_bytes();
+        let trace = Trace::open(path, Progress::bytes())?;
+        let recovery = Recovery::default();
+        let (stats, reading) = timeline::go::draw(
+            trace,
+            recovery,
+            options,
+            OtherClock::Refuse,
+            &mut self.sink,
+            self.output,
+        )?;
+        let mut text = counted(stats.goroutines, "goroutine");
+        if let Some(error) = &reading.error {
+            text.push_str(&format!(", the Go trace ends early: {error}"));
         }
+        Ok(text)
     }
-    if let Some(exits) = exits {
-        exits.draw(&mut sink).map_err(fail)?;
+}
+
+/// What the scheduler did.
+fn switches(stats: &sched::Stats) -> String {
+    let mut text = counted(stats.switches, "context switch");
+    if stats.gaps > 0 {
+        let gaps = stats.gaps;
+        text.push_str(&format!(" ({gaps} missing from the kernel's stream; states were repaired)"));
     }
-    snapshot(&mut sink).map_err(fail)?;
-    sink.finish().map_err(fail)?;
-    drop(sink.into_inner());
-    output.complete()?;
-    let target =
-        if output.is_stdout() { "standard output" } else { &*args.output.to_string_lossy() };
-    summary.extend(missing.iter().map(|(what, _)| (*what).to_owned()));
-    summary.push(timeline::size(written.get()));
-    for (_, failure) in &missing {
-        failure.tell();
-    }
-    eprintln!("{}", OneLine(&format!("{target}: {}", summary.join(", "))));
-    subject.outcome()?;
-    if missing.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
+    format!("{text}, {}", counted(stats.wakings, "wake-up"))
 }
 
 /// Opens the scheduler's events: those of the machine, or else of the command alone, which takes no
@@ -234,7 +369,7 @@ fn open_scheduler(args: &Args, is_running: bool) -> Result<Scheduler> {
             Failure::new(format_args!(
                 "only the command itself is recorded, without wake-ups and what else ran: {refused}"
             ))
-            .tell();
+            .print();
             Ok(scheduler)
         }
         Err(error) if matches!(error.reason(), Some(OpenErrorReason::Privilege { .. })) => {
@@ -242,13 +377,6 @@ fn open_scheduler(args: &Args, is_running: bool) -> Result<Scheduler> {
         }
         Err(error) => Err(kernel::failure(error)),
     }
-}
-
-/// Whether this is another PID namespace than the first.
-fn is_in_container() -> bool {
-    // The number of the first one: PROC_PID_INIT_INO in linux/proc_ns.h.
-    const FIRST: &str = "pid:[4026531836]";
-    std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != FIRST)
 }
 
 /// What a file was at some time; nothing if it was not there.
@@ -271,32 +399,6 @@ fn draw_command(subject: &Subject, end: Timestamp, sink: &mut Timeline) -> std::
     let status = subject.end();
     let status = Value::Text(Name::Inline(status.as_bytes()));
     sink.end(end, track, &[DebugAnnotation { name: ended, value: status }])
-}
-
-/// Puts the Go trace of the command on the timeline, and says what was in it.
-fn draw_go(
-    path: &Path,
-    options: GoOptions,
-    sink: &mut Timeline,
-    output: &OutputFile,
-) -> Result<String> {
-    let trace = Trace::open(path, Progress::bytes())?;
-    let (stats, reading) =
-        timeline::go::draw(trace, Recovery::default(), options, OtherClock::Refuse, sink, output)?;
-    let mut text = format!("{} goroutines", stats.goroutines);
-    if let Some(error) = &reading.error {
-        text.push_str(&format!(", the Go trace ends early: {error}"));
-    }
-    Ok(text)
-}
-
-/// What a process is called: the subject by its program, what it has started by its number.
-fn process_name(subject: &Subject, pid: u32) -> String {
-    if pid == subject.pid { subject.name() } else { format!("{} ({pid})", subject.name()) }
-}
-
-fn now() -> Timestamp {
-    perf_monitor::now(ClockDomain::Monotonic).unwrap_or_default()
 }
 
 /// Relates the clocks: events of the scheduler are drawn by `CLOCK_BOOTTIME`.

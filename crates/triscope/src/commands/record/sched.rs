@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::io::output_file::OutputFile;
 use crate::sources::kernel;
 use crate::sources::kernel::ring::{Ring, with_pages};
-use crate::timeline::Timeline;
+use crate::timeline::{Timeline, now};
 use perf_monitor::{
     Event, EventBuilder, FieldFormat, Record, RecordLayout, SampleFlags, Software, Target, Tracefs,
     online_cpus,
@@ -69,8 +69,10 @@ pub(super) struct Stats {
     pub(super) command: Counts,
     pub(super) lost: u64,
     pub(super) late: u64,
-    /// Switches that must have been but were not told.
+    /// Switches that the kernel has not reported, nor counted as lost.
     pub(super) gaps: u64,
+    /// Records of a layout that is not known.
+    pub(super) undecodable: u64,
 }
 
 /// An event that waits for its turn; small and without memory of its own.
@@ -304,6 +306,11 @@ impl Scheduler {
         self.fields.is_some()
     }
 
+    /// What has been recorded so far.
+    pub(super) const fn stats(&self) -> Stats {
+        self.stats
+    }
+
     pub(super) fn enable(&mut self) -> perf_monitor::Result<()> {
         // Events of the command alone begin with it.
         if self.is_of_all() {
@@ -356,7 +363,7 @@ impl Scheduler {
     }
 
     fn take(&mut self) -> Result<(), Error> {
-        let Self { cpus, fields, merge, .. } = self;
+        let Self { cpus, fields, merge, stats, .. } = self;
         for (place, cpu) in cpus.iter_mut().enumerate() {
             let Cpu { number, events, side, .. } = cpu;
             if let (Some(fields), Some((ring, ids))) = (&*fields, events) {
@@ -365,12 +372,14 @@ impl Scheduler {
                     let item = match fields.plan.raw_data(raw) {
                         Some(data) => {
                             let id = fields.plan.id(raw);
-                            match ids.iter().position(|known| Some(*known) == id) {
+                            let item = match ids.iter().position(|known| Some(*known) == id) {
                                 Some(0) => switch(fields, *number, data),
                                 Some(1) => waking(&fields.waking, *number, data),
                                 Some(_) => waking(&fields.new, *number, data),
                                 None => None,
-                            }
+                            };
+                            stats.undecodable += u64::from(item.is_none());
+                            item
                         }
                         None => beside(decoder.decode(raw)?, *number),
                     };
@@ -508,10 +517,6 @@ impl Exits {
         }
         Ok(())
     }
-}
-
-fn now() -> Timestamp {
-    perf_monitor::now(ClockDomain::Monotonic).unwrap_or_default()
 }
 
 fn switch(fields: &Fields, cpu: u32, raw: &[u8]) -> Option<Item> {

@@ -1,14 +1,14 @@
-//! What is recorded: a command that is started, or a process that runs.
+//! What is recorded: a command that is started, or a running process.
 
-use super::{Args, ROUND, now};
+use super::Args;
 use crate::failure::{Failure, Result};
-use crate::run::child::{self, Launched};
 use crate::run::port::Port;
-use crate::run::procfs::{is_running, thread_group};
-use crate::run::stop::Until;
+use crate::run::procfs::{command_line, is_running, thread_group};
+use crate::run::target::no_process;
+use crate::run::watch::Watch;
+use crate::timeline::now;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
-use std::time::Instant;
+use std::process::Command;
 use trace_export::Timestamp;
 
 pub(super) struct Subject {
@@ -18,26 +18,22 @@ pub(super) struct Subject {
     words: Vec<String>,
     /// From when it is recorded.
     pub(super) begin: Timestamp,
-    how: How,
+    /// Waits for its end.
+    pub(super) watch: Watch,
 }
 
-enum How {
-    Started { launched: Launched, deadline: Option<Instant>, status: Option<ExitStatus> },
-    Attached { until: Until },
-}
-
-/// Which process is to be recorded; nothing for a command.
+/// Which process to record; nothing for a command.
 pub(super) fn process(args: &Args) -> Result<Option<u32>> {
     let usage = |what| Err(Failure::new(what).with_code(2));
     let pid = match (args.pid, args.dotnet.flatten()) {
-        (Some(a), Some(b)) if a != b => return usage("one process at a time can be recorded"),
+        (Some(a), Some(b)) if a != b => return usage("--pid and --dotnet name two processes"),
         (a, b) => a.or(b),
     };
     match (pid, args.command.is_empty()) {
-        (None, true) => usage("what is to be recorded? A command, or a process: --pid PID"),
-        (Some(_), false) => usage("either a command is recorded or a process that runs"),
+        (None, true) => usage("nothing to record: pass a COMMAND or --pid PID"),
+        (Some(_), false) => usage("pass either a COMMAND or --pid PID, not both"),
         (Some(pid), true) if thread_group(pid) != Some(pid) || !is_running(pid) => {
-            Err(Failure::new(format_args!("there is no process {pid}")))
+            Err(no_process(pid))
         }
         (pid, _) => Ok(pid),
     }
@@ -46,12 +42,7 @@ pub(super) fn process(args: &Args) -> Result<Option<u32>> {
 impl Subject {
     /// Starts the command. Where the timeline is standard output, what the command writes there
     /// goes to standard error.
-    pub(super) fn start(
-        args: &Args,
-        port: Option<&Port>,
-        is_stdout_taken: bool,
-        clean_up: impl Fn() + Send + 'static,
-    ) -> Result<Self> {
+    pub(super) fn start(args: &Args, port: Option<&Port>, is_stdout_taken: bool) -> Result<Self> {
         let begin = now();
         let prepare = |command: &mut Command| {
             command.envs(port.map(Port::variable));
@@ -59,24 +50,15 @@ impl Subject {
                 command.stdout(std::io::stderr());
             }
         };
-        let launched = Launched::start(&args.command, prepare, clean_up)?;
-        let deadline = args.seconds.and_then(|s| Instant::now().checked_add(s));
-        let pid = launched.id();
-        let how = How::Started { launched, deadline, status: None };
-        Ok(Self { pid, words: args.command.clone(), begin, how })
+        let watch = Watch::command(&args.command, args.seconds, prepare)?;
+        let pid = watch.command_pid().unwrap_or_default();
+        Ok(Self { pid, words: args.command.clone(), begin, watch })
     }
 
-    /// Watches a process that runs.
-    pub(super) fn attach(
-        args: &Args,
-        pid: u32,
-        clean_up: impl Fn() + Send + 'static,
-    ) -> Result<Self> {
-        let until = Until::new(args.seconds, &[pid], clean_up)?;
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line);
-        let words = line.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
-        Ok(Self { pid, words, begin: now(), how: How::Attached { until } })
+    /// Watches a running process.
+    pub(super) fn attach(args: &Args, pid: u32) -> Result<Self> {
+        let watch = Watch::running(&[pid], args.seconds)?;
+        Ok(Self { pid, words: command_line(pid), begin: now(), watch })
     }
 
     /// The command line.
@@ -90,38 +72,18 @@ impl Subject {
         Path::new(program).file_name().map_or(program.into(), |n| n.to_string_lossy().into_owned())
     }
 
-    /// Waits for a moment, unless the recording is over.
-    pub(super) fn is_over(&mut self) -> Result<bool> {
-        match &mut self.how {
-            How::Attached { until } => Ok(until.wait(ROUND)),
-            How::Started { launched, deadline, status } => {
-                *status = launched.try_wait()?;
-                if status.is_none() {
-                    if deadline.is_some_and(|at| Instant::now() >= at) {
-                        *deadline = None;
-                        launched.terminate();
-                    }
-                    std::thread::sleep(ROUND);
-                }
-                Ok(status.is_some())
-            }
-        }
+    /// The name of a process: of the subject that of its program, of what it has started with the
+    /// identifier.
+    pub(super) fn process_name(&self, pid: u32) -> String {
+        if pid == self.pid { self.name() } else { format!("{} ({pid})", self.name()) }
     }
 
     /// How the recording has ended.
     pub(super) fn end(&self) -> String {
-        match &self.how {
-            How::Started { status: Some(status), .. } => status.to_string(),
-            How::Attached { .. } if !is_running(self.pid) => "its end".to_owned(),
-            _ => "the end of the recording".to_owned(),
-        }
-    }
-
-    /// What a command has come to.
-    pub(super) fn outcome(&self) -> Result {
-        match &self.how {
-            How::Started { status: Some(status), .. } => child::outcome(*status),
-            _ => Ok(()),
+        match self.watch.status() {
+            Some(status) => status.to_string(),
+            None if !is_running(self.pid) => "its end".to_owned(),
+            None => "the end of the recording".to_owned(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Who is who: the threads of the command, and of others.
 
-use crate::run::procfs::numbers;
+use crate::run::procfs;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use trace_export::{Sink, Task, Timestamp, Track, TrackId};
@@ -72,7 +72,7 @@ impl Tasks {
         if !self.with_others {
             return;
         }
-        for pid in numbers("/proc") {
+        for pid in procfs::processes() {
             for thread in threads(pid, false) {
                 self.threads.entry(thread.tid).or_insert(thread);
             }
@@ -194,9 +194,8 @@ impl Tasks {
 
 /// The threads that a process has now.
 fn threads(pid: u32, is_ours: bool) -> impl Iterator<Item = Thread> {
-    numbers(&format!("/proc/{pid}/task")).into_iter().map(move |tid| {
-        let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-        let comm = comm(name.strip_suffix(b"\n").unwrap_or(&name));
+    procfs::threads_of(pid).into_iter().flatten().map(move |tid| {
+        let comm = comm(&procfs::comm(pid, tid));
         Thread { pid, tid, comm, is_ours, exit: None }
     })
 }

@@ -1,0 +1,39 @@
+//! What is removed or reported when a signal ends the program at once.
+//!
+//! Values clean up after themselves when they are dropped, but a signal that ends the program
+//! drops nothing. Each value that leaves something in the file system registers an action here.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+type Action = Box<dyn Fn() + Send>;
+
+static ACTIONS: Mutex<BTreeMap<u64, Action>> = Mutex::new(BTreeMap::new());
+
+fn actions() -> MutexGuard<'static, BTreeMap<u64, Action>> {
+    ACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An action that is registered until this is dropped.
+pub(crate) struct Guard(u64);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        actions().remove(&self.0);
+    }
+}
+
+/// Registers what to do before a signal ends the program.
+pub(crate) fn on_exit(action: impl Fn() + Send + 'static) -> Guard {
+    let mut actions = actions();
+    let key = actions.last_key_value().map_or(0, |(last, _)| last + 1);
+    actions.insert(key, Box::new(action));
+    Guard(key)
+}
+
+/// Runs all actions.
+pub(super) fn run() {
+    for action in actions().values() {
+        action();
+    }
+}
