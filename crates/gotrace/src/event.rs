@@ -1,5 +1,5 @@
 use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId, TaskId, ThreadId};
-use crate::spec::{EventType, Experiment, MAX_ARGS, PLANS, Plan};
+use crate::spec::{EventType, Experiment, MAX_ARGS, Plan};
 use crate::table::{ClockSnapshot, Frame, Table};
 use bstr::{BStr, BString};
 use std::fmt;
@@ -254,7 +254,7 @@ impl<'a> Event<'a> {
             // A sample always has a stack, be it empty.
             return Some(self.stack_of(self.record.args[0]));
         }
-        let index = PLANS[self.record.ty.0 as usize].stack;
+        let index = self.record.ty.plan().stack;
         if index == Plan::NONE {
             return None;
         }

@@ -4,10 +4,10 @@ use crate::frontier::Frontier;
 use crate::generation::{Generation, Loaded, Loader, Lost, Salvage, Salvaged};
 use crate::header;
 use crate::id::ThreadId;
-use crate::order::{Blocked, Ordering};
+use crate::order::{Advance, Blocked, Ordering};
 use crate::recovery::{Counts, Recovery};
 use crate::source::Source;
-use crate::spec::{MAX_ARGS, PLANS, Plan};
+use crate::spec::{MAX_ARGS, Plan};
 use crate::table::Table;
 use crate::v1::V1;
 use crate::version::Version;
@@ -85,7 +85,7 @@ enum Phase {
     /// A sync event was given for this error, which comes next.
     Failing(Error),
     /// An error was given.
-    Failed(Failure),
+    Failed(Box<Failure>),
     /// The last event was given.
     Done,
 }
@@ -275,7 +275,7 @@ impl<R: Read> Reader<R> {
                 return Ok(self.next_sample());
             }
             // The head nearly always succeeds.
-            if self.try_advance(0)? || self.advance_any()? {
+            if self.try_head()? || self.advance_any()? {
                 return Ok(true);
             }
         }
@@ -300,13 +300,32 @@ impl<R: Read> Reader<R> {
         Ok(true)
     }
 
-    /// Takes the event of the cursor at `index` of the frontier, if the order allows.
+    /// Takes the earliest event, if the order allows.
     #[inline(always)]
-    fn try_advance(&mut self, index: usize) -> Result<bool, Error> {
-        let taken = self.frontier.offer(index, self.source.window(), |cursor| {
+    fn try_head(&mut self) -> Result<bool, Error> {
+        // Not `try_advance(0)`: this closure has one place of use, and so becomes a part of it.
+        let taken = self.frontier.offer(0, self.source.window(), |cursor| {
             self.event_start = cursor.start;
             self.order.advance(&cursor.event, cursor.slot, &self.table, &mut self.event)
         });
+        match taken {
+            Ok(Ok(())) => Ok(true),
+            blocked => self.blocked(0, blocked),
+        }
+    }
+
+    /// Takes the event of the cursor at `index` of the frontier, if the order allows.
+    #[cold]
+    fn try_advance(&mut self, index: usize) -> Result<bool, Error> {
+        let taken = self.frontier.offer(index, self.source.window(), |cursor| {
+            self.event_start = cursor.start;
+            self.order.advance_apart(&cursor.event, cursor.slot, &self.table, &mut self.event)
+        });
+        self.blocked(index, taken)
+    }
+
+    #[cold]
+    fn blocked(&mut self, index: usize, taken: Result<Advance, Error>) -> Result<bool, Error> {
         match taken {
             Ok(Ok(())) => Ok(true),
             Ok(Err(Blocked::NotYet)) => Ok(false),
@@ -388,7 +407,7 @@ impl<R: Read> Reader<R> {
             }
             _ => FailedIn::Loading,
         };
-        self.phase = Phase::Failed(Failure { offset, generation, state });
+        self.phase = Phase::Failed(Box::new(Failure { offset, generation, state }));
         error
     }
 
@@ -558,14 +577,14 @@ impl<R: Read> Reader<R> {
     ///
     /// Only those of the input itself ([`ErrorKind::Io`]) and of [`Limits`].
     pub fn recover(&mut self) -> Result<Option<Loss>, Error> {
-        let Failure { offset, generation, state } = match mem::replace(&mut self.phase, Phase::Done)
-        {
-            Phase::Failed(failure) => failure,
+        let failure = match mem::replace(&mut self.phase, Phase::Done) {
+            Phase::Failed(failure) => *failure,
             other => {
                 self.phase = other;
                 return Ok(None);
             }
         };
+        let Failure { offset, generation, state } = failure;
         self.after = After::Unknown;
         self.table = Arc::clone(&self.no_table);
         let mut loss = Loss {
@@ -692,27 +711,37 @@ impl Loss {
 /// What an event names that is not in the tables of its generation.
 #[inline(always)]
 pub(crate) fn missing_id(record: &Record, table: &Table) -> Option<ErrorKind> {
-    let plan = &PLANS[record.ty.0 as usize];
-    if !plan.has_ids {
-        return None;
-    }
-    let arg = |index: u8| record.args[index as usize & (MAX_ARGS - 1)];
-    if plan.stack != Plan::NONE && !table.has_stack(arg(plan.stack)) {
-        return Some(ErrorKind::UnknownId { what: "stack", id: arg(plan.stack) });
-    }
-    if plan.string != Plan::NONE && !table.has_string(arg(plan.string)) {
-        return Some(ErrorKind::UnknownId { what: "string", id: arg(plan.string) });
-    }
-    if !plan.has_other_ids {
-        return None;
-    }
-    if plan.other_stack != Plan::NONE && !table.has_stack(arg(plan.other_stack)) {
-        return Some(ErrorKind::UnknownId { what: "stack", id: arg(plan.other_stack) });
-    }
-    if plan.other_string != Plan::NONE && !table.has_string(arg(plan.other_string)) {
-        return Some(ErrorKind::UnknownId { what: "string", id: arg(plan.other_string) });
-    }
-    None
+    let plan = record.ty.plan();
+    // Which identifiers an event has depends on its type, and types come in no order that a
+    // processor could predict: so this has one branch, which is nearly always taken. An
+    // identifier that is not there is looked for as 0, which all tables have.
+    let known = table.stacks.surely_has(argument(record, plan.stack))
+        & table.strings.surely_has(argument(record, plan.string))
+        & !plan.has_other_ids;
+    if known { None } else { find_missing_id(record, plan, table) }
+}
+
+/// The argument with this index; 0 for [`Plan::NONE`].
+#[inline(always)]
+fn argument(record: &Record, index: u8) -> u64 {
+    let value = record.args[usize::from(index) % MAX_ARGS];
+    if index == Plan::NONE { 0 } else { value }
+}
+
+#[inline(never)]
+fn find_missing_id(record: &Record, plan: &Plan, table: &Table) -> Option<ErrorKind> {
+    let stack = |index| {
+        let id = argument(record, index);
+        (!table.has_stack(id)).then_some(ErrorKind::UnknownId { what: "stack", id })
+    };
+    let string = |index| {
+        let id = argument(record, index);
+        (!table.has_string(id)).then_some(ErrorKind::UnknownId { what: "string", id })
+    };
+    stack(plan.stack)
+        .or_else(|| string(plan.string))
+        .or_else(|| stack(plan.other_stack))
+        .or_else(|| string(plan.other_string))
 }
 
 impl<R: Read> Iterator for Reader<R> {

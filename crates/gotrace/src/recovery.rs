@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Position};
 use crate::event::Record;
 use crate::frontier::{Cursor, Frontier, RawEvent};
 use crate::order::{Blocked, Ordering};
-use crate::spec::{MAX_ARGS, PLANS, Plan};
+use crate::spec::{EventType, MAX_ARGS, Plan};
 use crate::table::Table;
 use std::collections::VecDeque;
 
@@ -70,7 +70,7 @@ impl Recovery {
     ) -> Result<bool, Error> {
         loop {
             if let Some(mut pending) = self.pending.pop_front() {
-                counts.unresolved_ids += resolve(&mut pending.args, pending.ty.0, table);
+                counts.unresolved_ids += resolve(&mut pending.args, pending.ty, table);
                 *event = pending;
                 return Ok(true);
             }
@@ -119,7 +119,7 @@ impl Merge<'_> {
         let Self { recovery, order, bytes, table, event, counts } = self;
         let taken = recovery.frontier.offer(index, bytes, |cursor| {
             let (raw, missing) = resolved(cursor, table);
-            let mut taken = order.advance(&raw, cursor.slot, table, event);
+            let mut taken = order.advance_apart(&raw, cursor.slot, table, event);
             if let (0, Err(Blocked::Never(_))) = (index, &taken) {
                 taken = adopted(order, &raw, cursor, table, event);
             }
@@ -194,19 +194,21 @@ fn adopted(
     // What the event was to be followed by, had it been refused halfway.
     order.forget_following();
     order.adopt(raw, cursor.slot, table)?;
-    order.advance(raw, cursor.slot, table, event)
+    order.advance_apart(raw, cursor.slot, table, event)
 }
 
 /// The event of a cursor, and how many names in it were missing.
 fn resolved(cursor: &Cursor, table: &Table) -> (RawEvent, u64) {
     let mut raw = cursor.event;
-    let missing = resolve(&mut raw.args, raw.ty.0, table);
+    let mut args = raw.args();
+    let missing = resolve(&mut args, raw.ty, table);
+    raw.set_args(args);
     (raw, missing)
 }
 
 /// Replaces identifiers that are not in the tables by that of nothing; returns how many.
-fn resolve(args: &mut [u64; MAX_ARGS], ty: u8, table: &Table) -> u64 {
-    let plan = &PLANS[usize::from(ty)];
+fn resolve(args: &mut [u64; MAX_ARGS], ty: EventType, table: &Table) -> u64 {
+    let plan = ty.plan();
     let stacks = [plan.stack, plan.other_stack].map(|index| (index, true));
     let strings = [plan.string, plan.other_string].map(|index| (index, false));
     let mut missing = 0;

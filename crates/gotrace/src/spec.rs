@@ -188,6 +188,12 @@ impl EventType {
         &SPEC_TABLE[self.0 as usize]
     }
 
+    /// What the decoder and the ordering need of this type.
+    #[inline(always)]
+    pub(crate) fn plan(self) -> &'static Plan {
+        &PLANS[usize::from(self.0)]
+    }
+
     /// The type with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         (1..=u8::MAX).map(Self).find(|ty| ty.spec().is_some_and(|spec| spec.name == name))
@@ -224,8 +230,7 @@ pub(crate) struct Plan {
     pub(crate) other_stack: u8,
     pub(crate) string: u8,
     pub(crate) other_string: u8,
-    /// Whether any of these are there, and whether any but the first of a kind.
-    pub(crate) has_ids: bool,
+    /// Whether any of these but the first of a kind is there.
     pub(crate) has_other_ids: bool,
 }
 
@@ -234,14 +239,13 @@ impl Plan {
     pub(crate) const NONE: u8 = u8::MAX;
 }
 
-pub(crate) static PLANS: [Plan; 256] = {
+static PLANS: [Plan; 256] = {
     let mut plans = [Plan {
         args: Plan::NOT_TIMED,
         stack: Plan::NONE,
         other_stack: Plan::NONE,
         string: Plan::NONE,
         other_string: Plan::NONE,
-        has_ids: false,
         has_other_ids: false,
     }; 256];
     let mut ty = 0;
@@ -254,7 +258,6 @@ pub(crate) static PLANS: [Plan; 256] = {
             let mut i = 1;
             while i < spec.args.len() {
                 let (name, index) = (spec.args[i].as_bytes(), i as u8 - 1);
-                plan.has_ids |= ends_with(name, b"stack") || ends_with(name, b"_string");
                 if equal(name, b"stack") {
                     plan.stack = index;
                 } else if ends_with(name, b"_stack") {
@@ -274,7 +277,6 @@ pub(crate) static PLANS: [Plan; 256] = {
     }
     // Not in a thread's stream, but it becomes an event: with its stack as the first argument.
     plans[EventType::CPU_SAMPLE.0 as usize].stack = 0;
-    plans[EventType::CPU_SAMPLE.0 as usize].has_ids = true;
     plans
 };
 
@@ -302,7 +304,7 @@ mod tests {
 
     #[test]
     fn plans_follow_the_argument_names() {
-        let plan = |ty: EventType| PLANS[ty.0 as usize];
+        let plan = EventType::plan;
         let create = plan(EventType::GO_CREATE);
         assert_eq!((create.args, create.stack, create.other_stack), (3, 2, 1));
         let log = plan(EventType::USER_LOG);

@@ -10,7 +10,7 @@ use crate::event::{
     Stack, StackFrame, State, StateTransition, Task, Value,
 };
 use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId, ResourceKind, TaskId, ThreadId};
-use crate::spec::{EventType, Experiment, MAX_ARGS, PLANS, Plan};
+use crate::spec::{EventType, Experiment, MAX_ARGS, Plan};
 use crate::table::{Batch, ClockSnapshot, Frame, Span, Table};
 use bstr::{BStr, BString};
 use std::sync::Arc;
@@ -483,7 +483,7 @@ impl<'a> Builder<'a> {
 
     fn finish(mut self) -> Result<OwnedEvent, BuildError> {
         if let Some(stack) = self.stack {
-            let place = PLANS[usize::from(self.record.ty.0)].stack;
+            let place = self.record.ty.plan().stack;
             self.has_no(place == Plan::NONE, "stack")?;
             if let Some(arg) = self.record.args.get_mut(usize::from(place)) {
                 *arg = add_stack(&mut self.table, stack);

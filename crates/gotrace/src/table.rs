@@ -174,7 +174,13 @@ impl<T> IdTable<T> {
     /// Whether there is a value, or none is meant.
     #[inline(always)]
     pub(crate) fn has(&self, id: u64) -> bool {
-        id < self.full_below || self.get(id).is_some()
+        self.surely_has(id) || self.get(id).is_some()
+    }
+
+    /// Whether it is known, without looking for it, that there is a value or none is meant.
+    #[inline(always)]
+    pub(crate) fn surely_has(&self, id: u64) -> bool {
+        id < self.full_below
     }
 
     /// Says that all values are there; then [`IdTable::has`] rarely has to look for one.

@@ -5,7 +5,7 @@ use crate::batch::{self, Batch};
 use crate::error::{Error, ErrorKind};
 use crate::resync;
 use crate::source::Source;
-use crate::spec::{EventType, PLANS, Plan};
+use crate::spec::{EventType, Plan};
 use crate::version::Version;
 use std::io::Read;
 use std::mem;
@@ -283,7 +283,7 @@ fn decodable(data: &[u8]) -> usize {
     loop {
         let start = cursor.position();
         let Ok(ty) = cursor.u8() else { return start };
-        let args = PLANS[usize::from(ty)].args;
+        let args = EventType(ty).plan().args;
         if args == Plan::NOT_TIMED || (0..=args).any(|_| cursor.uvarint().is_err()) {
             return start;
         }

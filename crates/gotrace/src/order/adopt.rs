@@ -59,7 +59,7 @@ impl Ordering {
     fn adopt_in(&mut self, c: Context, raw: &RawEvent, table: &Table) -> Result<(), ErrorKind> {
         use EventType as T;
         // Most events begin with an identifier, and some have a sequence number behind it.
-        let [id, seq, ..] = raw.args;
+        let [id, seq, ..] = raw.args();
         let go = id as i64;
         let before = |number: u64| c.seq(number.wrapping_sub(1));
         let first = c.generation == self.initial_generation;
@@ -278,7 +278,7 @@ impl Ordering {
     }
 
     fn adopt_go_status(&mut self, c: Context, raw: &RawEvent) -> Result<(), ErrorKind> {
-        let [g, m, status, _] = raw.args;
+        let [g, m, status, _] = raw.args();
         let (g, m, status) = (g as i64, ThreadId(m as i64), status as u8);
         if !(go_status::RUNNABLE..=go_status::WAITING).contains(&status) {
             return Ok(()); // to be refused
@@ -294,7 +294,7 @@ impl Ordering {
     }
 
     fn adopt_steal(&mut self, c: Context, raw: &RawEvent) -> Result<(), ErrorKind> {
-        let [p, seq, m, _] = raw.args;
+        let [p, seq, m, _] = raw.args();
         let (p, m) = (p as i64, ThreadId(m as i64));
         let seq = c.seq(seq.wrapping_sub(1));
         let abandoned =
@@ -312,7 +312,7 @@ impl Ordering {
     }
 
     fn adopt_proc_status(&mut self, c: Context, raw: &RawEvent) -> Result<(), ErrorKind> {
-        let [p, status, ..] = raw.args;
+        let [p, status, ..] = raw.args();
         let p = p as i64;
         let Ok(status @ proc_status::RUNNING..=proc_status::SYSCALL_ABANDONED) =
             u8::try_from(status)
@@ -332,7 +332,7 @@ impl Ordering {
 
     fn adopt_gc_phase(&mut self, c: Context, raw: &RawEvent) {
         let first = self.generation == self.initial_generation;
-        self.gc_seq = raw.args[0].wrapping_sub(1);
+        self.gc_seq = raw.args()[0].wrapping_sub(1);
         self.gc_phase = match raw.ty {
             EventType::GC_ACTIVE if first => GcPhase::Undetermined,
             EventType::GC_BEGIN => GcPhase::NotRunning,

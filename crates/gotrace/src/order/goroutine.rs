@@ -97,7 +97,7 @@ impl Ordering {
         if current.is_some_and(|goroutine| goroutine.status != go_status::RUNNING) {
             return Err(wrong_goroutine(c.g).into());
         }
-        let id = raw.args[0] as i64;
+        let id = raw.args()[0] as i64;
         if self.goroutines.contains(id) {
             return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }
@@ -123,7 +123,7 @@ impl Ordering {
 
     #[inline]
     pub(super) fn go_start(&mut self, c: Context, raw: &RawEvent) -> Advance {
-        let [g, seq, ..] = raw.args;
+        let [g, seq, ..] = raw.args();
         let (g, seq) = (GoId(g as i64), c.seq(seq));
         let Some(goroutine) = self.goroutines.get_mut(g.0) else { return Err(Blocked::NotYet) };
         if goroutine.status != go_status::RUNNABLE || !seq.succeeds(goroutine.seq) {
@@ -138,7 +138,7 @@ impl Ordering {
     /// Anything may unblock a goroutine, even a thread without a proc.
     #[inline]
     pub(super) fn go_unblock(&mut self, c: Context, raw: &RawEvent) -> Advance {
-        let [g, seq, ..] = raw.args;
+        let [g, seq, ..] = raw.args();
         let (g, seq) = (g as i64, c.seq(seq));
         let Some(goroutine) = self.goroutines.get_mut(g) else { return Err(Blocked::NotYet) };
         if goroutine.status != go_status::WAITING || !seq.succeeds(goroutine.seq) {
@@ -153,7 +153,7 @@ impl Ordering {
     pub(super) fn go_switch(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs_user_code()?;
         self.goroutine_in(c, go_status::RUNNING)?;
-        let RawEvent { ty, time, args } = *raw;
+        let (ty, time, args) = (raw.ty, raw.time, raw.args());
         let (g, seq) = (GoId(args[0] as i64), c.seq(args[1]));
         let Some(next) = self.goroutines.get_mut(g.0) else { return Err(Blocked::NotYet) };
         if next.status != go_status::WAITING || !seq.succeeds(next.seq) {
@@ -182,7 +182,7 @@ impl Ordering {
         // is this thread's proc, so that nothing else could come before.
         let proc = self.current_proc(c)?;
         proc.status = proc_status::SYSCALL;
-        let seq = c.seq(raw.args[0]);
+        let seq = c.seq(raw.args()[0]);
         if !seq.succeeds(proc.seq) {
             let (last, found) = (proc.seq.number, seq.number);
             return Err(Inconsistency::Sequence { id: c.p.0, last, found }.into());
@@ -219,7 +219,7 @@ impl Ordering {
     /// A goroutine for a thread that C code created: it appears in a system call.
     pub(super) fn go_create_syscall(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs(Need::May, Need::MustNot)?;
-        let id = raw.args[0] as i64;
+        let id = raw.args()[0] as i64;
         if self.goroutines.contains(id) {
             return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }

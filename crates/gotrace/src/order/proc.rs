@@ -70,7 +70,7 @@ impl Ordering {
     }
 
     pub(super) fn proc_start(&mut self, c: Context, raw: &RawEvent) -> Advance {
-        let [p, seq, ..] = raw.args;
+        let [p, seq, ..] = raw.args();
         let (p, seq) = (ProcId(p as i64), c.seq(seq));
         let Some(proc) = self.procs.get_mut(p.0) else { return Err(Blocked::NotYet) };
         // A thread that still has a proc is in a system call from which it is yet to be stolen.

@@ -27,14 +27,14 @@ impl Ordering {
 
     pub(super) fn go_range_begin(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs_user_code()?;
-        let why = if raw.ty == EventType::STW_BEGIN { raw.args[0] } else { 0 };
+        let why = if raw.ty == EventType::STW_BEGIN { raw.args()[0] } else { 0 };
         self.go_ranges(c.g)?.begin(start_of(raw.ty), why)
     }
 
     /// May be told of any goroutine, wherever it is.
     pub(super) fn go_range_active(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let first = c.generation == self.initial_generation;
-        self.go_ranges(GoId(raw.args[0] as i64))?.active(start_of(raw.ty), first)
+        self.go_ranges(GoId(raw.args()[0] as i64))?.active(start_of(raw.ty), first)
     }
 
     pub(super) fn go_range_end(&mut self, c: Context, event: &mut Record) -> Advance {
@@ -54,7 +54,7 @@ impl Ordering {
 
     pub(super) fn sweep_active(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let first = c.generation == self.initial_generation;
-        let id = raw.args[0] as i64;
+        let id = raw.args()[0] as i64;
         let unknown = Inconsistency::Unknown { what: "proc", id };
         let proc = self.procs.get_mut(id).ok_or(unknown)?;
         proc.ranges.active(start_of(raw.ty), first)
@@ -69,7 +69,7 @@ impl Ordering {
     // have numbers of one sequence.
 
     pub(super) fn gc_active(&mut self, c: Context, raw: &RawEvent) -> Advance {
-        let seq = raw.args[0];
+        let seq = raw.args()[0];
         if c.generation == self.initial_generation {
             if self.gc_phase != GcPhase::Undetermined {
                 return Err(Inconsistency::GcPhase.into());
@@ -88,7 +88,7 @@ impl Ordering {
     }
 
     pub(super) fn gc_begin(&mut self, c: Context, raw: &RawEvent) -> Advance {
-        let seq = raw.args[0];
+        let seq = raw.args()[0];
         if self.gc_phase != GcPhase::Undetermined {
             if seq != self.gc_seq.wrapping_add(1) {
                 return Err(Blocked::NotYet);
@@ -103,7 +103,7 @@ impl Ordering {
     }
 
     pub(super) fn gc_end(&mut self, c: Context, raw: &RawEvent) -> Advance {
-        let seq = raw.args[0];
+        let seq = raw.args()[0];
         if seq != self.gc_seq.wrapping_add(1) {
             return Err(Blocked::NotYet);
         }

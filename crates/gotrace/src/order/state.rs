@@ -143,27 +143,31 @@ impl Ranges {
     }
 }
 
-/// States by identifier, in a flat array.
+/// States by identifier, in a flat array that is used again.
 ///
-/// A map knows where each is. But runtimes number goroutines one after the other, so that those
-/// that live at a time differ in their last bits: nearly always a table by those bits tells where
-/// the state is, without hashing.
+/// Runtimes number goroutines one after the other, so that those that live at a time differ in
+/// their last bits: a table by those bits says where the state is, without hashing. It has room
+/// for twice as many as there are, at least. Identifiers that find their place taken, as many
+/// made-up ones do, are in a map.
 #[derive(Debug)]
 pub(crate) struct States<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
-    index: HashMap<i64, u32, SeededState>,
-    /// A slot where the state may be, by the last bits of its identifier.
-    near: Box<[u32; NEAR]>,
+    /// By the last bits of an identifier: the slot of one with those bits, or [`NOWHERE`]. The
+    /// length is a power of two.
+    places: Vec<u32>,
+    /// Slots of identifiers whose place another one has.
+    displaced: HashMap<i64, u32, SeededState>,
 }
 
-/// How many of the states that live at a time are found without hashing, at best.
-const NEAR: usize = 4096;
+/// Length of [`States::places`] at the start.
+const MIN_PLACES: usize = 1024;
+/// No slot: there are fewer.
+const NOWHERE: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Slot<T> {
     id: i64,
-    used: bool,
     value: T,
 }
 
@@ -172,62 +176,111 @@ impl<T> Default for States<T> {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
-            index: HashMap::default(),
-            near: Box::new([0; NEAR]),
+            places: vec![NOWHERE; MIN_PLACES],
+            displaced: HashMap::default(),
         }
     }
 }
 
 impl<T: Reuse> States<T> {
+    #[inline]
+    fn place(&self, id: i64) -> usize {
+        id as usize & (self.places.len() - 1)
+    }
+
+    /// The slot of `id`.
+    #[inline]
+    fn slot(&self, id: i64) -> Option<usize> {
+        let slot = *self.places.get(self.place(id))? as usize;
+        if self.slots.get(slot).is_some_and(|slot| slot.id == id) {
+            return Some(slot);
+        }
+        self.displaced_slot(id)
+    }
+
+    fn displaced_slot(&self, id: i64) -> Option<usize> {
+        if self.displaced.is_empty() {
+            return None; // as ever, in the traces of most programs
+        }
+        self.displaced.get(&id).map(|&slot| slot as usize)
+    }
+
     /// The state of `id`.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: i64) -> Option<&mut T> {
-        let near = self.near[id as usize % NEAR] as usize;
-        if self.slots.get(near).is_some_and(|slot| slot.id == id && slot.used) {
-            return Some(&mut self.slots[near].value);
-        }
-        self.find(id)
+        let slot = self.slot(id)?;
+        self.slots.get_mut(slot).map(|slot| &mut slot.value)
     }
 
+    #[inline]
     pub(crate) fn contains(&self, id: i64) -> bool {
-        self.index.contains_key(&id)
-    }
-
-    #[cold]
-    fn find(&mut self, id: i64) -> Option<&mut T> {
-        let slot = *self.index.get(&id)?;
-        self.near[id as usize % NEAR] = slot;
-        Some(&mut self.slots[slot as usize].value)
+        self.slot(id).is_some()
     }
 
     /// Adds a state for `id`, which has none.
     pub(crate) fn insert(&mut self, id: i64, status: u8, seq: Seq) {
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                let reused = &mut self.slots[slot as usize];
+        if 2 * self.len() >= self.places.len() {
+            self.grow();
+        }
+        let reused =
+            self.free.pop().and_then(|slot| Some((slot, self.slots.get_mut(slot as usize)?)));
+        let slot = match reused {
+            Some((slot, reused)) => {
                 reused.id = id;
-                reused.used = true;
                 reused.value.reuse(status, seq);
                 slot
             }
             None => {
-                self.slots.push(Slot { id, used: true, value: T::new(status, seq) });
+                self.slots.push(Slot { id, value: T::new(status, seq) });
                 self.slots.len() as u32 - 1
             }
         };
-        self.index.insert(id, slot);
-        self.near[id as usize % NEAR] = slot;
+        self.settle(id, slot);
     }
 
-    pub(crate) fn remove(&mut self, id: i64) {
-        if let Some(slot) = self.index.remove(&id) {
-            self.slots[slot as usize].used = false;
-            self.free.push(slot);
+    /// Notes where `id` is.
+    #[inline]
+    fn settle(&mut self, id: i64, slot: u32) {
+        let place = self.place(id);
+        match self.places.get_mut(place) {
+            Some(free) if *free == NOWHERE => *free = slot,
+            _ => {
+                self.displaced.insert(id, slot);
+            }
         }
     }
 
+    #[cold]
+    fn grow(&mut self) {
+        let old = std::mem::take(&mut self.places);
+        let displaced = std::mem::take(&mut self.displaced);
+        self.places = vec![NOWHERE; 2 * old.len()];
+        let settled = old.into_iter().filter(|&slot| slot != NOWHERE);
+        for slot in settled.chain(displaced.into_values()) {
+            if let Some(id) = self.slots.get(slot as usize).map(|slot| slot.id) {
+                self.settle(id, slot);
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: i64) {
+        let place = self.place(id);
+        let settled = self
+            .places
+            .get_mut(place)
+            .filter(|slot| self.slots.get(**slot as usize).is_some_and(|slot| slot.id == id));
+        let slot = match settled {
+            Some(slot) => std::mem::replace(slot, NOWHERE),
+            None => match self.displaced.remove(&id) {
+                Some(slot) => slot,
+                None => return,
+            },
+        };
+        self.free.push(slot);
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.index.len()
+        self.slots.len() - self.free.len()
     }
 }
 
@@ -275,7 +328,7 @@ mod tests {
             let mut states = States::<Goroutine>::default();
             let mut expected = HashMap::new();
             for (low, high, step, status) in steps {
-                let id = low + high * NEAR as i64;
+                let id = low + high * MIN_PLACES as i64;
                 match step {
                     0 => {
                         states.remove(id);
@@ -290,6 +343,30 @@ mod tests {
                 prop_assert_eq!(states.get_mut(id).map(|g| g.status), expected.get(&id).copied());
                 prop_assert_eq!(states.contains(id), expected.contains_key(&id));
                 prop_assert_eq!(states.len(), expected.len());
+            }
+        }
+    }
+
+    /// However many there are, and also where all of them compete for the same places.
+    #[test]
+    fn states_are_found_when_the_table_has_grown() {
+        const MANY: i64 = 5 * MIN_PLACES as i64;
+        for step in [1, 3, 1 << 40] {
+            let mut states = States::<Goroutine>::default();
+            for round in 0..2 {
+                for n in 0..MANY {
+                    states.insert(n * step, (n % 5) as u8, Seq { generation: 1, number: 0 });
+                }
+                assert_eq!(states.len(), MANY as usize);
+                assert!(states.places.len() <= 8 * MANY as usize, "bounded");
+                assert!(states.slots.len() <= MANY as usize, "round {round} uses the same slots");
+                for n in 0..MANY {
+                    assert_eq!(states.get_mut(n * step).map(|g| g.status), Some((n % 5) as u8));
+                    assert!(!states.contains(n * step + 1 + MANY * step));
+                }
+                (0..MANY).for_each(|n| states.remove(n * step));
+                assert_eq!((states.len(), states.displaced.len()), (0, 0));
+                assert!((0..MANY).all(|n| !states.contains(n * step)));
             }
         }
     }

@@ -41,7 +41,7 @@ impl Ordering {
     /// Regions nest, within a goroutine. Those that began before the trace may end in it.
     pub(super) fn region(&mut self, c: Context, raw: &RawEvent, table: &Table) -> Advance {
         c.needs_user_code()?;
-        let [task, name, ..] = raw.args;
+        let [task, name, ..] = raw.args();
         let (task, name) = (TaskId(task), Self::name(table, name)?);
         let regions = &mut self.current_goroutine(c)?.open().regions;
         if raw.ty == EventType::USER_REGION_BEGIN {

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Position};
 use crate::event::{Record, State};
 use crate::id::{GoId, GoState, ProcId, ProcState, TaskId, ThreadId};
 use crate::reader::missing_id;
-use crate::spec::{EventType, MAX_ARGS, PLANS, Plan};
+use crate::spec::{EventType, MAX_ARGS, Plan};
 use crate::table::SeededState;
 use crate::version::Version;
 use std::collections::HashMap;
@@ -155,7 +155,7 @@ impl V1 {
         if self.broken_stacks.is_empty() {
             return None;
         }
-        let plan = PLANS[usize::from(record.ty.0)];
+        let plan = *record.ty.plan();
         let sample = if record.ty == EventType::CPU_SAMPLE { 0 } else { Plan::NONE };
         [plan.stack, plan.other_stack, sample].into_iter().find_map(|arg| {
             let stack = record.args.get(usize::from(arg)).copied().unwrap_or(0);
