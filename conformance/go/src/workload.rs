@@ -29,7 +29,7 @@ const fn plain(name: &'static str, since: u32, debug: &'static str) -> Workload 
 }
 
 /// All of them. A period of generations (nanoseconds) is for Go ≥ 1.22, older ones ignore it.
-pub(crate) const ALL: [Workload; 21] = [
+pub(crate) const ALL: [Workload; 22] = [
     plain("http", 0, ""),
     plain("shop", 0, ""),
     plain("gc", 0, "traceadvanceperiod=10000000"),
@@ -37,6 +37,7 @@ pub(crate) const ALL: [Workload; 21] = [
     plain("annotations", 0, ""),
     plain("syscalls", 0, ""),
     plain("goroutines", 0, ""),
+    CHURN,
     plain("timers", 0, ""),
     plain("cpuprofile", 0, ""),
     plain("gomaxprocs", 0, ""),
@@ -53,8 +54,10 @@ pub(crate) const ALL: [Workload; 21] = [
     Workload { name: "cgo", since: 0, debug: "", program: Program::Cgo },
 ];
 
-/// The one for benchmarks, whose trace is too large for the others.
+/// Those for benchmarks: a trace that is too large for the comparisons, and goroutines that are
+/// made and end.
 pub(crate) const BUSY: Workload = plain("busy", 0, "");
+pub(crate) const CHURN: Workload = plain("churn", 0, "");
 
 /// The workload of that name.
 pub(crate) fn named(name: &str) -> Result<Workload> {

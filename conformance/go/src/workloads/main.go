@@ -22,6 +22,7 @@ var traced = map[string]struct{ before, run func() }{
 	"annotations": {openTask, annotations},
 	"syscalls":    {nil, syscalls},
 	"goroutines":  {manyBefore, manyGoroutines},
+	"churn":       {nil, churn},
 	"timers":      {nil, timers},
 	"cpuprofile":  {nil, cpuProfile},
 	"gomaxprocs":  {nil, gomaxprocs},

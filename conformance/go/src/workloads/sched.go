@@ -105,6 +105,19 @@ func manyGoroutines() {
 	crowdDone.Wait()
 }
 
+// churn makes 100 000 goroutines that end at once, some dozens alive at a time: work that is
+// handed to a new goroutine for each item.
+func churn() {
+	var wg sync.WaitGroup
+	for made := 0; made < 100_000; made += 50 {
+		wg.Add(50)
+		for i := 0; i < 50; i++ {
+			go wg.Done()
+		}
+		wg.Wait()
+	}
+}
+
 // timers has timers fire, stop and reset, tickers tick, and selects choose.
 func timers() {
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Millisecond)
