@@ -2,7 +2,7 @@
 #![no_main]
 
 use diag_ipc::message::{
-    Advertise, Command, Environment, EnvironmentHeader, Header, ProcessInfo, Reply,
+    Advertise, Environment, EnvironmentHeader, Header, ProcessInfo, ProcessInfoCommand, Reply,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-    for command in [Command::ProcessInfo, Command::ProcessInfo2, Command::ProcessInfo3] {
+    for command in ProcessInfoCommand::ALL {
         if let Ok(info) = ProcessInfo::decode(command, data) {
             let again = info.encode(command).unwrap();
             // A later version may have had more fields, which are skipped.

@@ -1,4 +1,4 @@
-//! Records a trace of a process for some seconds.
+//! Records a trace of a process for a number of seconds.
 //!
 //! `cargo run --release -p diag-ipc --example record -- PID SECONDS FILE [PROVIDER…]`
 
@@ -34,12 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut file = File::create(file)?;
     let session = client(process)?.collect_tracing(&config)?;
     println!("{} started session {:#x}", session.command(), session.id());
-    let stop_handle = session.stop_handle();
-    std::thread::spawn(move || {
-        std::thread::sleep(seconds);
-        stop_handle.stop()
-    });
-    let end = session.record(&mut file);
+    let end = session.record_for(seconds, &mut file);
     println!("{} bytes, {end}", end.bytes);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Starts a program and traces it from its first to its last moment.
+//! Starts a program and traces it from startup to exit.
 //!
 //! `cargo run -p diag-ipc --example startup -- FILE COMMAND [ARGUMENT…]`
 
@@ -20,10 +20,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .env("DOTNET_DiagnosticPorts", server.path())
         .spawn()?;
 
-    // The runtime waits before the first line of the program.
+    // The runtime is suspended before the first line of the program.
     let runtime = server.accept(Duration::from_secs(30))?;
-    let profile = ProviderPreset::find("cpu-sampling").ok_or("no such profile")?;
-    let session = runtime.client().collect_tracing(&TracingConfig::new(profile.providers()))?;
+    let preset = ProviderPreset::find("cpu-sampling").ok_or("no such preset")?;
+    let session = runtime.client().collect_tracing(&TracingConfig::new(preset.providers()))?;
     runtime.client().resume_runtime()?;
 
     let end = session.record(&mut file);

@@ -1,9 +1,13 @@
 use crate::message::{
-    Command, DumpFlags, DumpType, Environment, EnvironmentHeader, PerfMapType, ProcessInfo,
-    Request, TracingConfig, checked_size,
+    Command, DumpCommand, DumpFlags, DumpType, Environment, EnvironmentHeader, PerfMapType,
+    ProcessInfo, ProcessInfoCommand, Request, TracingCommand, TracingConfig, UserEventsCommand,
+    checked_size,
 };
 use crate::transport::{Address, Connection, Deadline, Peer, Timeouts};
-use crate::{Error, Guid, HResult, RejectedRequest, Session, target};
+use crate::{
+    Error, Guid, HResult, RejectedRequest, Result, Session, StartupHookError, check_startup_hook,
+    target,
+};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,11 +21,11 @@ const MAX_ENVIRONMENT: usize = 64 << 20;
 /// Somewhere that connections to a runtime come from.
 pub(crate) trait Endpoint: fmt::Debug + Send + Sync {
     /// A connection on which one request can be sent.
-    fn connect(&self, timeout: Duration) -> Result<Connection, Error>;
+    fn connect(&self, timeout: Duration) -> Result<Connection>;
 }
 
 impl Endpoint for Address {
-    fn connect(&self, timeout: Duration) -> Result<Connection, Error> {
+    fn connect(&self, timeout: Duration) -> Result<Connection> {
         Connection::open(self, Deadline::after(timeout))
     }
 }
@@ -42,7 +46,7 @@ impl<F> Endpoint for Dialer<F>
 where
     F: Fn(Duration) -> std::io::Result<std::os::unix::net::UnixStream> + Send + Sync,
 {
-    fn connect(&self, timeout: Duration) -> Result<Connection, Error> {
+    fn connect(&self, timeout: Duration) -> Result<Connection> {
         let stream = (self.0)(timeout)
             .map_err(|source| Error::Io { operation: crate::Operation::Connect, source })?;
         Ok(crate::transport::unix::Stream::from(stream).into())
@@ -51,8 +55,18 @@ where
 
 /// A client of one runtime.
 ///
-/// Every command opens a connection of its own, as the protocol wants it, so that a client can
-/// be cloned and used from many threads. All of them are bounded in time by [`Timeouts`].
+/// The protocol allows one command per connection, and every command makes its own. A client can
+/// be cloned and used from many threads. [`Timeouts`] bound every step.
+///
+/// # Errors
+///
+/// Every command can fail with
+/// - [`Error::Rejected`] if the request is known to harm the target, or cannot be encoded: nothing
+///   was sent;
+/// - [`Error::NoSocket`], [`Error::WrongOwner`] and [`Error::Io`] if no connection can be made;
+/// - [`Error::Timeout`], [`Error::Closed`], [`Error::TargetEnded`] and [`Error::Malformed`] if the
+///   conversation breaks off;
+/// - [`Error::Runtime`] with the runtime's error code.
 ///
 /// ```no_run
 /// use diag_ipc::Client;
@@ -66,45 +80,38 @@ where
 pub struct Client {
     endpoint: Arc<dyn Endpoint>,
     timeouts: Timeouts,
-    known: Arc<Known>,
+    unknown: Arc<Unknown>,
 }
 
-/// Where to begin in each family of commands: what the target does not know is asked once.
+/// How many of the newest versions of a command the target does not know.
 #[derive(Debug, Default)]
-struct Known {
+struct Unknown {
     dump: AtomicUsize,
-    collect: AtomicUsize,
+    tracing: AtomicUsize,
     info: AtomicUsize,
 }
-
-const DUMPS: [Command; 3] =
-    [Command::CreateCoreDump3, Command::CreateCoreDump2, Command::CreateCoreDump];
-const COLLECTS: [Command; 6] = [
-    Command::CollectTracing6,
-    Command::CollectTracing5,
-    Command::CollectTracing4,
-    Command::CollectTracing3,
-    Command::CollectTracing2,
-    Command::CollectTracing,
-];
-const INFOS: [Command; 3] = [Command::ProcessInfo3, Command::ProcessInfo2, Command::ProcessInfo];
 
 impl Client {
     /// A client of the process `pid`, at the socket that the process itself listens on: see
     /// [`discovery`](crate::discovery).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSocket`] if there is no such process or it has no diagnostic socket,
+    /// [`Error::WrongOwner`] if the socket belongs to another process.
     #[cfg(target_os = "linux")]
-    pub fn for_process(pid: u32) -> Result<Self, Error> {
+    pub fn for_process(pid: u32) -> Result<Self> {
         Ok(crate::discovery::Process::find(pid)?.client())
     }
 
-    /// A client of the server at `address`, which is taken as it is: no check is made of whose
-    /// it is. See [`Client::for_process`].
+    /// A client of the server at `address`. Whose server it is is not checked: see
+    /// [`Client::for_process`].
     pub fn new(address: impl Into<Address>) -> Self {
         Self::of(Arc::new(address.into()))
     }
 
-    /// A client whose connections `dial` makes, within the time that it is given: for a server
-    /// that is reached in a way of its own.
+    /// A client whose connections are made by `dial`, within the given time: for servers behind a
+    /// proxy or another transport.
     #[cfg(unix)]
     pub fn with_dialer(
         dial: impl Fn(Duration) -> std::io::Result<std::os::unix::net::UnixStream>
@@ -116,26 +123,30 @@ impl Client {
     }
 
     pub(crate) fn of(endpoint: Arc<dyn Endpoint>) -> Self {
-        Self { endpoint, timeouts: Timeouts::default(), known: Arc::default() }
+        Self { endpoint, timeouts: Timeouts::default(), unknown: Arc::default() }
     }
 
-    /// With other deadlines.
+    /// Sets the timeouts.
     #[must_use]
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
         self
     }
 
-    /// The deadlines it works with.
+    /// The timeouts.
     pub const fn current_timeouts(&self) -> Timeouts {
         self.timeouts
     }
 
     /// Sends a request and returns the connection with the payload of its reply.
-    fn exchange(&self, request: &Request) -> Result<(Connection, Vec<u8>), Error> {
-        let message = request.encode()?;
+    fn exchange(&self, request: &Request) -> Result<(Connection, Vec<u8>)> {
+        self.send(request, &request.encode()?)
+    }
+
+    /// Sends `message`, which `request` was encoded as.
+    fn send(&self, request: &Request, message: &[u8]) -> Result<(Connection, Vec<u8>)> {
         let mut connection = self.endpoint.connect(self.timeouts.connect)?;
-        connection.send(&message, Deadline::after(self.timeouts.send))?;
+        connection.send(message, Deadline::after(self.timeouts.send))?;
         let reply = match request {
             Request::CreateCoreDump { .. } => self.timeouts.dump,
             Request::AttachProfiler { timeout_ms, .. } => {
@@ -143,57 +154,79 @@ impl Client {
             }
             _ => self.timeouts.reply,
         };
-        let payload = connection.reply(request.command(), Deadline::after(reply))?;
-        Ok((connection, payload))
+        let command = request.command();
+        match connection.reply(command, Deadline::after(reply)) {
+            Ok(payload) => Ok((connection, payload)),
+            Err(e @ Error::Closed { .. }) => match connection.peer().pid {
+                Some(pid) if target::has_ended(pid) => Err(Error::TargetEnded { pid, command }),
+                _ => Err(e),
+            },
+            Err(e) => Err(e),
+        }
     }
 
     /// Sends a request whose reply is an `HRESULT`.
-    fn order(&self, request: &Request) -> Result<(), Error> {
-        let (_, payload) = self.exchange(request)?;
+    fn order(&self, request: &Request) -> Result<()> {
+        self.order_message(request, &request.encode()?)
+    }
+
+    fn order_message(&self, request: &Request, message: &[u8]) -> Result<()> {
+        let (_, payload) = self.send(request, message)?;
         match HResult::from(number(&payload, Cursor::u32)?) {
             HResult::Ok => Ok(()),
             code => Err(Error::Runtime { command: request.command(), code, message: None }),
         }
     }
 
-    /// Sends the request as the newest command of `family` that the target knows.
-    fn newest<T>(
-        &self,
-        family: &[Command],
-        start: &AtomicUsize,
-        attempt: impl Fn(Command) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let mut index = start.load(Ordering::Relaxed).min(family.len().saturating_sub(1));
-        loop {
-            let Some(command) = family.get(index) else {
-                // An empty family: not reached, and no reason to panic.
-                return Err(Error::Rejected(RejectedRequest::Empty("the family of commands")));
-            };
-            match attempt(*command) {
-                Err(e) if e.is_unknown_command() && index + 1 < family.len() => {
-                    index += 1;
-                    start.fetch_max(index, Ordering::Relaxed);
+    /// Sends the request as the newest version of the command that the target knows.
+    ///
+    /// `versions` is in order of age, `oldest` is not in it. `unknown` counts the newest versions
+    /// that the target does not know, so that it is asked only once.
+    fn newest<V: Copy, T>(
+        versions: &[V],
+        oldest: V,
+        unknown: &AtomicUsize,
+        attempt: impl Fn(V) -> Result<T>,
+    ) -> Result<T> {
+        let known = versions.len().saturating_sub(unknown.load(Ordering::Relaxed));
+        for (index, version) in versions.iter().enumerate().take(known).rev() {
+            match attempt(*version) {
+                Err(e) if e.is_unknown_command() => {
+                    unknown.fetch_max(versions.len() - index, Ordering::Relaxed);
                 }
                 other => return other,
             }
         }
+        attempt(oldest)
     }
 
-    /// What process this is, by the newest of `ProcessInfo3`, `ProcessInfo2` and `ProcessInfo`
+    /// Describes the process, with the newest of `ProcessInfo3`, `ProcessInfo2` and `ProcessInfo`
     /// that the target knows (.NET 5).
-    pub fn process_info(&self) -> Result<ProcessInfo, Error> {
-        self.newest(&INFOS, &self.known.info, |command| self.process_info_by(command))
+    ///
+    /// # Errors
+    ///
+    /// Those of every command: see [`Client`].
+    pub fn process_info(&self) -> Result<ProcessInfo> {
+        let [oldest, newer @ ..] = ProcessInfoCommand::ALL;
+        Self::newest(&newer, oldest, &self.unknown.info, |command| self.process_info_by(command))
     }
 
-    /// What process this is, by `command`: one of `ProcessInfo`, `ProcessInfo2` (.NET 7) and
-    /// `ProcessInfo3` (.NET 8).
-    pub fn process_info_by(&self, command: Command) -> Result<ProcessInfo, Error> {
+    /// Describes the process with this version of the command.
+    ///
+    /// # Errors
+    ///
+    /// Those of every command: see [`Client`].
+    pub fn process_info_by(&self, command: ProcessInfoCommand) -> Result<ProcessInfo> {
         let (_, payload) = self.exchange(&Request::ProcessInfo { command })?;
         ProcessInfo::decode(command, &payload).map_err(Error::malformed("process information"))
     }
 
-    /// The environment variables of the process (.NET 6).
-    pub fn process_environment(&self) -> Result<Environment, Error> {
+    /// Returns the environment variables of the process (.NET 6).
+    ///
+    /// # Errors
+    ///
+    /// Those of every command: see [`Client`].
+    pub fn process_environment(&self) -> Result<Environment> {
         let (mut connection, payload) = self.exchange(&Request::ProcessEnvironment)?;
         let error = || Error::malformed("environment");
         let header = EnvironmentHeader::decode(&payload).map_err(error())?;
@@ -204,81 +237,156 @@ impl Client {
 
     /// Sets an environment variable of the process, or unsets it (.NET 6).
     ///
-    /// Values cannot be empty in the protocol: `Some("")` unsets as `None` does.
-    pub fn set_environment_variable(&self, name: &str, value: Option<&str>) -> Result<(), Error> {
+    /// The protocol has no empty values: `Some("")` unsets the variable, as `None` does.
+    ///
+    /// # Errors
+    ///
+    /// Those of every command: see [`Client`].
+    pub fn set_environment_variable(&self, name: &str, value: Option<&str>) -> Result<()> {
         self.order(&Request::SetEnvironmentVariable {
             name: name.into(),
             value: value.unwrap_or_default().into(),
         })
     }
 
-    /// Lets a runtime go on that waits at startup (.NET 5).
+    /// Resumes a runtime that is suspended at startup (.NET 5).
     ///
-    /// A runtime that waits for a reverse server is resumed by that server's client alone: the
-    /// same command on the default address succeeds and does nothing.
-    pub fn resume_runtime(&self) -> Result<(), Error> {
+    /// A runtime that waits for a reverse server is resumed only by a client of that server. On
+    /// its default address the same command succeeds and has no effect.
+    ///
+    /// # Errors
+    ///
+    /// Those of every command: see [`Client`].
+    pub fn resume_runtime(&self) -> Result<()> {
         self.order(&Request::ResumeRuntime)
     }
 
-    /// Starts to write the files by which perf names jitted code (.NET 8), into `/tmp` or
+    /// Starts to write the files that perf reads to name jitted code (.NET 8), into `/tmp` or
     /// `DOTNET_PerfMapJitDumpPath` of the target.
     ///
-    /// This command ends a .NET 9 process that is suspended at startup, and is refused there:
-    /// the target is asked for its version, and looked at, first.
-    pub fn enable_perf_map(&self, perf_map_type: PerfMapType) -> Result<(), Error> {
-        let version = self.process_info()?.clr_version.unwrap_or_default();
-        // .NET 10 is known to be sound.
-        let major = version.split('.').next().and_then(|v| v.parse::<u32>().ok());
-        if major.is_none_or(|v| v < 10) && self.may_be_suspended()? {
+    /// This command ends a .NET 9 process that is suspended at startup. So the runtime's version
+    /// and state are determined first.
+    ///
+    /// # Errors
+    ///
+    /// [`RejectedRequest::Suspended`] if the runtime is older than .NET 10 and is suspended or may
+    /// be; those of every command: see [`Client`].
+    pub fn enable_perf_map(&self, perf_map_type: PerfMapType) -> Result<()> {
+        let info = self.process_info()?;
+        // .NET 10 survives it.
+        let survives = major_version(&info).is_some_and(|v| v >= 10);
+        if !survives && self.state(&info)? != Some(false) {
+            let version = info.clr_version.unwrap_or_default();
             return Err(RejectedRequest::Suspended(version.into()).into());
         }
         self.order(&Request::EnablePerfMap { perf_map_type })
     }
 
-    /// Whether the runtime waits at startup for [`Client::resume_runtime`]; `None` if that
-    /// cannot be seen (it is another user's process, or this is not Linux).
-    pub fn is_suspended(&self) -> Result<Option<bool>, Error> {
-        Ok(self.peer()?.pid.and_then(target::is_suspended))
+    /// Whether the runtime is suspended at startup until [`Client::resume_runtime`]; `None` if
+    /// that cannot be determined.
+    ///
+    /// No reply of the protocol contains it. A runtime before .NET 5 cannot be suspended. From
+    /// .NET 9 on, a suspended runtime has no thread called `.NET Finalizer`. Where that cannot be
+    /// seen, or is not known to hold, a runtime that was started without
+    /// `DOTNET_DefaultDiagnosticPortSuspend` and `DOTNET_DiagnosticPorts` is not suspended.
+    ///
+    /// # Errors
+    ///
+    /// Those of every command: see [`Client`].
+    pub fn is_suspended(&self) -> Result<Option<bool>> {
+        match self.process_info() {
+            Ok(info) => self.state(&info),
+            Err(e) if e.is_unknown_command() => Ok(Some(false)), // .NET Core 3.1
+            Err(e) => Err(e),
+        }
     }
 
-    /// Where it cannot be seen, a runtime that was told to wait may be waiting.
-    fn may_be_suspended(&self) -> Result<bool, Error> {
-        if let Some(suspended) = self.is_suspended()? {
-            return Ok(suspended);
+    fn state(&self, info: &ProcessInfo) -> Result<Option<bool>> {
+        match self.peer()?.pid.and_then(target::has_finalizer_thread) {
+            Some(true) => return Ok(Some(false)),
+            Some(false) if major_version(info).is_some_and(|v| v >= 9) => return Ok(Some(true)),
+            _ => {}
         }
-        let environment = self.process_environment()?;
-        let set = |name: &str| {
+        let environment = match self.process_environment() {
+            Ok(environment) => environment,
+            Err(e) if e.is_unknown_command() => return Ok(None), // .NET 5
+            Err(e) => return Err(e),
+        };
+        let is_set = |name: &str| {
             ["DOTNET_", "COMPlus_"]
                 .iter()
                 .filter_map(|prefix| environment.get(&format!("{prefix}{name}")))
                 .any(|value| !value.is_empty() && value != "0")
         };
-        Ok(set("DefaultDiagnosticPortSuspend") || set("DiagnosticPorts"))
+        let may_be = is_set("DefaultDiagnosticPortSuspend") || is_set("DiagnosticPorts");
+        Ok((!may_be).then_some(false))
     }
 
-    /// Ends what [`Client::enable_perf_map`] began (.NET 8).
-    pub fn disable_perf_map(&self) -> Result<(), Error> {
+    /// Stops what [`Client::enable_perf_map`] started (.NET 8).
+    ///
+    /// # Errors
+    ///
+    /// Those of every command: see [`Client`].
+    pub fn disable_perf_map(&self) -> Result<()> {
         self.order(&Request::DisablePerfMap)
     }
 
-    /// Runs the startup hook of the assembly at `path` (.NET 8).
+    /// Runs the startup hook in the assembly at `path`, an absolute path in the target's file
+    /// system (.NET 8).
     ///
-    /// A suspended runtime runs it at startup, and ends then if there is no such assembly. A
-    /// running one runs it at once, on the thread of the diagnostic server: a hook that does
-    /// not return blocks all diagnostics of the process for good.
-    pub fn apply_startup_hook(&self, path: &str) -> Result<(), Error> {
+    /// A suspended runtime runs the hook at startup. A running one runs it at once, on the thread
+    /// of its diagnostic server: a hook that does not return blocks all diagnostics of the process
+    /// for good.
+    ///
+    /// A runtime ends if it cannot run the hook, so the assembly is checked first, as the target
+    /// sees it: see [`check_startup_hook`]. What the check cannot see also ends the process: a
+    /// reference that is missing, an exception in the hook.
+    ///
+    /// # Errors
+    ///
+    /// [`RejectedRequest::StartupHook`] if the assembly is not a hook, or cannot be read;
+    /// [`Error::TargetEnded`] if the runtime could not run it; those of every command: see
+    /// [`Client`].
+    pub fn apply_startup_hook(&self, path: &str) -> Result<()> {
+        let check = || -> std::result::Result<(), StartupHookError> {
+            if !path.starts_with('/') {
+                return Err(StartupHookError::RelativePath);
+            }
+            let peer = self.peer().map_err(|_| StartupHookError::Unverifiable)?;
+            let pid = peer.pid.ok_or(StartupHookError::Unverifiable)?;
+            check_startup_hook(&target::read_assembly(pid, path)?)
+        };
+        check().map_err(|reason| RejectedRequest::StartupHook { path: path.into(), reason })?;
+        self.apply_startup_hook_unchecked(path)
+    }
+
+    /// Runs the startup hook in the assembly at `path` without [`Client::apply_startup_hook`]'s
+    /// check.
+    ///
+    /// `path` may also be the name of an assembly that the runtime can find. .NET 9 and 10 end if
+    /// they cannot run the hook.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TargetEnded`] if the runtime could not run the hook; those of every command: see
+    /// [`Client`].
+    pub fn apply_startup_hook_unchecked(&self, path: &str) -> Result<()> {
         self.order(&Request::ApplyStartupHook { path: path.into() })
     }
 
-    /// Attaches a profiler to the running process, which may take as long as `timeout` (.NET
-    /// Core 3.1). The timeout is sent in milliseconds, as the specification has it.
+    /// Attaches a profiler to the running process (.NET Core 3.1). The runtime may take as long as
+    /// `timeout`, which is sent in milliseconds, as the specification says.
+    ///
+    /// # Errors
+    ///
+    /// Those of every command: see [`Client`].
     pub fn attach_profiler(
         &self,
         timeout: Duration,
         clsid: Guid,
         path: &str,
         client_data: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         self.order(&Request::AttachProfiler {
             timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
             clsid,
@@ -287,103 +395,127 @@ impl Client {
         })
     }
 
-    /// Names the profiler that a suspended runtime starts with (.NET 6). A running one answers
-    /// success and does nothing.
-    pub fn startup_profiler(&self, clsid: Guid, path: &str) -> Result<(), Error> {
+    /// Sets the profiler that a suspended runtime loads at startup (.NET 6). A running runtime
+    /// reports success and does nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of every command: see [`Client`].
+    pub fn startup_profiler(&self, clsid: Guid, path: &str) -> Result<()> {
         self.order(&Request::StartupProfiler { clsid, path: path.into() })
     }
 
-    /// Writes a memory dump to `path`, a path in the target's own file system, by the newest of
+    /// Writes a memory dump to `path`, a path in the target's file system, with the newest of
     /// `CreateCoreDump3`, `CreateCoreDump2` and `CreateCoreDump` that the target knows.
     ///
     /// The diagnostic server of the target does nothing else meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`RejectedRequest::SingleFile`] for any dump but a full one of a single-file application;
+    /// [`Error::Unsupported`] if the target is too old for `flags`; those of every command: see
+    /// [`Client`].
     pub fn create_core_dump(
         &self,
         path: &str,
         dump_type: DumpType,
         flags: DumpFlags,
-    ) -> Result<(), Error> {
-        let beyond = flags.difference(DumpFlags::LOGGING);
-        self.newest(&DUMPS, &self.known.dump, |command| {
-            if command == Command::CreateCoreDump && !beyond.is_empty() {
-                return Err(Error::Unsupported {
-                    option: "a dump with verbose logging or a crash report".into(),
-                    needs: Command::CreateCoreDump2,
-                });
-            }
+    ) -> Result<()> {
+        let [oldest, newer @ ..] = DumpCommand::ALL;
+        Self::newest(&newer, oldest, &self.unknown.dump, |command| {
             self.create_core_dump_by(command, path, dump_type, flags)
         })
     }
 
-    /// The same by `command`: one of `CreateCoreDump`, `CreateCoreDump2` (.NET 6) and
-    /// `CreateCoreDump3` (.NET 8).
+    /// Writes a memory dump with this version of the command.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::create_core_dump`].
     pub fn create_core_dump_by(
         &self,
-        command: Command,
+        command: DumpCommand,
         path: &str,
         dump_type: DumpType,
         flags: DumpFlags,
-    ) -> Result<(), Error> {
-        let request = Request::CreateCoreDump { command, path: path.into(), dump_type, flags };
-        request.encode()?; // what is wrong with it is told before a connection is made
-        if dump_type != DumpType::Full {
-            let pid = self.peer()?.pid;
-            if pid.and_then(target::is_single_file) == Some(true) {
-                return Err(RejectedRequest::SingleFile.into());
-            }
+    ) -> Result<()> {
+        if command == DumpCommand::CreateCoreDump
+            && !flags.difference(DumpFlags::LOGGING).is_empty()
+        {
+            return Err(Error::Unsupported {
+                option: "a dump with verbose logging or a crash report".into(),
+                needs: Command::CreateCoreDump2,
+            });
         }
-        self.order(&request)
+        let request = Request::CreateCoreDump { command, path: path.into(), dump_type, flags };
+        // A request that cannot be encoded is reported before a connection is made.
+        let message = request.encode()?;
+        if dump_type != DumpType::Full
+            && self.peer()?.pid.and_then(target::is_single_file) == Some(true)
+        {
+            return Err(RejectedRequest::SingleFile.into());
+        }
+        self.order_message(&request, &message)
     }
 
-    /// The process that listens at the address, as the operating system says. Makes a
-    /// connection, and sends nothing.
-    pub fn peer(&self) -> Result<Peer, Error> {
+    /// The process that listens at the address, according to the operating system. Makes a
+    /// connection and sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of making a connection: see [`Client`].
+    pub fn peer(&self) -> Result<Peer> {
         Ok(self.endpoint.connect(self.timeouts.connect)?.peer())
     }
 
-    /// Starts a tracing session, by the newest of `CollectTracing6` to `CollectTracing` that
-    /// the target knows.
+    /// Starts a tracing session with the newest of `CollectTracing6` to `CollectTracing` that the
+    /// target knows.
     ///
-    /// What the target is too old for is [`Error::Unsupported`], never left out.
-    pub fn collect_tracing(&self, config: &TracingConfig) -> Result<Session, Error> {
-        let (needs, option) = config.needs();
-        self.newest(&COLLECTS, &self.known.collect, |command| {
-            if command.id() < needs.id() {
-                return Err(Error::Unsupported { option: option.into(), needs });
-            }
-            self.start(command, config)
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the target is too old for an option of `config`: options are never
+    /// left out. Those of every command: see [`Client`].
+    pub fn collect_tracing(&self, config: &TracingConfig) -> Result<Session> {
+        let [oldest, newer @ ..] = TracingCommand::ALL;
+        Self::newest(&newer, oldest, &self.unknown.tracing, |command| {
+            self.collect_tracing_by(command, config)
         })
     }
 
-    /// The same by `command`, one of the `CollectTracing` family.
+    /// Starts a tracing session with this version of the command.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::collect_tracing`].
     pub fn collect_tracing_by(
         &self,
-        command: Command,
+        command: TracingCommand,
         config: &TracingConfig,
-    ) -> Result<Session, Error> {
+    ) -> Result<Session> {
         let (needs, option) = config.needs();
-        if command.id() < needs.id() {
-            return Err(Error::Unsupported { option: option.into(), needs });
+        if command < needs {
+            return Err(Error::Unsupported { option: option.into(), needs: needs.into() });
         }
-        self.start(command, config)
-    }
-
-    fn start(&self, command: Command, config: &TracingConfig) -> Result<Session, Error> {
         let request = Request::CollectTracing { command, config: config.clone() };
         let (connection, payload) = self.exchange(&request)?;
         Ok(Session::new(self.clone(), connection, number(&payload, Cursor::u64)?, command))
     }
 
-    /// Starts a session whose events go to the kernel's user_events (.NET 10, Linux 6.4):
+    /// Starts a session whose events go to the kernel's user_events (.NET 10, Linux 6.4).
     /// `user_events_data` is that file of tracefs, opened for reading and writing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] before .NET 10; those of every command: see [`Client`].
     #[cfg(unix)]
     pub fn collect_user_events(
         &self,
         config: &crate::message::UserEventsConfig,
         user_events_data: std::os::fd::BorrowedFd<'_>,
-    ) -> Result<crate::UserEventsSession, Error> {
-        let command = Command::CollectTracing5;
-        let request = Request::CollectUserEvents { command, config: config.clone() };
+    ) -> Result<crate::UserEventsSession> {
+        let version = UserEventsCommand::CollectTracing5;
+        let command = version.command();
+        let request = Request::CollectUserEvents { command: version, config: config.clone() };
         let message = request.encode()?;
         let mut connection = self.endpoint.connect(self.timeouts.connect)?;
         connection.send(&message, Deadline::after(self.timeouts.send))?;
@@ -402,19 +534,24 @@ impl Client {
         Ok(crate::UserEventsSession::new(self.clone(), connection, id))
     }
 
-    /// Asks for the end of a session, and waits for the reply.
+    /// Stops a session and waits for the reply.
     ///
-    /// The reply comes when the stream of the session has been read to its end: whoever waits
-    /// here must not be the one who reads. [`Session::stop`] and
-    /// [`StopHandle::stop`](crate::StopHandle::stop) have no such trap. A session that does not exist
-    /// is stopped successfully.
-    pub fn stop_tracing(&self, session: u64) -> Result<(), Error> {
+    /// The runtime replies when the stream of the session has been read to its end, so a thread
+    /// that waits here must not be the one that reads. [`Session::stop`] and
+    /// [`StopHandle::stop`](crate::StopHandle::stop) cannot deadlock. Runtimes report success for a
+    /// session that does not exist.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongSession`] if the reply names another session; those of every command: see
+    /// [`Client`].
+    pub fn stop_tracing(&self, session: u64) -> Result<()> {
         let (_, payload) = self.exchange(&Request::StopTracing { session })?;
         check_stopped(session, &payload)
     }
 
     /// Sends the request to stop and returns the connection that the reply will come on.
-    pub(crate) fn ask_to_stop(&self, session: u64) -> Result<Connection, Error> {
+    pub(crate) fn ask_to_stop(&self, session: u64) -> Result<Connection> {
         let message = Request::StopTracing { session }.encode()?;
         let mut connection = self.endpoint.connect(self.timeouts.connect)?;
         connection.send(&message, Deadline::after(self.timeouts.send))?;
@@ -422,13 +559,13 @@ impl Client {
     }
 
     /// Reads the reply to [`Client::ask_to_stop`].
-    pub(crate) fn stopped(&self, session: u64, connection: &mut Connection) -> Result<(), Error> {
+    pub(crate) fn stopped(&self, session: u64, connection: &mut Connection) -> Result<()> {
         let deadline = Deadline::after(self.timeouts.reply);
         check_stopped(session, &connection.reply(Command::StopTracing, deadline)?)
     }
 }
 
-fn check_stopped(session: u64, payload: &[u8]) -> Result<(), Error> {
+fn check_stopped(session: u64, payload: &[u8]) -> Result<()> {
     let found = number(payload, Cursor::u64)?;
     if found == session { Ok(()) } else { Err(Error::WrongSession { expected: session, found }) }
 }
@@ -436,10 +573,15 @@ fn check_stopped(session: u64, payload: &[u8]) -> Result<(), Error> {
 /// The one number that a reply consists of.
 fn number<'a, T>(
     payload: &'a [u8],
-    read: impl Fn(&mut Cursor<'a>) -> Result<T, trace_common::ReadError>,
-) -> Result<T, Error> {
+    read: impl Fn(&mut Cursor<'a>) -> std::result::Result<T, trace_common::ReadError>,
+) -> Result<T> {
     let mut c = Cursor::new(payload);
     let value = read(&mut c).map_err(|e| Error::malformed("reply")(e.into()))?;
     crate::message::end(&c).map_err(Error::malformed("reply"))?;
     Ok(value)
+}
+
+/// 9 of `9.0.1`; `ProcessInfo` has no version before .NET 7.
+fn major_version(info: &ProcessInfo) -> Option<u32> {
+    info.clr_version.as_deref()?.split('.').next()?.parse().ok()
 }

@@ -1,15 +1,19 @@
+use crate::StartupHookError;
 use crate::message::{Command, DecodeError};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What went wrong with a diagnostic command.
+/// The result of a diagnostic command.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The error of a diagnostic command.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The request was not sent, because it would harm the target or cannot be expressed.
-    #[error("refused: {0}")]
+    #[error("request not sent: {0}")]
     Rejected(#[from] RejectedRequest),
 
     /// The runtime answered with an error.
@@ -60,6 +64,15 @@ pub enum Error {
         operation: Operation,
         /// The deadline that was set for it.
         after: Duration,
+    },
+
+    /// The target process ended while it executed a command.
+    #[error("the target ended: process {pid} exited while it executed {command}")]
+    TargetEnded {
+        /// The process, as seen from here.
+        pid: u32,
+        /// The command that it was sent.
+        command: Command,
     },
 
     /// The peer closed the connection in the middle of a conversation.
@@ -212,13 +225,23 @@ pub enum RejectedRequest {
     #[error("{0} must not contain a NUL character")]
     Nul(&'static str),
     /// `EnablePerfMap` ends a .NET 9 process that is suspended at startup.
-    #[error("perf maps cannot be enabled while a .NET {0} runtime is suspended: resume it first")]
+    #[error(
+        "perf maps cannot be enabled while a .NET {0} runtime is suspended, or may be: resume it first"
+    )]
     Suspended(Box<str>),
     /// Any dump but a full one hangs the diagnostic server of a single-file application.
     #[error(
         "a single-file application can only write full dumps (others hang its diagnostic server)"
     )]
     SingleFile,
+    /// A startup hook that the runtime cannot run ends it, suspended or running.
+    #[error("{path} is not a startup hook: {reason} (a runtime that is given one ends)")]
+    StartupHook {
+        /// The path, in the target's file system.
+        path: Box<str>,
+        /// The result of the check.
+        reason: StartupHookError,
+    },
     /// A user_events session where a provider has no tracepoint at all.
     #[error("provider {0} has neither a default tracepoint nor tracepoint sets")]
     NoTracepoint(Box<str>),

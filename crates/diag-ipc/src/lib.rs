@@ -66,6 +66,7 @@ mod client;
 #[cfg(target_os = "linux")]
 pub mod discovery;
 mod error;
+mod hook;
 pub mod message;
 mod presets;
 #[cfg(unix)]
@@ -77,11 +78,13 @@ mod transport;
 pub use client::Client;
 #[cfg(target_os = "linux")]
 pub use discovery::default_server_address;
-pub use error::{Error, HResult, NoSocketReason, Operation, RejectedRequest};
+pub use error::{Error, HResult, NoSocketReason, Operation, RejectedRequest, Result};
+pub use hook::{StartupHookError, check_startup_hook};
 pub use message::{
-    BufferingMode, Command, DumpFlags, DumpType, Environment, EventFilter, Format, Level,
-    ParseLevelError, ParseProviderError, PerfMapType, ProcessInfo, Provider, Rundown,
-    TracepointSet, Tracepoints, TracingConfig, UserEventsConfig, UserEventsProvider,
+    BufferingMode, Command, DumpCommand, DumpFlags, DumpType, Environment, EventFilter, Format,
+    Level, ParseLevelError, ParseProviderError, PerfMapType, ProcessInfo, ProcessInfoCommand,
+    Provider, Rundown, TracepointSet, Tracepoints, TracingCommand, TracingConfig,
+    UserEventsCommand, UserEventsConfig, UserEventsProvider,
 };
 pub use presets::{PROVIDER_PRESETS, ProviderPreset, RUNTIME_KEYWORDS, runtime_keywords};
 pub use session::{Session, SessionEnd, StopHandle, TruncationReason, UserEventsSession};

@@ -1,42 +1,36 @@
-use crate::message::Command;
+use crate::message::TracingCommand;
 use crate::transport::Connection;
-use crate::{Client, Error, Operation};
+use crate::{Client, Error, Operation, Result};
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a reader that gets nothing looks whether it should give up.
+/// How often a reader that gets nothing checks the limits.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A tracing session: a stream of NetTrace data, to be read until it ends.
+/// A tracing session: a stream of NetTrace data that is read until it ends.
 ///
-/// [`Read`] gives the bytes as the runtime sends them (many small pieces: read into a large
-/// buffer) and blocks until there are some. The runtime buffers no more than the session's
-/// buffer size: who reads too slowly loses events, which the stream tells of.
+/// [`Read`] returns the bytes as the runtime sends them (many small pieces: read into a large
+/// buffer) and blocks until there are some. The runtime buffers no more than the session's buffer
+/// size: a reader that is too slow loses events, and the stream records how many.
 ///
-/// The end of a session is asked for by [`Session::stop`] or, from another thread, by a
-/// [`StopHandle`]. The runtime then sends the rest and the rundown, which must be read, and only
-/// then answers: reading and stopping one after the other deadlocks with other clients, and
-/// cannot here.
+/// [`Session::record_for`], [`Session::stop`] or, from another thread, a [`StopHandle`] stop a
+/// session. The runtime then sends the rest of its buffer and the rundown. It replies to the
+/// request only after all of that has been read, so a client that waits for the reply before it
+/// reads on blocks itself and all other clients. No function here does that.
 ///
-/// Dropping a session waits for nothing: a thread of its own asks for the end and reads to it.
-/// Just closing the connection, which is also what happens when this process ends, is not safe:
-/// it ends .NET Core 3.1 in one case of twenty (`docs/dotnet-ipc.md`).
+/// Dropping a session does not block: a background thread stops it and reads to the end. Closing
+/// the connection without stopping the session, which also happens when this process ends, ended
+/// .NET Core 3.1 in one case of 20 (`docs/dotnet-ipc.md`).
 ///
 /// ```no_run
 /// use diag_ipc::{Client, Provider, TracingConfig};
-/// use std::fs::File;
+/// use std::{fs::File, time::Duration};
 ///
 /// let config = TracingConfig::new([Provider::new("Microsoft-DotNETCore-SampleProfiler")]);
-/// let mut session = Client::for_process(1234)?.collect_tracing(&config)?;
-/// let stop_handle = session.stop_handle();
-/// std::thread::spawn(move || {
-///     std::thread::sleep(std::time::Duration::from_secs(5));
-///     stop_handle.stop()
-/// });
-/// let end = session.record(&mut File::create("app.nettrace")?);
+/// let session = Client::for_process(1234)?.collect_tracing(&config)?;
+/// let end = session.record_for(Duration::from_secs(5), &mut File::create("app.nettrace")?);
 /// println!("{} bytes, {end}", end.bytes);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -44,12 +38,12 @@ const TICK: Duration = Duration::from_millis(500);
 pub struct Session {
     /// Taken out when it is closed.
     connection: Option<Connection>,
-    command: Command,
+    command: TracingCommand,
     shared: Arc<Shared>,
     bytes: u64,
     mark: EndMark,
     end: Option<End>,
-    /// Since when the stream has been silent.
+    /// When something was last read.
     silent: Instant,
 }
 
@@ -58,15 +52,15 @@ struct Shared {
     client: Client,
     id: u64,
     stop: Mutex<Stop>,
-    /// Whether a stop has been asked for, to look at without the lock.
-    asked: AtomicBool,
+    /// When a stop was requested, readable without the lock.
+    asked: OnceLock<Instant>,
 }
 
 #[derive(Debug)]
 enum Stop {
-    /// Nobody asked.
+    /// No request was made.
     No,
-    /// The reply will come on this connection.
+    /// The reply comes on this connection.
     Asked(Connection),
     /// The stream has ended, and its id may be another session's by now.
     Ended,
@@ -88,39 +82,55 @@ impl Shared {
         let mut stop = self.lock();
         if matches!(*stop, Stop::No) {
             *stop = Stop::Asked(self.client.ask_to_stop(self.id)?);
-            self.asked.store(true, Ordering::Release);
+            let _ = self.asked.set(Instant::now()); // only here, under the lock
         }
         Ok(())
     }
 
-    /// Asks for the end and reads to it, without taking it for read.
-    fn end(&self, connection: &mut Connection) {
-        // If it cannot be asked, the target is in no state to be spared.
+    /// Stops the session, then reads and discards the rest of the stream.
+    fn discard(&self, connection: &mut Connection) {
+        // If the request cannot be sent, closing the connection is all that is left.
         if self.stop().is_ok() {
             drain(connection, self.client.current_timeouts().drain);
         }
     }
+
+    /// Reads the reply to the request to stop, if there was one, and marks the session as ended.
+    fn reply(&self) -> Option<Result<()>> {
+        match std::mem::replace(&mut *self.lock(), Stop::Ended) {
+            Stop::Asked(mut connection) => Some(self.client.stopped(self.id, &mut connection)),
+            Stop::No | Stop::Ended => None,
+        }
+    }
 }
 
-/// Ends a [`Session`] from elsewhere: another thread, a signal handler's thread.
+/// Stops a [`Session`] from another thread.
 #[derive(Clone, Debug)]
 pub struct StopHandle(Arc<Shared>);
 
 impl StopHandle {
-    /// Asks the runtime to end the session, without waiting for the end: whoever reads the
-    /// session gets the rest of the stream, and its end.
+    /// Requests the end of the session and does not wait for it: the reader of the session gets the
+    /// rest of the stream.
     ///
-    /// A session that has ended, or has been asked before, is left alone: its id may belong to
-    /// another session by now.
-    pub fn stop(&self) -> Result<(), Error> {
+    /// No request is sent for a session that has ended or was already stopped: its id may belong
+    /// to another session by now.
+    ///
+    /// # Errors
+    ///
+    /// Those of sending a request: see [`Client`].
+    pub fn stop(&self) -> Result<()> {
         self.0.stop()
     }
 }
 
 impl Session {
-    pub(crate) fn new(client: Client, connection: Connection, id: u64, command: Command) -> Self {
-        let shared =
-            Shared { client, id, stop: Mutex::new(Stop::No), asked: AtomicBool::new(false) };
+    pub(crate) fn new(
+        client: Client,
+        connection: Connection,
+        id: u64,
+        command: TracingCommand,
+    ) -> Self {
+        let shared = Shared { client, id, stop: Mutex::new(Stop::No), asked: OnceLock::new() };
         Self {
             connection: Some(connection),
             command,
@@ -132,13 +142,13 @@ impl Session {
         }
     }
 
-    /// The runtime's number for it. Numbers are used again once a session has ended.
+    /// The runtime's id of the session. Ids are reused once a session has ended.
     pub fn id(&self) -> u64 {
         self.shared.id
     }
 
     /// The command that started it.
-    pub const fn command(&self) -> Command {
+    pub const fn command(&self) -> TracingCommand {
         self.command
     }
 
@@ -147,35 +157,53 @@ impl Session {
         self.bytes
     }
 
-    /// A handle to end it with from elsewhere.
+    /// A handle that stops the session from another thread.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(Arc::clone(&self.shared))
     }
 
-    /// Reads until the stream ends, however that comes about, and writes everything to `out`.
+    /// Reads until the stream ends for whatever reason, and writes everything to `out`.
     pub fn record(mut self, out: &mut impl Write) -> SessionEnd {
-        let mut buffer = vec![0; 256 * 1024];
-        loop {
-            match self.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(n) => {
-                    if let Err(e) = out.write_all(buffer.get(..n).unwrap_or_default()) {
-                        self.end = Some(End::Failed(TruncationReason::Output(e)));
-                        break;
-                    }
-                }
-                Err(_) => break, // kept in `self.end`
-            }
-        }
+        self.copy(out, None);
         self.finish()
     }
 
-    /// Asks the runtime to end the session, reads the rest of the stream and drops it.
+    /// Records for this long, then stops the session and records the rest of the stream.
+    ///
+    /// The stream ends earlier if the target does. After the request to stop, it may be silent for
+    /// [`Timeouts::drain`](crate::Timeouts::drain) and last for
+    /// [`Timeouts::end`](crate::Timeouts::end) at most.
+    pub fn record_for(mut self, duration: Duration, out: &mut impl Write) -> SessionEnd {
+        self.copy(out, Instant::now().checked_add(duration));
+        self.stop_into(out)
+    }
+
+    /// Copies the stream to `out` until it ends, `out` fails or `until` has passed.
+    fn copy(&mut self, out: &mut impl Write, until: Option<Instant>) {
+        let mut buffer = vec![0; 256 * 1024];
+        while self.end.is_none() {
+            let wait = match until {
+                None => TICK,
+                Some(until) => TICK.min(until.saturating_duration_since(Instant::now())),
+            };
+            if wait.is_zero() {
+                return;
+            }
+            // `self.end` has the error and the end of the stream.
+            if let Ok(n @ 1..) = self.read_within(&mut buffer, wait) {
+                if let Err(e) = out.write_all(buffer.get(..n).unwrap_or_default()) {
+                    self.end = Some(End::Failed(TruncationReason::Output(e)));
+                }
+            }
+        }
+    }
+
+    /// Stops the session, reads the rest of the stream and discards it.
     pub fn stop(self) -> SessionEnd {
         self.stop_into(&mut io::sink())
     }
 
-    /// Asks the runtime to end the session, reads the rest of the stream and writes it to `out`.
+    /// Stops the session, reads the rest of the stream and writes it to `out`.
     pub fn stop_into(mut self, out: &mut impl Write) -> SessionEnd {
         if self.end.is_none() {
             if let Err(e) = self.shared.stop() {
@@ -186,15 +214,15 @@ impl Session {
         self.record(out)
     }
 
-    /// Closes the session and says how it ended. One that was not read to its end is truncated.
+    /// Closes the session and returns how it ended. A session that was not read to its end is
+    /// truncated.
     ///
-    /// What is left of it is asked to end, read and dropped first, for as long as
+    /// The rest of the stream is requested and discarded first, which takes
     /// [`Timeouts::drain`](crate::Timeouts::drain) at most.
     pub fn finish(mut self) -> SessionEnd {
-        if matches!(self.end, None | Some(End::Failed(TruncationReason::Output(_)))) {
-            if let Some(connection) = &mut self.connection {
-                self.shared.end(connection);
-            }
+        let unread = self.is_unread();
+        if let Some(connection) = self.connection.as_mut().filter(|_| unread) {
+            self.shared.discard(connection);
         }
         let truncation = match self.end.take() {
             Some(End::Eof) if self.mark.is_there() => None,
@@ -202,26 +230,37 @@ impl Session {
             Some(End::Failed(reason)) => Some(reason),
             None => Some(TruncationReason::Abandoned),
         };
-        // The stream is closed before the reply is waited for: neither end waits for the other.
+        // The stream is closed before the reply is read: neither end waits for the other.
         drop(self.connection.take());
-        let stop = std::mem::replace(&mut *self.shared.lock(), Stop::Ended);
-        let stop = match stop {
-            Stop::Asked(mut connection) => Some(match truncation {
-                // It had its time.
-                Some(TruncationReason::Silent(after)) => {
-                    Err(Error::Timeout { operation: Operation::Reply, after })
-                }
-                _ => self.shared.client.stopped(self.shared.id, &mut connection),
-            }),
-            Stop::No | Stop::Ended => None,
+        let stop = match truncation {
+            // The reply had its time.
+            Some(TruncationReason::Silent(after)) => {
+                let operation = Operation::Reply;
+                let asked = matches!(
+                    std::mem::replace(&mut *self.shared.lock(), Stop::Ended),
+                    Stop::Asked(_)
+                );
+                asked.then_some(Err(Error::Timeout { operation, after }))
+            }
+            _ => self.shared.reply(),
         };
         SessionEnd { bytes: self.bytes, truncation, stop }
+    }
+
+    /// Whether the runtime may still be sending.
+    const fn is_unread(&self) -> bool {
+        matches!(
+            self.end,
+            None | Some(End::Failed(TruncationReason::Output(_) | TruncationReason::Overrun(_)))
+        )
     }
 
     fn fail(&mut self, reason: TruncationReason) -> io::Error {
         let error = io::Error::new(
             match &reason {
-                TruncationReason::Silent(_) => io::ErrorKind::TimedOut,
+                TruncationReason::Silent(_) | TruncationReason::Overrun(_) => {
+                    io::ErrorKind::TimedOut
+                }
                 TruncationReason::Io(e) => e.kind(),
                 _ => io::ErrorKind::Other,
             },
@@ -234,13 +273,13 @@ impl Session {
 
 #[cfg(unix)]
 impl Session {
-    /// The connection's descriptor, to wait for data together with others. It must not be read.
+    /// The connection's descriptor, for polling. Do not read from it.
     pub fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.connection.as_ref()?.as_fd()
     }
 }
 
-/// Reads and drops what comes, to the end of the stream or for as long as `limit`.
+/// Reads and discards the stream, to its end or for `limit`.
 fn drain(connection: &mut Connection, limit: Duration) {
     let start = Instant::now();
     let mut buffer = vec![0; 64 * 1024];
@@ -256,23 +295,24 @@ fn drain(connection: &mut Connection, limit: Duration) {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        let unread = self.is_unread();
         let Some(mut connection) = self.connection.take() else { return };
-        if matches!(self.end, None | Some(End::Failed(TruncationReason::Output(_)))) {
-            let shared = Arc::clone(&self.shared);
-            // Without a thread, closing has to do.
-            let _ = std::thread::Builder::new().name("diag-ipc drain".into()).spawn(move || {
-                shared.end(&mut connection);
-                drop(connection);
-                *shared.lock() = Stop::Ended;
-            });
-        } else {
-            *self.shared.lock() = Stop::Ended;
+        let shared = Arc::clone(&self.shared);
+        if !unread {
+            *shared.lock() = Stop::Ended;
+            return;
         }
+        // If there is no thread, the connection is just closed.
+        let _ = std::thread::Builder::new().name("diag-ipc drain".into()).spawn(move || {
+            shared.discard(&mut connection);
+            drop(connection);
+            let _ = shared.reply(); // nobody is left to report it to
+        });
     }
 }
 
 impl Session {
-    /// What `read` gives once the stream has ended, if it has.
+    /// The result of every `read` after the stream has ended.
     fn ended(&self) -> Option<io::Result<usize>> {
         match &self.end {
             None => None,
@@ -281,7 +321,8 @@ impl Session {
         }
     }
 
-    /// Keeps account of what was read. A wait that was in vain is given back as it is.
+    /// Records what was read, and ends the session if a limit has passed. `WouldBlock` is returned
+    /// as it is.
     fn account(&mut self, result: io::Result<usize>, buf: &[u8]) -> io::Result<usize> {
         match result {
             Ok(0) => {
@@ -292,12 +333,20 @@ impl Session {
                 self.bytes += n as u64;
                 self.mark.note(buf.get(..n).unwrap_or_default());
                 self.silent = Instant::now();
+                let limit = self.shared.client.current_timeouts().end;
+                match self.shared.asked.get() {
+                    // What was read is the caller's; the next read fails.
+                    Some(asked) if self.silent.duration_since(*asked) > limit => {
+                        self.fail(TruncationReason::Overrun(limit));
+                    }
+                    _ => {}
+                }
                 Ok(n)
             }
             Err(e) if is_wait(&e) => {
-                // Events may be rare; after a stop, the end is near or will not come.
+                // Events may be rare; but after the request to stop, the runtime has much to send.
                 let limit = self.shared.client.current_timeouts().drain;
-                if !self.shared.asked.load(Ordering::Acquire) {
+                if self.shared.asked.get().is_none() {
                     self.silent = Instant::now();
                 } else if self.silent.elapsed() > limit {
                     return Err(self.fail(TruncationReason::Silent(limit)));
@@ -328,18 +377,25 @@ fn is_wait(error: &io::Error) -> bool {
         || (error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_some())
 }
 
+impl Session {
+    /// One read that waits for `wait` at most: `WouldBlock` if nothing comes.
+    fn read_within(&mut self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
+        if let Some(ended) = self.ended() {
+            return ended;
+        }
+        let Some(connection) = &mut self.connection else { return Ok(0) };
+        let result = connection.stream(buf, wait);
+        self.account(result, buf)
+    }
+}
+
 impl Read for Session {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if buf.is_empty() {
             return Ok(0);
         }
-        if let Some(ended) = self.ended() {
-            return ended;
-        }
         loop {
-            let Some(connection) = &mut self.connection else { return Ok(0) };
-            let result = connection.stream(buf, TICK);
-            match self.account(result, buf) {
+            match self.read_within(buf, TICK) {
                 Err(e) if is_wait(&e) => {}
                 other => return other,
             }
@@ -349,18 +405,19 @@ impl Read for Session {
 
 /// How a session ended.
 #[derive(Debug)]
+#[must_use]
 #[non_exhaustive]
 pub struct SessionEnd {
-    /// Bytes read in all.
+    /// The number of bytes read.
     pub bytes: u64,
-    /// Why the stream is not complete, if it is not.
+    /// Why the stream is not complete; `None` if it is.
     pub truncation: Option<TruncationReason>,
-    /// The runtime's answer, if it was asked to stop.
-    pub stop: Option<Result<(), Error>>,
+    /// The runtime's reply, if it was asked to stop the session.
+    pub stop: Option<Result<()>>,
 }
 
 impl SessionEnd {
-    /// Whether the stream was read to its own end mark.
+    /// Whether the stream was read up to its end mark.
     pub const fn is_complete(&self) -> bool {
         self.truncation.is_none()
     }
@@ -383,28 +440,35 @@ pub enum TruncationReason {
     /// without shutting its runtime down.
     #[error("the stream was closed without its end mark (the target was killed?)")]
     Closed,
-    /// Nothing came for too long after the session had been asked to stop.
-    #[error("nothing came for {0:?} after the request to stop")]
+    /// Nothing came for [`Timeouts::drain`](crate::Timeouts::drain) after the request to stop.
+    #[error(
+        "the target sent nothing for {0:?} after the request to stop: it is paused, or its \
+         diagnostic server hangs"
+    )]
     Silent(Duration),
+    /// The stream did not end within [`Timeouts::end`](crate::Timeouts::end) of the request to
+    /// stop.
+    #[error("the stream did not end within {0:?} of the request to stop")]
+    Overrun(Duration),
     /// The request to stop could not be sent; the connection was closed instead.
-    #[error("the session could not be asked to stop: {0}")]
+    #[error("the request to stop failed: {0}")]
     Stop(#[source] Error),
     /// The connection failed.
     #[error("the connection failed: {0}")]
     Io(#[source] io::Error),
-    /// What was read could not be written; the connection was closed.
-    #[error("the stream could not be written: {0}")]
+    /// The output could not be written; the connection was closed.
+    #[error("writing the output failed: {0}")]
     Output(#[source] io::Error),
-    /// It was closed at this end before it was read to its end.
-    #[error("it was not read to its end")]
+    /// The session was closed before its stream was read to the end.
+    #[error("the stream was not read to its end")]
     Abandoned,
 }
 
-/// Sees whether a stream ends as a NetTrace stream does.
+/// Recognises the end of a NetTrace stream.
 ///
-/// Up to version 5 the last object is followed by its end tag and a null reference, `06 01`;
-/// version 6 ends with an empty block of kind 0. A stream that is cut just where its data looks
-/// like that is taken for complete: a parser knows better.
+/// Up to version 5, the end tag of the last object and a null reference, `06 01`, are the last
+/// bytes; version 6 ends with an empty block of kind 0. A stream that is truncated just where its
+/// data has these bytes is taken for complete; only a parser can tell.
 #[derive(Debug, Default)]
 struct EndMark {
     head: Vec<u8>,
@@ -412,7 +476,7 @@ struct EndMark {
 }
 
 impl EndMark {
-    /// `"Nettrace"` and the zero that tells version 6 from the rest.
+    /// `"Nettrace"` and the zero that version 6 alone has.
     const HEAD: usize = 12;
 
     fn note(&mut self, bytes: &[u8]) {
@@ -440,8 +504,7 @@ impl EndMark {
     }
 }
 
-/// A session whose events go to the kernel's user_events. It lasts until it is stopped or
-/// dropped.
+/// A session whose events go to the kernel's user_events, until it is stopped or dropped.
 #[derive(Debug)]
 pub struct UserEventsSession {
     client: Client,
@@ -455,13 +518,17 @@ impl UserEventsSession {
         Self { client, id, _connection: connection }
     }
 
-    /// The runtime's number for it.
+    /// The runtime's id of the session.
     pub const fn id(&self) -> u64 {
         self.id
     }
 
-    /// Ends it.
-    pub fn stop(self) -> Result<(), Error> {
+    /// Stops the session.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::stop_tracing`].
+    pub fn stop(self) -> Result<()> {
         self.client.stop_tracing(self.id)
     }
 }

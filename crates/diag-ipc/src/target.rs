@@ -1,24 +1,77 @@
-//! What the operating system tells of a target, where the protocol does not.
+//! What the operating system reports about a target, where the protocol does not.
 
+use crate::StartupHookError;
 use std::fs;
 
-/// Whether the runtime is part of the program's own file: it has no `libcoreclr` then. `None`
-/// if that cannot be seen.
+/// Assemblies are megabytes long at the most.
+#[cfg(target_os = "linux")]
+const MAX_ASSEMBLY: u64 = 256 << 20;
+
+/// Whether the runtime is part of the program's own file: such a process maps no `libcoreclr`.
+/// `None` if that cannot be seen.
 pub(crate) fn is_single_file(pid: u32) -> Option<bool> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok().filter(|m| !m.is_empty())?;
     Some(!maps.contains("/libcoreclr.so"))
 }
 
-/// Whether the runtime waits at startup: its finalizer thread is started when it goes on.
-/// `None` if that cannot be seen.
-///
-/// The protocol does not tell: the process information of a suspended runtime can look just as
-/// it does later.
-pub(crate) fn is_suspended(pid: u32) -> Option<bool> {
+/// Whether the runtime has a finalizer thread of that name, as .NET 9 and 10 have when they are
+/// not suspended at startup. `None` if that cannot be seen.
+pub(crate) fn has_finalizer_thread(pid: u32) -> Option<bool> {
     let mut names = fs::read_dir(format!("/proc/{pid}/task"))
         .ok()?
         .filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok())
         .peekable();
     names.peek()?;
-    Some(!names.any(|name| name.trim_end() == ".NET Finalizer"))
+    Some(names.any(|name| name.trim_end() == ".NET Finalizer"))
+}
+
+/// Whether a process has ended, or is about to. `false` if that cannot be seen.
+///
+/// A process closes its sockets before its parent learns of its end, but not before each thread
+/// has the flag `PF_EXITING`.
+pub(crate) fn has_ended(pid: u32) -> bool {
+    const PF_EXITING: u32 = 0x4;
+    if !cfg!(target_os = "linux") {
+        return false;
+    }
+    match fs::read(format!("/proc/{pid}/stat")) {
+        // Field 9. The second field, the name, may contain anything.
+        Ok(stat) => String::from_utf8_lossy(&stat)
+            .rsplit_once(") ")
+            .and_then(|(_, fields)| fields.split_ascii_whitespace().nth(9 - 3)?.parse().ok())
+            .is_some_and(|flags: u32| flags & PF_EXITING != 0),
+        Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+/// Reads a file as process `pid` sees it: below its root directory, which no link leaves.
+#[cfg(target_os = "linux")]
+pub(crate) fn read_assembly(pid: u32, path: &str) -> Result<Vec<u8>, StartupHookError> {
+    use rustix::fs::{Mode, OFlags, ResolveFlags};
+    use std::io::Read as _;
+    let unreadable = |e: rustix::io::Errno| StartupHookError::Unreadable(e.kind());
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(format!("/proc/{pid}/root"), directory, Mode::empty())
+        .map_err(|_| StartupHookError::Unverifiable)?;
+    // A FIFO in its place must not block.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+        .map_err(unreadable)?;
+    let file = fs::File::from(file);
+    let io_error = |e: std::io::Error| StartupHookError::Unreadable(e.kind());
+    let metadata = file.metadata().map_err(io_error)?;
+    if !metadata.is_file() {
+        return Err(StartupHookError::NotAnAssembly { what: "not a regular file", offset: 0 });
+    }
+    if metadata.len() > MAX_ASSEMBLY {
+        return Err(StartupHookError::TooLarge(metadata.len()));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_ASSEMBLY).read_to_end(&mut bytes).map_err(io_error)?;
+    Ok(bytes)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn read_assembly(_: u32, _: &str) -> Result<Vec<u8>, StartupHookError> {
+    Err(StartupHookError::Unverifiable)
 }

@@ -1,16 +1,18 @@
-//! What is encoded is decoded to the same again, for every message; and nothing that is decoded
-//! panics or allocates what is not there.
+//! Every message decodes to what was encoded, and no input makes the decoder panic or allocate
+//! more than there is.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
 use diag_ipc::message::{
-    Advertise, BufferingMode, Command, DumpFlags, DumpType, Environment, EnvironmentHeader,
-    EventFilter, Format, Header, Level, PerfMapType, ProcessInfo, Provider, Reply, Request,
-    Rundown, TracepointSet, Tracepoints, TracingConfig, UserEventsConfig, UserEventsProvider,
+    Advertise, BufferingMode, Command, DumpCommand, DumpFlags, DumpType, Environment,
+    EnvironmentHeader, EventFilter, Format, Header, Level, PerfMapType, ProcessInfo,
+    ProcessInfoCommand, Provider, Reply, Request, Rundown, TracepointSet, Tracepoints,
+    TracingCommand, TracingConfig, UserEventsCommand, UserEventsConfig, UserEventsProvider,
 };
 use diag_ipc::{Guid, HResult};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 /// Any text without NUL, which the protocol cannot express.
 fn text() -> impl Strategy<Value = String> {
@@ -53,7 +55,7 @@ fn rundown(version: u8) -> BoxedStrategy<Rundown> {
     }
 }
 
-/// Configurations that the `version`th command can express.
+/// Configurations that this version of the command can express.
 fn config(version: u8) -> impl Strategy<Value = TracingConfig> {
     (
         vec(provider(version >= 5), 1..5),
@@ -85,71 +87,49 @@ fn user_events() -> impl Strategy<Value = UserEventsConfig> {
         .prop_map(|(rundown, providers)| UserEventsConfig { rundown, providers })
 }
 
-/// A request of every command.
+fn tracing(command: TracingCommand) -> impl Strategy<Value = Request> {
+    let version = command.command().id() - 1;
+    config(version).prop_map(move |config| Request::CollectTracing { command, config })
+}
+
+fn user_events_request(command: UserEventsCommand) -> impl Strategy<Value = Request> {
+    user_events().prop_map(move |config| Request::CollectUserEvents { command, config })
+}
+
+/// A request of every kind, in every version.
 fn request() -> impl Strategy<Value = Request> {
-    (0..Command::ALL.len()).prop_flat_map(|index| {
-        let command = Command::ALL[index];
-        match command {
-            Command::CreateCoreDump | Command::CreateCoreDump2 | Command::CreateCoreDump3 => {
-                let types =
-                    [DumpType::Normal, DumpType::WithHeap, DumpType::Triage, DumpType::Full];
-                (name(), 0..types.len(), any::<u32>())
-                    .prop_map(move |(path, dump_type, flags)| Request::CreateCoreDump {
-                        command,
-                        path,
-                        dump_type: types[dump_type],
-                        flags: DumpFlags::from_bits_retain(flags),
-                    })
-                    .boxed()
+    let dump_types = [DumpType::Normal, DumpType::WithHeap, DumpType::Triage, DumpType::Full];
+    let perf_maps = [PerfMapType::All, PerfMapType::JitDump, PerfMapType::PerfMap];
+    prop_oneof![
+        (select(DumpCommand::ALL.to_vec()), name(), select(dump_types.to_vec()), any::<u32>())
+            .prop_map(|(command, path, dump_type, flags)| Request::CreateCoreDump {
+                command,
+                path,
+                dump_type,
+                flags: DumpFlags::from_bits_retain(flags),
+            }),
+        any::<u64>().prop_map(|session| Request::StopTracing { session }),
+        select(TracingCommand::ALL.to_vec()).prop_flat_map(tracing),
+        select(UserEventsCommand::ALL.to_vec()).prop_flat_map(user_events_request),
+        (any::<u32>(), guid(), name(), any::<Vec<u8>>()).prop_map(
+            |(timeout_ms, clsid, path, client_data)| Request::AttachProfiler {
+                timeout_ms,
+                clsid,
+                path,
+                client_data,
             }
-            Command::StopTracing => {
-                any::<u64>().prop_map(|session| Request::StopTracing { session }).boxed()
-            }
-            Command::CollectTracing5 | Command::CollectTracing6 => prop_oneof![
-                config(command.id() - 1)
-                    .prop_map(move |config| Request::CollectTracing { command, config }),
-                user_events()
-                    .prop_map(move |config| Request::CollectUserEvents { command, config }),
-            ]
-            .boxed(),
-            Command::CollectTracing
-            | Command::CollectTracing2
-            | Command::CollectTracing3
-            | Command::CollectTracing4 => config(command.id() - 1)
-                .prop_map(move |config| Request::CollectTracing { command, config })
-                .boxed(),
-            Command::AttachProfiler => (any::<u32>(), guid(), name(), any::<Vec<u8>>())
-                .prop_map(|(timeout_ms, clsid, path, client_data)| Request::AttachProfiler {
-                    timeout_ms,
-                    clsid,
-                    path,
-                    client_data,
-                })
-                .boxed(),
-            Command::StartupProfiler => (guid(), name())
-                .prop_map(|(clsid, path)| Request::StartupProfiler { clsid, path })
-                .boxed(),
-            Command::ProcessInfo | Command::ProcessInfo2 | Command::ProcessInfo3 => {
-                Just(Request::ProcessInfo { command }).boxed()
-            }
-            Command::ResumeRuntime => Just(Request::ResumeRuntime).boxed(),
-            Command::ProcessEnvironment => Just(Request::ProcessEnvironment).boxed(),
-            Command::SetEnvironmentVariable => (name(), text())
-                .prop_map(|(name, value)| Request::SetEnvironmentVariable { name, value })
-                .boxed(),
-            Command::EnablePerfMap => {
-                let types = [PerfMapType::All, PerfMapType::JitDump, PerfMapType::PerfMap];
-                (0..types.len())
-                    .prop_map(move |t| Request::EnablePerfMap { perf_map_type: types[t] })
-                    .boxed()
-            }
-            Command::DisablePerfMap => Just(Request::DisablePerfMap).boxed(),
-            Command::ApplyStartupHook => {
-                name().prop_map(|path| Request::ApplyStartupHook { path }).boxed()
-            }
-            other => panic!("{other} has no strategy"),
-        }
-    })
+        ),
+        (guid(), name()).prop_map(|(clsid, path)| Request::StartupProfiler { clsid, path }),
+        select(ProcessInfoCommand::ALL.to_vec())
+            .prop_map(|command| Request::ProcessInfo { command }),
+        Just(Request::ResumeRuntime),
+        Just(Request::ProcessEnvironment),
+        (name(), text()).prop_map(|(name, value)| Request::SetEnvironmentVariable { name, value }),
+        select(perf_maps.to_vec())
+            .prop_map(|perf_map_type| Request::EnablePerfMap { perf_map_type }),
+        Just(Request::DisablePerfMap),
+        name().prop_map(|path| Request::ApplyStartupHook { path }),
+    ]
 }
 
 fn header(message: &[u8]) -> Header {
@@ -203,10 +183,10 @@ proptest! {
         fields in vec(text(), 6),
         version in 0usize..3,
     ) {
-        let command =
-            [Command::ProcessInfo, Command::ProcessInfo2, Command::ProcessInfo3][version];
+        let command = ProcessInfoCommand::ALL[version];
         // There is no other way to make one from outside.
-        let mut info = ProcessInfo::decode(Command::ProcessInfo, &[0; 36]).unwrap();
+        let oldest = ProcessInfoCommand::ProcessInfo;
+        let mut info = ProcessInfo::decode(oldest, &[0; 36]).unwrap();
         info.pid = pid;
         info.cookie = cookie;
         info.command_line.clone_from(&fields[0]);
@@ -246,9 +226,11 @@ proptest! {
         let _ = Request::decode(&bytes);
         let _ = Environment::decode(&bytes);
         let _ = EnvironmentHeader::decode(&bytes);
+        for command in ProcessInfoCommand::ALL {
+            let _ = ProcessInfo::decode(command, &bytes);
+        }
         for command in Command::ALL {
-            let _ = ProcessInfo::decode(*command, &bytes);
-            // And behind a header that fits.
+            // Behind a header that fits.
             let mut message = Vec::from(diag_ipc::message::MAGIC);
             message.extend((Header::LEN as u16 + bytes.len() as u16).to_le_bytes());
             message.extend([command.set() as u8, command.id(), 0, 0]);

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// The first byte of a command: which part of the runtime it is for.
+/// The first byte of a command: the part of the runtime that executes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CommandSet {
@@ -18,10 +18,10 @@ pub enum CommandSet {
 
 macro_rules! commands {
     ($($(#[$doc:meta])* $name:ident = $set:ident $id:literal, $since:literal;)*) => {
-        /// What a client can ask of a runtime.
+        /// A command of the protocol.
         ///
-        /// Commands are numbered per [`CommandSet`]; a later version of a command has a number
-        /// of its own, and a runtime that does not know it answers
+        /// Commands are numbered per [`CommandSet`]. Each version of a command has its own number;
+        /// a runtime that does not know it answers
         /// [`UnknownCommand`](crate::HResult::UnknownCommand).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -31,12 +31,12 @@ macro_rules! commands {
             /// All commands, by set and number.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The set it belongs to.
+            /// The set that it belongs to.
             pub const fn set(self) -> CommandSet {
                 match self { $(Self::$name => CommandSet::$set,)* }
             }
 
-            /// Its number in the set.
+            /// Its number within the set.
             pub const fn id(self) -> u8 {
                 match self { $(Self::$name => $id,)* }
             }
@@ -77,30 +77,75 @@ commands! {
     CollectTracing6 = EventPipe 7, ".NET 11";
     /// Attaches a profiler to the running process.
     AttachProfiler = Profiler 1, ".NET Core 3.1";
-    /// Names the profiler that a suspended runtime starts with.
+    /// Sets the profiler that a suspended runtime loads at startup.
     StartupProfiler = Profiler 2, ".NET 6";
-    /// What process this is.
+    /// Returns process id, command line, operating system and architecture.
     ProcessInfo = Process 0, ".NET 5";
-    /// Lets a runtime go on that waits at startup.
+    /// Resumes a runtime that is suspended at startup.
     ResumeRuntime = Process 1, ".NET 5";
-    /// The environment variables of the process.
+    /// Returns the environment variables of the process.
     ProcessEnvironment = Process 2, ".NET 6";
     /// Sets or unsets an environment variable of the process.
     SetEnvironmentVariable = Process 3, ".NET 6";
-    /// What process this is, with its entry assembly and the runtime's version.
+    /// The same with the entry assembly and the runtime's version.
     ProcessInfo2 = Process 4, ".NET 7";
     /// Writes `/tmp/perf-PID.map` or a jitdump for perf.
     EnablePerfMap = Process 5, ".NET 8";
-    /// Ends that.
+    /// Stops writing perf maps.
     DisablePerfMap = Process 6, ".NET 8";
     /// Runs a startup hook.
     ApplyStartupHook = Process 7, ".NET 8";
-    /// What process this is, with the portable runtime identifier.
+    /// `ProcessInfo2` with the portable runtime identifier.
     ProcessInfo3 = Process 8, ".NET 8";
 }
 
+macro_rules! families {
+    ($($(#[$doc:meta])* $family:ident: $($name:ident)*;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// Newer versions compare greater.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum $family { $(#[doc = concat!("[`Command::", stringify!($name), "`].")] $name,)* }
+
+        impl $family {
+            /// All versions, oldest first.
+            pub const ALL: [Self; [$(Command::$name),*].len()] = [$(Self::$name),*];
+
+            /// The command.
+            pub const fn command(self) -> Command {
+                match self { $(Self::$name => Command::$name,)* }
+            }
+        }
+
+        impl From<$family> for Command {
+            fn from(version: $family) -> Self {
+                version.command()
+            }
+        }
+
+        impl fmt::Display for $family {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.command().fmt(f)
+            }
+        }
+    )*};
+}
+
+families! {
+    /// A version of the command that writes a memory dump.
+    DumpCommand: CreateCoreDump CreateCoreDump2 CreateCoreDump3;
+    /// A version of the command that starts a streaming session.
+    TracingCommand: CollectTracing CollectTracing2 CollectTracing3 CollectTracing4 CollectTracing5
+        CollectTracing6;
+    /// A version of the command that starts a user_events session.
+    UserEventsCommand: CollectTracing5 CollectTracing6;
+    /// A version of the command that describes the process.
+    ProcessInfoCommand: ProcessInfo ProcessInfo2 ProcessInfo3;
+}
+
 impl Command {
-    /// The command of this set and number.
+    /// The command with this set and number.
     pub fn from_wire(set: u8, id: u8) -> Option<Self> {
         Self::ALL.iter().copied().find(|c| c.set() as u8 == set && c.id() == id)
     }

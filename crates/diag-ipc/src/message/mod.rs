@@ -13,7 +13,9 @@ mod request;
 mod tracing;
 mod wire;
 
-pub use command::{Command, CommandSet};
+pub use command::{
+    Command, CommandSet, DumpCommand, ProcessInfoCommand, TracingCommand, UserEventsCommand,
+};
 pub(crate) use process::checked_size;
 pub use process::{Environment, EnvironmentHeader, ProcessInfo};
 pub use request::{DumpFlags, DumpType, PerfMapType, Request};

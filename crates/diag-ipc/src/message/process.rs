@@ -1,6 +1,6 @@
 //! What a runtime says of its process.
 
-use super::Command;
+use super::ProcessInfoCommand;
 use super::wire::{DecodeError, DecodeErrorKind, array, end, put_count, put_string, string};
 use crate::{Guid, RejectedRequest};
 use trace_common::Cursor;
@@ -32,10 +32,10 @@ impl ProcessInfo {
     ///
     /// On the wire the fields are in the order of this structure, behind a `u32` version in
     /// `ProcessInfo3`.
-    pub fn decode(command: Command, payload: &[u8]) -> Result<Self, DecodeError> {
+    pub fn decode(command: ProcessInfoCommand, payload: &[u8]) -> Result<Self, DecodeError> {
         let mut c = Cursor::new(payload);
         // Versions after the first may only append: what follows is skipped.
-        let version = if command == Command::ProcessInfo3 { c.u32()? } else { 0 };
+        let version = if command == ProcessInfoCommand::ProcessInfo3 { c.u32()? } else { 0 };
         let mut info = Self {
             pid: c.u64()?,
             cookie: Guid::from_bytes(c.array()?),
@@ -46,7 +46,7 @@ impl ProcessInfo {
             clr_version: None,
             portable_rid: None,
         };
-        if command != Command::ProcessInfo {
+        if command != ProcessInfoCommand::ProcessInfo {
             info.entry_assembly = Some(string(&mut c)?);
             info.clr_version = Some(string(&mut c)?);
         }
@@ -60,9 +60,9 @@ impl ProcessInfo {
     }
 
     /// The payload of a reply to `command`; what is `None` is written as empty.
-    pub fn encode(&self, command: Command) -> Result<Vec<u8>, RejectedRequest> {
+    pub fn encode(&self, command: ProcessInfoCommand) -> Result<Vec<u8>, RejectedRequest> {
         let mut out = Vec::new();
-        if command == Command::ProcessInfo3 {
+        if command == ProcessInfoCommand::ProcessInfo3 {
             out.extend(1u32.to_le_bytes());
         }
         out.extend(self.pid.to_le_bytes());
@@ -73,11 +73,11 @@ impl ProcessInfo {
         put(Some(&self.command_line))?;
         put(Some(&self.os))?;
         put(Some(&self.arch))?;
-        if command != Command::ProcessInfo {
+        if command != ProcessInfoCommand::ProcessInfo {
             put(self.entry_assembly.as_ref())?;
             put(self.clr_version.as_ref())?;
         }
-        if command == Command::ProcessInfo3 {
+        if command == ProcessInfoCommand::ProcessInfo3 {
             put(self.portable_rid.as_ref())?;
         }
         Ok(out)

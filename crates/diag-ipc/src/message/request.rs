@@ -2,11 +2,14 @@ use super::tracing::is_user_events;
 use super::wire::{
     DecodeError, array, bad, end, message, put_count, put_name, put_string, split, string,
 };
-use super::{Command, TracingConfig, UserEventsConfig};
+use super::{
+    Command, DumpCommand, ProcessInfoCommand, TracingCommand, TracingConfig, UserEventsCommand,
+    UserEventsConfig,
+};
 use crate::{Guid, RejectedRequest};
 use trace_common::Cursor;
 
-/// How much a dump holds.
+/// The contents of a memory dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum DumpType {
@@ -25,7 +28,7 @@ impl DumpType {
 }
 
 bitflags::bitflags! {
-    /// What happens beside the writing of a dump.
+    /// Logging and crash report of a memory dump.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct DumpFlags: u32 {
         /// The target prints what it does. The only flag that `CreateCoreDump` has.
@@ -38,7 +41,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What perf is given to name jitted code.
+/// The files that perf reads to name jitted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PerfMapType {
@@ -54,42 +57,41 @@ impl PerfMapType {
     const ALL: [Self; 3] = [Self::All, Self::JitDump, Self::PerfMap];
 }
 
-/// Everything that can be asked of a runtime.
+/// A request to a runtime.
 ///
-/// The requests of families with several versions carry the [`Command`] that they are to be
-/// encoded as.
+/// Requests with several versions name the version that they are encoded as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
     /// `CreateCoreDump`, `CreateCoreDump2` or `CreateCoreDump3`.
     CreateCoreDump {
-        /// Which of them.
-        command: Command,
-        /// Where the dump is written, in the target's own file system.
+        /// The version to encode.
+        command: DumpCommand,
+        /// The file to write, in the target's file system.
         path: String,
-        /// How much it holds.
+        /// What the dump contains.
         dump_type: DumpType,
-        /// What happens beside.
+        /// Logging and crash report.
         flags: DumpFlags,
     },
     /// `StopTracing`.
     StopTracing {
-        /// The session. Unknown ones are accepted silently.
+        /// The session. Runtimes accept unknown ids silently.
         session: u64,
     },
     /// `CollectTracing` to `CollectTracing6`.
     CollectTracing {
-        /// Which of them.
-        command: Command,
-        /// What is asked for.
+        /// The version to encode.
+        command: TracingCommand,
+        /// The session to start.
         config: TracingConfig,
     },
     /// `CollectTracing5` or later, to the kernel. The runtime then waits for the descriptor of
     /// `user_events_data`.
     CollectUserEvents {
-        /// Which of them.
-        command: Command,
-        /// What is asked for.
+        /// The version to encode.
+        command: UserEventsCommand,
+        /// The session to start.
         config: UserEventsConfig,
     },
     /// `AttachProfiler`.
@@ -98,7 +100,7 @@ pub enum Request {
         timeout_ms: u32,
         /// The profiler's class.
         clsid: Guid,
-        /// Its library, in the target's own file system.
+        /// The profiler's library, in the target's file system.
         path: String,
         /// Bytes for the profiler.
         client_data: Vec<u8>,
@@ -107,13 +109,13 @@ pub enum Request {
     StartupProfiler {
         /// The profiler's class.
         clsid: Guid,
-        /// Its library, in the target's own file system.
+        /// The profiler's library, in the target's file system.
         path: String,
     },
     /// `ProcessInfo`, `ProcessInfo2` or `ProcessInfo3`.
     ProcessInfo {
-        /// Which of them.
-        command: Command,
+        /// The version to encode.
+        command: ProcessInfoCommand,
     },
     /// `ResumeRuntime`.
     ResumeRuntime,
@@ -123,31 +125,31 @@ pub enum Request {
     SetEnvironmentVariable {
         /// The variable.
         name: String,
-        /// Its new value. Empty, it is unset: the protocol has no empty values.
+        /// The new value. An empty value unsets the variable: the protocol has no empty values.
         value: String,
     },
     /// `EnablePerfMap`.
     EnablePerfMap {
-        /// Which files are written.
+        /// The files to write.
         perf_map_type: PerfMapType,
     },
     /// `DisablePerfMap`.
     DisablePerfMap,
     /// `ApplyStartupHook`.
     ApplyStartupHook {
-        /// The assembly, in the target's own file system.
+        /// The assembly, in the target's file system.
         path: String,
     },
 }
 
 impl Request {
-    /// The command that it is sent as.
+    /// The command.
     pub const fn command(&self) -> Command {
         match self {
-            Self::CreateCoreDump { command, .. }
-            | Self::CollectTracing { command, .. }
-            | Self::CollectUserEvents { command, .. }
-            | Self::ProcessInfo { command } => *command,
+            Self::CreateCoreDump { command, .. } => command.command(),
+            Self::CollectTracing { command, .. } => command.command(),
+            Self::CollectUserEvents { command, .. } => command.command(),
+            Self::ProcessInfo { command } => command.command(),
             Self::StopTracing { .. } => Command::StopTracing,
             Self::AttachProfiler { .. } => Command::AttachProfiler,
             Self::StartupProfiler { .. } => Command::StartupProfiler,
@@ -160,9 +162,12 @@ impl Request {
         }
     }
 
-    /// The whole message, to be sent by one write.
+    /// Encodes the whole message, header included. Send it with one write.
     ///
-    /// What is known to end or hang a runtime is refused here, so that no message can do it.
+    /// # Errors
+    ///
+    /// A request that is known to end or hang a runtime, or that the protocol cannot express, is
+    /// a [`RejectedRequest`].
     pub fn encode(&self) -> Result<Vec<u8>, RejectedRequest> {
         let mut payload = Vec::new();
         let out = &mut payload;
@@ -206,7 +211,11 @@ impl Request {
         message(command.set() as u8, command.id(), &payload)
     }
 
-    /// Decodes a whole message, as a server would.
+    /// Decodes a whole message, as a server does.
+    ///
+    /// # Errors
+    ///
+    /// A message that is malformed, or that is not a request, with the byte offset.
     pub fn decode(message: &[u8]) -> Result<Self, DecodeError> {
         let (command, mut c) = split(message)?;
         let request = Self::decode_payload(command, &mut c)?;
@@ -216,27 +225,22 @@ impl Request {
 
     fn decode_payload(command: Command, c: &mut Cursor<'_>) -> Result<Self, DecodeError> {
         Ok(match command {
-            Command::CreateCoreDump | Command::CreateCoreDump2 | Command::CreateCoreDump3 => {
-                Self::CreateCoreDump {
-                    command,
-                    path: string(c)?,
-                    dump_type: number(c, "dump type", &DumpType::ALL, |t| *t as u32)?,
-                    flags: DumpFlags::from_bits_retain(c.u32()?),
-                }
-            }
+            Command::CreateCoreDump => Self::dump(DumpCommand::CreateCoreDump, c)?,
+            Command::CreateCoreDump2 => Self::dump(DumpCommand::CreateCoreDump2, c)?,
+            Command::CreateCoreDump3 => Self::dump(DumpCommand::CreateCoreDump3, c)?,
             Command::StopTracing => Self::StopTracing { session: c.u64()? },
-            Command::CollectTracing
-            | Command::CollectTracing2
-            | Command::CollectTracing3
-            | Command::CollectTracing4
-            | Command::CollectTracing5
-            | Command::CollectTracing6 => {
-                if is_user_events(command, c)? {
-                    Self::CollectUserEvents { command, config: UserEventsConfig::decode(c)? }
-                } else {
-                    Self::CollectTracing { command, config: TracingConfig::decode(command, c)? }
-                }
+            Command::CollectTracing => Self::tracing(TracingCommand::CollectTracing, c)?,
+            Command::CollectTracing2 => Self::tracing(TracingCommand::CollectTracing2, c)?,
+            Command::CollectTracing3 => Self::tracing(TracingCommand::CollectTracing3, c)?,
+            Command::CollectTracing4 => Self::tracing(TracingCommand::CollectTracing4, c)?,
+            Command::CollectTracing5 if is_user_events(c)? => {
+                Self::user_events(UserEventsCommand::CollectTracing5, c)?
             }
+            Command::CollectTracing6 if is_user_events(c)? => {
+                Self::user_events(UserEventsCommand::CollectTracing6, c)?
+            }
+            Command::CollectTracing5 => Self::tracing(TracingCommand::CollectTracing5, c)?,
+            Command::CollectTracing6 => Self::tracing(TracingCommand::CollectTracing6, c)?,
             Command::AttachProfiler => Self::AttachProfiler {
                 timeout_ms: c.u32()?,
                 clsid: Guid::from_bytes(c.array()?),
@@ -246,8 +250,12 @@ impl Request {
             Command::StartupProfiler => {
                 Self::StartupProfiler { clsid: Guid::from_bytes(c.array()?), path: string(c)? }
             }
-            Command::ProcessInfo | Command::ProcessInfo2 | Command::ProcessInfo3 => {
-                Self::ProcessInfo { command }
+            Command::ProcessInfo => Self::ProcessInfo { command: ProcessInfoCommand::ProcessInfo },
+            Command::ProcessInfo2 => {
+                Self::ProcessInfo { command: ProcessInfoCommand::ProcessInfo2 }
+            }
+            Command::ProcessInfo3 => {
+                Self::ProcessInfo { command: ProcessInfoCommand::ProcessInfo3 }
             }
             Command::ResumeRuntime => Self::ResumeRuntime,
             Command::ProcessEnvironment => Self::ProcessEnvironment,
@@ -260,6 +268,23 @@ impl Request {
             Command::DisablePerfMap => Self::DisablePerfMap,
             Command::ApplyStartupHook => Self::ApplyStartupHook { path: string(c)? },
         })
+    }
+
+    fn dump(command: DumpCommand, c: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        Ok(Self::CreateCoreDump {
+            command,
+            path: string(c)?,
+            dump_type: number(c, "dump type", &DumpType::ALL, |t| *t as u32)?,
+            flags: DumpFlags::from_bits_retain(c.u32()?),
+        })
+    }
+
+    fn tracing(command: TracingCommand, c: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        Ok(Self::CollectTracing { command, config: TracingConfig::decode(command, c)? })
+    }
+
+    fn user_events(command: UserEventsCommand, c: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        Ok(Self::CollectUserEvents { command, config: UserEventsConfig::decode(c)? })
     }
 }
 
@@ -282,15 +307,16 @@ mod tests {
 
     #[test]
     fn two_providers_without_arguments() {
-        // Where a well-known client writes the empty string wrongly, so that every runtime
-        // refuses the second provider.
+        // A client that writes the empty string as u16 0 gets BAD_ENCODING from every runtime
+        // for the second provider.
         let config = TracingConfig::new([
             Provider::new("A").keywords(1),
             Provider::new("é").keywords(2).arguments("k=v"),
         ])
         .buffer_mb(10);
-        let bytes =
-            Request::CollectTracing { command: Command::CollectTracing, config }.encode().unwrap();
+        let bytes = Request::CollectTracing { command: TracingCommand::CollectTracing, config }
+            .encode()
+            .unwrap();
         let expected: &[&[u8]] = &[
             b"DOTNET_IPC_V1\0",
             &[0x58, 0, 2, 2, 0, 0],
@@ -303,9 +329,9 @@ mod tests {
     }
 
     #[test]
-    fn what_would_end_a_runtime_is_not_encoded() {
+    fn requests_that_end_a_runtime_are_not_encoded() {
         let collect =
-            |config| Request::CollectTracing { command: Command::CollectTracing4, config };
+            |config| Request::CollectTracing { command: TracingCommand::CollectTracing4, config };
         let provider = || Provider::new("A");
         assert_eq!(
             collect(TracingConfig::new([provider()]).buffer_mb(0)).encode(),
@@ -321,7 +347,7 @@ mod tests {
             Err(RejectedRequest::Empty("the name of a provider"))
         );
         let dump = |path: &str| Request::CreateCoreDump {
-            command: Command::CreateCoreDump,
+            command: DumpCommand::CreateCoreDump,
             path: path.into(),
             dump_type: DumpType::Full,
             flags: DumpFlags::empty(),
@@ -331,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_holds_64_kib() {
+    fn payloads_over_65515_bytes_are_rejected() {
         let hook = |n: usize| Request::ApplyStartupHook { path: "x".repeat(n) };
         // Count and NUL take six bytes.
         let fits = (MAX_PAYLOAD - 6) / 2;
@@ -340,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_decoded_to_its_end() {
+    fn trailing_and_missing_bytes_are_errors() {
         let mut bytes = Request::ResumeRuntime.encode().unwrap();
         bytes.push(0);
         assert_eq!(Request::decode(&bytes).unwrap_err().kind, DecodeErrorKind::Trailing(1));

@@ -1,6 +1,6 @@
 //! What a tracing session is asked for, and the six ways to write it down.
 
-use super::Command;
+use super::TracingCommand;
 use super::wire::{
     DecodeError, array, bad, boolean, put_count, put_name, put_string, put_u32s, string, u32s,
 };
@@ -357,20 +357,20 @@ impl TracingConfig {
     }
 
     /// The oldest command that can express all of this, and the option that needs it.
-    pub fn needs(&self) -> (Command, &'static str) {
+    pub fn needs(&self) -> (TracingCommand, &'static str) {
         let rundown = self.rundown.keywords();
         if self.buffering == BufferingMode::Block {
-            (Command::CollectTracing6, "the buffering mode Block")
+            (TracingCommand::CollectTracing6, "the buffering mode Block")
         } else if self.providers.iter().any(|p| p.filter.is_some()) {
-            (Command::CollectTracing5, "an event filter")
+            (TracingCommand::CollectTracing5, "an event filter")
         } else if rundown != 0 && rundown != DEFAULT_RUNDOWN_KEYWORD {
-            (Command::CollectTracing4, "a rundown keyword")
+            (TracingCommand::CollectTracing4, "a rundown keyword")
         } else if !self.stacks {
-            (Command::CollectTracing3, "a session without stacks")
+            (TracingCommand::CollectTracing3, "a session without stacks")
         } else if rundown == 0 {
-            (Command::CollectTracing2, "a session without rundown")
+            (TracingCommand::CollectTracing2, "a session without rundown")
         } else {
-            (Command::CollectTracing, "a tracing session")
+            (TracingCommand::CollectTracing, "a tracing session")
         }
     }
 
@@ -379,7 +379,7 @@ impl TracingConfig {
     /// What the command cannot express is left out: see [`TracingConfig::needs`].
     pub(super) fn encode(
         &self,
-        command: Command,
+        command: TracingCommand,
         out: &mut Vec<u8>,
     ) -> Result<(), RejectedRequest> {
         // Each of these ends a .NET 9 process. It must not get that far.
@@ -412,8 +412,8 @@ impl TracingConfig {
         Ok(())
     }
 
-    /// After the session type, which [`Command::CollectTracing5`] and later have.
-    pub(super) fn decode(command: Command, c: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+    /// Decodes what follows the session type, which `CollectTracing5` and later have.
+    pub(super) fn decode(command: TracingCommand, c: &mut Cursor<'_>) -> Result<Self, DecodeError> {
         let version = version(command);
         let buffer_mb = c.u32()?;
         let at = c.offset();
@@ -443,11 +443,8 @@ impl TracingConfig {
 const STREAMING: u32 = 0;
 const USER_EVENTS: u32 = 1;
 
-/// Whether the payload of a `CollectTracing5` or later goes on as a user_events session.
-pub(super) fn is_user_events(command: Command, c: &mut Cursor<'_>) -> Result<bool, DecodeError> {
-    if version(command) < 5 {
-        return Ok(false);
-    }
+/// The session type: whether the payload continues as a user_events session.
+pub(super) fn is_user_events(c: &mut Cursor<'_>) -> Result<bool, DecodeError> {
     let at = c.offset();
     match c.u32()? {
         STREAMING => Ok(false),
@@ -456,8 +453,8 @@ pub(super) fn is_user_events(command: Command, c: &mut Cursor<'_>) -> Result<boo
     }
 }
 
-const fn version(command: Command) -> u8 {
-    command.id() - Command::StopTracing.id()
+const fn version(command: TracingCommand) -> u8 {
+    command as u8 + 1
 }
 
 const fn check_count(providers: usize) -> Result<(), RejectedRequest> {
@@ -568,15 +565,21 @@ mod tests {
     fn the_oldest_command_that_will_do() {
         let config = || TracingConfig::new([Provider::new("A")]);
         let needs = |config: TracingConfig| config.needs().0;
-        assert_eq!(needs(config()), Command::CollectTracing);
-        assert_eq!(needs(config().rundown(Rundown::None)), Command::CollectTracing2);
-        assert_eq!(needs(config().rundown(Rundown::Keywords(0))), Command::CollectTracing2);
-        assert_eq!(needs(config().stacks(false)), Command::CollectTracing3);
-        assert_eq!(needs(config().rundown(Rundown::Keywords(0x40))), Command::CollectTracing4);
+        assert_eq!(needs(config()), TracingCommand::CollectTracing);
+        assert_eq!(needs(config().rundown(Rundown::None)), TracingCommand::CollectTracing2);
+        assert_eq!(needs(config().rundown(Rundown::Keywords(0))), TracingCommand::CollectTracing2);
+        assert_eq!(needs(config().stacks(false)), TracingCommand::CollectTracing3);
+        assert_eq!(
+            needs(config().rundown(Rundown::Keywords(0x40))),
+            TracingCommand::CollectTracing4
+        );
         assert_eq!(
             needs(TracingConfig::new([Provider::new("A").filter(true, [1])])),
-            Command::CollectTracing5
+            TracingCommand::CollectTracing5
         );
-        assert_eq!(needs(config().buffering(BufferingMode::Block)), Command::CollectTracing6);
+        assert_eq!(
+            needs(config().buffering(BufferingMode::Block)),
+            TracingCommand::CollectTracing6
+        );
     }
 }

@@ -57,7 +57,16 @@ pub fn pipe_address(pid: u32) -> Address {
 }
 
 /// How long each step of a conversation may take.
+///
+/// ```
+/// use diag_ipc::Timeouts;
+/// use std::time::Duration;
+///
+/// let timeouts = Timeouts::default().reply(Duration::from_secs(3));
+/// assert_eq!(timeouts.connect, Duration::from_secs(5));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Timeouts {
     /// Making a connection; with a reverse server, waiting for the runtime's. 5 s.
     pub connect: Duration,
@@ -67,9 +76,31 @@ pub struct Timeouts {
     pub reply: Duration,
     /// Waiting for a dump to be written. 10 min.
     pub dump: Duration,
-    /// How long the stream of a session may stay silent once it has been asked to stop: a
-    /// runtime collects the rundown of a big application for a while. 30 s.
+    /// How long the stream of a session may be silent after the request to stop: the runtime
+    /// collects the rundown of a large application for a while. 30 s.
     pub drain: Duration,
+    /// How long the stream of a session may go on after the request to stop. 10 min.
+    pub end: Duration,
+}
+
+macro_rules! with_timeout {
+    ($($name:ident)*) => {$(
+        #[doc = concat!("Sets [`Timeouts::", stringify!($name), "`](Self#structfield.", stringify!($name), ").")]
+        #[must_use]
+        pub const fn $name(mut self, limit: Duration) -> Self {
+            self.$name = limit;
+            self
+        }
+    )*};
+}
+
+impl Timeouts {
+    /// The same limit for every step.
+    pub const fn all(limit: Duration) -> Self {
+        Self { connect: limit, send: limit, reply: limit, dump: limit, drain: limit, end: limit }
+    }
+
+    with_timeout!(connect send reply dump drain end);
 }
 
 impl Default for Timeouts {
@@ -80,11 +111,12 @@ impl Default for Timeouts {
             reply: Duration::from_secs(20),
             dump: Duration::from_secs(600),
             drain: Duration::from_secs(30),
+            end: Duration::from_secs(600),
         }
     }
 }
 
-/// A moment by which something has to be done.
+/// The time at which an operation is given up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     start: Instant,
@@ -96,7 +128,7 @@ impl Deadline {
         Self { start: Instant::now(), limit }
     }
 
-    /// What is left of it: more than nothing.
+    /// The time that is left, which is never zero.
     pub(crate) fn remaining(&self, operation: Operation) -> Result<Duration, Error> {
         match self.limit.checked_sub(self.start.elapsed()) {
             Some(left) if !left.is_zero() => Ok(left),
@@ -109,7 +141,7 @@ impl Deadline {
     }
 }
 
-/// Who is at the other end, as the operating system says; as far as it says.
+/// The process at the other end, as far as the operating system reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// Its process id in *our* namespace, if it can be seen from there.
@@ -150,7 +182,7 @@ impl Connection {
         }
     }
 
-    /// Who is at the other end.
+    /// The process at the other end.
     pub(crate) fn peer(&self) -> Peer {
         match &self.stream {
             #[cfg(unix)]
@@ -211,7 +243,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads `len` bytes, allocating as they come: the length is the peer's word.
+    /// Reads `len` bytes and allocates as they come: the peer may announce more than it sends.
     pub(crate) fn read_vec(&mut self, len: usize, deadline: Deadline) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         while bytes.len() < len {
@@ -266,7 +298,7 @@ impl Connection {
         }
     }
 
-    /// The descriptor, to wait for it together with others.
+    /// The descriptor, for polling.
     #[cfg(unix)]
     pub(crate) fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         match &self.stream {
@@ -284,8 +316,8 @@ impl From<unix::Stream> for Connection {
     }
 }
 
-/// Decides whether an operation goes on after an error: it does after an interruption, and
-/// after a wait, which the deadline then ends.
+/// Decides whether an operation is retried after an error: it is after an interruption or a wait,
+/// until the deadline has passed.
 fn check(error: io::Error, operation: Operation, deadline: Deadline) -> Result<(), Error> {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, Interrupted, TimedOut, WouldBlock};
     match error.kind() {

@@ -2,8 +2,8 @@
 
 use super::*;
 use diag_ipc::{
-    DumpFlags, DumpType, Environment, Error, Guid, HResult, PerfMapType, ProcessInfo, Provider,
-    RejectedRequest, TracingConfig,
+    DumpCommand, DumpFlags, DumpType, Environment, Error, Guid, HResult, PerfMapType, ProcessInfo,
+    ProcessInfoCommand, Provider, RejectedRequest, TracingCommand, TracingConfig,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -23,14 +23,14 @@ const ENCODING: Answer = Answer::Code(HResult::BadEncoding);
 const UNKNOWN: Answer = Answer::Code(HResult::UnknownCommand);
 const NO_MODULE: Answer = Answer::Code(HResult::ModuleNotFound);
 
-fn collect(target: &Checked, command: Command) -> Result<(), Error> {
+fn collect(target: &Checked, command: TracingCommand) -> Result<(), Error> {
     let config = TracingConfig::new([Provider::new("Triscope-Workload")]).buffer_mb(4);
     let end = target.client().collect_tracing_by(command, &config)?.stop();
     assert!(end.is_complete(), "{command}: {end:?}");
     Ok(())
 }
 
-fn dump(target: &Checked, command: Command, dump_type: DumpType) -> Result<(), Error> {
+fn dump(target: &Checked, command: DumpCommand, dump_type: DumpType) -> Result<(), Error> {
     let path = target.tmpdir().join("dump");
     let flags = DumpFlags::empty();
     target.client().create_core_dump_by(command, path.to_str().unwrap(), dump_type, flags)?;
@@ -40,13 +40,13 @@ fn dump(target: &Checked, command: Command, dump_type: DumpType) -> Result<(), E
     Ok(())
 }
 
-fn info(target: &Checked, command: Command) -> Result<(), Error> {
+fn info(target: &Checked, command: ProcessInfoCommand) -> Result<(), Error> {
     let info = target.client().process_info_by(command)?;
     check_info(target, command, &info);
     Ok(())
 }
 
-fn check_info(target: &Checked, command: Command, info: &ProcessInfo) {
+fn check_info(target: &Checked, command: ProcessInfoCommand, info: &ProcessInfo) {
     assert_eq!(info.pid, u64::from(target.pid()));
     assert_ne!(info.cookie, Guid::default());
     assert_eq!((info.os.as_str(), info.arch.as_str()), ("Linux", "x64"));
@@ -56,33 +56,35 @@ fn check_info(target: &Checked, command: Command, info: &ProcessInfo) {
     };
     // A runtime that has just come up knows no arguments yet.
     assert!(info.command_line.contains(assembly), "{}", info.command_line);
-    if command != Command::ProcessInfo {
+    if command != ProcessInfoCommand::ProcessInfo {
         assert_eq!(info.entry_assembly.as_deref(), Some(assembly));
         let version = info.clr_version.as_deref().unwrap();
         assert!(version.starts_with(target.runtime().version()), "{version}");
     }
-    let rid = (command == Command::ProcessInfo3).then_some("linux-x64");
+    let rid = (command == ProcessInfoCommand::ProcessInfo3).then_some("linux-x64");
     assert_eq!(info.portable_rid.as_deref(), rid);
 }
 
 const TABLE: &[Row] = &[
     (Command::CreateCoreDump, [OK, OK, Refused], |t| {
-        dump(t, Command::CreateCoreDump, DumpType::Normal)
+        dump(t, DumpCommand::CreateCoreDump, DumpType::Normal)
     }),
     (Command::CreateCoreDump2, [UNKNOWN, OK, Refused], |t| {
-        dump(t, Command::CreateCoreDump2, DumpType::Triage)
+        dump(t, DumpCommand::CreateCoreDump2, DumpType::Triage)
     }),
     (Command::CreateCoreDump3, [UNKNOWN, OK, Refused], |t| {
-        dump(t, Command::CreateCoreDump3, DumpType::WithHeap)
+        dump(t, DumpCommand::CreateCoreDump3, DumpType::WithHeap)
     }),
     (Command::StopTracing, [OK, OK, OK], |t| t.client().stop_tracing(42)),
-    (Command::CollectTracing, [OK, OK, OK], |t| collect(t, Command::CollectTracing)),
-    (Command::CollectTracing2, [OK, OK, OK], |t| collect(t, Command::CollectTracing2)),
-    (Command::CollectTracing3, [UNKNOWN, OK, OK], |t| collect(t, Command::CollectTracing3)),
-    (Command::CollectTracing4, [UNKNOWN, OK, OK], |t| collect(t, Command::CollectTracing4)),
-    (Command::CollectTracing5, [UNKNOWN, UNKNOWN, OK], |t| collect(t, Command::CollectTracing5)),
+    (Command::CollectTracing, [OK, OK, OK], |t| collect(t, TracingCommand::CollectTracing)),
+    (Command::CollectTracing2, [OK, OK, OK], |t| collect(t, TracingCommand::CollectTracing2)),
+    (Command::CollectTracing3, [UNKNOWN, OK, OK], |t| collect(t, TracingCommand::CollectTracing3)),
+    (Command::CollectTracing4, [UNKNOWN, OK, OK], |t| collect(t, TracingCommand::CollectTracing4)),
+    (Command::CollectTracing5, [UNKNOWN, UNKNOWN, OK], |t| {
+        collect(t, TracingCommand::CollectTracing5)
+    }),
     (Command::CollectTracing6, [UNKNOWN, UNKNOWN, UNKNOWN], |t| {
-        collect(t, Command::CollectTracing6)
+        collect(t, TracingCommand::CollectTracing6)
     }),
     (Command::AttachProfiler, [NO_MODULE, NO_MODULE, NO_MODULE], |t| {
         let timeout = Duration::from_secs(1);
@@ -92,7 +94,7 @@ const TABLE: &[Row] = &[
     (Command::StartupProfiler, [ENCODING, OK, OK], |t| {
         t.client().startup_profiler(Guid::from_u128(7), "/nowhere/profiler.so")
     }),
-    (Command::ProcessInfo, [UNKNOWN, OK, OK], |t| info(t, Command::ProcessInfo)),
+    (Command::ProcessInfo, [UNKNOWN, OK, OK], |t| info(t, ProcessInfoCommand::ProcessInfo)),
     (Command::ResumeRuntime, [UNKNOWN, OK, OK], |t| t.client().resume_runtime()),
     (Command::ProcessEnvironment, [UNKNOWN, OK, OK], |t| {
         let environment = t.client().process_environment()?;
@@ -109,7 +111,7 @@ const TABLE: &[Row] = &[
         assert_eq!(get(&t.client().process_environment()?), None);
         Ok(())
     }),
-    (Command::ProcessInfo2, [UNKNOWN, OK, OK], |t| info(t, Command::ProcessInfo2)),
+    (Command::ProcessInfo2, [UNKNOWN, OK, OK], |t| info(t, ProcessInfoCommand::ProcessInfo2)),
     // The version is asked for first, and that is what 3.1 does not know.
     (Command::EnablePerfMap, [UNKNOWN, OK, OK], |t| {
         t.client().enable_perf_map(PerfMapType::PerfMap)?;
@@ -125,7 +127,7 @@ const TABLE: &[Row] = &[
         assert_eq!(runs(t), before + 1, "the hook has run when the reply comes");
         Ok(())
     }),
-    (Command::ProcessInfo3, [UNKNOWN, OK, OK], |t| info(t, Command::ProcessInfo3)),
+    (Command::ProcessInfo3, [UNKNOWN, OK, OK], |t| info(t, ProcessInfoCommand::ProcessInfo3)),
 ];
 
 #[test]
@@ -168,9 +170,9 @@ fn every_command_on_every_runtime() {
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn the_newest_command_is_found() {
     for (runtime, collect) in [
-        (Runtime::Core31, Command::CollectTracing2),
-        (Runtime::Net9, Command::CollectTracing4),
-        (Runtime::Net10, Command::CollectTracing5),
+        (Runtime::Core31, TracingCommand::CollectTracing2),
+        (Runtime::Net9, TracingCommand::CollectTracing4),
+        (Runtime::Net10, TracingCommand::CollectTracing5),
     ] {
         let target = Checked::start(Target::of(runtime));
         let client = target.client();
@@ -181,7 +183,7 @@ fn the_newest_command_is_found() {
             assert!(session.stop().is_complete());
         }
         match client.process_info() {
-            Ok(info) => check_info(&target, Command::ProcessInfo3, &info),
+            Ok(info) => check_info(&target, ProcessInfoCommand::ProcessInfo3, &info),
             Err(e) => assert!(runtime == Runtime::Core31 && e.is_unknown_command(), "{e}"),
         }
     }
@@ -192,10 +194,10 @@ fn the_newest_command_is_found() {
 fn dumps_of_a_single_file_application() {
     let target = Checked::start(Target::of(Runtime::Net10));
     for dump_type in [DumpType::Normal, DumpType::WithHeap, DumpType::Triage] {
-        let error = dump(&target, Command::CreateCoreDump3, dump_type).unwrap_err();
+        let error = dump(&target, DumpCommand::CreateCoreDump3, dump_type).unwrap_err();
         assert!(matches!(error, Error::Rejected(RejectedRequest::SingleFile)), "{error}");
     }
-    dump(&target, Command::CreateCoreDump3, DumpType::Full).unwrap();
+    dump(&target, DumpCommand::CreateCoreDump3, DumpType::Full).unwrap();
 }
 
 #[test]

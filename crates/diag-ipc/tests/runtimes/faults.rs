@@ -14,9 +14,9 @@ fn a_server_that_another_client_blocks() {
         let target = Checked::start(Target::of(runtime));
         // One thread serves: it waits for what this connection never says.
         let silent = UnixStream::connect(target.socket()).unwrap();
-        let timeouts = Timeouts { reply: Duration::from_millis(300), ..Timeouts::default() };
+        let timeouts = Timeouts::default().reply(Duration::from_millis(300));
         let client = target.client().timeouts(timeouts);
-        match client.process_info_by(Command::ProcessInfo) {
+        match client.process_info_by(ProcessInfoCommand::ProcessInfo) {
             Err(Error::Timeout { operation: Operation::Reply, after }) => {
                 assert_eq!(after, timeouts.reply);
             }

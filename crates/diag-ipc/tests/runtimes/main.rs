@@ -11,7 +11,7 @@ mod faults;
 mod reverse;
 mod sessions;
 
-use diag_ipc::{Client, Command};
+use diag_ipc::{Client, ProcessInfoCommand};
 use std::ops::{Deref, DerefMut};
 use testkit::dotnet::{Builder, Runtime, Target};
 
@@ -42,7 +42,7 @@ impl Checked {
     /// Asks for `ProcessInfo`, which .NET Core 3.1 does not know, and says so.
     fn check(&mut self) {
         self.assert_alive();
-        match (self.runtime(), self.client().process_info_by(Command::ProcessInfo)) {
+        match (self.runtime(), self.client().process_info_by(ProcessInfoCommand::ProcessInfo)) {
             (Runtime::Core31, Err(e)) if e.is_unknown_command() => {}
             (Runtime::Core31, other) => panic!(".NET Core 3.1 answered {other:?}"),
             (_, Ok(info)) => assert_eq!(info.pid, u64::from(self.pid())),

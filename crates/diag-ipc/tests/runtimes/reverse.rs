@@ -130,7 +130,7 @@ fn a_runtime_that_is_killed() {
     let (_dir, server) = server();
     let mut target =
         Target::of(Runtime::Net9).env("DOTNET_DiagnosticPorts", server.path()).no_wait().start();
-    let timeouts = Timeouts { connect: Duration::from_millis(300), ..Timeouts::default() };
+    let timeouts = Timeouts::default().connect(Duration::from_millis(300));
     let client = server.accept(PATIENCE).unwrap().client().timeouts(timeouts);
     client.process_info().unwrap();
     target.kill();

@@ -47,7 +47,7 @@ fn stopping_without_reading_first() {
         let session = target.client().collect_tracing(&flood).unwrap();
         std::thread::sleep(Duration::from_millis(500));
         // The trap: a reply that only comes when the stream has been read. It is bounded.
-        let timeouts = Timeouts { reply: Duration::from_millis(500), ..Timeouts::default() };
+        let timeouts = Timeouts::default().reply(Duration::from_millis(500));
         match target.client().timeouts(timeouts).stop_tracing(session.id()) {
             Err(Error::Timeout { operation: Operation::Reply, .. }) => {}
             other => panic!("{runtime:?}: {other:?}"),
