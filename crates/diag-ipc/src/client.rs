@@ -64,8 +64,8 @@ where
 /// - [`Error::Rejected`] if the request is known to harm the target, or cannot be encoded: nothing
 ///   was sent;
 /// - [`Error::NoSocket`], [`Error::WrongOwner`] and [`Error::Io`] if no connection can be made;
-/// - [`Error::Timeout`], [`Error::Closed`], [`Error::TargetEnded`] and [`Error::Malformed`] if the
-///   conversation breaks off;
+/// - [`Error::Timeout`], [`Error::TargetStopped`], [`Error::Closed`], [`Error::TargetEnded`] and
+///   [`Error::Malformed`] if the conversation breaks off;
 /// - [`Error::Runtime`] with the runtime's error code.
 ///
 /// ```no_run
@@ -157,11 +157,15 @@ impl Client {
         let command = request.command();
         match connection.reply(command, Deadline::after(reply)) {
             Ok(payload) => Ok((connection, payload)),
-            Err(e @ Error::Closed { .. }) => match connection.peer().pid {
-                Some(pid) if target::has_ended(pid) => Err(Error::TargetEnded { pid, command }),
-                _ => Err(e),
-            },
-            Err(e) => Err(e),
+            Err(e) => Err(match (e, connection.peer().pid) {
+                (Error::Closed { .. }, Some(pid)) if target::has_ended(pid) => {
+                    Error::TargetEnded { pid, command }
+                }
+                (Error::Timeout { after, .. }, Some(pid)) if target::is_stopped(pid) => {
+                    Error::TargetStopped { pid, after }
+                }
+                (e, _) => e,
+            }),
         }
     }
 

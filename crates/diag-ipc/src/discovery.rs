@@ -1,14 +1,14 @@
-//! Which processes can be asked, and where: Linux.
+//! The processes with a diagnostic server, and their sockets (Linux).
 //!
 //! A runtime listens on `dotnet-diagnostic-{pid}-{key}-socket` in its own temporary directory
 //! (`TMPDIR` or `/tmp`), where the key is the process's start time in clock ticks since boot,
-//! field 22 of `/proc/PID/stat`. So a process is looked up as it sees itself: by the process id
-//! in its innermost namespace, below its own root directory, with its own `TMPDIR`.
+//! field 22 of `/proc/PID/stat`. All three are as the process itself sees them: the process id in
+//! its innermost namespace, its own root directory, its own `TMPDIR`.
 //!
-//! `/tmp` is everybody's: a socket of the right name may be left over from a dead process, or
-//! be somebody's trap. A socket is only used if its file belongs to the user that the process
-//! runs as, and if the process that listens on it is the very process (`SO_PEERCRED`). That is
-//! checked before anything is sent.
+//! Everybody can write to `/tmp`: a socket with the right name may be left over from a dead
+//! process, or be a trap. A socket is only used if its file belongs to the user that the process
+//! runs as, and if that process listens on it (`SO_PEERCRED`). Both are checked before anything
+//! is sent.
 //!
 //! ```no_run
 //! let found = diag_ipc::discovery::processes()?;
@@ -21,7 +21,7 @@
 
 use crate::client::Endpoint;
 use crate::transport::{Address, Connection, Deadline, Peer};
-use crate::{Client, Error, NoSocketReason, Operation};
+use crate::{Client, Error, NoSocketReason, Operation, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -33,31 +33,36 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many sockets of one process id are tried when none has the expected key.
+/// How many sockets with a process id are tried when none has the expected key.
 const MAX_CANDIDATES: usize = 16;
 
 /// How long a check of a socket may take.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// What [`processes`] found.
+/// The processes with a diagnostic server: the result of [`processes`].
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct ProcessList {
-    /// The processes that listen, by process id.
+    /// The processes, by process id.
     pub processes: Vec<Process>,
-    /// Sockets in the name of a process that are not that process's, and why not.
+    /// Sockets that are named after a process and do not belong to it.
     pub rejected: Vec<Error>,
-    /// Sockets in this process's own temporary directory on which nobody listens: those of
-    /// killed processes. They can be removed.
+    /// Sockets in this process's temporary directory on which nobody listens: those of killed
+    /// processes. They can be removed.
     pub stale: Vec<PathBuf>,
     /// Processes whose environment could not be read: other users' processes, unless this one
     /// is privileged. Such a process is found if it uses `/tmp`.
     pub unreadable: usize,
 }
 
-/// Lists the processes with a diagnostic socket: this user's, or, with `CAP_SYS_PTRACE`,
-/// everybody's, those in containers included.
-pub fn processes() -> Result<ProcessList, Error> {
+/// Lists the processes with a diagnostic server, those in containers included.
+///
+/// Without `CAP_SYS_PTRACE`, only this user's processes are listed.
+///
+/// # Errors
+///
+/// [`Error::Io`] if `/proc` cannot be read.
+pub fn processes() -> Result<ProcessList> {
     let error = |source| Error::Io { operation: Operation::Discover, source };
     let mut found = ProcessList::default();
     for entry in fs::read_dir("/proc").map_err(error)? {
@@ -79,16 +84,21 @@ pub fn processes() -> Result<ProcessList, Error> {
 }
 
 /// The address of the server of process `pid`.
-pub fn default_server_address(pid: u32) -> Result<Address, Error> {
+///
+/// # Errors
+///
+/// Those of [`Process::find`].
+pub fn default_server_address(pid: u32) -> Result<Address> {
     Ok(Process::find(pid)?.address())
 }
 
-/// A process that listens on a diagnostic socket of its own.
+/// A process with a diagnostic server.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Process {
-    /// Its process id, here.
+    /// Its process id in our namespace.
     pub pid: u32,
-    /// Its process id in its own namespace: the one that it knows itself by.
+    /// Its process id in its own namespace, which its runtime reports.
     pub namespace_pid: u32,
     /// The user that it runs as.
     pub uid: u32,
@@ -99,7 +109,13 @@ pub struct Process {
 
 impl Process {
     /// Finds the socket of process `pid`.
-    pub fn find(pid: u32) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSocket`] if there is no such process or it has no diagnostic socket,
+    /// [`Error::WrongOwner`] if the socket belongs to another process, [`Error::Io`] if `/proc`
+    /// cannot be read.
+    pub fn find(pid: u32) -> Result<Self> {
         let identity = Identity::read(pid).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => Error::NoSocket { pid, reason: NoSocketReason::NoProcess },
             _ => Error::Io { operation: Operation::Discover, source: e },
@@ -118,8 +134,8 @@ impl Process {
         Client::of(self.socket.clone())
     }
 
-    /// Where it listens, as a path from here. [`Process::client`] is the safer way: a path may
-    /// lead elsewhere a moment later.
+    /// Its socket, as a path that is valid here. [`Process::client`] is safer: a path may lead
+    /// elsewhere a moment later.
     pub fn address(&self) -> Address {
         Address::UnixSocket(self.socket.path.clone())
     }
@@ -135,7 +151,7 @@ impl Process {
     }
 }
 
-/// A socket by its directory, which stays the same directory whatever happens to its path.
+/// A socket in an open directory, which stays the same whatever happens to its path.
 #[derive(Debug)]
 struct Socket {
     pid: u32,
@@ -153,7 +169,7 @@ impl Socket {
     }
 
     /// Checks the file: cheap, and done before a connection is made.
-    fn check_file(&self) -> Result<(), Error> {
+    fn check_file(&self) -> Result<()> {
         let stat = rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|e| match e {
                 Errno::NOENT => Error::NoSocket { pid: self.pid, reason: NoSocketReason::NotFound },
@@ -170,7 +186,7 @@ impl Socket {
 }
 
 impl Endpoint for Socket {
-    fn connect(&self, timeout: Duration) -> Result<Connection, Error> {
+    fn connect(&self, timeout: Duration) -> Result<Connection> {
         self.check_file()?;
         // Through the directory's descriptor: no symlink on the way counts, and it is short.
         let path = Path::new("/proc/self/fd")
@@ -186,7 +202,7 @@ impl Endpoint for Socket {
                 }
             }
             Peer { pid: Some(pid), .. } => Err(self.wrong(format!("process {pid} listens on it"))),
-            _ => Err(self.wrong("a process outside of this namespace listens on it".into())),
+            _ => Err(self.wrong("a process outside of this PID namespace listens on it".into())),
         }
     }
 }
@@ -213,11 +229,16 @@ impl Identity {
     /// The temporary directory that the process was started with, if its environment can be read.
     fn tmpdir(&self) -> Option<PathBuf> {
         let environment = fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
-        Some(parse_tmpdir(&environment))
+        let tmpdir = parse_tmpdir(&environment);
+        if tmpdir.is_absolute() {
+            return Some(tmpdir);
+        }
+        // A runtime uses it as it is, in its working directory.
+        Some(fs::read_link(format!("/proc/{}/cwd", self.pid)).ok()?.join(tmpdir))
     }
 
     /// Finds the socket below the process's own root directory.
-    fn locate(self, tmpdir: Option<&Path>) -> Result<Process, Error> {
+    fn locate(self, tmpdir: Option<&Path>) -> Result<Process> {
         let none = || Error::NoSocket { pid: self.pid, reason: NoSocketReason::NotFound };
         let tmpdir = tmpdir.unwrap_or(Path::new("/tmp"));
         let (directory, shown) = self.open(tmpdir).ok_or_else(none)?;

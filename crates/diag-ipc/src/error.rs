@@ -66,6 +66,15 @@ pub enum Error {
         after: Duration,
     },
 
+    /// A deadline passed, and the target process is stopped: by SIGSTOP, Ctrl-Z or a debugger.
+    #[error("process {pid} is stopped and did not reply within {after:?}: resume it with SIGCONT")]
+    TargetStopped {
+        /// The process, as seen from here.
+        pid: u32,
+        /// The deadline.
+        after: Duration,
+    },
+
     /// The target process ended while it executed a command.
     #[error("the target ended: process {pid} exited while it executed {command}")]
     TargetEnded {
@@ -132,7 +141,7 @@ impl Error {
 
     /// Whether a deadline passed.
     pub const fn is_timeout(&self) -> bool {
-        matches!(self, Self::Timeout { .. })
+        matches!(self, Self::Timeout { .. } | Self::TargetStopped { .. })
     }
 
     pub(crate) fn malformed(what: &'static str) -> impl FnOnce(DecodeError) -> Self {

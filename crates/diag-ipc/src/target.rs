@@ -31,17 +31,22 @@ pub(crate) fn has_finalizer_thread(pid: u32) -> Option<bool> {
 /// has the flag `PF_EXITING`.
 pub(crate) fn has_ended(pid: u32) -> bool {
     const PF_EXITING: u32 = 0x4;
-    if !cfg!(target_os = "linux") {
-        return false;
-    }
+    let has_flag = |stat: &str| stat_field(stat, 9)?.parse().ok().map(|f: u32| f & PF_EXITING != 0);
     match fs::read(format!("/proc/{pid}/stat")) {
-        // Field 9. The second field, the name, may contain anything.
-        Ok(stat) => String::from_utf8_lossy(&stat)
-            .rsplit_once(") ")
-            .and_then(|(_, fields)| fields.split_ascii_whitespace().nth(9 - 3)?.parse().ok())
-            .is_some_and(|flags: u32| flags & PF_EXITING != 0),
-        Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+        Ok(stat) => has_flag(&String::from_utf8_lossy(&stat)).unwrap_or(false),
+        Err(e) => cfg!(target_os = "linux") && e.kind() == std::io::ErrorKind::NotFound,
     }
+}
+
+/// Whether a process is stopped by a signal or a debugger. `false` if that cannot be seen.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| matches!(stat_field(&String::from_utf8_lossy(&stat), 3), Some("T" | "t")))
+}
+
+/// A field of `/proc/PID/stat`, of which the second, the name, may contain anything.
+fn stat_field(stat: &str, number: usize) -> Option<&str> {
+    stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(number.checked_sub(3)?)
 }
 
 /// Reads a file as process `pid` sees it: below its root directory, which no link leaves.

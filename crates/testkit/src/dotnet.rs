@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The environment variable that names the directory of targets.
 pub const VARIABLE: &str = "TRISCOPE_DOTNET_TARGETS";
 
-/// How long a runtime may take to start or stop on a busy machine.
+/// How long a runtime may take to start or stop on a heavily loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A runtime that targets can be started on.
@@ -232,7 +232,7 @@ impl Target {
             if let Some(status) = self.exit_status() {
                 panic!("the target ended ({status}) before it {what}\n{}", self.output());
             }
-            assert!(start.elapsed() < TIMEOUT, "no target that {what}\n{}", self.output());
+            assert!(start.elapsed() < TIMEOUT, "no target that {what}: {}", self.state());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -255,16 +255,32 @@ impl Target {
         }
     }
 
-    /// Waits for it to end by itself.
+    /// Waits until the target ends by itself; panics, with its state, if it does not.
     pub fn wait(&mut self) -> ExitStatus {
+        self.wait_for(TIMEOUT).unwrap_or_else(|| panic!("no end within a minute: {}", self.state()))
+    }
+
+    /// Waits until the target ends by itself, for `limit` at most.
+    pub fn wait_for(&mut self, limit: Duration) -> Option<ExitStatus> {
         let start = Instant::now();
         loop {
-            if let Some(status) = self.exit_status() {
+            let status = self.exit_status();
+            if status.is_some() || start.elapsed() > limit {
                 return status;
             }
-            assert!(start.elapsed() < TIMEOUT, "the target does not end\n{}", self.output());
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// The runtime, how it ended or what its threads do, and what it printed: for the message of
+    /// a test that failed. With gdb, the stacks of all threads are part of it.
+    pub fn state(&mut self) -> String {
+        let (runtime, pid) = (self.runtime, self.pid());
+        let state = match self.exit_status() {
+            Some(status) => format!("ended: {status}"),
+            None => threads(pid),
+        };
+        format!("{runtime:?}, process {pid}: {state}\n--- output\n{}", self.output())
     }
 
     /// Ends it at once, as `kill -9` does.
@@ -273,6 +289,26 @@ impl Target {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn threads(pid: u32) -> String {
+    let gdb = Command::new("gdb")
+        .args(["-batch", "-ex", "thread apply all bt 20", "-p", &pid.to_string()])
+        .stdin(Stdio::null())
+        .output();
+    if let Ok(output) = gdb {
+        return format!("runs\n{}", String::from_utf8_lossy(&output.stdout));
+    }
+    let mut text = String::from("runs (install gdb for the stacks of its threads)\n");
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let name = task.file_name();
+        let line =
+            format!("{} {} in {}", name.to_string_lossy(), read("comm").trim(), read("wchan"));
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
 }
 
 impl Drop for Target {

@@ -3,7 +3,7 @@
 use super::Shared;
 use crate::message::Advertise;
 use crate::transport::Connection;
-use crate::{Error, Operation};
+use crate::{Error, Operation, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -15,28 +15,28 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a connection may take to say who it is.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a connection may take to identify itself.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many connections may be about to say who they are.
+/// How many connections may be open that have not identified themselves.
 const MAX_PENDING: usize = 64;
 
 /// The file of a socket. It is removed when this is dropped, if it still is that file.
 #[derive(Debug)]
 pub(super) struct SocketFile {
-    pub(super) path: PathBuf,
+    path: PathBuf,
     id: (u64, u64),
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.id) {
-            let _ = fs::remove_file(&self.path); // nobody is left to tell
+            let _ = fs::remove_file(&self.path); // nobody is left to report it to
         }
     }
 }
 
-pub(super) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), Error> {
+pub(super) fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
     let error = |source: io::Error| Error::Io { operation: Operation::Bind, source };
     let address = SocketAddrUnix::new(path).map_err(|e| error(e.into()))?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -58,14 +58,14 @@ pub(super) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), Error> {
     Ok((socket.into(), file))
 }
 
-/// Whether this is a socket of ours that is left over: one on which nobody listens.
+/// Whether this is a socket of this user on which nobody listens any more.
 fn is_dead(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|m| m.file_type().is_socket() && m.uid() == rustix::process::geteuid().as_raw())
         && UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// A connection that has not said yet who it is.
+/// A connection that has not identified itself yet.
 struct Pending {
     stream: UnixStream,
     bytes: [u8; Advertise::LEN],
@@ -76,19 +76,19 @@ struct Pending {
 enum Progress {
     Waiting(Pending),
     Advertised(Advertise, Connection),
-    Garbage,
+    Malformed,
 }
 
 impl Pending {
     /// Reads what is there, and puts itself back among the waiting if that is not all.
     fn advance(self, waiting: &mut Vec<Self>, shared: &Shared) {
         match self.read() {
-            Progress::Waiting(one) if one.since.elapsed() < PATIENCE => waiting.push(one),
-            Progress::Waiting(_) => shared.lock().stats.slow += 1,
+            Progress::Waiting(one) if one.since.elapsed() < TIMEOUT => waiting.push(one),
+            Progress::Waiting(_) => shared.lock().stats.timed_out += 1,
             Progress::Advertised(advertise, connection) => {
                 shared.advertised(advertise, connection);
             }
-            Progress::Garbage => shared.lock().stats.garbage += 1,
+            Progress::Malformed => shared.lock().stats.malformed += 1,
         }
     }
 
@@ -96,22 +96,22 @@ impl Pending {
         loop {
             // Nothing after the advertisement is read: a runtime sends nothing more.
             match self.stream.read(self.bytes.get_mut(self.filled..).unwrap_or_default()) {
-                Ok(0) => return Progress::Garbage,
+                Ok(0) => return Progress::Malformed,
                 Ok(n) => self.filled += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Progress::Waiting(self),
-                Err(_) => return Progress::Garbage,
+                Err(_) => return Progress::Malformed,
             }
             if self.filled == Advertise::LEN {
                 let Ok(advertise) = Advertise::decode(&self.bytes) else {
-                    return Progress::Garbage;
+                    return Progress::Malformed;
                 };
                 return match self.stream.set_nonblocking(false) {
                     Ok(()) => {
                         let stream = crate::transport::unix::Stream::from(self.stream);
                         Progress::Advertised(advertise, stream.into())
                     }
-                    Err(_) => Progress::Garbage,
+                    Err(_) => Progress::Malformed,
                 };
             }
         }
@@ -126,12 +126,12 @@ pub(super) fn run(listener: &UnixListener, asleep: &UnixStream, shared: &Shared)
             let mut fds =
                 vec![PollFd::new(asleep, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
             fds.extend(pending.iter().map(|p| PollFd::new(&p.stream, PollFlags::IN)));
-            let patience = pending
+            let timeout = pending
                 .iter()
-                .map(|p| PATIENCE.saturating_sub(p.since.elapsed()) + Duration::from_millis(1))
+                .map(|p| TIMEOUT.saturating_sub(p.since.elapsed()) + Duration::from_millis(1))
                 .min()
                 .and_then(|d| Timespec::try_from(d).ok());
-            match rustix::event::poll(&mut fds, patience.as_ref()) {
+            match rustix::event::poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return, // out of memory: nothing to go on with
             }
@@ -144,10 +144,10 @@ pub(super) fn run(listener: &UnixListener, asleep: &UnixStream, shared: &Shared)
         for (one, ready) in pending_before.into_iter().zip(ready.iter().skip(2)) {
             if *ready {
                 one.advance(&mut pending, shared);
-            } else if one.since.elapsed() < PATIENCE {
+            } else if one.since.elapsed() < TIMEOUT {
                 pending.push(one);
             } else {
-                shared.lock().stats.slow += 1;
+                shared.lock().stats.timed_out += 1;
             }
         }
         if ready.get(1) == Some(&true) {
@@ -170,7 +170,7 @@ fn accept(listener: &UnixListener, pending: &mut Vec<Pending>, shared: &Shared) 
         if stream.set_nonblocking(true).is_err() {
             continue;
         }
-        // A runtime speaks at once: who has spoken already never waits among the silent.
+        // A runtime sends its advertisement at once, so it never waits among the silent.
         let bytes = [0; Advertise::LEN];
         Pending { stream, bytes, filled: 0, since: Instant::now() }.advance(pending, shared);
         if pending.len() > MAX_PENDING {

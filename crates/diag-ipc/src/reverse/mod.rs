@@ -1,10 +1,10 @@
 //! A server that runtimes connect to: `DOTNET_DiagnosticPorts` (.NET 5).
 //!
 //! A runtime that is started with `DOTNET_DiagnosticPorts=PATH` connects to the socket at
-//! `PATH`, says who it is, and waits at startup until it is resumed (unless the variable ends in
-//! `,nosuspend`). Whatever is to be set up before the first line of the program runs is set up
-//! then. The runtime keeps one idle connection here: one command uses it up, and the runtime
-//! connects again at once.
+//! `PATH`, identifies itself, and is suspended at startup until it is resumed (unless the variable
+//! ends in `,nosuspend`). A session that is started meanwhile sees the first line of the program.
+//! The runtime keeps one idle connection open. A command uses it up, and the runtime connects
+//! again at once.
 //!
 //! ```no_run
 //! use diag_ipc::{Provider, TracingConfig, reverse::Server};
@@ -26,7 +26,7 @@ mod listener;
 use crate::client::Endpoint;
 use crate::message::Advertise;
 use crate::transport::{Connection, Deadline, Peer};
-use crate::{Client, Error, Guid, Operation};
+use crate::{Client, Error, Guid, Operation, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, VecDeque};
 use std::os::unix::net::UnixStream;
@@ -38,27 +38,38 @@ use std::time::Duration;
 /// How many runtimes a server keeps track of.
 const MAX_RUNTIMES: usize = 1024;
 
-/// A server that runtimes connect to. It ends, and its socket is removed, when it is dropped.
+/// A server that runtimes connect to. Dropping it is a [`Server::shutdown`].
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    /// Removes the file after the thread has ended.
-    file: listener::SocketFile,
+    path: PathBuf,
+    listener: Mutex<Option<Listener>>,
+}
+
+/// What ends with the server.
+#[derive(Debug)]
+struct Listener {
     /// The thread ends when the other end of this is closed.
-    wake: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    wake: UnixStream,
+    thread: JoinHandle<()>,
+    /// Dropped last: the file is removed after the thread has ended.
+    _file: listener::SocketFile,
 }
 
 impl Server {
     /// Listens at `path`.
     ///
-    /// The socket is accessible to this user alone from the moment it exists. What is at `path`
-    /// is never followed if it is a symbolic link, and only removed if it is a socket of this
-    /// user's on which nobody listens any more.
-    pub fn bind(path: &Path) -> Result<Self, Error> {
+    /// The socket has mode 0600 from the moment that it exists. A symbolic link at `path` is not
+    /// followed. An existing file is replaced only if it is a socket of this user on which nobody
+    /// listens.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the socket cannot be made.
+    pub fn bind(path: &Path) -> Result<Self> {
         let (listener, file) = listener::bind(path)?;
-        let (wake, asleep) = UnixStream::pair()
-            .map_err(|source| Error::Io { operation: Operation::Bind, source })?;
+        let error = |source| Error::Io { operation: Operation::Bind, source };
+        let (wake, asleep) = UnixStream::pair().map_err(error)?;
         let shared = Arc::<Shared>::default();
         let thread = std::thread::Builder::new()
             .name("diag-ipc reverse".into())
@@ -66,60 +77,75 @@ impl Server {
                 let shared = Arc::clone(&shared);
                 move || listener::run(&listener, &asleep, &shared)
             })
-            .map_err(|source| Error::Io { operation: Operation::Bind, source })?;
-        Ok(Self { shared, file, wake: Some(wake), thread: Some(thread) })
+            .map_err(error)?;
+        let listener = Mutex::new(Some(Listener { wake, thread, _file: file }));
+        Ok(Self { shared, path: path.to_path_buf(), listener })
     }
 
-    /// The socket: the value of `DOTNET_DiagnosticPorts`, to which `,nosuspend` may be added.
-    pub fn path(&self) -> &PathBuf {
-        &self.file.path
+    /// The socket: the value of `DOTNET_DiagnosticPorts`, to which `,nosuspend` may be appended.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
-    /// Waits for the next runtime that has not been here before.
-    pub fn accept(&self, timeout: Duration) -> Result<Runtime, Error> {
+    /// Waits for the next runtime that has not connected before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`], and [`Error::Closed`] after [`Server::shutdown`].
+    pub fn accept(&self, timeout: Duration) -> Result<Runtime> {
+        let operation = Operation::Accept;
         let deadline = Deadline::after(timeout);
         let mut state = self.shared.lock();
         loop {
+            if state.closed {
+                return Err(Error::Closed { operation });
+            }
             if let Some(advertise) = state.fresh.pop_front() {
                 if let Some(slot) = state.slots.get(&advertise.cookie) {
                     return Ok(Runtime::new(&self.shared, advertise, slot.peer));
                 }
             }
-            state = self.shared.wait(state, deadline.remaining(Operation::Accept)?);
+            state = self.shared.wait(state, deadline.remaining(operation)?);
         }
     }
 
-    /// What has come in so far.
+    /// Counts of the connections so far.
     pub fn stats(&self) -> Stats {
         self.shared.lock().stats
     }
-}
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.wake.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // it does not panic
-        }
+    /// Closes the server and all its connections, and removes its socket, if the file at
+    /// [`Server::path`] still is that socket. Threads in [`Server::accept`] return.
+    pub fn shutdown(&self) {
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Listener { wake, thread, _file }) = listener else { return };
+        drop(wake);
+        let _ = thread.join(); // it does not panic
         let mut state = self.shared.lock();
         state.closed = true;
-        // Clients may live on. The runtimes must learn that nobody listens any more.
+        // Clients may live on, but the runtimes have to see that nobody listens any more.
         state.slots.clear();
         state.fresh.clear();
         self.shared.changed.notify_all();
     }
 }
 
-/// Counts of what came in.
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+/// Counts of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Connections of runtimes.
     pub advertised: u64,
-    /// Connections that sent something else, or closed before they had said who they are.
-    pub garbage: u64,
-    /// Connections that did not say who they are in time.
-    pub slow: u64,
+    /// Connections that sent something else, or closed before they had identified themselves.
+    pub malformed: u64,
+    /// Connections that did not identify themselves within a second.
+    pub timed_out: u64,
     /// Connections with the cookie of a runtime that is another process.
     pub impostors: u64,
     /// Connections beyond what a server keeps open at a time.
@@ -140,17 +166,17 @@ impl Runtime {
         Self { advertise, peer, client: Client::of(Arc::new(endpoint)) }
     }
 
-    /// Tells it from other runtimes.
+    /// The id of the runtime, which all its connections carry.
     pub const fn cookie(&self) -> Guid {
         self.advertise.cookie
     }
 
-    /// Its process id in its own namespace, as it says.
+    /// Its process id in its own namespace, according to the runtime.
     pub const fn pid(&self) -> u64 {
         self.advertise.pid
     }
 
-    /// The process, as the operating system says.
+    /// Its process, according to the operating system.
     pub const fn peer(&self) -> Peer {
         self.peer
     }
@@ -193,7 +219,7 @@ impl Shared {
         self.changed.wait_timeout(state, at_most).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Takes in the connection of a runtime.
+    /// Keeps the connection of a runtime for its next command.
     fn advertised(&self, advertise: Advertise, connection: Connection) {
         let peer = connection.peer();
         let mut state = self.lock();
@@ -222,7 +248,7 @@ impl Shared {
     }
 }
 
-/// Connections as a runtime brings them.
+/// The connections that a runtime makes.
 #[derive(Debug)]
 struct ReverseEndpoint {
     shared: Arc<Shared>,
@@ -230,7 +256,7 @@ struct ReverseEndpoint {
 }
 
 impl Endpoint for ReverseEndpoint {
-    fn connect(&self, timeout: Duration) -> Result<Connection, Error> {
+    fn connect(&self, timeout: Duration) -> Result<Connection> {
         let operation = Operation::Connect;
         let deadline = Deadline::after(timeout);
         let mut state = self.shared.lock();
@@ -248,7 +274,7 @@ impl Endpoint for ReverseEndpoint {
     }
 }
 
-/// Whether nothing has happened on a connection: a runtime speaks only when asked.
+/// Whether nothing has happened on a connection: a runtime sends only replies.
 fn is_idle(connection: &Connection) -> bool {
     let Some(fd) = connection.as_fd() else { return false };
     let mut poll = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];

@@ -2,8 +2,9 @@
 
 use super::*;
 use diag_ipc::{
-    DumpCommand, DumpFlags, DumpType, Environment, Error, Guid, HResult, PerfMapType, ProcessInfo,
-    ProcessInfoCommand, Provider, RejectedRequest, TracingCommand, TracingConfig,
+    Command, DumpCommand, DumpFlags, DumpType, Environment, Error, Guid, HResult, PerfMapType,
+    ProcessInfo, ProcessInfoCommand, Provider, RejectedRequest, StartupHookError, TracingCommand,
+    TracingConfig,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -302,5 +303,187 @@ fn perf_maps_of_suspended_runtimes() {
         assert_eq!(client.is_suspended().unwrap(), Some(false));
         client.enable_perf_map(PerfMapType::All).unwrap();
         client.disable_perf_map().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_file_that_is_no_startup_hook_is_not_sent() {
+    let framework = Runtime::Net9.program().with_file_name("System.Runtime.dll");
+    let framework = framework.to_str().unwrap();
+    for runtime in Runtime::ALL {
+        let target = Checked::start(Target::of(runtime));
+        for (path, expected) in [
+            ("/nowhere/Hook.dll", StartupHookError::Unreadable(std::io::ErrorKind::NotFound)),
+            ("Workload.dll", StartupHookError::RelativePath),
+            ("Workload", StartupHookError::RelativePath),
+            (framework, StartupHookError::NoClass),
+        ] {
+            match target.client().apply_startup_hook(path) {
+                Err(Error::Rejected(RejectedRequest::StartupHook { reason, .. })) => {
+                    assert_eq!(reason, expected, "{runtime:?}: {path}");
+                }
+                other => panic!("{runtime:?}: {path}: {other:?}"),
+            }
+        }
+        let error = target.client().apply_startup_hook("/etc/passwd").unwrap_err();
+        assert!(error.to_string().contains("not a .NET assembly"), "{error}");
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn the_end_of_a_target_is_reported() {
+    for runtime in [Runtime::Net9, Runtime::Net10] {
+        let mut target = Target::of(runtime).start();
+        let client = Client::new(target.socket());
+        let pid = target.pid();
+        match client.apply_startup_hook_unchecked("/nowhere/Hook.dll") {
+            Err(Error::TargetEnded { pid: ended, command: Command::ApplyStartupHook }) => {
+                assert_eq!(ended, pid);
+            }
+            other => panic!("{runtime:?}: {other:?}"),
+        }
+        assert!(!target.wait().success());
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_running_runtime_is_not_suspended() {
+    for runtime in Runtime::ALL {
+        let target = Checked::start(Target::of(runtime));
+        assert_eq!(target.client().is_suspended().unwrap(), Some(false), "{runtime:?}");
+    }
+}
+
+/// Calls a function of the client. What the target answers does not matter here.
+type Call = Box<dyn Fn(&Client)>;
+
+/// Every function of `Client` that sends something, with every command value, and with arguments
+/// of which some are known to end runtimes when they are sent.
+fn calls(target: &Target) -> Vec<(String, Call)> {
+    let mut calls: Vec<(String, Call)> = Vec::new();
+    let mut add = |name: String, call: Call| calls.push((name, call));
+    add("process_info".into(), Box::new(|c| drop(c.process_info())));
+    for command in ProcessInfoCommand::ALL {
+        add(format!("{command}"), Box::new(move |c| drop(c.process_info_by(command))));
+    }
+    add("process_environment".into(), Box::new(|c| drop(c.process_environment())));
+    for (name, value) in
+        [("", None), ("A", None), ("A", Some("")), ("A\0", Some("b")), ("A", Some("b"))]
+    {
+        let call = move |c: &Client| drop(c.set_environment_variable(name, value));
+        add(format!("set_environment_variable {name:?} {value:?}"), Box::new(call));
+    }
+    for map in [PerfMapType::All, PerfMapType::JitDump, PerfMapType::PerfMap] {
+        add(format!("enable_perf_map {map:?}"), Box::new(move |c| drop(c.enable_perf_map(map))));
+    }
+    add("disable_perf_map".into(), Box::new(|c| drop(c.disable_perf_map())));
+    add("is_suspended".into(), Box::new(|c| drop(c.is_suspended())));
+    add("peer".into(), Box::new(|c| drop(c.peer())));
+
+    let hook = testkit::dotnet::assembly().to_str().unwrap().to_owned();
+    for path in ["", "a\0", "Workload", "/nowhere/Hook.dll", "/etc/passwd", "/proc", &hook] {
+        let path = path.to_owned();
+        add(
+            format!("apply_startup_hook {path:?}"),
+            Box::new(move |c| drop(c.apply_startup_hook(&path))),
+        );
+    }
+    for path in ["", "a\0", "/nowhere/profiler.so"] {
+        for data in [&b""[..], &[0; 70_000]] {
+            let call = move |c: &Client| {
+                drop(c.attach_profiler(Duration::ZERO, Guid::default(), path, data));
+            };
+            add(format!("attach_profiler {path:?} {}", data.len()), Box::new(call));
+        }
+        let call = move |c: &Client| drop(c.startup_profiler(Guid::default(), path));
+        add(format!("startup_profiler {path:?}"), Box::new(call));
+    }
+
+    let dump = target.tmpdir().join("dump").to_str().unwrap().to_owned();
+    let dump_types = [DumpType::Normal, DumpType::WithHeap, DumpType::Triage];
+    for path in ["", "a\0", "/nowhere/dump", &dump] {
+        for (command, dump_type) in DumpCommand::ALL.into_iter().zip(dump_types) {
+            let path = path.to_owned();
+            let flags = DumpFlags::empty();
+            add(
+                format!("{command} {path:?} {dump_type:?}"),
+                Box::new(move |c| drop(c.create_core_dump_by(command, &path, dump_type, flags))),
+            );
+        }
+        let path = path.to_owned();
+        let call = move |c: &Client| {
+            drop(c.create_core_dump(&path, DumpType::Normal, DumpFlags::CRASH_REPORT));
+        };
+        add(format!("create_core_dump {dump:?}"), Box::new(call));
+    }
+
+    let provider = || Provider::new("Triscope-Workload");
+    let one = || TracingConfig::new([provider()]).buffer_mb(1);
+    for (name, config) in [
+        ("plain", one()),
+        ("no buffer", one().buffer_mb(0)),
+        ("no providers", TracingConfig::new([])),
+        ("1001 providers", TracingConfig::new(std::iter::repeat_with(provider).take(1001))),
+        ("no name", TracingConfig::new([Provider::new("")])),
+        ("a NUL", TracingConfig::new([provider().arguments("a\0b")])),
+        ("too long", TracingConfig::new([provider().arguments("x".repeat(40_000))])),
+        ("a filter", TracingConfig::new([provider().filter(true, [1])]).buffer_mb(1)),
+        ("NetPerf", one().format(diag_ipc::Format::NetPerf)),
+        ("no stacks", one().stacks(false)),
+        ("rundown keywords", one().rundown(diag_ipc::Rundown::Keywords(0x40))),
+        ("blocking", one().buffering(diag_ipc::BufferingMode::Block)),
+    ] {
+        for command in TracingCommand::ALL {
+            let config = config.clone();
+            let call = move |c: &Client| {
+                if let Ok(session) = c.collect_tracing_by(command, &config) {
+                    drop(session.stop());
+                }
+            };
+            add(format!("{command} {name}"), Box::new(call));
+        }
+        let call = move |c: &Client| {
+            if let Ok(session) = c.collect_tracing(&config) {
+                drop(session.stop());
+            }
+        };
+        add(format!("collect_tracing {name}"), Box::new(call));
+    }
+    for session in [0, 42, u64::MAX] {
+        add(format!("stop_tracing {session}"), Box::new(move |c| drop(c.stop_tracing(session))));
+    }
+    calls
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn no_function_ends_a_target() {
+    let timeouts = diag_ipc::Timeouts::all(Duration::from_secs(60));
+    for (runtime, suspended) in [
+        (Runtime::Core31, false),
+        (Runtime::Net9, false),
+        (Runtime::Net9, true),
+        (Runtime::Net10, false),
+        (Runtime::Net10, true),
+    ] {
+        let mut target = Target::of(runtime);
+        if suspended {
+            target = target.env("DOTNET_DefaultDiagnosticPortSuspend", "1").suspended();
+        }
+        let mut target = Checked::start(target);
+        let client = target.client().timeouts(timeouts);
+        for (name, call) in calls(&target) {
+            println!("{runtime:?} {}: {name}", if suspended { "suspended" } else { "running" });
+            call(&client);
+            assert!(target.exit_status().is_none(), "{name} ended it: {}", target.state());
+        }
+        if runtime != Runtime::Core31 {
+            client.resume_runtime().unwrap();
+        }
+        target.await_workload();
+        target.check();
     }
 }

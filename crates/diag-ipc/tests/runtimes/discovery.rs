@@ -21,6 +21,26 @@ fn processes_are_found() {
 
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_relative_tmpdir_is_in_the_working_directory() {
+    for runtime in Runtime::ALL {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("tmp")).unwrap();
+        let mut target = Target::of(runtime)
+            .wrapper(["env", "-C", directory.path().to_str().unwrap()])
+            .env("TMPDIR", "./tmp")
+            .no_wait()
+            .start();
+        target.await_workload();
+        let process = Process::find(target.pid()).unwrap();
+        let path = process.address().path().canonicalize().unwrap();
+        let expected = directory.path().join("tmp").canonicalize().unwrap();
+        assert_eq!(path.parent(), Some(expected.as_path()), "{runtime:?}");
+        assert_eq!(process.client().peer().unwrap().pid, Some(target.pid()));
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn a_runtime_without_diagnostics() {
     for runtime in [Runtime::Net9, Runtime::Net10] {
         let mut target = Target::of(runtime).env("DOTNET_EnableDiagnostics", "0").no_wait().start();
@@ -31,10 +51,10 @@ fn a_runtime_without_diagnostics() {
     }
 }
 
-/// A target as in a container: its own processes, its own `/tmp`.
+/// A target as in a container: its own process ids, and a directory with other contents.
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn a_process_in_namespaces_of_its_own() {
+fn a_process_in_other_namespaces() {
     const UNSHARE: [&str; 6] =
         ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"];
     let possible = std::process::Command::new(UNSHARE[0]).args(&UNSHARE[1..]).arg("true").output();
@@ -42,17 +62,22 @@ fn a_process_in_namespaces_of_its_own() {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
             let why = String::from_utf8_lossy(&output.stderr).into_owned();
-            return skip("a process in namespaces of its own", &why);
+            return skip("a process in other namespaces", &why);
         }
-        Err(e) => return skip("a process in namespaces of its own", &e),
+        Err(e) => return skip("a process in other namespaces", &e),
     }
     for runtime in Runtime::ALL {
-        // The shell that mounts becomes the target: process 1 of its namespace.
-        let script = "mount -t tmpfs none /tmp && mkdir /tmp/deep && ln -s /tmp/deep /tmp/link && exec \"$0\"";
+        // The shell that mounts becomes the target: process 1 of its namespace. It mounts over a
+        // directory that holds nothing else: the runtime may be anywhere below /tmp.
+        let mounted = tempfile::tempdir().unwrap();
+        let script = "mount -t tmpfs none \"$MOUNTED\" && mkdir \"$MOUNTED\"/deep && \
+                      ln -s \"$MOUNTED\"/deep \"$MOUNTED\"/link && exec \"$0\"";
+        let tmpdir = mounted.path().join("link");
         let mut target = Target::of(runtime)
             .mode("mix")
             .wrapper(UNSHARE.into_iter().chain(["sh", "-c", script]))
-            .env("TMPDIR", "/tmp/link")
+            .env("MOUNTED", mounted.path())
+            .env("TMPDIR", &tmpdir)
             .no_wait()
             .start();
         let child = |t: &Target| {
@@ -67,14 +92,14 @@ fn a_process_in_namespaces_of_its_own() {
         let process = Process::find(pid).unwrap();
         assert_eq!((process.pid, process.namespace_pid), (pid, 1));
         assert!(
-            process.address().path().starts_with(format!("/proc/{pid}/root/tmp/link")),
+            process.address().path().starts_with(format!("/proc/{pid}/root{}", tmpdir.display())),
             "{}",
             process.address()
         );
         let client = process.client();
         assert_eq!(client.peer().unwrap().pid, Some(pid));
         match client.process_info() {
-            Ok(info) => assert_eq!(info.pid, 1, "it knows itself by another number"),
+            Ok(info) => assert_eq!(info.pid, 1, "the process id in its own namespace"),
             Err(e) => assert!(runtime == Runtime::Core31 && e.is_unknown_command(), "{e}"),
         }
         let config = diag_ipc::TracingConfig::new([diag_ipc::Provider::new("Triscope-Workload")]);

@@ -1,4 +1,4 @@
-//! Servers that do not answer, are gone, or are somebody else.
+//! Servers that do not reply, have ended, or belong to another process.
 
 use super::*;
 use diag_ipc::discovery::{self, Process};
@@ -88,4 +88,20 @@ fn the_socket_of_somebody_else() {
 
     std::fs::rename(&kept, &real).unwrap();
     assert!(process.client().process_info().is_ok());
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_stopped_target_is_reported() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let target = Checked::start(Target::of(Runtime::Net9));
+    let pid = Pid::from_raw(i32::try_from(target.pid()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let client = target.client().timeouts(Timeouts::default().reply(Duration::from_millis(200)));
+    let result = client.process_info();
+    kill_process(pid, Signal::CONT).unwrap();
+    match result {
+        Err(Error::TargetStopped { pid, .. }) => assert_eq!(pid, target.pid()),
+        other => panic!("{other:?}"),
+    }
 }

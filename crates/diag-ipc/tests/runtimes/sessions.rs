@@ -1,4 +1,4 @@
-//! Streams: complete or cut, and never a deadlock.
+//! Streams: complete or truncated, and never a deadlock.
 
 use super::*;
 use diag_ipc::{
@@ -40,7 +40,7 @@ fn a_session_is_stopped_from_another_thread() {
 
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn stopping_without_reading_first() {
+fn stopping_before_reading_cannot_deadlock() {
     for runtime in Runtime::ALL {
         let target = Checked::start(Target::of(runtime).mode("flood:2:2000:0"));
         let flood = TracingConfig::new([Provider::new("Triscope-Workload")]).buffer_mb(64);
@@ -102,7 +102,7 @@ fn sessions_in_parallel() {
 
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn the_65th_session() {
+fn the_65th_session_is_an_error() {
     for runtime in Runtime::ALL {
         let target = Checked::start(Target::of(runtime));
         let client = target.client();
@@ -124,39 +124,38 @@ fn the_65th_session() {
     }
 }
 
-/// Closing a stream that has not ended ends .NET Core 3.1 in 1 case of 20. What we do instead
-/// ends it in 1 case of 1000, on a busy machine: one such end is let pass here, two are not.
+/// Stopping a session can end or hang .NET Core 3.1, whatever the client does
+/// (`docs/dotnet-ipc.md`): a few targets of it may fail here. No other runtime may.
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn sessions_that_are_left_in_the_middle() {
+fn abandoned_sessions_do_not_harm_the_target() {
     for runtime in Runtime::ALL {
-        match leave_sessions(runtime) {
-            Ok(()) => {}
-            Err(end) if runtime == Runtime::Core31 => {
-                eprintln!("\n==== .NET Core 3.1 ended, once: {end}\n");
-                leave_sessions(runtime).unwrap();
-            }
-            Err(end) => panic!("{end}"),
+        let targets = if runtime == Runtime::Core31 { 4 } else { 1 };
+        let mut failures = Vec::new();
+        while let Err(failure) = abandon_sessions(runtime) {
+            eprintln!("\n==== {failure}\n");
+            failures.push(failure);
+            assert!(failures.len() < targets, "{} targets failed: {failures:#?}", failures.len());
         }
     }
 }
 
-fn leave_sessions(runtime: Runtime) -> Result<(), String> {
+fn abandon_sessions(runtime: Runtime) -> Result<(), String> {
     let mut target = Target::of(runtime).mode("mix").start();
     let client = Client::new(target.socket());
     for round in 0..45 {
-        let left = client.collect_tracing(&workload()).and_then(|session| {
+        let result = client.collect_tracing(&workload()).and_then(|session| {
             match round % 3 {
                 0 => drop(session),
                 1 => drop(session.finish()),
-                _ => session.stop_handle().stop()?, // and dropped behind its back
+                _ => session.stop_handle().stop()?, // and then dropped
             }
             Ok(())
         });
-        // A process that ends closes its connections a moment before.
-        let ended = target.exit_status().or_else(|| left.is_err().then(|| target.wait()));
-        if let Some(status) = ended {
-            return Err(format!("{runtime:?}, round {round}: {status}, {left:?}"));
+        if let Err(error) = result {
+            // The connection of a process that crashes breaks off a moment before its end.
+            let _ = target.wait_for(Duration::from_secs(5));
+            return Err(format!("round {round}: {error}; {}", target.state()));
         }
     }
     Checked(target).check();
@@ -165,7 +164,7 @@ fn leave_sessions(runtime: Runtime) -> Result<(), String> {
 
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn a_target_that_is_killed_cuts_its_stream() {
+fn a_killed_target_truncates_its_stream() {
     for runtime in Runtime::ALL {
         let mut target = Target::of(runtime).mode("flood:1:1000:0").start();
         let client = Client::new(target.socket());
@@ -201,7 +200,7 @@ fn a_target_that_ends_completes_its_stream() {
 
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn a_session_that_is_not_read_to_its_end() {
+fn an_unread_session_is_truncated() {
     let target = Checked::start(Target::of(Runtime::Net9).mode("mix"));
     let mut session = target.client().collect_tracing(&workload()).unwrap();
     session.read_exact(&mut [0; 100]).unwrap();

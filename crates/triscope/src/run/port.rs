@@ -24,17 +24,28 @@ impl Port {
             .tempdir()
             .map_err(|e| Failure::about("a directory for the diagnostic port", e))?;
         let path = directory.path().join("port");
-        let server = Server::bind(&path).map_err(Failure::new)?;
-        let guard = cleanup::on_exit(move || {
-            let _ = std::fs::remove_file(&path); // nothing helps now
-            let _ = path.parent().map(std::fs::remove_dir);
+        let server = Arc::new(Server::bind(&path).map_err(Failure::new)?);
+        let guard = cleanup::on_exit({
+            let server = Arc::downgrade(&server);
+            move || {
+                if let Some(server) = server.upgrade() {
+                    server.shutdown();
+                }
+                let _ = path.parent().map(std::fs::remove_dir); // nothing helps now
+            }
         });
-        Ok(Self { server: Arc::new(server), _directory: directory, _guard: guard })
+        Ok(Self { server, _directory: directory, _guard: guard })
     }
 
     /// The variable that brings runtimes here, and its value.
     pub(crate) fn variable(&self) -> (&str, &Path) {
         (VARIABLE, self.server.path())
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.server.shutdown(); // other threads may still hold it
     }
 }
 

@@ -225,7 +225,7 @@ fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -
     let ender = match begin(args, target, &session, resume) {
         Ok(ender) => ender,
         Err(failure) => {
-            session.stop();
+            let _ = session.stop(); // the failure says more
             return Err(failure);
         }
     };

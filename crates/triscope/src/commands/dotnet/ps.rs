@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 pub(super) fn run(args: &Args) -> Result {
     let found = discovery::processes().map_err(Failure::new)?;
-    let timeouts = Timeouts { connect: PATIENCE, reply: PATIENCE, ..Timeouts::default() };
+    let timeouts = Timeouts::default().connect(PATIENCE).reply(PATIENCE);
     let rows: Vec<Row<'_>> = found
         .processes
         .iter()
@@ -107,13 +107,15 @@ fn remarks(found: &ProcessList) {
         eprintln!("triscope: {}", OneLine(&error.to_string()));
     }
     if !found.stale.is_empty() {
-        eprintln!("triscope: {} sockets of processes that are gone:", found.stale.len());
+        eprintln!("triscope: sockets of processes that have ended: {}", found.stale.len());
         for path in &found.stale {
             eprintln!("  {}", OneLine(&path.display().to_string()));
         }
     }
     if found.unreadable > 0 {
         let count = found.unreadable;
-        eprintln!("triscope: {count} processes of other users may be missing (root sees all)");
+        eprintln!(
+            "triscope: processes of other users that may be missing: {count} (root sees all)"
+        );
     }
 }
