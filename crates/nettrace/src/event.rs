@@ -114,13 +114,93 @@ impl Decoded {
     };
 }
 
-/// What a caller of [`decode`] may want to act on.
+/// Which parts of the state that events of a block share an event has brought along.
 #[derive(Clone, Copy)]
 pub(crate) struct Changes {
-    /// The metadata id was given anew.
+    /// The metadata id.
     pub(crate) metadata: bool,
-    /// Capture thread and sequence number were given anew.
+    /// Capture thread and sequence number.
     pub(crate) capture: bool,
+}
+
+impl Layout {
+    #[inline]
+    const fn is_compressed(self) -> bool {
+        matches!(self, Self::V4Compressed | Self::V6Compressed)
+    }
+}
+
+/// Decodes the event at the cursor if it has the state of the event before it, `d`, and differs
+/// in time and payload only: in a flood nearly all do. Otherwise nothing is changed, and
+/// [`decode`] is next.
+#[inline]
+pub(crate) fn decode_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) -> bool {
+    if !layout.is_compressed() {
+        return false;
+    }
+    let Some((delta, header)) = alike(c.rest()) else { return false };
+    let h = &mut d.header;
+    let payload = c.offset() + header as u64;
+    if c.skip(header + h.payload_size as usize).is_err() {
+        return false;
+    }
+    h.sequence_number =
+        h.sequence_number.wrapping_add(counted(h, matches!(layout, Layout::V6Compressed)));
+    h.timestamp = h.timestamp.wrapping_add(delta);
+    h.is_sorted = false;
+    d.payload = payload;
+    true
+}
+
+/// Skips all events at the cursor that [`decode_alike`] would decode, and brings `d` to the last
+/// of them. None of them is older than the one before it. Gives their number.
+pub(crate) fn skip_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) -> u32 {
+    if !layout.is_compressed() {
+        return 0;
+    }
+    let size = d.header.payload_size as usize;
+    let mut timestamp = d.header.timestamp;
+    let mut events = 0u32;
+    let mut rest = c.rest();
+    while let Some((delta, header)) = alike(rest) {
+        let Some(behind) = rest.get(header + size..) else { break };
+        // A sum that overflows goes back in time: that is not for here.
+        let Some(later) = timestamp.checked_add(delta) else { break };
+        timestamp = later;
+        rest = behind;
+        events += 1;
+    }
+    if events > 0 {
+        let skipped = c.remaining() - rest.len();
+        // Cannot fail: `rest` is a part of what the cursor has left.
+        let _ = c.skip(skipped);
+        let h = &mut d.header;
+        h.sequence_number = h
+            .sequence_number
+            .wrapping_add(events.wrapping_mul(counted(h, matches!(layout, Layout::V6Compressed))));
+        h.timestamp = timestamp;
+        h.is_sorted = false;
+        d.payload = c.offset() - size as u64;
+    }
+    events
+}
+
+/// The time since the event before and the size of the header, of a compressed header without
+/// flags whose time takes one or two bytes.
+#[inline]
+const fn alike(rest: &[u8]) -> Option<(i64, usize)> {
+    match *rest {
+        [0, b, ..] if b < 0x80 => Some((b as i64, 2)),
+        [0, b, b2, ..] if b2 < 0x80 => Some((b as i64 & 0x7f | (b2 as i64) << 7, 3)),
+        _ => None,
+    }
+}
+
+/// By how much an event raises the sequence number: metadata events of versions 4 and 5 do not
+/// count.
+#[inline]
+const fn counted(h: &EventHeader, v6: bool) -> u32 {
+    (h.metadata_id != 0 || v6) as u32
 }
 
 /// Decodes the event at the cursor; `d` is the event before it in the block (a default one at
@@ -151,10 +231,7 @@ fn compressed<const V6: bool>(c: &mut Cursor<'_>, d: &mut Decoded) -> Result<Cha
         h.capture_thread = c.uvarint()?;
         h.processor_number = varuint32(c)?;
     }
-    // Metadata events of versions 4 and 5 do not count.
-    if h.metadata_id != 0 || V6 {
-        h.sequence_number = h.sequence_number.wrapping_add(1);
-    }
+    h.sequence_number = h.sequence_number.wrapping_add(counted(h, V6));
     if f & flags::THREAD != 0 {
         h.thread = c.uvarint()?;
     }
@@ -443,7 +520,7 @@ impl<'a> Event<'a> {
     /// The field with an index that [`Metadata::field_index`] gave.
     #[inline]
     pub fn field_at(&self, index: usize) -> Option<Value<'a>> {
-        self.fields().at(index)
+        Fields::one(self.metadata, self.payload, index)
     }
 
     /// Which of the runtime's own providers this is from.

@@ -10,15 +10,16 @@
 //!
 //! An event that is marked as sorted promises that nothing after it in the stream is older. So
 //! whatever is not younger than it can be given, by merging the runs. What is held is the bytes
-//! of the blocks that still have events to give, and one decoded event per run: events are
-//! decoded a second time when they are given, and never copied.
+//! of the blocks that still have events to give, and one decoded event per run. When a block
+//! comes, the ends of its runs are found without decoding the events that differ from the one
+//! before in time and payload only; events are decoded when they are given, and never copied.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use trace_common::Cursor;
 
-use crate::event::{Decoded, Layout, decode};
+use crate::event::{Decoded, Layout, decode, decode_alike};
 use crate::input::Input;
 use crate::metadata::MetadataTable;
 
@@ -43,6 +44,8 @@ pub(crate) struct Merge {
     heap: BinaryHeap<Reverse<Key>>,
     /// The run that gave the last event, and the place in the heap where it stands now.
     active: Option<(u32, u64)>,
+    /// Events of the active run up to this time are given without a look at the others.
+    limit: i64,
     started: u64,
     /// No event that is yet to come is older than this.
     watermark: Option<i64>,
@@ -69,6 +72,7 @@ impl Merge {
         }
         self.heap.push(Reverse((next.header.timestamp, self.started, slot)));
         self.started += 1;
+        self.limit = i64::MIN;
         slot
     }
 
@@ -81,11 +85,13 @@ impl Merge {
 
     pub(crate) fn raise(&mut self, watermark: i64) {
         self.watermark = self.watermark.max(Some(watermark));
+        self.limit = i64::MIN;
     }
 
     /// Gives everything that is held, in order among itself.
     pub(crate) fn drain(&mut self) {
         self.draining = true;
+        self.limit = i64::MIN;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -121,42 +127,84 @@ impl Merge {
     /// out of the heap while it is the first.
     #[inline]
     pub(crate) fn next(&mut self, input: &Input, metadata: &MetadataTable) -> bool {
-        if let Some((slot, order)) = self.active.take() {
+        let mut behind = None;
+        if let Some((slot, order)) = self.active {
             // The event that was given last is done with: go to the next one of its run.
-            if let Some(run) = self.slots.get_mut(slot as usize) {
-                if run.position < run.end {
-                    let data = input.slice(run.position, run.end);
-                    let mut c = Cursor::with_base(data, run.position);
-                    // It was decoded once when the block came: it does not fail now.
-                    if let Ok(changes) = decode(&mut c, &mut run.next, run.layout) {
-                        run.position = c.offset();
-                        if changes.metadata {
-                            run.next.metadata = metadata.index(run.next.header.metadata_id);
-                        }
-                        let key = (run.next.header.timestamp, order, slot);
-                        let first = self.heap.peek().is_none_or(|Reverse(top)| key < *top);
-                        if first && (self.draining || Some(key.0) <= self.watermark) {
-                            self.active = Some((slot, order));
-                            return true;
-                        }
-                        self.heap.push(Reverse(key));
-                    } else {
-                        self.free.push(slot);
+            match self.advance(slot, input, metadata) {
+                Some(timestamp) => {
+                    if self.limit == i64::MIN {
+                        self.limit = self.limit_of(order);
                     }
-                } else {
-                    self.free.push(slot);
+                    if timestamp <= self.limit {
+                        return true;
+                    }
+                    behind = Some((timestamp, order, slot));
                 }
+                None => self.free.push(slot),
+            }
+            self.active = None;
+        }
+        self.next_run(behind)
+    }
+
+    /// Goes to the first event of another run than the active one, whose next event is `behind`.
+    fn next_run(&mut self, behind: Option<Key>) -> bool {
+        let first = match (self.heap.peek_mut(), behind) {
+            (Some(mut top), Some(key)) if top.0 < key => std::mem::replace(&mut top.0, key),
+            (Some(top), None) => top.0,
+            (_, Some(key)) => key,
+            (None, None) => {
+                self.draining = false;
+                return false;
+            }
+        };
+        let (timestamp, order, slot) = first;
+        let certain = self.draining || Some(timestamp) <= self.watermark;
+        match behind {
+            // It is in the heap, in the place of `first`, or is `first`.
+            Some(_) if certain => {}
+            Some(_) => self.heap.push(Reverse(first)),
+            None if certain => drop(self.heap.pop()),
+            None => {}
+        }
+        if certain {
+            self.active = Some((slot, order));
+            self.limit = self.limit_of(order);
+        }
+        certain
+    }
+
+    /// Decodes the next event of a run and gives its time.
+    #[inline]
+    fn advance(&mut self, slot: u32, input: &Input, metadata: &MetadataTable) -> Option<i64> {
+        let run = self.slots.get_mut(slot as usize).filter(|run| run.position < run.end)?;
+        let data = input.slice(run.position, run.end);
+        let mut c = Cursor::with_base(data, run.position);
+        if !decode_alike(&mut c, &mut run.next, run.layout) {
+            // It was read once when the block came: it does not fail now.
+            let changes = decode(&mut c, &mut run.next, run.layout).ok()?;
+            if changes.metadata {
+                run.next.metadata = metadata.index(run.next.header.metadata_id);
             }
         }
-        let Some(Reverse((timestamp, order, slot))) = self.heap.peek().copied() else {
-            self.draining = false;
-            return false;
+        run.position = c.offset();
+        Some(run.next.header.timestamp)
+    }
+
+    /// The last time at which events of the run `order` come before those of all others, and
+    /// before those that are yet to come.
+    fn limit_of(&self, order: u64) -> i64 {
+        let others = match self.heap.peek() {
+            // Of two events of the same time the one of the earlier run is first.
+            Some(Reverse((timestamp, other, _))) => {
+                timestamp.saturating_sub(i64::from(order > *other))
+            }
+            None => i64::MAX,
         };
-        if !self.draining && Some(timestamp) > self.watermark {
-            return false;
+        match self.watermark {
+            _ if self.draining => others,
+            Some(watermark) => others.min(watermark),
+            None => i64::MIN,
         }
-        self.heap.pop();
-        self.active = Some((slot, order));
-        true
     }
 }

@@ -2,11 +2,11 @@ use std::collections::VecDeque;
 
 use trace_common::{Cursor, Limits, ReadErrorKind};
 
-use crate::event::{Decoded, Event, Layout, decode};
+use crate::event::{Decoded, Event, Layout, decode, decode_alike, skip_alike};
 use crate::framing::{Frame, Framing, Kind};
 use crate::input::Input;
 use crate::losses::Lost;
-use crate::metadata::{Metadata, MetadataTable};
+use crate::metadata::Metadata;
 use crate::order::Merge;
 use crate::session::{SequencePoint, Session, Stats};
 use crate::{Error, ErrorKind, Result, Trace};
@@ -235,14 +235,7 @@ impl Parser {
     /// The next event; `None` as with [`Parser::next_item`].
     #[inline]
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>> {
-        loop {
-            match self.advance()? {
-                Some(Step::Event) => break,
-                Some(_) => {}
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(self.event()))
+        Ok(if self.advance_to_event()? { Some(self.event()) } else { None })
     }
 
     /// Whether nothing more can come of this: [`Parser::finish`] was called, or the end read.
@@ -301,6 +294,18 @@ impl Parser {
         }
     }
 
+    /// Goes to the next event, without borrowing it; `false` when there is none.
+    #[inline]
+    pub(crate) fn advance_to_event(&mut self) -> Result<bool> {
+        loop {
+            match self.advance()? {
+                Some(Step::Event) => return Ok(true),
+                Some(_) => {}
+                None => return Ok(false),
+            }
+        }
+    }
+
     /// Goes to the next item, without borrowing it: see [`Parser::view`].
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<Option<Step>> {
@@ -338,6 +343,12 @@ impl Parser {
             return self.leave_block(None);
         }
         let mut c = Cursor::with_base(data, current.position);
+        let Current { event, layout, first, .. } = current;
+        if !*first && decode_alike(&mut c, event, *layout) {
+            current.position = c.offset();
+            self.session.stats.count(1, current.event.metadata);
+            return Ok(Some(Step::Event));
+        }
         let before = current.event.header.place();
         let changes = match decode(&mut c, &mut current.event, current.layout) {
             Ok(changes) => changes,
@@ -379,10 +390,7 @@ impl Parser {
                 self.pending.push_back(Ok(Step::Lost(lost)));
             }
         }
-        let stats = &mut self.session.stats;
-        stats.events += 1;
-        stats.events_without_metadata +=
-            u64::from(current.event.metadata == MetadataTable::UNKNOWN);
+        self.session.stats.count(1, current.event.metadata);
         Ok(Some(Step::Event))
     }
 
@@ -576,8 +584,7 @@ impl Parser {
                     }
                 }
             }
-            stats.events += 1;
-            stats.events_without_metadata += u64::from(d.metadata == MetadataTable::UNKNOWN);
+            stats.count(1, d.metadata);
             if d.header.is_sorted {
                 self.merge.raise(place.timestamp);
             }
@@ -587,6 +594,8 @@ impl Parser {
                 }
                 run = Some(self.merge.start(d, c.offset(), layout));
             }
+            let alike = skip_alike(&mut c, &mut d, layout);
+            stats.count(alike.into(), d.metadata);
             end = c.offset();
         }
         if let Some(slot) = run {

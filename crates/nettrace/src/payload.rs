@@ -165,14 +165,28 @@ impl<'a> Fields<'a> {
         if let Some(compact) = &metadata.compact {
             return Self::of_either(metadata, object, Object { fields: compact, ..object });
         }
-        let end = metadata.payload_end;
-        let state = match metadata.fixed_size {
-            Some(size) if payload.len().wrapping_sub(size) > end.padding() => {
-                State::Wrong(PayloadErrorKind::Length { found: payload.len() })
-            }
-            _ => State::Reading(end),
+        let state = if has_declared_length(metadata, payload) {
+            State::Reading(metadata.payload_end)
+        } else {
+            State::Wrong(PayloadErrorKind::Length { found: payload.len() })
         };
         Self { object, state }
+    }
+
+    /// The value of one field of a payload.
+    #[inline]
+    pub(crate) fn one(
+        metadata: &'a Metadata,
+        payload: &'a [u8],
+        index: usize,
+    ) -> Option<Value<'a>> {
+        if metadata.compact.is_some() {
+            return Self::of_payload(metadata, payload).at(index);
+        }
+        if !has_declared_length(metadata, payload) {
+            return None;
+        }
+        Object::new(&metadata.fields, payload, metadata.pointer_size).at(index)
     }
 
     /// Metadata has one type code for booleans of four bytes and of one, and one for decimals of
@@ -284,6 +298,13 @@ impl fmt::Debug for Fields<'_> {
         }
         map.finish()
     }
+}
+
+/// Whether a payload is as long as its fields, as far as that is known without reading them.
+#[inline]
+fn has_declared_length(metadata: &Metadata, payload: &[u8]) -> bool {
+    let padding = metadata.payload_end.padding();
+    metadata.fixed_size.is_none_or(|size| payload.len().wrapping_sub(size) <= padding)
 }
 
 /// Keyword bits of event sources.

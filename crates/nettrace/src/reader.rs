@@ -49,12 +49,9 @@ impl<R: Read> Reader<R> {
     /// The next event, or `None` at the end of the stream: see [`Reader::next_item`].
     #[inline]
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>> {
-        loop {
-            match self.parser.advance()? {
-                Some(crate::parser::Step::Event) => break,
-                Some(_) => {}
-                None if self.fill()? => {}
-                None => return Ok(None),
+        while !self.parser.advance_to_event()? {
+            if !self.fill()? {
+                return Ok(None);
             }
         }
         Ok(Some(self.parser.event()))

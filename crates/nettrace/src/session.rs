@@ -41,6 +41,17 @@ pub struct Stats {
     pub truncated_at: Option<u64>,
 }
 
+impl Stats {
+    /// Counts events of the type in a row of the metadata table.
+    #[inline]
+    pub(crate) fn count(&mut self, events: u64, metadata: u32) {
+        self.events += events;
+        if metadata == MetadataTable::UNKNOWN {
+            self.events_without_metadata += events;
+        }
+    }
+}
+
 /// All that events refer to.
 #[derive(Debug)]
 pub(crate) struct Session {
