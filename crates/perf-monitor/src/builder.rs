@@ -1,4 +1,4 @@
-//! How to count or sample an event.
+//! Options of an event: `perf_event_attr`.
 
 use crate::clock::clock_id;
 use crate::counter::Counter;
@@ -17,7 +17,7 @@ use trace_common::ClockDomain;
 /// [`EventBuilder::allow_short_period`]. At 1 µs a machine has no time for anything else.
 const MIN_CLOCK_PERIOD: u64 = 10_000;
 
-/// How an [`Event`] is to be counted or sampled: `perf_event_attr`, field by field.
+/// Options for counting or sampling an [`Event`]: the fields of `perf_event_attr`.
 ///
 /// ```no_run
 /// use perf_monitor::{Event, SampleFlags, Software, Target};
@@ -83,17 +83,18 @@ impl EventBuilder {
         &self.event
     }
 
-    /// The attribute as it is now.
+    /// The attribute.
     pub const fn attr(&self) -> &perf_event_attr {
         &self.attr
     }
 
-    /// The attribute, to change what has no method here.
+    /// The attribute, for fields that have no method here.
     pub const fn attr_mut(&mut self) -> &mut perf_event_attr {
         &mut self.attr
     }
 
-    /// A sample every so many events. The kernel moves the period of timers to what it can do.
+    /// Takes a sample every `period` events. For clocks the period is in nanoseconds, and the kernel
+    /// rounds it to what its timers can do.
     #[must_use]
     pub fn sample_period(mut self, period: u64) -> Self {
         self.attr.sample_period = period;
@@ -101,7 +102,7 @@ impl EventBuilder {
         self
     }
 
-    /// So many samples per second, by adapting the period. At most
+    /// Takes `hertz` samples per second: the kernel adapts the period. At most
     /// `kernel.perf_event_max_sample_rate`.
     #[must_use]
     pub fn sample_freq(mut self, hertz: u64) -> Self {
@@ -110,7 +111,7 @@ impl EventBuilder {
         self
     }
 
-    /// Takes timers below 10 µs too. They can starve the machine.
+    /// Accepts clock periods below 10 µs, which can starve the machine.
     #[must_use]
     pub fn allow_short_period(mut self) -> Self {
         self.allow_short_period = true;
@@ -124,15 +125,15 @@ impl EventBuilder {
         self
     }
 
-    /// What reading returns. The default is the value and both times, so that a count can be
-    /// [scaled](crate::Count::scaled).
+    /// The values that reading returns. The default is the count and both times, so that the count
+    /// can be [scaled](crate::Count::scaled).
     #[must_use]
     pub fn read_format(mut self, format: ReadFormat) -> Self {
         self.attr.read_format = format.bits();
         self
     }
 
-    /// Wakes readers every so many samples.
+    /// Wakes readers every `samples` samples.
     #[must_use]
     pub fn wakeup_events(mut self, samples: u32) -> Self {
         self.attr.wakeup_events = samples;
@@ -140,8 +141,8 @@ impl EventBuilder {
         self
     }
 
-    /// Wakes readers every so many bytes; more than half the ring is taken as half the ring, as
-    /// readers would never be woken beyond its size. 0 is half the ring, which is the default.
+    /// Wakes readers every `bytes` bytes. More than half the ring is reduced to half the ring, as the
+    /// kernel never wakes readers beyond its size. 0, the default, is half the ring.
     #[must_use]
     pub fn wakeup_watermark(mut self, bytes: u32) -> Self {
         self.attr.wakeup_events = bytes;
@@ -149,12 +150,12 @@ impl EventBuilder {
         self
     }
 
-    /// The clock of all timestamps (Linux 4.1). Without it, they are of the kernel's own perf
-    /// clock, which is near `CLOCK_MONOTONIC` but not the same.
+    /// The clock of all timestamps (Linux 4.1). The default is the perf clock of the kernel, which
+    /// is near `CLOCK_MONOTONIC` but not the same.
     ///
     /// Clocks that cannot be read in a non-maskable interrupt (`REALTIME`, `BOOTTIME`, `TAI`) are
     /// for software events and breakpoints only: tracepoints and hardware take `MONOTONIC` and
-    /// `MONOTONIC_RAW`. A [`ClockDomain::Local`] is that own clock.
+    /// `MONOTONIC_RAW`. [`ClockDomain::Local`] is the perf clock.
     #[must_use]
     pub fn clock(mut self, clock: ClockDomain) -> Self {
         self.attr.set_use_clockid(clock_id(clock).is_some());
@@ -162,14 +163,15 @@ impl EventBuilder {
         self
     }
 
-    /// Which branches `SampleFlags::BRANCH_STACK` takes. 0 levels are the levels of the event.
+    /// The branches that `SampleFlags::BRANCH_STACK` records. Without a level (`USER`, `KERNEL`,
+    /// `HV`) those of the event apply.
     #[must_use]
     pub fn branches(mut self, branches: BranchFlags) -> Self {
         self.attr.branch_sample_type = branches.bits();
         self
     }
 
-    /// How near the address of a sample must be to the event: 0 (any) to 3 (exact).
+    /// Permitted skid between the event and the address of its sample: 0 (any) to 3 (none).
     #[must_use]
     pub fn precise_ip(mut self, level: u8) -> Self {
         self.attr.set_precise_ip(level);
@@ -183,7 +185,7 @@ impl EventBuilder {
         sample_regs_intr: u64;
         /// Bytes for `SampleFlags::STACK_USER`, a multiple of 8.
         sample_stack_user: u32;
-        /// Most frames of a callchain; 0 is `kernel.perf_event_max_stack`.
+        /// Maximum number of frames of a callchain; 0 is `kernel.perf_event_max_stack`.
         sample_max_stack: u16;
         /// Bytes of AUX data until readers are woken.
         aux_watermark: u32;
@@ -196,13 +198,13 @@ impl EventBuilder {
     }
 
     flags! {
-        /// Starts off, until [`Counter::enable`]: the default.
+        /// Starts disabled, until [`Counter::enable`]. This is the default.
         disabled set_disabled;
-        /// What the thread starts is measured too. Threads that exist already are not.
+        /// Includes the threads and processes that the thread starts from now on.
         inherit set_inherit;
-        /// Threads are measured too, processes are not (Linux 5.13).
+        /// Inherits to threads only, not to processes (Linux 5.13).
         inherit_thread set_inherit_thread;
-        /// Must always have a counter, or fails: see [`Error::PinnedOut`].
+        /// Must always be on the PMU, or fails: see [`Error::PinnedOut`].
         pinned set_pinned;
         /// Its group must be alone on the PMU.
         exclusive set_exclusive;
@@ -226,7 +228,7 @@ impl EventBuilder {
         mmap set_mmap;
         /// Records mappings that are not executable.
         mmap_data set_mmap_data;
-        /// Mappings tell which file they are of: [`Mmap::file`](crate::Mmap::file).
+        /// Mappings name their file: [`Mmap::file`](crate::Mmap::file).
         mmap2 set_mmap2;
         /// Mappings have build ids (Linux 5.12).
         build_id set_build_id;
@@ -244,31 +246,31 @@ impl EventBuilder {
         ksymbol set_ksymbol;
         /// Records BPF programs (Linux 5.1).
         bpf_event set_bpf_event;
-        /// Records cgroups (Linux 5.7). On a CPU-wide event the kernel heeds it only together
-        /// with one of `task`, `comm`, `mmap`.
+        /// Records cgroups (Linux 5.7). On a CPU-wide event it needs one of `task`, `comm`, `mmap`.
         cgroup set_cgroup;
         /// Records changes to kernel text (Linux 5.8).
         text_poke set_text_poke;
-        /// Every record ends with a sample id, by which it can be put in time and told from
-        /// others. [`open_sampler`](Self::open_sampler) sets it.
+        /// Ends every record with a sample id: its event, time and place.
+        /// [`open_sampler`](Self::open_sampler) sets it.
         sample_id_all set_sample_id_all;
-        /// Counts per task come in [`Record::Read`](crate::Record::Read) at its exit. Linux 6.1
-        /// and 6.12 do not write them.
+        /// Records the counts of each task at its exit: [`Record::Read`](crate::Record::Read).
+        /// Linux 6.1 and 6.12 do not write them.
         inherit_stat set_inherit_stat;
-        /// Enabled by the next `execve(2)` of the thread.
+        /// The next `execve(2)` of the thread enables it.
         enable_on_exec set_enable_on_exec;
-        /// Removed from a thread that calls `execve(2)` (Linux 5.13).
+        /// An `execve(2)` of the thread removes it (Linux 5.13).
         remove_on_exec set_remove_on_exec;
         /// Sends `SIGTRAP` to the thread at each sample, synchronously (Linux 5.13): it ends the
         /// process if there is neither a handler nor a [`SigtrapReceiver`](crate::SigtrapReceiver). Needs
-        /// `remove_on_exec`. On arm64 the watchpoint of a trapping breakpoint is hit again when
-        /// the access is made again, for ever unless the handler disables it.
+        /// `remove_on_exec`. On arm64 a trapping breakpoint stops before the access and again when
+        /// it is repeated, without end unless the handler disables the event.
         sigtrap set_sigtrap;
-        /// The ring is overwritten from its end to its start (Linux 4.7).
+        /// Overwrites the ring from its end to its start (Linux 4.7): see
+        /// [`OverwriteRing`](crate::OverwriteRing).
         write_backward set_write_backward;
         /// The output goes to the AUX area of the group (Linux 5.4).
         aux_output set_aux_output;
-        /// User callchains are taken on the way back to user space (Linux 6.19).
+        /// Takes user callchains on the return to user space (Linux 6.19).
         defer_callchain set_defer_callchain;
         /// Records the deferred callchains (Linux 6.19).
         defer_output set_defer_output;
@@ -278,7 +280,7 @@ impl EventBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] tells what this kernel or this user was refused, and what would help.
+    /// [`Error::Open`] names what the kernel refused and a remedy; [`Error::PeriodTooShort`].
     pub fn open(&self, target: Target<'_>) -> Result<Counter> {
         self.open_in(target, None, 0)
     }
@@ -315,7 +317,7 @@ impl EventBuilder {
         self.clone().for_ring(pages)?.open(target)?.into_sampler(pages)
     }
 
-    /// What every event with a ring needs.
+    /// Sets what every event with a ring needs.
     fn for_records(mut self) -> Self {
         self.attr.set_sample_id_all(true);
         if KernelFeatures::has_lost_counts() {

@@ -1,7 +1,7 @@
 use rustix::time::{ClockId, DynamicClockId, clock_gettime, clock_gettime_dynamic};
 use trace_common::{ClockDomain, Timestamp};
 
-/// The number of `clock_gettime(2)` for a clock that perf events can use; `None` if they cannot.
+/// The `clockid_t` of a clock that perf events can use.
 pub(crate) const fn clock_id(clock: ClockDomain) -> Option<i32> {
     match clock {
         ClockDomain::Realtime => Some(0),
@@ -13,14 +13,15 @@ pub(crate) const fn clock_id(clock: ClockDomain) -> Option<i32> {
     }
 }
 
-/// Now, on a clock that events can be stamped with: `None` for [`ClockDomain::Local`].
+/// The current time of a clock that events can use; `None` for other clocks such as
+/// [`ClockDomain::Local`].
 pub fn now(clock: ClockDomain) -> Option<Timestamp> {
     let id = match clock {
         ClockDomain::Realtime => ClockId::Realtime,
         ClockDomain::Monotonic => ClockId::Monotonic,
         ClockDomain::MonotonicRaw => ClockId::MonotonicRaw,
         ClockDomain::Boottime => ClockId::Boottime,
-        // Always there, but rustix takes it for one that may not be.
+        // It always exists, but rustix has it among those that may not.
         ClockDomain::Tai => {
             return clock_gettime_dynamic(DynamicClockId::Tai).ok().map(nanos);
         }

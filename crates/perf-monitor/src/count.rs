@@ -1,4 +1,4 @@
-//! What `read(2)` of a counter, `PERF_SAMPLE_READ` and `PERF_RECORD_READ` return.
+//! Counts, as `read(2)`, `PERF_SAMPLE_READ` and `PERF_RECORD_READ` have them.
 
 use crate::error::DecodeError;
 use crate::flags::ReadFormat;
@@ -8,12 +8,12 @@ use trace_common::{Cursor, ReadError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Count {
-    /// The count, as it is.
+    /// The count, not scaled.
     pub value: u64,
     /// Nanoseconds that the event was enabled, with `ReadFormat::TOTAL_TIME_ENABLED`.
     pub time_enabled: Option<u64>,
-    /// Nanoseconds that it was really counting, with `ReadFormat::TOTAL_TIME_RUNNING`. It is less
-    /// when more events were enabled than the PMU has counters.
+    /// Nanoseconds that it was on the PMU, with `ReadFormat::TOTAL_TIME_RUNNING`. It is less than
+    /// `time_enabled` when more events were enabled than the PMU has counters.
     pub time_running: Option<u64>,
     /// Id of the event, with `ReadFormat::ID`.
     pub id: Option<u64>,
@@ -27,18 +27,18 @@ pub struct Count {
 pub struct Scaled {
     /// The count: exact if [`is_estimate`](Self::is_estimate) is false.
     pub value: u64,
-    /// Part of the time that the event was really counting, 0 to 1.
+    /// Fraction of the enabled time that the event was on the PMU, 0 to 1.
     pub coverage: f64,
     /// Whether the value was extrapolated.
     pub is_estimate: bool,
 }
 
 impl Count {
-    /// The count, extrapolated to the time that the event was enabled, and whether that was
-    /// needed.
+    /// The count, extrapolated to the time that the event was enabled if it was not always on the
+    /// PMU.
     ///
-    /// `None` if the event never counted: nothing can be said then. Without both times in the
-    /// read format the count is taken as it is.
+    /// `None` if the event was never on the PMU: there is no estimate then. Without both times in
+    /// the read format the count is not scaled.
     pub fn scaled(&self) -> Option<Scaled> {
         let (Some(enabled), Some(running)) = (self.time_enabled, self.time_running) else {
             return Some(Scaled { value: self.value, coverage: 1.0, is_estimate: false });
@@ -57,7 +57,7 @@ impl Count {
         })
     }
 
-    /// What was counted since `earlier`, a reading of the same event.
+    /// The difference to `earlier`, a reading of the same event.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let less = |a: Option<u64>, b: Option<u64>| Some(a?.wrapping_sub(b?));
@@ -86,7 +86,7 @@ impl GroupCounts {
     }
 }
 
-/// Counts in the layout of a read format, borrowed from where they were read.
+/// Counts in the layout of a read format, borrowed from a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadValues<'a> {
     format: ReadFormat,
@@ -117,12 +117,12 @@ impl<'a> ReadValues<'a> {
             .map_or(0, |b| u64::from_ne_bytes(*b))
     }
 
-    /// How many events there are.
+    /// Number of events.
     pub fn len(&self) -> usize {
         if self.format.contains(ReadFormat::GROUP) { self.word(0) as usize } else { 1 }
     }
 
-    /// Whether there is none: a group always has its leader.
+    /// Whether there are none. A group always has its leader.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn scaling_says_when_it_scaled() {
+    fn scaled_counts_are_marked_as_estimates() {
         let count = |value, enabled, running| Count {
             value,
             time_enabled: Some(enabled),

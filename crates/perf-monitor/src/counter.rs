@@ -84,7 +84,7 @@ impl Counter {
                 ),
                 ("PERF_EVENT_IOC_SET_BPF", Errno::EXIST) => Some("the event has a program already"),
                 ("PERF_EVENT_IOC_QUERY_BPF", Errno::INVAL) => {
-                    Some("only tracepoints tell their programs")
+                    Some("only tracepoints list their programs")
                 }
                 ("PERF_EVENT_IOC_QUERY_BPF", Errno::PERM) => Some("this needs CAP_PERFMON"),
                 ("PERF_EVENT_IOC_QUERY_BPF", Errno::NOSPC) => Some("there are more than 64"),
@@ -112,6 +112,10 @@ impl Counter {
     }
 
     /// Stops counting.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
     pub fn disable(&self) -> Result<()> {
         self.control("PERF_EVENT_IOC_DISABLE", ioctl_disable(&self.fd, 0))
     }
@@ -128,15 +132,23 @@ impl Counter {
         self.control("PERF_EVENT_IOC_RESET", ioctl_reset(&self.fd, PERF_IOC_FLAG_GROUP))
     }
 
-    /// Sets the count to 0. The times go on: use [`Count::since`] to measure from here.
+    /// Sets the count to 0. The times are not reset: use [`Count::since`] to measure from here.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
     pub fn reset(&self) -> Result<()> {
         self.control("PERF_EVENT_IOC_RESET", ioctl_reset(&self.fd, 0))
     }
 
-    /// Enables a sampling event for so many samples more; then it disables itself.
+    /// Enables a sampling event for `samples` more samples. Then it disables itself.
     ///
-    /// It can be enabled again after that; but a tracepoint, from Linux 6.18, can not, whatever
-    /// the ioctl returns: [`enable`](Self::enable) says so, see [`KernelFeatures::refresh_restarts`].
+    /// It can be enabled again after that, except a tracepoint from Linux 6.18 on:
+    /// [`enable`](Self::enable) returns an error, see [`KernelFeatures::refresh_restarts`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`], also for 0 samples.
     pub fn refresh(&self, samples: u32) -> Result<()> {
         if samples == 0 {
             return self.control("PERF_EVENT_IOC_REFRESH", Err(Errno::INVAL));
@@ -147,11 +159,19 @@ impl Counter {
     }
 
     /// Changes the period, or the frequency of an event that was opened with one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`] for events that do not sample, and for values that the kernel refuses.
     pub fn set_period(&self, period: u64) -> Result<()> {
         self.control("PERF_EVENT_IOC_PERIOD", ioctl_period(&self.fd, period))
     }
 
-    /// The id that samples and group counts show.
+    /// The id in samples and in group counts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
     pub fn id(&self) -> Result<u64> {
         let mut id = 0;
         let result = ioctl_id(&self.fd).map(|found| id = found);
@@ -159,11 +179,11 @@ impl Counter {
     }
 
     /// Filters a tracepoint by its fields in the kernel: `id == 110 && args[0] > 5`, `comm ~
-    /// "ssh*"`. The language is in `Documentation/trace/events.rst`.
+    /// "ssh*"`. `Documentation/trace/events.rst` has the syntax.
     ///
     /// # Errors
     ///
-    /// [`Error::Filter`], with the names of the fields if the filter has a name that is none.
+    /// [`Error::Filter`], with the names of the fields.
     pub fn set_filter(&self, filter: &str) -> Result<()> {
         let refused = |errno, why: String| Error::Filter {
             event: self.event.name().to_owned(),
@@ -192,12 +212,12 @@ impl Counter {
         Some(format.fields().iter().map(crate::FieldFormat::name).collect::<Vec<_>>().join(", "))
     }
 
-    /// Attaches a BPF program, which then decides what is recorded: what it returns 0 for is not.
-    /// It stays until the event is closed.
+    /// Attaches a BPF program, which filters: the kernel drops the events for which it returns 0. It
+    /// stays until the event is closed.
     ///
-    /// On a tracepoint (`BPF_PROG_TYPE_TRACEPOINT`) the program is one of the tracepoint, not of
-    /// the event: what it drops is neither counted nor recorded by *any* perf event of that
-    /// tracepoint, of any process. On other events (`BPF_PROG_TYPE_PERF_EVENT`, one for each event)
+    /// On a tracepoint (`BPF_PROG_TYPE_TRACEPOINT`) the program belongs to the tracepoint, not to
+    /// the event: no perf event of that tracepoint, of *any* process, counts or records what it
+    /// drops. On other events (`BPF_PROG_TYPE_PERF_EVENT`, one for each event)
     /// only the sample is dropped; it still counts. Loading programs needs `CAP_BPF` and
     /// `CAP_PERFMON`.
     ///
@@ -224,7 +244,11 @@ impl Counter {
     }
 
     /// Changes a breakpoint to the address, length and access of another event. It counts from
-    /// then on, whether it did before or not.
+    /// then on, even if it was disabled.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`] for events that are not breakpoints.
     pub fn modify(&mut self, to: &EventBuilder) -> Result<()> {
         let mut attr = self.attr;
         attr.bp_type = to.attr().bp_type;
@@ -236,12 +260,20 @@ impl Counter {
         Ok(())
     }
 
-    /// Stops writing to the ring; the kernel counts what happens meanwhile as lost.
+    /// Stops writing to the ring. The kernel counts records that it does not write as lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`] if there is no ring.
     pub fn pause_output(&self) -> Result<()> {
         self.control("PERF_EVENT_IOC_PAUSE_OUTPUT", ioctl_pause_output(&self.fd, true))
     }
 
-    /// Writes to the ring again.
+    /// Resumes writing to the ring.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`] if there is no ring.
     pub fn resume_output(&self) -> Result<()> {
         self.control("PERF_EVENT_IOC_PAUSE_OUTPUT", ioctl_pause_output(&self.fd, false))
     }
@@ -253,16 +285,15 @@ impl Counter {
         self.control("PERF_EVENT_IOC_SET_OUTPUT", ioctl_set_output(&self.fd, ring_of))
     }
 
-    /// The count, with what the read format asked for.
-    ///
-    /// With `inherit`, the counts of children that live and that are gone are in it.
+    /// Reads the count, with the values of the read format. With `inherit` it includes the counts of
+    /// all children, also of those that exited.
     ///
     /// # Errors
     ///
-    /// [`Error::PinnedOut`] if the event is pinned and lost its counter.
+    /// [`Error::PinnedOut`] if the event is pinned and not on the PMU; [`Error::Control`].
     pub fn read(&self) -> Result<Count> {
         let format = ReadFormat::from_bits_retain(self.attr.read_format);
-        // An event of its own in the layout of a group is a group of one.
+        // A single event in the layout of a group is a group of one.
         let mut buffer = [0u8; 6 * 8];
         let len = read_size(format, 1).min(buffer.len());
         let buffer = buffer.get_mut(..len).unwrap_or_default();
@@ -289,22 +320,30 @@ impl Counter {
         }
     }
 
-    /// Maps the control page, for reading the counter and its times without a system call, where
-    /// the PMU offers it.
+    /// Maps the control page, to read the counter and its times without a system call where the PMU
+    /// supports it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`].
     pub fn user_page(&self) -> Result<UserPage> {
         UserPage::map(self)
     }
 
     /// Maps a ring of `pages` pages (a power of two) for the samples of this event.
     ///
-    /// [`EventBuilder::open_sampler`] is the shorter way, which also sets what a ring needs.
+    /// [`EventBuilder::open_sampler`] is shorter and sets the options that a ring needs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RingPages`] and [`Error::Map`].
     pub fn into_sampler(self, pages: usize) -> Result<Sampler> {
         Sampler::new(self, pages)
     }
 }
 
 impl AsFd for Counter {
-    /// Readable when samples are there, hung up when the thread is gone.
+    /// Readable when the kernel wakes readers, hung up when the thread has exited.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -6,54 +6,54 @@ use trace_common::{ReadError, ReadErrorKind};
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, and what the user can do about it.
+/// An error, with a remedy where one is known.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// `perf_event_open(2)` refused.
+    /// `perf_event_open(2)` failed.
     #[error("cannot open {event} on {target}: {reason} ({errno})")]
     Open {
         /// The event.
         event: String,
-        /// Whom and where it was to measure.
+        /// The task and CPU to measure.
         target: String,
-        /// The kernel's answer.
+        /// The error number of the system call.
         errno: Errno,
-        /// What was found out about the reason.
+        /// The reason, as far as it could be found.
         reason: OpenErrorReason,
     },
-    /// Mapping a ring refused.
+    /// Mapping a ring failed.
     #[error("cannot map a ring of {pages} pages: {reason} ({errno})")]
     Map {
-        /// Data pages asked for.
+        /// Number of data pages.
         pages: usize,
-        /// The kernel's answer.
+        /// The error number of the system call.
         errno: Errno,
-        /// What was found out about the reason.
+        /// The reason, as far as it could be found.
         reason: OpenErrorReason,
     },
-    /// A ring has a power of two of pages.
-    #[error("a ring has a power of two of pages, at least 1, not {0}")]
+    /// The number of pages of a ring is not a power of two.
+    #[error("the pages of a ring must be a power of two, not {0}")]
     RingPages(usize),
     /// No event has this name.
     #[error("no event {name:?} here{}", NearMatches(.near))]
     UnknownEvent {
         /// The name.
         name: String,
-        /// Names like it that exist.
+        /// Similar names that exist.
         near: Vec<String>,
     },
-    /// A term of a dynamic PMU's event that the PMU does not have.
+    /// The PMU has no such term.
     #[error("PMU {pmu} has no term {term:?}{}", NearMatches(.near))]
     UnknownTerm {
         /// The PMU.
         pmu: String,
         /// The term.
         term: String,
-        /// Terms like it that exist.
+        /// Similar terms that exist.
         near: Vec<String>,
     },
-    /// The value of a term does not fit in the bits that the PMU has for it.
+    /// The value of a term does not fit in its bits.
     #[error("the value {value:#x} of {term:?} does not fit in the {bits} bits of PMU {pmu}")]
     TermValue {
         /// The PMU.
@@ -74,23 +74,23 @@ pub enum Error {
         /// The PMU: `kprobe` or `uprobe`.
         pmu: &'static str,
     },
-    /// The description of an event cannot be read.
-    #[error("cannot read the event {text:?}: {why}")]
+    /// The description of an event has a syntax error.
+    #[error("syntax error in the event {text:?}: {why}")]
     EventSyntax {
         /// The description.
         text: String,
-        /// What is wrong.
+        /// The problem.
         why: &'static str,
     },
-    /// The period would starve the machine.
+    /// The period is so short that it would starve the machine.
     #[error(
-        "a sample every {nanos} ns leaves the CPU no time for anything else: use at least \
-         {min} ns, or allow_short_period()"
+        "a sample every {nanos} ns would starve the machine: use at least {min} ns, or \
+         allow_short_period()"
     )]
     PeriodTooShort {
-        /// The period asked for.
+        /// The requested period, in nanoseconds.
         nanos: u64,
-        /// The shortest that is accepted.
+        /// The shortest accepted period, in nanoseconds.
         min: u64,
     },
     /// No tracefs is mounted.
@@ -104,29 +104,29 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What happened.
+        /// The error.
         source: std::io::Error,
     },
-    /// A file of sysfs or tracefs is not in the form that it is documented to have.
+    /// A file of sysfs or tracefs is not in its documented form.
     #[error("{what} at byte {offset}: {why}")]
     Format {
-        /// What was parsed.
+        /// The kind of file.
         what: &'static str,
-        /// Where it went wrong.
+        /// Offset of the problem, in bytes.
         offset: usize,
-        /// What is wrong.
+        /// The problem.
         why: &'static str,
     },
-    /// The kernel did not accept a filter.
+    /// The kernel refused a filter.
     #[error("the kernel refused the filter {filter:?} of {event} ({errno}): {why}")]
     Filter {
         /// The event.
         event: String,
         /// The filter.
         filter: String,
-        /// The kernel's answer.
+        /// The error number of the system call.
         errno: Errno,
-        /// What is known of the reason.
+        /// The reason, as far as it is known.
         why: String,
     },
     /// An ioctl on an event failed.
@@ -136,13 +136,13 @@ pub enum Error {
         operation: &'static str,
         /// The event.
         event: String,
-        /// The kernel's answer.
+        /// The error number of the system call.
         errno: Errno,
-        /// What this errno means here.
+        /// Meaning of the error number for this operation.
         hint: Option<&'static str>,
     },
-    /// A pinned event lost its counter: it counts no more until it is disabled and enabled again.
-    #[error("{event} is pinned and its counter was taken: disable and enable it to try again")]
+    /// A pinned event is not on the PMU: it counts no more until it is disabled and enabled again.
+    #[error("{event} is pinned but not on the PMU: disable and enable it to try again")]
     PinnedOut {
         /// The event.
         event: String,
@@ -171,7 +171,7 @@ pub enum Error {
     System {
         /// The call.
         call: &'static str,
-        /// The kernel's answer.
+        /// The error number of the system call.
         errno: Errno,
     },
 }
@@ -181,7 +181,7 @@ impl Error {
         Self::File { path: path.into(), source }
     }
 
-    /// The kernel's answer, where a system call failed.
+    /// The error number, where a system call failed.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Open { errno, .. }
@@ -194,7 +194,7 @@ impl Error {
         }
     }
 
-    /// What was found out about the reason, where the kernel refused an event or a ring.
+    /// The reason, where the kernel refused an event or a ring.
     pub const fn reason(&self) -> Option<&OpenErrorReason> {
         match self {
             Self::Open { reason, .. } | Self::Map { reason, .. } => Some(reason),
@@ -208,11 +208,11 @@ impl Error {
 #[error("{what}: {why} at byte {offset}")]
 #[non_exhaustive]
 pub struct DecodeError {
-    /// What was decoded.
+    /// The item that was decoded.
     pub what: &'static str,
     /// Offset from the start of the input.
     pub offset: u64,
-    /// What was wrong.
+    /// The problem.
     pub why: DecodeErrorKind,
 }
 
@@ -234,17 +234,17 @@ pub enum DecodeErrorKind {
     UnknownId(u64),
 }
 
-/// Why the kernel refused, as far as it can be found out.
+/// Why the kernel refused an event or a ring, as far as it can be found.
 ///
-/// For `EINVAL`, `E2BIG` and `EOPNOTSUPP`, which name nothing, the event is tried again without
-/// each of its newer fields.
+/// `EINVAL`, `E2BIG` and `EOPNOTSUPP` name nothing: the event is tried again without each of its
+/// newer fields to find the one that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenErrorReason {
-    /// This kernel, or the PMU, does not take these fields of the attribute: without them the
-    /// event would open.
+    /// This kernel, or the PMU, refuses these fields of the attribute. Without them the event would
+    /// open.
     Fields(Vec<Field>),
-    /// The user may not.
+    /// The user lacks a privilege.
     Privilege {
         /// `kernel.perf_event_paranoid` now.
         paranoid: Option<i64>,
@@ -254,21 +254,21 @@ pub enum OpenErrorReason {
         /// [`Event::without_kernel`](crate::Event::without_kernel).
         user_space_alone_is_allowed: bool,
     },
-    /// The thread is of another user, whatever `kernel.perf_event_paranoid` is.
+    /// The thread belongs to another user. `kernel.perf_event_paranoid` does not matter.
     OtherUser {
         /// The thread.
         tid: u32,
-        /// Its user.
+        /// Its user id.
         uid: u32,
     },
     /// The frequency is above `kernel.perf_event_max_sample_rate`.
     SampleRate {
-        /// The frequency.
+        /// The requested frequency, in samples per second.
         asked: u64,
         /// The limit.
         max: i64,
     },
-    /// This machine has no such event (a virtual machine often has no hardware PMU).
+    /// This machine does not have the event. Many virtual machines have no hardware PMU.
     NoSuchEvent,
     /// There is no such function or file to probe.
     NoSuchProbePoint,
@@ -279,7 +279,7 @@ pub enum OpenErrorReason {
         /// Size of the file, in bytes.
         size: u64,
     },
-    /// The thread does not exist, or not any more.
+    /// The thread does not exist.
     NoSuchThread(u32),
     /// The CPU does not exist.
     NoSuchCpu(u32),
@@ -290,26 +290,26 @@ pub enum OpenErrorReason {
         /// The soft limit (`ulimit -n`).
         limit: Option<u64>,
     },
-    /// No room for another counter or breakpoint, or the group is bigger than the PMU.
+    /// No counter or breakpoint is free, or the group has more events than the PMU has counters.
     NoCounters,
     /// Another process has exclusive access to the PMU.
     Busy,
-    /// A cgroup of which perf events know nothing.
+    /// The directory is not of a cgroup with perf events.
     Cgroup,
-    /// More locked memory than is allowed.
+    /// The limit of locked memory.
     LockedMemory {
         /// `RLIMIT_MEMLOCK`, in bytes.
         memlock: Option<u64>,
         /// `kernel.perf_event_mlock_kb`.
         mlock_kb: Option<i64>,
     },
-    /// The kernel has not that much memory in one piece.
+    /// The kernel cannot allocate the memory.
     OutOfMemory,
     /// An inheriting event that follows a thread over all CPUs cannot have a ring.
     InheritNeedsCpu,
-    /// The event follows other rules for its group: see `perf_event_open(2)`.
+    /// The event cannot join this group: see `perf_event_open(2)`.
     Group,
-    /// Nothing could be found out.
+    /// Not found.
     Unknown,
 }
 
@@ -319,7 +319,7 @@ pub enum OpenErrorReason {
 pub struct Field {
     /// The field or bit, by the kernel's name.
     pub name: &'static str,
-    /// The release of Linux that brought it; empty if it is older than 4.0 or depends on the PMU.
+    /// The first release of Linux that has it; empty if that is before 4.0 or depends on the PMU.
     pub since: &'static str,
 }
 
@@ -327,7 +327,7 @@ impl fmt::Display for OpenErrorReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fields(fields) => {
-                f.write_str("this kernel or its PMU does not take ")?;
+                f.write_str("this kernel or its PMU does not support ")?;
                 for (i, field) in fields.iter().enumerate() {
                     f.write_str(if i == 0 { "" } else { ", " })?;
                     f.write_str(field.name)?;
@@ -351,16 +351,19 @@ impl fmt::Display for OpenErrorReason {
                     None => f.write_str(", this needs CAP_PERFMON (probes: CAP_SYS_ADMIN)")?,
                 }
                 if *user_space_alone_is_allowed {
-                    f.write_str("; user space alone is allowed: exclude_kernel")?;
+                    f.write_str("; user space alone may be measured: exclude_kernel")?;
                 }
                 Ok(())
             }
             Self::OtherUser { tid, uid } => {
-                write!(f, "thread {tid} is of user {uid}: be that user, or have CAP_PERFMON")
+                write!(
+                    f,
+                    "thread {tid} belongs to user {uid}: run as that user or with CAP_PERFMON"
+                )
             }
             Self::SampleRate { asked, max } => write!(
                 f,
-                "{asked} samples per second are above kernel.perf_event_max_sample_rate, {max}"
+                "{asked} samples per second exceed kernel.perf_event_max_sample_rate, which is {max}"
             ),
             Self::NoSuchEvent => f.write_str(
                 "this machine does not have the event (virtual machines often have no hardware \
@@ -387,7 +390,7 @@ impl fmt::Display for OpenErrorReason {
                  controller active in cgroup.subtree_control of its parent",
             ),
             Self::LockedMemory { memlock, mlock_kb } => {
-                f.write_str("more locked memory than this user may have: ")?;
+                f.write_str("the limit of locked memory is reached: ")?;
                 match mlock_kb {
                     Some(kb) => write!(f, "kernel.perf_event_mlock_kb is {kb} per CPU")?,
                     None => f.write_str("kernel.perf_event_mlock_kb")?,
@@ -395,9 +398,9 @@ impl fmt::Display for OpenErrorReason {
                 if let Some(bytes) = memlock {
                     write!(f, ", RLIMIT_MEMLOCK {} KiB", bytes / 1024)?;
                 }
-                f.write_str("; use fewer pages, raise one of the two or have CAP_IPC_LOCK")
+                f.write_str("; use fewer pages, raise one of the two or get CAP_IPC_LOCK")
             }
-            Self::OutOfMemory => f.write_str("the kernel cannot allocate so much memory"),
+            Self::OutOfMemory => f.write_str("the kernel cannot allocate the memory"),
             Self::InheritNeedsCpu => f.write_str(
                 "an inheriting event needs a CPU to have a ring: open one per CPU \
                  (Target::ThreadOnCpu)",
@@ -426,7 +429,7 @@ impl fmt::Display for PermissionHint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.kind() == std::io::ErrorKind::PermissionDenied {
             f.write_str(
-                " (tracefs is root's alone by default: be root, or mount it with \
+                " (by default only root may read tracefs: run as root, or mount it with \
                  -o gid=GROUP,mode=0750)",
             )?;
         }

@@ -1,4 +1,4 @@
-//! What can be counted or sampled.
+//! Events to count or sample.
 
 use crate::builder::EventBuilder;
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// One event: which PMU, and what of it.
+/// An event: a PMU and a configuration of it.
 ///
 /// ```
 /// use perf_monitor::{Event, Software};
@@ -33,15 +33,15 @@ pub struct Event {
     pub(crate) unit: EventUnit,
 }
 
-/// What an event counts with `exclude_kernel`: see [`Event::without_kernel`].
+/// The effect of `exclude_kernel` on an event: see [`Event::without_kernel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WithoutKernel {
-    /// Its part in user space.
+    /// It counts user space.
     UserSpace,
-    /// The same as without `exclude_kernel`: clocks do not look at it.
+    /// It counts the same as without `exclude_kernel`: clocks ignore it.
     Everything,
-    /// Nothing: it happens in the kernel alone, as context switches do.
+    /// It counts nothing: it happens in the kernel only, as context switches do.
     Nothing,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Exclude {
     pub(crate) precise: u8,
 }
 
-/// What the numbers of an event mean: multiply a count by `scale` to have it in `name`.
+/// The unit of a count: `count * scale` is in the unit `name`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct EventUnit {
@@ -72,7 +72,7 @@ macro_rules! named {
         pub enum $ty { $($(#[$vdoc])* $variant,)* }
 
         impl $ty {
-            /// Every one, with the names that `perf` has for it, the usual one first.
+            /// All of them, with their names in `perf`, the usual one first.
             pub const ALL: &'static [(Self, &'static [&'static str])] =
                 &[$((Self::$variant, &[$($name),+])),*];
 
@@ -111,10 +111,10 @@ named! {
     BranchMisses = PERF_COUNT_HW_BRANCH_MISSES, "branch-misses";
     /// Bus cycles.
     BusCycles = PERF_COUNT_HW_BUS_CYCLES, "bus-cycles";
-    /// Cycles without an instruction issued, for want of instructions.
+    /// Cycles in which no instruction was issued, as none was fetched or decoded.
     StalledCyclesFrontend = PERF_COUNT_HW_STALLED_CYCLES_FRONTEND,
         "stalled-cycles-frontend" | "idle-cycles-frontend";
-    /// Cycles without an instruction retired, for want of resources.
+    /// Cycles in which no instruction was retired, as resources were busy.
     StalledCyclesBackend = PERF_COUNT_HW_STALLED_CYCLES_BACKEND,
         "stalled-cycles-backend" | "idle-cycles-backend";
     /// Cycles at a constant rate.
@@ -132,7 +132,7 @@ named! {
     PageFaults = PERF_COUNT_SW_PAGE_FAULTS, "page-faults" | "faults";
     /// Context switches.
     ContextSwitches = PERF_COUNT_SW_CONTEXT_SWITCHES, "context-switches" | "cs";
-    /// Moves to another CPU.
+    /// Migrations to another CPU.
     CpuMigrations = PERF_COUNT_SW_CPU_MIGRATIONS, "cpu-migrations" | "migrations";
     /// Page faults without I/O.
     PageFaultsMin = PERF_COUNT_SW_PAGE_FAULTS_MIN, "minor-faults";
@@ -189,7 +189,7 @@ named! {
     Miss = PERF_COUNT_HW_CACHE_RESULT_MISS, "-misses";
 }
 
-/// Accesses that a [breakpoint](Event::breakpoint) stops at.
+/// Accesses that a [breakpoint](Event::breakpoint) counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BreakpointAccess {
     /// Reads. x86 has no breakpoint for reads alone: use [`BreakpointAccess::ReadWrite`].
@@ -220,7 +220,7 @@ impl Event {
         Self::new(event.name(), PERF_TYPE_HARDWARE, event.config())
     }
 
-    /// An event of the kernel.
+    /// An event that the kernel itself counts.
     pub fn software(event: Software) -> Self {
         let mut this = Self::new(event.name(), PERF_TYPE_SOFTWARE, event.config());
         if matches!(event, Software::CpuClock | Software::TaskClock) {
@@ -236,12 +236,12 @@ impl Event {
         Self::new(name.replace("prefetchs", "prefetches"), PERF_TYPE_HW_CACHE, config)
     }
 
-    /// An event number of the CPU's own manual, as `perf` takes it after `r`.
+    /// An event number from the manual of the CPU, as `perf` takes it after `r`.
     pub fn raw(config: u64) -> Self {
         Self::new(format!("r{config:x}"), PERF_TYPE_RAW, config)
     }
 
-    /// An event by the number of its PMU, for what the other constructors do not cover.
+    /// An event by the number of its PMU, for events without a constructor here.
     pub fn from_type(name: impl Into<String>, type_: u32, config: u64) -> Self {
         Self::new(name, type_, config)
     }
@@ -262,6 +262,10 @@ impl Event {
     }
 
     /// A tracepoint by its system and name. Needs a readable tracefs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoTracefs`], [`Error::File`], and [`Error::UnknownEvent`] with similar names.
     pub fn tracepoint(system: &str, name: &str) -> Result<Self> {
         Tracefs::find()?.event(system, name)
     }
@@ -271,33 +275,53 @@ impl Event {
         Self::new(name, PERF_TYPE_TRACEPOINT, id)
     }
 
-    /// A probe at a kernel function, plus `offset` bytes, made and removed with the event by the
-    /// kprobe PMU (Linux 4.17). Its raw data is the address only. Needs `CAP_SYS_ADMIN`.
+    /// A probe `offset` bytes into a kernel function. The kprobe PMU (Linux 4.17) creates and removes
+    /// it with the event. Its raw data is the address only. Needs `CAP_SYS_ADMIN`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoProbePmu`]. A function that does not exist is an error of opening.
     pub fn kprobe(symbol: &str, offset: u64) -> Result<Self> {
         Self::probe("kprobe", symbol.as_bytes(), symbol, offset, false)
     }
 
     /// A probe at the return of a kernel function: see [`Event::kprobe`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoProbePmu`].
     pub fn kretprobe(symbol: &str) -> Result<Self> {
         Self::probe("kprobe", symbol.as_bytes(), symbol, 0, true)
     }
 
     /// A probe at an address of the kernel: see [`Event::kprobe`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoProbePmu`].
     pub fn kprobe_address(address: u64) -> Result<Self> {
         let mut this = Self::probe("kprobe", b"", &format!("{address:#x}"), address, false)?;
         this.path = None;
         Ok(this)
     }
 
-    /// A probe at `offset` bytes into the file of a program or library, made and removed with the
-    /// event by the uprobe PMU (Linux 4.17). Its raw data is the address only. Needs
+    /// A probe `offset` bytes into the file of a program or library. The uprobe PMU (Linux 4.17)
+    /// creates and removes it with the event. Its raw data is the address only. Needs
     /// `CAP_SYS_ADMIN`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoProbePmu`]. A file that does not exist is an error of opening.
     pub fn uprobe(file: impl AsRef<Path>, offset: u64) -> Result<Self> {
         let file = file.as_ref();
         Self::probe("uprobe", file.as_os_str().as_bytes(), &file.to_string_lossy(), offset, false)
     }
 
     /// A probe at the return of the function at `offset` of a file: see [`Event::uprobe`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoProbePmu`].
     pub fn uretprobe(file: impl AsRef<Path>, offset: u64) -> Result<Self> {
         let file = file.as_ref();
         Self::probe("uprobe", file.as_os_str().as_bytes(), &file.to_string_lossy(), offset, true)
@@ -328,22 +352,33 @@ impl Event {
         Ok(this)
     }
 
-    /// An event of a dynamic PMU by the name that sysfs has for it, such as `msr` and `tsc`.
+    /// An event of a dynamic PMU by its names in sysfs, such as `msr` and `tsc`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pmu::open`] and [`Pmu::event`].
     pub fn pmu(pmu: &str, event: &str) -> Result<Self> {
         Pmu::open(pmu)?.event(event)
     }
 
-    /// The event that a description in the language of `perf` means: `cycles:u`, `r1a8`,
+    /// The event of a description in the syntax of `perf`: `cycles:u`, `r1a8`,
     /// `L1-dcache-load-misses`, `mem:0x1234/4:w`, `sched:sched_switch`, `msr/tsc/`,
     /// `cpu/event=0x3c,umask=1/k`; and `kprobe:SYMBOL[+OFFSET]`, `kretprobe:SYMBOL`,
     /// `uprobe:FILE:OFFSET`, `uretprobe:FILE:OFFSET`.
     ///
-    /// A name that does not exist is told with the nearest ones that do.
+    /// # Errors
+    ///
+    /// [`Error::EventSyntax`], [`Error::UnknownEvent`] with similar names that exist, and the errors
+    /// of the constructor.
     pub fn parse(text: &str) -> Result<Self> {
         Self::parse_with(text, &Tracefs::find)
     }
 
     /// The same as [`Event::parse`], with tracepoints of this tracefs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Event::parse`].
     pub fn parse_in(text: &str, tracefs: &Tracefs) -> Result<Self> {
         Self::parse_with(text, &|| Ok(tracefs.clone()))
     }
@@ -421,7 +456,7 @@ impl Event {
         })
     }
 
-    /// Every generalised cache event; a CPU has some of them.
+    /// All generalised cache events. A CPU has some of them.
     pub fn all_cache() -> impl Iterator<Item = Self> {
         Cache::ALL.iter().flat_map(|(cache, _)| {
             CacheOp::ALL.iter().flat_map(move |(op, _)| {
@@ -460,12 +495,12 @@ impl Event {
         this
     }
 
-    /// The name, in the language of [`Event::parse`].
+    /// The name, in the syntax of [`Event::parse`].
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the counts mean.
+    /// The unit of the counts.
     pub const fn unit(&self) -> &EventUnit {
         &self.unit
     }
@@ -480,7 +515,7 @@ impl Event {
         self.type_
     }
 
-    /// What the event counts with `exclude_kernel`: all that a user without privileges may count at
+    /// The effect of `exclude_kernel` on this event. Users without privileges need it at
     /// `perf_event_paranoid` 2.
     pub const fn without_kernel(&self) -> WithoutKernel {
         if self.type_ != PERF_TYPE_SOFTWARE {
@@ -498,7 +533,7 @@ impl Event {
         }
     }
 
-    /// Starts to say how to count or sample it.
+    /// Options for counting or sampling it.
     pub fn builder(&self) -> EventBuilder {
         EventBuilder::new(self.clone())
     }
@@ -545,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn syntax_errors_are_explained() {
         let error = |text: &str| Event::parse(text).unwrap_err().to_string();
         assert!(error("mem:zzz").contains("not an address"), "{}", error("mem:zzz"));
         assert!(error("mem:0x10:q").contains("one of r, w"));

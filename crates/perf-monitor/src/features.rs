@@ -1,4 +1,4 @@
-//! What the running kernel can do, found out by asking it.
+//! Features of the running kernel, found by trying them.
 
 use crate::diagnose::Attempt;
 use crate::flags::{ReadFormat, SampleFlags};
@@ -9,32 +9,32 @@ use perf_sys::*;
 use rustix::io::Errno;
 use std::sync::OnceLock;
 
-/// What the running kernel, for this user, can do.
+/// The features of the running kernel for this user.
 ///
-/// Versions do not tell: distributions backport (a Debian 5.10 has `PERF_FORMAT_LOST` of 6.0). So
-/// each capability is tried, with events that are closed at once, on the calling thread.
+/// Versions do not decide, as distributions backport: Debian's 5.10 has `PERF_FORMAT_LOST` of 6.0.
+/// So each feature is tried, with events on the calling thread that are closed at once.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KernelFeatures {
     /// The version, for messages.
     pub version: KernelVersion,
-    /// Bytes of `perf_event_attr` that the kernel knows; `None` if it may not be asked.
+    /// Size of the kernel's `perf_event_attr`, in bytes; `None` if the user may not open events.
     pub attr_size: Option<u32>,
-    /// One-bit fields of `perf_event_attr` that it takes, by name.
+    /// One-bit fields of `perf_event_attr` that the kernel accepts, by name.
     pub flags: Vec<&'static str>,
-    /// Sample fields that it takes on a software event.
+    /// Sample fields that the kernel accepts for a software event.
     pub sample: SampleFlags,
-    /// Read formats that it takes.
+    /// Read formats that the kernel accepts.
     pub read_format: ReadFormat,
-    /// Whether `inherit` and `SampleFlags::READ` go together (Linux 6.12).
+    /// Whether `inherit` and `SampleFlags::READ` may be combined (Linux 6.12).
     pub inherit_sample_read: bool,
     /// Names of the PMUs.
     pub pmus: Vec<String>,
-    /// Whether there is a hardware PMU that counts cycles.
+    /// Whether a hardware PMU counts cycles.
     pub hardware: bool,
     /// The tracefs, if one is mounted.
     pub tracefs: Option<Tracefs>,
-    /// Whether its events can be read by this user.
+    /// Whether this user may read its events.
     pub tracefs_readable: bool,
     /// `kernel.perf_event_paranoid`.
     pub paranoid: Option<i64>,
@@ -46,7 +46,7 @@ pub struct KernelFeatures {
     pub mlock_kb: Option<i64>,
     /// Soft limit of open files.
     pub open_files: Option<u64>,
-    /// What opening the plainest of events says, if that is not allowed: nothing else could be
+    /// The error number of opening the simplest event, if the user may not: nothing else could be
     /// tried then.
     pub refused: Option<Errno>,
 }
@@ -61,7 +61,7 @@ fn opens(change: impl FnOnce(&mut perf_event_attr)) -> Result<(), Errno> {
     Attempt { attr, path: None, target, group: None, flags: 0 }.open().map(drop)
 }
 
-/// Sets a bit with what it needs to be accepted.
+/// Sets a bit, and others that it requires.
 fn set_flag(attr: &mut perf_event_attr, name: &str, bit: u32) {
     let sets: &[fn(&mut perf_event_attr, bool)] = match name {
         "sigtrap" => &[perf_event_attr::set_remove_on_exec],
@@ -83,8 +83,7 @@ fn set_flag(attr: &mut perf_event_attr, name: &str, bit: u32) {
 }
 
 impl KernelFeatures {
-    /// Tries everything. It takes about a hundred system calls, well under a millisecond on
-    /// hardware.
+    /// Tries all features with about a hundred system calls: less than a millisecond on hardware.
     pub fn probe() -> Self {
         let tracefs = Tracefs::find().ok();
         let mut this = Self {
@@ -150,7 +149,7 @@ impl KernelFeatures {
         this
     }
 
-    /// Whether the one-bit field of `perf_event_attr` is taken.
+    /// Whether the kernel accepts the one-bit field `name` of `perf_event_attr`.
     pub fn has_flag(&self, name: &str) -> bool {
         self.flags.contains(&name)
     }
@@ -159,7 +158,7 @@ impl KernelFeatures {
     /// again: true up to Linux 6.17. Other events always can. Tried once per process.
     pub fn refresh_restarts() -> bool {
         static ANSWER: OnceLock<bool> = OnceLock::new();
-        // If it cannot be tried, nothing is forbidden.
+        // What cannot be tried is not refused in advance.
         *ANSWER.get_or_init(|| try_refresh().unwrap_or(true))
     }
 
@@ -171,7 +170,7 @@ impl KernelFeatures {
     }
 }
 
-/// Lets a tracepoint run out, enables it, and looks whether it samples.
+/// Uses up the refresh of a tracepoint, enables it, and checks whether it samples.
 fn try_refresh() -> crate::Result<bool> {
     let event = crate::Event::tracepoint("raw_syscalls", "sys_enter")?.builder();
     let mut sampler =

@@ -35,7 +35,7 @@ bitflags! {
         const STACK_USER = PERF_SAMPLE_STACK_USER;
         /// Cost of the access, one number.
         const WEIGHT = PERF_SAMPLE_WEIGHT;
-        /// Where the data came from.
+        /// Source of the data.
         const DATA_SRC = PERF_SAMPLE_DATA_SRC;
         /// Id of the event at a fixed place: needed when several events share a ring.
         const IDENTIFIER = PERF_SAMPLE_IDENTIFIER;
@@ -58,12 +58,12 @@ bitflags! {
         const _ = !0;
     }
 
-    /// What reading a counter returns: `PERF_FORMAT_*` of `perf_event_open(2)`.
+    /// The values that reading a counter returns: `PERF_FORMAT_*` of `perf_event_open(2)`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct ReadFormat: u64 {
         /// Nanoseconds that the event was enabled.
         const TOTAL_TIME_ENABLED = PERF_FORMAT_TOTAL_TIME_ENABLED;
-        /// Nanoseconds that the event was really counting.
+        /// Nanoseconds that the event was on the PMU.
         const TOTAL_TIME_RUNNING = PERF_FORMAT_TOTAL_TIME_RUNNING;
         /// Id of the event.
         const ID = PERF_FORMAT_ID;

@@ -35,7 +35,7 @@ pub struct TracepointFormat {
     print_fmt: String,
 }
 
-/// Where a field is and what it is.
+/// Name, type and place of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldFormat {
     name: String,
@@ -47,7 +47,7 @@ pub struct FieldFormat {
     is_text: bool,
 }
 
-/// How the bytes of a field are to be read.
+/// The kind of a field: how its bytes are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldKind {
@@ -58,7 +58,7 @@ pub enum FieldKind {
         /// Bytes of an element.
         element: usize,
     },
-    /// `__data_loc`: four bytes that tell where in the data the elements are.
+    /// `__data_loc`: four bytes with the offset and size of the elements in the data.
     DataLoc {
         /// Bytes of an element.
         element: usize,
@@ -82,7 +82,7 @@ pub enum FieldValue<'a> {
     Unsigned(u64),
     /// A pointer.
     Pointer(u64),
-    /// A string, without its NUL. The kernel does not promise UTF-8.
+    /// A string, without its NUL. It may not be UTF-8.
     Text(&'a [u8]),
     /// ArrayValue of an array.
     Array(ArrayValue<'a>),
@@ -122,7 +122,7 @@ impl fmt::Display for FieldValue<'_> {
             Self::Signed(v) => write!(f, "{v}"),
             Self::Unsigned(v) => write!(f, "{v}"),
             Self::Pointer(v) => write!(f, "{v:#x}"),
-            // Control characters of a traced program must not reach a terminal.
+            // Control characters from a traced program must not reach a terminal.
             Self::Text(bytes) => {
                 for chunk in bytes.utf8_chunks() {
                     for c in chunk.valid().chars() {
@@ -162,6 +162,10 @@ impl fmt::Display for FieldValue<'_> {
 
 impl TracepointFormat {
     /// Parses a `format` file of tracefs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Format`] with the offset of the problem.
     pub fn parse(system: &str, text: &str) -> Result<Self> {
         const WHAT: &str = "the format file of a tracepoint";
         let bad = |offset, why| Error::Format { what: WHAT, offset, why };
@@ -232,7 +236,7 @@ impl TracepointFormat {
         &self.print_fmt
     }
 
-    /// The fields of its own.
+    /// The fields of this tracepoint, without the common ones.
     pub fn fields(&self) -> &[FieldFormat] {
         self.fields.get(self.common..).unwrap_or_default()
     }
@@ -367,7 +371,7 @@ impl FieldFormat {
         self.is_text
     }
 
-    /// How to read it.
+    /// The kind of the field.
     pub const fn kind(&self) -> FieldKind {
         self.kind
     }
@@ -425,7 +429,7 @@ impl FieldFormat {
         Some(ArrayValue { bytes: self.bytes(raw)?, size, signed: self.signed })
     }
 
-    /// The value, whatever it is.
+    /// The value, of any kind.
     pub fn value<'a>(&self, raw: &'a [u8]) -> Option<FieldValue<'a>> {
         Some(match self.kind {
             FieldKind::Integer if self.type_name.ends_with('*') => {
@@ -562,7 +566,7 @@ more\", REC->comm
     }
 
     #[test]
-    fn text_of_others_is_escaped() {
+    fn control_characters_are_escaped() {
         assert_eq!(FieldValue::Text(b"a\x1b[31m\xff\n").to_string(), "a\\u{1b}[31m\\xff\\n");
     }
 

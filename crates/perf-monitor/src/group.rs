@@ -20,7 +20,7 @@ use rustix::fd::{AsFd, OwnedFd};
 /// let touched = vec![1u8; 1 << 20];
 /// group.disable()?;
 /// let counts = group.read()?;
-/// assert!(counts.counts[faults].value > 0, "{} bytes were touched", touched.len());
+/// assert!(counts.counts[faults].value > 0, "touched {} bytes", touched.len());
 ///
 /// fn user(event: Software) -> perf_monitor::EventBuilder {
 ///     Event::software(event).builder().exclude_kernel(true).exclude_hv(true)
@@ -110,6 +110,7 @@ impl Group {
         Ok(self.counters.len() - 1)
     }
 
+    #[expect(clippy::indexing_slicing, reason = "there is always a leader")]
     fn leader(&self) -> &Counter {
         // A group is made with its leader and never loses a member.
         &self.counters[0]

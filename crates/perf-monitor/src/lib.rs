@@ -1,40 +1,40 @@
-//! Linux perf events: counters and groups, ring buffers, records, tracepoints.
+//! Linux perf events: counters, groups, ring buffers, records and tracepoints.
 //!
-//! Count something around a piece of code:
+//! Count page faults around a piece of code:
 //!
 //! ```
 //! use perf_monitor::{Event, Software, Target};
 //!
 //! let faults = Event::software(Software::PageFaults)
 //!     .builder()
-//!     .exclude_kernel(true) // what an ordinary user may do
+//!     .exclude_kernel(true) // allowed without privileges
 //!     .exclude_hv(true)
 //!     .open(Target::ThisThread)?;
 //! faults.enable()?;
 //! let touched = vec![1u8; 1 << 20];
 //! faults.disable()?;
 //! let count = faults.read()?;
-//! assert!(count.value > 0, "{} bytes were touched", touched.len());
+//! assert!(count.value > 0, "touched {} bytes", touched.len());
 //! # Ok::<(), perf_monitor::Error>(())
 //! ```
 //!
-//! - [`Event`]: everything that can be counted or sampled, by type or in the language of `perf`
-//!   ([`Event::parse`]); [`EventBuilder`] says how.
-//! - [`Counter`] and [`Group`]: counts, with their times, and [scaling](Count::scaled) that says
-//!   when it scaled. [`UserPage`]: reading without a system call.
+//! - [`Event`]: an event to count or sample, by type or in the syntax of `perf`
+//!   ([`Event::parse`]). [`EventBuilder`] sets its options and opens it.
+//! - [`Counter`] and [`Group`]: counts, with their times. [`Count::scaled`] extrapolates a
+//!   multiplexed count and marks it as an estimate. [`UserPage`] reads without a system call.
 //! - [`Sampler`]: an event with its ring. It lends records, decoded ([`Record`]) or not
-//!   ([`RawRecord`]); [`OverwriteRing`] is a flight recorder, [`AuxArea`] the trace of a PMU.
-//! - [`SigtrapReceiver`]: the signals of events that trap the thread they measure.
-//! - [`RecordLayout`] and [`Decoder`] decode records from anywhere, a `perf.data` file for example.
+//!   ([`RawRecord`]). [`OverwriteRing`] is a flight recorder, [`AuxArea`] the trace of a PMU.
+//! - [`SigtrapReceiver`]: the `SIGTRAP` signals of events.
+//! - [`RecordLayout`] and [`Decoder`]: decode records of any origin, such as a `perf.data` file.
 //! - [`Tracefs`] and [`TracepointFormat`]: tracepoints and the typed fields of their data.
-//! - [`KernelFeatures`]: what the running kernel can do for this user, found out by trying. One
-//!   binary runs on every kernel; [`Error::Open`] tells which field was refused and what would
-//!   help.
+//! - [`KernelFeatures`]: the features of the running kernel for this user, found by trying them.
+//!   One binary runs on every kernel. [`Error::Open`] names the field that was refused and a
+//!   remedy.
 //!
-//! # Who may do what
+//! # Privileges
 //!
-//! A user without `CAP_PERFMON` (Linux 5.8; `CAP_SYS_ADMIN` before) may what
-//! `kernel.perf_event_paranoid` leaves ([`paranoid_level`]):
+//! Without `CAP_PERFMON` (Linux 5.8; `CAP_SYS_ADMIN` before), `kernel.perf_event_paranoid` decides
+//! ([`paranoid_level`]):
 //!
 //! | level | own threads, user space | with the kernel | whole CPUs, cgroups | raw data of tracepoints |
 //! | ---: | :-: | :-: | :-: | :-: |
@@ -45,18 +45,22 @@
 //! | 3, 4 (Debian, Ubuntu) | | | | |
 //!
 //! Names and fields of tracepoints need a readable tracefs ([`Tracefs`]), which is root's by
-//! default; kprobes and uprobes need `CAP_SYS_ADMIN`; the pages of rings count as locked memory
-//! ([`mlock_kb`]). A refusal tells what would help.
+//! default. Kprobes and uprobes need `CAP_SYS_ADMIN`. The pages of rings count as locked memory
+//! ([`mlock_kb`]). Errors name the remedy.
 //!
 //! # Kernels
 //!
-//! Tests run on Linux 5.10 to 7.2, x86-64 and arm64; what needs a certain release says so where it
-//! is documented.
+//! Tests run on Linux 5.10 to 7.2, x86-64 and arm64. Documentation names the release that an item
+//! needs.
 //!
-//! It does not symbolise addresses and reads no file formats.
+//! # Not included
 //!
-//! Records are little-endian here, so that a big-endian machine is refused at compile time.
+//! The crate does not symbolise addresses and reads no files of recordings. It does not compile for
+//! big-endian machines, whose kernels write records that it cannot decode.
 #![deny(unsafe_code)]
+// Input never panics: bytes are taken by `get`. (Tests may.)
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![warn(clippy::missing_errors_doc)]
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("perf-monitor decodes records on little-endian machines only");

@@ -26,11 +26,19 @@ struct TermFormat {
 
 impl Pmu {
     /// The names of all PMUs, sorted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] if sysfs cannot be read.
     pub fn names() -> Result<Vec<String>> {
         names_in(Path::new(DEVICES))
     }
 
     /// The PMU of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownEvent`] with similar names that exist.
     pub fn open(name: &str) -> Result<Self> {
         Self::open_in(Path::new(DEVICES), name)
     }
@@ -67,7 +75,7 @@ impl Pmu {
         self.type_
     }
 
-    /// The CPUs to open events on, for a PMU that is not part of each CPU (memory controllers,
+    /// The list of CPUs to open events on, for a PMU that several CPUs share (memory controllers,
     /// energy counters).
     pub fn cpu_mask(&self) -> Option<String> {
         ["cpumask", "cpus"]
@@ -91,6 +99,10 @@ impl Pmu {
     }
 
     /// An event by name or by terms: `tsc`, `event=0x3c,umask=1`, `config=7`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownTerm`] with similar terms, [`Error::TermValue`], [`Error::EventSyntax`].
     pub fn event(&self, text: &str) -> Result<Event> {
         let mut config = [0u64; 5];
         let mut unit = EventUnit::default();

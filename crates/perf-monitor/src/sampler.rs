@@ -35,7 +35,7 @@ use std::time::Duration;
 ///         addresses.extend(sample.addr);
 ///     }
 /// })?;
-/// assert!(!addresses.is_empty(), "{} bytes were touched", touched.len());
+/// assert!(!addresses.is_empty(), "touched {} bytes", touched.len());
 /// # Ok::<(), perf_monitor::Error>(())
 /// ```
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Sampler {
         &self.decoder
     }
 
-    /// What went through the ring so far. Losses after the last record that fitted are in it only
+    /// Statistics of the ring so far. Losses after the last record that fitted are in it only
     /// after [`finish`](Self::finish) or [`count_losses`](Self::count_losses).
     pub const fn stats(&self) -> RingStats {
         self.ring.stats()
@@ -112,6 +112,7 @@ impl Sampler {
     ///
     /// [`Error::NoCommonId`] if the ids of its records are not where those of this sampler's event
     /// are, and [`Error::Control`].
+    #[expect(clippy::indexing_slicing, reason = "the place of what was just pushed")]
     pub fn add_counter(&mut self, counter: Counter) -> Result<&Counter> {
         // The reader knows the layout before the first record can come.
         let mut decoder = self.decoder.clone();
@@ -131,17 +132,14 @@ impl Sampler {
     ///
     /// [`Error::Control`].
     pub fn remove(&mut self, id: u64) -> Result<Option<Counter>> {
-        for place in 0..self.others.len() {
-            if self.others[place].id()? == id {
-                self.others[place].set_output(None)?;
-                let counter = self.others.remove(place);
-                // Without a count of the kernel the losses of this ring are those of its records.
-                self.lost_by_removed =
-                    self.lost_by_removed.zip(lost_by(&counter)?).map(|(a, b)| a.saturating_add(b));
-                return Ok(Some(counter));
-            }
-        }
-        Ok(None)
+        let ids = self.others.iter().map(Counter::id).collect::<Result<Vec<_>>>()?;
+        let Some(place) = ids.iter().position(|other| *other == id) else { return Ok(None) };
+        let counter = self.others.remove(place);
+        counter.set_output(None)?;
+        // Without a count of the kernel the losses of this ring are those of its records.
+        self.lost_by_removed =
+            self.lost_by_removed.zip(lost_by(&counter)?).map(|(a, b)| a.saturating_add(b));
+        Ok(Some(counter))
     }
 
     /// The events that write into the ring: its own first, then those that were added.
@@ -207,7 +205,7 @@ impl Sampler {
         (self.ring.batch(), &self.decoder)
     }
 
-    /// Hands every record that is there now to `f`, undecoded and with its layout, and returns
+    /// Passes every record that is there now to `f`, undecoded and with its layout, and returns
     /// their number. What is written meanwhile is left for the next call, so that a flood does not
     /// hold the caller here. Records of unknown events are counted in [`RingStats::unknown_ids`]
     /// and skipped.
@@ -250,7 +248,7 @@ impl Sampler {
         Ok(count)
     }
 
-    /// Hands every record that is there now to `f`, decoded: see [`drain_raw`](Self::drain_raw).
+    /// Passes every record that is there now to `f`, decoded: see [`drain_raw`](Self::drain_raw).
     ///
     /// # Errors
     ///

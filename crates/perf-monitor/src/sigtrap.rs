@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 /// Receives the signals of events with [`sigtrap`](crate::EventBuilder::sigtrap) that measure this
 /// thread, without a signal handler.
 ///
-/// While it lives, `SIGTRAP` is blocked in the thread: the thread goes on when an event overflows,
-/// and takes the signal when it looks. This needs Linux 5.18 (or a stable release of 5.15): older
-/// kernels end a process that blocks the signal. Without a `SigtrapReceiver` and without a handler of the
-/// program's own, the signal ends the process on every kernel.
+/// It blocks `SIGTRAP` in the thread until it is dropped: the thread continues when an event
+/// overflows, and [`wait`](Self::wait) takes the signal. This needs Linux 5.18 (or a stable release
+/// of 5.15): older kernels end a process that blocks the signal. Without a `SigtrapReceiver` or a
+/// signal handler, the signal ends the process on every kernel.
 ///
 /// ```no_run
 /// use perf_monitor::{Event, Software, Target, SigtrapReceiver};
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// let touched = vec![1u8; 1 << 20];
 /// faults.disable()?;
 /// let trap = traps.wait(Duration::ZERO)?.expect("the memory was touched for the first time");
-/// assert_eq!(trap.sig_data, 42, "{} bytes were touched", touched.len());
+/// assert_eq!(trap.sig_data, 42, "touched {} bytes", touched.len());
 /// # Ok::<(), perf_monitor::Error>(())
 /// ```
 #[derive(Debug)]
@@ -40,23 +40,27 @@ pub struct SigtrapReceiver {
     _not_send: PhantomData<*const ()>,
 }
 
-/// What the `SIGTRAP` of an event told.
+/// The content of a `SIGTRAP` of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SigtrapInfo {
     /// [`sig_data`](crate::EventBuilder::sig_data) of the event.
     pub sig_data: u64,
-    /// The address of the sample: of the data that a breakpoint watches, of the memory that was
-    /// not there. 0 if the event has none.
+    /// The address of the sample: of the watched data for a breakpoint, of the accessed memory for a
+    /// page fault. 0 if the event has none.
     pub address: u64,
     /// `PERF_TYPE_*` of the event, or the number of its PMU.
     pub type_: u32,
-    /// The thread went on before it took the signal, as it had it blocked.
+    /// The thread continued before it took the signal, as the signal was blocked.
     pub is_async: bool,
 }
 
 impl SigtrapReceiver {
     /// Blocks `SIGTRAP` in this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`].
     pub fn block() -> Result<Self> {
         let was_blocked = sigtrap_block().map_err(system)?;
         Ok(Self { was_blocked, _not_send: PhantomData })
@@ -64,8 +68,12 @@ impl SigtrapReceiver {
 
     /// Takes the pending signal, or waits up to `timeout` for one. `None` if none came.
     ///
-    /// Signals do not queue: overflows while one is pending are not told by another, only
-    /// [counted](crate::Counter::read). A `SIGTRAP` that is of no event is dropped.
+    /// Signals do not queue: overflows while one is pending send no other, they are only
+    /// [counted](crate::Counter::read). A `SIGTRAP` of another origin is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`].
     pub fn wait(&self, timeout: Duration) -> Result<Option<SigtrapInfo>> {
         let start = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! What the machine says of itself in procfs and sysfs: limits, CPUs, versions.
+//! Limits, CPUs and versions from procfs and sysfs.
 
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
@@ -18,7 +18,7 @@ fn read_number(path: &str) -> Option<i64> {
     read_text(path).ok()?.trim().parse().ok()
 }
 
-/// `kernel.perf_event_paranoid`: what users without `CAP_PERFMON` may do.
+/// `kernel.perf_event_paranoid`: the limits of users without `CAP_PERFMON`.
 ///
 /// -1: everything; 0: no raw tracepoints; 1: no CPU-wide events; 2: no kernel events; 3 and more
 /// (a patch of Debian and others): nothing.
@@ -84,8 +84,8 @@ pub(crate) fn is_possible_cpu(cpu: u32) -> bool {
 
 /// Major and minor version of a kernel.
 ///
-/// It is for messages and for tests: distributions backport, so what a kernel can do is probed,
-/// see [`KernelFeatures`](crate::KernelFeatures).
+/// For messages and tests. Distributions backport: to find what a kernel supports, use
+/// [`KernelFeatures`](crate::KernelFeatures).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelVersion(pub u32, pub u32);
 

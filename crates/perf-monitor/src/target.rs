@@ -1,21 +1,21 @@
 use rustix::fd::{AsRawFd, BorrowedFd};
 use std::fmt;
 
-/// Whom and where an event measures: the `pid` and `cpu` of `perf_event_open(2)`.
+/// The task and CPU that an event measures: `pid` and `cpu` of `perf_event_open(2)`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Target<'a> {
-    /// The calling thread, on any CPU. With inheritance, also what it starts.
+    /// The calling thread, on any CPU. With `inherit`, also the threads that it starts.
     ThisThread,
     /// A thread by its id, on any CPU. A process id means its main thread.
     Thread(u32),
     /// Everything on one CPU. Needs `perf_event_paranoid` 0 or `CAP_PERFMON`.
     ///
-    /// When the CPU goes offline the event is dead for good: what is in its ring can be read, but
-    /// even after the CPU is back, and enabled again, it counts nothing, without an error or a
-    /// hang-up. Watch [`online_cpus`](crate::online_cpus) and open it anew.
+    /// When the CPU goes offline the event stops for good, without an error or a hang-up: it counts
+    /// nothing even when the CPU is back and the event is enabled again. Its ring can still be read.
+    /// Watch [`online_cpus`](crate::online_cpus) and open a new event.
     Cpu(u32),
-    /// A thread, while it is on one CPU: with one event per CPU, inheriting events can have rings.
+    /// A thread, while it is on one CPU. Inheriting events with rings need one event per CPU.
     ThreadOnCpu {
         /// The thread; 0 is the calling one.
         tid: u32,
@@ -24,8 +24,8 @@ pub enum Target<'a> {
     },
     /// The tasks of a cgroup, on one CPU. Needs the privileges of [`Target::Cpu`].
     ///
-    /// Who mounts the `perf_event` hierarchy of cgroup v1 takes perf events away from cgroup v2 for
-    /// as long as that has children.
+    /// Mounting the `perf_event` hierarchy of cgroup v1 disables perf events of cgroup v2 for as long
+    /// as that hierarchy has children.
     Cgroup {
         /// Directory of the cgroup: in cgroup2, of a child of the root whose controllers are
         /// active, or in the `perf_event` hierarchy of cgroup v1.

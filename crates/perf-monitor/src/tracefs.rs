@@ -1,4 +1,4 @@
-//! Finding tracefs and what it offers.
+//! The mounted tracefs and its tracepoints.
 
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 /// A mounted tracefs: the kernel's list of tracepoints.
 ///
-/// Where it is mounted is told by `/proc/self/mountinfo`, the usual places first; a container may
-/// see mounts of others. To mount it, as root: `mount -t tracefs nodev /sys/kernel/tracing`. Its
-/// files are root's alone unless it is mounted with `-o gid=GROUP,mode=0750`.
+/// `/proc/self/mountinfo` has its mount points; the usual ones come first. To mount it, as root:
+/// `mount -t tracefs nodev /sys/kernel/tracing`. Only root may read its files unless it is mounted
+/// with `-o gid=GROUP,mode=0750`.
 #[derive(Clone, Debug)]
 pub struct Tracefs {
     root: PathBuf,
-    /// What keeps a mount of this process's own alive.
+    /// Keeps a detached mount alive.
     _mount: Option<Arc<OwnedFd>>,
 }
 
@@ -31,6 +31,10 @@ impl Eq for Tracefs {}
 
 impl Tracefs {
     /// The mounted tracefs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoTracefs`].
     pub fn find() -> Result<Self> {
         let usual = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
         let mountinfo = read_text("/proc/self/mountinfo").unwrap_or_default();
@@ -40,22 +44,22 @@ impl Tracefs {
             .map(PathBuf::from)
             .filter(|p| mounted.contains(p))
             .chain(mounted.iter().cloned())
-            // A mount that another one hides has no events.
+            // A mount below another mount shows no events.
             .find(|p| p.join("events").is_dir() || read_text(p.join("README")).is_ok())
-            // A mount that this user may not look into is still the one.
+            // A mount that this user may not read is still found.
             .or_else(|| mounted.first().cloned())
             .map(Self::at)
             .ok_or(Error::NoTracefs)
     }
 
-    /// A read-only tracefs of this process's own: mounted nowhere, so that nobody else sees it and
-    /// nothing is left behind when the last clone of it is dropped.
+    /// A read-only tracefs that is not attached to the file system: other processes do not see it,
+    /// and it is gone when its last clone is dropped.
     ///
-    /// For when [`Tracefs::find`] finds none. Needs `CAP_SYS_ADMIN`, and a mounted `/proc`.
+    /// For machines on which [`Tracefs::find`] finds none. Needs `CAP_SYS_ADMIN` and `/proc`.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] with what the kernel answered.
+    /// [`Error::System`].
     pub fn detached() -> Result<Self> {
         let failed = |call| move |errno| Error::System { call, errno };
         let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed("fsopen"))?;
@@ -81,11 +85,19 @@ impl Tracefs {
     }
 
     /// The names of all systems of tracepoints, sorted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`].
     pub fn systems(&self) -> Result<Vec<String>> {
         directories(&self.root.join("events"))
     }
 
     /// The names of the events of a system, sorted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`], and [`Error::UnknownEvent`] if there is no such system.
     pub fn events_of(&self, system: &str) -> Result<Vec<String>> {
         if !is_name(system) {
             return Err(self.unknown(system, ""));
@@ -100,6 +112,10 @@ impl Tracefs {
     }
 
     /// Every event as `system:name`, sorted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`].
     pub fn events(&self) -> Result<Vec<String>> {
         let mut all = Vec::new();
         for system in self.systems()? {
@@ -110,6 +126,10 @@ impl Tracefs {
     }
 
     /// A tracepoint by its system and name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`], and [`Error::UnknownEvent`] with similar names.
     pub fn event(&self, system: &str, name: &str) -> Result<Event> {
         let path = self.file(system, name, "id")?;
         let text = self.read(&path, system, name)?;
@@ -122,6 +142,10 @@ impl Tracefs {
     }
 
     /// The layout of a tracepoint's data.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`], [`Error::Format`], and [`Error::UnknownEvent`] with similar names.
     pub fn format(&self, system: &str, name: &str) -> Result<TracepointFormat> {
         let path = self.file(system, name, "format")?;
         TracepointFormat::parse(system, &self.read(&path, system, name)?)
@@ -149,7 +173,7 @@ impl Tracefs {
     }
 }
 
-/// Names come from users: they must not leave the directory.
+/// Names come from users and must not leave the directory.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains('/') && !name.contains('\0')
 }
@@ -208,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mountinfo_tells_the_mounts() {
+    fn mount_points_are_found_in_mountinfo() {
         let text = "25 1 0:23 / /proc rw - proc proc rw\n\
             30 25 0:9 / /sys/kernel/tracing rw,relatime shared:13 - tracefs tracefs rw\n\
             31 25 0:9 / /mnt/a\\040b rw - tracefs nodev rw\nbroken line\n";

@@ -117,7 +117,7 @@ fn tracepoint_prints_fields() {
 }
 
 #[test]
-fn watch_tells_who_writes() {
+fn watch_prints_each_write() {
     let Some(mut command) = example("watch", "watch") else { return };
     let text = stdout(&command.output().unwrap());
     let lines: Vec<&str> = text.lines().filter(|l| l.contains(" was written at 0x")).collect();
@@ -128,11 +128,11 @@ fn watch_tells_who_writes() {
 }
 
 #[test]
-fn what_helps_is_told_to_a_user_without_privilege() {
+fn errors_name_remedies_to_users_without_privileges() {
     // Which of the two is first depends on who may read the tracefs.
     let tracefs = ["mode=0750", "sysctl kernel.perf_event_paranoid="];
     for (name, args, remedies) in
-        [("tracepoint", &[][..], &tracefs[..]), ("sample", &["1"], &["be that user"])]
+        [("tracepoint", &[][..], &tracefs[..]), ("sample", &["1"], &["run as that user"])]
     {
         let Some(command) = example("refusals", name) else { return };
         if perf_monitor::Tracefs::find().is_err() {

@@ -13,7 +13,7 @@
 //!         let touched = vec![1u8; 1 << 20];
 //!         let mut count = [0; 8];
 //!         rustix::io::read(fd.as_fd(), &mut count)?;
-//!         assert!(u64::from_ne_bytes(count) > 0, "{} bytes were touched", touched.len());
+//!         assert!(u64::from_ne_bytes(count) > 0, "touched {} bytes", touched.len());
 //!     }
 //!     Err(errno) => eprintln!("this user may not count page faults: {errno}"),
 //! }
@@ -30,11 +30,11 @@
 //!   ([`sigtrap_wait`]);
 //! - the registers of `PERF_SAMPLE_REGS_*` for x86 and arm64 ([`regs`]).
 //!
-//! Which events a user without `CAP_PERFMON` may open is told by `kernel.perf_event_paranoid`: see
-//! `perf_event_open(2)`. What is newer than Linux 4.0 says its release.
+//! `kernel.perf_event_paranoid` decides which events a user without `CAP_PERFMON` may open: see
+//! `perf_event_open(2)`. Items that are newer than Linux 4.0 name their release.
 //!
-//! It holds no policy: which size of `perf_event_attr` a kernel takes, which bits it knows, how a
-//! ring is read, is the work of the `perf-monitor` crate.
+//! It has no policy: the `perf-monitor` crate finds the size of `perf_event_attr` and the bits that a
+//! kernel accepts, and reads rings.
 //!
 //! A unit test compiles a C program with the kernel's own header and compares every size, offset,
 //! bit field, constant and ioctl number with the ones here.
@@ -42,6 +42,7 @@
 //! The crate is `no_std`.
 #![no_std]
 #![deny(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 #![allow(
     non_camel_case_types,
     reason = "the kernel's names are kept, so that they can be found in its documentation"

@@ -22,8 +22,8 @@ pub mod capabilities {
 
 /// `struct perf_event_mmap_page`: the first page of a mapping of an event.
 ///
-/// The kernel writes it while others read: this type tells offsets, nobody should make a reference
-/// to a mapped one.
+/// The kernel writes it while others read. Use this type for its offsets; do not make a reference to
+/// a mapped one.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct perf_event_mmap_page {

@@ -68,9 +68,9 @@ mod ioc {
 pub const PERF_EVENT_IOC_ENABLE: c_ulong = ioc::io(0);
 /// Disables an event, or its group with `PERF_IOC_FLAG_GROUP`.
 pub const PERF_EVENT_IOC_DISABLE: c_ulong = ioc::io(1);
-/// Enables an event for so many overflows more.
+/// Enables an event for a number of overflows.
 pub const PERF_EVENT_IOC_REFRESH: c_ulong = ioc::io(2);
-/// Sets the count to zero; the times go on.
+/// Sets the count to zero. The times are not reset.
 pub const PERF_EVENT_IOC_RESET: c_ulong = ioc::io(3);
 /// Changes the period, or the frequency.
 pub const PERF_EVENT_IOC_PERIOD: c_ulong = ioc::iow::<u64>(4);
@@ -78,18 +78,18 @@ pub const PERF_EVENT_IOC_PERIOD: c_ulong = ioc::iow::<u64>(4);
 pub const PERF_EVENT_IOC_SET_OUTPUT: c_ulong = ioc::io(5);
 /// Sets the filter of a tracepoint, or the address filter of a tracing PMU.
 pub const PERF_EVENT_IOC_SET_FILTER: c_ulong = ioc::iow::<*const u8>(6);
-/// Tells the id that `PERF_SAMPLE_ID` and `PERF_FORMAT_ID` show.
+/// Returns the id that `PERF_SAMPLE_ID` and `PERF_FORMAT_ID` show.
 pub const PERF_EVENT_IOC_ID: c_ulong = ioc::ior::<*mut u64>(7);
 /// Attaches a BPF program.
 pub const PERF_EVENT_IOC_SET_BPF: c_ulong = ioc::iow::<u32>(8);
 /// Stops and restarts writing to the ring.
 pub const PERF_EVENT_IOC_PAUSE_OUTPUT: c_ulong = ioc::iow::<u32>(9);
-/// Tells the BPF programs of a tracepoint.
+/// Lists the BPF programs of a tracepoint.
 pub const PERF_EVENT_IOC_QUERY_BPF: c_ulong = ioc::iowr::<*mut u32>(10);
 /// Changes the attributes of a breakpoint.
 pub const PERF_EVENT_IOC_MODIFY_ATTRIBUTES: c_ulong = ioc::iow::<*const perf_event_attr>(11);
 
-/// What to measure, and where: the `pid` and `cpu` arguments of `perf_event_open(2)`.
+/// The task and CPU to measure: the `pid` and `cpu` arguments of `perf_event_open(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Thread id; 0 is the calling thread, -1 is every thread (`cpu` must then be given). With
@@ -147,6 +147,10 @@ fn open_raw(
 ///
 /// A kprobe or uprobe by name takes addresses of strings in the attribute: use
 /// [`perf_event_open_path`].
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn perf_event_open(
     attr: &perf_event_attr,
     target: Target,
@@ -160,6 +164,10 @@ pub fn perf_event_open(
 }
 
 /// `perf_event_open(2)` of a kprobe or uprobe: `kprobe_func` or `uprobe_path` is set to `path`.
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn perf_event_open_path(
     attr: &perf_event_attr,
     path: &CStr,
@@ -172,10 +180,12 @@ pub fn perf_event_open_path(
     perf_event_open(&copy, target, group_fd, flags)
 }
 
-/// The size of `struct perf_event_attr` that the running kernel knows, as it tells when it is
+/// The size of `struct perf_event_attr` that the running kernel knows, which it reports when it is
 /// given a bigger one: one of `PERF_ATTR_SIZE_*`, or more for a kernel newer than this crate.
 ///
-/// Fails if events may not be opened at all (`EACCES`, `EPERM`, `ENOSYS`).
+/// # Errors
+///
+/// If events may not be opened at all: `EACCES`, `EPERM`, `ENOSYS`.
 pub fn attr_size_of_kernel() -> Result<u32, Errno> {
     const BIG: usize = 512;
     let attr = perf_event_attr {
@@ -207,42 +217,74 @@ fn ioctl(fd: impl AsFd, request: c_ulong, argument: c_ulong) -> Result<i32, Errn
 }
 
 /// [`PERF_EVENT_IOC_ENABLE`]; `flags` are 0 or `PERF_IOC_FLAG_GROUP`.
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn ioctl_enable(fd: impl AsFd, flags: u32) -> Result<(), Errno> {
     ioctl(fd, PERF_EVENT_IOC_ENABLE, c_ulong::from(flags)).map(drop)
 }
 
 /// [`PERF_EVENT_IOC_DISABLE`]; `flags` are 0 or `PERF_IOC_FLAG_GROUP`.
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn ioctl_disable(fd: impl AsFd, flags: u32) -> Result<(), Errno> {
     ioctl(fd, PERF_EVENT_IOC_DISABLE, c_ulong::from(flags)).map(drop)
 }
 
 /// [`PERF_EVENT_IOC_REFRESH`]; `overflows` of 0 is undefined to the kernel.
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn ioctl_refresh(fd: impl AsFd, overflows: u32) -> Result<(), Errno> {
     ioctl(fd, PERF_EVENT_IOC_REFRESH, c_ulong::from(overflows)).map(drop)
 }
 
 /// [`PERF_EVENT_IOC_RESET`]; `flags` are 0 or `PERF_IOC_FLAG_GROUP`.
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn ioctl_reset(fd: impl AsFd, flags: u32) -> Result<(), Errno> {
     ioctl(fd, PERF_EVENT_IOC_RESET, c_ulong::from(flags)).map(drop)
 }
 
 /// [`PERF_EVENT_IOC_PERIOD`].
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn ioctl_period(fd: impl AsFd, period: u64) -> Result<(), Errno> {
     ioctl(fd, PERF_EVENT_IOC_PERIOD, &raw const period as c_ulong).map(drop)
 }
 
 /// [`PERF_EVENT_IOC_SET_OUTPUT`]; `None` takes the redirection back.
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn ioctl_set_output(fd: impl AsFd, output: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
     let output = output.map_or(-1, |fd| fd.as_raw_fd());
     ioctl(fd, PERF_EVENT_IOC_SET_OUTPUT, output as c_ulong).map(drop)
 }
 
 /// [`PERF_EVENT_IOC_SET_FILTER`].
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn ioctl_set_filter(fd: impl AsFd, filter: &CStr) -> Result<(), Errno> {
     ioctl(fd, PERF_EVENT_IOC_SET_FILTER, filter.as_ptr() as c_ulong).map(drop)
 }
 
 /// [`PERF_EVENT_IOC_ID`].
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn ioctl_id(fd: impl AsFd) -> Result<u64, Errno> {
     let mut id = 0u64;
     ioctl(fd, PERF_EVENT_IOC_ID, &raw mut id as c_ulong)?;
@@ -250,18 +292,29 @@ pub fn ioctl_id(fd: impl AsFd) -> Result<u64, Errno> {
 }
 
 /// [`PERF_EVENT_IOC_SET_BPF`].
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn ioctl_set_bpf(fd: impl AsFd, program: BorrowedFd<'_>) -> Result<(), Errno> {
     ioctl(fd, PERF_EVENT_IOC_SET_BPF, program.as_raw_fd() as c_ulong).map(drop)
 }
 
 /// [`PERF_EVENT_IOC_PAUSE_OUTPUT`].
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn ioctl_pause_output(fd: impl AsFd, pause: bool) -> Result<(), Errno> {
     ioctl(fd, PERF_EVENT_IOC_PAUSE_OUTPUT, c_ulong::from(pause)).map(drop)
 }
 
-/// [`PERF_EVENT_IOC_QUERY_BPF`]: fills `ids` and tells how many programs there are.
+/// [`PERF_EVENT_IOC_QUERY_BPF`]: fills `ids` and returns the number of programs.
 ///
-/// `ENOSPC` if there are more than `ids` has room for (at most 64 are asked for).
+/// # Errors
+///
+/// The error number of the system call: `ENOSPC` if there are more programs than `ids` has room for,
+/// or more than 64.
 pub fn ioctl_query_bpf(fd: impl AsFd, ids: &mut [u32]) -> Result<usize, Errno> {
     // struct perf_event_query_bpf: ids_len, prog_cnt, ids[].
     let mut query = [0u32; 2 + 64];
@@ -276,6 +329,10 @@ pub fn ioctl_query_bpf(fd: impl AsFd, ids: &mut [u32]) -> Result<usize, Errno> {
 }
 
 /// [`PERF_EVENT_IOC_MODIFY_ATTRIBUTES`]: breakpoints only.
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn ioctl_modify_attributes(fd: impl AsFd, attr: &perf_event_attr) -> Result<(), Errno> {
     let mut copy = *attr; // the kernel may write `size`
     ioctl(fd, PERF_EVENT_IOC_MODIFY_ATTRIBUTES, &raw mut copy as c_ulong).map(drop)
@@ -305,17 +362,25 @@ fn sigtrap_mask(how: c_int) -> Result<bool, Errno> {
     Ok(unsafe { libc::sigismember(&raw const before, libc::SIGTRAP) } == 1)
 }
 
-/// Blocks `SIGTRAP` in the calling thread, and tells whether it was blocked before.
+/// Blocks `SIGTRAP` in the calling thread. Returns whether it was blocked before.
 ///
 /// An event with `sigtrap` then leaves its signal pending for [`sigtrap_wait`] instead of ending
 /// the process or calling a handler, from Linux 5.18 (and stable releases of 5.15); before, the
 /// kernel ends a process that blocks it.
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn sigtrap_block() -> Result<bool, Errno> {
     sigtrap_mask(libc::SIG_BLOCK)
 }
 
-/// Unblocks `SIGTRAP` in the calling thread, and tells whether it was blocked before. A pending one
-/// is then delivered.
+/// Unblocks `SIGTRAP` in the calling thread, which delivers a pending one. Returns whether it was
+/// blocked before.
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn sigtrap_unblock() -> Result<bool, Errno> {
     sigtrap_mask(libc::SIG_UNBLOCK)
 }
@@ -323,7 +388,11 @@ pub fn sigtrap_unblock() -> Result<bool, Errno> {
 /// Takes a `SIGTRAP` that is pending for the calling thread, which must have it
 /// [blocked](sigtrap_block); waits up to `timeout` for one. `None` if none came.
 ///
-/// Signals do not queue: what happens while one is pending is not told by another.
+/// Signals do not queue: overflows while one is pending send no other.
+///
+/// # Errors
+///
+/// The error number of the system call.
 pub fn sigtrap_wait(timeout: Duration) -> Result<Option<perf_siginfo>, Errno> {
     const { assert!(size_of::<perf_siginfo>() <= size_of::<libc::siginfo_t>()) };
     let set = sigtrap_set();
@@ -358,7 +427,7 @@ pub unsafe fn rdpmc(index: u32) -> Option<u64> {
     #[cfg(target_arch = "x86_64")]
     {
         let (low, high): (u32, u32);
-        // SAFETY: the caller vouches for the counter; the instruction changes nothing else.
+        // SAFETY: the caller guarantees that the counter can be read; the instruction changes nothing else.
         unsafe {
             core::arch::asm!(
                 "rdpmc", in("ecx") index, out("eax") low, out("edx") high,
@@ -374,7 +443,7 @@ pub unsafe fn rdpmc(index: u32) -> Option<u64> {
                 match index {
                     $($n => {
                         let value: u64;
-                        // SAFETY: the caller vouches for the counter; reading has no effect.
+                        // SAFETY: the caller guarantees that the counter can be read; reading has no effect.
                         unsafe {
                             core::arch::asm!(
                                 concat!("mrs {}, ", $reg), out(reg) value,

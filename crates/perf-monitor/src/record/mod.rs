@@ -1,4 +1,4 @@
-//! Records: what the kernel writes into a ring, and what `perf.data` files hold.
+//! Records: the items of a ring and of `perf.data` files.
 
 mod layout;
 mod sample;
@@ -17,7 +17,7 @@ pub use sideband::{
 
 use perf_sys::*;
 
-/// A record as it was written: a header of 8 bytes, and what follows.
+/// An undecoded record: a header of 8 bytes and its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawRecord<'a> {
     bytes: &'a [u8],
@@ -25,14 +25,13 @@ pub struct RawRecord<'a> {
 }
 
 impl<'a> RawRecord<'a> {
-    /// A record of at least a header; `offset` is its place in the input, for errors.
+    /// A record of at least a header; `offset` is its offset in the input, for errors.
     pub(crate) const fn new(bytes: &'a [u8], offset: u64) -> Self {
         Self { bytes, offset }
     }
 
-    /// The first record of `bytes`, of a file for example, and what follows it. `None` if the
-    /// header, or the size that it tells, does not fit. `offset` is the place of `bytes` in the
-    /// input, for errors.
+    /// The first record of `bytes` and the bytes after it. `None` if the header, or the size in it,
+    /// is beyond `bytes`. `offset` is the offset of `bytes` in the input, for errors.
     pub fn split_first(bytes: &'a [u8], offset: u64) -> Option<(Self, &'a [u8])> {
         let header = bytes.first_chunk::<8>()?;
         let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
@@ -49,7 +48,7 @@ impl<'a> RawRecord<'a> {
         self.bytes
     }
 
-    /// Its place in the input.
+    /// Its offset in the input.
     pub const fn offset(&self) -> u64 {
         self.offset
     }
@@ -85,7 +84,7 @@ impl<'a> RawRecord<'a> {
     }
 }
 
-/// Where the CPU was.
+/// The mode of the CPU at a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CpuMode {
@@ -105,7 +104,7 @@ pub enum CpuMode {
 
 /// A decoded record; it borrows from the raw one.
 ///
-/// The variants are the types 1 to 22 of `perf_event_open(2)`; others come as
+/// The variants are the types 1 to 22 of `perf_event_open(2)`. Other types are
 /// [`Record::Unknown`].
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "boxing a sample would allocate for each")]
@@ -119,11 +118,11 @@ pub enum Record<'a> {
     Comm(Comm<'a>),
     /// A thread ended.
     Exit(ProcessEvent),
-    /// The kernel throttles an event for its rate.
+    /// The kernel throttled an event for its rate.
     Throttle(Throttle),
-    /// The kernel lets it go on.
+    /// The kernel unthrottled the event.
     Unthrottle(Throttle),
-    /// A thread was made.
+    /// A thread started.
     Fork(ProcessEvent),
     /// Counts of a task that ended, with `inherit_stat`.
     Read(Read<'a>),
@@ -135,35 +134,35 @@ pub enum Record<'a> {
     ItraceStart(ThreadId),
     /// Samples that the hardware lost.
     LostSamples(Lost),
-    /// A context switch of the thread that is measured, or of any one on the CPU.
+    /// A context switch of the measured thread, or of any thread on the measured CPU.
     Switch(Switch),
     /// The namespaces of a process.
     Namespaces(Namespaces<'a>),
-    /// A kernel symbol came or went.
+    /// A kernel symbol was registered or unregistered.
     Ksymbol(Ksymbol<'a>),
     /// A BPF program was loaded or unloaded.
     BpfEvent(BpfEvent),
-    /// A cgroup was made, or was there already.
+    /// A cgroup was created, or existed already.
     Cgroup(Cgroup<'a>),
-    /// The text of the kernel changed.
+    /// The kernel's text was modified.
     TextPoke(TextPoke<'a>),
     /// An id of the hardware for the events in the AUX area.
     #[non_exhaustive]
     AuxOutputHwId {
         /// The id.
         hw_id: u64,
-        /// Which event it is of.
+        /// Event, time and place.
         sample_id: SampleId,
     },
     /// The user callchain of earlier samples.
     CallchainDeferred(CallchainDeferred<'a>),
-    /// A type that this crate does not know.
+    /// A type that is unknown to this crate.
     Unknown(RawRecord<'a>),
 }
 
 impl Record<'_> {
-    /// Which event it is of, and when and where it was. For a sample, the same of its fields.
-    /// `None` for unknown types, of which nothing is known.
+    /// Event, time and place of the record; for a sample, from its fields. `None` for unknown
+    /// types.
     pub fn sample_id(&self) -> Option<SampleId> {
         Some(match self {
             Self::Mmap(r) => r.sample_id,

@@ -5,7 +5,7 @@ use crate::flags::{BranchFlags, SampleFlags};
 use perf_sys::*;
 use trace_common::{Cursor, ReadError, Timestamp};
 
-/// A sample: the fields that its event asked for, in the order of the kernel.
+/// A sample: the fields that its event selects, in the order of the kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Sample<'a> {
@@ -15,12 +15,12 @@ pub struct Sample<'a> {
     pub identifier: Option<u64>,
     /// Instruction address.
     pub ip: Option<u64>,
-    /// Process id, as the opener's pid namespace sees it: 0 for processes outside of it, -1 (as
-    /// `u32::MAX`) for ones that are gone.
+    /// Process id in the pid namespace of the process that opened the event: 0 for processes outside
+    /// of it, -1 (as `u32::MAX`) for processes that exited.
     pub pid: Option<u32>,
     /// Thread id, likewise.
     pub tid: Option<u32>,
-    /// When.
+    /// Timestamp.
     pub time: Option<Timestamp>,
     /// Address of the data.
     pub addr: Option<u64>,
@@ -44,9 +44,9 @@ pub struct Sample<'a> {
     pub regs_user: Option<Registers<'a>>,
     /// The top of the user stack.
     pub stack_user: Option<StackUser<'a>>,
-    /// Cost of the access: of `WEIGHT` or `WEIGHT_STRUCT`, which tell what it means.
+    /// Cost of the access, in the form of `WEIGHT` or `WEIGHT_STRUCT`.
     pub weight: Option<perf_sample_weight>,
-    /// Where the data came from.
+    /// Source of the data.
     pub data_src: Option<perf_mem_data_src>,
     /// `PERF_TXN_*`.
     pub transaction: Option<u64>,
@@ -83,23 +83,23 @@ impl<'a> U64Slice<'a> {
         self.len() == 0
     }
 
-    /// Each word.
+    /// The values.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = u64> + DoubleEndedIterator + 'a {
         self.0.chunks_exact(8).map(|b| b.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b)))
     }
 
-    /// The word of this index.
+    /// The value at this index.
     pub fn get(&self, index: usize) -> Option<u64> {
         self.0.get(index.checked_mul(8)?..)?.first_chunk().map(|b| u64::from_ne_bytes(*b))
     }
 }
 
-/// A callchain: addresses from the innermost frame on, with markers of context between them.
+/// A callchain: addresses, innermost frame first, with context markers between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Callchain<'a>(pub U64Slice<'a>);
 
-/// Where the frames of a callchain are.
+/// The context of a frame of a callchain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CallchainContext {
@@ -111,7 +111,7 @@ pub enum CallchainContext {
     Kernel,
     /// User space.
     User,
-    /// The user part comes later: the address is the cookie of
+    /// The user part is deferred: the address is the cookie of
     /// [`CallchainDeferred`](super::CallchainDeferred).
     UserDeferred,
     /// Virtual machine.
@@ -120,16 +120,16 @@ pub enum CallchainContext {
     GuestKernel,
     /// User space of a virtual machine.
     GuestUser,
-    /// A marker that this crate does not know.
+    /// A marker that is unknown to this crate.
     Other(u64),
 }
 
 /// One frame of a callchain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// Where it is.
+    /// Its context.
     pub context: CallchainContext,
-    /// Its address: of the instruction in the innermost frame, return addresses in the others.
+    /// Its address: of the instruction in the innermost frame, the return address in others.
     pub ip: u64,
 }
 
@@ -155,7 +155,7 @@ impl<'a> Callchain<'a> {
         })
     }
 
-    /// The cookie under which the user part comes later, with `defer_callchain`.
+    /// The cookie of the deferred user part, with `defer_callchain`.
     pub fn deferred_cookie(&self) -> Option<u64> {
         self.frames().find(|f| f.context == CallchainContext::UserDeferred).map(|f| f.ip)
     }
@@ -168,7 +168,7 @@ pub struct BranchStack<'a> {
     /// Index of the newest in the hardware, with `BranchFlags::HW_INDEX`.
     pub hw_idx: Option<u64>,
     /// Event counts between branches, with `BranchFlags::COUNTERS`: the PMU's
-    /// `branch_counter_nr` and `branch_counter_width` tell their format.
+    /// `branch_counter_nr` and `branch_counter_width` have their format.
     pub counters: Option<U64Slice<'a>>,
     entries: U64Slice<'a>,
 }
@@ -194,7 +194,7 @@ impl<'a> BranchStack<'a> {
     }
 }
 
-/// Registers: those of a mask, in the order of their bits.
+/// The registers of a mask, in the order of their bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Registers<'a> {
@@ -220,14 +220,14 @@ impl Registers<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StackUser<'a> {
-    /// The bytes, from the stack pointer on; only the first `dyn_size` were really copied.
+    /// The bytes, from the stack pointer on; only the first `dyn_size` are valid.
     pub data: &'a [u8],
     /// Bytes that were copied.
     pub dyn_size: u64,
 }
 
 impl<'a> StackUser<'a> {
-    /// The bytes that were really copied.
+    /// The valid bytes.
     pub fn copied(&self) -> &'a [u8] {
         let len = usize::try_from(self.dyn_size).unwrap_or(usize::MAX).min(self.data.len());
         self.data.get(..len).unwrap_or_default()
@@ -370,7 +370,7 @@ impl<'a> Sample<'a> {
         Ok(())
     }
 
-    /// What other records have at their end, of the fields of the sample.
+    /// The fields that other records have in their sample id.
     pub fn sample_id(&self) -> SampleId {
         SampleId {
             pid: self.pid,
@@ -388,7 +388,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// What comes behind the raw data. Most samples have none of it.
+/// The fields after the raw data. Most samples have none of them.
 const AFTER_RAW: SampleFlags = SampleFlags::all()
     .difference(SampleFlags::IDENTIFIER)
     .difference(SampleFlags::IP)

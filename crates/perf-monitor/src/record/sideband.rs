@@ -7,7 +7,7 @@ use crate::error::DecodeError;
 use perf_sys::*;
 use trace_common::{Cursor, ReadError, Timestamp};
 
-/// What every record has at its end, with `sample_id_all`: of which event it is, when and where.
+/// The sample id at the end of every record, with `sample_id_all`: event, time and place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SampleId {
@@ -15,7 +15,7 @@ pub struct SampleId {
     pub pid: Option<u32>,
     /// Thread.
     pub tid: Option<u32>,
-    /// When.
+    /// Timestamp.
     pub time: Option<Timestamp>,
     /// Id of the event.
     pub id: Option<u64>,
@@ -39,7 +39,7 @@ pub struct Mmap<'a> {
     pub len: u64,
     /// Offset in the file, in bytes.
     pub pgoff: u64,
-    /// Which file it is; `None` in `PERF_RECORD_MMAP`.
+    /// The file; `None` in `PERF_RECORD_MMAP`.
     pub file: Option<FileId<'a>>,
     /// `PROT_*`; 0 in `PERF_RECORD_MMAP`.
     pub prot: u32,
@@ -53,7 +53,7 @@ pub struct Mmap<'a> {
     pub sample_id: SampleId,
 }
 
-/// Which file a mapping is of.
+/// The identity of a mapped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileId<'a> {
@@ -78,7 +78,7 @@ pub enum FileId<'a> {
 pub struct Lost {
     /// Id of the event that lost; `None` in `PERF_RECORD_LOST_SAMPLES`.
     pub id: Option<u64>,
-    /// How many.
+    /// Their number.
     pub lost: u64,
     /// Event, time and place.
     pub sample_id: SampleId,
@@ -94,7 +94,7 @@ pub struct Comm<'a> {
     pub tid: u32,
     /// Its name.
     pub comm: &'a [u8],
-    /// By `execve(2)`.
+    /// `execve(2)` set it.
     pub by_exec: bool,
     /// Event, time and place.
     pub sample_id: SampleId,
@@ -110,9 +110,9 @@ pub struct ProcessEvent {
     pub ppid: u32,
     /// Thread.
     pub tid: u32,
-    /// Thread that made it.
+    /// Parent thread.
     pub ptid: u32,
-    /// When.
+    /// Timestamp.
     pub time: Timestamp,
     /// Event, time and place.
     pub sample_id: SampleId,
@@ -122,7 +122,7 @@ pub struct ProcessEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Throttle {
-    /// When.
+    /// Timestamp.
     pub time: Timestamp,
     /// Id of the event.
     pub id: u64,
@@ -150,7 +150,7 @@ pub struct Read<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Aux {
-    /// Where it starts.
+    /// Start offset in the area, counted from the first byte ever written.
     pub aux_offset: u64,
     /// Bytes.
     pub aux_size: u64,
@@ -183,9 +183,9 @@ pub struct ThreadId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Switch {
-    /// Away from the CPU; otherwise onto it.
+    /// The thread leaves the CPU; otherwise it gets the CPU.
     pub out: bool,
-    /// Away although it could go on.
+    /// It was preempted: it could have continued.
     pub preempted: bool,
     /// The other thread, for a CPU-wide event.
     pub peer: Option<SwitchPeer>,
@@ -193,7 +193,7 @@ pub struct Switch {
     pub sample_id: SampleId,
 }
 
-/// The thread that comes next, or was there before.
+/// The next or the previous thread on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SwitchPeer {
@@ -237,7 +237,7 @@ pub struct Ksymbol<'a> {
     pub len: u32,
     /// `PERF_RECORD_KSYMBOL_TYPE_*`.
     pub ksym_type: u16,
-    /// It went; otherwise it came.
+    /// It was unregistered; otherwise it was registered.
     pub unregister: bool,
     /// Its name.
     pub name: &'a [u8],
@@ -265,7 +265,7 @@ pub struct BpfEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cgroup<'a> {
-    /// The id that samples show.
+    /// The id in samples.
     pub id: u64,
     /// Its path from the root of the hierarchy.
     pub path: &'a [u8],
@@ -277,7 +277,7 @@ pub struct Cgroup<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TextPoke<'a> {
-    /// Where.
+    /// Address.
     pub addr: u64,
     /// The bytes before.
     pub old: &'a [u8],
@@ -291,7 +291,7 @@ pub struct TextPoke<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallchainDeferred<'a> {
-    /// What their [`Callchain::deferred_cookie`] is.
+    /// The [`Callchain::deferred_cookie`] of those samples.
     pub cookie: u64,
     /// The user part.
     pub callchain: Callchain<'a>,

@@ -328,7 +328,7 @@ fn records_put_together_of_their_layouts_decode() {
 }
 
 #[test]
-fn unknown_types_come_as_they_are() {
+fn unknown_types_stay_undecoded() {
     let layout = RecordLayout::new(&attr(ID_FIELDS));
     for type_ in [0, 23, 63, 64, u32::MAX] {
         let bytes = b().u64(1).record(type_, 7);
@@ -501,7 +501,7 @@ fn each_field_alone_has_the_same_place_in_plan_and_sample() {
 }
 
 #[test]
-fn an_empty_branch_stack_is_told_apart_by_the_end_of_the_record() {
+fn an_empty_branch_stack_has_an_index_if_the_length_says_so() {
     let mut attr = attr(SampleFlags::BRANCH_STACK | SampleFlags::CGROUP);
     attr.branch_sample_type = BranchFlags::HW_INDEX.bits();
     let layout = RecordLayout::new(&attr);

@@ -47,8 +47,8 @@ use std::mem::{offset_of, size_of};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Most bytes that are copied at once: they stay in a second-level cache, and the biggest record
-/// (64 KiB) fits.
+/// Maximum number of bytes that are copied at once: they stay in a second-level cache, and the
+/// biggest record (64 KiB) fits.
 const CHUNK: usize = 128 << 10;
 
 const HEADER: usize = size_of::<perf_event_header>();
@@ -171,7 +171,7 @@ fn map(fd: impl AsFd, pages: usize, writable: bool) -> Result<Mapping, Errno> {
     Mapping::new(Memory::Mapped(map)).ok_or(Errno::INVAL)
 }
 
-/// What went through a ring.
+/// Statistics of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingStats {
@@ -241,19 +241,19 @@ impl RingBuffer {
         })
     }
 
-    /// Bytes of the ring.
+    /// Size of the ring, in bytes.
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// Bytes that are there to be read now.
+    /// Bytes that can be read now.
     pub fn available(&self) -> u64 {
         // Nothing is read through this number: `batch` loads it again, with ordering.
         let head = self.mapping.data_head().load(Ordering::Relaxed);
         head.wrapping_sub(self.mapping.data_tail().load(Ordering::Relaxed))
     }
 
-    /// What went through the ring so far.
+    /// Statistics of the ring so far.
     pub const fn stats(&self) -> RingStats {
         self.stats
     }
@@ -273,7 +273,8 @@ impl RingBuffer {
         self.stats.lost_at_end = Some(at_end);
     }
 
-    /// Takes what is there, up to 128 KiB. An empty batch means that nothing is there.
+    /// Takes the records that are in the ring, up to 128 KiB of them. An empty batch means that the
+    /// ring is empty.
     pub fn batch(&mut self) -> Batch<'_> {
         // Only this reader stores `data_tail`.
         let tail = self.mapping.data_tail().load(Ordering::Relaxed);
@@ -294,15 +295,19 @@ impl RingBuffer {
     }
 
     /// Maps the AUX area of `pages` pages (a power of two), for events of PMUs that write one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RingPages`] and [`Error::Map`].
     pub fn map_aux(&mut self, event: impl AsFd, pages: usize) -> Result<AuxArea> {
         AuxArea::map(event, Arc::clone(&self.mapping), pages)
     }
 }
 
-/// Records of a ring, lent one after the other.
+/// Records of a ring, lent one by one.
 ///
-/// The ring has room for new records when the batch is dropped, for those that were lent: also
-/// when that is by a panic of the one who reads. What was not lent comes again.
+/// Dropping the batch frees the room of the records that were lent, also in a panic of the reader.
+/// The next batch starts with the first record that was not lent.
 #[derive(Debug)]
 pub struct Batch<'a> {
     ring: &'a mut RingBuffer,
@@ -314,7 +319,7 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// The next record.
+    /// The next record; `None` at the end of the batch.
     #[inline]
     pub fn next_record(&mut self) -> Option<RawRecord<'_>> {
         let rest = self.ring.chunk.get(self.at..self.filled).unwrap_or_default();
@@ -337,7 +342,7 @@ impl Batch<'_> {
         Some(record)
     }
 
-    /// Whether no record was there.
+    /// Whether the ring was empty.
     pub const fn is_empty(&self) -> bool {
         self.filled == 0
     }

@@ -44,8 +44,8 @@ impl OverwriteRing {
         &self.counter
     }
 
-    /// Copies what the ring holds. Writing is paused meanwhile; the kernel counts what happens
-    /// then as lost.
+    /// Copies the content of the ring. Writing is paused meanwhile; the kernel counts the records of
+    /// that time as lost.
     ///
     /// It takes `&mut self` because pausing and resuming are of the ring: of two snapshots at the
     /// same time, the first to end would resume writing while the second still copies.
@@ -98,7 +98,7 @@ impl Snapshot {
         })
     }
 
-    /// Bytes of older records that were overwritten before.
+    /// Bytes of older records that were overwritten.
     pub const fn overwritten_bytes(&self) -> u64 {
         self.overwritten
     }

@@ -338,7 +338,7 @@ fn a_snapshot_ends_at_what_is_no_record() {
 }
 
 #[test]
-fn a_ring_that_lies_about_itself_is_refused() {
+fn a_ring_with_impossible_sizes_is_refused() {
     let memory = PlainMemory::new(2);
     let control = memory.mapping();
     for (offset, size) in [

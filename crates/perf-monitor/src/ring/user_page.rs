@@ -8,15 +8,14 @@ use rustix::thread::{Pid, gettid};
 use std::marker::PhantomData;
 use std::sync::atomic::{Ordering, fence};
 
-/// The control page of a counter of this thread: its count and its times, read without a system
-/// call where the PMU offers that.
+/// The control page of a counter of this thread: its count and times, read without a system call
+/// where the PMU supports it.
 ///
-/// On x86 the offer depends on `/sys/bus/event_source/devices/cpu/rdpmc`; on arm64 on
+/// On x86 this depends on `/sys/bus/event_source/devices/cpu/rdpmc`; on arm64 on
 /// `kernel.perf_user_access` (Linux 5.17) and on `config1` of the event having bit 1 (and bit 0
 /// for a 64-bit counter).
 ///
-/// It stays on the thread that it was mapped on: the instruction reads the counter of the CPU that
-/// it runs on.
+/// It is not `Send`: the instruction reads the counter of the CPU that runs it.
 #[derive(Debug)]
 pub struct UserPage {
     mapping: Mapping,
@@ -29,15 +28,15 @@ pub struct UserPage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UserCount {
-    /// The count; `None` if it can be had by [`Counter::read`] only: not offered, or the event is
-    /// not on a counter now.
+    /// The count; `None` if only [`Counter::read`] can read it: the PMU does not support it, or the
+    /// event is not on a counter now.
     pub value: Option<u64>,
-    /// Nanoseconds that the event was enabled; up to now if `times_are_current`.
+    /// Nanoseconds that the event was enabled, up to now if `times_are_current`.
     pub time_enabled: u64,
-    /// Nanoseconds that it was counting; up to now if `times_are_current`.
+    /// Nanoseconds that it was on the PMU, up to now if `times_are_current`.
     pub time_running: u64,
-    /// Whether the times were brought up to now by the hardware clock. Otherwise they are of the
-    /// last time that the kernel wrote the page.
+    /// Whether the hardware clock brought the times up to now. Otherwise they are of the last update
+    /// of the page by the kernel.
     pub times_are_current: bool,
 }
 
@@ -57,7 +56,7 @@ impl UserPage {
         self.mapping.capabilities().load(Ordering::Relaxed) & capability != 0
     }
 
-    /// Whether the count can be read by an instruction.
+    /// Whether an instruction can read the count.
     pub fn offers_rdpmc(&self) -> bool {
         self.has(CAP_USER_RDPMC)
     }
@@ -158,8 +157,8 @@ impl UserPage {
         Some(whole.wrapping_add(rest))
     }
 
-    /// Now, on the perf clock: the clock of timestamps of events without
-    /// [`clock`](crate::EventBuilder::clock). `None` if it is not offered.
+    /// The current time of the perf clock: the clock of events without
+    /// [`clock`](crate::EventBuilder::clock). `None` if the kernel does not support it.
     pub fn perf_clock(&self) -> Option<trace_common::Timestamp> {
         if !self.has(CAP_USER_TIME_ZERO) {
             return None;
@@ -175,7 +174,7 @@ impl UserPage {
         }
     }
 
-    /// The thread whose counter this is.
+    /// The thread that the page was mapped on.
     pub const fn owner(&self) -> Pid {
         self.owner
     }

@@ -126,7 +126,7 @@ kernel_tests! {
         assert!(value > 300, "only what was started counts, all of it: {value}");
     }
 
-    fn refresh_stops_after_so_many_samples(t) {
+    fn refresh_stops_after_n_samples(t) {
         t.tracefs()?;
         let event = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();
         let mut sampler = event

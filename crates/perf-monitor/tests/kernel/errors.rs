@@ -102,7 +102,7 @@ fn unprivileged(level: i64, switch: &Event, of_root: u32) {
         Some(&OpenErrorReason::OtherUser { tid: of_root, uid: 0 }),
         "{error}"
     );
-    assert!(error.to_string().contains("is of user 0: be that user"), "{error}");
+    assert!(error.to_string().contains("belongs to user 0: run as that user"), "{error}");
     let counter = user(faults()).open(Target::ThisThread).unwrap();
     counter.enable().unwrap();
     crate::support::touch_pages(3);
@@ -234,7 +234,7 @@ kernel_tests! {
         let backward = dummy().write_backward(true).open(Target::ThisThread).unwrap();
         let error = perf_monitor::OverwriteRing::new(backward, 3).unwrap_err();
         assert!(matches!(error, Error::RingPages(3)), "{error}");
-        assert!(error.to_string().contains("a power of two of pages"), "{error}");
+        assert!(error.to_string().contains("must be a power of two"), "{error}");
         let huge = dummy().open_sampler(Target::ThisThread, 1 << 24);
         assert!(matches!(reason(huge), OpenErrorReason::OutOfMemory | OpenErrorReason::LockedMemory { .. }));
     }
@@ -245,7 +245,7 @@ kernel_tests! {
         assert_eq!(reason(sampler), OpenErrorReason::InheritNeedsCpu);
     }
 
-    fn a_user_without_privilege_is_told_what_helps(t) {
+    fn errors_name_the_privilege_that_helps(t) {
         t.tracefs()?;
         let switch = Event::tracepoint("sched", "sched_switch").unwrap();
         let knob = "/proc/sys/kernel/perf_event_paranoid";
@@ -282,7 +282,7 @@ kernel_tests! {
         });
     }
 
-    fn a_tracefs_of_ones_own_is_the_one_that_is_mounted(t) {
+    fn a_detached_tracefs_has_the_events_of_the_mounted_one(t) {
         let mounted = t.tracefs()?;
         let before = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let own = Tracefs::detached().unwrap();
@@ -307,7 +307,7 @@ kernel_tests! {
         });
     }
 
-    fn a_missing_tracefs_is_told_with_the_remedy(t) {
+    fn a_missing_tracefs_is_an_error_with_the_remedy(t) {
         t.root()?;
         t.own_mounts()?;
         use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -380,7 +380,7 @@ kernel_tests! {
         }
     }
 
-    fn user_space_alone_is_what_events_say_it_is(t) {
+    fn exclude_kernel_has_the_documented_effect(t) {
         t.root()?;
         let count = |event: Software, user: bool| {
             let builder = Event::software(event).builder().exclude_kernel(user).exclude_hv(user);
@@ -403,12 +403,12 @@ kernel_tests! {
         }
     }
 
-    fn running_out_of_files_is_told_with_the_limit(t) {
+    fn running_out_of_files_names_the_limit(t) {
         t.root()?;
         TestChild::start("files").go();
     }
 
-    fn running_out_of_breakpoints_is_told(t) {
+    fn running_out_of_breakpoints_is_an_error(t) {
         t.root()?;
         let words = [0u64; 64];
         let watch = |word: &u64| {
@@ -431,7 +431,7 @@ kernel_tests! {
         watch(&words[63]).unwrap();
     }
 
-    fn a_folder_that_is_no_cgroup_is_told(t) {
+    fn a_directory_that_is_no_cgroup_is_an_error(t) {
         t.root()?;
         use rustix::fd::AsFd;
         let folder = std::fs::File::open("/proc").unwrap();

@@ -82,7 +82,7 @@ kernel_tests! {
         });
     }
 
-    fn raw_events_are_those_of_the_manual(t) {
+    fn raw_events_are_event_numbers_of_the_cpu(t) {
         t.hardware()?;
         if cfg!(not(target_arch = "aarch64")) {
             return Err(t.refused("the numbers are those of arm64"));
@@ -105,7 +105,7 @@ kernel_tests! {
         }
     }
 
-    fn cache_events_count_or_are_no_events_of_the_machine(t) {
+    fn cache_events_count_or_do_not_exist(t) {
         t.root()?;
         let mut counted = Vec::new();
         for event in Event::all_cache() {
@@ -220,7 +220,7 @@ kernel_tests! {
         assert!(after > before && by_call >= after, "{before} {after} {by_call}");
     }
 
-    fn a_pinned_event_that_is_out_says_so(t) {
+    fn a_pinned_event_off_the_pmu_is_an_error(t) {
         t.hardware()?;
         // More pinned counters than the PMU has: some must go to the error state.
         let mut counters = Vec::new();

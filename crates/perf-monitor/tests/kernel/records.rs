@@ -24,7 +24,7 @@ fn per_cpu(build: impl Fn(u32) -> Sampler) -> Vec<Sampler> {
 }
 
 kernel_tests! {
-    fn side_band_records_come(t) {
+    fn sideband_records_are_recorded(t) {
         t.root()?;
         let dummy = |cpu| {
             Event::software(Software::Dummy).builder()
@@ -262,7 +262,7 @@ kernel_tests! {
         assert!(stats.lost > 0 || stats.throttled.abs_diff(stats.unthrottled) <= 1, "{stats:?}");
     }
 
-    fn user_callchains_may_come_later(t) {
+    fn user_callchains_are_deferred(t) {
         t.root()?;
         let builder = Event::software(Software::CpuClock).builder()
             .sample_period(500_000).sample(SampleFlags::CALLCHAIN | SampleFlags::TID)

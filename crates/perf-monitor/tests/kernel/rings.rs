@@ -96,7 +96,7 @@ kernel_tests! {
         assert!(sampler.drain(|_| ()).unwrap() > 0);
     }
 
-    fn wakeups_come_when_asked_for(t) {
+    fn readers_are_woken_as_requested(t) {
         t.tracefs()?;
         for (events, calls) in [(1, 1), (20, 20)] {
             let mut sampler = sys_enter().wakeup_events(events).open_sampler(Target::ThisThread, 8).unwrap();
@@ -110,7 +110,7 @@ kernel_tests! {
         }
     }
 
-    fn epoll_tells_which_ring_has_records(t) {
+    fn epoll_reports_the_ring_with_records(t) {
         t.tracefs()?;
         use rustix::event::epoll;
         let sampler = |id: u64| {
@@ -284,7 +284,7 @@ kernel_tests! {
         }
     }
 
-    fn timestamps_are_of_the_clock_that_was_asked_for(t) {
+    fn timestamps_are_of_the_requested_clock(t) {
         t.tracefs()?;
         use rustix::time::{ClockId, clock_gettime};
         // Clocks that an NMI cannot read are for software events only.

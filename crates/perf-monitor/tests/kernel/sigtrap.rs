@@ -81,14 +81,14 @@ kernel_tests! {
         drop(traps);
     }
 
-    fn a_signal_that_nobody_takes_ends_the_process(t) {
+    fn a_signal_without_receiver_ends_the_process(t) {
         t.root()?;
         t.needs(trapping_faults().open(Target::ThisThread), (5, 13))?;
         let status = TestChild::start("trap").go_to_its_end();
         assert_eq!(status.signal(), Some(SIGTRAP), "{status}");
     }
 
-    fn an_event_may_end_with_execve(t) {
+    fn remove_on_exec_ends_an_event(t) {
         t.tracefs()?;
         let event = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();
         for (remove, want) in [(false, 200), (true, 100)] {

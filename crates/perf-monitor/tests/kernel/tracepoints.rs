@@ -86,7 +86,7 @@ kernel_tests! {
         assert!(seen.iter().any(|(id, ..)| *id == GETPPID));
     }
 
-    fn strings_elsewhere_in_the_data_are_found(t) {
+    fn strings_at_data_locations_are_read(t) {
         let tracefs = t.tracefs()?;
         let format = tracefs.format("sched", "sched_process_exec").unwrap();
         let filename = format.field("filename").unwrap();
@@ -106,7 +106,7 @@ kernel_tests! {
         assert_eq!(names, ["/proc/self/exe"]);
     }
 
-    fn fields_at_relative_places_are_read(t) {
+    fn fields_at_relative_offsets_are_read(t) {
         let tracefs = t.tracefs()?;
         // No event of these kernels has such fields: a module of our own has.
         t.module()?;

@@ -19,7 +19,7 @@ fn each_missing_privilege_is_named() {
     needs_root!();
     let args = ["perf", "trace", "-e", SWITCH, "sleep", "0.01"];
     as_nobody_with(WITH_TRACEFS, "-all", &args)
-        .is_refused(1, &["tracefs is root's alone", "gid=GROUP"]);
+        .is_refused(1, &["only root may read tracefs", "gid=GROUP"]);
     if crate::support::paranoid() > -1 {
         as_nobody_with(WITH_TRACEFS, "+dac_read_search", &args)
             .is_refused(1, &[SWITCH, "perf_event_paranoid", "CAP_PERFMON"]);
