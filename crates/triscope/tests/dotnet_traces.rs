@@ -126,10 +126,53 @@ fn counters_of_a_trace_are_values_per_second() {
     assert_eq!(rate["kind"], "rate");
     assert!((50.0..200.0).contains(&rate["value"].as_f64().unwrap()), "{rate}");
     let csv = ok(&["dotnet", "counters", &trace, "--format", "csv"]);
-    assert!(csv.starts_with("time_s,provider,counter,tags,kind,value,unit\n"), "{csv}");
+    assert!(csv.starts_with("time_utc,time_s,provider,counter,tags,kind,value,unit\n"), "{csv}");
+    assert!(csv.lines().nth(1).unwrap().starts_with("2026-11-21T01:24:22.259Z,1759.478738241,"));
     assert_eq!(csv.lines().count(), 125);
     let table = ok(&["dotnet", "counters", &trace, "--format", "table"]);
     assert!(table.contains("    Request Time ") && !table.contains('\x1b'), "{table}");
+}
+
+#[test]
+fn counters_are_selected_by_source_and_name() {
+    let trace = capture("t10-counters.nettrace");
+    let wanted = "System.Runtime[cpu-usage,gc-heap-size],Rust-DiagIpc-SelfDesc[incs]";
+    let values =
+        lines(&ok(&["dotnet", "counters", &trace, "--counters", wanted, "--format", "json"]));
+    let names: std::collections::BTreeSet<_> =
+        values.iter().map(|v| v["name"].as_str().unwrap()).collect();
+    assert_eq!(Vec::from_iter(names), ["cpu-usage", "gc-heap-size", "incs"]);
+    let ran = run(&["dotnet", "counters", &trace, "--counters", "System.Runtime[cpu-usage"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("no ] after System.Runtime["), "{}", ran.stderr);
+}
+
+#[test]
+fn counters_are_written_for_prometheus() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.prom");
+    let trace = capture("t9-metrics.nettrace");
+    ok(&["dotnet", "counters", &trace, "-o", file.to_str().unwrap()]);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let sample =
+        "system_runtime_dotnet_gc_last_collection_heap_size{gc_heap_generation=\"loh\"} 1600448\n";
+    assert!(text.contains(sample), "{text}");
+    // A metric is described once, before its samples; every line is a comment or a sample.
+    let mut described = std::collections::HashSet::new();
+    for line in text.lines() {
+        match line.strip_prefix("# TYPE ") {
+            Some(rest) => assert!(described.insert(rest.split(' ').next().unwrap()), "{line}"),
+            None if line.starts_with("# HELP ") => {}
+            None => {
+                let name = line.split(['{', ' ']).next().unwrap();
+                assert!(described.contains(name), "{line}");
+                line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
+            }
+        }
+    }
+    let ran = run(&["dotnet", "counters", &trace, "-o", "counters.pdf"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("use .csv, .json or .prom"), "{}", ran.stderr);
 }
 
 #[test]
@@ -258,7 +301,7 @@ fn live_processes_are_shown() {
         assert!(collections.len() >= 2, "{collections:?}");
         assert!(collections.iter().all(|gc| gc["pause_ms"].as_f64().unwrap() > 0.0));
 
-        let args = ["counters", &pid, "-p", "Triscope-SelfDescribing", "--duration", "3"];
+        let args = ["counters", &pid, "--counters", "Triscope-SelfDescribing", "--duration", "3"];
         let counters = live(&args).stdout;
         assert!(counters.contains(",Triscope-SelfDescribing,heap-size,"), "{counters}");
 

@@ -1,6 +1,7 @@
 use super::providers;
 use super::source::{Reading, Source};
 use crate::failure::{Failure, OneLine, Result};
+use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
@@ -167,14 +168,12 @@ fn system_time(utc: Timestamp) -> Option<SystemTime> {
 }
 
 fn write(path: &Path, graph: &HeapGraph) -> Result {
-    let fail = |e: std::io::Error| Failure::about(path.display(), e);
-    let directory = path.parent().filter(|p| !p.as_os_str().is_empty());
-    let mut file =
-        tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new("."))).map_err(fail)?;
-    graph.write(&mut file).map_err(fail)?;
-    file.persist(path).map_err(|e| fail(e.error))?;
-    let (size, objects) = (graph.total_size(), graph.object_count());
-    eprintln!("{}: {objects} objects, {size} bytes", OneLine(&path.display().to_string()));
+    let mut file = OutputFile::create(path, &[])?;
+    let to = file.writer()?;
+    graph.write(to).map_err(|e| file.failure(&e))?;
+    let (name, size, objects) = (file.name(), graph.total_size(), graph.object_count());
+    file.complete()?;
+    eprintln!("{}: {objects} objects, {size} bytes", OneLine(&name));
     Ok(())
 }
 

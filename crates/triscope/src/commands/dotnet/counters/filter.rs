@@ -1,0 +1,101 @@
+//! Selections of counters: `System.Runtime[cpu-usage,gc-heap-size],Microsoft.AspNetCore.Hosting`.
+
+use nettrace::derived::Counter;
+use std::str::FromStr;
+
+/// Event sources, each with the counters that are wanted of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Selection(Vec<Wanted>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    provider: String,
+    /// Names of counters; none means all of them.
+    names: Vec<String>,
+}
+
+impl Selection {
+    pub(super) fn all(provider: &str) -> Self {
+        Self(vec![Wanted { provider: provider.to_owned(), names: Vec::new() }])
+    }
+
+    pub(super) fn providers(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|wanted| wanted.provider.as_str())
+    }
+}
+
+/// Whether a counter is wanted: by a selection of its event source, or because its source (a
+/// meter, another source of a trace) is in no selection.
+pub(super) fn is_selected(selections: &[Selection], counter: &Counter) -> bool {
+    let mut of_source = selections
+        .iter()
+        .flat_map(|selection| &selection.0)
+        .filter(|wanted| wanted.provider == counter.provider)
+        .peekable();
+    of_source.peek().is_none()
+        || of_source.any(|w| w.names.is_empty() || w.names.contains(&counter.name))
+}
+
+impl FromStr for Selection {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut all = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let end = rest.find([',', '[']).unwrap_or(rest.len());
+            let (provider, behind) = rest.split_at(end);
+            let mut names = Vec::new();
+            rest = behind;
+            if let Some(list) = behind.strip_prefix('[') {
+                let (list, behind) =
+                    list.split_once(']').ok_or_else(|| format!("no ] after {provider}["))?;
+                names = list.split(',').map(|n| n.trim().to_owned()).collect();
+                if names.iter().any(String::is_empty) {
+                    return Err(format!("{provider}[{list}]: the name of a counter is missing"));
+                }
+                rest = behind;
+            }
+            let provider = provider.trim().to_owned();
+            if provider.is_empty() {
+                return Err("the name of an event source is missing".to_owned());
+            }
+            all.push(Wanted { provider, names });
+            match rest.strip_prefix(',') {
+                Some(next) => rest = next,
+                None if rest.is_empty() => {}
+                None => return Err(format!("expected a comma before {rest}")),
+            }
+        }
+        if all.is_empty() {
+            return Err("the name of an event source is missing".to_owned());
+        }
+        Ok(Self(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Vec<(String, Vec<String>)> {
+        let selection: Selection = text.parse().unwrap();
+        selection.0.into_iter().map(|w| (w.provider, w.names)).collect()
+    }
+
+    #[test]
+    fn selections_name_sources_and_counters() {
+        assert_eq!(parse("A"), [("A".into(), vec![])]);
+        assert_eq!(
+            parse("A[x, y],B,C[z]"),
+            [
+                ("A".into(), vec!["x".into(), "y".into()]),
+                ("B".into(), vec![]),
+                ("C".into(), vec!["z".into()])
+            ]
+        );
+        for bad in ["", "[x]", "A[x", "A[]", "A[x]B", ",A", "A[x,]"] {
+            assert!(bad.parse::<Selection>().is_err(), "{bad}");
+        }
+    }
+}

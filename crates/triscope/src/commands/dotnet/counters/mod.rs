@@ -1,0 +1,263 @@
+mod filter;
+mod prometheus;
+mod rows;
+mod table;
+
+use super::source::Source;
+use crate::failure::{Failure, Result};
+use crate::io::output_file::OutputFile;
+use crate::io::progress::Progress;
+use crate::io::stdout::Output;
+use crate::run::duration::duration;
+use diag_ipc::{Provider, Rundown, TracingConfig};
+use filter::Selection;
+use nettrace::Order;
+use nettrace::derived::{Counter, CounterKind, CounterTracker};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Show the counters of a process or a trace
+///
+/// Prints a table that is redrawn on a terminal, and one line per value otherwise or with --format.
+/// Rates are per second. A histogram has one value per percentile.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope dotnet counters 1234
+  triscope dotnet counters 1234 --counters 'System.Runtime[cpu-usage,gc-heap-size]' --interval 5
+  triscope dotnet counters 1234 --meter MyCompany.Orders --format json
+  triscope dotnet counters 1234 --duration 60 -o counters.csv
+  triscope dotnet counters 1234 -o /var/lib/node_exporter/app.prom    rewritten every interval")]
+pub(crate) struct Args {
+    /// A process id, a trace, or - for standard input
+    #[arg(value_name = "PID|FILE")]
+    source: Source,
+    /// Event sources with counters, each with the names of its counters in brackets, separated by
+    /// commas; without brackets, all of them [default: System.Runtime]
+    #[arg(long, visible_alias = "provider", value_name = "LIST")]
+    counters: Vec<Selection>,
+    /// A meter, or METER\INSTRUMENT (.NET 8 and later)
+    #[arg(short, long, value_name = "NAME")]
+    meter: Vec<String>,
+    /// Seconds between values
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    interval: u32,
+    /// Report at most N time series of meters; the runtime drops the others
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    max_time_series: u32,
+    /// Report at most N histograms of meters; the runtime drops the others
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    max_histograms: u32,
+    /// Output format [default: by the name of the output file; a table on a terminal; else csv]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Write to FILE: .csv, .json (one object per line) or .prom (Prometheus text format, replaced
+    /// as a whole every interval)
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Stop after SECONDS
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    duration: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Table,
+    Csv,
+    Json,
+    /// The newest values in Prometheus text format
+    #[value(alias = "prom")]
+    Prometheus,
+}
+
+pub(super) fn run(args: &Args) -> Result {
+    let is_terminal = std::io::stdout().is_terminal();
+    let format = format(args, is_terminal)?;
+    let config = TracingConfig::new(providers(args)).rundown(Rundown::None).buffer_mb(10);
+    // Values are few and wanted at once: stream order does not wait for older events.
+    let stream =
+        args.source.open(&config, args.duration, Order::Stream, Progress::beside_output())?;
+    let is_live = matches!(args.source, Source::Process(_));
+    let mut writer = Writer::new(args, format, is_live, is_terminal)?;
+    let mut tracker = CounterTracker::new();
+    let reading = stream.read(|event| {
+        let Some(counter) = tracker.observe(event) else { return Ok(()) };
+        if !filter::is_selected(&args.counters, &counter) {
+            return Ok(());
+        }
+        let time = event.timestamp().nanos();
+        let utc = event.trace().map(|trace| trace.utc(event.header().timestamp).nanos());
+        writer.add(time, utc, counter)
+    })?;
+    writer.finish()?;
+    if tracker.errors() > 0 {
+        let n = tracker.errors();
+        eprintln!("triscope: the runtime reported {n} times that it does not collect every series");
+    }
+    reading.into_result()
+}
+
+fn format(args: &Args, is_terminal: bool) -> Result<Format> {
+    if let Some(format) = args.format {
+        return Ok(format);
+    }
+    let Some(path) = &args.output else {
+        return Ok(if is_terminal { Format::Table } else { Format::Csv });
+    };
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("csv") => Ok(Format::Csv),
+        Some("json" | "jsonl" | "ndjson") => Ok(Format::Json),
+        Some("prom") => Ok(Format::Prometheus),
+        _ => Err(Failure::about(
+            path.display(),
+            "the format is not known by the name: use .csv, .json or .prom, or pass --format",
+        )),
+    }
+}
+
+fn providers(args: &Args) -> Vec<Provider> {
+    let interval = args.interval;
+    let default = [Selection::all("System.Runtime")];
+    let is_default = args.counters.is_empty() && args.meter.is_empty();
+    let selections = if is_default { &default[..] } else { &args.counters };
+    let mut providers: Vec<Provider> = selections
+        .iter()
+        .flat_map(Selection::providers)
+        .map(|name| Provider::new(name).arguments(format!("EventCounterIntervalSec={interval}")))
+        .collect();
+    if !args.meter.is_empty() {
+        /// Time series values.
+        const VALUES: u64 = 0x2;
+        let (meters, series) = (args.meter.join(","), args.max_time_series);
+        providers.push(Provider::new("System.Diagnostics.Metrics").keywords(VALUES).arguments(
+            format!(
+                "SessionId=SHARED;Metrics={meters};RefreshInterval={interval};\
+                 MaxTimeSeries={series};MaxHistograms={};ClientId={}",
+                args.max_histograms,
+                std::process::id()
+            ),
+        ));
+    }
+    providers
+}
+
+/// A rate per second, anything else as it is.
+fn shown(counter: &Counter) -> f64 {
+    counter.per_second().unwrap_or(counter.value)
+}
+
+fn kind(counter: &Counter) -> &'static str {
+    match counter.kind {
+        CounterKind::Rate => "rate",
+        CounterKind::Histogram => "histogram",
+        _ => "gauge",
+    }
+}
+
+/// Where values go.
+enum Writer {
+    Rows { format: rows::Format, to: To, is_live: bool },
+    Table { table: table::Table, output: Output, is_live: bool },
+    Prometheus { metrics: prometheus::Metrics, path: Option<PathBuf> },
+}
+
+/// Standard output or a file.
+enum To {
+    Stdout(Output),
+    File { path: PathBuf, file: std::io::BufWriter<std::fs::File> },
+}
+
+impl To {
+    fn write(&mut self, line: &[u8], is_live: bool) -> Result {
+        match self {
+            Self::Stdout(output) => {
+                output.buffer.extend_from_slice(line);
+                if is_live { output.write() } else { output.write_if_full() }
+            }
+            Self::File { path, file } => file
+                .write_all(line)
+                .and_then(|()| if is_live { file.flush() } else { Ok(()) })
+                .map_err(|e| Failure::about(path.display(), e)),
+        }
+    }
+}
+
+impl Writer {
+    fn new(args: &Args, format: Format, is_live: bool, is_terminal: bool) -> Result<Self> {
+        let rows = |format: rows::Format| -> Result<Self> {
+            let mut to = match &args.output {
+                None => To::Stdout(Output::new()),
+                Some(path) => {
+                    let fail = |e| Failure::about(path.display(), e);
+                    let file = std::fs::File::create(path).map_err(fail)?;
+                    To::File { path: path.clone(), file: std::io::BufWriter::new(file) }
+                }
+            };
+            to.write(format.header(), is_live)?;
+            Ok(Self::Rows { format, to, is_live })
+        };
+        match format {
+            Format::Csv => rows(rows::Format::Csv),
+            Format::Json => rows(rows::Format::Json),
+            Format::Table if args.output.is_some() => {
+                Err(Failure::new("a table goes to the terminal: pass --format csv with -o"))
+            }
+            Format::Table => Ok(Self::Table {
+                table: table::Table::default(),
+                output: Output::new(),
+                is_live: is_live && is_terminal,
+            }),
+            Format::Prometheus => Ok(Self::Prometheus {
+                metrics: prometheus::Metrics::default(),
+                path: args.output.clone(),
+            }),
+        }
+    }
+
+    fn add(&mut self, time: i64, utc: Option<i64>, counter: Counter) -> Result {
+        match self {
+            Self::Rows { format, to, is_live } => {
+                to.write(&format.rows(time, utc, &counter), *is_live)
+            }
+            Self::Table { table, output, is_live } => {
+                table.add(time, counter, *is_live, &mut output.buffer);
+                if *is_live { output.write() } else { output.write_if_full() }
+            }
+            Self::Prometheus { metrics, path } => {
+                if let Some(path) = path.as_ref().filter(|_| metrics.is_next_interval(time)) {
+                    replace(path, metrics)?;
+                }
+                metrics.add(time, counter);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(self) -> Result {
+        match self {
+            Self::Rows { to: To::Stdout(output), .. } => output.finish(),
+            Self::Rows { to: To::File { path, mut file }, .. } => {
+                file.flush().map_err(|e| Failure::about(path.display(), e))
+            }
+            Self::Table { table, mut output, is_live } => {
+                table.finish(is_live, &mut output.buffer);
+                output.finish()
+            }
+            Self::Prometheus { metrics, path: Some(path) } => replace(&path, &metrics),
+            Self::Prometheus { metrics, path: None } => {
+                let mut output = Output::new();
+                output.buffer.extend_from_slice(metrics.text().as_bytes());
+                output.finish()
+            }
+        }
+    }
+}
+
+/// Replaces the file as a whole, so that a scrape never sees half of it.
+fn replace(path: &Path, metrics: &prometheus::Metrics) -> Result {
+    let mut file = OutputFile::create(path, &[])?;
+    let mut to = file.writer()?;
+    to.write_all(metrics.text().as_bytes()).map_err(|e| file.failure(&e))?;
+    file.complete()
+}

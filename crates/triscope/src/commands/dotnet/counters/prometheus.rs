@@ -1,0 +1,127 @@
+//! The newest values in Prometheus text format (exposition format 0.0.4).
+//!
+//! A metric is named after the event source or meter and the counter; what Prometheus does not
+//! allow in a name becomes `_`. Rates are gauges whose names end in `_per_second`: the runtime
+//! reports differences, not totals. Histograms are summaries.
+
+use super::shown;
+use nettrace::derived::{Counter, CounterKind};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+#[derive(Default)]
+pub(super) struct Metrics {
+    /// By metric and labels.
+    newest: BTreeMap<(String, String), Counter>,
+    interval_began: Option<i64>,
+}
+
+impl Metrics {
+    /// Whether a value of this time begins a new interval: then those before it belong together.
+    pub(super) fn is_next_interval(&self, time: i64) -> bool {
+        // The values of one interval come in a row.
+        const SAME_INTERVAL: i64 = 200_000_000;
+        self.interval_began.is_some_and(|began| time - began > SAME_INTERVAL)
+    }
+
+    pub(super) fn add(&mut self, time: i64, counter: Counter) {
+        if self.interval_began.is_none() || self.is_next_interval(time) {
+            self.interval_began = Some(time);
+        }
+        self.newest.insert((metric(&counter), labels(&counter.tags)), counter);
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut out = String::new();
+        let mut last = "";
+        // Writing to a string does not fail.
+        for ((name, labels), counter) in &self.newest {
+            if name != last {
+                let kind = if counter.quantiles.is_empty() { "gauge" } else { "summary" };
+                let _ = writeln!(out, "# HELP {name} {}", help(counter));
+                let _ = writeln!(out, "# TYPE {name} {kind}");
+                last = name;
+            }
+            if counter.quantiles.is_empty() {
+                let _ = writeln!(out, "{name}{} {}", braces(labels), shown(counter));
+                continue;
+            }
+            for (quantile, value) in &counter.quantiles {
+                let comma = if labels.is_empty() { "" } else { "," };
+                let _ = writeln!(out, "{name}{{{labels}{comma}quantile=\"{quantile}\"}} {value}");
+            }
+            let _ = writeln!(out, "{name}_sum{} {}", braces(labels), counter.value);
+            let _ = writeln!(out, "{name}_count{} {}", braces(labels), counter.count.unwrap_or(0));
+        }
+        out
+    }
+}
+
+fn metric(counter: &Counter) -> String {
+    let mut name = sanitized(&format!("{}_{}", counter.provider, counter.name));
+    if counter.kind == CounterKind::Rate {
+        name.push_str("_per_second");
+    }
+    name
+}
+
+/// `[a-zA-Z_][a-zA-Z0-9_]*`, in lower case, without runs of `_`.
+fn sanitized(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            'a'..='z' | 'A'..='Z' => out.push(c.to_ascii_lowercase()),
+            '0'..='9' if !out.is_empty() => out.push(c),
+            _ if out.ends_with('_') => {}
+            _ => out.push('_'),
+        }
+    }
+    out
+}
+
+/// `key=value,…` as labels. A part without `=` belongs to the value before it.
+fn labels(tags: &str) -> String {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for part in tags.split(',').filter(|part| !part.is_empty()) {
+        match (part.split_once('='), pairs.last_mut()) {
+            (Some((key, value)), _) => pairs.push((sanitized(key), value.to_owned())),
+            (None, Some((_, value))) => {
+                value.push(',');
+                value.push_str(part);
+            }
+            (None, None) => pairs.push(("tags".to_owned(), part.to_owned())),
+        }
+    }
+    let pairs: Vec<_> =
+        pairs.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value, true))).collect();
+    pairs.join(",")
+}
+
+fn braces(labels: &str) -> String {
+    if labels.is_empty() { String::new() } else { format!("{{{labels}}}") }
+}
+
+fn help(counter: &Counter) -> String {
+    let name = if counter.display_name.is_empty() { &counter.name } else { &counter.display_name };
+    let unit = if counter.unit.is_empty() { String::new() } else { format!(" ({})", counter.unit) };
+    escaped(&format!("{name}{unit} of {}", counter.provider), false)
+}
+
+fn escaped(text: &str, is_label: bool) -> String {
+    let text = text.replace('\\', "\\\\").replace('\n', "\\n");
+    if is_label { text.replace('"', "\\\"") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_have_only_what_prometheus_allows() {
+        assert_eq!(sanitized("System.Runtime_cpu-usage"), "system_runtime_cpu_usage");
+        assert_eq!(sanitized("9lives"), "_lives");
+        assert_eq!(labels("a.b=x \"y\"\\z,q,c=1"), r#"a_b="x \"y\"\\z,q",c="1""#);
+        assert_eq!(labels(""), "");
+        assert_eq!(labels("odd"), "tags=\"odd\"");
+    }
+}
