@@ -14,22 +14,22 @@ mod run;
 mod sources;
 mod timeline;
 
-use clap::{Parser, Subcommand};
-use commands::{convert, dotnet, go, perf, record};
+use clap::{CommandFactory, Parser, Subcommand};
+use commands::{convert, dotnet, go, manual, perf, record};
 use failure::Failure;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Look into what running programs tell about themselves.
+/// Record and analyse kernel, Go and .NET traces on one timeline.
 #[derive(Parser)]
 #[command(
     version,
     propagate_version = true,
     after_help = "\
 Examples:
-  triscope convert trace.out -o trace.pftrace  a timeline for https://ui.perfetto.dev
-  triscope record -o out.pftrace ./program     what the scheduler does with a command
-  triscope go stats trace.out                  what is in a Go execution trace
+  triscope convert trace.out -o trace.pftrace  to a timeline for https://ui.perfetto.dev
+  triscope record -o out.pftrace ./program     the kernel's scheduler and a command
+  triscope go stats trace.out                  summarize a Go execution trace
   triscope go events trace.out | less          every event as text
   triscope perf stat make                      count events of the kernel
   triscope dotnet collect 1234                 trace a .NET process until Ctrl-C
@@ -53,12 +53,14 @@ enum Command {
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
-    /// Events of the Linux kernel: list, count, and show them live
+    /// Linux perf events: list, count, and show them live
     #[command(subcommand)]
     Perf(perf::Command),
-    /// .NET processes and traces: dumps, tracing sessions, events, counters, profiles
+    /// .NET processes and traces: dumps, sessions, events, counters, profiles
     #[command(subcommand)]
     Dotnet(dotnet::Command),
+    Completions(manual::Completions),
+    Man(manual::Man),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +71,8 @@ fn main() -> ExitCode {
         Command::Go(command) => command.run(),
         Command::Perf(command) => command.run(),
         Command::Dotnet(command) => command.run(),
+        Command::Completions(args) => args.run(Cli::command()),
+        Command::Man(args) => args.run(Cli::command()),
     };
     result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }

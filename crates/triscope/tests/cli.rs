@@ -344,3 +344,20 @@ fn help_teaches() {
     assert_eq!(ran.code, Some(2));
     assert!(ran.stderr.contains("events"), "{}", ran.stderr);
 }
+
+#[test]
+fn shells_and_man_are_served() {
+    for shell in ["bash", "zsh", "fish"] {
+        let ran = run(&["completions", shell]);
+        assert_eq!(ran.code, Some(0));
+        let text = String::from_utf8(ran.stdout).unwrap();
+        assert!(text.contains("triscope") && text.contains("convert"), "{text}");
+    }
+    let ran = run(&["man"]);
+    assert!(String::from_utf8(ran.stdout).unwrap().contains(".TH triscope 1"));
+    let files = Files::new();
+    let ran = run(&["man", &text(files.0.path())]);
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    let page = fs::read_to_string(files.path("triscope-go-stats.1")).unwrap();
+    assert!(page.contains("Summarize a trace"), "{page}");
+}

@@ -96,7 +96,10 @@ fn an_output_that_cannot_be_is_one_line_and_no_file() {
         (&["shop.trace", "-o", "link"], "link: is the input"),
         (&["shop.trace", "-o", "sub"], "sub: is a directory"),
         (&["shop.trace", "-o", "no/such/dir.pftrace"], "no/such/dir.pftrace: cannot be written"),
-        (&["not.trace", "-o", "out.pftrace"], "not.trace: is not a Go execution trace"),
+        (
+            &["not.trace", "-o", "out.pftrace"],
+            "not.trace: is no trace of a known format: Go execution traces",
+        ),
         (&["missing", "-o", "out.pftrace"], "missing: no such file"),
     ];
     let before = names(dir.path());
@@ -142,6 +145,104 @@ fn of_a_damaged_trace_there_is_what_was_read() {
     assert!(stderr.contains("nothing could be converted") && stderr.contains("--recover"));
     assert!(!dir.path().join("head.pftrace").exists());
     assert_eq!(names(dir.path()), ["cut.trace", "head.trace", "out.pftrace", "shop.trace"]);
+}
+
+#[test]
+fn other_formats_are_refused_with_the_list() {
+    let dir = directory();
+    for name in ["a.svg", "a.json", "a.html", "a.parquet", "a.pb.gz", "a.folded", "a.unknown"] {
+        let output = convert(dir.path(), &["shop.trace", "-o", name]);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.starts_with(&format!("triscope: {name}: unknown format .")), "{stderr}");
+        assert!(stderr.contains(".pftrace, .perfetto-trace or .perfetto"), "{stderr}");
+        assert_eq!(names(dir.path()), ["shop.trace"]);
+    }
+    for name in ["a.pftrace", "a.perfetto-trace", "a"] {
+        assert!(convert(dir.path(), &["shop.trace", "-o", name]).status.success(), "{name}");
+    }
+}
+
+/// The lines of a timeline.
+fn lines(path: &Path) -> Vec<String> {
+    testkit::perfetto::Timeline::read(&fs::read(path).unwrap()).lines
+}
+
+#[test]
+fn clocks_that_cannot_be_related_are_refused() {
+    let dir = directory();
+    let gz = fs::File::open(trace().with_file_name("go1.21-mixed.trace.gz")).unwrap();
+    let mut old = fs::File::create(dir.path().join("old.trace")).unwrap();
+    std::io::copy(&mut flate2::read::GzDecoder::new(gz), &mut old).unwrap();
+    let before = names(dir.path());
+    let both = ["shop.trace", "old.trace", "-o", "out.pftrace"];
+    let output = convert(dir.path(), &both);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.starts_with("triscope: old.trace: its clock cannot be related to"), "{stderr}");
+    assert!(stderr.contains("--offset FILE=SECONDS"), "{stderr}");
+    assert_eq!(names(dir.path()), before, "there is no output");
+    // Alone it is on its own clock, and with an offset it is where that says.
+    assert!(convert(dir.path(), &["old.trace", "-o", "old.pftrace"]).status.success());
+    let offset = |seconds: &str| {
+        let offset = format!("--offset=old.trace={seconds}");
+        let output = convert(dir.path(), &[&both[..], &[&offset, "--uncompressed"]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        // The first line is about the clocks, and switches have absolute times.
+        lines(&dir.path().join("out.pftrace"))
+    };
+    let (at_0, at_1000) = (offset("0"), offset("1000"));
+    assert_eq!(at_0.len(), at_1000.len());
+    let time = |line: &String| line.split_once(' ').and_then(|(time, _)| time.parse::<i64>().ok());
+    let moved = at_0
+        .iter()
+        .zip(&at_1000)
+        .filter_map(|(a, b)| Some(time(b)? - time(a)?))
+        .collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(moved.into_iter().collect::<Vec<_>>(), [0, 1_000_000_000_000]);
+    for bad in ["old.trace=x", "3", "none.trace=3"] {
+        let bad = format!("--offset={bad}");
+        let output = convert(dir.path(), &[&both[..], &[&bad]].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn each_trace_is_a_process_of_its_own() {
+    let dir = directory();
+    fs::copy(trace(), dir.path().join("other.trace")).unwrap();
+    let processes = |args: &[&str]| {
+        let args = [&["shop.trace", "other.trace", "-o", "out.pftrace"], args].concat();
+        let output = convert(dir.path(), &args);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let lines = lines(&dir.path().join("out.pftrace"));
+        let named = |name: &str| {
+            let track = lines.iter().find_map(|l| l.strip_prefix(&format!("track {name} ")));
+            track.unwrap_or_else(|| panic!("{name}")).to_owned()
+        };
+        (named("one"), named("two"))
+    };
+    let names = ["--name", "shop.trace=one", "--name", "other.trace=two"];
+    let (one, two) = processes(&names);
+    assert_ne!(one, two);
+    let pids = ["--pid", "shop.trace=77", "--pid", "other.trace=78"];
+    let (one, two) = processes(&[&names[..], &pids].concat());
+    assert!(one.starts_with("77") && two.starts_with("78"), "{one} {two}");
+    let args = ["shop.trace", "other.trace", "-o", "out.pftrace", "--pid", "77"];
+    assert_eq!(convert(dir.path(), &args).status.code(), Some(2), "whose is it?");
+}
+
+#[test]
+fn a_trace_that_is_cut_by_a_byte_names_the_option_that_helps() {
+    let dir = directory();
+    let whole = fs::read(trace()).unwrap();
+    fs::write(dir.path().join("cut.trace"), &whole[..whole.len() - 1]).unwrap();
+    let output = convert(dir.path(), &["cut.trace", "-o", "out.pftrace"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("--recover"), "{}", text(&output.stderr));
+    let output = convert(dir.path(), &["cut.trace", "-o", "out.pftrace", "--recover"]);
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("out.pftrace (partial): "), "{stderr}");
 }
 
 #[test]

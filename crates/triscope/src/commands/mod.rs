@@ -3,5 +3,6 @@
 pub(crate) mod convert;
 pub(crate) mod dotnet;
 pub(crate) mod go;
+pub(crate) mod manual;
 pub(crate) mod perf;
 pub(crate) mod record;

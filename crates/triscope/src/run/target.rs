@@ -8,14 +8,13 @@ use perf_monitor::OpenErrorReason;
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Target {
-    /// A process or thread that runs already, by its identifier, with what it starts from now on;
-    /// several are separated by commas
+    /// Running processes or threads, separated by commas, and what they start from now on
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pub(crate) pid: Vec<u32>,
-    /// Everything on all CPUs
+    /// Everything, on all CPUs
     #[arg(short = 'a', long)]
     pub(crate) all_cpus: bool,
-    /// A command to start, with its arguments; what it starts is watched, too
+    /// A command to start, with its arguments; its children are included
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }

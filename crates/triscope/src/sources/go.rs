@@ -82,15 +82,15 @@ fn not_a_trace(format: Format) -> String {
 /// What to do about damage.
 #[derive(Clone, Copy, Default, clap::Args)]
 pub(crate) struct Recovery {
-    /// Go on behind damage with whatever can be read, and report what is lost
+    /// Resume after damaged data, and report what is lost
     #[arg(long = "recover")]
     wanted: bool,
 }
 
 impl Recovery {
-    /// Whether to go on behind damage.
-    pub(crate) const fn wanted(self) -> bool {
-        self.wanted
+    /// What to add to a message about damage.
+    pub(crate) const fn hint(self) -> &'static str {
+        if self.wanted { "" } else { "; --recover resumes after damage" }
     }
 }
 
@@ -111,6 +111,7 @@ pub(crate) struct Reading {
     pub(crate) lost_events: u64,
     /// Generations that are missing between others.
     pub(crate) missing_generations: u64,
+    recovery: Recovery,
 }
 
 impl Reading {
@@ -134,7 +135,10 @@ impl Reading {
                 }
                 Err(Failure::about(&self.name, message))
             }
-            Some(error) => Err(Failure::about(&self.name, error)),
+            Some(error) => {
+                let hint = self.recovery.hint();
+                Err(Failure::about(&self.name, format_args!("{error}{hint}")))
+            }
             None => Ok(()),
         }
     }
@@ -187,6 +191,7 @@ pub(crate) fn read(
         unresolved: 0,
         lost_events: 0,
         missing_generations: 0,
+        recovery,
     };
     loop {
         match reader.next_event() {

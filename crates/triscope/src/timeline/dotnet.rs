@@ -1,6 +1,6 @@
 //! .NET traces on the timeline.
 
-use super::{Part, Timeline, counted, notes};
+use super::{Part, counted, notes};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::Input;
 use crate::io::output_file::OutputFile;
@@ -8,6 +8,7 @@ use crate::io::progress::Progress;
 use nettrace::{ErrorKind, MethodMap, Reader};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use trace_export::Sink;
 use trace_export::dotnet::{DotnetOptions, DotnetSource};
 
 /// Puts a .NET trace on the timeline; what went wrong in it is the second result.
@@ -17,7 +18,7 @@ pub(crate) fn draw_input(
     mut input: Input,
     path: &Path,
     options: DotnetOptions,
-    sink: &mut Timeline,
+    sink: &mut impl Sink,
     output: &OutputFile,
 ) -> Result<(Part, Result)> {
     let name = input.name.clone();
@@ -36,7 +37,7 @@ pub(crate) fn draw_file(
     name: &str,
     mut file: std::fs::File,
     options: DotnetOptions,
-    sink: &mut Timeline,
+    sink: &mut impl Sink,
     output: &OutputFile,
 ) -> Result<(Part, Result)> {
     let fail = |e: std::io::Error| Failure::about(name, e);
@@ -71,7 +72,7 @@ fn draw(
     trace: impl Read,
     methods: MethodMap,
     options: DotnetOptions,
-    sink: &mut Timeline,
+    sink: &mut impl Sink,
     output: &OutputFile,
 ) -> Result<(Part, Result)> {
     let mut source = DotnetSource::new(options, methods);

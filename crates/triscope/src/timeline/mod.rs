@@ -1,12 +1,14 @@
 //! The timeline that `convert` and `record` write, and what they draw on it alike.
 
+pub(crate) mod clock;
 pub(crate) mod dotnet;
 pub(crate) mod go;
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::io::counting::{Count, Counted, Tally};
 use crate::io::output_file::OutputFile;
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use trace_export::{ClockDomain, Compressor, PerfettoSink, Timestamp};
 
@@ -68,6 +70,25 @@ impl<W: Write> Write for Timed<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.measure(Write::flush)
+    }
+}
+
+/// Refuses the name of an output that stands for another format.
+pub(crate) fn check_format(path: &Path) -> Result {
+    const EXTENSIONS: [&str; 3] = ["pftrace", "perfetto-trace", "perfetto"];
+    match path.extension() {
+        // A name that says nothing is no other format; devices have such names.
+        None => Ok(()),
+        Some(extension) if EXTENSIONS.iter().any(|known| extension == *known) => Ok(()),
+        Some(extension) => {
+            let message = format!(
+                "unknown format .{}: timelines are written for Perfetto: .pftrace, \
+                 .perfetto-trace or .perfetto (triscope dotnet profile writes .svg, .folded, \
+                 .pb.gz and .speedscope.json)",
+                extension.to_string_lossy()
+            );
+            Err(Failure::about(path.display(), message))
+        }
     }
 }
 

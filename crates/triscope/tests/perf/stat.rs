@@ -220,3 +220,22 @@ fn without_a_tracefs_the_remedy_is_told() {
         ran.is_refused(1, &["as root: mount -t tracefs nodev /sys/kernel/tracing"]);
     }
 }
+
+#[test]
+fn counts_are_printed_as_json() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let ran = run(&["perf", "stat", "--json", "-e", "task-clock,page-faults", "true"]);
+    ran.is_good();
+    let value: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert_eq!(value["events"][0]["event"], "task-clock");
+    assert_eq!(value["events"][0]["user_only"], false, "time has no mode");
+    assert!(value["events"][1]["count"].as_u64().unwrap() > 0, "{value}");
+    assert!(value["seconds"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn an_unknown_event_names_the_command_that_lists_them() {
+    run(&["perf", "stat", "-e", "nosuch", "true"]).is_refused(1, &["nosuch", "triscope perf list"]);
+}

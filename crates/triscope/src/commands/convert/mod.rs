@@ -1,4 +1,4 @@
-//! `triscope convert`: a trace of any kind to one that a viewer draws.
+//! `triscope convert`: traces of any kind to one timeline.
 
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{Format, Input};
@@ -6,41 +6,47 @@ use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::run::stop::Listener;
 use crate::sources::go::{Recovery, Trace};
-use crate::timeline::go::OtherClock;
+use crate::timeline::clock::{Clock, Moved};
 use crate::timeline::{self, Part, Timeline, dotnet, size};
 use std::path::{Path, PathBuf};
-use trace_export::Sink;
+use trace_common::ClockMap;
 use trace_export::dotnet::DotnetOptions;
 use trace_export::go::GoOptions;
+use trace_export::{ClockDomain, Sink, Timestamp};
 
-/// Make one timeline of traces, to be opened in the Perfetto UI (ui.perfetto.dev)
+/// Convert traces to a Perfetto timeline
 ///
-/// Of a Go trace it shows what each P and each thread did, every goroutine with its states and
-/// stacks, collections and stops of the world, tasks, regions and logs, counters, CPU samples,
-/// and arrows from where a goroutine is unblocked to where it runs. Of a .NET trace:
-/// collections and suspensions, compilations, lock waits, exceptions, activities, counters,
-/// events of event sources, CPU samples with managed stacks. Traces of one machine share their
-/// clock, CLOCK_MONOTONIC.
+/// Go traces become Ps, threads and goroutines with their states and stacks, GCs and
+/// stop-the-world pauses, tasks, regions and logs, counters, CPU samples, and arrows from where a
+/// goroutine is unblocked to where it runs. .NET traces become GCs and suspensions, compilations,
+/// lock waits, exceptions, activities, counters, events of event sources, and managed stack
+/// samples.
+///
+/// Traces of one machine share a clock, CLOCK_MONOTONIC, except for traces of Go 1.21 and older.
+/// Clocks that cannot be related are an error.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   triscope convert trace.out -o trace.pftrace
   triscope convert app.nettrace server.trace -o both.pftrace     on one clock
   curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope convert - -o trace.pftrace
-  triscope convert --recover cut.out -o trace.pftrace     go on behind damage
+  triscope convert --recover cut.out -o trace.pftrace            resume after damage
+  triscope convert a.trace b.trace --name a.trace=client --name b.trace=server -o both.pftrace
+  triscope convert app.nettrace old.trace --offset old.trace=12.5 -o both.pftrace
 
-Open the output at https://ui.perfetto.dev (\"Open trace file\"): the page works in the browser
-alone, nothing is uploaded. There, w and s zoom, a and d move, f zooms to what is selected, m marks
-it, / searches; a click shows the stack of a slice and its arrows. For SQL, load the file with
+Open the output at https://ui.perfetto.dev (\"Open trace file\"): the page runs in the browser,
+nothing is uploaded. There, w and s zoom, a and d move, f zooms to the selection, m marks it,
+/ searches; a click shows the stack of a slice and its arrows. For SQL, load the file with
 Perfetto's trace_processor_shell.
 
-Input may be compressed with gzip or zstd. An existing output is replaced when the new one is
-complete. Of a damaged trace, what was read before the damage is converted and the exit code is 1.")]
+Input may be compressed with gzip or zstd. The output is written to FILE.partial and renamed when
+it is complete. Of a damaged trace, the part before the damage is converted and the exit status
+is 1.")]
 pub(crate) struct Args {
-    /// The traces, Go's or .NET's; - is standard input
+    /// Go or .NET traces; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The timeline to write; - is standard output
+    /// The timeline to write (.pftrace); - is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Do not compress the output: for tools that read the format themselves
@@ -49,34 +55,57 @@ pub(crate) struct Args {
     /// Draw no arrows from where a goroutine is unblocked or created to where it runs
     #[arg(long)]
     no_arrows: bool,
-    /// The process identifier to give the program, which a Go trace does not tell
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
-    pid: Option<i32>,
-    /// The name to give the program
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
+    /// Process identifier of the program in a Go trace, which does not record it; with several
+    /// traces FILE=PID
+    #[arg(long, value_name = "[FILE=]PID")]
+    pid: Vec<String>,
+    /// Name of the program; with several traces FILE=NAME
+    #[arg(long, value_name = "[FILE=]NAME")]
+    name: Vec<String>,
+    /// The time of CLOCK_MONOTONIC at which the clock of a trace shows 0, in seconds; with several
+    /// traces FILE=SECONDS
+    #[arg(long, value_name = "[FILE=]SECONDS", allow_hyphen_values = true)]
+    offset: Vec<String>,
     #[command(flatten)]
     recovery: Recovery,
 }
 
 pub(crate) fn run(args: &Args) -> Result {
-    // Who is not there is told before anything is written.
+    // What cannot be read is reported before anything is written.
+    let plans = plan(args)?;
     let mut inputs = Vec::new();
     for file in &args.files {
-        inputs.push((file, Input::open(file, Progress::bytes())?));
+        let input = Input::open(file, Progress::bytes())?;
+        check(&input, file)?;
+        inputs.push(input);
     }
     let mut output = OutputFile::create(&args.output, &args.files)?;
+    timeline::check_format(&args.output)?;
     let _listener = Listener::exit()?;
     let (mut sink, written) = timeline::open(&mut output, args.uncompressed)?;
     let single = inputs.len() == 1;
+    let mut clocks = ClockMap::new();
+    for plan in &plans {
+        let shown = plan.offset.map(Timestamp::from_nanos);
+        let timeline = ClockDomain::Monotonic;
+        clocks.add(
+            shown
+                .map(|at| [(plan.domain, Timestamp::default()), (timeline, at)])
+                .into_iter()
+                .flatten(),
+        );
+    }
     let mut parts = Vec::new();
     let mut result = Ok(());
-    for (path, input) in inputs {
+    for (plan, input) in plans.iter().zip(inputs) {
         let name = input.name.clone();
+        let given = plan.offset.map(|_| plan.domain);
+        let clock =
+            if single && given.is_none() { Clock::Adopt } else { Clock::Related(&clocks, given) };
         let (part, outcome) = match input.format {
-            Format::NetTrace => convert_dotnet(args, input, path, &mut sink, &output)?,
-            _ => convert_go(args, input, path, single, &mut sink, &output)?,
-        };
+            Format::NetTrace => convert_dotnet(plan, input, clock, &mut sink, &output),
+            _ => convert_go(args, plan, input, clock, &mut sink, &output),
+        }?;
         parts.push((name, part, outcome.is_err()));
         result = result.and(outcome);
     }
@@ -99,49 +128,130 @@ pub(crate) fn run(args: &Args) -> Result {
     result
 }
 
+/// What was asked for of one trace.
+struct Plan<'a> {
+    path: &'a Path,
+    pid: Option<i32>,
+    name: Option<&'a str>,
+    /// In nanoseconds.
+    offset: Option<i64>,
+    /// The clock of the trace, if it has an offset.
+    domain: ClockDomain,
+}
+
+fn plan(args: &Args) -> Result<Vec<Plan<'_>>> {
+    let pids = per_file(&args.pid, "--pid", &args.files)?;
+    let names = per_file(&args.name, "--name", &args.files)?;
+    let offsets = per_file(&args.offset, "--offset", &args.files)?;
+    let usage = |message: String| Failure::new(message).with_code(2);
+    let mut plans = Vec::new();
+    for (index, path) in args.files.iter().enumerate() {
+        let pid = pids[index].map(|text| match text.parse() {
+            Ok(pid @ 1..) => Ok(pid),
+            _ => Err(usage(format!("--pid: {text} is not a process identifier"))),
+        });
+        let offset = offsets[index].map(|text| match text.parse::<f64>() {
+            Ok(seconds) if seconds.is_finite() => Ok((seconds * 1e9).round() as i64),
+            _ => Err(usage(format!("--offset: {text} is not a number of seconds"))),
+        });
+        // Beside others each Go trace is a process of its own. No process has these numbers:
+        // they are above the kernel's PID_MAX_LIMIT.
+        let default = (args.files.len() > 1).then_some((4 << 20) + 1 + index as i32);
+        plans.push(Plan {
+            path,
+            pid: pid.transpose()?.or(default),
+            name: names[index],
+            offset: offset.transpose()?,
+            domain: ClockDomain::Local(index as u32 + 1),
+        });
+    }
+    Ok(plans)
+}
+
+/// The values of an option that is given as `FILE=VALUE`, or as `VALUE` if there is one file.
+fn per_file<'a>(
+    values: &'a [String],
+    option: &str,
+    files: &[PathBuf],
+) -> Result<Vec<Option<&'a str>>> {
+    let mut found = vec![None; files.len()];
+    for value in values {
+        let of = |file: &PathBuf| value.strip_prefix(file.to_str()?)?.strip_prefix('=');
+        let mut is_used = false;
+        for (found, file) in found.iter_mut().zip(files) {
+            if let Some(value) = of(file) {
+                *found = Some(value);
+                is_used = true;
+            }
+        }
+        match &mut found[..] {
+            _ if is_used => {}
+            [single] => *single = Some(value.as_str()),
+            _ => {
+                let message = format!("{option} {value}: with several traces, pass FILE=VALUE");
+                return Err(Failure::new(message).with_code(2));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Refuses what is no trace, with the formats that are.
+fn check(input: &Input, path: &Path) -> Result {
+    let is_test = path.extension().is_some_and(|extension| extension == "test");
+    match (input.format, input.format.description()) {
+        (Format::Unknown, _) if !is_test => Err(input.failure(
+            "is no trace of a known format: Go execution traces (runtime/trace, go test -trace, \
+             /debug/pprof/trace) and .NET traces (NetTrace) can be converted",
+        )),
+        (Format::Pprof | Format::PerfData, Some(what)) => Err(input.failure(format_args!(
+            "looks like {what}: Go execution traces and .NET traces can be converted"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn convert_go(
     args: &Args,
+    plan: &Plan<'_>,
     input: Input,
-    path: &Path,
-    single: bool,
+    clock: Clock<'_>,
     sink: &mut Timeline,
     output: &OutputFile,
 ) -> Result<(Part, Result)> {
     let mut options = GoOptions::default();
-    options.process = process_name(args, path);
-    options.pid = args.pid.unwrap_or(options.pid);
+    options.process = process_name(plan);
+    options.pid = plan.pid.unwrap_or(options.pid);
     options.wake_ups = !args.no_arrows;
-    let trace = Trace::of(input, path, Progress::bytes())?;
-    let other_clock = if single { OtherClock::Adopt } else { OtherClock::Warn };
-    let (stats, reading) =
-        timeline::go::draw(trace, args.recovery, options, other_clock, sink, output)?;
+    let trace = Trace::of(input, plan.path, Progress::bytes())?;
+    let (stats, reading) = timeline::go::draw(trace, args.recovery, options, clock, sink, output)?;
     if let (None, Some(error)) = (stats.first, &reading.error) {
-        let hint = if args.recovery.wanted() { "" } else { "; --recover goes on behind damage" };
-        let message = format!("nothing could be converted: {error}{hint}");
+        let message = format!("nothing could be converted: {error}{}", args.recovery.hint());
         return Err(Failure::about(&reading.name, message));
     }
     Ok((timeline::go::part(&stats, &reading), reading.into_result()))
 }
 
 fn convert_dotnet(
-    args: &Args,
+    plan: &Plan<'_>,
     input: Input,
-    path: &Path,
+    clock: Clock<'_>,
     sink: &mut Timeline,
     output: &OutputFile,
 ) -> Result<(Part, Result)> {
     let mut options = DotnetOptions::default();
-    if let Some(name) = &args.name {
-        options.process = name.clone().into_bytes();
+    if let Some(name) = plan.name {
+        options.process = name.as_bytes().to_vec();
     }
-    dotnet::draw_input(input, path, options, sink, output)
+    let offset = clock.offset(&input.name, ClockDomain::Monotonic, sink.domain())?;
+    dotnet::draw_input(input, plan.path, options, &mut Moved { sink, offset }, output)
 }
 
-/// What the program is called on the timeline: as the trace, unless told otherwise.
-fn process_name(args: &Args, path: &Path) -> Vec<u8> {
-    match (&args.name, path.file_stem()) {
-        (Some(name), _) => name.clone().into_bytes(),
-        (None, Some(stem)) if path != Path::new("-") => stem.as_encoded_bytes().to_vec(),
+/// The name of the program on the timeline: that of the trace, if none is given.
+fn process_name(plan: &Plan<'_>) -> Vec<u8> {
+    match (plan.name, plan.path.file_stem()) {
+        (Some(name), _) => name.as_bytes().to_vec(),
+        (None, Some(stem)) if plan.path != Path::new("-") => stem.as_encoded_bytes().to_vec(),
         _ => b"Go program".to_vec(),
     }
 }

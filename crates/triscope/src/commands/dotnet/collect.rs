@@ -17,7 +17,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Record a trace of a .NET process, until Ctrl-C, for a time, or from its first to its last moment
+/// Record a trace of a .NET process: until Ctrl-C, for a time, or from startup to exit
 ///
 /// With a COMMAND, that program is started and traced from its startup until it ends (.NET 5);
 /// its exit code is that of this command then.
@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// (.NET 11)
     #[arg(long, value_enum, ignore_case = true, default_value_t = Buffering::Drop)]
     buffering_mode: Buffering,
-    /// Whether a runtime that waits at a diagnostic port is let go once the session runs
+    /// Whether a runtime that is suspended at a diagnostic port is resumed once the session runs
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value_t = true, action = clap::ArgAction::Set)]
     resume_runtime: bool,
     /// Show what COMMAND prints, and let it read the terminal

@@ -8,7 +8,7 @@ use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Print what a process is: pid, command line, runtime version, architecture
+/// Show process information: PID, command line, runtime version, architecture
 #[derive(clap::Args)]
 pub(crate) struct Info {
     #[command(flatten)]
@@ -40,7 +40,7 @@ impl Info {
             let _ = writeln!(out, "{value:#}"); // a vector takes everything
         } else {
             let state = match suspended {
-                Some(true) => "suspended at startup (triscope dotnet resume lets it go on)",
+                Some(true) => "suspended at startup (triscope dotnet resume resumes it)",
                 Some(false) => "running",
                 None => "unknown",
             };
@@ -219,14 +219,14 @@ impl Dump {
     }
 }
 
-/// Let a runtime go on that waits at startup
+/// Resume a runtime that is suspended at startup
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   DOTNET_DefaultDiagnosticPortSuspend=1 ./app & triscope dotnet resume $!
   DOTNET_DiagnosticPorts=/tmp/port ./app & triscope dotnet resume --diagnostic-port /tmp/port
 
-A runtime that waits for a diagnostic port can only be resumed at that port.")]
+A runtime that is suspended for a diagnostic port can only be resumed at that port.")]
 pub(crate) struct Resume {
     #[command(flatten)]
     target: Selector,
@@ -240,7 +240,7 @@ impl Resume {
             // It takes a moment to start its threads.
             std::thread::sleep(std::time::Duration::from_millis(500));
             if target.client.is_suspended().map_err(target.failure())? == Some(true) {
-                let hint = "still waits: it was started with DOTNET_DiagnosticPorts and can only \
+                let hint = "is still suspended: it was started with DOTNET_DiagnosticPorts and can only \
                             be resumed at that port (--diagnostic-port)";
                 return Err(Failure::about(&target.name, hint));
             }
@@ -249,7 +249,7 @@ impl Resume {
     }
 }
 
-/// Begin or end to write the files by which perf names jitted code (.NET 8)
+/// Enable or disable the files by which perf names jitted code (.NET 8)
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

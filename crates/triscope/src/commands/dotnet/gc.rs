@@ -11,7 +11,7 @@ use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
 
-/// Print garbage collections: why, how long the program stood still, the heap after each
+/// List GCs with reason, pause time and heap size
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

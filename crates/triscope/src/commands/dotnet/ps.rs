@@ -6,7 +6,7 @@ use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
 
-/// List the .NET processes that can be asked: yours or, as root, everybody's, containers included
+/// List .NET processes: yours or, as root, those of all users, containers included
 ///
 /// A socket that bears the name of a process and is not that process's own is not used, and is
 /// reported.
@@ -16,7 +16,7 @@ Examples:
   triscope dotnet ps
   triscope dotnet ps --json | jq '.processes[].pid'
 
-The runtime's version is - where the runtime does not tell (before .NET 7) or does not answer.")]
+The runtime's version is - where the runtime does not report it (before .NET 7) or does not answer.")]
 pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]

@@ -5,6 +5,7 @@ use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use diag_ipc::TracingConfig;
 use nettrace::{Order, Profile, SampleKind};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
@@ -21,6 +22,9 @@ pub(crate) struct Args {
     /// The id of a process, or a trace with CPU samples
     #[arg(value_name = "PID|FILE")]
     source: Source,
+    /// Print JSON, one object per thread
+    #[arg(long)]
+    json: bool,
 }
 
 /// How long to sample: the sampler goes over all threads every millisecond or so.
@@ -52,6 +56,13 @@ pub(super) fn run(args: &Args) -> Result {
             _ => "",
         };
         // Writing to a vector does not fail.
+        if args.json {
+            let frames: Vec<String> =
+                profile.frames(&sample).map(|frame| frame.to_string()).collect();
+            let line = json!({ "tid": thread, "state": state, "frames": frames });
+            let _ = writeln!(output.buffer, "{line}");
+            continue;
+        }
         let _ = writeln!(output.buffer, "thread {thread}  {state}");
         for frame in profile.frames(&sample) {
             let _ = writeln!(output.buffer, "    {}", OneLine(&frame.to_string()));

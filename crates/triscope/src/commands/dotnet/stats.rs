@@ -8,7 +8,7 @@ use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Print what is in a trace: process, time, events by type, losses
+/// Summarize a trace: process, time, events by type, losses
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

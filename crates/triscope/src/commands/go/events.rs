@@ -15,7 +15,7 @@ Examples:
   triscope go events trace.out | less
   triscope go events trace.out | grep 'GoID=18 '       the life of one goroutine
   triscope go events trace.out | grep -A8 ' StackSample '
-  triscope go events --recover cut.out > events.txt    go on behind damage
+  triscope go events --recover cut.out > events.txt    resume after damage
   curl -s http://localhost:6060/debug/pprof/trace?seconds=1 | triscope go events -")]
 pub(crate) struct Args {
     /// The trace; - is standard input

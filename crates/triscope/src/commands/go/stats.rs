@@ -9,10 +9,10 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Print what is in a trace: version, time, events by kind, goroutines, losses
+/// Summarize a trace: version, time, events by kind, goroutines, losses
 ///
-/// Of a damaged trace, what is before the damage counts; with --recover what is behind it does
-/// too. The exit code is 1 then.
+/// Of a damaged trace, the part before the damage is counted; with --recover also the rest. The
+/// exit status is 1 then.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -2,6 +2,7 @@ use crate::failure::{Failure, Result};
 use crate::io::stdout::Output;
 use crate::sources::kernel::{failure, tracefs};
 use perf_monitor::{Event, Hardware, KernelFeatures, Pmu, Software, Target};
+use serde_json::json;
 use std::io::Write as _;
 
 /// List the events that this machine can count and sample
@@ -21,11 +22,14 @@ pub(crate) struct Args {
     /// Show what the kernel can do for this user instead
     #[arg(long)]
     features: bool,
+    /// Print JSON, one object per line
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result {
     let mut out = Output::new();
-    let result = if args.features { features(&mut out) } else { events(args, &mut out) };
+    let result = if args.features { features(args.json, &mut out) } else { events(args, &mut out) };
     result.and(out.finish())
 }
 
@@ -35,7 +39,10 @@ fn events(args: &Args, out: &mut Output) -> Result {
         if name.contains(&args.word) {
             shown += 1;
             // A buffer in memory takes everything.
-            let _ = writeln!(out.buffer, "{name:<50} {kind}");
+            let _ = match args.json {
+                true => writeln!(out.buffer, "{}", json!({ "name": name, "kind": kind })),
+                false => writeln!(out.buffer, "{name:<50} {kind}"),
+            };
         }
         out.write_if_full()
     };
@@ -81,7 +88,7 @@ fn events(args: &Args, out: &mut Output) -> Result {
     Ok(())
 }
 
-fn features(out: &mut Output) -> Result {
+fn features(as_json: bool, out: &mut Output) -> Result {
     let features = KernelFeatures::probe();
     if let Some(errno) = features.refused {
         let plainest = Event::software(Software::Dummy).builder().exclude_kernel(true);
@@ -114,6 +121,12 @@ fn features(out: &mut Output) -> Result {
         ("perf_event_max_sample_rate", number(features.max_sample_rate)),
         ("perf_event_mlock_kb", number(features.mlock_kb)),
     ];
+    if as_json {
+        let object: serde_json::Map<_, _> =
+            lines.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        let _ = writeln!(out.buffer, "{}", serde_json::Value::from(object));
+        return Ok(());
+    }
     for (name, value) in lines {
         let _ = writeln!(out.buffer, "{name:<27} {value}");
     }

@@ -4,6 +4,7 @@ use crate::run::target::{Target as WatchTarget, of_living, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::{self, failure};
 use perf_monitor::{Count, Counter, Event, OpenErrorReason, Scaled, Target, online_cpus};
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -25,9 +26,9 @@ const DEFAULT: &[&str] = &[
 /// branches and branch-misses, as far as this machine has them. Beside a count is how often that
 /// is per second of CPU time; with -a, of the time of all CPUs.
 ///
-/// The counts go to standard error, so that the command's output stays its own; the exit code is
-/// the command's. Numbers that were extrapolated, because there were more events than counters,
-/// are marked with the part of the time that was really counted.
+/// The counts go to standard error; the exit status is that of COMMAND. Counts that were
+/// extrapolated, because there were more events than hardware counters, are marked with the share
+/// of the time that was counted.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,8 +36,8 @@ Examples:
   triscope perf stat -e page-faults,sched:sched_switch -p 1234 --seconds 5
   triscope perf stat -a -e msr/tsc/                   until Ctrl-C
 
-Events of one's own processes need no privilege while kernel.perf_event_paranoid is 2 or less, but
-above 1 only user space is counted, as is told then. Everything else needs root or CAP_PERFMON.
+Counting your own processes needs no privilege while kernel.perf_event_paranoid is 2 or less; above
+1 only user space is counted, and marked so. Everything else needs root or CAP_PERFMON.
 triscope perf list shows the events.")]
 pub(crate) struct Args {
     /// Events, separated by commas; may be given several times
@@ -45,6 +46,9 @@ pub(crate) struct Args {
     /// Stop after so many seconds; a command gets SIGTERM then
     #[arg(long, value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     target: WatchTarget,
 }
@@ -69,6 +73,11 @@ impl EventCounters {
             sum.time_running = plus(sum.time_running, count.time_running);
         }
         Ok(sum.scaled())
+    }
+
+    /// Whether part of what the event is about is not counted: time is counted in the kernel, too.
+    fn is_user_only(&self) -> bool {
+        self.user_only && !self.is_cpu_time()
     }
 
     fn is_cpu_time(&self) -> bool {
@@ -112,7 +121,11 @@ pub(crate) fn run(args: &Args) -> Result {
         counters().try_for_each(Counter::disable).map_err(failure)?;
     }
     let elapsed = begin.elapsed();
-    report(&counted, &left_out, elapsed)?;
+    if args.json {
+        eprintln!("{:#}", to_json(&counted, &left_out, elapsed)?);
+    } else {
+        report(&counted, &left_out, elapsed)?;
+    }
     watch.outcome()
 }
 
@@ -140,6 +153,32 @@ fn report(
     let _ = writeln!(text, "{:>20.6}  seconds", elapsed.as_secs_f64());
     eprint!("{text}");
     Ok(())
+}
+
+/// The counts as JSON. A count that was extrapolated has `coverage` below 1.
+fn to_json(
+    counted: &[EventCounters],
+    left_out: &[(&str, perf_monitor::Error)],
+    elapsed: Duration,
+) -> Result<Value> {
+    let mut events = Vec::new();
+    for event in counted {
+        let scaled = event.read()?;
+        let unit = event.event.unit();
+        events.push(json!({
+            "event": event.event.name(),
+            "count": scaled.as_ref().map(|scaled| scaled.value),
+            "coverage": scaled.as_ref().map(|scaled| scaled.coverage),
+            "scale": unit.scale,
+            "unit": unit.name,
+            "user_only": event.is_user_only(),
+        }));
+    }
+    let not_counted: Vec<_> = left_out
+        .iter()
+        .map(|(name, error)| json!({ "event": name, "error": error.to_string() }))
+        .collect();
+    Ok(json!({ "seconds": elapsed.as_secs_f64(), "events": events, "not_counted": not_counted }))
 }
 
 /// Splits at commas that are not inside `/ /` of a PMU's event.
@@ -190,7 +229,7 @@ fn line(
     cpu_time: Option<f64>,
 ) -> String {
     let name = counted.event.name();
-    let note = if counted.user_only { " (user space only)" } else { "" };
+    let note = if counted.is_user_only() { " (user space only)" } else { "" };
     let Some(scaled) = scaled else {
         return format!("{:>20}  {name}{note}", "not counted");
     };

@@ -5,7 +5,7 @@ use crate::run::target::{Target as WatchTarget, of_living, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::ring::{Ring, with_pages};
 use crate::sources::kernel::{failure, tracefs};
-use crate::timeline::now;
+use crate::timeline::{counted, now};
 use crossbeam_channel::tick;
 use perf_monitor::{
     Event, FieldFormat, FieldValue, RawRecord, Record, RecordLayout, SampleFlags, Target,
@@ -18,9 +18,9 @@ use trace_common::{ClockDomain, Merge, Timestamp};
 /// Show tracepoints live, with their fields
 ///
 /// Lines are in the order of time over all CPUs: `time cpu thread event field=value …`, the time
-/// in seconds of CLOCK_MONOTONIC; a text that is empty or has spaces is in quotation marks. What
-/// did not fit in the kernel's buffers is told where it is missing. A command's exit code is this
-/// program's.
+/// in seconds of CLOCK_MONOTONIC; a text that is empty or has spaces is in quotation marks. Events
+/// that did not fit in the kernel's buffers are reported where they are missing. The exit status
+/// is that of COMMAND.
 ///
 /// Needs root, or CAP_PERFMON and a tracefs that this user may read.
 #[derive(clap::Args)]
@@ -30,8 +30,8 @@ Examples:
   triscope perf trace -e raw_syscalls:sys_enter --filter 'id == 257' ls
   triscope perf trace -e sched:sched_switch,sched:sched_waking -p 1234 --seconds 5
 
-triscope perf list : shows the tracepoints, and a filter that is wrong is told with the fields that
-there are. The language of filters is told in Documentation/trace/events.rst of the kernel.")]
+triscope perf list : shows the tracepoints. An invalid filter is refused with the fields of the
+tracepoint. Filters are described in the kernel's Documentation/trace/events.rst.")]
 pub(crate) struct Args {
     /// Tracepoints, separated by commas; may be given several times
     #[arg(short, long, value_name = "SYSTEM:NAME", required = true, value_delimiter = ',')]
@@ -98,7 +98,8 @@ pub(crate) fn run(args: &Args) -> Result {
     let tids = threads(&args.target.pid)?;
     let opened = with_pages(args.pages, PAGES, |pages| open(args, pages, &formats, &tids));
     let (rings, printed) = opened.map_err(failure)?;
-    let mut tracer = Tracer { merge: Merge::new(rings.len()), rings, printed, lost: 0 };
+    let mut tracer =
+        Tracer { merge: Merge::new(rings.len()), rings, printed, lost: 0, undecodable: 0 };
 
     let mut watch = if args.target.command.is_empty() {
         tracer.rings.iter().try_for_each(|(_, ring)| ring.enable()).map_err(failure)?;
@@ -107,12 +108,14 @@ pub(crate) fn run(args: &Args) -> Result {
         Watch::command(&args.target.command, args.seconds, |_| ())?
     };
     tracer.run(&mut watch)?;
-    if tracer.lost > 0 {
-        eprintln!("triscope: {} events were lost: use more --pages or a --filter", tracer.lost);
-    }
-    if tracer.merge.late() > 0 {
-        eprintln!("triscope: {} lines came late", tracer.merge.late());
-    }
+    let report = |count: u64, what: &str| {
+        if count > 0 {
+            eprintln!("triscope: {} {what}", counted(count, "event"));
+        }
+    };
+    report(tracer.lost, "lost: use more --pages or a --filter");
+    report(tracer.undecodable, "could not be decoded and are not shown");
+    report(tracer.merge.late(), "printed out of order");
     watch.outcome()
 }
 
@@ -185,6 +188,8 @@ struct Tracer<'a> {
     printed: Vec<Printed<'a>>,
     merge: Merge<Item>,
     lost: u64,
+    /// Samples of no known event or layout.
+    undecodable: u64,
 }
 
 impl Tracer<'_> {
@@ -210,6 +215,7 @@ impl Tracer<'_> {
         self.print(Timestamp::MAX, &mut out)?;
         for (_, ring) in &mut self.rings {
             self.lost += ring.lost_at_the_end().map_err(failure)?;
+            self.undecodable += ring.sampler.stats().unknown_ids;
         }
         out.finish()
     }
@@ -218,8 +224,13 @@ impl Tracer<'_> {
     fn take(&mut self) -> Result {
         let Self { rings, merge, .. } = self;
         for (number, (cpu, ring)) in rings.iter_mut().enumerate() {
-            ring.take(|decoder, raw, at| {
-                let item = match decoder.decode(raw)? {
+            ring.take(|layout, raw, at| {
+                // A sample is decoded when it is printed.
+                if layout.raw_data(raw).is_some() {
+                    merge.push(number, at, Item::Sample(raw.bytes().into()));
+                    return Ok(());
+                }
+                let item = match layout.decode(raw)? {
                     Record::Sample(_) => Item::Sample(raw.bytes().into()),
                     Record::Lost(l) | Record::LostSamples(l) => {
                         Item::Lost { cpu: *cpu, count: l.lost }
@@ -238,7 +249,11 @@ impl Tracer<'_> {
     fn print(&mut self, watermark: Timestamp, out: &mut Output) -> Result {
         while let Some(merged) = self.merge.pop(watermark) {
             match merged.value {
-                Item::Sample(bytes) => self.line(merged.at, &bytes, out),
+                Item::Sample(bytes) => {
+                    if self.line(merged.at, &bytes, out).is_none() {
+                        self.undecodable += 1;
+                    }
+                }
                 Item::Lost { cpu, count } => {
                     self.lost += count;
                     let at = merged.at;
@@ -251,12 +266,13 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    fn line(&self, at: Timestamp, bytes: &[u8], out: &mut Output) {
-        let Some((raw, _)) = RawRecord::split_first(bytes, 0) else { return };
+    /// Prints a sample; nothing if it cannot be decoded.
+    fn line(&self, at: Timestamp, bytes: &[u8], out: &mut Output) -> Option<()> {
+        let (raw, _) = RawRecord::split_first(bytes, 0)?;
         let id = bytes.get(8..16).and_then(|b| b.first_chunk()).map(|b| u64::from_ne_bytes(*b));
-        let Ok(index) = self.printed.binary_search_by_key(&id, |p| Some(p.id)) else { return };
-        let Some(event) = self.printed.get(index) else { return };
-        let Ok(Record::Sample(sample)) = event.plan.decode(raw) else { return };
+        let index = self.printed.binary_search_by_key(&id, |p| Some(p.id)).ok()?;
+        let event = self.printed.get(index)?;
+        let Ok(Record::Sample(sample)) = event.plan.decode(raw) else { return None };
         let cpu = sample.cpu.unwrap_or(0);
         let tid = sample.tid.unwrap_or(0);
         let _ = write!(out.buffer, "{at} {cpu:03} {tid:>7} {}", event.name);
@@ -272,6 +288,7 @@ impl Tracer<'_> {
             };
         }
         out.buffer.push(b'\n');
+        Some(())
     }
 }
 

@@ -13,8 +13,8 @@ use crate::run::port::Port;
 use crate::run::procfs::is_in_container;
 use crate::sources::go::{Recovery, Trace};
 use crate::sources::kernel;
+use crate::timeline::clock::Clock;
 use crate::timeline::dotnet::draw_file;
-use crate::timeline::go::OtherClock;
 use crate::timeline::{self, Timeline, Written, counted, now, size};
 use crossbeam_channel::tick;
 use perf_monitor::OpenErrorReason;
@@ -27,19 +27,21 @@ use trace_export::dotnet::DotnetOptions;
 use trace_export::go::GoOptions;
 use trace_export::{ClockDomain, DebugAnnotation, Name, Sink, Timestamp, Track, TrackEvent, Value};
 
-/// Run a command, or watch a process, and make a timeline, to be opened in the Perfetto UI
-/// (ui.perfetto.dev)
+/// Record a command or a running process on one Perfetto timeline
 ///
-/// Every CPU is drawn with the threads of the command by their names, and with "other" where
-/// something else ran; every thread of the command, and of what it starts, with its states,
-/// wake-ups, name and end. With --all-tasks every thread of the machine is drawn by its name. If
-/// the command writes a Go execution trace (Go 1.22 or newer), its goroutines are on the same
-/// timeline, by the same clock.
+/// Each CPU has the threads of the command by name, and "other" where something else ran; each
+/// thread of the command and of its children has its states, wake-ups, name and end. --all-tasks
+/// draws every thread of the machine by name. If the command writes a Go execution trace (Go 1.22
+/// or later), its goroutines are on the same timeline, by the same clock.
 ///
-/// The recording ends when the command does. Ctrl-C goes to the command, and SIGTERM and SIGHUP
-/// are passed on to it; a second signal becomes SIGTERM, a third one SIGKILL. The timeline is
-/// complete in any case, and the exit code is the command's. A process that runs already is recorded
-/// until it ends, until Ctrl-C, or for --seconds.
+/// The recording ends with the command, whose exit status is that of triscope. Ctrl-C goes to the
+/// command, and SIGTERM and SIGHUP are passed on to it; a second signal becomes SIGTERM, a third
+/// one SIGKILL. A running process is recorded until it ends, until Ctrl-C, or for --seconds.
+///
+/// Until it is complete the timeline is in FILE.partial, which is written at least once a second.
+/// If the recorder is killed or the disk is full, that file opens up to its last second; Go and
+/// .NET events are drawn at the end and are not in it. If the recorder is killed, the command
+/// runs on.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -47,13 +49,13 @@ Examples:
   triscope record --go-trace trace.out --sched -o server.pftrace -- ./server -trace trace.out
   triscope record --sched --dotnet -o app.pftrace -- dotnet app.dll
   triscope record --sched --dotnet 1234 --seconds 10 -o app.pftrace
-  sudo triscope record -o app.pftrace sudo -u $USER ./app     root records, the user runs
+  sudo triscope record -o app.pftrace sudo -u $USER ./app     record as root, run as yourself
 
 The scheduler needs root; or CAP_PERFMON (or kernel.perf_event_paranoid -1) and a tracefs that the
 user may read: as root, mount -t tracefs nodev /sys/kernel/tracing -o gid=GROUP,mode=0750. Without
-that, and while kernel.perf_event_paranoid is 2 or less, it is recorded when the command's own
-threads have a CPU, but no wake-ups and nothing of what else ran. What did not fit in the kernel's
-buffers is marked on the timeline and told at the end.")]
+them, and while kernel.perf_event_paranoid is 2 or less, only on-CPU intervals of the command's own
+threads are recorded. Events that did not fit in the kernel's buffers are marked on the timeline
+and counted in the summary.")]
 pub(crate) struct Args {
     /// Record the kernel's scheduler; this is the default without --go-trace and --dotnet
     #[arg(long)]
@@ -64,16 +66,16 @@ pub(crate) struct Args {
     /// The Go execution trace that the command writes
     #[arg(long, value_name = "FILE")]
     go_trace: Option<PathBuf>,
-    /// Record the .NET runtimes of the command and of what it starts, from their first moment
-    /// (.NET Core 3.1: of the command alone), or the one of the process PID: CPU samples with
-    /// managed stacks, collections, compilations, lock waits, exceptions
+    /// Record the .NET runtimes of the command and of its children from startup (.NET Core 3.1: of
+    /// the command alone), or that of the process PID: managed stack samples, GCs, compilations,
+    /// lock waits, exceptions
     #[arg(long, value_name = "PID", num_args = 0..=1)]
     dotnet: Option<Option<u32>>,
-    /// Record a process that runs, with what it starts from now on, instead of a command
+    /// Record a running process, and what it starts from now on, instead of a command
     #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
-    /// The timeline to write; - is standard output, and what the command writes there goes to
-    /// standard error then
+    /// The timeline to write (.pftrace); - is standard output, and the output of the command goes
+    /// to standard error then
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Do not compress the output: for tools that read the format themselves
@@ -102,6 +104,7 @@ const FLUSH: Duration = Duration::from_millis(500);
 pub(crate) fn run(args: &Args) -> Result {
     let inputs: Vec<PathBuf> = args.go_trace.iter().cloned().collect();
     let mut output = OutputFile::create(&args.output, &inputs)?;
+    timeline::check_format(&args.output)?;
     let result = record(args, &mut output);
     match result {
         Ok((summary, outcome)) => {
@@ -325,7 +328,7 @@ impl<'a> Recording<'a> {
             trace,
             recovery,
             options,
-            OtherClock::Refuse,
+            Clock::Kernel,
             &mut self.sink,
             self.output,
         )?;
@@ -348,11 +351,11 @@ fn switches(stats: &sched::Stats) -> String {
 }
 
 /// Opens the scheduler's events: those of the machine, or else of the command alone, which takes no
-/// privilege; that it is less is told, with what would help.
+/// privilege; that is reported, with the remedy.
 fn open_scheduler(args: &Args, is_running: bool) -> Result<Scheduler> {
     let refused = if is_in_container() {
-        "from inside of a container (a PID namespace) the kernel's tracepoints cannot be \
-         understood: they tell threads by their numbers outside of it"
+        "the kernel's tracepoints are not usable inside of a container (a PID namespace): they \
+         identify threads by their numbers outside of it"
             .to_owned()
     } else {
         match Scheduler::open(args.pages, args.all_tasks) {
@@ -367,7 +370,7 @@ fn open_scheduler(args: &Args, is_running: bool) -> Result<Scheduler> {
     match Scheduler::open_own(args.pages) {
         Ok(scheduler) => {
             Failure::new(format_args!(
-                "only the command itself is recorded, without wake-ups and what else ran: {refused}"
+                "only on-CPU intervals of the command's own threads are recorded: {refused}"
             ))
             .print();
             Ok(scheduler)

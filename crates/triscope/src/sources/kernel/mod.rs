@@ -5,9 +5,11 @@ pub(crate) mod ring;
 use crate::failure::Failure;
 use perf_monitor::{Error, Event, OpenErrorReason, Tracefs};
 
-/// A refusal of the kernel, for the user.
+/// An error of perf events, for the user.
 pub(crate) fn failure(error: Error) -> Failure {
-    Failure::new(error)
+    let is_unknown = matches!(error, Error::UnknownEvent { .. });
+    let failure = Failure::new(error);
+    if is_unknown { failure.and("triscope perf list shows the events") } else { failure }
 }
 
 /// The tracefs: one that is mounted, or else one of this process's own.
