@@ -60,8 +60,10 @@ struct Stats {
     bytes: u64,
     events: u64,
     generations: u64,
-    by_kind: [u64; EventKind::ALL.len()],
     by_type: [u64; 256],
+    /// Of what kind each type is that has occurred.
+    kinds: [Option<EventKind>; 256],
+    syncs: u64,
     time: Option<(Timestamp, Timestamp)>,
     clocks: Option<ClockSnapshot>,
     goroutines: Ids,
@@ -76,8 +78,9 @@ impl Default for Stats {
             bytes: 0,
             events: 0,
             generations: 0,
-            by_kind: [0; EventKind::ALL.len()],
             by_type: [0; 256],
+            kinds: [None; 256],
+            syncs: 0,
             time: None,
             clocks: None,
             goroutines: Ids::default(),
@@ -89,33 +92,60 @@ impl Default for Stats {
 }
 
 impl Stats {
+    #[inline]
     fn add(&mut self, event: Event<'_>) {
         self.events += 1;
-        self.by_kind[event.kind() as usize] += 1;
-        if let Some(EventType(ty)) = event.wire_type() {
-            self.by_type[usize::from(ty)] += 1;
-        }
         let time = event.time();
         self.time = Some((self.time.map_or(time, |(first, _)| first), time));
         self.goroutines.insert(event.goroutine().0);
         self.procs.insert(event.proc().0);
         self.threads.insert(event.thread().0);
-        if let Some(transition) = event.state_transition() {
-            let resource = transition.resource();
-            if let (Some(id), Some((from, _))) = (resource.goroutine(), transition.goroutine()) {
-                if matches!(from, GoState::NotExist | GoState::Undetermined) {
-                    self.created += u64::from(from == GoState::NotExist);
-                    self.goroutines.insert(id.0);
-                }
-            } else if let (Some(id), Some((from, _))) = (resource.proc(), transition.proc()) {
-                if from != ProcState::Running {
-                    self.procs.insert(id.0);
-                }
-            }
-        } else if let Some(sync) = event.sync() {
+        let Some(ty) = event.wire_type() else { return self.add_sync(event) };
+        let index = usize::from(ty.0);
+        self.by_type[index] += 1;
+        if self.by_type[index] == 1 {
+            self.kinds[index] = Some(event.kind());
+        }
+        if introduces(ty) {
+            self.add_introduced(event);
+        }
+    }
+
+    #[cold]
+    fn add_sync(&mut self, event: Event<'_>) {
+        self.syncs += 1;
+        if let Some(sync) = event.sync() {
             self.generations += u64::from(event.generation() != 0);
             self.clocks = self.clocks.or(sync.clock_snapshot());
         }
+    }
+
+    /// The goroutine or proc that an event is about.
+    fn add_introduced(&mut self, event: Event<'_>) {
+        let Some(transition) = event.state_transition() else { return };
+        let resource = transition.resource();
+        if let (Some(id), Some((from, _))) = (resource.goroutine(), transition.goroutine()) {
+            if matches!(from, GoState::NotExist | GoState::Undetermined) {
+                self.created += u64::from(from == GoState::NotExist);
+                self.goroutines.insert(id.0);
+            }
+        } else if let (Some(id), Some((from, _))) = (resource.proc(), transition.proc()) {
+            if from != ProcState::Running {
+                self.procs.insert(id.0);
+            }
+        }
+    }
+
+    /// Number of events of each kind.
+    fn by_kind(&self) -> [u64; EventKind::ALL.len()] {
+        let mut by_kind = [0; EventKind::ALL.len()];
+        by_kind[EventKind::Sync as usize] = self.syncs;
+        for (kind, count) in self.kinds.iter().zip(self.by_type) {
+            if let Some(kind) = kind {
+                by_kind[*kind as usize] += count;
+            }
+        }
+        by_kind
     }
 
     fn bytes_per_event(&self) -> f64 {
@@ -162,8 +192,9 @@ impl Stats {
             writeln!(out, "lost         {} events that fit no state", reading.lost_events)?;
         }
         writeln!(out, "\n      events   share  kind")?;
+        let by_kind = self.by_kind();
         let mut kinds: Vec<(u64, EventKind)> =
-            EventKind::ALL.into_iter().map(|kind| (self.by_kind[kind as usize], kind)).collect();
+            EventKind::ALL.into_iter().map(|kind| (by_kind[kind as usize], kind)).collect();
         kinds.sort_by_key(|(count, kind)| (std::cmp::Reverse(*count), *kind));
         for (count, kind) in kinds.into_iter().filter(|(count, _)| *count > 0) {
             let share = count as f64 / *events as f64 * 100.0;
@@ -173,9 +204,10 @@ impl Stats {
     }
 
     fn to_json(&self, reading: &Reading) -> Value {
+        let by_kind = self.by_kind();
         let kinds: Map<String, Value> = EventKind::ALL
             .into_iter()
-            .map(|kind| (kind.to_string(), self.by_kind[kind as usize].into()))
+            .map(|kind| (kind.to_string(), by_kind[kind as usize].into()))
             .collect();
         let types: Map<String, Value> = (0..=u8::MAX)
             .filter(|ty| self.by_type[usize::from(*ty)] > 0)
@@ -212,6 +244,23 @@ impl Stats {
             "lost_events": reading.lost_events,
         })
     }
+}
+
+/// Whether events of this type may be the first to name a goroutine or proc. All others are about
+/// those that run on the event's own thread, or about goroutines that have a state already.
+const fn introduces(ty: EventType) -> bool {
+    use EventType as T;
+    matches!(
+        ty,
+        T::GO_CREATE
+            | T::GO_CREATE_BLOCKED
+            | T::GO_CREATE_SYSCALL
+            | T::GO_STATUS
+            | T::GO_STATUS_STACK
+            | T::PROC_START
+            | T::PROC_STATUS
+            | T::PROC_STEAL
+    )
 }
 
 /// A set of identifiers, most of which are small.
