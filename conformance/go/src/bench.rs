@@ -1,8 +1,9 @@
-//! Ours beside Go's own reader on one trace, in one run: every round runs both of each pair one
-//! after the other, so that a machine whose speed drifts treats them alike.
+//! Ours beside Go's own reader, in one run: every round runs both of each pair one after the
+//! other, so that a machine whose speed drifts treats them alike.
 
+use super::Tools;
 use super::toolchain::Toolchain;
-use super::{Tools, workload};
+use super::workload::{self, Workload};
 use lexopt::prelude::*;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,7 +18,8 @@ pub const OPTIONS: &str = "\
 
   --rounds N   measure N times (default: 5)
   --viewer     also start Go's viewer, which takes a minute and gigabytes of memory
-  TRACE        a trace, may be compressed with xz (default: a busy HTTP server, recorded once)";
+  TRACE        a trace, may be compressed with xz (default: a busy HTTP server,
+               and goroutines that come and go, recorded once)";
 
 struct Options {
     rounds: usize,
@@ -48,10 +50,19 @@ pub(crate) fn run(args: &[String]) -> Result {
     }
     let options = options(args)?;
     let tools = Tools::ready()?;
-    let trace = match &options.trace {
-        Some(path) => unpacked(path)?,
-        None => busy(&tools.newest)?,
-    };
+    match &options.trace {
+        Some(path) => compare(&tools, &options, "the trace", &unpacked(path)?),
+        None => {
+            let busy = recorded(workload::BUSY, &tools.newest)?;
+            compare(&tools, &options, "a busy HTTP server", &busy)?;
+            let swarm = recorded(workload::SWARM, &tools.newest)?;
+            compare(&tools, &options, "100 000 goroutines at a time come and go", &swarm)
+        }
+    }
+}
+
+/// Prints the table for one trace.
+fn compare(tools: &Tools, options: &Options, what: &str, trace: &Path) -> Result {
     let me = std::env::current_exe()?;
     let scratch = tempfile::tempdir()?;
     let timeline = scratch.path().join("timeline.pftrace");
@@ -59,34 +70,34 @@ pub(crate) fn run(args: &[String]) -> Result {
     let theirs = |mode: &str| command(&tools.trace_tool, &[mode.as_ref(), trace.as_ref()]);
     let ours =
         |mode: &str| command(&tools.triscope, &["go".as_ref(), mode.as_ref(), trace.as_ref()]);
-    let mut pairs = vec![
-        Pair::new("drain (all events, nothing done with them)", judge("drain"), {
+    let mut rows = vec![
+        Row::new("drain (all events, nothing done with them)", Some(judge("drain")), {
             command(&me, &["bench-go".as_ref(), DRAIN.as_ref(), trace.as_ref()])
         }),
-        Pair::new("`go events` / `-d=parsed`", theirs("-d=parsed"), ours("events")),
-        Pair::new("`go wire` / `-d=wire`", theirs("-d=wire"), ours("wire")),
+        Row::new("`go stats`", None, ours("stats")),
+        Row::new("`go events` / `-d=parsed`", Some(theirs("-d=parsed")), ours("events")),
+        Row::new("`go wire` / `-d=wire`", Some(theirs("-d=wire")), ours("wire")),
+        Row::new("`convert` to a Perfetto timeline", None, {
+            let args = ["convert".as_ref(), trace.as_ref(), "-o".as_ref(), timeline.as_ref()];
+            command(&tools.triscope, &args)
+        }),
     ];
-    let mut convert = Side::new(command(
-        &tools.triscope,
-        &["convert".as_ref(), trace.as_ref(), "-o".as_ref(), timeline.as_ref()],
-    ));
     for round in 1..=options.rounds {
-        eprintln!("round {round} of {}", options.rounds);
-        for pair in &mut pairs {
-            pair.theirs.measure()?;
-            pair.ours.measure()?;
+        eprintln!("{what}: round {round} of {}", options.rounds);
+        for row in &mut rows {
+            row.theirs.as_mut().map_or(Ok(()), Side::measure)?;
+            row.ours.measure()?;
         }
-        convert.measure()?;
     }
-    let events = pairs[0].ours.events;
-    if events == 0 || pairs[0].theirs.events != events {
-        let theirs = pairs[0].theirs.events;
+    let events = rows[0].ours.events;
+    if let Some(theirs) = rows[0].theirs.as_ref().filter(|theirs| theirs.events != events) {
+        let theirs = theirs.events;
         return Err(format!("ours reads {events} events, the reference {theirs}").into());
     }
-    let bytes = fs::metadata(&trace)?.len();
     println!(
-        "{:.1} MB, {events} events; Go {} beside triscope {}; medians of {} rounds; load {}\n",
-        bytes as f64 / 1e6,
+        "\n{what}: {:.1} MB, {events} events; Go {} beside triscope {}; medians of {} rounds; \
+         load {}\n",
+        fs::metadata(trace)?.len() as f64 / 1e6,
         tools.newest.version,
         env!("CARGO_PKG_VERSION"),
         options.rounds,
@@ -97,30 +108,26 @@ pub(crate) fn run(args: &[String]) -> Result {
          Go, peak MB | triscope, peak MB |"
     );
     println!("| --- | --: | --: | --: | --: | --: | --: | --: |");
-    for pair in &pairs {
-        let per_event = |side: &Side| side.cpu().as_nanos() as f64 / events as f64;
-        let (theirs, ours) = (per_event(&pair.theirs), per_event(&pair.ours));
+    let per_event = |side: &Side| side.cpu().as_nanos() as f64 / events.max(1) as f64;
+    for Row { what, theirs, ours } in &rows {
+        let theirs = |show: &dyn Fn(&Side) -> String| theirs.as_ref().map_or("–".into(), show);
         println!(
-            "| {} | {theirs:.0} | {ours:.1} | {:.1} | {:.2} | {:.2} | {:.0} | {:.0} |",
-            pair.what,
-            theirs / ours,
-            pair.theirs.wall().as_secs_f64(),
-            pair.ours.wall().as_secs_f64(),
-            pair.theirs.peak_mb(),
-            pair.ours.peak_mb()
+            "| {what} | {} | {:.1} | {} | {} | {:.2} | {} | {:.0} |",
+            theirs(&|side| format!("{:.0}", per_event(side))),
+            per_event(ours),
+            theirs(&|side| format!("{:.1}", per_event(side) / per_event(ours))),
+            theirs(&|side| format!("{:.2}", side.wall().as_secs_f64())),
+            ours.wall().as_secs_f64(),
+            theirs(&|side| format!("{:.0}", side.peak_mb())),
+            ours.peak_mb()
         );
     }
-    let (seconds, cpu) = (convert.wall().as_secs_f64(), convert.cpu().as_secs_f64());
     let viewer = match options.viewer {
         false => "(not run)".to_owned(),
-        true => viewer(&tools, &trace)?,
+        true => viewer(tools, trace)?,
     };
-    println!(
-        "\n`convert` to a Perfetto timeline: {seconds:.2} s ({cpu:.2} s of CPU), {:.0} MB peak, \
-         {:.1} MB written; Go's viewer until it opens: {viewer}",
-        convert.peak_mb(),
-        fs::metadata(&timeline)?.len() as f64 / 1e6
-    );
+    let written = fs::metadata(&timeline)?.len() as f64 / 1e6;
+    println!("\nThe timeline has {written:.1} MB; Go's viewer until it opens: {viewer}");
     Ok(())
 }
 
@@ -147,15 +154,16 @@ fn cpu_nanos() -> Result<u64> {
     Ok(stat.split(' ').next().unwrap_or_default().parse()?)
 }
 
-struct Pair {
+/// A task, as Go does it, if it does, and as we do.
+struct Row {
     what: &'static str,
-    theirs: Side,
+    theirs: Option<Side>,
     ours: Side,
 }
 
-impl Pair {
-    fn new(what: &'static str, theirs: Command, ours: Command) -> Pair {
-        Pair { what, theirs: Side::new(theirs), ours: Side::new(ours) }
+impl Row {
+    fn new(what: &'static str, theirs: Option<Command>, ours: Command) -> Row {
+        Row { what, theirs: theirs.map(Side::new), ours: Side::new(ours) }
     }
 }
 
@@ -297,11 +305,10 @@ fn unpacked(path: &Path) -> Result<PathBuf> {
     Ok(dir.join("trace"))
 }
 
-/// A trace of a busy HTTP server, recorded once.
-fn busy(newest: &Toolchain) -> Result<PathBuf> {
-    let workload = workload::BUSY;
+/// The trace of a workload, recorded once.
+fn recorded(workload: Workload, newest: &Toolchain) -> Result<PathBuf> {
     let dir = workload.recorded(newest, "benchmark", |_| {
-        eprintln!("recorded a busy server");
+        eprintln!("recorded {}", workload.name);
         Ok(())
     })?;
     Ok(dir.join("trace"))

@@ -37,7 +37,7 @@ pub(crate) const ALL: [Workload; 22] = [
     plain("annotations", 0, ""),
     plain("syscalls", 0, ""),
     plain("goroutines", 0, ""),
-    CHURN,
+    plain("churn", 0, ""),
     plain("timers", 0, ""),
     plain("cpuprofile", 0, ""),
     plain("gomaxprocs", 0, ""),
@@ -54,10 +54,9 @@ pub(crate) const ALL: [Workload; 22] = [
     Workload { name: "cgo", since: 0, debug: "", program: Program::Cgo },
 ];
 
-/// Those for benchmarks: a trace that is too large for the comparisons, and goroutines that are
-/// made and end.
+/// Those for benchmarks, whose traces are too large for the comparisons.
 pub(crate) const BUSY: Workload = plain("busy", 0, "");
-pub(crate) const CHURN: Workload = plain("churn", 0, "");
+pub(crate) const SWARM: Workload = plain("swarm", 0, "");
 
 /// The workload of that name.
 pub(crate) fn named(name: &str) -> Result<Workload> {

@@ -39,6 +39,7 @@ var traced = map[string]struct{ before, run func() }{
 var controlled = map[string]func(out io.Writer){
 	"startstop": startStop,
 	"busy":      busy,
+	"swarm":     swarm,
 }
 
 func main() {

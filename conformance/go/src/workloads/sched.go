@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"io"
 	"runtime"
+	"runtime/trace"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -116,6 +118,24 @@ func churn() {
 		}
 		wg.Wait()
 	}
+}
+
+// swarm records goroutines that come and go, 100 000 of them alive at a time, until the trace has
+// some 16 MB.
+func swarm(out io.Writer) {
+	size := &counter{to: out}
+	check(trace.Start(size))
+	for size.bytes.Load() < 16_000_000 {
+		var wg sync.WaitGroup
+		gate := make(chan struct{})
+		wg.Add(100_000)
+		for i := 0; i < 100_000; i++ {
+			go func() { <-gate; wg.Done() }()
+		}
+		close(gate)
+		wg.Wait()
+	}
+	trace.Stop()
 }
 
 // timers has timers fire, stop and reset, tickers tick, and selects choose.
