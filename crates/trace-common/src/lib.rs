@@ -27,6 +27,7 @@
 //! - [`Timestamp`], [`ClockDomain`], [`ClockMap`]: one time axis out of many clocks;
 //! - [`Cursor`]: bounds-checked little-endian reads and variable-length integers over a byte slice;
 //! - [`Guid`]: a GUID in .NET's byte order;
+//! - [`IdMap`]: values by identifiers that are mostly given out one after the other;
 //! - [`Limits`]: what a decoder may allocate on the word of its input;
 //! - [`Merge`]: several sources in the order of time as one, up to a watermark.
 #![forbid(unsafe_code)]
@@ -34,11 +35,13 @@
 mod clock;
 mod cursor;
 mod guid;
+mod id_map;
 mod limits;
 mod merge;
 
 pub use clock::{ClockDomain, ClockError, ClockMap, Timestamp};
 pub use cursor::{Cursor, ReadError, ReadErrorKind};
 pub use guid::{Guid, ParseGuidError};
+pub use id_map::IdMap;
 pub use limits::Limits;
 pub use merge::{Merge, Merged};

@@ -185,7 +185,7 @@ impl Ordering {
         change: impl FnOnce(&mut Goroutine),
     ) {
         if !self.goroutines.contains(id) {
-            self.goroutines.insert(id, status, seq);
+            self.goroutines.insert(id).reset(status, seq);
         }
         if let Some(goroutine) = self.goroutines.get_mut(id) {
             change(goroutine);
@@ -201,7 +201,7 @@ impl Ordering {
     /// Changes the state of a proc, which is added if there is none.
     fn with_proc(&mut self, id: i64, status: u8, seq: Seq, change: impl FnOnce(&mut Proc)) {
         if !self.procs.contains(id) {
-            self.procs.insert(id, status, seq);
+            self.procs.insert(id).reset(status, seq);
         }
         if let Some(proc) = self.procs.get_mut(id) {
             change(proc);

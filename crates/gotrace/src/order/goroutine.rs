@@ -36,7 +36,7 @@ impl Ordering {
             Some(_) => return Err(wrong_goroutine(g).into()),
             None if first => {
                 from = GoState::Undetermined;
-                self.goroutines.insert(g.0, status, c.seq(0));
+                self.goroutines.insert(g.0).reset(status, c.seq(0));
             }
             // After the first generation, goroutines become known by their creation.
             None => return Err(Inconsistency::Unknown { what: "goroutine", id: g.0 }.into()),
@@ -103,7 +103,7 @@ impl Ordering {
         }
         let status =
             if raw.ty == EventType::GO_CREATE { go_status::RUNNABLE } else { go_status::WAITING };
-        self.goroutines.insert(id, status, c.seq(0));
+        self.goroutines.insert(id).reset(status, c.seq(0));
         Ok(())
     }
 
@@ -115,7 +115,9 @@ impl Ordering {
         match raw.ty {
             EventType::GO_BLOCK => goroutine.status = go_status::WAITING,
             EventType::GO_STOP => goroutine.status = go_status::RUNNABLE,
-            _ => self.goroutines.remove(c.g.0),
+            _ => {
+                self.goroutines.remove(c.g.0);
+            }
         }
         self.bind_goroutine(c, GoId::NONE);
         Ok(())
@@ -223,7 +225,7 @@ impl Ordering {
         if self.goroutines.contains(id) {
             return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }
-        self.goroutines.insert(id, go_status::SYSCALL, c.seq(0));
+        self.goroutines.insert(id).reset(go_status::SYSCALL, c.seq(0));
         self.bind_goroutine(c, GoId(id));
         Ok(())
     }

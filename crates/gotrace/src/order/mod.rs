@@ -23,8 +23,9 @@ use crate::frontier::RawEvent;
 use crate::id::{GoId, ProcId, TaskId, ThreadId};
 use crate::spec::EventType;
 use crate::table::{SeededState, Table};
-use state::{ActiveTask, Goroutine, Proc, Seq, States, Thread};
+use state::{ActiveTask, Goroutine, Proc, Seq, Thread};
 use std::collections::HashMap;
+use trace_common::IdMap;
 
 /// Whether an event was taken.
 pub(crate) type Advance = Result<(), Blocked>;
@@ -63,8 +64,8 @@ enum GcPhase {
 /// State of all goroutines, procs and threads at a point of the trace.
 #[derive(Debug)]
 pub(crate) struct Ordering {
-    goroutines: States<Goroutine>,
-    procs: States<Proc>,
+    goroutines: IdMap<Goroutine>,
+    procs: IdMap<Proc>,
     threads: Vec<Thread>,
     thread_index: HashMap<i64, u32, SeededState>,
     tasks: HashMap<u64, ActiveTask, SeededState>,
@@ -161,8 +162,8 @@ impl Context {
 impl Default for Ordering {
     fn default() -> Self {
         Self {
-            goroutines: States::default(),
-            procs: States::default(),
+            goroutines: IdMap::default(),
+            procs: IdMap::default(),
             threads: Vec::new(),
             thread_index: HashMap::default(),
             tasks: HashMap::default(),

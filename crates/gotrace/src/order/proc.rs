@@ -48,7 +48,7 @@ impl Ordering {
                 } else {
                     ProcState::NotExist
                 };
-                self.procs.insert(p.0, status, c.seq(0));
+                self.procs.insert(p.0).reset(status, c.seq(0));
             }
         }
         (event.from, event.to) = (State::Proc(from), State::Proc(to));

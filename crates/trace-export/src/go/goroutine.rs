@@ -81,7 +81,7 @@ impl GoSource {
                 None
             };
             self.begin_goroutine(id, entry, at, created, arrow, sink)?;
-        } else if !self.goroutines.contains_key(&id) {
+        } else if !self.goroutines.contains(id.0) {
             self.meet_goroutine(id, sink);
             if let Some(frame) = transition.stack().and_then(|stack| stack.frames().last()) {
                 self.place(id, frame.func, at, sink)?;
@@ -93,7 +93,7 @@ impl GoSource {
             arrow = self.arrow(event, layout.fixed.unblock, by, layout, sink)?;
         }
 
-        let Some(goroutine) = self.goroutines.get_mut(&id) else { return Ok(()) };
+        let Some(goroutine) = self.goroutines.get_mut(id.0) else { return Ok(()) };
         // At every beginning of a generation the trace tells states that are known.
         let told_again = goroutine.state == to && transition.reason().is_empty();
         let was = std::mem::replace(&mut goroutine.state, to);
@@ -147,7 +147,7 @@ impl GoSource {
 
     /// Group and lane of a goroutine that has one.
     pub(super) fn lane_of(&self, id: GoId) -> Option<(u32, u32)> {
-        match self.goroutines.get(&id)?.place {
+        match self.goroutines.get(id.0)?.place {
             Place::Lane { group, lane } => Some((group, lane)),
             Place::Pending(_) => None,
         }
@@ -158,7 +158,7 @@ impl GoSource {
         self.stats.goroutines += 1;
         let label = self.names.goroutine(id, b"", sink);
         let place = Place::Pending(Vec::new());
-        self.goroutines.insert(id, Goroutine::new(place, label));
+        *self.goroutines.insert(id.0) = Goroutine::new(place, label);
     }
 
     fn begin_goroutine(
@@ -179,7 +179,7 @@ impl GoSource {
         sink.begin(at, track, &TrackEvent::new(label).stack(created))?;
         let mut goroutine = Goroutine::new(Place::Lane { group, lane }, label);
         goroutine.wake_up = wake_up;
-        self.goroutines.insert(id, goroutine);
+        *self.goroutines.insert(id.0) = goroutine;
         Ok(())
     }
 
@@ -189,7 +189,9 @@ impl GoSource {
         at: Timestamp,
         sink: &mut impl Sink,
     ) -> io::Result<()> {
-        let Some(mut goroutine) = self.goroutines.remove(&id) else { return Ok(()) };
+        let Some(mut goroutine) = self.goroutines.remove(id.0).map(std::mem::take) else {
+            return Ok(());
+        };
         self.counts.add(goroutine.state, -1);
         self.leave_proc(goroutine.proc, id, at, sink)?;
         if let Place::Pending(_) = goroutine.place {
@@ -242,7 +244,7 @@ impl GoSource {
         // Most events have no stack or come from goroutines that are drawn.
         let id = event.goroutine();
         let Some(stack) = event.stack().filter(|_| id.is_some()) else { return Ok(()) };
-        match self.goroutines.get(&id) {
+        match self.goroutines.get(id.0) {
             Some(Goroutine { place: Place::Pending(_), .. }) => {}
             _ => return Ok(()),
         }
@@ -259,9 +261,9 @@ impl GoSource {
         at: Timestamp,
         sink: &mut impl Sink,
     ) -> io::Result<()> {
-        if let Some(mut goroutine) = self.goroutines.remove(&id) {
+        if let Some(mut goroutine) = self.goroutines.remove(id.0).map(std::mem::take) {
             self.place_now(id, &mut goroutine, entry, at, sink)?;
-            self.goroutines.insert(id, goroutine);
+            *self.goroutines.insert(id.0) = goroutine;
         }
         Ok(())
     }
@@ -294,16 +296,17 @@ impl GoSource {
     /// Draws the goroutines whose entry functions were never learnt.
     pub(super) fn draw_pending(&mut self, sink: &mut impl Sink) -> io::Result<()> {
         let at = self.stats.last.unwrap_or_default();
-        let pending = self.goroutines.iter().filter(|(_, g)| matches!(g.place, Place::Pending(_)));
-        for id in sorted(pending.map(|(id, _)| id)) {
-            self.place(id, UNKNOWN, at, sink)?;
+        for id in sorted(self.goroutines.ids()) {
+            if let Some(Goroutine { place: Place::Pending(_), .. }) = self.goroutines.get(id) {
+                self.place(GoId(id), UNKNOWN, at, sink)?;
+            }
         }
         Ok(())
     }
 
     #[inline]
     fn draw_state(&mut self, id: GoId, state: Pending, sink: &mut impl Sink) -> io::Result<()> {
-        let Some(goroutine) = self.goroutines.get_mut(&id) else { return Ok(()) };
+        let Some(goroutine) = self.goroutines.get_mut(id.0) else { return Ok(()) };
         match &mut goroutine.place {
             Place::Lane { group, lane } => {
                 let track = self.groups[*group as usize].lanes.lanes[*lane as usize].track;
@@ -329,7 +332,7 @@ impl GoSource {
         if !id.is_some() {
             return Ok(None);
         }
-        if !self.goroutines.contains_key(&id) {
+        if !self.goroutines.contains(id.0) {
             self.meet_goroutine(id, sink);
         }
         if self.lane_of(id).is_none() {
@@ -345,6 +348,13 @@ impl GoSource {
 impl Goroutine {
     const fn new(place: Place, label: TextId) -> Self {
         Self { state: GoState::Undetermined, place, label, proc: ProcId::NONE, wake_up: None }
+    }
+}
+
+/// What is left where a goroutine was.
+impl Default for Goroutine {
+    fn default() -> Self {
+        Self::new(Place::Pending(Vec::new()), TextId { epoch: 0, index: 0 })
     }
 }
 

@@ -49,7 +49,7 @@ use names::{Fixed, Names};
 use proc::{Proc, Thread};
 use std::io;
 use task::TaskState;
-use trace_common::{ClockDomain, Timestamp};
+use trace_common::{ClockDomain, IdMap, Timestamp};
 
 /// What is to be on the timeline, and how it is called.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ pub struct GoSource {
     stats: GoStats,
     names: Names,
     layout: Option<Layout>,
-    goroutines: HashMap<GoId, Goroutine>,
+    goroutines: IdMap<Goroutine>,
     groups: Vec<Group>,
     group_by_entry: HashMap<Box<[u8]>, u32>,
     procs: HashMap<ProcId, Proc>,
@@ -162,8 +162,9 @@ impl GoSource {
         self.stats.first.get_or_insert(at);
         self.stats.last = Some(at);
         let mut layout = self.layout(sink)?;
-        layout.fixed.refresh(sink);
-        self.layout = Some(layout);
+        if layout.fixed.refresh(sink) {
+            self.layout = Some(layout);
+        }
 
         self.learn_entry(event, sink)?;
         match event.kind() {
@@ -198,13 +199,13 @@ impl GoSource {
         let layout = self.layout(sink)?;
         self.draw_pending(sink)?;
         // The order of a map is not one to write in.
-        for id in sorted(self.goroutines.keys()) {
-            self.end_goroutine(id, at, sink)?;
+        for id in sorted(self.goroutines.ids()) {
+            self.end_goroutine(GoId(id), at, sink)?;
         }
-        for id in sorted(self.procs.keys()) {
+        for id in sorted(self.procs.keys().copied()) {
             self.stop_proc(id, at, sink)?;
         }
-        for id in sorted(self.tasks.keys()) {
+        for id in sorted(self.tasks.keys().copied()) {
             self.end_task(id, at, sink)?;
         }
         self.gc.end_all(at, layout.gc, sink)?;
@@ -284,8 +285,8 @@ impl GoSource {
     }
 }
 
-fn sorted<'a, T: Ord + Copy + 'a>(ids: impl Iterator<Item = &'a T>) -> Vec<T> {
-    let mut ids: Vec<T> = ids.copied().collect();
+fn sorted<T: Ord>(ids: impl Iterator<Item = T>) -> Vec<T> {
+    let mut ids: Vec<T> = ids.collect();
     ids.sort_unstable();
     ids
 }

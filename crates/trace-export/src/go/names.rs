@@ -4,6 +4,7 @@ use crate::intern::{Frame, StackId, TextId};
 use crate::model::Sink;
 use gotrace::{GoId, GoState, Stack};
 use hashbrown::HashMap;
+use trace_common::IdMap;
 
 macro_rules! fixed {
     ($($name:ident: $text:literal),* $(,)?) => {
@@ -16,13 +17,15 @@ macro_rules! fixed {
                 Self { $($name: sink.text($text)),* }
             }
 
-            /// Sees to it that the sink holds them.
+            /// Sees to it that the sink holds them; `true` if they are other ones now.
             #[inline]
-            pub(super) fn refresh(&mut self, sink: &mut impl Sink) {
+            pub(super) fn refresh(&mut self, sink: &mut impl Sink) -> bool {
                 // They were interned in this order, so the first is the first to go.
-                if !sink.holds_text(self.running) {
+                let stale = !sink.holds_text(self.running);
+                if stale {
                     *self = Self::new(sink);
                 }
+                stale
             }
         }
     };
@@ -55,7 +58,7 @@ pub(super) struct Names {
     waiting: HashMap<Box<[u8]>, TextId>,
     runnable: HashMap<Box<[u8]>, TextId>,
     /// Of the generation `generation`, by identifier.
-    stacks: HashMap<u64, StackId>,
+    stacks: IdMap<Option<StackId>>,
     generation: u64,
     scratch: Vec<u8>,
 }
@@ -124,9 +127,11 @@ impl Names {
         let stack = stack.filter(|stack| stack.id() != 0)?;
         if generation != self.generation {
             self.generation = generation;
-            self.stacks.clear();
+            self.stacks = IdMap::default();
         }
-        if let Some(&known) = self.stacks.get(&stack.id()) {
+        // An identifier of any size: only whether two are the same counts.
+        let key = stack.id() as i64;
+        if let Some(&Some(known)) = self.stacks.get(key) {
             if sink.holds_stack(known) {
                 return Some(known);
             }
@@ -139,7 +144,7 @@ impl Names {
             pc: 0, // two stacks that differ in nothing but this read the same
         });
         let id = sink.stack(&mut frames);
-        self.stacks.insert(stack.id(), id);
+        *self.stacks.insert(key) = Some(id);
         Some(id)
     }
 }

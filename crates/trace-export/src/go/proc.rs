@@ -59,7 +59,7 @@ impl GoSource {
         layout: &Layout,
         sink: &mut impl Sink,
     ) -> io::Result<()> {
-        let before = match self.goroutines.get(&id) {
+        let before = match self.goroutines.get(id.0) {
             Some(goroutine) => goroutine.proc,
             None => return Ok(()),
         };
@@ -69,7 +69,7 @@ impl GoSource {
         self.leave_proc(before, id, at, sink)?;
         let previous = self.proc_mut(proc, layout, sink)?.running;
         self.leave_proc(proc, previous, at, sink)?;
-        let Some(goroutine) = self.goroutines.get_mut(&id) else { return Ok(()) };
+        let Some(goroutine) = self.goroutines.get_mut(id.0) else { return Ok(()) };
         if !sink.holds_text(goroutine.label) {
             let entry = match goroutine.place {
                 Place::Lane { group, .. } => &self.groups[group as usize].entry[..],
@@ -150,7 +150,7 @@ impl GoSource {
         let running = proc.running;
         self.leave_proc(id, running, at, sink)?;
         // In a system call it may go on without.
-        if let Some(goroutine) = self.goroutines.get_mut(&running) {
+        if let Some(goroutine) = self.goroutines.get_mut(running.0) {
             goroutine.proc = ProcId::NONE;
         }
         self.leave_thread(id, at, sink)

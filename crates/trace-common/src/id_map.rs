@@ -1,0 +1,246 @@
+//! Values by identifier.
+
+use std::collections::HashMap;
+
+/// Values by identifier, for identifiers that are mostly given out one after the other.
+///
+/// Those that live at a time then differ in their last bits: a table by those bits says where a
+/// value is, without hashing, and neighbours are neighbours in memory. The table has between two
+/// and four places for each value. Identifiers that find their place taken, as many made-up ones
+/// do, are in a hash map: so no choice of identifiers makes the map slow or large.
+///
+/// Values are used again: [`IdMap::insert`] gives what a removed identifier has left.
+///
+/// ```
+/// let mut stacks = trace_common::IdMap::<Vec<u8>>::default();
+/// stacks.insert(17).push(1);
+/// assert_eq!(stacks.get(17), Some(&vec![1]));
+/// assert_eq!(stacks.remove(17).map(std::mem::take), Some(vec![1]));
+/// assert!(stacks.is_empty());
+/// ```
+#[derive(Clone, Debug)]
+pub struct IdMap<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    /// By the last bits of an identifier: the slot of one with those bits, or [`NOWHERE`]. The
+    /// length is a power of two.
+    places: Vec<u32>,
+    /// Slots of identifiers whose place another one has.
+    displaced: HashMap<i64, u32>,
+}
+
+/// Length of [`IdMap::places`] at the start.
+const MIN_PLACES: usize = 1024;
+/// No slot: there are fewer.
+const NOWHERE: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+struct Slot<T> {
+    id: i64,
+    value: T,
+}
+
+impl<T> Default for IdMap<T> {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            places: vec![NOWHERE; MIN_PLACES],
+            displaced: HashMap::new(),
+        }
+    }
+}
+
+impl<T> IdMap<T> {
+    /// Number of identifiers.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether there is no identifier.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value of `id`.
+    #[inline]
+    pub fn get(&self, id: i64) -> Option<&T> {
+        let slot = self.slot(id)?;
+        self.slots.get(slot).map(|slot| &slot.value)
+    }
+
+    /// The value of `id`, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, id: i64) -> Option<&mut T> {
+        let slot = self.slot(id)?;
+        self.slots.get_mut(slot).map(|slot| &mut slot.value)
+    }
+
+    /// Whether `id` has a value.
+    #[inline]
+    pub fn contains(&self, id: i64) -> bool {
+        self.slot(id).is_some()
+    }
+
+    /// All identifiers, in no particular order.
+    pub fn ids(&self) -> impl Iterator<Item = i64> + '_ {
+        let settled = self.places.iter().filter_map(|&slot| self.slots.get(slot as usize));
+        settled.map(|slot| slot.id).chain(self.displaced.keys().copied())
+    }
+
+    /// Removes `id`. Its value stays for the next [`IdMap::insert`], unless the caller takes it.
+    pub fn remove(&mut self, id: i64) -> Option<&mut T> {
+        let place = self.place(id);
+        let settled = match self.places.get_mut(place) {
+            Some(slot) if self.slots.get(*slot as usize).is_some_and(|slot| slot.id == id) => {
+                Some(std::mem::replace(slot, NOWHERE))
+            }
+            _ => None,
+        };
+        let slot = match settled {
+            Some(slot) => slot,
+            None => self.displaced.remove(&id)?,
+        };
+        self.free.push(slot);
+        self.slots.get_mut(slot as usize).map(|slot| &mut slot.value)
+    }
+
+    #[inline]
+    fn place(&self, id: i64) -> usize {
+        id as usize & (self.places.len() - 1)
+    }
+
+    #[inline]
+    fn slot(&self, id: i64) -> Option<usize> {
+        let slot = *self.places.get(self.place(id))? as usize;
+        if self.slots.get(slot).is_some_and(|slot| slot.id == id) {
+            return Some(slot);
+        }
+        if self.displaced.is_empty() {
+            return None; // as always in the traces of most programs
+        }
+        self.displaced.get(&id).map(|&slot| slot as usize)
+    }
+
+    /// Notes where `id` is.
+    #[inline]
+    fn settle(&mut self, id: i64, slot: u32) {
+        let place = self.place(id);
+        match self.places.get_mut(place) {
+            Some(free) if *free == NOWHERE => *free = slot,
+            _ => {
+                self.displaced.insert(id, slot);
+            }
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let old = std::mem::take(&mut self.places);
+        let displaced = std::mem::take(&mut self.displaced);
+        self.places = vec![NOWHERE; 2 * old.len()];
+        let settled = old.into_iter().filter(|&slot| slot != NOWHERE);
+        for slot in settled.chain(displaced.into_values()) {
+            if let Some(id) = self.slots.get(slot as usize).map(|slot| slot.id) {
+                self.settle(id, slot);
+            }
+        }
+    }
+}
+
+impl<T: Default> IdMap<T> {
+    /// The value of `id`, which is added if it is new: with the value that a removed identifier
+    /// has left, or the default.
+    ///
+    /// # Panics
+    ///
+    /// With 2³² − 1 identifiers.
+    pub fn insert(&mut self, id: i64) -> &mut T {
+        let slot = match self.slot(id) {
+            Some(slot) => slot,
+            None => self.add(id),
+        };
+        &mut self.slots[slot].value
+    }
+
+    fn add(&mut self, id: i64) -> usize {
+        if 2 * self.len() >= self.places.len() {
+            self.grow();
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize].id = id;
+                slot
+            }
+            None => {
+                let slot = self.slots.len() as u32;
+                assert!(slot != NOWHERE, "too many identifiers");
+                self.slots.push(Slot { id, value: T::default() });
+                slot
+            }
+        };
+        self.settle(id, slot);
+        slot as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Identifiers with the same last bits, and such that are used again, are told apart.
+        #[test]
+        fn holds_what_a_hash_map_holds(
+            steps in prop::collection::vec((0i64..3, -2i64..3, 0u8..3, any::<u8>()), 0..200),
+        ) {
+            let mut map = IdMap::<u8>::default();
+            let mut expected = HashMap::new();
+            for (low, high, step, value) in steps {
+                let id = low + high * MIN_PLACES as i64;
+                match step {
+                    0 => prop_assert_eq!(map.remove(id).copied(), expected.remove(&id)),
+                    1 => {
+                        *map.insert(id) = value;
+                        expected.insert(id, value);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(map.get(id), expected.get(&id));
+                prop_assert_eq!(map.get_mut(id).copied(), expected.get(&id).copied());
+                prop_assert_eq!(map.contains(id), expected.contains_key(&id));
+                prop_assert_eq!(map.len(), expected.len());
+                let mut ids: Vec<i64> = map.ids().collect();
+                let mut expected_ids: Vec<i64> = expected.keys().copied().collect();
+                ids.sort_unstable();
+                expected_ids.sort_unstable();
+                prop_assert_eq!(ids, expected_ids);
+            }
+        }
+    }
+
+    /// However many there are, and also where all of them compete for the same places.
+    #[test]
+    fn finds_what_it_held_before_it_grew() {
+        const MANY: i64 = 5 * MIN_PLACES as i64;
+        for step in [1, 3, 1 << 40] {
+            let mut map = IdMap::<i64>::default();
+            for round in 0..2 {
+                (0..MANY).for_each(|n| *map.insert(n * step) = n);
+                assert_eq!(map.len(), MANY as usize);
+                assert!(map.places.len() <= 4 * MANY as usize, "bounded");
+                assert_eq!(map.slots.len(), MANY as usize, "round {round} uses the same slots");
+                for n in 0..MANY {
+                    assert_eq!(map.get(n * step), Some(&n));
+                    assert!(!map.contains((n + MANY) * step));
+                }
+                (0..MANY).for_each(|n| assert_eq!(map.remove(n * step), Some(&mut { n })));
+                assert!(map.is_empty() && map.displaced.is_empty());
+                assert!((0..MANY).all(|n| !map.contains(n * step)));
+            }
+        }
+    }
+}
