@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: every check, in the order in which a mistake shows soonest.
 
-use crate::{bench_perf, fuzz, perfetto, runtimes, rust, test_kernel, timeline};
+use crate::{bench_perf, deny, fuzz, package, perfetto, runtimes, rust, test_kernel, timeline};
 use std::process::Command;
 use std::time::Instant;
 use task_support::{Result, run};
@@ -38,6 +38,10 @@ const STEPS: &[Step] = &[
         cargo(&["hack", "check", "--feature-powerset", "--no-dev-deps", "--workspace", "--quiet"])
     }),
     ("oldest Rust, and Windows", || rust::check_platforms(&[])),
+    ("32 bits and big-endian", || rust::test_targets(&[])),
+    ("miri", || rust::miri(&[])),
+    ("packages", || package::task(&[])),
+    ("dependencies", || deny::task(&[])),
     ("benches run", || {
         cargo(&["bench", "--quiet", "--package", "triscope-benches", "--", "--test"])
     }),

@@ -93,9 +93,10 @@ impl Debian {
         command
     }
 
-    /// The newest version of a package that begins with `prefix`.
-    pub(crate) fn newest(&self, name: &str, arch: &str, prefix: &str) -> Result<Package> {
-        self.newest_of(name, arch, |version, _| version.starts_with(prefix))?
+    /// The newest version of a package in a series: `6.1` is 6.1.192-2 and not 6.12.
+    pub(crate) fn newest(&self, name: &str, arch: &str, series: &str) -> Result<Package> {
+        let prefix = format!("{series}.");
+        self.newest_of(name, arch, |version, _| version.starts_with(&prefix))?
             .ok_or_else(|| format!("no {name} {prefix}* for {arch}").into())
     }
 
@@ -116,16 +117,15 @@ impl Debian {
         let output =
             run::output(self.apt("apt-cache").args(["madison", &format!("{name}:{arch}")]))?;
         let text = String::from_utf8_lossy(&output);
+        // Sorted by Debian's order of versions, the newest first.
         let version = text
             .lines()
             .filter_map(|line| {
                 let mut columns = line.split('|').skip(1);
                 Some((columns.next()?.trim(), columns.next()?))
             })
-            .filter(|(version, source)| is_wanted(version, source))
-            .map(|(version, _)| version)
-            .max_by_key(|version| numbers(version));
-        Ok(version.map(|version| Package {
+            .find(|(version, source)| is_wanted(version, source));
+        Ok(version.map(|(version, _)| Package {
             name: name.to_owned(),
             arch: arch.to_owned(),
             version: version.to_owned(),
@@ -208,22 +208,25 @@ fn mirrors() -> Result<(String, String)> {
     Ok((main, security))
 }
 
-/// The numbers in a version, to compare versions of one package by.
-fn numbers(version: &str) -> Vec<u64> {
-    version
-        .split(|c: char| !c.is_ascii_digit())
-        .filter(|n| !n.is_empty())
-        .map(|n| n.parse().unwrap_or(u64::MAX))
-        .collect()
+/// Installs `package` if `file` of it does not exist.
+pub(crate) fn ensure_package(file: &Path, package: &str) -> Result {
+    if file.exists() {
+        return Ok(());
+    }
+    install(&file.display().to_string(), package)
 }
 
-/// Whether a program is there; if not, and we are root on a Debian, it is installed.
+/// Installs `package` if there is no `program`, as root on a Debian.
 pub(crate) fn ensure_program(program: &str, package: &str) -> Result {
     if run::have(program) {
         return Ok(());
     }
+    install(program, package)
+}
+
+fn install(what: &str, package: &str) -> Result {
     if !run::have("apt-get") {
-        return Err(format!("{program} is not installed").into());
+        return Err(format!("{what} is not installed").into());
     }
     eprintln!("installing {package}");
     let install = || {
@@ -237,19 +240,7 @@ pub(crate) fn ensure_program(program: &str, package: &str) -> Result {
     };
     if install().is_err() {
         run::output(Command::new("apt-get").args(["update", "--quiet"]))?;
-        install()
-            .map_err(|e| format!("{program} is not installed, and {package} cannot be: {e}"))?;
+        install().map_err(|e| format!("{what} is not installed, and {package} cannot be: {e}"))?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_compare_by_number() {
-        assert!(numbers("6.12.117-1") > numbers("6.12.94-1"));
-        assert!(numbers("7.2.12-1~bpo13+1") < numbers("7.2.13-1"));
-    }
 }

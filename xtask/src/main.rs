@@ -7,8 +7,10 @@
 mod bench_perf;
 mod ci;
 mod debian;
+mod deny;
 mod fuzz;
 mod golden;
+mod package;
 mod perfetto;
 mod runtimes;
 mod rust;
@@ -38,6 +40,30 @@ const TASKS: &[Task] = &[
         help: "check the libraries with the oldest supported Rust, and for Windows",
         options: "",
         run: rust::check_platforms,
+    },
+    Task {
+        name: "test-targets",
+        help: "run the tests of the portable crates on 32-bit and big-endian targets",
+        options: rust::TARGETS_OPTIONS,
+        run: rust::test_targets,
+    },
+    Task {
+        name: "miri",
+        help: "look for undefined behaviour in what miri can run",
+        options: "",
+        run: rust::miri,
+    },
+    Task {
+        name: "package",
+        help: "pack every published crate, and test the packages by themselves",
+        options: "",
+        run: package::task,
+    },
+    Task {
+        name: "deny",
+        help: "check licences, sources and advisories of all dependencies",
+        options: "",
+        run: deny::task,
     },
     Task {
         name: "fuzz",

@@ -3,8 +3,9 @@
 //! Debian builds it for its own needs (a browser), and it is an ordinary compiler: the release
 //! `bookworm` has the very version that the libraries promise to work with.
 
-use crate::debian::{Debian, Package};
-use std::path::PathBuf;
+use crate::debian::{Debian, Package, ensure_package, ensure_program};
+use std::fs::DirEntry;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use task_support::{Result, cache, lane, run};
 
@@ -19,7 +20,10 @@ impl Toolchain {
     /// these packages of the same version.
     pub(crate) fn fetch(debian: &Debian, suite: &str, more: &[(&str, &str)]) -> Result<Self> {
         let rustc = debian.newest_from("rustc-web", "amd64", suite)?;
-        let root = cache::entry(&format!("debian/rust-{suite}/{}", rustc.file_name()), |dir| {
+        let more_names: String =
+            more.iter().map(|(name, arch)| format!("+{name}-{arch}")).collect();
+        let key = format!("debian/rust-{suite}{more_names}/{}", rustc.file_name());
+        let root = cache::entry(&key, |dir| {
             let of_version = |&(name, arch): &(&str, &str)| Package {
                 name: name.into(),
                 arch: arch.into(),
@@ -46,6 +50,20 @@ impl Toolchain {
             .env("LD_LIBRARY_PATH", self.root.join("lib/x86_64-linux-gnu"))
             .env("CARGO_TARGET_DIR", target.join(name));
     }
+
+    /// Puts the standard library's source, of the package `rust-web-src`, where cargo expects it.
+    fn link_source(&self) -> Result {
+        let link = self.root.join("lib/rustlib/src/rust");
+        if link.exists() {
+            return Ok(());
+        }
+        let mut sources = std::fs::read_dir(self.root.join("src"))?.filter_map(std::io::Result::ok);
+        let is_rust = |e: &DirEntry| e.file_name().to_string_lossy().starts_with("rustc-");
+        let source = sources.find(is_rust).ok_or("the packages have no source of Rust")?;
+        std::fs::create_dir_all(link.with_file_name(""))?;
+        std::os::unix::fs::symlink(Path::new("../../../src").join(source.file_name()), link)?;
+        Ok(())
+    }
 }
 
 /// Crates that promise to work with the oldest Rust, with all their features.
@@ -69,7 +87,7 @@ pub(crate) fn check_platforms(_: &[String]) -> Result {
         Err(why) => return lane::skip("the oldest Rust, and Windows", &why),
     };
     let check = |crates: &[&str]| {
-        let mut command = Command::new("cargo");
+        let mut command = run::cargo();
         command.args(["check", "--quiet", "--all-features"]);
         command.args(crates.iter().flat_map(|name| ["--package", name]));
         toolchain.apply(&mut command, "oldest-rust");
@@ -98,12 +116,123 @@ fn oldest() -> Result<Toolchain> {
     if !version.starts_with(&format!("rustc {OLDEST}.")) {
         return Err(format!("Debian has {} and not {OLDEST}", version.trim()).into());
     }
-    // Where cargo looks for the standard library's source.
-    let link = toolchain.root.join("lib/rustlib/src/rust");
-    if !link.exists() {
-        let source = format!("../../../src/rustc-{OLDEST}.0");
-        std::fs::create_dir_all(link.with_file_name(""))?;
-        std::os::unix::fs::symlink(source, link)?;
-    }
+    toolchain.link_source()?;
     Ok(toolchain)
+}
+
+/// A target that tests run on under emulation.
+struct Emulated {
+    target: &'static str,
+    qemu: &'static str,
+    /// The prefix of Debian's cross compiler and of its packages.
+    gnu: &'static str,
+    libc: &'static str,
+    why: &'static str,
+    /// Packages beside [`PORTABLE`].
+    also: &'static [&'static str],
+}
+
+const EMULATED: &[Emulated] = &[
+    Emulated {
+        target: "i686-unknown-linux-gnu",
+        qemu: "qemu-i386",
+        gnu: "i686-linux-gnu",
+        libc: "libc6-dev-i386-cross",
+        why: "32 bits",
+        also: &["perf-sys"],
+    },
+    Emulated {
+        target: "s390x-unknown-linux-gnu",
+        qemu: "qemu-s390x",
+        gnu: "s390x-linux-gnu",
+        libc: "libc6-dev-s390x-cross",
+        why: "big-endian",
+        // perf-monitor reads records on little-endian machines only.
+        also: &[],
+    },
+];
+
+pub(crate) const TARGETS_OPTIONS: &str = "\
+[TARGET...]
+
+  TARGET   i686-unknown-linux-gnu (32 bits) or s390x-unknown-linux-gnu (big-endian);
+           default: both";
+
+/// `cargo xtask test-targets`: the tests of the portable crates on a 32-bit and on a big-endian
+/// target, under qemu-user.
+///
+/// Unit tests only: those of `tests/` need .NET runtimes, long runs or the same code again.
+pub(crate) fn test_targets(args: &[String]) -> Result {
+    let known = |name: &String| EMULATED.iter().any(|e| e.target == name);
+    if let Some(name) = args.iter().find(|name| !known(name)) {
+        return Err(format!("unknown target {name}").into());
+    }
+    for emulated in EMULATED {
+        if !args.is_empty() && !args.iter().any(|name| name == emulated.target) {
+            continue;
+        }
+        let lane = format!("tests on {} ({})", emulated.target, emulated.why);
+        match emulated.toolchain() {
+            Ok(toolchain) => emulated.test(&toolchain)?,
+            Err(why) => lane::skip(&lane, &why)?,
+        }
+    }
+    Ok(())
+}
+
+impl Emulated {
+    fn toolchain(&self) -> Result<Toolchain> {
+        ensure_program(self.qemu, "qemu-user")?;
+        let gcc = format!("{}-gcc", self.gnu);
+        ensure_program(&gcc, &format!("gcc-{}", self.gnu))?;
+        let libc = format!("/usr/{}/lib/libc.a", self.gnu);
+        ensure_package(Path::new(&libc), self.libc)?;
+        let more = [("rust-web-src", "amd64")];
+        let toolchain = Toolchain::fetch(&Debian::open()?, "bookworm-security", &more)?;
+        toolchain.link_source()?;
+        Ok(toolchain)
+    }
+
+    fn test(&self, toolchain: &Toolchain) -> Result {
+        let name = self.target.to_uppercase().replace('-', "_");
+        let mut test = run::cargo();
+        test.args(["test", "--quiet", "--target", self.target, "-Zbuild-std", "--lib"]);
+        test.args(PORTABLE.iter().chain(self.also).flat_map(|name| ["--package", name]));
+        toolchain.apply(&mut test, "emulated");
+        test.env("RUSTC_BOOTSTRAP", "1")
+            .env(format!("CARGO_TARGET_{name}_LINKER"), format!("{}-gcc", self.gnu))
+            .env(format!("CARGO_TARGET_{name}_RUNNER"), self.qemu)
+            // Static: no libraries of the target are needed to run it.
+            .env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), "-C target-feature=+crt-static")
+            // Emulation is slow, and nobody debugs these programs.
+            .env("PROPTEST_CASES", "16")
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .env_remove("RUSTFLAGS");
+        run::run(&mut test)?;
+        eprintln!("{}: good ({})", self.target, self.why);
+        Ok(())
+    }
+}
+
+/// Crates whose unit tests miri interprets, and the tests that it leaves out.
+const MIRI: &[(&str, &[&str])] = &[("trace-common", &[]), ("perf-monitor", &["miri"])];
+
+/// `cargo xtask miri`: undefined behaviour in the cursor, the merge, records and the ring.
+///
+/// Of perf-monitor only tests whose path contains `miri`: the others call the kernel.
+pub(crate) fn miri(_: &[String]) -> Result {
+    if run::output(run::cargo().args(["+nightly", "miri", "--version"])).is_err() {
+        // No package registry has it.
+        let why = "needs `rustup component add --toolchain nightly miri rust-src`";
+        lane::unavailable("miri", &why);
+        return Ok(());
+    }
+    for (package, filter) in MIRI {
+        let mut test = run::cargo();
+        test.args(["+nightly", "miri", "test", "--quiet", "--lib", "--package", package, "--"]);
+        test.args(*filter).env("MIRIFLAGS", "-Zmiri-strict-provenance");
+        run::run(test.env("PROPTEST_CASES", "8"))?;
+    }
+    Ok(())
 }

@@ -89,3 +89,8 @@ pub use table::ClockSnapshot;
 pub use text::TextFormatter;
 pub use trace_common::{ClockDomain, Limits, ReadErrorKind, Timestamp};
 pub use version::Version;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

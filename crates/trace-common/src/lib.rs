@@ -45,3 +45,8 @@ pub use guid::{Guid, ParseGuidError};
 pub use id_map::IdMap;
 pub use limits::Limits;
 pub use merge::{Merge, Merged};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

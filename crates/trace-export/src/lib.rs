@@ -51,3 +51,8 @@ pub use model::{
 pub use perfetto::Compressor;
 pub use perfetto::{PerfettoSink, PerfettoStats};
 pub use trace_common::{ClockDomain, Timestamp};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

@@ -9,17 +9,25 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use task_support::Result;
 
-/// When a machine is given up.
+/// When a machine counts as hanging.
+///
+/// Processor time tells a machine that hangs from one that gets no CPU on a loaded host. The wall
+/// clock only bounds a machine that is idle for good.
 #[derive(Clone, Copy, Debug)]
 struct Timeouts {
-    /// One that says nothing for so long hangs.
-    silence: Duration,
-    /// None runs for longer.
-    longest: Duration,
+    /// Processor time without a line on the console.
+    silent_cpu: Duration,
+    /// Wall clock time without a line on the console.
+    silent: Duration,
+    /// Processor time in all.
+    cpu: Duration,
 }
 
-const TIMEOUTS: Timeouts =
-    Timeouts { silence: Duration::from_secs(120), longest: Duration::from_secs(420) };
+const TIMEOUTS: Timeouts = Timeouts {
+    silent_cpu: Duration::from_secs(90),
+    silent: Duration::from_secs(600),
+    cpu: Duration::from_secs(400),
+};
 
 /// Whether the tests passed, or why not.
 type Verdict = std::result::Result<(), String>;
@@ -103,6 +111,8 @@ impl Drop for Image {
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) arch: Arch,
+    /// Such as `6.12`; `7` is the newest release of 7.
+    pub(crate) series: &'static str,
     pub(crate) version: String,
     pub(crate) kernel: PathBuf,
     pub(crate) image: Arc<Image>,
@@ -115,8 +125,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn name(&self) -> String {
         let icount = if self.icount { " icount" } else { "" };
-        let series: Vec<&str> = self.version.split('.').take(2).collect();
-        format!("{} {}{icount}", series.join("."), self.arch)
+        format!("{} {}{icount}", self.series, self.arch)
     }
 
     fn command(&self) -> Command {
@@ -134,11 +143,13 @@ impl Machine {
         if self.icount {
             command.args(["-accel", "tcg", "-icount", "shift=0,sleep=off", "-smp", "1"]);
         } else {
-            command.args(["-accel", "tcg,thread=multi", "-smp", "2"]);
+            command.args(["-accel", self.accelerator(), "-smp", "2"]);
         }
         let mut append = format!("console={console} quiet panic=-1 rdinit=/init");
         append += " guest.env=PERF_TEST_GUEST=1 guest.env=PERF_TEST_OWN_MOUNTS=1";
         append += " guest.env=PERF_TEST_STRICT=1";
+        // On a loaded host a virtual CPU may get no time for many seconds.
+        append += " nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
         if self.arch == Arch::X86 {
             // At boot the kernel counts ticks of its timer for a moment, and panics if there are
             // none: as it happens where this machine's processors have other work.
@@ -177,11 +188,29 @@ impl Machine {
         command
     }
 
-    /// Runs it to its end.
+    fn accelerator(&self) -> &'static str {
+        // With a thread per virtual CPU, 6.12 panicked in 3 of 15 runs ("Oops: int3" in the
+        // scheduler): one CPU met an instruction that the other was patching. One thread takes no
+        // more processor time: 3.7 s for a boot, 4.2 s with two.
+        if self.arch == Arch::X86 && self.series == "6.12" {
+            "tcg,thread=single"
+        } else {
+            "tcg,thread=multi"
+        }
+    }
+
+    /// Runs it to its end. A kernel that panics while it boots is booted once more.
     pub(crate) fn run(&self) -> Outcome {
         let start = Instant::now();
         let mut console = Console::default();
-        let verdict = self.watch(&mut console);
+        let mut verdict = self.watch(&mut console);
+        if verdict.is_err() && console.panicked_at_boot() {
+            let lines: Vec<&str> = console.text.lines().collect();
+            let tail = lines[lines.len().saturating_sub(40)..].join("\n");
+            eprintln!("\n==== {} PANICKED AT BOOT; one more try\n{tail}\n", self.name());
+            console = Console::default();
+            verdict = self.watch(&mut console);
+        }
         let Console { text, times, cpu } = console;
         Outcome::new(self.name(), self.version.clone(), &text, verdict, start.elapsed())
             .with_times(times, cpu)
@@ -217,6 +246,16 @@ struct Console {
     cpu: Option<Duration>,
 }
 
+impl Console {
+    /// Whether the kernel panicked before it ran its first program.
+    fn panicked_at_boot(&self) -> bool {
+        self.text.contains(PANIC) && !self.text.contains("guest: ")
+    }
+}
+
+/// Begins the kernel's report of a panic.
+const PANIC: &str = "Kernel panic - ";
+
 /// The processor time of a process that was not waited for yet, of `/proc/PID/stat`.
 fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -239,44 +278,47 @@ fn watch_console(child: &mut Child, console: &mut Console, timeouts: Timeouts) -
             line.clear();
         }
     });
-    let start = Instant::now();
-    let mut last = start;
+    let cpu = || cpu_time(child.id()).unwrap_or_default();
+    let mut last_test = Instant::now();
+    let (mut last_line, mut cpu_at_last_line) = (Instant::now(), cpu());
     let mut verdicts = Vec::new();
-    let mut lockups = 0;
     loop {
-        let line = match lines.recv_timeout(timeouts.silence) {
+        let line = match lines.recv_timeout(Duration::from_secs(1).min(timeouts.silent)) {
             Ok(line) => line,
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                return Err(format!("nothing on the console for {} s", timeouts.silence.as_secs()));
+                let (silent, silent_cpu) = (last_line.elapsed(), cpu() - cpu_at_last_line);
+                if silent >= timeouts.silent || silent_cpu >= timeouts.silent_cpu {
+                    return Err(format!(
+                        "nothing on the console for {} s ({} s of CPU)",
+                        silent.as_secs(),
+                        silent_cpu.as_secs()
+                    ));
+                }
+                continue;
             }
         };
+        (last_line, cpu_at_last_line) = (Instant::now(), cpu());
         if let Some(verdict) = line.strip_prefix("guest: verdict ") {
             verdicts.push(verdict.to_owned());
         }
-        let panicked = line.contains("end Kernel panic") || line.contains("Kernel panic - ");
-        let stalled = line.contains("rcu_sched self-detected stall")
-            || line.contains("rcu_preempt self-detected stall");
-        lockups += usize::from(line.contains("soft lockup"));
+        let panicked = line.contains(PANIC);
         console.text.push_str(&line);
         console.text.push('\n');
         if line.starts_with("guest: running") {
-            console.times.push(("(start)".to_owned(), last.elapsed()));
-            last = Instant::now();
+            console.times.push(("(start)".to_owned(), last_test.elapsed()));
+            last_test = Instant::now();
         } else if let Some((test, _)) =
             line.strip_prefix("test ").and_then(|l| l.split_once(" ... "))
         {
-            console.times.push((test.to_owned(), last.elapsed()));
-            last = Instant::now();
+            console.times.push((test.to_owned(), last_test.elapsed()));
+            last_test = Instant::now();
         }
         if panicked {
             return Err("the kernel panicked".to_owned());
         }
-        if stalled || lockups > 1 {
-            return Err("the kernel stalled".to_owned());
-        }
-        if start.elapsed() > timeouts.longest {
-            return Err(format!("not done after {} s", timeouts.longest.as_secs()));
+        if cpu_at_last_line > timeouts.cpu {
+            return Err(format!("not done after {} s of CPU", timeouts.cpu.as_secs()));
         }
     }
     match verdicts.as_slice() {
@@ -316,22 +358,29 @@ mod tests {
     }
 
     #[test]
-    fn machines_that_panic_stall_or_hang_are_given_up() {
-        let of = |script: &str| verdict(script, TIMEOUTS).0.unwrap_err();
+    fn machines_that_panic_or_hang_are_stopped() {
         // None of these waits for the script to end.
-        let rest = "; echo 'guest: verdict success'; exec sleep 60";
-        let panic = of(&format!("echo '[ 1.0] Kernel panic - not syncing: x'{rest}"));
-        assert_eq!(panic, "the kernel panicked");
-        let stall = of(&format!("echo 'rcu: rcu_preempt self-detected stall on CPU'{rest}"));
-        assert_eq!(stall, "the kernel stalled");
-        let lockups = "echo 'watchdog: BUG: soft lockup'; echo 'watchdog: BUG: soft lockup'";
-        assert_eq!(of(&format!("{lockups}{rest}")), "the kernel stalled");
-        let silence = Duration::from_millis(50);
-        let (hang, _) = verdict("exec sleep 60", Timeouts { silence, ..TIMEOUTS });
+        let rest = "; echo 'guest: verdict success'; exec sleep 600";
+        let panic = format!("echo '[ 1.0] Kernel panic - not syncing: x'{rest}");
+        assert_eq!(verdict(&panic, TIMEOUTS).0.unwrap_err(), "the kernel panicked");
+        let silent = Timeouts { silent: Duration::from_millis(50), ..TIMEOUTS };
+        let (hang, _) = verdict("exec sleep 600", silent);
         assert!(hang.unwrap_err().contains("nothing on the console"));
-        let endless = "while :; do echo x; done";
-        let (long, _) = verdict(endless, Timeouts { longest: silence, ..TIMEOUTS });
-        assert!(long.unwrap_err().contains("not done after"));
+        let silent_cpu = Timeouts { silent_cpu: Duration::from_millis(50), ..TIMEOUTS };
+        let (busy, _) = verdict("while :; do :; done", silent_cpu);
+        assert!(busy.unwrap_err().contains("nothing on the console"));
+        let cpu = Timeouts { cpu: Duration::from_millis(50), ..TIMEOUTS };
+        let (endless, _) = verdict("while :; do echo x; done", cpu);
+        assert!(endless.unwrap_err().contains("not done after"));
+    }
+
+    #[test]
+    fn only_a_panic_at_boot_is_tried_again() {
+        let at_boot = "echo 'int3: 0000 [#1]'; echo 'Kernel panic - not syncing: Fatal exception'";
+        assert!(verdict(at_boot, TIMEOUTS).1.panicked_at_boot());
+        let later = format!("echo 'guest: Linux 6.12 up 2.1'; {at_boot}");
+        assert!(!verdict(&later, TIMEOUTS).1.panicked_at_boot());
+        assert!(!verdict("true", TIMEOUTS).1.panicked_at_boot());
     }
 
     #[test]

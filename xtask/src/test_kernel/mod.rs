@@ -14,16 +14,17 @@ mod toolchain;
 use crate::debian::{Debian, Package, ensure_program};
 use lexopt::prelude::*;
 use machine::{Arch, Machine};
-use report::Outcome;
+use report::{Outcome, Table};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 use task_support::{Result, cache, lane, on_threads, run};
 
-/// The kernels, by the beginnings of their versions.
-const X86: &[&str] = &["5.10.", "6.1.", "6.12.", "7."];
-const ARM: &[&str] = &["6.1.", "6.12.", "7."];
+/// The kernels: series of which Debian's newest version runs.
+const X86: &[&str] = &["5.10", "6.1", "6.12", "7"];
+const ARM: &[&str] = &["6.1", "6.12", "7"];
+const TABLE: &str = "docs/kernel-support.md";
 
 pub(crate) const OPTIONS: &str = "\
 [uapi] [--kernel NAME]... [--arch ARCH] [--filter WORD] [--jobs N] [--write]
@@ -71,7 +72,6 @@ impl Options {
     }
 
     fn wants(&self, kernel: &str, arch: Arch) -> bool {
-        let kernel = kernel.trim_end_matches('.');
         (self.kernels.is_empty() || self.kernels.iter().any(|k| k == kernel))
             && self.arch.is_none_or(|a| a == arch)
     }
@@ -118,30 +118,43 @@ pub(crate) fn task(args: &[String]) -> Result {
     if !bad.is_empty() {
         return Err(format!("failed on: {}", bad.join(", ")).into());
     }
+    let path = task_support::workspace().join(TABLE);
     if options.write {
         if !options.is_whole() {
             return Err("--write needs a whole run".into());
         }
-        fs::write("docs/kernel-support.md", report::markdown(&outcomes))?;
-        eprintln!("wrote docs/kernel-support.md");
+        fs::write(path, report::markdown(&outcomes))?;
+        eprintln!("wrote {TABLE}");
+        return Ok(());
     }
-    Ok(())
+    let committed = fs::read_to_string(path)?;
+    let table = Table::parse(&committed)?;
+    let broken: Vec<String> =
+        outcomes.iter().flat_map(|o| table.broken_promises(o, options.filter.is_some())).collect();
+    if broken.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "{TABLE} promises more (--write changes it, if that is intended):\n  {}",
+        broken.join("\n  ")
+    )
+    .into())
 }
 
 /// Compares perf-sys with the headers of several releases.
 fn uapi() -> Result {
     let debian = Debian::open()?;
     let mut entries = Vec::new();
-    for (prefix, arch, triple) in [
-        ("5.10.", "amd64", "x86_64-linux-gnu"),
-        ("6.1.", "amd64", "x86_64-linux-gnu"),
-        ("6.1.", "arm64", "aarch64-linux-gnu"),
-        ("6.12.", "amd64", "x86_64-linux-gnu"),
-        ("6.12.", "amd64", "aarch64-linux-gnu"),
-        ("7.", "amd64", "x86_64-linux-gnu"),
-        ("7.", "amd64", "aarch64-linux-gnu"),
+    for (series, arch, triple) in [
+        ("5.10", "amd64", "x86_64-linux-gnu"),
+        ("6.1", "amd64", "x86_64-linux-gnu"),
+        ("6.1", "arm64", "aarch64-linux-gnu"),
+        ("6.12", "amd64", "x86_64-linux-gnu"),
+        ("6.12", "amd64", "aarch64-linux-gnu"),
+        ("7", "amd64", "x86_64-linux-gnu"),
+        ("7", "amd64", "aarch64-linux-gnu"),
     ] {
-        let package = debian.newest("linux-libc-dev", arch, prefix)?;
+        let package = debian.newest("linux-libc-dev", arch, series)?;
         let key = format!("debian/linux-libc-dev/{}-{arch}", package.file_name());
         let dir = cache::entry(&key, |dir| debian.unpack(std::slice::from_ref(&package), dir))?;
         // From 6.12 one package has the headers of every architecture.
@@ -168,6 +181,7 @@ pub(crate) fn record_fixtures() -> Result {
 
 /// Runs the tests on the kernel of this machine, with a tracefs and mounts of their own.
 fn host(options: &Options) -> Result<Outcome> {
+    needs_root()?;
     let start = Instant::now();
     let report = std::env::temp_dir().join(format!("perf-report-{}", std::process::id()));
     let _ = fs::remove_file(&report);
@@ -198,12 +212,20 @@ fn host(options: &Options) -> Result<Outcome> {
     Ok(Outcome::new("host".into(), version, &text, verdict, start.elapsed()))
 }
 
+fn needs_root() -> Result {
+    if run::output(Command::new("id").arg("-u"))? == b"0\n" {
+        Ok(())
+    } else {
+        Err("needs root".into())
+    }
+}
+
 /// Runs the tests of `triscope perf` and `triscope record` on the kernel of this machine: all of
 /// them, also those that need root.
 fn command_line(options: &Options) -> Result {
     const LANE: &str = "triscope perf and record on the kernel of this machine";
-    if run::output(Command::new("id").arg("-u"))? != b"0\n" {
-        return lane::skip(LANE, &"needs root");
+    if let Err(why) = needs_root() {
+        return lane::skip(LANE, &why);
     }
     ensure_program("perf", "linux-perf")?;
     let start = Instant::now();
@@ -212,11 +234,11 @@ fn command_line(options: &Options) -> Result {
         let output = run::attempt(command.args(&options.filter).env("PERF_TEST_STRICT", "1"))?;
         let text = String::from_utf8_lossy(&output.stdout);
         if !output.status.success() {
-            let told = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("{text}{told}\n{LANE}: failed").into());
+            let errors = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{text}{errors}\n{LANE}: failed").into());
         }
         let result = text.lines().find_map(|line| line.strip_prefix("test result: ok. "));
-        let passed = result.and_then(|line| line.split(';').next()).unwrap_or("nothing told");
+        let passed = result.and_then(|line| line.split(';').next()).unwrap_or("no result");
         eprintln!("\n== {LANE}: {passed}; {:.1} s", start.elapsed().as_secs_f64());
     }
     Ok(())
@@ -226,7 +248,7 @@ fn command_line(options: &Options) -> Result {
 fn machines(options: &Options) -> Result<Vec<Outcome>> {
     let mut machines = Vec::new();
     for (arch, kernels) in [(Arch::X86, X86), (Arch::Arm, ARM)] {
-        let wanted: Vec<&str> =
+        let wanted: Vec<&'static str> =
             kernels.iter().copied().filter(|k| options.wants(k, arch)).collect();
         if wanted.is_empty() {
             continue;
@@ -247,15 +269,18 @@ fn machines(options: &Options) -> Result<Vec<Outcome>> {
 }
 
 /// Everything that the machines of one architecture need.
-fn prepare(arch: Arch, kernels: &[&str], options: &Options) -> Result<Vec<Machine>> {
+fn prepare(arch: Arch, kernels: &[&'static str], options: &Options) -> Result<Vec<Machine>> {
     ensure_program(arch.qemu(), arch.qemu_package())?;
     let debian = Debian::open()?;
     let programs = toolchain::guest_programs(arch, &debian)?;
-    let found: Vec<(String, PathBuf)> =
-        kernels.iter().map(|prefix| kernel(&debian, arch, prefix)).collect::<Result<_>>()?;
-    let for_module = found.iter().find(|(version, _)| version.starts_with(module::SERIES));
+    let mut found = Vec::new();
+    for series in kernels {
+        let (version, kernel) = kernel(&debian, arch, series)?;
+        found.push((*series, version, kernel));
+    }
+    let for_module = found.iter().find(|(series, ..)| *series == module::SERIES);
     let module = match for_module.filter(|_| arch == Arch::X86) {
-        Some((version, _)) => match module::build(&debian, version) {
+        Some((_, version, _)) => match module::build(&debian, version) {
             Ok(module) => Some(module),
             Err(error) => {
                 lane::skip("a kernel module with __rel_loc fields", &error)?;
@@ -270,15 +295,16 @@ fn prepare(arch: Arch, kernels: &[&str], options: &Options) -> Result<Vec<Machin
     initramfs::write(&image, &programs.init, &files)?;
     let image = std::sync::Arc::new(machine::Image(image));
     let mut machines = Vec::new();
-    for (version, kernel) in found {
+    for (series, version, kernel) in found {
         for icount in arch.icount_modes() {
             machines.push(Machine {
                 arch,
+                series,
                 version: version.clone(),
                 kernel: kernel.clone(),
                 image: std::sync::Arc::clone(&image),
                 icount: *icount,
-                module: module.is_some() && version.starts_with(module::SERIES),
+                module: module.is_some() && series == module::SERIES,
                 filter: options.filter.clone(),
             });
         }
@@ -287,9 +313,9 @@ fn prepare(arch: Arch, kernels: &[&str], options: &Options) -> Result<Vec<Machin
 }
 
 /// The newest cloud kernel of a series: its version and the file to boot.
-fn kernel(debian: &Debian, arch: Arch, prefix: &str) -> Result<(String, PathBuf)> {
+fn kernel(debian: &Debian, arch: Arch, series: &str) -> Result<(String, PathBuf)> {
     let meta = format!("linux-image-cloud-{}", arch.debian());
-    let meta = debian.newest(&meta, arch.debian(), prefix)?;
+    let meta = debian.newest(&meta, arch.debian(), series)?;
     let key = format!("debian/kernel-{arch}/{}", meta.file_name());
     let dir = cache::entry(&key, |dir| {
         let images = debian.dependencies(&meta, "linux-image-", "sid")?;

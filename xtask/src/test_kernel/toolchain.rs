@@ -4,7 +4,7 @@
 //! toolchain needs to be installed then; the linker is Debian's cross compiler.
 
 use super::machine::Arch;
-use crate::debian::{Debian, ensure_program};
+use crate::debian::{Debian, ensure_package, ensure_program};
 use crate::rust::Toolchain;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -64,25 +64,12 @@ fn cross(arch: Arch, debian: &Debian, command: &mut Command) -> Result {
         return Err(format!("no way to compile for {arch} here").into());
     }
     ensure_program("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu")?;
-    ensure_cross_libc()?;
+    let libc = Path::new("/usr/aarch64-linux-gnu/lib/libc.a");
+    ensure_package(libc, "libc6-dev-arm64-cross")?;
     let std = [("libstd-rust-web-dev", "arm64")];
     Toolchain::fetch(debian, SUITE, &std)?.apply(command, "guest-aarch64");
     command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
     Ok(())
-}
-
-fn ensure_cross_libc() -> Result {
-    if Path::new("/usr/aarch64-linux-gnu/lib/libc.a").exists() {
-        return Ok(());
-    }
-    run::output(Command::new("apt-get").args([
-        "install",
-        "--yes",
-        "--quiet",
-        "--no-install-recommends",
-        "libc6-dev-arm64-cross",
-    ]))
-    .map(drop)
 }
 
 /// Built for the oldest release that has it, it runs on every newer one too.

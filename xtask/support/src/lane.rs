@@ -16,3 +16,9 @@ pub fn skip(lane: &str, why: &dyn std::fmt::Display) -> Result {
     eprintln!("\n==== SKIPPED: {lane}\n==== because: {why}\n");
     if is_ci() { Err(format!("{lane} must run in CI: {why}").into()) } else { Ok(()) }
 }
+
+/// Reports that a lane does not run because of what this machine cannot have. No failure, in CI
+/// either.
+pub fn unavailable(lane: &str, why: &dyn std::fmt::Display) {
+    eprintln!("\n==== SKIPPED: {lane}\n==== because: {why}\n");
+}

@@ -1,0 +1,164 @@
+//! `cargo xtask package`: everything that a release needs, without releasing.
+//!
+//! Each published crate is packed, unpacked into a workspace that has nothing else, and built and
+//! tested there, so that a file that a package lacks is found.
+
+use serde_json::Value as Json;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+use task_support::{Result, run, workspace};
+
+/// The number of packages that a user compiles, proc macros and their dependencies not counted,
+/// with all features.
+///
+/// A change that needs more says here why.
+const MOST_DEPENDENCIES: &[(&str, usize)] = &[
+    ("trace-common", 12),
+    ("perf-sys", 12),
+    ("gotrace", 12),
+    ("nettrace", 12),
+    // tokio (8 packages with it) is optional.
+    ("diag-ipc", 18),
+    ("perf-monitor", 14),
+    // gotrace, nettrace and zlib-rs (12 packages with them) are optional.
+    ("trace-export", 20),
+];
+
+/// Files that every package has.
+const REQUIRED: &[&str] = &["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"];
+
+pub(crate) fn task(_: &[String]) -> Result {
+    let metadata = run::output(run::cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
+    let metadata: Json = serde_json::from_slice(&metadata)?;
+    let packages: Vec<&Json> = metadata["packages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|package| package["publish"].is_null())
+        .collect();
+    let mut faults = Vec::new();
+    for package in &packages {
+        faults.extend(metadata_faults(package));
+    }
+    for (name, most) in MOST_DEPENDENCIES {
+        let dependencies = dependencies(name)?;
+        if dependencies.len() > *most {
+            let list: Vec<&str> = dependencies.iter().map(String::as_str).collect();
+            let found = list.len();
+            faults.push(format!("{name}: {found} dependencies, not {most}: {}", list.join(" ")));
+        }
+    }
+    let target = PathBuf::from(metadata["target_directory"].as_str().ok_or("no target directory")?);
+    let names: Vec<&str> = packages.iter().filter_map(|p| p["name"].as_str()).collect();
+    let unpacked = pack(&target, &names)?;
+    for name in &names {
+        for file in REQUIRED {
+            let path = unpacked.join(name).join(file);
+            if !fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() > 0) {
+                faults.push(format!("{name}: the package has no {file}"));
+            }
+        }
+    }
+    if !faults.is_empty() {
+        return Err(faults.join("\n").into());
+    }
+    // The lock file of the repository, so that the packages are those that are tested.
+    fs::copy(workspace().join("Cargo.lock"), unpacked.join("Cargo.lock"))?;
+    let mut test = run::cargo();
+    test.args(["test", "--quiet", "--workspace", "--offline"]).current_dir(&unpacked);
+    run::run(test.env("CARGO_TARGET_DIR", target.join("packages")))?;
+    eprintln!("{} packages build and pass their tests by themselves", names.len());
+    Ok(())
+}
+
+/// Packs the crates and unpacks them as the members of a workspace; returns its directory.
+fn pack(target: &Path, names: &[&str]) -> Result<PathBuf> {
+    let mut command = run::cargo();
+    command.args(["package", "--quiet", "--no-verify", "--allow-dirty"]);
+    command.args(names.iter().flat_map(|name| ["--package", name]));
+    // A build of an older commit would be unpacked as well.
+    let packed = target.join("package");
+    if packed.is_dir() {
+        fs::remove_dir_all(&packed)?;
+    }
+    run::output(&mut command)?;
+    let dir = env::temp_dir().join(format!("triscope-packages-{}", env!("CARGO_PKG_VERSION")));
+    if dir.is_dir() {
+        fs::remove_dir_all(&dir)?;
+    }
+    fs::create_dir_all(&dir)?;
+    let mut manifest = String::from("[workspace]\nresolver = \"3\"\nmembers = [\"*\"]\n\n");
+    manifest += "[patch.crates-io]\n";
+    for name in names {
+        let file = format!("{name}-{}", env!("CARGO_PKG_VERSION"));
+        let file = packed.join(format!("{file}.crate"));
+        run::output(Command::new("tar").arg("-xzf").arg(&file).arg("-C").arg(&dir))?;
+        fs::rename(dir.join(format!("{name}-{}", env!("CARGO_PKG_VERSION"))), dir.join(name))?;
+        manifest += &format!("{name} = {{ path = \"{name}\" }}\n");
+    }
+    fs::write(dir.join("Cargo.toml"), manifest)?;
+    Ok(dir)
+}
+
+/// What the manifest lacks or has too much of for the registry.
+fn metadata_faults(package: &Json) -> Vec<String> {
+    let mut faults = Vec::new();
+    let text = |key: &str| package[key].as_str().unwrap_or_default();
+    let list = |key: &str| package[key].as_array().map_or(0, Vec::len);
+    for key in ["description", "license", "readme", "rust_version"] {
+        if text(key).is_empty() {
+            faults.push(format!("no {key}"));
+        }
+    }
+    if text("description").len() > 150 {
+        faults.push("a description of more than 150 bytes".to_owned());
+    }
+    for (key, most) in [("keywords", 5), ("categories", 5)] {
+        if !(1..=most).contains(&list(key)) {
+            faults.push(format!("{} {key}: 1 to {most} are allowed", list(key)));
+        }
+    }
+    if package["metadata"]["docs"]["rs"]["all-features"] != Json::Bool(true) {
+        faults.push("docs.rs is not asked for all features".to_owned());
+    }
+    faults.into_iter().map(|fault| format!("{}: {fault}", text("name"))).collect()
+}
+
+/// The names of all packages that the library `name` compiles for its users on this target.
+fn dependencies(name: &str) -> Result<BTreeSet<String>> {
+    let mut tree = run::cargo();
+    tree.args(["tree", "--package", name, "--all-features", "--edges", "normal,no-proc-macro"]);
+    let text = run::output(tree.args(["--prefix", "none", "--format", "{p}"]))?;
+    let text = String::from_utf8(text)?;
+    let names = text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned);
+    Ok(names.filter(|found| found != name && !found.is_empty()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_that_the_registry_refuses_is_a_fault() {
+        let good = serde_json::json!({
+            "name": "x", "description": "A reader", "license": "MIT", "readme": "README.md",
+            "rust_version": "1.85", "keywords": ["a"], "categories": ["b"],
+            "metadata": {"docs": {"rs": {"all-features": true}}},
+        });
+        assert_eq!(metadata_faults(&good), [""; 0]);
+        let mut bad = good;
+        bad["keywords"] = serde_json::json!(["a", "b", "c", "d", "e", "f"]);
+        bad["license"] = Json::Null;
+        bad["metadata"] = Json::Null;
+        assert_eq!(
+            metadata_faults(&bad),
+            [
+                "x: no license",
+                "x: 6 keywords: 1 to 5 are allowed",
+                "x: docs.rs is not asked for all features"
+            ]
+        );
+    }
+}
