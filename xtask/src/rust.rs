@@ -120,6 +120,10 @@ fn oldest() -> Result<Toolchain> {
     Ok(toolchain)
 }
 
+/// Integration tests that read recorded bytes of every format, and write them.
+const READING: &[&str] =
+    &["golden", "text", "raw", "formats", "captures", "payloads", "roundtrip", "perfetto", "go"];
+
 /// A target that tests run on under emulation.
 struct Emulated {
     target: &'static str,
@@ -161,7 +165,7 @@ pub(crate) const TARGETS_OPTIONS: &str = "\
 /// `cargo xtask test-targets`: the tests of the portable crates on a 32-bit and on a big-endian
 /// target, under qemu-user.
 ///
-/// Unit tests only: those of `tests/` need .NET runtimes, long runs or the same code again.
+/// Unit tests, and [`READING`].
 pub(crate) fn test_targets(args: &[String]) -> Result {
     let known = |name: &String| EMULATED.iter().any(|e| e.target == name);
     if let Some(name) = args.iter().find(|name| !known(name)) {
@@ -197,6 +201,7 @@ impl Emulated {
         let name = self.target.to_uppercase().replace('-', "_");
         let mut test = run::cargo();
         test.args(["test", "--quiet", "--target", self.target, "-Zbuild-std", "--lib"]);
+        test.args(READING.iter().flat_map(|name| ["--test", name]));
         test.args(PORTABLE.iter().chain(self.also).flat_map(|name| ["--package", name]));
         toolchain.apply(&mut test, "emulated");
         test.env("RUSTC_BOOTSTRAP", "1")

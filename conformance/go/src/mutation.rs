@@ -68,32 +68,56 @@ pub(crate) const ALL: [Mutation; 18] = [
 ];
 
 impl Mutation {
-    /// A damaged copy of `trace`, whose batches are `pieces`; `None` if it has nothing to damage in
-    /// this way.
+    /// A damaged copy of `trace`, whose batches are `pieces`. `None` if it has nothing that can be
+    /// damaged in this way.
     pub(crate) fn of(
         self,
         trace: &[u8],
         pieces: &Pieces,
         random: &mut Random,
     ) -> Result<Option<Vec<u8>>> {
-        let mut bytes = trace.to_vec();
-        let mut pieces = pieces.clone();
-        let count = pieces.batches.len();
-        if count == 0 {
+        if pieces.batches.is_empty() {
             return Err("a trace without batches".into());
         }
-        let any = random.below(count);
-        match self {
-            Mutation::Cut => bytes.truncate(random.below(trace.len())),
+        let any = random.below(pieces.batches.len());
+        let mut pieces = pieces.clone();
+        let bytes = match self {
+            Mutation::Cut
+            | Mutation::Flip
+            | Mutation::Remove
+            | Mutation::Insert
+            | Mutation::Version
+            | Mutation::Repeat => self.of_bytes(trace, random),
             Mutation::CutBatch => {
                 pieces.batches.truncate(any);
-                bytes = pieces.bytes();
+                pieces.bytes()
             }
             Mutation::CutHeader => {
-                bytes = pieces.bytes();
+                let mut bytes = pieces.bytes();
                 pieces.batches.truncate(any);
                 bytes.truncate(pieces.bytes().len() + 1 + random.below(6));
+                bytes
             }
+            Mutation::FlipHead => {
+                let mut bytes = pieces.bytes();
+                pieces.batches.truncate(any);
+                let at = (pieces.bytes().len() + random.below(16)).min(bytes.len() - 1);
+                bytes[at] ^= 1 << random.below(8);
+                bytes
+            }
+            _ => match self.of_batches(&mut pieces, any, random) {
+                Some(()) => pieces.bytes(),
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(bytes))
+    }
+
+    /// Damage that knows nothing of batches.
+    fn of_bytes(self, trace: &[u8], random: &mut Random) -> Vec<u8> {
+        let mut bytes = trace.to_vec();
+        match self {
+            Mutation::Cut => bytes.truncate(random.below(trace.len())),
             Mutation::Flip => {
                 for _ in 0..=random.below(4) {
                     let at = random.below(bytes.len());
@@ -103,12 +127,6 @@ impl Mutation {
                         _ => bytes[at].wrapping_add(1),
                     };
                 }
-            }
-            Mutation::FlipHead => {
-                bytes = pieces.bytes();
-                pieces.batches.truncate(any);
-                let at = (pieces.bytes().len() + random.below(16)).min(bytes.len() - 1);
-                bytes[at] ^= 1 << random.below(8);
             }
             Mutation::Remove => {
                 let at = random.below(bytes.len());
@@ -120,60 +138,6 @@ impl Mutation {
                 let more: Vec<u8> = (0..=random.below(20)).map(|_| random.next() as u8).collect();
                 bytes.splice(at..at, more);
             }
-            Mutation::Drop => {
-                for _ in 0..=random.below(2) {
-                    if pieces.batches.len() > 1 {
-                        pieces.batches.remove(random.below(pieces.batches.len()));
-                    }
-                }
-                bytes = pieces.bytes();
-            }
-            Mutation::Duplicate => {
-                let again = pieces.batches[any].clone();
-                pieces.batches.insert(random.below(count + 1), again);
-                bytes = pieces.bytes();
-            }
-            Mutation::Swap => {
-                let other = match random.below(2) {
-                    0 => (any + 1) % count,
-                    _ => random.below(count),
-                };
-                pieces.batches.swap(any, other);
-                bytes = pieces.bytes();
-            }
-            Mutation::Shorten => {
-                if let Batch::Sized { data, .. } | Batch::Proc { data, .. } =
-                    &mut pieces.batches[any]
-                {
-                    data.truncate(data.len().saturating_sub(1 + random.below(12)));
-                }
-                bytes = pieces.bytes();
-            }
-            Mutation::Skew => {
-                let reach = [3, 30, 300, 3000, 30_000, 1_000_000][random.below(6)];
-                let mut offsets = BTreeMap::new();
-                for batch in &mut pieces.batches {
-                    let (Batch::Sized { thread: id, time, .. }
-                    | Batch::Proc { proc: id, time, .. }) = batch
-                    else {
-                        continue;
-                    };
-                    let offset = offsets
-                        .entry(*id)
-                        .or_insert_with(|| random.below(2 * reach + 1) as i64 - reach as i64);
-                    *time = time.saturating_add_signed(*offset);
-                }
-                bytes = pieces.bytes();
-            }
-            Mutation::Renumber => {
-                let (from, by) = (random.below(count), [1, 2, 5, u64::MAX][random.below(4)]);
-                for batch in &mut pieces.batches[from..] {
-                    if let Batch::Sized { generation, .. } = batch {
-                        *generation = generation.wrapping_add(by);
-                    }
-                }
-                bytes = pieces.bytes();
-            }
             Mutation::Version => {
                 let others: Vec<u32> = [11, 19, 21, 22, 23, 25, 26, 27]
                     .into_iter()
@@ -182,38 +146,89 @@ impl Mutation {
                 let other = others[random.below(others.len())];
                 bytes[..16].copy_from_slice(format!("go 1.{other} trace\0\0\0").as_bytes());
             }
-            Mutation::Repeat => {
+            _ => {
                 let from = if random.below(2) == 0 { 0 } else { 16 };
                 bytes.extend_from_slice(&trace[from..]);
             }
+        }
+        bytes
+    }
+
+    /// Damage of one batch, `any`, or of several. `None` if there is no such batch.
+    fn of_batches(self, pieces: &mut Pieces, any: usize, random: &mut Random) -> Option<()> {
+        let count = pieces.batches.len();
+        match self {
+            Mutation::Drop => {
+                for _ in 0..=random.below(2) {
+                    if pieces.batches.len() > 1 {
+                        pieces.batches.remove(random.below(pieces.batches.len()));
+                    }
+                }
+            }
+            Mutation::Duplicate => {
+                let again = pieces.batches[any].clone();
+                pieces.batches.insert(random.below(count + 1), again);
+            }
+            Mutation::Swap => {
+                let other = match random.below(2) {
+                    0 => (any + 1) % count,
+                    _ => random.below(count),
+                };
+                pieces.batches.swap(any, other);
+            }
+            Mutation::Shorten => {
+                if let Batch::Sized { data, .. } | Batch::Proc { data, .. } =
+                    &mut pieces.batches[any]
+                {
+                    data.truncate(data.len().saturating_sub(1 + random.below(12)));
+                }
+            }
+            Mutation::Skew => skew(pieces, random),
+            Mutation::Renumber => {
+                let (from, by) = (random.below(count), [1, 2, 5, u64::MAX][random.below(4)]);
+                for batch in &mut pieces.batches[from..] {
+                    if let Batch::Sized { generation, .. } = batch {
+                        *generation = generation.wrapping_add(by);
+                    }
+                }
+            }
             Mutation::SampleStack => {
-                let tables = pieces.batches.iter_mut().filter_map(cpu_samples);
-                let Some(samples) = tables.last() else { return Ok(None) };
+                let samples = pieces.batches.iter_mut().filter_map(cpu_samples).last()?;
                 // The stack is the last number of a sample.
                 let end = samples.iter().rposition(|b| *b < 0x80).unwrap_or(0);
                 samples.splice(end.., [0xff, 0xff, 0xff, 0xff, 0x0f]);
-                bytes = pieces.bytes();
             }
             Mutation::Experiment => {
                 let experiments = pieces.batches.iter_mut().filter_map(|b| match b {
                     Batch::Sized { experiment, .. } => experiment.as_mut(),
                     _ => None,
                 });
-                let Some(experiment) = experiments.last() else { return Ok(None) };
-                *experiment = 2 + random.below(254) as u8;
-                bytes = pieces.bytes();
+                *experiments.last()? = 2 + random.below(254) as u8;
             }
-            Mutation::ProcStatus => {
-                let found = pieces.batches.iter_mut().filter_map(proc_status);
-                let Some((data, at)) = found.last() else { return Ok(None) };
+            _ => {
+                let (data, at) = pieces.batches.iter_mut().filter_map(proc_status).last()?;
                 data.splice(
                     at..=at,
                     [0x80 | random.below(0x80) as u8, 2 + random.below(0x7e) as u8],
                 );
-                bytes = pieces.bytes();
             }
         }
-        Ok(Some(bytes))
+        Some(())
+    }
+}
+
+/// Moves the clock of each thread or proc by the same number of ticks in all its batches.
+fn skew(pieces: &mut Pieces, random: &mut Random) {
+    let reach = [3, 30, 300, 3000, 30_000, 1_000_000][random.below(6)];
+    let mut offsets = BTreeMap::new();
+    for batch in &mut pieces.batches {
+        let (Batch::Sized { thread: id, time, .. } | Batch::Proc { proc: id, time, .. }) = batch
+        else {
+            continue;
+        };
+        let offset =
+            offsets.entry(*id).or_insert_with(|| random.below(2 * reach + 1) as i64 - reach as i64);
+        *time = time.saturating_add_signed(*offset);
     }
 }
 
