@@ -1,59 +1,55 @@
-//! The .NET Diagnostic IPC Protocol: ask a running .NET process what it is, what it does, and
-//! for a memory dump, and let it trace itself.
+//! The .NET Diagnostic IPC Protocol: query running .NET processes, record EventPipe traces, write
+//! memory dumps, and control suspended runtimes.
 //!
 //! ```no_run
 //! use diag_ipc::{Client, Level, Provider, TracingConfig};
-//! use std::{fs::File, thread, time::Duration};
+//! use std::{fs::File, time::Duration};
 //!
-//! // The socket is found by the process's own start time, and must be the process's own.
+//! // Finds the socket by the process's start time, and checks that it is the process's own.
 //! let client = Client::for_process(1234)?;
 //! println!("{}", client.process_info()?.command_line);
 //!
-//! // Ten seconds of runtime events and CPU samples, complete with the names of all methods.
+//! // Ten seconds of runtime events and managed stacks, with the names of all methods.
 //! let session = client.collect_tracing(&TracingConfig::new([
 //!     Provider::new("Microsoft-Windows-DotNETRuntime").keywords(0x14_c14f_ccbd).level(Level::Informational),
 //!     Provider::new("Microsoft-DotNETCore-SampleProfiler"),
 //! ]))?;
-//! let stop_handle = session.stop_handle();
-//! thread::spawn(move || {
-//!     thread::sleep(Duration::from_secs(10));
-//!     stop_handle.stop()
-//! });
-//! let end = session.record(&mut File::create("app.nettrace")?);
+//! let end = session.record_for(Duration::from_secs(10), &mut File::create("app.nettrace")?);
 //! println!("{} bytes, {end}", end.bytes);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Client`]: every command of the protocol, .NET Core 3.1 to 11, in the newest version that
+//! - [`Client`]: every command of the protocol, .NET Core 3.1 to .NET 11, in the newest version that
 //!   the target knows;
-//! - [`Session`]: the stream of a tracing session, which ends complete or says why it does not;
-//! - [`reverse`]: runtimes that connect to us, and wait at startup until they are told to go on;
-//! - [`discovery`]: which processes there are, containers included;
-//! - [`message`]: the protocol itself, both ends, without any I/O.
+//! - [`Session`]: the stream of a tracing session, and whether it is complete;
+//! - [`reverse`]: reverse connections: runtimes that connect at startup and stay suspended until
+//!   resumed;
+//! - [`discovery`]: the processes with a diagnostic server, containers included;
+//! - [`message`]: the messages of the protocol, for clients and servers, without I/O.
 //!
-//! What it does not do: read what a session streams (NetTrace).
+//! It does not parse the stream of a session: that is NetTrace data.
 //!
 //! # Safe for the target
 //!
 //! The server in a runtime is one thread without timeouts, and some requests end the process:
 //!
-//! - requests that are known to end or hang a runtime cannot be sent: [`RejectedRequest`] says why;
-//! - nothing is sent before the other end is known to be the process that was meant
-//!   ([`Client::for_process`], [`discovery`]);
-//! - a connection is made when there is something to send, and a message is one write;
-//! - everything has a deadline ([`Timeouts`]), after which the connection is closed;
-//! - ending a session cannot deadlock: what reads the stream and what asks for its end are
+//! - Requests that are known to end or hang a runtime are rejected before they are sent
+//!   ([`RejectedRequest`]), or cannot be expressed.
+//! - Nothing is sent before the other end is known to be the intended process
+//!   ([`Client::for_process`], [`discovery`]).
+//! - A connection is made only to send a message, in one write.
+//! - Every step has a deadline ([`Timeouts`]), after which the connection is closed.
+//! - Stopping a session cannot deadlock: the reader of the stream and the request to stop are
 //!   independent of each other.
 //!
-//! # Platforms
+//! //! # Platforms
 //!
-//! Linux: all of it. Other Unix systems: the default address is not looked up. Windows: named
-//! pipes by [`Address::NamedPipe`] and [`pipe_address`], without
-//! reverse connections.
+//! Linux: everything. Other Unix systems: everything but discovery. Windows: named pipes
+//! ([`Address::NamedPipe`], [`pipe_address`]), without discovery and reverse connections.
 //!
 //! # Privileges
 //!
-//! A diagnostic socket has mode 0600: those of the same user can be used, and, as root, all.
+//! A diagnostic socket has mode 0600: it can be used by the user of the process and by root.
 //!
 //! # Features
 //!

@@ -60,7 +60,9 @@ fn questions_and_orders() {
         assert!(std::fs::read(&core).unwrap().starts_with(b"\x7fELF"));
         std::fs::remove_file(core).unwrap();
         if runtime == Runtime::Core31 {
-            assert!(fails(&["info", pid], 1).contains("UNKNOWN_COMMAND"));
+            let info = ok(&["info", pid]);
+            assert!(info.contains(pid) && info.contains("Workload.dll"), "{info}");
+            assert!(info.contains(".NET 5") && info.contains("running"), "{info}");
             assert!(fails(&["dump", pid, "-o", "/tmp/x", "--crash-report"], 1).contains(".NET 6"));
             continue;
         }
@@ -189,4 +191,69 @@ fn a_suspended_runtime_is_let_go() {
     assert!(fails(&["resume", &target.pid().to_string()], 1).contains("that port"));
     ok(&["resume", "--diagnostic-port", port.to_str().unwrap()]);
     target.await_workload();
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_startup_hook_is_checked_before_it_is_sent() {
+    for runtime in [Runtime::Net9, Runtime::Net10] {
+        let mut target = Target::of(runtime).start();
+        let pid = &target.pid().to_string();
+        for assembly in ["/nowhere/Hook.dll", "/etc/passwd", "Workload"] {
+            let errors = fails(&["startup-hook", pid, "--assembly", assembly], 1);
+            assert!(errors.contains("--force"), "{errors}");
+        }
+        target.assert_alive();
+        let forced = ["startup-hook", pid, "--force", "--assembly", "/nowhere/Hook.dll"];
+        assert!(fails(&forced, 1).contains("ended"));
+        assert!(!target.wait().success());
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_command_on_an_old_runtime_is_an_error() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let program = Runtime::Core31.program();
+    let program = program.to_str().unwrap();
+    let errors = fails(&["collect", "-o", file.path().to_str().unwrap(), "--", program], 1);
+    assert!(errors.contains(".NET 5"), "{errors}");
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_diagnostic_port_is_removed_at_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let port = directory.path().join("port");
+    let trace = directory.path().join("trace.nettrace");
+    let collect = |more: &[&str]| {
+        let (port, trace) = (port.to_str().unwrap(), trace.to_str().unwrap());
+        let mut child = command(&["collect", "--port", port, "-o", trace])
+            .args(more)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut errors = std::io::BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut errors, &mut line).unwrap();
+        assert!(line.contains("waiting"), "{line}");
+        (child, errors)
+    };
+    // A signal before a runtime has connected.
+    for signal in ["-INT", "-TERM"] {
+        let (mut child, _errors) = collect(&[]);
+        assert!(port.exists());
+        let kill = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(kill.unwrap().success());
+        assert!(!child.wait().unwrap().success());
+        assert!(!port.exists(), "{signal}");
+    }
+    // The end of the duration.
+    let (mut child, mut errors) = collect(&["--duration", "1"]);
+    let target = Target::of(Runtime::Net9).mode("mix").env("DOTNET_DiagnosticPorts", &port);
+    let _target = target.start();
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut errors, &mut rest).unwrap();
+    assert!(child.wait().unwrap().success(), "{rest}");
+    assert!(!port.exists());
 }

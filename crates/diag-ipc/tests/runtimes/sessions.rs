@@ -124,8 +124,9 @@ fn the_65th_session_is_an_error() {
     }
 }
 
-/// Stopping a session can end or hang .NET Core 3.1, whatever the client does
-/// (`docs/dotnet-ipc.md`): a few targets of it may fail here. No other runtime may.
+/// Stopping a session can end .NET Core 3.1, and hang it if the session has a rundown, whatever
+/// the client does (`docs/dotnet-ipc.md`). So its sessions have none here, and a few of its targets
+/// may fail. No other runtime may.
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn abandoned_sessions_do_not_harm_the_target() {
@@ -143,8 +144,12 @@ fn abandoned_sessions_do_not_harm_the_target() {
 fn abandon_sessions(runtime: Runtime) -> Result<(), String> {
     let mut target = Target::of(runtime).mode("mix").start();
     let client = Client::new(target.socket());
+    let config = match runtime {
+        Runtime::Core31 => workload().rundown(Rundown::None),
+        _ => workload(),
+    };
     for round in 0..45 {
-        let result = client.collect_tracing(&workload()).and_then(|session| {
+        let result = client.collect_tracing(&config).and_then(|session| {
             match round % 3 {
                 0 => drop(session),
                 1 => drop(session.finish()),

@@ -7,8 +7,8 @@ use crate::run::duration::duration;
 use crate::run::port::{Port, process_of};
 use diag_ipc::reverse::Server;
 use diag_ipc::{
-    BufferingMode, Command as Ipc, Error, Level, PROVIDER_PRESETS, Provider, ProviderPreset,
-    Rundown, Session, SessionEnd, TracingConfig, runtime_keywords,
+    BufferingMode, Client, Command as Ipc, Error, Level, PROVIDER_PRESETS, Provider,
+    ProviderPreset, Rundown, Session, SessionEnd, TracingConfig, runtime_keywords,
 };
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -391,7 +391,8 @@ impl Launched {
             Ok(runtime) => {
                 let client = runtime.client();
                 let name = format!("{program} (process {})", child.id());
-                let target = Target { client, name, server: Some(Arc::clone(&port.server)) };
+                let server = Some(Arc::clone(&port.server));
+                let target = Target { client, name, server, _guard: None };
                 Ok(Self { child, target, _port: port })
             }
             Err(reason) => {
@@ -431,6 +432,11 @@ fn connection(
             Err(Error::Timeout { .. }) => {}
             Err(e) => return Err(e.to_string()),
         }
+        if is_too_old(child.id()) {
+            return Err("runs on .NET Core 3.1, which cannot be traced from startup (that needs \
+                        .NET 5): start it, then trace its PID"
+                .into());
+        }
         match child.try_wait() {
             Ok(None) => {}
             Ok(Some(status)) => return Err(format!("ended ({status}) before its runtime came up")),
@@ -442,6 +448,13 @@ fn connection(
             ));
         }
     }
+}
+
+/// Whether the runtime of this process listens and does not know `ProcessInfo`: it is older than
+/// .NET 5, and does not connect to a diagnostic port.
+fn is_too_old(pid: u32) -> bool {
+    let info = Client::for_process(pid).and_then(|client| client.process_info());
+    info.is_err_and(|error| error.is_unknown_command())
 }
 
 /// As a shell has it.

@@ -3,7 +3,7 @@
 use super::target::{self, Options, Selector};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
-use diag_ipc::{DumpFlags, DumpType, PerfMapType};
+use diag_ipc::{DumpFlags, DumpType, Error, PerfMapType, RejectedRequest};
 use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,10 @@ pub(crate) struct Info {
 impl Info {
     pub(super) fn run(&self) -> Result {
         let target = self.target.resolve()?;
-        let info = target.client.process_info().map_err(target.failure())?;
+        let info = match target.client.process_info() {
+            Err(error) if error.is_unknown_command() => return self.without_protocol(&target),
+            other => other.map_err(target.failure())?,
+        };
         let suspended = target.client.is_suspended().map_err(target.failure())?;
         let mut output = Output::new();
         let out = &mut output.buffer;
@@ -60,6 +63,37 @@ impl Info {
                 if let Some(value) = value {
                     let _ = writeln!(out, "{name:<15} {}", OneLine(value));
                 }
+            }
+        }
+        output.finish()
+    }
+
+    /// What `/proc` has of a process whose runtime is older than .NET 5.
+    fn without_protocol(&self, target: &target::Target) -> Result {
+        let pid = target.client.peer().map_err(target.failure())?.pid;
+        let words = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok());
+        let words = words.unwrap_or_default();
+        let command_line = String::from_utf8_lossy(&words).replace('\0', " ");
+        let command_line = command_line.trim_end();
+        let mut output = Output::new();
+        let out = &mut output.buffer;
+        if self.json {
+            let value = json!({
+                "pid": pid,
+                "command_line": command_line,
+                "os": std::env::consts::OS,
+                "suspended": false,
+            });
+            let _ = writeln!(out, "{value:#}"); // a vector takes everything
+        } else {
+            let pid = pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
+            for (name, value) in [
+                ("pid", pid.as_str()),
+                ("command line", command_line),
+                ("runtime", ".NET Core 3 (the process reports no more before .NET 5)"),
+                ("state", "running"),
+            ] {
+                let _ = writeln!(out, "{name:<15} {}", OneLine(value));
             }
         }
         output.finish()
@@ -299,23 +333,41 @@ impl PerfMap {
 
 /// Run the startup hook of an assembly in a process (.NET 8)
 ///
-/// A running process runs it at once; a suspended one runs it at startup, and ends if it cannot
-/// be loaded.
+/// A running process runs the hook at once, a suspended one at startup. A process that cannot load
+/// the assembly, or in which the hook throws an exception, ENDS. So the assembly is checked first,
+/// as the process sees it: it must have the method `static void Initialize()` in a class
+/// `StartupHook` outside of namespaces.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope dotnet startup-hook 1234 --assembly /opt/hooks/Hook.dll")]
 pub(crate) struct StartupHook {
     #[command(flatten)]
     target: Selector,
     /// The assembly, in the file system of the process
     #[arg(long, value_name = "DLL")]
     assembly: PathBuf,
+    /// Send the request without checking the assembly. A path or an assembly name is sent as it is
+    #[arg(long)]
+    force: bool,
 }
 
 impl StartupHook {
     pub(super) fn run(&self) -> Result {
         let target = self.target.resolve()?;
+        if self.force {
+            let sent = target.client.apply_startup_hook_unchecked(utf8(&self.assembly)?);
+            return sent.map_err(target.failure());
+        }
         let path = std::path::absolute(&self.assembly)
             .map_err(|e| Failure::about(self.assembly.display(), e))?;
-        target.client.apply_startup_hook(utf8(&path)?).map_err(target.failure())
+        match target.client.apply_startup_hook(utf8(&path)?) {
+            Err(error @ Error::Rejected(RejectedRequest::StartupHook { .. })) => {
+                let hint = format!("{error}; --force sends the request without the check");
+                Err(Failure::about(&target.name, hint))
+            }
+            other => other.map_err(target.failure()),
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 use crate::failure::{Failure, Result};
+use crate::run::cleanup;
 use crate::run::port::process_of;
+use crate::run::stop::Listener;
+use diag_ipc::discovery::{self, Process};
 use diag_ipc::reverse::Server;
-use diag_ipc::{Client, Error, discovery};
+use diag_ipc::{Client, Error, Timeouts};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +47,16 @@ pub(crate) struct Target {
     pub(crate) name: String,
     /// The server that it connected to, which has to live as long as it is talked to.
     pub(crate) server: Option<Arc<Server>>,
+    /// Removes the server's socket if a signal ends the program.
+    pub(crate) _guard: Option<cleanup::Guard>,
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(server) = &self.server {
+            server.shutdown(); // other threads may still hold it
+        }
+    }
 }
 
 impl Selector {
@@ -78,7 +91,7 @@ impl Options {
         match port.rsplit_once(',').unwrap_or((port, "listen")) {
             (path, "connect") => {
                 let client = Client::new(PathBuf::from(path));
-                Ok(Target { client, name: path.to_owned(), server: None })
+                Ok(Target { client, name: path.to_owned(), server: None, _guard: None })
             }
             (path, "listen") => listen(Path::new(path)),
             (_, other) => {
@@ -91,23 +104,33 @@ impl Options {
 /// The process of this id.
 pub(crate) fn process(pid: u32) -> Result<Target> {
     let client = Client::for_process(pid).map_err(Failure::new)?;
-    Ok(Target { client, name: format!("process {pid}"), server: None })
+    Ok(Target { client, name: format!("process {pid}"), server: None, _guard: None })
 }
 
-/// The only process of this name.
+/// How long a process may take to report its entry assembly.
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The only process with this program or entry assembly.
 fn find(name: &str) -> Result<u32> {
     let found = discovery::processes().map_err(Failure::new)?;
-    let mut pids = found
-        .processes
-        .iter()
-        .filter(|process| {
-            process.command_line().iter().take(2).any(|word| {
-                let path = Path::new(word);
-                path.file_name().is_some_and(|n| n == name)
-                    || path.file_stem().is_some_and(|n| n == name)
-            })
+    let runs_program = |process: &&Process| {
+        process.command_line().iter().take(2).any(|word| {
+            let path = Path::new(word);
+            path.file_name().is_some_and(|n| n == name)
+                || path.file_stem().is_some_and(|n| n == name)
         })
-        .map(|process| process.pid);
+    };
+    // Only a runtime knows its entry assembly, so it is asked if no program has the name.
+    let has_assembly = |process: &&Process| {
+        let client = process.client().timeouts(Timeouts::default().connect(TIMEOUT).reply(TIMEOUT));
+        let assembly = client.process_info().ok().and_then(|info| info.entry_assembly);
+        assembly.is_some_and(|assembly| assembly == name)
+    };
+    let mut named: Vec<_> = found.processes.iter().filter(runs_program).collect();
+    if named.is_empty() {
+        named = found.processes.iter().filter(has_assembly).collect();
+    }
+    let mut pids = named.iter().map(|process| process.pid);
     match (pids.next(), pids.next()) {
         (Some(pid), None) => Ok(pid),
         (None, _) => Err(Failure::new(format!("there is no .NET process called {name}"))),
@@ -119,6 +142,16 @@ fn find(name: &str) -> Result<u32> {
 
 fn listen(path: &Path) -> Result<Target> {
     let server = Server::bind(path).map_err(|e| Failure::about(path.display(), e))?;
+    let server = Arc::new(server);
+    let guard = cleanup::on_exit({
+        let server = Arc::downgrade(&server);
+        move || {
+            if let Some(server) = server.upgrade() {
+                server.shutdown();
+            }
+        }
+    });
+    let _signals = Listener::exit()?;
     eprintln!("waiting for a runtime started with DOTNET_DiagnosticPorts={}", path.display());
     loop {
         match server.accept(Duration::from_secs(3600)) {
@@ -128,7 +161,8 @@ fn listen(path: &Path) -> Result<Target> {
                 return Ok(Target {
                     client: runtime.client(),
                     name: format!("process {pid}"),
-                    server: Some(Arc::new(server)),
+                    server: Some(server),
+                    _guard: Some(guard),
                 });
             }
             Err(Error::Timeout { .. }) => {}
