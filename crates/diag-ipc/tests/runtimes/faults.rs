@@ -94,9 +94,17 @@ fn the_socket_of_somebody_else() {
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn a_stopped_target_is_reported() {
     use rustix::process::{Pid, Signal, kill_process};
-    let target = Checked::start(Target::of(Runtime::Net9));
+    let mut target = Checked::start(Target::of(Runtime::Net9));
     let pid = Pid::from_raw(i32::try_from(target.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
+    // Each thread stops by itself, the server's too.
+    target.wait_until("is stopped", |t| {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", t.pid())).unwrap();
+        tasks.flatten().all(|task| {
+            let status = std::fs::read_to_string(task.path().join("status"));
+            status.is_ok_and(|status| status.contains("State:\tT"))
+        })
+    });
     let client = target.client().timeouts(Timeouts::default().reply(Duration::from_millis(200)));
     let result = client.process_info();
     kill_process(pid, Signal::CONT).unwrap();
