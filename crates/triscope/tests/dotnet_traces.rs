@@ -186,7 +186,7 @@ fn cut_traces_are_read_to_the_cut_and_fail() {
 }
 
 #[test]
-fn what_is_no_trace_is_told() {
+fn other_formats_are_named_in_the_error() {
     let ran = run(&["dotnet", "events", &capture("README.md")]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("not a .NET trace"), "{}", ran.stderr);

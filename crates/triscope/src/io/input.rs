@@ -1,4 +1,4 @@
-//! Files and standard input: decompressed, told apart by how they begin, read in large pieces.
+//! Files and standard input: decompressed, recognized by their first bytes.
 
 use super::counting::Counted;
 use super::progress::Progress;
@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use trace_common::Cursor;
 
-/// What an input holds, as far as its first bytes tell.
+/// The format of an input, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// A Go execution trace, of whatever version.

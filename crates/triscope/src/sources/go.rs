@@ -157,7 +157,7 @@ pub(crate) trait Visitor {
     /// The next event.
     fn event(&mut self, event: Event<'_>) -> Result;
 
-    /// Reading goes on behind damage: nothing is known any more of what was before.
+    /// Reading resumes after damaged data: the state before it is lost.
     fn loss(&mut self, _error: &Error, _loss: &gotrace::Loss) -> Result {
         Ok(())
     }
@@ -169,10 +169,10 @@ impl<F: FnMut(Event<'_>) -> Result> Visitor for F {
     }
 }
 
-/// Reads a trace to its end, and goes on behind damage if that is wanted.
+/// Reads a trace to its end, and resumes after damaged data if that is wanted.
 ///
 /// An error of the trace, other than that it cannot be begun with, is part of the result: the
-/// caller first shows what was read. Damage that it goes on behind is reported at once.
+/// caller first shows what was read. Damage that it resumes after is reported at once.
 pub(crate) fn read(
     trace: Trace,
     recovery: Recovery,

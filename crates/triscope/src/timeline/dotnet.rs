@@ -28,7 +28,7 @@ pub(crate) fn draw_input(
         std::io::copy(&mut input, &mut spool).map_err(fail)?;
         return draw_file(&name, spool, options, sink, output);
     }
-    let methods = learn(input);
+    let methods = collect_methods(input);
     draw(&name, Input::open(path, Progress::bytes())?, methods, options, sink, output)
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn draw_file(
 ) -> Result<(Part, Result)> {
     let fail = |e: std::io::Error| Failure::about(name, e);
     file.seek(SeekFrom::Start(0)).map_err(fail)?;
-    let methods = learn(&mut file);
+    let methods = collect_methods(&mut file);
     file.seek(SeekFrom::Start(0)).map_err(fail)?;
     draw(name, file, methods, options, sink, output)
 }
@@ -50,9 +50,9 @@ pub(crate) fn draw_file(
 /// Damaged blocks after which a trace is given up.
 const MAX_ERRORS: u32 = 1_000;
 
-/// What methods and modules are called. What is wrong with the trace is told when it is read
+/// Collects the names of methods and modules. Errors of the trace are reported when it is read
 /// again.
-fn learn(source: impl Read) -> MethodMap {
+fn collect_methods(source: impl Read) -> MethodMap {
     let mut methods = MethodMap::new();
     let mut reader = Reader::new(source);
     for _ in 0..MAX_ERRORS {

@@ -16,14 +16,14 @@ fn events_are_listed_for_everyone() {
 }
 
 #[test]
-fn a_word_that_nothing_contains_is_told() {
+fn a_word_without_a_match_is_an_error() {
     let ran = run(&["perf", "list", "nosuchthing"]);
     assert_eq!((ran.code, &*ran.stdout), (Some(1), ""));
     assert!(ran.stderr.contains("no event's name contains \"nosuchthing\""), "{}", ran.stderr);
 }
 
 #[test]
-fn features_of_this_kernel_are_told() {
+fn features_of_this_kernel_are_listed() {
     let ran: crate::support::Ran =
         as_nobody(&["perf", "list", "--features"]).output().unwrap().into();
     if !users_may_count() {

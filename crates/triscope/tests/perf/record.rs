@@ -43,7 +43,7 @@ fn switch_of(line: &str) -> Option<(&str, &str)> {
 
 /// The number in the summary before these words.
 #[track_caller]
-fn told(ran: &Ran, words: &str) -> u64 {
+fn reported(ran: &Ran, words: &str) -> u64 {
     let (front, _) = ran.stderr.rsplit_once(words).unwrap_or_else(|| panic!("{}", ran.stderr));
     front.trim_end().rsplit([' ', '\n']).next().unwrap().parse().unwrap()
 }
@@ -55,7 +55,7 @@ fn the_command_is_drawn_and_others_without_their_names() {
         record(&[], &["sh", "-c", "sleep 0.05; /bin/true; echo hello; sleep 0.01; :"]);
     ran.is_good();
     assert_eq!(ran.stdout, "hello\n");
-    assert_eq!(told(&ran, "process"), 4, "{}", ran.stderr);
+    assert_eq!(reported(&ran, "process"), 4, "{}", ran.stderr);
     assert!(timeline.lines[0].starts_with("Linux "), "{}", timeline.lines[0]);
     let shown = switched_to(&timeline);
     let known = ["sh", "sleep", "true", "triscope", "other", "CPU"];
@@ -93,7 +93,7 @@ fn all_tasks_are_drawn_by_name_if_wanted() {
     assert!(timeline.lines.contains(&track), "{track}");
     // The one that records has work to do every few milliseconds.
     assert!(switched_to(&timeline).iter().any(|(name, _)| *name == "triscope"));
-    assert_eq!(told(&ran, "process"), 1, "{}", ran.stderr);
+    assert_eq!(reported(&ran, "process"), 1, "{}", ran.stderr);
     assert_eq!(timeline.count(": instant exit"), 1, "only of the command");
 }
 
@@ -114,7 +114,7 @@ fn threads_have_their_names() {
     let command: Vec<&str> = command.iter().map(|arg| &arg[..]).collect();
     let (ran, timeline) = record(&[], &command);
     ran.is_good();
-    assert_eq!(told(&ran, "process"), 1);
+    assert_eq!(reported(&ran, "process"), 1);
     for n in 0..5 {
         assert_eq!(timeline.count(&format!("track worker-{n} ")), 1, "{}", timeline.text());
         let exit = format!("worker-{n} ");
@@ -140,7 +140,7 @@ fn every_switch_is_drawn() {
     assert!(pong >= 4990, "{pong} switches");
     assert!(woken >= 100, "{woken} wake-ups");
     let switches = timeline.lines.iter().filter(|l| switch_of(l).is_some()).count();
-    assert_eq!(told(&ran, "context switch"), switches as u64);
+    assert_eq!(reported(&ran, "context switch"), switches as u64);
 }
 
 #[test]
@@ -157,10 +157,10 @@ fn losses_are_marked_and_counted() {
         .map(|l| l.rsplit_once("count=").unwrap().1.parse().unwrap())
         .collect();
     assert!(marks.len() > 1 && marks.iter().all(|count| *count > 0), "{marks:?}");
-    assert_eq!(told(&ran, "events lost"), marks.iter().sum::<u64>(), "{}", ran.stderr);
+    assert_eq!(reported(&ran, "events lost"), marks.iter().sum::<u64>(), "{}", ran.stderr);
     assert!(ran.stderr.contains("events lost: use more --pages"), "{}", ran.stderr);
     // Starts, names and ends are not lost with the switches.
-    assert_eq!(told(&ran, "thread"), 3, "{}", ran.stderr);
+    assert_eq!(reported(&ran, "thread"), 3, "{}", ran.stderr);
     assert_eq!(timeline.count("track pong "), 1, "{}", ran.stderr);
 }
 
@@ -225,7 +225,7 @@ fn a_user_records_the_command_alone() {
         assert!(known, "{name} {tid}: {}", timeline.text());
     }
     assert!(shown.iter().any(|(name, _)| *name == "sleep"), "{}", timeline.text());
-    assert_eq!((told(&ran, "process"), told(&ran, "wake-up")), (4, 0), "{}", ran.stderr);
+    assert_eq!((reported(&ran, "process"), reported(&ran, "wake-up")), (4, 0), "{}", ran.stderr);
     assert_eq!(timeline.count(": instant exit"), 4, "{}", timeline.text());
     assert_eq!(timeline.count("track sleep "), 4, "two processes and their threads");
     assert!(timeline.lines.iter().any(|l| l == "track other tasks, or idle 4194304"));
@@ -323,7 +323,7 @@ fn a_process_that_runs_is_recorded() {
     // For a while: it goes on.
     let ran = run_in(dir.path(), &[&record[..], &["--seconds", "0.5"]].concat());
     ran.is_good();
-    assert!(told(&ran, "process") > 1, "what it starts is its own: {}", ran.stderr);
+    assert!(reported(&ran, "process") > 1, "what it starts is its own: {}", ran.stderr);
     let timeline = is_drawn("the end of the recording");
     assert!(timeline.count("track sleep ") > 0, "{}", timeline.text());
     // Until a signal: it goes on. In the background of a script SIGINT is ignored from the start.
@@ -357,7 +357,7 @@ fn a_timeline_on_standard_output_has_nothing_else_in_it() {
 }
 
 #[test]
-fn it_is_told_what_to_record() {
+fn missing_and_conflicting_targets_are_errors() {
     let pid = std::process::id().to_string();
     let refused = |args: &[&str], code, words: &[&str]| {
         let dir = tempdir().unwrap();
@@ -395,7 +395,7 @@ fn a_go_trace_that_the_command_did_not_write_is_not_drawn() {
     // A command that writes it.
     let ran = record(&["cp", trace.to_str().unwrap(), "go.trace"]);
     ran.is_good();
-    assert_eq!(told(&ran, "goroutines"), 150, "{}", ran.stderr);
+    assert_eq!(reported(&ran, "goroutines"), 150, "{}", ran.stderr);
     // One that writes half of it.
     let ran = record(&["sh", "-c", &format!("head -c 20000 {} > go.trace", trace.display())]);
     assert!(ran.stderr.contains("the Go trace ends early"), "{}", ran.stderr);

@@ -20,7 +20,7 @@ fn stat(script: &str) -> Running {
 }
 
 #[test]
-fn signals_are_passed_on_and_the_counts_are_told() {
+fn signals_are_passed_on_and_counts_are_printed() {
     if !can("perf events", users_may_count() || is_root()) {
         return;
     }

@@ -83,14 +83,14 @@ fn arguments_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn who_is_not_there_is_told() {
+fn missing_pid_is_an_error() {
     let pid = dead_pid().to_string();
     run(&["perf", "stat", "-p", &pid]).is_refused(1, &["there is no process", &pid]);
     run(&["perf", "stat", "-p", "4294967295"]).is_refused(1, &["there is no process 4294967295"]);
 }
 
 #[test]
-fn commands_that_cannot_be_started_are_told_as_a_shell_does() {
+fn commands_that_cannot_be_started_have_the_status_of_a_shell() {
     let dir = tempfile::tempdir().unwrap();
     let (plain, script) = (dir.path().join("plain"), dir.path().join("script"));
     std::fs::write(&plain, "nothing").unwrap();
@@ -209,7 +209,7 @@ fn the_same_as_perf_counts() {
 }
 
 #[test]
-fn without_a_tracefs_the_remedy_is_told() {
+fn without_a_tracefs_the_remedy_is_named() {
     needs_root!();
     for args in [
         &["perf", "stat", "-e", "sched:sched_switch", "true"][..],

@@ -13,7 +13,7 @@ fn is_readable_by_nobody(path: &std::path::Path) -> bool {
 }
 
 #[test]
-fn a_user_is_told_what_is_needed() {
+fn missing_privilege_names_the_remedy() {
     let ran: Ran = as_nobody(&["perf", "trace", "-e", SWITCH, "-a"]).output().unwrap().into();
     assert_eq!(ran.code, Some(1));
     // Which one depends on what the user can read here.
@@ -45,7 +45,7 @@ fn each_missing_privilege_is_named() {
 }
 
 #[test]
-fn bad_arguments_are_told_with_what_would_do() {
+fn bad_arguments_name_the_remedy() {
     needs_root!();
     run(&["perf", "trace", "-e", "sched:sched_swich", "true"])
         .is_refused(1, &["did you mean", SWITCH]);
@@ -159,7 +159,7 @@ fn control_characters_of_a_name_do_not_reach_the_terminal() {
 }
 
 #[test]
-fn what_is_lost_is_told_where_it_is_missing() {
+fn losses_are_reported_where_events_are_missing() {
     needs_root!();
     let flood = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=200000", "status=none"];
     let events = ["perf", "trace", "-e", "raw_syscalls:sys_enter", "--pages", "1"];

@@ -1,5 +1,5 @@
 use super::counter::{Counter, Counts};
-use super::signals::Ender;
+use super::signals::StopOnSignal;
 use super::target::{Selector, Target};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::progress::Status;
@@ -184,19 +184,19 @@ fn start(target: &Target, config: &TracingConfig, explicit: bool) -> Result<Sess
     }
 }
 
-/// Prepares for the end, and lets a runtime go that waits.
-fn begin(args: &Args, target: &Target, session: &Session, resume: bool) -> Result<Ender> {
-    let ender = Ender::new(session.stop_handle(), args.duration)?;
+/// Prepares for the end, and resumes a suspended runtime.
+fn begin(args: &Args, target: &Target, session: &Session, resume: bool) -> Result<StopOnSignal> {
+    let stop_on_signal = StopOnSignal::new(session.stop_handle(), args.duration)?;
     if resume && args.resume_runtime {
         target.client.resume_runtime().map_err(target.failure())?;
         if let Some(server) = &target.server {
             resume_others(server);
         }
     }
-    Ok(ender)
+    Ok(stop_on_signal)
 }
 
-/// Lets every other runtime go that comes to the port while it is open: programs that the traced
+/// Resumes every other runtime that connects to the port while it is open: programs that the traced
 /// one starts inherit its environment, and would wait for ever.
 fn resume_others(server: &Arc<Server>) {
     let server = Arc::downgrade(server);
@@ -222,8 +222,8 @@ fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -
     // What can fail for other reasons comes first: a session has to be ended as it should.
     let mut sink = Sink::create(args, target)?;
     let session = start(target, config, args.rundown.is_some())?;
-    let ender = match begin(args, target, &session, resume) {
-        Ok(ender) => ender,
+    let stop_on_signal = match begin(args, target, &session, resume) {
+        Ok(stop_on_signal) => stop_on_signal,
         Err(failure) => {
             let _ = session.stop(); // the failure says more
             return Err(failure);
@@ -234,14 +234,14 @@ fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -
         eprintln!("  {}", OneLine(text.lines().next().unwrap_or_default()));
     }
     eprintln!("recording {} to {} (Ctrl-C ends it)", target.name, OneLine(&sink.name));
-    let (end, counter, failed) = record(session, &mut sink, &ender);
+    let (end, counter, failed) = record(session, &mut sink, &stop_on_signal);
     if let Some(error) = failed {
         return Err(Failure::about(&sink.name, error));
     }
     let counts = counter.finish().or_else(|| sink.recount());
     eprintln!("{}", summary(&sink.name, &end, counts));
     match &end.truncation {
-        None => Ok(ender.is_stopping()),
+        None => Ok(stop_on_signal.is_stopping()),
         Some(reason) => Err(Failure::about(&sink.name, reason)),
     }
 }
@@ -250,7 +250,7 @@ fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -
 fn record(
     mut session: Session,
     sink: &mut Sink,
-    ender: &Ender,
+    stop_on_signal: &StopOnSignal,
 ) -> (SessionEnd, Counter, Option<io::Error>) {
     let mut counter = Counter::new();
     let (mut status, mut shown) = (Status::new(false), Shown::default());
@@ -267,7 +267,7 @@ fn record(
                 }
                 counter.add(bytes);
                 let read = session.bytes_read();
-                status.update(|since| shown.message(since, read, &counter, ender));
+                status.update(|since| shown.message(since, read, &counter, stop_on_signal));
             }
         }
     }
@@ -349,7 +349,13 @@ struct Shown {
 
 impl Shown {
     /// The status of a recording, with rates since the last one.
-    fn message(&mut self, since: Duration, bytes: u64, counter: &Counter, ender: &Ender) -> String {
+    fn message(
+        &mut self,
+        since: Duration,
+        bytes: u64,
+        counter: &Counter,
+        stop_on_signal: &StopOnSignal,
+    ) -> String {
         let rate = |now: u64, before: u64| (now - before) as f64 / since.as_secs_f64();
         let events = counter.counts().map_or_else(
             || "too many events to count meanwhile".to_owned(),
@@ -362,7 +368,7 @@ impl Shown {
         let megabytes = bytes as f64 / 1e6;
         let speed = rate(bytes, self.bytes) / 1e6;
         self.bytes = bytes;
-        let stopping = if ender.is_stopping() { "  stopping, rundown" } else { "" };
+        let stopping = if stop_on_signal.is_stopping() { "  stopping, rundown" } else { "" };
         format!("{megabytes:.1} MB ({speed:.1} MB/s)  {events}{stopping}")
     }
 }
@@ -403,7 +409,7 @@ impl Launched {
         }
     }
 
-    /// What becomes of the program when the recording is complete: it goes on to its own end, or
+    /// What becomes of the program when the recording is complete: it runs to its end, or
     /// ends with a recording that was ended here, as Ctrl-C does to both.
     fn end(&mut self, stopped: bool) -> Result {
         if stopped {

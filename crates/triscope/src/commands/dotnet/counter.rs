@@ -22,7 +22,7 @@ pub(super) struct Counts {
 }
 
 impl Counter {
-    /// One part in so many of the time may go into counting.
+    /// Counting may take one part in `SHARE` of the time.
     const SHARE: u32 = 20;
 
     pub(super) fn new() -> Self {
@@ -43,7 +43,7 @@ impl Counter {
     }
 
     fn pull(&mut self) {
-        // Damage is counted by the parser, which goes on behind it where it can.
+        // Damage is counted by the parser, which resumes after it where it can.
         while !matches!(self.parser.next_event(), Ok(None)) {}
     }
 

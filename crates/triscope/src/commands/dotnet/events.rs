@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Print the addresses of each event's stack
     #[arg(long)]
     stacks: bool,
-    /// End a live session after so many seconds
+    /// End a live session after SECONDS
     #[arg(long, value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Print JSON, one object per collection
     #[arg(long)]
     json: bool,
-    /// End a live session after so many seconds
+    /// End a live session after SECONDS
     #[arg(long, value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }

@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result {
     match (&baseline, &args.roots) {
         (Some(before), _) => print_difference(args, before, &heap, &mut output.buffer),
         (None, Some(name)) => print_roots(args, name, &heap, &mut output.buffer)?,
-        // Whoever writes a file without asking for JSON wants the file.
+        // With an output file the table is printed only if JSON is asked for.
         (None, None) if args.output.is_some() && !args.json => {}
         (None, None) => print_totals(args, &heap, &mut output.buffer),
     }

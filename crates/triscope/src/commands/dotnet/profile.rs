@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Where to write it
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Sample a process for so many seconds
+    /// Sample a process for SECONDS
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = duration)]
     duration: Duration,
     /// Leave out samples of threads that were outside managed code, most of which wait. Mind

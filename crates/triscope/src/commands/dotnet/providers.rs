@@ -18,7 +18,7 @@ pub(crate) mod keywords {
     pub(crate) const GC_HEAP_AND_TYPE_NAMES: u64 = 0x100_0000;
 }
 
-/// What the runtime tells of collections, exceptions, waits and threads.
+/// The runtime's events of GCs, exceptions, lock waits and threads.
 pub(crate) fn runtime_default() -> Provider {
     use keywords::{CONTENTION, EXCEPTION, GC, THREADING};
     Provider::new(RUNTIME)
@@ -39,7 +39,7 @@ pub(crate) fn gc() -> Provider {
     Provider::new(RUNTIME).keywords(keywords::GC).level(Level::Informational)
 }
 
-/// A walk of the heap, once, when the session starts.
+/// One heap walk when the session starts.
 pub(crate) fn heap_walk() -> Provider {
     use keywords::{GC, GC_HEAP_AND_TYPE_NAMES, GC_HEAP_COLLECT, GC_HEAP_DUMP, TYPE};
     Provider::new(RUNTIME)

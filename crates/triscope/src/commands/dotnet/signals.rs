@@ -11,7 +11,7 @@ use std::time::Duration;
 ///
 /// The first signal asks the runtime for the end, which comes with the rest of the stream; the
 /// second one does not wait for that.
-pub(super) struct Ender {
+pub(super) struct StopOnSignal {
     _listener: Listener,
     asked: Arc<AtomicBool>,
     stop_handle: StopHandle,
@@ -19,7 +19,7 @@ pub(super) struct Ender {
     _running: Sender<()>,
 }
 
-impl Ender {
+impl StopOnSignal {
     pub(super) fn new(stop_handle: StopHandle, after: Option<Duration>) -> Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let (signal, signalled) = bounded::<()>(1);

@@ -1,6 +1,6 @@
 //! Where .NET events come from: a file, standard input, or a session with a live process.
 
-use super::signals::Ender;
+use super::signals::StopOnSignal;
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{Format, Input};
 use crate::io::progress::Progress;
@@ -34,7 +34,7 @@ pub(crate) struct Stream {
     pub(crate) name: String,
     reader: Reader<Box<dyn Read + Send>>,
     /// Ends a session by signal or clock.
-    ender: Option<Ender>,
+    stop_on_signal: Option<StopOnSignal>,
 }
 
 impl Source {
@@ -47,7 +47,7 @@ impl Source {
         order: Order,
         progress: Progress,
     ) -> Result<Stream> {
-        let (name, bytes, ender): (_, Box<dyn Read + Send>, _) = match self {
+        let (name, bytes, stop_on_signal): (_, Box<dyn Read + Send>, _) = match self {
             Self::File(path) => {
                 let input = Input::open(path, progress)?;
                 if input.format != Format::NetTrace {
@@ -61,17 +61,17 @@ impl Source {
                 let session = Client::for_process(*pid)
                     .and_then(|client| client.collect_tracing(config))
                     .map_err(|e| Failure::about(&name, e))?;
-                let ender = Ender::new(session.stop_handle(), duration)?;
-                (name, Box::new(session), Some(ender))
+                let stop_on_signal = StopOnSignal::new(session.stop_handle(), duration)?;
+                (name, Box::new(session), Some(stop_on_signal))
             }
         };
         let reader = Reader::with_options(bytes, Options::new().order(order));
-        Ok(Stream { name, reader, ender })
+        Ok(Stream { name, reader, stop_on_signal })
     }
 }
 
 impl Stream {
-    /// Calls `each` with every event. Damage, cuts and losses are told at the end.
+    /// Calls `each` with every event. Damage, truncation and losses are reported at the end.
     pub(crate) fn read(mut self, mut each: impl FnMut(&Event<'_>) -> Result) -> Result<Reading> {
         let mut errors = Vec::new();
         loop {
@@ -104,7 +104,7 @@ impl Stream {
 impl Stream {
     /// Ends a session that nobody reads any more: closing it in the middle can crash its target.
     fn leave(&mut self) {
-        if self.ender.as_ref().is_some_and(Ender::end) {
+        if self.stop_on_signal.as_ref().is_some_and(StopOnSignal::end) {
             loop {
                 match self.reader.next_event() {
                     Ok(Some(_)) => {}
@@ -125,7 +125,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Tells of everything that was amiss; an error makes the exit code 1.
+    /// Reports losses and errors; an error makes the exit status 1.
     pub(crate) fn into_result(self) -> Result {
         let name = OneLine(&self.name);
         let stats = &self.stats;

@@ -19,7 +19,7 @@ pub(crate) struct Selector {
     options: Options,
 }
 
-/// Which process a command is for, without a PID of its own on the command line.
+/// Which process a command is for, without a positional PID.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Target")]
 pub(crate) struct Options {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// What is counted unless told otherwise; what this machine lacks is left out.
+/// The events that are counted by default; those that this machine lacks are left out.
 const DEFAULT: &[&str] = &[
     "task-clock",
     "context-switches",
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Events, separated by commas; may be given several times
     #[arg(short, long, value_name = "EVENTS")]
     event: Vec<String>,
-    /// Stop after so many seconds; a command gets SIGTERM then
+    /// Stop after SECONDS; a command gets SIGTERM then
     #[arg(long, value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
     /// Print JSON

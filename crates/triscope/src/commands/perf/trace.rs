@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// several tracepoints, all must have the fields
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
-    /// Stop after so many seconds; a command gets SIGTERM then
+    /// Stop after SECONDS; a command gets SIGTERM then
     #[arg(long, value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
     /// Pages of each CPU's buffer, a power of two [default: 256, or what this user may have]
@@ -53,7 +53,7 @@ pub(crate) struct Args {
 /// How long events wait for earlier ones of other CPUs, in nanoseconds.
 const SLACK: i64 = 5_000_000;
 
-/// Pages of a CPU's buffer, unless told otherwise.
+/// Pages of a CPU's buffer, by default.
 const PAGES: usize = 256;
 
 /// How often the rings are read, so that lines are live.
@@ -171,7 +171,7 @@ fn open<'a>(
     Ok((rings, printed))
 }
 
-/// Tells the fields with a filter that was refused.
+/// Names the fields of the tracepoint with a filter that was refused.
 fn with_fields(error: perf_monitor::Error, format: &TracepointFormat) -> perf_monitor::Error {
     match error {
         perf_monitor::Error::Filter { event, filter, errno, .. } => {
@@ -279,7 +279,7 @@ impl Tracer<'_> {
         for field in event.format.fields() {
             let name = field.name();
             let _ = match sample.raw.and_then(|raw| field.value(raw)) {
-                // What has spaces is told apart from the next field.
+                // Quoted, so that spaces do not look like the next field.
                 Some(value @ FieldValue::Text(text)) if is_to_be_quoted(text) => {
                     write!(out.buffer, " {name}=\"{value}\"")
                 }

@@ -3,9 +3,9 @@
 /// The thread that has a CPU, and the one that is drawn there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lane {
-    /// Who has it; nothing if that is not known.
+    /// The thread that has it, if that is known.
     running: Option<i32>,
-    /// Who is drawn; nothing before the first switch.
+    /// The thread that is drawn; nothing before the first switch.
     pub(super) drawn: Option<i32>,
 }
 
@@ -13,7 +13,7 @@ pub(super) struct Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     /// The thread that leaves is not the one that came: there were switches between of which the
-    /// kernel has told nothing, not even that they were lost.
+    /// kernel has reported nothing, not even a loss.
     ///
     /// Measured on Linux 6.18, where `perf record` sees it, too: switches away from some threads
     /// are in no ring.
@@ -37,7 +37,7 @@ impl Lane {
         }
     }
 
-    /// Switches were lost, and it was told: who has the CPU is not known.
+    /// The kernel has reported lost switches: the running thread is not known.
     pub(super) const fn lost(&mut self) {
         self.running = None;
     }
@@ -72,7 +72,7 @@ mod tests {
         // Between others a gap makes no difference to what is drawn, but there was one.
         let step = lane.switch(9, 10, OTHER, OTHER);
         assert_eq!(step, Step { is_behind_a_gap: true, is_nothing: true, ..plain() });
-        // One that was told is none of the kernel's silence.
+        // A reported loss is no gap.
         lane.lost();
         assert_eq!(lane.switch(1, 1, OTHER, 1), plain());
         lane.lost();

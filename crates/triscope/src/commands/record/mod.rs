@@ -18,7 +18,7 @@ use crate::timeline::dotnet::draw_file;
 use crate::timeline::{self, Timeline, Written, counted, now, size};
 use crossbeam_channel::tick;
 use perf_monitor::OpenErrorReason;
-use sched::{Exits, Scheduler};
+use sched::{Scheduler, ThreadExits};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use subject::Subject;
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     /// Do not compress the output: for tools that read the format themselves
     #[arg(long)]
     uncompressed: bool,
-    /// Stop after so many seconds: a command gets SIGTERM then
+    /// Stop after SECONDS; a command gets SIGTERM then
     #[arg(long, value_name = "SECONDS", value_parser = crate::run::duration::duration)]
     seconds: Option<Duration>,
     /// Pages of each CPU's buffer, a power of two [default: 1024, or what this user may have]
@@ -138,7 +138,7 @@ fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
     recording.finish()
 }
 
-/// A recording that goes on.
+/// A recording in progress.
 struct Recording<'a> {
     args: &'a Args,
     output: &'a OutputFile,
@@ -269,7 +269,7 @@ impl<'a> Recording<'a> {
         &mut self,
         scheduler: Scheduler,
         summary: &mut Vec<String>,
-    ) -> Result<Exits> {
+    ) -> Result<ThreadExits> {
         let (stats, exits) =
             scheduler.finish(&mut self.sink).map_err(|e| e.into_failure(self.output))?;
         let Counts { threads, processes } = stats.command;

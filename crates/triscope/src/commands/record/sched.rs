@@ -20,7 +20,7 @@ use trace_export::{
 /// How long events wait for earlier ones of other CPUs, in nanoseconds.
 const SLACK: i64 = 5_000_000;
 
-/// Pages of a CPU's buffer, unless told otherwise: 4 MiB take more than a million events a second
+/// Pages of a CPU's buffer, by default: 4 MiB take more than a million events a second
 /// between two rounds.
 const PAGES: usize = 1024;
 
@@ -75,18 +75,18 @@ pub(super) struct Stats {
     pub(super) undecodable: u64,
 }
 
-/// An event that waits for its turn; small and without memory of its own.
+/// An event that waits for its turn; small and without allocations.
 #[derive(Clone, Copy)]
 enum Item {
     Switch {
         cpu: u32,
-        prev: Who,
+        prev: TaskInfo,
         prev_state: i64,
-        next: Who,
+        next: TaskInfo,
     },
     Waking {
         cpu: u32,
-        task: Who,
+        task: TaskInfo,
         target_cpu: u32,
     },
     Comm {
@@ -120,13 +120,13 @@ enum Item {
 }
 
 #[derive(Clone, Copy)]
-struct Who {
+struct TaskInfo {
     tid: i32,
     prio: i32,
     comm: Comm,
 }
 
-impl Who {
+impl TaskInfo {
     fn task(&self) -> Task<'_> {
         Task { tid: self.tid, comm: text(&self.comm), prio: self.prio }
     }
@@ -135,8 +135,8 @@ impl Who {
 /// A nice value of 0.
 const DEFAULT_PRIO: i32 = 120;
 
-/// Somebody who is not of the command, or nobody.
-const UNKNOWN: Who = Who { tid: -1, prio: DEFAULT_PRIO, comm: [0; 16] };
+/// A thread that is not of the command, or the idle thread.
+const UNKNOWN: TaskInfo = TaskInfo { tid: -1, prio: DEFAULT_PRIO, comm: [0; 16] };
 
 /// The tracepoints.
 const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_new"];
@@ -188,9 +188,13 @@ impl Fields {
     }
 }
 
-fn who(fields: &[FieldFormat; 3], raw: &[u8]) -> Option<Who> {
+fn who(fields: &[FieldFormat; 3], raw: &[u8]) -> Option<TaskInfo> {
     let [tid, prio, name] = fields;
-    Some(Who { tid: tid.i64(raw)? as i32, prio: prio.i64(raw)? as i32, comm: comm(name.str(raw)?) })
+    Some(TaskInfo {
+        tid: tid.i64(raw)? as i32,
+        prio: prio.i64(raw)? as i32,
+        comm: comm(name.str(raw)?),
+    })
 }
 
 /// One CPU: its rings.
@@ -225,8 +229,8 @@ pub(super) struct Scheduler {
 const COMMON: SampleFlags =
     SampleFlags::IDENTIFIER.union(SampleFlags::TID).union(SampleFlags::TIME);
 
-/// The event that tells of starts, ends and names of threads.
-fn side() -> EventBuilder {
+/// The sideband event: starts, ends and names of threads.
+fn sideband() -> EventBuilder {
     Event::software(Software::Dummy)
         .builder()
         .clock(ClockDomain::Monotonic)
@@ -237,10 +241,10 @@ fn side() -> EventBuilder {
 }
 
 impl Scheduler {
-    /// Opens the events, with buffers of so many pages, or of the usual number.
+    /// Opens the events, with buffers of `pages` pages, or of the default size.
     pub(super) fn open(pages: Option<usize>, all_tasks: bool) -> perf_monitor::Result<Self> {
         let tracefs = kernel::tracefs()?;
-        let side = side();
+        let side = sideband();
         let [switch, waking, new] = TRACEPOINTS.map(|name| -> perf_monitor::Result<_> {
             Ok(tracefs
                 .event("sched", name)?
@@ -273,7 +277,7 @@ impl Scheduler {
     /// when the threads of the command have a CPU, with their starts, ends and names. The command
     /// is to be started by this thread.
     pub(super) fn open_own(pages: Option<usize>) -> perf_monitor::Result<Self> {
-        let side = side()
+        let side = sideband()
             .exclude_kernel(true)
             .exclude_hv(true)
             .context_switch(true)
@@ -339,8 +343,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Takes and writes the rest, but for the [ends](Exits) of threads.
-    pub(super) fn finish(mut self, sink: &mut Timeline) -> Result<(Stats, Exits), Error> {
+    /// Takes and writes the rest, but for the [ends](ThreadExits) of threads.
+    pub(super) fn finish(mut self, sink: &mut Timeline) -> Result<(Stats, ThreadExits), Error> {
         self.cpus.iter().flat_map(Cpu::rings).try_for_each(Ring::disable)?;
         let end = now();
         self.take()?;
@@ -359,7 +363,7 @@ impl Scheduler {
         let is_idle_known = self.is_of_all();
         let (command, exits) = self.tasks.declare(is_idle_known, sink)?;
         let stats = Stats { command, late: self.merge.late(), ..self.stats };
-        Ok((stats, Exits(exits)))
+        Ok((stats, ThreadExits(exits)))
     }
 
     fn take(&mut self) -> Result<(), Error> {
@@ -381,7 +385,7 @@ impl Scheduler {
                             stats.undecodable += u64::from(item.is_none());
                             item
                         }
-                        None => beside(decoder.decode(raw)?, *number),
+                        None => sideband_item(decoder.decode(raw)?, *number),
                     };
                     if let Some(item) = item {
                         merge.push(2 * place, at, item);
@@ -390,7 +394,7 @@ impl Scheduler {
                 })?;
             }
             side.take(|decoder, raw, at| {
-                if let Some(item) = beside(decoder.decode(raw)?, *number) {
+                if let Some(item) = sideband_item(decoder.decode(raw)?, *number) {
                     merge.push(2 * place + 1, at, item);
                 }
                 Ok(())
@@ -418,7 +422,7 @@ impl Scheduler {
                 }
                 Item::Comm { cpu, tid, comm } => {
                     self.tasks.rename(tid, comm);
-                    // What names itself runs: the command's first moment, which no switch tells.
+                    // A thread that renames itself is running: no switch reports the command's first moment.
                     if !self.is_of_all() && self.drawn_on(cpu).is_none() {
                         self.gets_cpu(at, cpu, tid, sink)?;
                     }
@@ -435,7 +439,7 @@ impl Scheduler {
                         1
                     };
                     let comm = self.tasks.comm(tid);
-                    let who = Who { tid: tid as i32, prio: DEFAULT_PRIO, comm };
+                    let who = TaskInfo { tid: tid as i32, prio: DEFAULT_PRIO, comm };
                     self.switch(at, cpu, &who, state, &UNKNOWN, sink)?;
                 }
                 Item::Exit { tid } => self.tasks.exit(tid, at),
@@ -456,7 +460,7 @@ impl Scheduler {
         tid: u32,
         sink: &mut Timeline,
     ) -> io::Result<()> {
-        let who = Who { tid: tid as i32, prio: DEFAULT_PRIO, comm: self.tasks.comm(tid) };
+        let who = TaskInfo { tid: tid as i32, prio: DEFAULT_PRIO, comm: self.tasks.comm(tid) };
         self.switch(at, cpu, &UNKNOWN, 1, &who, sink)
     }
 
@@ -464,9 +468,9 @@ impl Scheduler {
         &mut self,
         at: Timestamp,
         cpu: u32,
-        prev: &Who,
+        prev: &TaskInfo,
         prev_state: i64,
-        next: &Who,
+        next: &TaskInfo,
         sink: &mut Timeline,
     ) -> io::Result<()> {
         let before = self.tasks.drawn(prev.task(), cpu);
@@ -507,9 +511,9 @@ impl Scheduler {
 
 /// Where the command's threads ended. Their tracks may belong to a runtime, and this is the last
 /// that happens on them.
-pub(super) struct Exits(Vec<(Timestamp, TrackId)>);
+pub(super) struct ThreadExits(Vec<(Timestamp, TrackId)>);
 
-impl Exits {
+impl ThreadExits {
     pub(super) fn draw(self, sink: &mut Timeline) -> io::Result<()> {
         for (at, track) in self.0 {
             let name = sink.text(b"exit");
@@ -533,7 +537,7 @@ fn waking(fields: &Woken, cpu: u32, raw: &[u8]) -> Option<Item> {
     Some(Item::Waking { cpu, task: who(&fields.who, raw)?, target_cpu })
 }
 
-fn beside(record: Record<'_>, cpu: u32) -> Option<Item> {
+fn sideband_item(record: Record<'_>, cpu: u32) -> Option<Item> {
     Some(match record {
         Record::Comm(c) => Item::Comm { cpu, tid: c.tid, comm: comm(c.comm) },
         Record::Switch(s) => {

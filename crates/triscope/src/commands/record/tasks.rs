@@ -1,4 +1,4 @@
-//! Who is who: the threads of the command, and of others.
+//! The threads of the command, and of others.
 
 use crate::run::procfs;
 use std::collections::{BTreeSet, HashMap};

@@ -52,7 +52,7 @@ impl Ring {
 }
 
 /// Opens rings of as many pages as are asked for. If nobody asks: of the usual number, or of half,
-/// a quarter… of it, as many as this user may have; what was taken instead is told.
+/// a quarter… of it, as many as this user may have; a smaller number is reported.
 pub(crate) fn with_pages<T>(
     asked: Option<usize>,
     usual: usize,
