@@ -118,7 +118,8 @@ pub use ring::{
 pub use sampler::{Readiness, Sampler};
 pub use sigtrap::{SigtrapInfo, SigtrapReceiver};
 pub use system::{
-    KernelVersion, is_privileged, max_sample_rate, max_stack, mlock_kb, online_cpus, paranoid_level,
+    KernelVersion, default_ring_pages, is_privileged, max_sample_rate, max_stack, mlock_kb,
+    online_cpus, paranoid_level,
 };
 pub use target::Target;
 pub use tracefs::Tracefs;
