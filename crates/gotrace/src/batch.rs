@@ -45,7 +45,7 @@ pub(crate) fn read<R: Read>(source: &mut Source<R>, at: usize) -> Result<Option<
     }
     loop {
         let bytes = source.window();
-        match header(&bytes[at..], source.offset() + at as u64) {
+        match header(bytes.get(at..).unwrap_or_default(), source.offset() + at as u64) {
             Ok((mut batch, len)) => {
                 let wanted = batch.data.len();
                 batch.data = at + len..at + len + wanted;

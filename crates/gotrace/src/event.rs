@@ -258,7 +258,7 @@ impl<'a> Event<'a> {
         if index == Plan::NONE {
             return None;
         }
-        let id = self.record.args[index as usize & (MAX_ARGS - 1)];
+        let id = self.record.args.get(usize::from(index)).copied()?;
         (id != 0).then(|| self.stack_of(id))
     }
 
@@ -269,7 +269,8 @@ impl<'a> Event<'a> {
     fn string(self, arg: usize) -> &'a BStr {
         // Identifiers are validated before an event is given out; a reader that recovers from
         // damage lets unknown ones pass, as empty strings.
-        self.table.string(self.record.args[arg]).unwrap_or_default()
+        let id = self.record.args.get(arg).copied().unwrap_or_default();
+        self.table.string(id).unwrap_or_default()
     }
 
     /// The metric of an [`EventKind::Metric`].
@@ -736,6 +737,10 @@ impl<'a> Stack<'a> {
     }
 
     /// The frames, innermost first.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "push_frame adds the frame of every index that a stack has"
+    )]
     pub fn frames(&self) -> impl ExactSizeIterator<Item = StackFrame<'a>> + use<'a> {
         let table = &**self.table;
         table.stack(self.id).iter().map(move |&index| {

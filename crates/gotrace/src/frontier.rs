@@ -59,6 +59,10 @@ impl Cursor {
 
     /// Decodes the next event; `false` if there is none.
     #[inline(always)]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a cursor is made for a batch of its thread, and batches stay"
+    )]
     fn advance(&mut self, events: &Events, bytes: &[u8]) -> Result<bool, Error> {
         if self.at == self.end && !self.next_batch(events) {
             return Ok(false);
@@ -112,6 +116,10 @@ impl Cursor {
 
     /// Goes to the thread's next batch that is not empty; `false` if there is none.
     #[cold]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a cursor is made for a batch of its thread, and batches stay"
+    )]
     fn next_batch(&mut self, events: &Events) -> bool {
         while self.at == self.end {
             let next = events.batches[self.batch as usize].next;
@@ -179,6 +187,10 @@ fn arguments<const N: usize>(
 /// nearly all of them, are decoded in line, and at once. No event is longer than [`MAX_LEN`], so
 /// that the remainder changes nothing; it shows the compiler that no index needs a check.
 #[inline(always)]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the remainder keeps the index within the window: no check is left to do"
+)]
 fn uvarint(window: &[u8; WINDOW], at: &mut usize) -> Option<u64> {
     let i = *at % MAX_LEN.next_power_of_two();
     let bytes = u32::from_le_bytes([window[i], window[i + 1], window[i + 2], window[i + 3]]);
@@ -238,7 +250,9 @@ impl Frontier {
         self.clear();
         self.events = events;
         for index in 0..self.events.threads.len() {
-            let ThreadBatches { thread, first, .. } = self.events.threads[index];
+            let Some(&ThreadBatches { thread, first, .. }) = self.events.threads.get(index) else {
+                break;
+            };
             let mut cursor = Cursor::new(thread, slot_of(thread), first, &self.events.batches);
             let resume_at = resume_at(thread);
             let mut found = cursor.advance(&self.events, bytes)?;
@@ -275,6 +289,10 @@ impl Frontier {
 
     /// The cursor at `index` of the heap; 0 is the earliest.
     #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "an index of the heap, whose entries name cursors that stay"
+    )]
     pub(crate) fn cursor(&self, index: usize) -> &Cursor {
         &self.cursors[self.heap[index].cursor as usize]
     }
@@ -282,6 +300,10 @@ impl Frontier {
     /// Offers the event of the cursor at `index` of the heap, and moves the cursor to its next
     /// one if it is taken.
     #[inline(always)]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "an index of the heap, whose entries name cursors that stay"
+    )]
     pub(crate) fn offer(
         &mut self,
         index: usize,
@@ -327,6 +349,10 @@ impl Frontier {
 
     /// Where the next event of each thread that was started is, as an index into the source's
     /// bytes; behind the last one if there is none.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "entries name cursors, of which there are as many as positions"
+    )]
     pub(crate) fn positions(&self) -> Vec<(ThreadId, usize)> {
         let behind = self.cursors.iter().map(|cursor| (cursor.thread, cursor.at));
         let mut positions: Vec<_> = behind.collect();
@@ -338,6 +364,7 @@ impl Frontier {
     }
 
     /// Number of events that are left; decodes them.
+    #[expect(clippy::indexing_slicing, reason = "entries name cursors that stay")]
     pub(crate) fn drain(&mut self, bytes: &[u8]) -> u64 {
         let mut events = 0;
         for entry in std::mem::take(&mut self.heap) {
@@ -366,6 +393,10 @@ impl Frontier {
     }
 
     #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "an index of the heap, and the parent of one is a lesser index"
+    )]
     fn sift_up(&mut self, mut index: usize) -> usize {
         while index > 0 {
             let parent = (index - 1) / 2;
@@ -379,6 +410,10 @@ impl Frontier {
     }
 
     #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the index of an entry or of a child that was found"
+    )]
     fn sift_down(&mut self, mut index: usize) {
         let heap = &mut self.heap[..];
         let Some(&Entry { time, cursor }) = heap.get(index) else { return };

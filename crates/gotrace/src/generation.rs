@@ -222,7 +222,7 @@ impl Loader {
             threads.push(ThreadBatches { thread: batch.thread, first: index, last: NO_BATCH });
             threads.len() as u32 - 1
         });
-        let thread = &mut threads[slot as usize];
+        let Some(thread) = threads.get_mut(slot as usize) else { return Ok(()) };
         if let Some(last) = batches.get_mut(thread.last as usize) {
             last.next = index;
         }

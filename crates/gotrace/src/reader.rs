@@ -723,6 +723,10 @@ pub(crate) fn missing_id(record: &Record, table: &Table) -> Option<ErrorKind> {
 
 /// The argument with this index; 0 for [`Plan::NONE`].
 #[inline(always)]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the remainder keeps the index within the array: no check is left to do"
+)]
 fn argument(record: &Record, index: u8) -> u64 {
     let value = record.args[usize::from(index) % MAX_ARGS];
     if index == Plan::NONE { 0 } else { value }

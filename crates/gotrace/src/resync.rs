@@ -120,6 +120,7 @@ fn header(bytes: &[u8], at: usize) -> Option<(Batch, usize)> {
 }
 
 /// Whether the header of `len` bytes at `at` ends with a size of ten bytes.
+#[expect(clippy::indexing_slicing, reason = "constant indexes of ten bytes")]
 fn is_written_by_runtime(bytes: &[u8], at: usize, len: usize) -> bool {
     let size = len.checked_sub(10).and_then(|start| bytes.get(at + start..at + len));
     size.is_some_and(|size| size[9] == 0 && size[..9].iter().all(|byte| *byte >= 0x80))

@@ -28,6 +28,7 @@ impl<R: Read> Source<R> {
 
     /// The bytes that are kept, from the first one that was not released.
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "what is kept ends where the buffer is filled")]
     pub(crate) fn window(&self) -> &[u8] {
         &self.buffer[self.keep..self.filled]
     }
@@ -45,6 +46,7 @@ impl<R: Read> Source<R> {
 
     /// Reads once from the input; `false` at its end. Bytes that are there already keep their
     /// index in [`Source::window`].
+    #[expect(clippy::indexing_slicing, reason = "no more is filled than the buffer has")]
     pub(crate) fn fill(&mut self) -> Result<bool, Error> {
         if self.filled - self.keep >= self.limit {
             let what = "the size of one generation in bytes";

@@ -176,6 +176,7 @@ static SPEC_TABLE: [EventSpec; 256] = SPECS;
 impl EventType {
     /// What is known of this type, or `None` if no version of Go has it.
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a table of 256, and an index of eight bits")]
     pub fn spec(self) -> Option<&'static EventSpec> {
         let spec = &SPEC_TABLE[self.0 as usize];
         (!spec.name.is_empty()).then_some(spec)
@@ -184,12 +185,14 @@ impl EventType {
     /// What is known of this type; of one that no version of Go has, that it has no name and
     /// no arguments.
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a table of 256, and an index of eight bits")]
     pub(crate) fn entry(self) -> &'static EventSpec {
         &SPEC_TABLE[self.0 as usize]
     }
 
     /// What the decoder and the ordering need of this type.
     #[inline(always)]
+    #[expect(clippy::indexing_slicing, reason = "a table of 256, and an index of eight bits")]
     pub(crate) fn plan(self) -> &'static Plan {
         &PLANS[usize::from(self.0)]
     }
@@ -239,6 +242,7 @@ impl Plan {
     pub(crate) const NONE: u8 = u8::MAX;
 }
 
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 static PLANS: [Plan; 256] = {
     let mut plans = [Plan {
         args: Plan::NOT_TIMED,
@@ -284,6 +288,7 @@ const fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && ends_with(a, b)
 }
 
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn ends_with(name: &[u8], suffix: &[u8]) -> bool {
     if name.len() < suffix.len() {
         return false;

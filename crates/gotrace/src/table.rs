@@ -203,6 +203,7 @@ impl<T> IdTable<T> {
     }
 
     /// Adds a value; `false` if `id` is taken (0 always is: it stands for no value).
+    #[expect(clippy::indexing_slicing, reason = "the array was made longer than the index")]
     pub(crate) fn insert(&mut self, id: u64, value: T) -> bool {
         if id == 0 || self.get(id).is_some() {
             return false;
@@ -239,6 +240,10 @@ type Chunk = Box<[OnceLock<Arc<[u8]>>]>;
 
 impl Extras {
     /// Adds a string and returns its number, from 1.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "Extras::place gives a chunk that there is, and an index within it"
+    )]
     fn push(&self, string: Arc<[u8]>) -> u64 {
         let number = self.len.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some((chunk, index)) = Self::place(number) {
@@ -249,6 +254,10 @@ impl Extras {
         number
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "Extras::place gives a chunk that there is, and an index within it"
+    )]
     fn get(&self, number: u64) -> Option<&Arc<[u8]>> {
         let (chunk, index) = Self::place(number)?;
         self.chunks[chunk].get()?[index].get()

@@ -257,6 +257,7 @@ impl StackTexts {
     const MAX_ID: u64 = 1 << 20;
 
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "spans of the text that was made of a stack")]
     fn append(&mut self, stack: Stack<'_>, out: &mut Vec<u8>) {
         if stack.table.serial == self.serial {
             if let Some(&(start, end)) = self.parts.get(stack.id as usize) {
@@ -270,6 +271,10 @@ impl StackTexts {
     }
 
     #[cold]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the text that this call appends, and a part that it has added"
+    )]
     fn append_new(&mut self, stack: Stack<'_>, out: &mut Vec<u8>) {
         let from = out.len();
         append_stack(stack, b"\t", out);

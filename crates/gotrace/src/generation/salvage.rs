@@ -215,6 +215,10 @@ impl<'a, R: Read> Salvage<'a, R> {
     }
 
     /// Loads the batch that was found last.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the data of a batch lies within the bytes that it was read from"
+    )]
     fn load_last(&mut self) {
         let Some((_, mut batch)) = self.last.take() else { return };
         let loader = &mut self.loader;

@@ -9,6 +9,7 @@ use crate::id::{GoId, GoState, ProcId, ProcState, ThreadId};
 use crate::spec::EventType;
 
 /// The state that a status of the format stands for.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const STATES: [GoState; 5] = {
     let mut states = [GoState::Undetermined; 5];
     states[go_status::RUNNABLE as usize] = GoState::Runnable;

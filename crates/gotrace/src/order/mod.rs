@@ -23,7 +23,7 @@ use crate::frontier::RawEvent;
 use crate::id::{GoId, ProcId, TaskId, ThreadId};
 use crate::spec::EventType;
 use crate::table::{SeededState, Table};
-use state::{ActiveTask, Goroutine, Proc, Seq, Thread};
+use state::{ActiveTask, Goroutine, Proc, Seq, Threads};
 use std::collections::HashMap;
 use trace_common::IdMap;
 
@@ -66,7 +66,7 @@ enum GcPhase {
 pub(crate) struct Ordering {
     goroutines: IdMap<Goroutine>,
     procs: IdMap<Proc>,
-    threads: Vec<Thread>,
+    threads: Threads,
     thread_index: HashMap<i64, u32, SeededState>,
     tasks: HashMap<u64, ActiveTask, SeededState>,
     gc_seq: u64,
@@ -164,7 +164,7 @@ impl Default for Ordering {
         Self {
             goroutines: IdMap::default(),
             procs: IdMap::default(),
-            threads: Vec::new(),
+            threads: Threads::default(),
             thread_index: HashMap::default(),
             tasks: HashMap::default(),
             gc_seq: 0,
@@ -181,10 +181,7 @@ impl Ordering {
     /// The place of a thread in the table, which stays the same.
     pub(crate) fn slot_of(&mut self, id: ThreadId) -> u32 {
         let threads = &mut self.threads;
-        *self.thread_index.entry(id.0).or_insert_with(|| {
-            threads.push(Thread { id, seen: false, g: GoId::NONE, p: ProcId::NONE });
-            threads.len() as u32 - 1
-        })
+        *self.thread_index.entry(id.0).or_insert_with(|| threads.add(id))
     }
 
     /// A thread of which the trace has told something.

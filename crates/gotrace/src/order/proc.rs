@@ -8,6 +8,7 @@ use crate::frontier::RawEvent;
 use crate::id::{ProcId, ProcState, ThreadId};
 
 /// The state that a status of the format stands for.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const STATES: [ProcState; 5] = {
     let mut states = [ProcState::Undetermined; 5];
     states[proc_status::RUNNING as usize] = ProcState::Running;

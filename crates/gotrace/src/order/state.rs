@@ -4,6 +4,7 @@ use super::Blocked;
 use crate::error::Inconsistency;
 use crate::id::{GoId, ProcId, TaskId, ThreadId};
 use crate::spec::EventType;
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 /// Status of a goroutine, in the numbers of the format.
@@ -105,6 +106,49 @@ pub(crate) struct Thread {
     pub(crate) seen: bool,
     pub(crate) g: GoId,
     pub(crate) p: ProcId,
+}
+
+/// All threads of the trace, by slot. A slot is given out with its thread, and no thread is ever
+/// removed: so every slot is one of a thread, and is not checked again.
+#[derive(Debug, Default)]
+pub(crate) struct Threads(Vec<Thread>);
+
+impl Threads {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Thread> {
+        self.0.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Thread> {
+        self.0.iter_mut()
+    }
+
+    /// Adds a thread of which nothing is known but its identifier; returns its slot.
+    pub(crate) fn add(&mut self, id: ThreadId) -> u32 {
+        self.0.push(Thread { id, seen: false, g: GoId::NONE, p: ProcId::NONE });
+        self.0.len() as u32 - 1
+    }
+}
+
+#[expect(clippy::indexing_slicing, reason = "every slot is one of a thread")]
+impl Index<usize> for Threads {
+    type Output = Thread;
+
+    #[inline(always)]
+    fn index(&self, slot: usize) -> &Thread {
+        &self.0[slot]
+    }
+}
+
+#[expect(clippy::indexing_slicing, reason = "every slot is one of a thread")]
+impl IndexMut<usize> for Threads {
+    #[inline(always)]
+    fn index_mut(&mut self, slot: usize) -> &mut Thread {
+        &mut self.0[slot]
+    }
 }
 
 /// The ranges that are open on a goroutine or proc: the event that began each, and for

@@ -29,6 +29,7 @@
 //! Source: `src/internal/trace/raw/doc.go` of the Go distribution.
 
 mod reader;
+#[expect(clippy::indexing_slicing, reason = "indexes are those of lines found in the same slice")]
 mod testfile;
 mod text;
 mod writer;

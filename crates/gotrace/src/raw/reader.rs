@@ -77,6 +77,10 @@ impl<R: Read> Reader<R> {
     }
 
     /// The next event; `None` at the end, and after an error.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the data of an event lies within the window that it was read from"
+    )]
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, Error> {
         self.source.release(mem::take(&mut self.used));
         if self.failed {

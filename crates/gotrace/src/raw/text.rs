@@ -329,6 +329,10 @@ impl<R: Read> From<TextReader<R>> for TextToWire<R> {
 }
 
 impl<R: Read> Read for TextToWire<R> {
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "what is taken is no more than there is, and the length is the least of both"
+    )]
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.taken == self.bytes.len() {
             self.bytes.clear();

@@ -80,6 +80,7 @@ pub(super) fn check_version(writer: Version, event: Event<'_>) -> Result<(), Wri
 
 impl Event<'_> {
     /// Appends the bytes of the event. After an error, `out` is as it was.
+    #[expect(clippy::indexing_slicing, reason = "a stack has two arguments: its type says so")]
     pub fn append_wire(self, out: &mut Vec<u8>) -> Result<(), WriteError> {
         let Self { version, ty, args, data } = self;
         let spec = spec_of(version, ty).ok_or(WriteError::NoSuchEvent { version, ty })?;
