@@ -4,7 +4,7 @@ use trace_common::{ReadError, ReadErrorKind};
 
 /// What went wrong, and where in the input.
 #[derive(Debug, thiserror::Error)]
-#[error("{kind} at offset {offset}")]
+#[error("{kind} at byte {offset}")]
 pub struct Error {
     /// Bytes from the start of the input to the item that could not be read.
     pub offset: u64,

@@ -1,10 +1,10 @@
 use trace_common::{Cursor, ReadError, ReadErrorKind, Timestamp};
 
-use crate::cursor::{guid, varuint32};
-use crate::losses::Place;
+use crate::losses::SequenceKey;
 use crate::metadata::MetadataTable;
 use crate::payload::{Fields, PayloadError};
-use crate::session::Session;
+use crate::state::StreamState;
+use crate::strings::{guid, varuint32};
 use crate::tables::{Label, Labels, Stack, Thread};
 use crate::value::Value;
 use crate::{Guid, Metadata, Trace, manifest};
@@ -42,15 +42,15 @@ pub struct EventHeader {
 
 impl EventHeader {
     #[inline]
-    pub(crate) const fn place(&self) -> Place {
-        Place {
+    pub(crate) const fn place(&self) -> SequenceKey {
+        SequenceKey {
             thread: self.capture_thread,
             sequence: self.sequence_number,
             timestamp: self.timestamp,
         }
     }
 
-    pub(crate) const fn set_place(&mut self, place: Place) {
+    pub(crate) const fn set_place(&mut self, place: SequenceKey) {
         self.capture_thread = place.thread;
         self.sequence_number = place.sequence;
         self.timestamp = place.timestamp;
@@ -345,7 +345,7 @@ pub struct Event<'a> {
     pub(crate) payload: &'a [u8],
     pub(crate) inline_stack: &'a [u8],
     pub(crate) metadata: &'a Metadata,
-    pub(crate) session: &'a Session,
+    pub(crate) state: &'a StreamState,
 }
 
 impl<'a> Event<'a> {
@@ -389,7 +389,7 @@ impl<'a> Event<'a> {
     /// When it happened: on `CLOCK_MONOTONIC` if the stream was made on Linux.
     #[inline]
     pub fn timestamp(&self) -> Timestamp {
-        match &self.session.trace {
+        match &self.state.trace {
             Some(trace) => trace.timestamp(self.header.timestamp),
             None => Timestamp::from_nanos(self.header.timestamp),
         }
@@ -397,18 +397,18 @@ impl<'a> Event<'a> {
 
     /// What the stream says about itself.
     pub fn trace(&self) -> Option<&'a Trace> {
-        self.session.trace.as_ref()
+        self.state.trace.as_ref()
     }
 
     /// The thread of version 6 that the event is about, with its name.
     pub fn thread(&self) -> Option<&'a Thread> {
-        self.session.threads.get(&self.header.thread)
+        self.state.threads.get(&self.header.thread)
     }
 
     /// The operating system's id of the thread that the event is about.
     #[inline]
     pub fn thread_id(&self) -> u64 {
-        match &self.session.trace {
+        match &self.state.trace {
             Some(trace) if trace.version >= 6 => {
                 self.thread().and_then(|t| t.thread_id).unwrap_or(0)
             }
@@ -420,7 +420,7 @@ impl<'a> Event<'a> {
     pub fn process_id(&self) -> u64 {
         match self.thread().and_then(|t| t.process_id) {
             Some(pid) => pid,
-            None => self.session.trace.as_ref().map_or(0, |t| t.process_id.into()),
+            None => self.state.trace.as_ref().map_or(0, |t| t.process_id.into()),
         }
     }
 
@@ -429,16 +429,16 @@ impl<'a> Event<'a> {
     pub fn stack(&self) -> Stack<'a> {
         let bytes = match self.header.stack_id {
             0 => self.inline_stack,
-            id => self.session.stacks.get(id).unwrap_or_default(),
+            id => self.state.stacks.get(id).unwrap_or_default(),
         };
-        Stack::new(bytes, self.session.pointer_size())
+        Stack::new(bytes, self.state.pointer_size())
     }
 
     /// Labels of version 6.
     pub fn labels(&self) -> Labels<'a> {
         Labels::new(match self.header.label_list_id {
             0 => None,
-            id => self.session.labels.get(id),
+            id => self.state.labels.get(id),
         })
     }
 

@@ -27,7 +27,7 @@
 //!   by the built-in [`manifest`].
 //! - [`Order::Time`], the default, merges the threads' events; [`Order::Stream`] gives them as
 //!   they come. [`Stats`] and [`Item::Lost`] say what the writer dropped, to the event.
-//! - [`Profile`] and [`MethodMap`] name stacks; [`derived`] has collections and pauses,
+//! - [`Profile`] and [`MethodMap`] name stacks; [`analysis`] has collections and pauses,
 //!   compilations, exceptions, lock waits, allocations, counters, activities, heap snapshots.
 //! - [`gcdump`] writes, reads and compares heap snapshots as `.gcdump` files.
 //! - [`Trace`] relates the event clock to UTC. On Linux it *is* CLOCK_MONOTONIC, so events line up
@@ -35,15 +35,15 @@
 //!
 //! Versions 3 (NetPerf), 4, 5 and 6 are read, of 32-bit and 64-bit processes. Input is not
 //! trusted: what is wrong is an [`Error`] with its offset, memory is bounded by
-//! [`trace_common::Limits`], and a damaged block does not end the stream.
+//! [`Limits`], and a damaged block does not end the stream.
 //!
 //! It does not talk to processes (the crate `diag-ipc` does), resolve native code, or read source
 //! lines out of PDB files.
 #![forbid(unsafe_code)]
+#![deny(clippy::indexing_slicing, reason = "input is not trusted: no index may panic")]
 
 mod activity_path;
-mod cursor;
-pub mod derived;
+pub mod analysis;
 mod error;
 mod event;
 mod filetime;
@@ -58,7 +58,8 @@ mod parser;
 mod payload;
 mod profile;
 mod reader;
-mod session;
+mod state;
+mod strings;
 mod summary;
 mod symbols;
 mod tables;
@@ -76,12 +77,12 @@ pub use parser::{Item, Options, Order, Parser};
 pub use payload::{Array, Fields, Object, PayloadError, PayloadErrorKind};
 pub use profile::{Profile, Sample, SampleKind};
 pub use reader::Reader;
-pub use session::{SequencePoint, Stats};
+pub use state::{SequencePoint, Stats};
 pub use summary::Summary;
 pub use symbols::{Frame, Method, MethodMap, Module, OptimizationTier};
 pub use tables::{Label, Labels, Stack, Thread};
 pub use trace::Trace;
-pub use trace_common::Guid;
+pub use trace_common::{ClockDomain, ClockMap, Guid, Limits, ReadErrorKind, Timestamp};
 pub use types::{Field, FieldType};
 pub use value::{Text, Value};
 

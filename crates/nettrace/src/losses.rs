@@ -21,7 +21,7 @@ pub struct Lost {
 
 /// Where an event stands among those of its capture thread.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SequenceKey {
     pub(crate) thread: u64,
     pub(crate) sequence: u32,
     pub(crate) timestamp: i64,
@@ -47,11 +47,11 @@ impl Losses {
     /// The first event of a run of consecutive numbers on a thread.
     pub(crate) fn first_of_run(
         &mut self,
-        place: Place,
+        place: SequenceKey,
         at: u64,
         limits: &Limits,
     ) -> Result<Option<Lost>> {
-        let Place { thread, sequence, timestamp } = place;
+        let SequenceKey { thread, sequence, timestamp } = place;
         let counter = self.counter(thread, sequence.wrapping_sub(1), at, limits)?;
         let gap = sequence.wrapping_sub(counter.sequence.wrapping_add(1));
         let mut lost = None;
@@ -72,7 +72,7 @@ impl Losses {
     }
 
     /// The last event of a run.
-    pub(crate) fn last_of_run(&mut self, place: Place) {
+    pub(crate) fn last_of_run(&mut self, place: SequenceKey) {
         if let Some(counter) = self.threads.get_mut(&place.thread) {
             counter.sequence = place.sequence;
             counter.timestamp = Some(place.timestamp);

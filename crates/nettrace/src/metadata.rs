@@ -2,9 +2,9 @@ use std::collections::HashMap;
 
 use trace_common::{Cursor, Limits};
 
-use crate::cursor::{string16, utf8, varuint32};
 use crate::manifest;
 use crate::payload::PayloadEnd;
+use crate::strings::{string16, utf8, varuint32};
 use crate::types::{Field, FieldType, compact, fixed_size, place};
 use crate::{Error, Guid, Result};
 
@@ -152,7 +152,7 @@ impl Metadata {
                     let key = utf8(&mut optional)?.into_owned();
                     m.properties.push((key, utf8(&mut optional)?.into_owned()));
                 }
-                7 => m.provider_guid = Some(crate::cursor::guid(&mut optional)?),
+                7 => m.provider_guid = Some(crate::strings::guid(&mut optional)?),
                 8 => m.level = optional.u8()?,
                 9 => m.version = optional.u8()?.into(),
                 // Elements have no size of their own: what follows an unknown one is unreadable.

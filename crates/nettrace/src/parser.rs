@@ -8,7 +8,7 @@ use crate::input::Input;
 use crate::losses::Lost;
 use crate::metadata::Metadata;
 use crate::order::Merge;
-use crate::session::{SequencePoint, Session, Stats};
+use crate::state::{SequencePoint, Stats, StreamState};
 use crate::{Error, ErrorKind, Result, Trace};
 
 /// In which order events are given.
@@ -138,7 +138,7 @@ pub struct Parser {
     options: Options,
     input: Input,
     framing: Framing,
-    session: Session,
+    state: StreamState,
     merge: Merge,
     current: Option<Current>,
     pending: VecDeque<Result<Step>>,
@@ -159,7 +159,7 @@ impl Parser {
         Self {
             input: Input::default(),
             framing: Framing::new(options.limits.max_buffer),
-            session: Session::new(options.limits),
+            state: StreamState::new(options.limits),
             merge: Merge::default(),
             current: None,
             pending: VecDeque::new(),
@@ -178,8 +178,12 @@ impl Parser {
         self.input.push(bytes);
     }
 
-    /// Adds up to `len` bytes of the stream by a function that fills the beginning of the
-    /// buffer it is given and says how much: for reading without another copy.
+    /// Adds up to `len` bytes of the stream with a function that fills the beginning of a buffer
+    /// and returns how much it filled: reads without another copy.
+    ///
+    /// # Errors
+    ///
+    /// Those of `fill`.
     pub fn push_with<E>(
         &mut self,
         len: usize,
@@ -206,12 +210,12 @@ impl Parser {
 
     /// What has been read so far.
     pub fn stats(&self) -> &Stats {
-        &self.session.stats
+        &self.state.stats
     }
 
     /// What the stream says about itself, once that has come.
     pub fn trace(&self) -> Option<&Trace> {
-        self.session.trace.as_ref()
+        self.state.trace.as_ref()
     }
 
     /// Whether the stream's end mark has been read.
@@ -221,10 +225,14 @@ impl Parser {
 
     /// Events lost so far by capture thread (a thread id; in version 6 a thread index).
     pub fn lost_by_thread(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.session.losses.by_thread()
+        self.state.losses.by_thread()
     }
 
     /// The next item; `None` when more bytes are needed, or after [`Parser::finish`] at the end.
+    ///
+    /// # Errors
+    ///
+    /// Damage and truncation of the stream, each once: see [`crate::Reader::next_item`].
     pub fn next_item(&mut self) -> Result<Option<Item<'_>>> {
         match self.advance()? {
             Some(step) => Ok(Some(self.view(step))),
@@ -233,6 +241,10 @@ impl Parser {
     }
 
     /// The next event; `None` as with [`Parser::next_item`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Parser::next_item`].
     #[inline]
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>> {
         Ok(if self.advance_to_event()? { Some(self.event()) } else { None })
@@ -278,15 +290,15 @@ impl Parser {
             header: &decoded.header,
             payload: self.input.slice(decoded.payload, payload_end),
             inline_stack: self.input.slice(stack, stack + u64::from(stack_size)),
-            metadata: self.session.metadata.get(decoded.metadata),
-            session: &self.session,
+            metadata: self.state.metadata.get(decoded.metadata),
+            state: &self.state,
         }
     }
 
     /// What [`Parser::advance`] came to, as something to look at.
     pub(crate) fn view(&self, step: Step) -> Item<'_> {
-        match (step, &self.session.trace) {
-            (Step::Metadata(index), _) => Item::Metadata(self.session.metadata.get(index)),
+        match (step, &self.state.trace) {
+            (Step::Metadata(index), _) => Item::Metadata(self.state.metadata.get(index)),
             (Step::Lost(lost), _) => Item::Lost(lost),
             (Step::SequencePoint(point), _) => Item::SequencePoint(point),
             (Step::Trace, Some(trace)) => Item::Trace(trace),
@@ -320,7 +332,7 @@ impl Parser {
                     Some(step) => Some(step),
                     None => continue,
                 },
-                None => self.merge.next(&self.input, &self.session.metadata).then_some(Step::Event),
+                None => self.merge.next(&self.input, &self.state.metadata).then_some(Step::Event),
             };
             if let Some(step) = event {
                 return Ok(Some(step));
@@ -346,7 +358,7 @@ impl Parser {
         let Current { event, layout, first, .. } = current;
         if !*first && decode_alike(&mut c, event, *layout) {
             current.position = c.offset();
-            self.session.stats.count(1, current.event.metadata);
+            self.state.stats.count(1, current.event.metadata);
             return Ok(Some(Step::Event));
         }
         let before = current.event.header.place();
@@ -367,30 +379,30 @@ impl Parser {
                 let start = current.event.payload;
                 let end = start + u64::from(header.payload_size);
                 let mut c = Cursor::with_base(self.input.slice(start, end), start);
-                return match self.session.metadata_event(&mut c) {
+                return match self.state.metadata_event(&mut c) {
                     Ok(index) => Ok(Some(Step::Metadata(index))),
                     Err(e) => self.leave_block(Some(e)),
                 };
             }
-            current.event.metadata = self.session.metadata.index(header.metadata_id);
+            current.event.metadata = self.state.metadata.index(header.metadata_id);
         }
         if (changes.capture || first) && current.layout != Layout::NetPerf {
-            let losses = &mut self.session.losses;
+            let losses = &mut self.state.losses;
             if !first {
                 losses.last_of_run(before);
             }
-            let limits = &self.session.limits;
+            let limits = &self.state.limits;
             let lost = match losses.first_of_run(header.place(), at, limits) {
                 Ok(lost) => lost,
                 Err(e) => return self.leave_block(Some(e)),
             };
             if let Some(lost) = lost {
                 // In the stream the loss is before the event, but the event is at hand.
-                self.session.stats.lost = losses.total;
+                self.state.stats.lost = losses.total;
                 self.pending.push_back(Ok(Step::Lost(lost)));
             }
         }
-        self.session.stats.count(1, current.event.metadata);
+        self.state.stats.count(1, current.event.metadata);
         Ok(Some(Step::Event))
     }
 
@@ -398,11 +410,11 @@ impl Parser {
     fn leave_block(&mut self, error: Option<Error>) -> Result<Option<Step>> {
         let Some(current) = self.current.take() else { return Ok(None) };
         if !current.first && current.layout != Layout::NetPerf {
-            self.session.losses.last_of_run(current.event.header.place());
+            self.state.losses.last_of_run(current.event.header.place());
         }
         match error {
             Some(e) if !(current.partial && is_short(&e)) => {
-                self.session.stats.damaged_blocks += 1;
+                self.state.stats.damaged_blocks += 1;
                 Err(e)
             }
             _ => Ok(None),
@@ -438,12 +450,12 @@ impl Parser {
             return Ok(true);
         }
         self.framing.consume(&frame);
-        self.session.stats.bytes = frame.end;
-        self.session.stats.blocks += 1;
+        self.state.stats.bytes = frame.end;
+        self.state.stats.blocks += 1;
         match self.block(&frame) {
             Ok(()) => Ok(true),
             Err(e) => {
-                self.session.stats.damaged_blocks += 1;
+                self.state.stats.damaged_blocks += 1;
                 Err(e)
             }
         }
@@ -455,8 +467,8 @@ impl Parser {
             return Ok(false);
         }
         let end = self.input.end();
-        self.session.stats.bytes = end;
-        self.session.stats.truncated_at = Some(end);
+        self.state.stats.bytes = end;
+        self.state.stats.truncated_at = Some(end);
         self.end(Some(Error::new(end, ErrorKind::Truncated)));
         match partial {
             Some(frame) if frame.kind == Kind::Event && frame.start < end => {
@@ -478,19 +490,18 @@ impl Parser {
     fn block(&mut self, frame: &Frame) -> Result<()> {
         let data = self.input.slice(frame.start, frame.end);
         let mut c = Cursor::with_base(data, frame.start);
-        let session = &mut self.session;
+        let state = &mut self.state;
         let pending = &mut self.pending;
-        if session.trace.is_none() && !matches!(frame.kind, Kind::Trace | Kind::Unknown | Kind::End)
-        {
+        if state.trace.is_none() && !matches!(frame.kind, Kind::Trace | Kind::Unknown | Kind::End) {
             return Err(Error::new(frame.start, ErrorKind::NoTrace));
         }
         match frame.kind {
             Kind::Trace => {
-                if session.trace.is_some() {
+                if state.trace.is_some() {
                     return Err(Error::invalid(frame.start, "second Trace object", 2));
                 }
                 let version = self.framing.version;
-                session.trace = Some(if version >= 6 {
+                state.trace = Some(if version >= 6 {
                     Trace::parse_v6(&mut c, version)?
                 } else {
                     Trace::parse(&mut c, version)?
@@ -499,25 +510,25 @@ impl Parser {
             }
             Kind::Event => self.event_block(frame, false)?,
             Kind::Metadata => {
-                session.metadata_block(&mut c, |row| pending.push_back(Ok(Step::Metadata(row))))?;
+                state.metadata_block(&mut c, |row| pending.push_back(Ok(Step::Metadata(row))))?;
             }
-            Kind::Stack => session.stack_block(&mut c)?,
+            Kind::Stack => state.stack_block(&mut c)?,
             Kind::SequencePoint => {
                 let lost = |lost| pending.push_back(Ok(Step::Lost(lost)));
-                let point = session.sequence_point(&mut c, lost)?;
+                let point = state.sequence_point(&mut c, lost)?;
                 pending.push_back(Ok(Step::SequencePoint(point)));
             }
-            Kind::Thread => session.thread_block(&mut c)?,
+            Kind::Thread => state.thread_block(&mut c)?,
             Kind::RemoveThread => {
-                session
+                state
                     .remove_thread_block(&mut c, |lost| pending.push_back(Ok(Step::Lost(lost))))?;
             }
-            Kind::LabelList => session.label_block(&mut c)?,
+            Kind::LabelList => state.label_block(&mut c)?,
             Kind::End => {
                 self.complete = true;
                 self.end(None);
             }
-            Kind::Unknown => session.stats.unknown_blocks += 1,
+            Kind::Unknown => state.stats.unknown_blocks += 1,
         }
         Ok(())
     }
@@ -525,7 +536,7 @@ impl Parser {
     fn event_block(&mut self, frame: &Frame, partial: bool) -> Result<()> {
         let data = self.input.slice(frame.start, frame.end);
         let mut c = Cursor::with_base(data, frame.start);
-        let layout = self.session.block_layout(&mut c)?;
+        let layout = self.state.block_layout(&mut c)?;
         // NetPerf was written in the order of time, and has no marks to go by.
         if self.options.order == Order::Stream || layout == Layout::NetPerf {
             self.current = Some(Current {
@@ -539,7 +550,7 @@ impl Parser {
             return Ok(());
         }
         let result = self.scan(frame, c.offset(), layout);
-        self.session.stats.lost = self.session.losses.total;
+        self.state.stats.lost = self.state.losses.total;
         self.bound_held();
         match result {
             Err(e) if partial && is_short(&e) => Ok(()),
@@ -550,7 +561,7 @@ impl Parser {
     /// Cuts a block into runs that are in the order of time, and follows sequence numbers.
     fn scan(&mut self, frame: &Frame, start: u64, layout: Layout) -> Result<()> {
         let mut c = Cursor::with_base(self.input.slice(start, frame.end), start);
-        let Session { losses, limits, metadata, stats, .. } = &mut self.session;
+        let StreamState { losses, limits, metadata, stats, .. } = &mut self.state;
         let mut d = Decoded::NONE;
         let mut run = None;
         // Where the last event that was good ends.
@@ -616,7 +627,7 @@ impl Parser {
         self.held_checked_at = self.framing.position;
         let bytes = self.framing.position - self.keep().min(self.framing.position);
         if bytes.saturating_add(runs as u64) > bound as u64 {
-            self.session.stats.early_flushes += 1;
+            self.state.stats.early_flushes += 1;
             self.merge.drain();
         }
     }

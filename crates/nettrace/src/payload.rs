@@ -5,8 +5,8 @@ use std::fmt;
 use trace_common::{Cursor, ReadError, ReadErrorKind};
 
 use crate::Metadata;
-use crate::cursor::{bytesz, guid, utf16z, varint64};
 use crate::filetime::FileTime;
+use crate::strings::{bytesz, guid, utf16z, varint64};
 use crate::types::{Field, FieldType};
 use crate::value::{Text, Value};
 

@@ -67,6 +67,10 @@ impl Profile {
     }
 
     /// Reads a whole stream.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Reader::next_item`]: the first error ends the reading.
     pub fn read<R: std::io::Read>(reader: &mut crate::Reader<R>) -> Result<Self> {
         let mut profile = Self::new();
         reader.for_each(|event| profile.observe(&event))?;

@@ -1,8 +1,9 @@
 use std::io::{self, Read};
+use std::ops::ControlFlow;
 
 use crate::event::Event;
 use crate::parser::{Item, Options, Parser};
-use crate::session::Stats;
+use crate::state::Stats;
 use crate::{Error, Result, Trace};
 
 /// Bytes to ask of the source at a time.
@@ -32,9 +33,12 @@ impl<R: Read> Reader<R> {
 
     /// The next item, or `None` at the end of the stream.
     ///
-    /// An error is given once. After one of a damaged block the next call goes on with the
-    /// next block; a stream that was cut gives every event before the cut, then
-    /// [`crate::ErrorKind::Truncated`], then `None`.
+    /// # Errors
+    ///
+    /// Each error is returned once. After a damaged block the next call resumes with the next
+    /// block. A truncated stream yields every event before the cut, then
+    /// [`crate::ErrorKind::Truncated`], then `None`. An error of the source is
+    /// [`crate::ErrorKind::Io`]; the next call reads again.
     pub fn next_item(&mut self) -> Result<Option<Item<'_>>> {
         loop {
             if let Some(step) = self.parser.advance()? {
@@ -46,7 +50,11 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next event, or `None` at the end of the stream: see [`Reader::next_item`].
+    /// The next event, or `None` at the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Reader::next_item`].
     #[inline]
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>> {
         while !self.parser.advance_to_event()? {
@@ -57,12 +65,34 @@ impl<R: Read> Reader<R> {
         Ok(Some(self.parser.event()))
     }
 
-    /// Calls `each` with every event that is left.
+    /// Calls `each` with every event that is left: [`Reader::try_for_each`] can stop early.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Reader::next_item`]; `each` has been called with the events before.
     pub fn for_each(&mut self, mut each: impl FnMut(Event<'_>)) -> Result<()> {
         while let Some(event) = self.next_event()? {
             each(event);
         }
         Ok(())
+    }
+
+    /// Calls `each` with the events that are left until it returns [`ControlFlow::Break`]. Reading
+    /// can go on after that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Reader::next_item`]; `each` has been called with the events before.
+    pub fn try_for_each<B>(
+        &mut self,
+        mut each: impl FnMut(Event<'_>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
+        while let Some(event) = self.next_event()? {
+            if let ControlFlow::Break(value) = each(event) {
+                return Ok(ControlFlow::Break(value));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// What has been read so far.

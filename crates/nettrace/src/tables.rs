@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use trace_common::{Cursor, Limits};
 
-use crate::cursor::{guid, utf8, varint64};
+use crate::strings::{guid, utf8, varint64};
 use crate::{Error, Guid, Result};
 
 /// Rows of bytes with consecutive ids, as stack and label list blocks bring them.

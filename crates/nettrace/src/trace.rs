@@ -105,8 +105,8 @@ impl Trace {
     pub(crate) fn parse_v6(c: &mut Cursor<'_>, version: u32) -> Result<Self> {
         let mut trace = Self::parse_start(c, version)?;
         for _ in 0..c.u32()? {
-            let key = crate::cursor::utf8(c)?.into_owned();
-            let value = crate::cursor::utf8(c)?.into_owned();
+            let key = crate::strings::utf8(c)?.into_owned();
+            let value = crate::strings::utf8(c)?.into_owned();
             match key.as_str() {
                 "ProcessId" => trace.process_id = value.parse().unwrap_or(0),
                 "HardwareThreadCount" => trace.processors = value.parse().unwrap_or(0),

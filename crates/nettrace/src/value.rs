@@ -1,7 +1,7 @@
 use std::fmt;
 
-use crate::cursor::utf16_to_string;
 use crate::payload::{Array, Object};
+use crate::strings::utf16_to_string;
 use crate::{FileTime, Guid};
 
 /// Text as it is in a payload.

@@ -5,7 +5,7 @@
 mod common;
 
 use common::assemble::{self, Stream, V6, blob, header, utf8, utf16z, varint};
-use nettrace::derived::{CounterKind, CounterTracker};
+use nettrace::analysis::{CounterKind, CounterTracker};
 use nettrace::{Guid, Item, Label, Options, Order, Parser, PayloadError, PayloadErrorKind, Value};
 
 /// A field of version 6: its size, name and type.

@@ -6,7 +6,7 @@ mod common;
 
 use common::assemble::{utf16z, v4};
 use nettrace::Reader;
-use nettrace::derived::HeapSnapshot;
+use nettrace::analysis::HeapSnapshot;
 use nettrace::gcdump::{DumpInfo, GcDumpErrorKind, HeapGraph, difference};
 use proptest::prelude::*;
 use std::time::{Duration, UNIX_EPOCH};

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use diag_ipc::{Client, Level, Provider, Rundown, TracingConfig};
-use nettrace::derived::{
+use nettrace::analysis::{
     ActivityTracker, CounterTracker, GcTracker, HeapSnapshot, RuntimeRecord, RuntimeTracker,
 };
 use nettrace::{Event, FileTime, Options, Order, Profile, Reader, Stats, Value};

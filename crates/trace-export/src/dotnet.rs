@@ -42,7 +42,7 @@ use crate::model::{
     CpuMode, DebugAnnotation, Loss, Name, Sample, Sink, Track, TrackEvent, TrackId, Unit, Value,
 };
 use hashbrown::HashMap;
-use nettrace::derived::{
+use nettrace::analysis::{
     Activity, ActivityStep, ActivityTracker, CounterKind, CounterTracker, GcReason, SuspendReason,
 };
 use nettrace::manifest::Provider;

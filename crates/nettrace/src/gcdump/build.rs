@@ -1,7 +1,7 @@
 //! A graph from the events of a heap walk.
 
 use super::{DumpInfo, GraphType, HeapGraph, Node};
-use crate::derived::{HeapRoot, HeapSnapshot, RootKind};
+use crate::analysis::{HeapRoot, HeapSnapshot, RootKind};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 

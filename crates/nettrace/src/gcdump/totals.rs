@@ -1,7 +1,7 @@
 //! Answers from a heap graph.
 
 use super::HeapGraph;
-use crate::derived::TypeTotal;
+use crate::analysis::TypeTotal;
 use std::collections::{HashMap, VecDeque};
 
 /// The change of what the objects of a type take.

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use trace_common::Limits;
 
-use nettrace::derived::{ActivityTracker, CounterTracker, GcTracker, HeapSnapshot, RuntimeTracker};
+use nettrace::analysis::{
+    ActivityTracker, CounterTracker, GcTracker, HeapSnapshot, RuntimeTracker,
+};
 use nettrace::{Item, Options, Order, Parser, Profile};
 
 /// Limits that a test can reach.

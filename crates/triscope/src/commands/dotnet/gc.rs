@@ -5,7 +5,7 @@ use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
 use diag_ipc::{Rundown, TracingConfig};
-use nettrace::derived::{Gc, GcTracker};
+use nettrace::analysis::{GarbageCollection, GcTracker};
 use nettrace::{Order, Trace};
 use serde_json::json;
 use std::io::Write;
@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result {
 }
 
 impl Totals {
-    fn add(&mut self, trace: &Trace, gc: &Gc) {
+    fn add(&mut self, trace: &Trace, gc: &GarbageCollection) {
         let pause = milliseconds(trace, gc.pause);
         self.count += 1;
         self.pause += pause;
@@ -104,7 +104,7 @@ fn milliseconds(trace: &Trace, ticks: i64) -> f64 {
 }
 
 // Writing to a vector does not fail.
-fn print(trace: &Trace, gc: &Gc, out: &mut Vec<u8>) {
+fn print(trace: &Trace, gc: &GarbageCollection, out: &mut Vec<u8>) {
     let _ = write!(
         out,
         "{:>16} {:>6} {:>4}  {:<13}  {:<17} {:>9.3} {:>9.3}",
@@ -127,7 +127,7 @@ fn print(trace: &Trace, gc: &Gc, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-fn to_json(trace: &Trace, gc: &Gc) -> serde_json::Value {
+fn to_json(trace: &Trace, gc: &GarbageCollection) -> serde_json::Value {
     json!({
         "time_ns": trace.timestamp(gc.start).nanos(),
         "end_ns": trace.timestamp(gc.end).nanos(),

@@ -7,7 +7,7 @@ use crate::io::stdout::Output;
 use crate::run::duration::duration;
 use diag_ipc::{Rundown, TracingConfig};
 use nettrace::Order;
-use nettrace::derived::{HeapSnapshot, TypeTotal};
+use nettrace::analysis::{HeapSnapshot, TypeTotal};
 use nettrace::gcdump::{DumpInfo, HeapGraph, TypeDelta, difference};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

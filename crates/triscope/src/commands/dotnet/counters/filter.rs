@@ -1,6 +1,6 @@
 //! Selections of counters: `System.Runtime[cpu-usage,gc-heap-size],Microsoft.AspNetCore.Hosting`.
 
-use nettrace::derived::Counter;
+use nettrace::analysis::Counter;
 use std::str::FromStr;
 
 /// Event sources, each with the counters that are wanted of it.

@@ -12,7 +12,7 @@ use crate::run::duration::duration;
 use diag_ipc::{Provider, Rundown, TracingConfig};
 use filter::Selection;
 use nettrace::Order;
-use nettrace::derived::{Counter, CounterKind, CounterTracker};
+use nettrace::analysis::{Counter, CounterKind, CounterTracker};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

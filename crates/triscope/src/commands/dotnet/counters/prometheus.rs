@@ -5,7 +5,7 @@
 //! reports differences, not totals. Histograms are summaries.
 
 use super::shown;
-use nettrace::derived::{Counter, CounterKind};
+use nettrace::analysis::{Counter, CounterKind};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

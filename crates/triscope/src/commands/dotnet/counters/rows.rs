@@ -1,7 +1,7 @@
 //! Values as lines of CSV or JSON.
 
 use super::{kind, shown};
-use nettrace::derived::Counter;
+use nettrace::analysis::Counter;
 use serde_json::json;
 use std::io::Write;
 

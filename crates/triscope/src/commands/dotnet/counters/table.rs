@@ -2,7 +2,7 @@
 
 use super::shown;
 use crate::failure::OneLine;
-use nettrace::derived::{Counter, CounterKind};
+use nettrace::analysis::{Counter, CounterKind};
 use std::collections::BTreeMap;
 use std::io::Write;
 

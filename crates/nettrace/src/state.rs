@@ -54,7 +54,7 @@ impl Stats {
 
 /// All that events refer to.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct StreamState {
     pub(crate) trace: Option<Trace>,
     pub(crate) metadata: MetadataTable,
     pub(crate) stacks: RowCache,
@@ -75,7 +75,7 @@ pub struct SequencePoint {
     pub threads: u32,
 }
 
-impl Session {
+impl StreamState {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             trace: None,
@@ -211,7 +211,7 @@ impl Session {
         while !c.is_empty() {
             let at = c.offset();
             let index = c.uvarint()?;
-            let sequence = crate::cursor::varuint32(c)?;
+            let sequence = crate::strings::varuint32(c)?;
             let gap = self.losses.sequence_point(index, sequence, 0, at, &self.limits)?;
             if let Some(gap) = gap {
                 // The block has no time of its own.
@@ -236,7 +236,7 @@ impl Session {
         for _ in 0..threads {
             let at = c.offset();
             let (thread, sequence) = if v6 {
-                (c.uvarint()?, crate::cursor::varuint32(c)?)
+                (c.uvarint()?, crate::strings::varuint32(c)?)
             } else {
                 (c.u64()?, c.u32()?)
             };

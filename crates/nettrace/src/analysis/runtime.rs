@@ -8,7 +8,7 @@ use crate::symbols::OptimizationTier;
 /// A method that was compiled. Times are ticks of the event clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Jitted {
+pub struct JitCompilation {
     /// `Namespace.Type.Method`.
     pub method: String,
     /// Signature, as the runtime writes it.
@@ -30,7 +30,7 @@ pub struct Jitted {
 /// An exception that was thrown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ThrownException {
+pub struct Exception {
     /// Ticks of the event clock.
     pub timestamp: i64,
     /// Thread that threw it.
@@ -111,9 +111,9 @@ pub struct Allocation {
 #[non_exhaustive]
 pub enum RuntimeRecord {
     /// A method was compiled: keyword `Jit` (0x10), level 5.
-    Jitted(Jitted),
+    JitCompilation(JitCompilation),
     /// An exception was thrown: keyword `Exception` (0x8000), level 2.
-    Exception(ThrownException),
+    Exception(Exception),
     /// A lock was waited for: keyword `Contention` (0x4000), level 4.
     Contention(Contention),
     /// The thread pool changed: keyword `Threading` (0x10000), level 4.
@@ -187,7 +187,7 @@ impl RuntimeTracker {
                 reason: number(event, "Reason") as u32,
             })),
             // ExceptionThrown
-            80 => Some(RuntimeRecord::Exception(ThrownException {
+            80 => Some(RuntimeRecord::Exception(Exception {
                 timestamp,
                 thread_id,
                 type_name: text(event, "ExceptionType"),
@@ -246,7 +246,7 @@ impl RuntimeTracker {
             method.push('.');
         }
         method.push_str(&text(event, "MethodName"));
-        Some(RuntimeRecord::Jitted(Jitted {
+        Some(RuntimeRecord::JitCompilation(JitCompilation {
             method,
             signature: text(event, "MethodSignature"),
             thread_id,

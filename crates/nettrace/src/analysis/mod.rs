@@ -13,10 +13,12 @@ mod runtime;
 
 pub use activity::{Activity, ActivityStep, ActivityTracker};
 pub use counters::{Counter, CounterKind, CounterTracker};
-pub use gc::{Gc, GcKind, GcReason, GcTracker, HeapStats, SuspendReason, Suspension};
+pub use gc::{
+    GarbageCollection, GcKind, GcReason, GcTracker, HeapStats, SuspendReason, Suspension,
+};
 pub use heap::{HeapNode, HeapRoot, HeapSnapshot, HeapType, RootKind, TypeTotal};
 pub use runtime::{
-    Allocation, Contention, Jitted, RuntimeRecord, RuntimeTracker, ThreadPool, ThrownException,
+    Allocation, Contention, Exception, JitCompilation, RuntimeRecord, RuntimeTracker, ThreadPool,
 };
 
 use crate::{Event, Text};

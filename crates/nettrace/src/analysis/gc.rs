@@ -140,7 +140,7 @@ impl HeapStats {
 /// One garbage collection. Times are ticks of the event clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Gc {
+pub struct GarbageCollection {
     /// Number of the collection since the process started.
     pub number: u32,
     /// Generation that is collected, with the younger ones.
@@ -186,8 +186,8 @@ pub struct Suspension {
 pub struct GcTracker {
     /// By the thread that stops the others: a sampler and a collection may both be at it.
     suspensions: Vec<Suspension>,
-    open: Vec<Gc>,
-    done: std::collections::VecDeque<Gc>,
+    open: Vec<GarbageCollection>,
+    done: std::collections::VecDeque<GarbageCollection>,
 }
 
 /// Collections that may be open at once: a background one and the foreground ones in it. More
@@ -212,7 +212,7 @@ impl GcTracker {
                 if self.open.len() >= MAX_OPEN {
                     self.open.remove(0);
                 }
-                let gc = Gc {
+                let gc = GarbageCollection {
                     number: number(event, "Count") as u32,
                     generation: number(event, "Depth") as u32,
                     reason: GcReason::from_code(number(event, "Reason") as u32),
@@ -280,7 +280,7 @@ impl GcTracker {
     }
 
     /// A collection that is complete: call until there is none.
-    pub fn next_gc(&mut self) -> Option<Gc> {
+    pub fn next_gc(&mut self) -> Option<GarbageCollection> {
         self.done.pop_front()
     }
 

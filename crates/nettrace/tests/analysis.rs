@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use nettrace::derived::{
+use nettrace::analysis::{
     ActivityTracker, CounterKind, CounterTracker, GcTracker, HeapSnapshot, RootKind, RuntimeRecord,
     RuntimeTracker,
 };
