@@ -1,5 +1,5 @@
-//! Reads the event stream of .NET's EventPipe: every NetTrace version, typed events, managed
-//! stacks.
+//! A parser for the event stream of .NET's EventPipe: every NetTrace version, typed events,
+//! managed stacks.
 //!
 //! ```no_run
 //! use nettrace::{Profile, Reader};
@@ -20,25 +20,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Reader`] takes anything that can be read: a file, a slice, the socket of a session.
-//!   [`Parser`], which it stands on, does no I/O: push bytes, pull [`Item`]s.
-//! - [`Event`] borrows from the parser's buffer. Its [fields](Event::fields) are read when they
-//!   are asked for, by the stream's own metadata or, for the runtime's events, which have none,
-//!   by the built-in [`manifest`].
-//! - [`Order::Time`], the default, merges the threads' events; [`Order::Stream`] gives them as
-//!   they come. [`Stats`] and [`Item::Lost`] say what the writer dropped, to the event.
-//! - [`Profile`] and [`MethodMap`] name stacks; [`analysis`] has collections and pauses,
+//! - [`Reader`] reads from a file, a slice, or the socket of a session. It stands on [`Parser`],
+//!   which does no I/O: push bytes, pull [`Item`]s.
+//! - [`Event`] borrows from the parser's buffer. Its [fields](Event::fields) are decoded on
+//!   demand, with the stream's metadata or, for the runtime's events, which have none, with the
+//!   built-in [`manifest`]. A payload that does not match is a [`PayloadError`].
+//! - [`Order::Time`], the default, merges the events of all threads. [`Order::Stream`] keeps the
+//!   order of the stream. [`Stats`] and [`Item::Lost`] report the exact number of lost events.
+//! - [`Profile`] and [`MethodMap`] resolve stacks. [`analysis`] has GCs and pauses, JIT
 //!   compilations, exceptions, lock waits, allocations, counters, activities, heap snapshots.
-//! - [`gcdump`] writes, reads and compares heap snapshots as `.gcdump` files.
-//! - [`Trace`] relates the event clock to UTC. On Linux it *is* CLOCK_MONOTONIC, so events line up
-//!   with kernel recordings and Go traces of the same machine as they are.
+//! - [`Trace`] relates the event clock to UTC. On Linux it is CLOCK_MONOTONIC, so events line up
+//!   with kernel recordings and Go traces of the same machine.
 //!
-//! Versions 3 (NetPerf), 4, 5 and 6 are read, of 32-bit and 64-bit processes. Input is not
-//! trusted: what is wrong is an [`Error`] with its offset, memory is bounded by
-//! [`Limits`], and a damaged block does not end the stream.
+//! Supported are versions 3 (NetPerf), 4, 5 and 6, of 32-bit and 64-bit processes. Input is not
+//! trusted: errors carry the byte offset, memory is bounded by [`Limits`], and a damaged block
+//! does not end the stream.
 //!
-//! It does not talk to processes (the crate `diag-ipc` does), resolve native code, or read source
-//! lines out of PDB files.
+//! The crate does not connect to processes (`diag-ipc` does), resolve native code, or read source
+//! lines from PDB files.
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, reason = "input is not trusted: no index may panic")]
 

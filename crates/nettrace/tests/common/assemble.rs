@@ -26,6 +26,22 @@ fn one_event(
     fields: &[u8],
     payload: &[u8],
 ) -> Vec<u8> {
+    let metadata = metadata(provider, event, version, name, keywords, fields);
+    Stream::v4()
+        .compressed("MetadataBlock", &blob(&[0x80, 0], &metadata))
+        .compressed("EventBlock", &blob(&[0xc7, 1, 0, 9, 0, 9, 5], payload))
+        .end()
+}
+
+/// The payload of a metadata event of version 4 with the id 1, whose fields are given as bytes.
+pub fn metadata(
+    provider: &str,
+    event: u32,
+    version: u32,
+    name: &str,
+    keywords: u64,
+    fields: &[u8],
+) -> Vec<u8> {
     let mut metadata = 1u32.to_le_bytes().to_vec();
     metadata.extend(utf16z(provider));
     metadata.extend(event.to_le_bytes());
@@ -34,10 +50,7 @@ fn one_event(
     metadata.extend(version.to_le_bytes());
     metadata.extend(4u32.to_le_bytes());
     metadata.extend(fields);
-    Stream::v4()
-        .compressed("MetadataBlock", &blob(&[0x80, 0], &metadata))
-        .compressed("EventBlock", &blob(&[0xc7, 1, 0, 9, 0, 9, 5], payload))
-        .end()
+    metadata
 }
 
 /// A stream of version 6 with one metadata row, whose part after the id is given as bytes, and
