@@ -1,41 +1,38 @@
-//! Commands and sessions on tokio's runtime: the feature `tokio`.
+//! Commands, sessions and the reverse server on tokio's runtime: the feature `tokio`.
 //!
-//! Commands are short and bounded in time, and run on tokio's threads for blocking work. A
-//! session is read without a thread of its own.
+//! Commands are short and bounded in time, and run on tokio's threads for blocking work. Reading a
+//! session needs no thread.
 //!
 //! ```no_run
 //! use diag_ipc::{Provider, TracingConfig, asynchronous::Client};
 //! use std::time::Duration;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = Client::new(diag_ipc::Client::for_process(1234)?);
+//! let client = Client::for_process(1234).await?;
 //! println!("{}", client.process_info().await?.command_line);
 //!
 //! let config = TracingConfig::new([Provider::new("System.Runtime")]);
 //! let session = client.collect_tracing(config).await?;
-//! let stop_handle = session.stop_handle();
-//! tokio::spawn(async move {
-//!     tokio::time::sleep(Duration::from_secs(5)).await;
-//!     tokio::task::spawn_blocking(move || stop_handle.stop()).await
-//! });
 //! let mut trace = Vec::new();
-//! let end = session.record(&mut trace).await;
+//! let end = session.record_for(Duration::from_secs(5), &mut trace).await;
 //! println!("{} bytes, {end}", end.bytes);
 //! # Ok(())
 //! # }
 //! ```
 
 use crate::message::{DumpFlags, DumpType, Environment, PerfMapType, ProcessInfo, TracingConfig};
-use crate::{Error, Operation, SessionEnd, StopHandle, TruncationReason};
+use crate::{Error, Guid, Operation, Peer, Result, SessionEnd, StopHandle, TruncationReason};
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Interest, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::task::{JoinError, spawn_blocking};
 
-/// How often a reader that gets nothing looks whether it should give up.
+/// How often a reader that gets nothing checks the limits.
 const TICK: Duration = Duration::from_millis(500);
 
 /// A client of one runtime: [`crate::Client`], whose commands do not block the caller.
@@ -53,71 +50,214 @@ impl Client {
         &self.0
     }
 
-    /// Runs any command of the client underneath.
+    /// A client of the process `pid`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::Client::for_process`].
+    #[cfg(target_os = "linux")]
+    pub async fn for_process(pid: u32) -> Result<Self> {
+        blocking(move || crate::Client::for_process(pid)).await.map(Self)
+    }
+
+    /// Runs any function of the client underneath.
+    ///
+    /// # Errors
+    ///
+    /// Those of the function.
     pub async fn call<T: Send + 'static>(
         &self,
-        command: impl FnOnce(&crate::Client) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
+        command: impl FnOnce(&crate::Client) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let client = self.0.clone();
-        spawn_blocking(move || command(&client)).await.unwrap_or_else(|e| Err(cancelled(e)))
+        blocking(move || command(&client)).await
     }
 
     /// See [`crate::Client::process_info`].
-    pub async fn process_info(&self) -> Result<ProcessInfo, Error> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
+    pub async fn process_info(&self) -> Result<ProcessInfo> {
         self.call(crate::Client::process_info).await
     }
 
     /// See [`crate::Client::process_environment`].
-    pub async fn process_environment(&self) -> Result<Environment, Error> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
+    pub async fn process_environment(&self) -> Result<Environment> {
         self.call(crate::Client::process_environment).await
     }
 
     /// See [`crate::Client::set_environment_variable`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
     pub async fn set_environment_variable(
         &self,
         name: impl Into<String>,
         value: Option<String>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let name = name.into();
         self.call(move |client| client.set_environment_variable(&name, value.as_deref())).await
     }
 
     /// See [`crate::Client::resume_runtime`].
-    pub async fn resume_runtime(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
+    pub async fn resume_runtime(&self) -> Result<()> {
         self.call(crate::Client::resume_runtime).await
     }
 
     /// See [`crate::Client::enable_perf_map`].
-    pub async fn enable_perf_map(&self, perf_map_type: PerfMapType) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
+    pub async fn enable_perf_map(&self, perf_map_type: PerfMapType) -> Result<()> {
         self.call(move |client| client.enable_perf_map(perf_map_type)).await
     }
 
     /// See [`crate::Client::disable_perf_map`].
-    pub async fn disable_perf_map(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
+    pub async fn disable_perf_map(&self) -> Result<()> {
         self.call(crate::Client::disable_perf_map).await
     }
 
     /// See [`crate::Client::apply_startup_hook`].
-    pub async fn apply_startup_hook(&self, path: impl Into<String>) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
+    pub async fn apply_startup_hook(&self, path: impl Into<String>) -> Result<()> {
         let path = path.into();
         self.call(move |client| client.apply_startup_hook(&path)).await
     }
 
     /// See [`crate::Client::create_core_dump`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
     pub async fn create_core_dump(
         &self,
         path: impl Into<String>,
         dump_type: DumpType,
         flags: DumpFlags,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let path = path.into();
         self.call(move |client| client.create_core_dump(&path, dump_type, flags)).await
     }
 
+    /// See [`crate::Client::is_suspended`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
+    pub async fn is_suspended(&self) -> Result<Option<bool>> {
+        self.call(crate::Client::is_suspended).await
+    }
+
+    /// See [`crate::Client::peer`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
+    pub async fn peer(&self) -> Result<Peer> {
+        self.call(crate::Client::peer).await
+    }
+
+    /// See [`crate::Client::attach_profiler`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
+    pub async fn attach_profiler(
+        &self,
+        timeout: Duration,
+        clsid: Guid,
+        path: impl Into<String>,
+        client_data: impl Into<Vec<u8>>,
+    ) -> Result<()> {
+        let (path, client_data) = (path.into(), client_data.into());
+        self.call(move |client| client.attach_profiler(timeout, clsid, &path, &client_data)).await
+    }
+
+    /// See [`crate::Client::startup_profiler`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
+    pub async fn startup_profiler(&self, clsid: Guid, path: impl Into<String>) -> Result<()> {
+        let path = path.into();
+        self.call(move |client| client.startup_profiler(clsid, &path)).await
+    }
+
+    /// See [`crate::Client::stop_tracing`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
+    pub async fn stop_tracing(&self, session: u64) -> Result<()> {
+        self.call(move |client| client.stop_tracing(session)).await
+    }
+
     /// See [`crate::Client::collect_tracing`].
-    pub async fn collect_tracing(&self, config: TracingConfig) -> Result<Session, Error> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the function of the same name.
+    pub async fn collect_tracing(&self, config: TracingConfig) -> Result<Session> {
         let session = self.call(move |client| client.collect_tracing(&config)).await?;
         Session::new(session).map_err(|source| Error::Io { operation: Operation::Stream, source })
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    function: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    spawn_blocking(function).await.unwrap_or_else(|e| Err(cancelled(e)))
+}
+
+/// A server that runtimes connect to: [`crate::reverse::Server`], which does not block the caller.
+#[derive(Clone, Debug)]
+pub struct Server(Arc<crate::reverse::Server>);
+
+impl Server {
+    /// Listens at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::reverse::Server::bind`].
+    pub fn bind(path: &Path) -> Result<Self> {
+        crate::reverse::Server::bind(path).map(|server| Self(Arc::new(server)))
+    }
+
+    /// The server underneath.
+    pub fn get_ref(&self) -> &crate::reverse::Server {
+        &self.0
+    }
+
+    /// Waits for the next runtime that has not connected before.
+    ///
+    /// A future that is dropped leaves a thread behind that waits until `timeout` has passed, and
+    /// takes a runtime that connects meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::reverse::Server::accept`].
+    pub async fn accept(&self, timeout: Duration) -> Result<(Client, crate::reverse::Runtime)> {
+        let server = Arc::clone(&self.0);
+        let runtime = blocking(move || server.accept(timeout)).await?;
+        Ok((Client(runtime.client()), runtime))
     }
 }
 
@@ -146,39 +286,62 @@ impl Session {
         &self.session
     }
 
-    /// A handle to end it with. Its `stop` blocks for a moment: see
+    /// A handle that stops the session. Its `stop` blocks for a moment: see
     /// [`tokio::task::spawn_blocking`].
     pub fn stop_handle(&self) -> StopHandle {
         self.session.stop_handle()
     }
 
-    /// Reads until the stream ends, however that comes about, and writes everything to `out`.
+    /// Reads until the stream ends for whatever reason, and writes everything to `out`.
     pub async fn record(mut self, out: &mut (impl AsyncWrite + Unpin)) -> SessionEnd {
-        let mut buffer = vec![0; 256 * 1024];
-        loop {
-            match tokio::time::timeout(TICK, self.read(&mut buffer)).await {
-                // Whether it has been silent for too long is seen when it is read.
-                Err(_) => match self.session.try_read(&mut buffer) {
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) | Ok(0) => break,
-                    Ok(n) => {
-                        if let Err(e) = out.write_all(buffer.get(..n).unwrap_or_default()).await {
-                            return self.output_failed(e).await;
-                        }
-                    }
-                },
-                Ok(Ok(0) | Err(_)) => break, // the end tells
-                Ok(Ok(n)) => {
-                    if let Err(e) = out.write_all(buffer.get(..n).unwrap_or_default()).await {
-                        return self.output_failed(e).await;
-                    }
-                }
-            }
+        match self.copy(out, None).await {
+            Ok(()) => self.finish().await,
+            Err(e) => self.output_failed(e).await,
         }
-        self.finish().await
     }
 
-    /// Asks the runtime to end the session, reads the rest of the stream and writes it to `out`.
+    /// Records for this long, then stops the session and records the rest of the stream: see
+    /// [`crate::Session::record_for`].
+    pub async fn record_for(
+        mut self,
+        duration: Duration,
+        out: &mut (impl AsyncWrite + Unpin),
+    ) -> SessionEnd {
+        match self.copy(out, Instant::now().checked_add(duration)).await {
+            Ok(()) => self.stop_into(out).await,
+            Err(e) => self.output_failed(e).await,
+        }
+    }
+
+    /// Copies the stream to `out` until it ends or `until` has passed; fails if `out` does.
+    async fn copy(
+        &mut self,
+        out: &mut (impl AsyncWrite + Unpin),
+        until: Option<Instant>,
+    ) -> io::Result<()> {
+        let mut buffer = vec![0; 256 * 1024];
+        loop {
+            let wait = match until {
+                None => TICK,
+                Some(until) => TICK.min(until.saturating_duration_since(Instant::now())),
+            };
+            if wait.is_zero() {
+                return Ok(());
+            }
+            let read = match tokio::time::timeout(wait, self.read(&mut buffer)).await {
+                Ok(read) => read,
+                // This read checks whether the stream was silent for too long.
+                Err(_) => self.session.try_read(&mut buffer),
+            };
+            match read {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) | Ok(0) => return Ok(()), // `finish` returns the reason
+                Ok(n) => out.write_all(buffer.get(..n).unwrap_or_default()).await?,
+            }
+        }
+    }
+
+    /// Stops the session, reads the rest of the stream and writes it to `out`.
     pub async fn stop_into(self, out: &mut (impl AsyncWrite + Unpin)) -> SessionEnd {
         let stop_handle = self.stop_handle();
         let stopped = spawn_blocking(move || stop_handle.stop()).await;
@@ -192,7 +355,7 @@ impl Session {
         }
     }
 
-    /// Closes the session and says how it ended.
+    /// Closes the session and returns how it ended: see [`crate::Session::finish`].
     pub async fn finish(self) -> SessionEnd {
         let Self { ready, session } = self;
         drop(ready); // or the connection would stay open

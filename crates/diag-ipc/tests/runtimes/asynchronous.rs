@@ -1,7 +1,7 @@
 //! The same on tokio's runtime.
 
 use super::*;
-use diag_ipc::asynchronous::Client;
+use diag_ipc::asynchronous::{Client, Server};
 use diag_ipc::{Provider, TracingConfig, TruncationReason};
 use std::time::Duration;
 
@@ -29,6 +29,13 @@ async fn commands_and_sessions() {
         assert!(matches!(end.stop, Some(Ok(()))), "{runtime:?}: {end:?}");
         assert!(holds(&stream, "héllo-😀-") && holds(&stream, "Burn"), "{runtime:?}");
 
+        let session = client.collect_tracing(config()).await.unwrap();
+        let mut stream = Vec::new();
+        let end = session.record_for(Duration::from_millis(100), &mut stream).await;
+        assert!(end.is_complete() && matches!(end.stop, Some(Ok(()))), "{runtime:?}: {end:?}");
+        assert_eq!(client.peer().await.unwrap().pid, Some(target.pid()));
+        assert_eq!(client.is_suspended().await.unwrap(), Some(false));
+
         // Stopped before anything was read.
         let session = client.collect_tracing(config()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -39,4 +46,20 @@ async fn commands_and_sessions() {
         let end = session.finish().await;
         assert!(matches!(end.truncation, Some(TruncationReason::Abandoned)), "{end:?}");
     }
+}
+
+#[tokio::test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+async fn a_runtime_is_accepted_and_resumed() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::bind(&directory.path().join("port")).unwrap();
+    let port = server.get_ref().path().to_owned();
+    let mut target =
+        Target::of(Runtime::Net9).env("DOTNET_DiagnosticPorts", &port).suspended().start();
+    let (client, runtime) = server.accept(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(runtime.peer().pid, Some(target.pid()));
+    client.resume_runtime().await.unwrap();
+    target.await_workload();
+    server.get_ref().shutdown();
+    assert!(!port.exists());
 }
