@@ -38,7 +38,6 @@ const STEPS: &[Step] = &[
         cargo(&["hack", "check", "--feature-powerset", "--no-dev-deps", "--workspace", "--quiet"])
     }),
     ("oldest Rust, and Windows", || rust::check_platforms(&[])),
-    ("32 bits and big-endian", || rust::test_targets(&[])),
     ("miri", || rust::miri(&[])),
     ("packages", || package::task(&[])),
     ("dependencies", || deny::task(&[])),
