@@ -70,13 +70,14 @@ fn stats_have_the_shape_and_numbers_of_the_known_answers() {
 #[test]
 fn events_are_printed_as_text_and_as_json() {
     let trace = capture("t10-activity.nettrace");
-    let text = ok(&["dotnet", "events", &trace, "--name", "Str"]);
+    let text = ok(&["dotnet", "events", &trace, "--event", "Str"]);
     assert_eq!(text.lines().count(), 91);
     let first = "2024.396666237   28683 Rust-DiagIpc-Test/Str a=h\u{e9}llo-\u{1F600}-27932 \
                  n=27932 b=z\u{100}z";
     assert_eq!(text.lines().next(), Some(first));
 
-    let json = lines(&ok(&["dotnet", "events", &trace, "--json", "-p", "Rust-DiagIpc-Test"]));
+    let json =
+        lines(&ok(&["dotnet", "events", &trace, "--json", "--provider", "Rust-DiagIpc-Test"]));
     assert_eq!(json.len(), 1_088, "all but ProcessInfo");
     let start = json.iter().find(|e| e["name"] == "WorkStart").unwrap();
     assert_eq!(start["fields"]["id"], 279_320);
@@ -111,7 +112,7 @@ fn a_payload_that_cannot_be_decoded_is_printed_with_the_error() {
 /// Fields of an anonymous type have their names, dates are readable.
 #[test]
 fn self_describing_events_are_printed_with_their_fields() {
-    let text = ok(&["dotnet", "events", &capture("t9-shapes.nettrace"), "--name", "Money"]);
+    let text = ok(&["dotnet", "events", &capture("t9-shapes.nettrace"), "--event", "Money"]);
     let first = text.lines().next().unwrap();
     assert!(first.contains("Triscope-Shapes/Money Amount=-"), "{first}");
     assert!(first.ends_with(" T=2021-02-03T04:05:06.0000000Z"), "{first}");
@@ -173,6 +174,21 @@ fn counters_are_written_for_prometheus() {
     let ran = run(&["dotnet", "counters", &trace, "-o", "counters.pdf"]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("use .csv, .json or .prom"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_source_is_one_of_file_process_port_or_command() {
+    let trace = capture("t10-counters.nettrace");
+    for verb in ["events", "counters", "gc"] {
+        for more in [&["-p", "1"][..], &["-n", "app"], &["--", "app"], &["--dport", "x"]] {
+            let ran = run(&[&["dotnet", verb, &trace], more].concat());
+            assert_eq!(ran.code, Some(2), "{verb} {more:?}: {}", ran.stderr);
+            assert!(ran.stderr.contains("cannot be used with"), "{verb} {more:?}: {}", ran.stderr);
+        }
+        let ran = run(&["dotnet", verb, "-n", "there-is-no-such-program"]);
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains("there-is-no-such-program"), "{}", ran.stderr);
+    }
 }
 
 #[test]
@@ -305,9 +321,22 @@ fn live_processes_are_shown() {
         let counters = live(&args).stdout;
         assert!(counters.contains(",Triscope-SelfDescribing,heap-size,"), "{counters}");
 
-        let args = ["events", &pid, "-p", "Triscope-Workload:0xf", "--duration", "1", "--json"];
+        let args =
+            ["events", &pid, "--provider", "Triscope-Workload:0xf", "--duration", "1", "--json"];
         let events = lines(&live(&args).stdout);
         assert!(events.iter().any(|e| e["fields"]["c"] == "x"), "{events:?}");
+
+        if runtime != Runtime::Core31 {
+            // From the first moment of a program to its end.
+            let mut program = Command::new(env!("CARGO_BIN_EXE_triscope"));
+            program.args(["dotnet", "events", "--json", "--event", "MethodLoadVerbose"]);
+            program.args(["--provider", "Microsoft-Windows-DotNETRuntime:0x10:5", "--"]);
+            program.arg(runtime.program()).env("TMPDIR", target.tmpdir());
+            program.env("WORKLOAD_MODE", "mix").env("WORKLOAD_SECONDS", "2");
+            let ran = program.output().unwrap();
+            assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+            assert!(String::from_utf8_lossy(&ran.stdout).contains("MethodLoadVerbose"));
+        }
 
         let out = target.tmpdir().join("p.folded");
         live(&["profile", &pid, "--duration", "1", "-o", out.to_str().unwrap()]);

@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> Result {
     if !args.target.is_empty() {
         return Err(Failure::new("either a process or a COMMAND, not both"));
     }
-    let mut launched = Launched::start(args)?;
+    let mut launched = Launched::start(&args.command, args.show_child_io)?;
     let result = collect(args, &launched.target, &config, true);
     match result {
         Ok(stopped) => launched.end(stopped),
@@ -198,7 +198,7 @@ fn begin(args: &Args, target: &Target, session: &Session, resume: bool) -> Resul
 
 /// Resumes every other runtime that connects to the port while it is open: programs that the traced
 /// one starts inherit its environment, and would wait for ever.
-fn resume_others(server: &Arc<Server>) {
+pub(super) fn resume_others(server: &Arc<Server>) {
     let server = Arc::downgrade(server);
     std::thread::spawn(move || {
         while let Some(server) = server.upgrade() {
@@ -374,17 +374,17 @@ impl Shown {
 }
 
 /// A program that was started to be traced.
-struct Launched {
+pub(super) struct Launched {
     child: Child,
-    target: Target,
+    pub(super) target: Target,
     _port: Port,
 }
 
 impl Launched {
-    fn start(args: &Args) -> Result<Self> {
+    pub(super) fn start(command: &[String], shows_io: bool) -> Result<Self> {
         let port = Port::bind()?;
-        let (program, rest) = args.command.split_first().unwrap_or((&args.command[0], &[]));
-        let io = || if args.show_child_io { Stdio::inherit() } else { Stdio::null() };
+        let (program, rest) = command.split_first().ok_or_else(|| Failure::new("no command"))?;
+        let io = || if shows_io { Stdio::inherit() } else { Stdio::null() };
         let mut child = Command::new(program)
             .args(rest)
             .envs([port.variable()])
@@ -411,7 +411,7 @@ impl Launched {
 
     /// What becomes of the program when the recording is complete: it runs to its end, or
     /// ends with a recording that was ended here, as Ctrl-C does to both.
-    fn end(&mut self, stopped: bool) -> Result {
+    pub(super) fn end(&mut self, stopped: bool) -> Result {
         if stopped {
             self.kill();
             return Ok(());

@@ -1,4 +1,4 @@
-use super::source::Source;
+use super::source::SourceOrCommand;
 use super::{json, providers};
 use crate::failure::{OneLine, Result};
 use crate::io::progress::Progress;
@@ -18,17 +18,17 @@ Examples:
   triscope dotnet events app.nettrace | less
   triscope dotnet events app.nettrace --json | jq 'select(.name == \"GCHeapStats\")'
   triscope dotnet events 1234 --provider Microsoft-Windows-DotNETRuntime:0x8000:2
-  triscope dotnet events 1234 -p System.Net.Http -p MyCompany-MyEvents --duration 10")]
+  triscope dotnet events -n MyApp --provider System.Net.Http --duration 10
+  triscope dotnet events --provider MyCompany-MyEvents -- ./MyApp --its-options")]
 pub(crate) struct Args {
-    /// The trace, - for standard input, or the id of a process
-    #[arg(value_name = "FILE|PID")]
-    source: Source,
+    #[command(flatten)]
+    source: SourceOrCommand,
     /// Only this provider; of a process `NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]]`
-    #[arg(short, long, value_name = "PROVIDER")]
+    #[arg(long, value_name = "PROVIDER")]
     provider: Vec<Provider>,
     /// Only events of this name
-    #[arg(short, long, value_name = "EVENT")]
-    name: Vec<String>,
+    #[arg(long, value_name = "NAME")]
+    event: Vec<String>,
     /// Print JSON, one object per line
     #[arg(long)]
     json: bool,
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result {
         args.provider.clone()
     })
     .rundown(Rundown::None);
-    let live = matches!(args.source, Source::Process(_));
+    let live = args.source.is_live();
     let stream =
         args.source.open(&config, args.duration, Order::Time, Progress::beside_output())?;
     let mut output = Output::new();
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result {
         let wanted = (live
             || args.provider.is_empty()
             || args.provider.iter().any(|p| p.name == event.provider()))
-            && (args.name.is_empty() || args.name.iter().any(|n| n == event.name()));
+            && (args.event.is_empty() || args.event.iter().any(|n| n == event.name()));
         if !wanted {
             return Ok(());
         }

@@ -1,5 +1,5 @@
 use super::providers;
-use super::source::Source;
+use super::source::SourceOrCommand;
 use crate::failure::Result;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
@@ -19,9 +19,8 @@ Examples:
   triscope dotnet gc 1234                       as they happen
   triscope dotnet gc 1234 --duration 30 --json | jq -s 'map(.pause_ms) | max'")]
 pub(crate) struct Args {
-    /// The trace, - for standard input, or the id of a process
-    #[arg(value_name = "FILE|PID")]
-    source: Source,
+    #[command(flatten)]
+    source: SourceOrCommand,
     /// Print JSON, one object per collection
     #[arg(long)]
     json: bool,
@@ -43,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result {
     let config = TracingConfig::new([providers::gc()]).rundown(Rundown::None).stacks(true);
     let stream =
         args.source.open(&config, args.duration, Order::Time, Progress::beside_output())?;
-    let live = matches!(args.source, Source::Process(_));
+    let live = args.source.is_live();
     let mut output = Output::new();
     let mut tracker = GcTracker::new();
     let mut totals = Totals::default();

@@ -1,5 +1,6 @@
 use super::providers;
-use super::source::{Reading, Source};
+use super::source::{Reading, Source, SourceArgs, Stream};
+use super::target::Target;
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
@@ -30,9 +31,8 @@ Examples:
   triscope dotnet gcdump before.gcdump --roots System.String
   triscope dotnet gcdump heap.nettrace --json | jq '.types[0]'")]
 pub(crate) struct Args {
-    /// A process id, a .gcdump file, a trace with heap events, or - for standard input
-    #[arg(value_name = "PID|FILE")]
-    source: Source,
+    #[command(flatten)]
+    source: SourceArgs,
     /// Write the heap as a .gcdump file, which Visual Studio and PerfView open
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -55,9 +55,11 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Result {
     // The baseline first: a file that cannot be read should not cost the process a full GC.
-    let baseline = args.baseline.as_ref().map(|path| heap(&Source::File(path.clone()), args));
-    let baseline = baseline.transpose()?;
-    let heap = heap(&args.source, args)?;
+    let baseline = args.baseline.as_deref().map(heap_of_file).transpose()?;
+    let heap = match args.source.source() {
+        Some(Source::File(path)) => heap_of_file(path)?,
+        _ => heap_of_process(args)?,
+    };
     if let Some(path) = &args.output {
         write(path, &heap.graph)?;
     }
@@ -86,20 +88,45 @@ struct Heap {
     reading: Option<Reading>,
 }
 
-fn heap(source: &Source, args: &Args) -> Result<Heap> {
-    let file = match source {
-        Source::File(path) => gcdump_file(path)?.map(|bytes| (path.display(), bytes)),
-        Source::Process(_) => None,
-    };
-    if let Some((path, bytes)) = file {
-        let name = path.to_string();
+fn heap_of_file(path: &Path) -> Result<Heap> {
+    if let Some(bytes) = gcdump_file(path)? {
+        let name = path.display().to_string();
         let graph = HeapGraph::read(&bytes).map_err(|e| Failure::about(&name, e))?;
         return Ok(Heap { name, graph, walk: None, reading: None });
     }
+    heap_of_stream(Stream::of_file(path, Order::Time, Progress::beside_output())?, false)
+}
+
+fn heap_of_process(args: &Args) -> Result<Heap> {
+    let target = args.source.target()?;
+    if target.server.is_none() {
+        describe_types_again(&target)?;
+    }
     let config = TracingConfig::new([providers::heap_walk()]).rundown(Rundown::None);
-    let progress = Progress::beside_output();
-    let stream = source.open(&config, Some(args.timeout), Order::Time, progress)?;
-    let live = matches!(source, Source::Process(_));
+    let stream = Stream::of_process(target, &config, Some(args.timeout), Order::Time)?;
+    heap_of_stream(stream, true)
+}
+
+/// Makes a runtime describe its types again.
+///
+/// .NET Core 3.1 describes a type once and then not again, until its provider is enabled without
+/// the keyword `Type`; seen on 3.1.23, whereas 9 and 10 describe types in every session. Between
+/// them it is done for safety's sake: an empty session costs nothing.
+fn describe_types_again(target: &Target) -> Result {
+    const FIRST_WITHOUT: u32 = 9;
+    let version = target.client.process_info().ok().and_then(|info| info.clr_version);
+    let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+    if major.is_some_and(|major| major >= FIRST_WITHOUT) {
+        return Ok(());
+    }
+    let config = TracingConfig::new([providers::gc()]).rundown(Rundown::None);
+    let session = target.client.collect_tracing(&config).map_err(target.failure())?;
+    // What goes wrong at its end goes wrong in the session that follows, too.
+    let _ = session.stop();
+    Ok(())
+}
+
+fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
     let name = stream.name.clone();
     let mut walk = HeapSnapshot::new();
     let mut info = DumpInfo::default();
@@ -107,8 +134,10 @@ fn heap(source: &Source, args: &Args) -> Result<Heap> {
     let result = stream.read(|event| {
         walk.observe(event);
         info.pid = u32::try_from(event.process_id()).unwrap_or_default();
+        let collected = event.trace().map(|trace| trace.utc(event.header().timestamp));
+        info.collected = collected.and_then(system_time);
         // Nothing else is of interest in the stream of a live process.
-        if live && walk.is_complete() {
+        if is_live && walk.is_complete() {
             is_walked = true;
             return Err(Failure::Quiet(0));
         }
@@ -123,7 +152,13 @@ fn heap(source: &Source, args: &Args) -> Result<Heap> {
             "the stream contains no heap dump (was it collected with the GCHeapDump keywords?)";
         return Err(Failure::about(&name, why));
     }
-    describe(&mut info, source, reading.as_ref());
+    info.tool = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
+    if is_live {
+        info.process_name = std::fs::read_to_string(format!("/proc/{}/comm", info.pid))
+            .ok()
+            .map(|name| name.trim_end().to_owned());
+        info.machine = Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
+    }
     Ok(Heap { name, graph: HeapGraph::from_snapshot(&walk, info), walk: Some(walk), reading })
 }
 
@@ -141,25 +176,6 @@ fn gcdump_file(path: &Path) -> Result<Option<Vec<u8>>> {
     }
     file.read_to_end(&mut bytes).map_err(fail)?;
     Ok(Some(bytes))
-}
-
-/// Adds where and when the heap was walked.
-fn describe(info: &mut DumpInfo, source: &Source, reading: Option<&Reading>) {
-    info.tool = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
-    match source {
-        Source::Process(pid) => {
-            info.pid = *pid;
-            info.process_name = std::fs::read_to_string(format!("/proc/{pid}/comm"))
-                .ok()
-                .map(|name| name.trim_end().to_owned());
-            info.machine = Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
-            info.collected = Some(SystemTime::now());
-        }
-        Source::File(_) => {
-            let utc = reading.and_then(|r| r.trace.as_ref()).map(|trace| trace.sync_time_utc);
-            info.collected = utc.and_then(system_time);
-        }
-    }
 }
 
 fn system_time(utc: Timestamp) -> Option<SystemTime> {

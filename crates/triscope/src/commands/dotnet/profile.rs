@@ -1,4 +1,4 @@
-use super::source::Source;
+use super::source::SourceOrCommand;
 use super::{providers, writers};
 use crate::failure::{Failure, Result};
 use crate::io::progress::Progress;
@@ -21,9 +21,8 @@ Examples:
   triscope dotnet profile 1234 --duration 30 -o app.pb.gz && go tool pprof -top app.pb.gz
   triscope dotnet profile app.nettrace --managed -o app.svg")]
 pub(crate) struct Args {
-    /// The id of a process, a trace with CPU samples, or - for standard input
-    #[arg(value_name = "PID|FILE")]
-    source: Source,
+    #[command(flatten)]
+    source: SourceOrCommand,
     /// Where to write it
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,

@@ -1,10 +1,12 @@
 //! Where .NET events come from: a file, standard input, or a session with a live process.
 
+use super::collect::{Launched, resume_others};
 use super::signals::StopOnSignal;
+use super::target::{self, Target};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{Format, Input};
 use crate::io::progress::Progress;
-use diag_ipc::{Client, TracingConfig};
+use diag_ipc::TracingConfig;
 use nettrace::{Event, Options, Order, Reader, Stats};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -29,15 +31,70 @@ impl std::str::FromStr for Source {
     }
 }
 
+/// The process or trace that a command reads.
+#[derive(clap::Args)]
+pub(crate) struct SourceArgs {
+    /// A process id, a trace, or - for standard input
+    #[arg(value_name = "PID|FILE", group = "target")]
+    source: Option<Source>,
+    #[command(flatten)]
+    options: target::Options,
+}
+
+/// The process or trace that a command reads, or a program that it starts.
+#[derive(clap::Args)]
+pub(crate) struct SourceOrCommand {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// Start a program and read its events from its first moment to its end (.NET 5); its output
+    /// is discarded
+    #[arg(last = true, value_name = "COMMAND", group = "target")]
+    command: Vec<String>,
+}
+
 /// A stream of events that is open.
 pub(crate) struct Stream {
     pub(crate) name: String,
     reader: Reader<Box<dyn Read + Send>>,
     /// Ends a session by signal or clock.
     stop_on_signal: Option<StopOnSignal>,
+    live: Option<Live>,
 }
 
-impl Source {
+/// The process that a session is with.
+enum Live {
+    Running(Target),
+    Launched(Launched),
+}
+
+impl Live {
+    const fn target(&self) -> &Target {
+        match self {
+            Self::Running(target) => target,
+            Self::Launched(launched) => &launched.target,
+        }
+    }
+}
+
+impl SourceArgs {
+    /// The file or process that was named as such.
+    pub(crate) const fn source(&self) -> Option<&Source> {
+        self.source.as_ref()
+    }
+
+    /// Whether it is a process.
+    pub(crate) const fn is_live(&self) -> bool {
+        !matches!(self.source, Some(Source::File(_)))
+    }
+
+    /// The process; for commands that do more with it than to read its events.
+    pub(crate) fn target(&self) -> Result<Target> {
+        match self.source {
+            Some(Source::Process(pid)) => target::process(pid),
+            _ => self.options.resolve(),
+        }
+    }
+
     /// Opens the file, or starts a session with the process that ends after `duration` (never,
     /// if there is none).
     pub(crate) fn open(
@@ -47,26 +104,76 @@ impl Source {
         order: Order,
         progress: Progress,
     ) -> Result<Stream> {
-        let (name, bytes, stop_on_signal): (_, Box<dyn Read + Send>, _) = match self {
-            Self::File(path) => {
-                let input = Input::open(path, progress)?;
-                if input.format != Format::NetTrace {
-                    let what = input.format.description().unwrap_or("something else");
-                    return Err(input.failure(format!("is {what}, not a .NET trace")));
-                }
-                (input.name.clone(), Box::new(input), None)
-            }
-            Self::Process(pid) => {
-                let name = format!("process {pid}");
-                let session = Client::for_process(*pid)
-                    .and_then(|client| client.collect_tracing(config))
-                    .map_err(|e| Failure::about(&name, e))?;
-                let stop_on_signal = StopOnSignal::new(session.stop_handle(), duration)?;
-                (name, Box::new(session), Some(stop_on_signal))
-            }
-        };
-        let reader = Reader::with_options(bytes, Options::new().order(order));
-        Ok(Stream { name, reader, stop_on_signal })
+        match &self.source {
+            Some(Source::File(path)) => Stream::of_file(path, order, progress),
+            _ => Stream::of_process(self.target()?, config, duration, order),
+        }
+    }
+}
+
+impl SourceOrCommand {
+    /// Whether it is a process.
+    pub(crate) const fn is_live(&self) -> bool {
+        self.source.is_live()
+    }
+
+    /// Opens the file, or starts a session with the process that ends after `duration` (never,
+    /// if there is none).
+    pub(crate) fn open(
+        &self,
+        config: &TracingConfig,
+        duration: Option<Duration>,
+        order: Order,
+        progress: Progress,
+    ) -> Result<Stream> {
+        if self.command.is_empty() {
+            return self.source.open(config, duration, order, progress);
+        }
+        let live = Live::Launched(Launched::start(&self.command, false)?);
+        Stream::of(live, config, duration, order)
+    }
+}
+
+impl Stream {
+    /// Opens a file.
+    pub(crate) fn of_file(path: &Path, order: Order, progress: Progress) -> Result<Self> {
+        let input = Input::open(path, progress)?;
+        if input.format != Format::NetTrace {
+            let what = input.format.description().unwrap_or("something else");
+            return Err(input.failure(format!("is {what}, not a .NET trace")));
+        }
+        let name = input.name.clone();
+        let reader = Reader::with_options(Box::new(input) as _, Options::new().order(order));
+        Ok(Self { name, reader, stop_on_signal: None, live: None })
+    }
+
+    /// Starts a session with a process.
+    pub(crate) fn of_process(
+        target: Target,
+        config: &TracingConfig,
+        duration: Option<Duration>,
+        order: Order,
+    ) -> Result<Self> {
+        Self::of(Live::Running(target), config, duration, order)
+    }
+
+    /// Starts a session. A runtime that is suspended at a diagnostic port is resumed.
+    fn of(
+        live: Live,
+        config: &TracingConfig,
+        duration: Option<Duration>,
+        order: Order,
+    ) -> Result<Self> {
+        let target = live.target();
+        let name = target.name.clone();
+        let session = target.client.collect_tracing(config).map_err(target.failure())?;
+        let stop_on_signal = StopOnSignal::new(session.stop_handle(), duration)?;
+        if let Some(server) = &target.server {
+            target.client.resume_runtime().map_err(target.failure())?;
+            resume_others(server);
+        }
+        let reader = Reader::with_options(Box::new(session) as _, Options::new().order(order));
+        Ok(Self { name, reader, stop_on_signal: Some(stop_on_signal), live: Some(live) })
     }
 }
 
@@ -92,7 +199,13 @@ impl Stream {
                 }
             }
         }
+        let was_stopped = self.stop_on_signal.as_ref().is_some_and(StopOnSignal::is_stopping);
+        let outcome = match &mut self.live {
+            Some(Live::Launched(launched)) => launched.end(was_stopped),
+            _ => Ok(()),
+        };
         Ok(Reading {
+            outcome,
             stats: *self.reader.stats(),
             trace: self.reader.trace().cloned(),
             name: self.name,
@@ -104,6 +217,10 @@ impl Stream {
 impl Stream {
     /// Ends a session that nobody reads any more: closing it in the middle can crash its target.
     fn leave(&mut self) {
+        if let Some(Live::Launched(launched)) = &mut self.live {
+            let _ = launched.end(true); // another failure is being reported
+            return;
+        }
         if self.stop_on_signal.as_ref().is_some_and(StopOnSignal::end) {
             loop {
                 match self.reader.next_event() {
@@ -122,6 +239,8 @@ pub(crate) struct Reading {
     pub(crate) stats: Stats,
     pub(crate) trace: Option<nettrace::Trace>,
     pub(crate) errors: Vec<String>,
+    /// The result of a program that was started.
+    outcome: Result,
 }
 
 impl Reading {
@@ -147,6 +266,6 @@ impl Reading {
         if self.errors.len() > SHOWN {
             eprintln!("triscope: {name}: and {} more errors", self.errors.len() - SHOWN);
         }
-        if self.errors.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
+        if self.errors.is_empty() { self.outcome } else { Err(Failure::Quiet(1)) }
     }
 }

@@ -1,5 +1,5 @@
 use super::providers;
-use super::source::Source;
+use super::source::SourceArgs;
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
@@ -19,9 +19,8 @@ Examples:
   triscope dotnet stack 1234
   triscope dotnet stack app.nettrace       the last sample of each thread in a trace")]
 pub(crate) struct Args {
-    /// The id of a process, or a trace with CPU samples
-    #[arg(value_name = "PID|FILE")]
-    source: Source,
+    #[command(flatten)]
+    source: SourceArgs,
     /// Print JSON, one object per thread
     #[arg(long)]
     json: bool,

@@ -1,8 +1,7 @@
-use super::source::Source;
+use super::source::Stream;
 use crate::failure::{OneLine, Result};
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
-use diag_ipc::TracingConfig;
 use nettrace::{Order, Summary};
 use serde_json::json;
 use std::io::Write;
@@ -25,10 +24,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result {
-    let source = Source::File(args.file.clone());
-    // A file needs no session.
-    let none = TracingConfig::new([]);
-    let stream = source.open(&none, None, Order::Stream, Progress::bytes())?;
+    let stream = Stream::of_file(&args.file, Order::Stream, Progress::bytes())?;
     let mut summary = Summary::new();
     let mut names = std::collections::HashMap::new();
     let mut time: Option<(i64, i64)> = None;

@@ -3,7 +3,7 @@ mod prometheus;
 mod rows;
 mod table;
 
-use super::source::Source;
+use super::source::SourceOrCommand;
 use crate::failure::{Failure, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
@@ -30,9 +30,8 @@ Examples:
   triscope dotnet counters 1234 --duration 60 -o counters.csv
   triscope dotnet counters 1234 -o /var/lib/node_exporter/app.prom    rewritten every interval")]
 pub(crate) struct Args {
-    /// A process id, a trace, or - for standard input
-    #[arg(value_name = "PID|FILE")]
-    source: Source,
+    #[command(flatten)]
+    source: SourceOrCommand,
     /// Event sources with counters, each with the names of its counters in brackets, separated by
     /// commas; without brackets, all of them [default: System.Runtime]
     #[arg(long, visible_alias = "provider", value_name = "LIST")]
@@ -78,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result {
     // Values are few and wanted at once: stream order does not wait for older events.
     let stream =
         args.source.open(&config, args.duration, Order::Stream, Progress::beside_output())?;
-    let is_live = matches!(args.source, Source::Process(_));
+    let is_live = args.source.is_live();
     let mut writer = Writer::new(args, format, is_live, is_terminal)?;
     let mut tracker = CounterTracker::new();
     let reading = stream.read(|event| {
