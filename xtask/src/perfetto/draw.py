@@ -64,7 +64,7 @@ class Timeline:
             if packet.HasField("timestamp"):
                 at = packet.timestamp
                 if not packet.timestamp_clock_id:
-                    clock = at = clock + packet.timestamp
+                    clock = at = (clock + packet.timestamp) % 2**64
             for name in packet.interned_data.event_names:
                 self.names[name.iid] = name.name
             if packet.HasField("track_descriptor"):
@@ -99,7 +99,9 @@ class Timeline:
             depth = len(track.open)
             track.instants.append((at, name))
         elif event.type == COUNTER:
-            track.values.append((at, event.counter_value))
+            is_double = event.HasField("double_counter_value")
+            value = event.double_counter_value if is_double else event.counter_value
+            track.values.append((at, value))
         for flow in [*event.flow_ids, *event.terminating_flow_ids]:
             self.flows[flow].append((at, track.uuid, max(depth - (event.type == INSTANT), 0)))
 

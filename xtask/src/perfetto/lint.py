@@ -1,8 +1,8 @@
-"""Checks Perfetto traces against the official schema, and for what readers pass over in silence.
+"""Checks Perfetto traces against the official schema, and for faults that readers ignore.
 
-The trace processor drops an end without a beginning, shows an undefined name as none and accepts
-a track that was never declared. Here each of these is a fault. Runs behind
-packets.py.
+The trace processor drops an end without a beginning, shows an undefined name as NULL and accepts
+an undeclared track, all without an error. Here each of these is a fault. So is what it does report:
+a clock that no snapshot relates to its own. Runs after packets.py.
 """
 
 import sys
@@ -12,6 +12,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 BEGIN, END, INSTANT, COUNTER, STATE = 1, 2, 3, 4, 5
 STATE_CLEARED, NEEDS_STATE = 1, 2
+BOOTTIME, TRACE_FILE = 6, 11
 
 
 class Sequence:
@@ -42,6 +43,8 @@ class Lint:
         self.switched = {}  # by processor: when, and to whom
         self.has_kernel = False
         self.primary = None
+        self.related = set()  # clocks that a snapshot relates to CLOCK_BOOTTIME
+        self.last_reading = {}
         self.first = None
         self.end = None
 
@@ -66,11 +69,19 @@ class Lint:
             if clock not in sequence.clocks:
                 self.fault(f"clock {clock} is used before a snapshot of it")
                 return None
-            sequence.clocks[clock] += packet.timestamp
+            # Deltas are signed 64-bit numbers.
+            sequence.clocks[clock] = (sequence.clocks[clock] + packet.timestamp) % 2**64
+            self.relate(self.primary)
             return sequence.clocks[clock]
         if clock != self.primary:
             self.fault(f"a time on clock {clock}, where the primary one is {self.primary}")
+        self.relate(clock)
         return packet.timestamp
+
+    def relate(self, clock):
+        """The trace processor drops events whose clock it cannot relate to CLOCK_BOOTTIME."""
+        if clock not in self.related and clock not in (BOOTTIME, TRACE_FILE):
+            self.fault(f"clock_sync_unrelatable_clock_domains: clock {clock} and CLOCK_BOOTTIME")
 
     def use(self, sequence, table, iid, what):
         if iid not in sequence.iids[table]:
@@ -127,6 +138,12 @@ class Lint:
         for clock in snapshot.clocks:
             if 64 <= clock.clock_id < 128:
                 sequence.clocks[clock.clock_id] = clock.timestamp
+            elif clock.clock_id == self.primary:
+                if clock.timestamp < self.last_reading.get(clock.clock_id, 0):
+                    self.fault("invalid_clock_snapshots: the primary clock goes back")
+                self.last_reading[clock.clock_id] = clock.timestamp
+        if BOOTTIME in ids:
+            self.related.update(ids)
 
     def interned(self, data, sequence):
         for field, entries in data.ListFields():
@@ -207,7 +224,7 @@ class Lint:
 
     def ftrace(self, bundle):
         if not self.has_kernel:
-            self.fault("switches before the kernel is told whose states they have")
+            self.fault("switches without the kernel release that defines their states")
         for event in bundle.event:
             if event.HasField("sched_switch"):
                 self.switch(bundle.cpu, event.timestamp, event.sched_switch.next_pid)

@@ -1,19 +1,26 @@
 //! Perfetto traces and the official schema: checked, and drawn for the documentation.
 
-use std::path::PathBuf;
-use std::process::Command;
-use task_support::{Result, cache, lane, pypi, run};
+mod outputs;
+
+use std::process::{Command, ExitStatus};
+use task_support::{Result, lane, pypi};
 
 const PACKETS: &str = include_str!("packets.py");
 const LINT: &str = include_str!("lint.py");
 const DRAW: &str = include_str!("draw.py");
+const STATS: &str = include_str!("stats.py");
 
-/// The schema, in the language that it is published for: packages and versions.
+/// The schema in the language that it is published for: packages and versions.
 const PACKAGES: &[&str] = &["perfetto==0.59.1", "protobuf==7.36.2"];
 
-pub(crate) const LINT_OPTIONS: &str = "\
-[FILE...]
+/// Makes Perfetto's trace processor mandatory: for a CI that can download it.
+const REQUIRE: &str = "--require-trace-processor";
 
+pub(crate) const LINT_OPTIONS: &str = "\
+[--require-trace-processor] [FILE...]
+
+  --require-trace-processor   import the traces with Perfetto's trace processor too, which its
+                              Python package downloads; TRACE_PROCESSOR=PROGRAM names another
   FILE   Perfetto traces (default: one of each kind that this workspace writes)";
 
 pub(crate) const DRAW_OPTIONS: &str = "\
@@ -24,65 +31,55 @@ FILE -o OUT.svg [--from-ms MS] [--ms MS] [--most N] [--only PATH]...
   --most N       at most N children of a group (default: 8)
   --only PATH    only tracks whose path contains PATH";
 
-/// Runs a script, which is given [`PACKETS`], with `args`.
-fn script(task: &str, script: &str, args: &[String]) -> Result {
+/// Runs a script, which may use [`PACKETS`], with `args`; `None` without the Python packages.
+fn script(task: &str, script: &str, args: &[String]) -> Result<Option<ExitStatus>> {
     let python = match pypi::environment("perfetto-0.59.1", PACKAGES) {
         Ok(python) => python,
-        Err(error) => return lane::skip(task, &error),
+        Err(error) => return lane::skip(task, &error).map(|()| None),
     };
-    // The script has said what is wrong; its text need not be shown as part of the command.
+    // The script reports the faults. Its text need not be shown as part of the command.
     let status = Command::new(python).arg("-c").arg([PACKETS, script].concat()).args(args).status();
-    if status.map_err(|error| format!("{task}: {error}"))?.success() {
+    status.map(Some).map_err(|error| format!("{task}: {error}").into())
+}
+
+fn check_status(status: Option<ExitStatus>) -> Result {
+    if status.is_none_or(|status| status.success()) {
         Ok(())
     } else {
         Err("faults were found".into())
     }
 }
 
-/// `cargo xtask lint-perfetto [FILE...]`: checks the files that are named; without any, what
-/// `triscope convert` makes of every recorded trace, and a timeline with everything in it.
-pub(crate) fn lint(files: &[String]) -> Result {
-    if !files.is_empty() {
-        return script("lint-perfetto", LINT, files);
+/// `cargo xtask lint-perfetto`: checks the named files. Without any, checks one output of every
+/// kind that we write.
+pub(crate) fn lint(args: &[String]) -> Result {
+    let (options, files): (Vec<String>, Vec<String>) =
+        args.iter().cloned().partition(|arg| arg.starts_with("--"));
+    if let Some(unknown) = options.iter().find(|option| *option != REQUIRE) {
+        return Err(format!("unknown option {unknown}").into());
     }
-    let out = cache::root()?.join("lint-perfetto");
-    std::fs::create_dir_all(&out)?;
-    let mut made = Vec::new();
-    let mut make = |name: &str, command: &mut Command| -> Result {
-        let file = out.join(name).with_extension("pftrace");
-        let file = file.to_string_lossy().into_owned();
-        run::output(command.arg(&file))?;
-        made.push(file);
-        Ok(())
-    };
-    let example = ["-p", "trace-export", "--example", "synthetic", "--"];
-    make("synthetic", Command::new("cargo").args(["run", "--quiet", "--release"]).args(example))?;
-    for trace in recorded()? {
-        let name = trace.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let convert = ["run", "--quiet", "--release", "-p", "triscope", "--", "convert"];
-        make(&name, Command::new("cargo").args(convert).arg(&trace).arg("-o"))?;
+    let is_required = !options.is_empty();
+    if files.is_empty() {
+        let outputs = outputs::Outputs::make()?;
+        return check(&outputs.files, is_required);
     }
-    script("lint-perfetto", LINT, &made)?;
-    std::fs::remove_dir_all(&out)?;
-    Ok(())
+    check(&files, is_required)
 }
 
-/// The recorded Go traces in the repository.
-fn recorded() -> Result<Vec<PathBuf>> {
-    let dir = task_support::workspace().join("crates/gotrace/tests/data");
-    let mut traces = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
-        let name = path.to_string_lossy();
-        if name.ends_with(".trace") || name.ends_with(".trace.gz") {
-            traces.push(path);
-        }
+fn check(files: &[String], is_required: bool) -> Result {
+    check_status(script("lint-perfetto", LINT, files)?)?;
+    if is_required || std::env::var_os("TRACE_PROCESSOR").is_some() {
+        return check_status(script("import by the trace processor", STATS, files)?);
     }
-    traces.sort();
-    if traces.is_empty() { Err("there are no recorded traces".into()) } else { Ok(traces) }
+    // Not lane::skip: a CI without a network passes without it.
+    eprintln!(
+        "\n==== SKIPPED: import by Perfetto's trace processor\n==== because: it is downloaded when it \
+         is first used: {REQUIRE} allows that, or TRACE_PROCESSOR names one\n"
+    );
+    Ok(())
 }
 
 /// `cargo xtask draw-timeline FILE -o OUT.svg ...`: a part of a trace as a picture.
 pub(crate) fn draw(args: &[String]) -> Result {
-    script("draw-timeline", DRAW, args)
+    check_status(script("draw-timeline", DRAW, args)?)
 }

@@ -1,0 +1,137 @@
+//! One timeline of every kind that we write, to be checked.
+
+use crate::runtimes;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use task_support::{Result, cache, lane, run};
+
+/// Timelines in a directory of the cache, which goes with this.
+pub(super) struct Outputs {
+    dir: PathBuf,
+    triscope: PathBuf,
+    pub(super) files: Vec<String>,
+}
+
+impl Drop for Outputs {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Outputs {
+    /// Makes them: of recorded Go and .NET traces, of the kernel, and of several at once.
+    pub(super) fn make() -> Result<Self> {
+        let dir = cache::root()?.join(format!("lint-perfetto-{}", std::process::id()));
+        std::fs::create_dir_all(&dir)?;
+        let mut this = Self { dir, triscope: triscope()?, files: Vec::new() };
+
+        let example =
+            ["run", "--quiet", "--release", "-p", "trace-export", "--example", "synthetic"];
+        let synthetic = this.file("synthetic");
+        run::output(run::cargo().args(example).arg("--").arg(synthetic))?;
+
+        let go = recorded("gotrace", &[".trace", ".trace.gz"])?;
+        let dotnet = recorded("nettrace", &[".nettrace"])?;
+        for trace in go.iter().chain(&dotnet) {
+            let name = trace.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            this.convert(&name, &[trace])?;
+        }
+        let named = |traces: &[PathBuf], name: &str| {
+            let trace = traces.iter().find(|t| t.file_name().is_some_and(|n| n == name)).cloned();
+            trace.ok_or_else(|| format!("the recorded trace {name} is missing"))
+        };
+        let newest_first = [
+            &named(&dotnet, "t10-activity.nettrace")?,
+            &named(&go, "go1.26-mixed.trace.gz")?,
+            &named(&go, "go1.25-mixed.trace.gz")?,
+        ];
+        this.convert("several", &newest_first)?;
+        this.record()?;
+        Ok(this)
+    }
+
+    /// A name for the next timeline.
+    fn file(&mut self, name: &str) -> &Path {
+        let file = self.dir.join(format!("{name}.pftrace"));
+        self.files.push(file.to_string_lossy().into_owned());
+        Path::new(self.files.last().map_or("", String::as_str))
+    }
+
+    fn convert(&mut self, name: &str, traces: &[&PathBuf]) -> Result {
+        let triscope = self.triscope.clone();
+        let output = self.file(name);
+        let converted =
+            run::attempt(Command::new(triscope).arg("convert").args(traces).arg("-o").arg(output))?;
+        // 1: the trace is damaged, and what was read of it is converted.
+        if matches!(converted.status.code(), Some(0 | 1)) && output.exists() {
+            return Ok(());
+        }
+        Err(format!("convert {name}: {}", String::from_utf8_lossy(&converted.stderr)).into())
+    }
+
+    /// Live recordings: of the kernel alone, and of the kernel with .NET. (`test-timeline` makes
+    /// and checks those of the kernel with Go.)
+    fn record(&mut self) -> Result {
+        let triscope = self.triscope.clone();
+        let record = |output: &Path, options: &[&str], command: &[&str]| {
+            let mut record = Command::new(&triscope);
+            record.env("WORKLOAD_SECONDS", "2").env("TMPDIR", std::env::temp_dir());
+            run::attempt(
+                record
+                    .args(["record", "--sched"])
+                    .args(options)
+                    .arg("-o")
+                    .arg(output)
+                    .arg("--")
+                    .args(command),
+            )
+        };
+        let kernel = ["sh", "-c", "for i in 1 2 3 4 5; do sleep 0.01; done"];
+        let recorded = record(self.file("kernel"), &[], &kernel)?;
+        if !recorded.status.success() {
+            self.files.pop();
+            return lane::skip(
+                "timelines of live recordings",
+                &String::from_utf8_lossy(&recorded.stderr),
+            );
+        }
+        let targets = match runtimes::targets() {
+            Ok(targets) => targets,
+            Err(why) => return lane::skip("timelines of .NET recordings", &why),
+        };
+        for version in ["3.1", "9", "10"] {
+            let program = targets.join(version).join("run");
+            let name = format!("kernel-and-dotnet-{version}");
+            let recorded = record(self.file(&name), &["--dotnet"], &[&program.to_string_lossy()])?;
+            if !recorded.status.success() {
+                let told = String::from_utf8_lossy(&recorded.stderr);
+                return Err(format!("record --dotnet {version}: {told}").into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Builds the program that users have.
+fn triscope() -> Result<PathBuf> {
+    run::artifact(run::cargo().args(["build", "--release", "--package", "triscope"]), "triscope")
+}
+
+/// The recorded traces of a crate.
+fn recorded(package: &str, endings: &[&str]) -> Result<Vec<PathBuf>> {
+    let dir = task_support::workspace().join("crates").join(package).join("tests/data");
+    let mut traces = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.to_string_lossy();
+        if endings.iter().any(|ending| name.ends_with(ending)) {
+            traces.push(path);
+        }
+    }
+    traces.sort();
+    if traces.is_empty() {
+        Err(format!("{package} has no recorded traces").into())
+    } else {
+        Ok(traces)
+    }
+}
