@@ -256,7 +256,7 @@ impl Timeline {
         let uuid = track.number(1).unwrap();
         let mut name = match (track.message(3), track.message(4)) {
             (Some(p), _) => format!("{} {}", p.text(6).unwrap(), p.number(1).unwrap()),
-            (_, Some(t)) => format!("{} {}", t.text(5).unwrap(), t.number(2).unwrap()),
+            (_, Some(t)) => format!("{} {}", t.text(5).unwrap_or_default(), t.number(2).unwrap()),
             _ => track.text(2).unwrap(),
         };
         if let Some(parent) = track.number(5) {

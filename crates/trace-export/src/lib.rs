@@ -28,6 +28,7 @@
 //! It does not read traces of any kind: that is the work of the crates beside it.
 #![forbid(unsafe_code)]
 
+mod cpu;
 #[cfg(feature = "dotnet")]
 pub mod dotnet;
 #[cfg(feature = "go")]
@@ -42,6 +43,7 @@ mod lanes;
 mod model;
 mod perfetto;
 
+pub use cpu::{CpuIntervals, CpuState};
 pub use intern::{Frame, Interner, StackId, TextId};
 pub use model::{
     CounterValue, CpuMode, DebugAnnotation, Flow, Loss, Name, Sample, SchedSwitch, SchedWaking,

@@ -253,3 +253,15 @@ fn help_teaches() {
         assert!(help.contains(part), "{part}");
     }
 }
+
+#[test]
+fn a_trace_of_which_nothing_is_shown_says_so() {
+    let dir = directory();
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../nettrace/tests/data/v6-record-trace-pid.nettrace");
+    let output = convert(dir.path(), &[trace.to_str().unwrap(), "-o", "out.pftrace"]);
+    assert_eq!(output.status.code(), Some(1));
+    let errors = text(&output.stderr);
+    assert!(errors.contains("nothing of the trace can be shown"), "{errors}");
+    assert!(errors.contains("32 Universal.System/ProcessMapping"), "{errors}");
+}

@@ -51,12 +51,13 @@ use std::io;
 use task::TaskState;
 use trace_common::{ClockDomain, IdMap, Timestamp};
 
-/// What is to be on the timeline, and how it is called.
+/// Options for drawing a Go trace.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GoOptions {
-    /// The process: a Go trace does not tell. Give the real one where samples or switches from
-    /// the kernel are on the same timeline.
+    /// The process identifier, 1 by default: a Go trace does not have it. Give the real one where
+    /// samples or switches of the kernel are on the same timeline, and [`unknown_process`] to each
+    /// of several programs: tracks of one identifier are one process.
     pub pid: i32,
     /// The name of the process.
     pub process: Vec<u8>,
@@ -64,6 +65,16 @@ pub struct GoOptions {
     pub wake_ups: bool,
     /// How often the numbers of goroutines by state are written, in nanoseconds.
     pub count_interval: i64,
+}
+
+/// The process identifier of Go trace `number`, counted from 1, on a timeline of several programs:
+/// a Go trace does not have its own. It is above every identifier that Linux gives (`PID_MAX_LIMIT`,
+/// 4194304), so no other process of the timeline has it.
+pub const fn unknown_process(number: u32) -> i32 {
+    const FIRST: u32 = 6 << 20;
+    const LAST: u32 = i32::MAX as u32;
+    let pid = FIRST.saturating_add(number);
+    (if pid < LAST { pid } else { LAST }) as i32
 }
 
 impl Default for GoOptions {

@@ -718,7 +718,10 @@ impl<W: Write> Sink for PerfettoSink<W> {
                 let thread = out.open(track::THREAD);
                 out.int(track::THREAD_PID, pid.into());
                 out.int(track::THREAD_TID, tid.into());
-                out.text(track::THREAD_NAME, cut(new.name));
+                // Without a name it keeps that which the kernel gives it.
+                if !new.name.is_empty() {
+                    out.text(track::THREAD_NAME, cut(new.name));
+                }
                 out.close(thread);
             }
             TrackKind::Custom => {

@@ -5,11 +5,11 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::Input;
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
-use nettrace::{ErrorKind, MethodMap, Reader};
+use nettrace::{ErrorKind, Reader};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use trace_export::Sink;
-use trace_export::dotnet::{DotnetOptions, DotnetSource};
+use trace_export::dotnet::{DotnetNames, DotnetOptions, DotnetSource, DotnetStats};
 
 /// Puts a .NET trace on the timeline; what went wrong in it is the second result.
 ///
@@ -28,8 +28,8 @@ pub(crate) fn draw_input(
         std::io::copy(&mut input, &mut spool).map_err(fail)?;
         return draw_file(&name, spool, options, sink, output);
     }
-    let methods = collect_methods(input);
-    draw(&name, Input::open(path, Progress::bytes())?, methods, options, sink, output)
+    let names = collect_names(input);
+    draw(&name, Input::open(path, Progress::bytes())?, names, options, sink, output)
 }
 
 /// Puts the trace in a file on the timeline.
@@ -42,40 +42,40 @@ pub(crate) fn draw_file(
 ) -> Result<(Part, Result)> {
     let fail = |e: std::io::Error| Failure::about(name, e);
     file.seek(SeekFrom::Start(0)).map_err(fail)?;
-    let methods = collect_methods(&mut file);
+    let names = collect_names(&mut file);
     file.seek(SeekFrom::Start(0)).map_err(fail)?;
-    draw(name, file, methods, options, sink, output)
+    draw(name, file, names, options, sink, output)
 }
 
 /// Damaged blocks after which a trace is given up.
 const MAX_ERRORS: u32 = 1_000;
 
-/// Collects the names of methods and modules. Errors of the trace are reported when it is read
+/// Collects the names of methods, processes and threads. Errors are reported when the trace is read
 /// again.
-fn collect_methods(source: impl Read) -> MethodMap {
-    let mut methods = MethodMap::new();
+fn collect_names(source: impl Read) -> DotnetNames {
+    let mut names = DotnetNames::new();
     let mut reader = Reader::new(source);
     for _ in 0..MAX_ERRORS {
         let result = reader.for_each(|event| {
-            methods.observe(&event);
+            names.observe(&event);
         });
         match result {
             Err(error) if !matches!(error.kind, ErrorKind::Io(_)) => {}
             _ => break,
         }
     }
-    methods
+    names
 }
 
 fn draw(
     name: &str,
     trace: impl Read,
-    methods: MethodMap,
+    names: DotnetNames,
     options: DotnetOptions,
     sink: &mut impl Sink,
     output: &OutputFile,
 ) -> Result<(Part, Result)> {
-    let mut source = DotnetSource::new(options, methods);
+    let mut source = DotnetSource::new(options, names);
     let mut reader = Reader::new(trace);
     let mut errors = 0;
     loop {
@@ -98,20 +98,57 @@ fn draw(
         _ => 0.0,
     };
     let part = Part {
-        what: format!(
-            "{} of {seconds:.3} s, {}",
-            counted(stats.events, "event"),
-            counted(stats.samples, "sample")
+        what: format!("{} of {seconds:.3} s, {}", counted(stats.events, "event"), samples(&stats)),
+        notes: format!(
+            "{}{}",
+            not_shown(&source),
+            notes(&[
+                (stats.undecodable, "event could not be decoded", "events could not be decoded"),
+                (stats.lost, "event lost by the runtime", "events lost by the runtime"),
+                (
+                    stats.activities_dropped,
+                    "activity without its start or stop",
+                    "activities without their start or stop",
+                ),
+            ])
         ),
-        notes: notes(&[
-            (stats.not_shown, "runtime event not shown", "runtime events not shown"),
-            (stats.lost, "event lost by the runtime", "events lost by the runtime"),
-            (
-                stats.activities_dropped,
-                "activity without its start or stop",
-                "activities without their start or stop",
-            ),
-        ]),
     };
+    let is_empty = stats.shown == 0 && stats.events > 0;
+    if is_empty {
+        let why = format!("nothing of the trace can be shown{}", not_shown(&source));
+        return Ok((part, Err(Failure::about(name, why))));
+    }
     Ok((part, if errors == 0 { Ok(()) } else { Err(Failure::Quiet(1)) }))
+}
+
+/// The samples, and where the threads were.
+fn samples(stats: &DotnetStats) -> String {
+    let text = counted(stats.samples, "sample");
+    match (stats.samples_on_cpu, stats.samples_off_cpu) {
+        (0, 0) => text,
+        (on, off) => format!("{text} ({on} on CPU, {off} off CPU)"),
+    }
+}
+
+/// What is not shown, and most of what.
+fn not_shown(source: &DotnetSource) -> String {
+    /// Kinds of events that are named.
+    const MOST: usize = 3;
+    let kinds = source.not_shown();
+    let all: u64 = kinds.iter().map(|(.., count)| count).sum();
+    if all == 0 {
+        return String::new();
+    }
+    let mut named: Vec<String> = kinds
+        .iter()
+        .take(MOST)
+        .map(|(provider, event, count)| {
+            let provider = provider.rsplit('-').next().unwrap_or(provider);
+            format!("{count} {provider}/{event}")
+        })
+        .collect();
+    if kinds.len() > MOST {
+        named.push(format!("{} more kinds", kinds.len() - MOST));
+    }
+    format!("; {} not shown: {}", counted(all, "event"), named.join(", "))
 }

@@ -11,7 +11,7 @@ use crate::timeline::{self, Part, Timeline, dotnet, size};
 use std::path::{Path, PathBuf};
 use trace_common::ClockMap;
 use trace_export::dotnet::DotnetOptions;
-use trace_export::go::GoOptions;
+use trace_export::go::{GoOptions, unknown_process};
 use trace_export::{ClockDomain, Sink, Timestamp};
 
 /// Convert traces to a Perfetto timeline
@@ -154,9 +154,8 @@ fn plan(args: &Args) -> Result<Vec<Plan<'_>>> {
             Ok(seconds) if seconds.is_finite() => Ok((seconds * 1e9).round() as i64),
             _ => Err(usage(format!("--offset: {text} is not a number of seconds"))),
         });
-        // Beside others each Go trace is a process of its own. No process has these numbers:
-        // they are above the kernel's PID_MAX_LIMIT.
-        let default = (args.files.len() > 1).then_some((4 << 20) + 1 + index as i32);
+        // Beside others each Go trace is a process of its own.
+        let default = (args.files.len() > 1).then(|| unknown_process(index as u32 + 1));
         plans.push(Plan {
             path,
             pid: pid.transpose()?.or(default),

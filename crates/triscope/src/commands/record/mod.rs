@@ -20,12 +20,15 @@ use crossbeam_channel::tick;
 use perf_monitor::OpenErrorReason;
 use sched::{Scheduler, ThreadExits};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use subject::Subject;
 use tasks::Counts;
 use trace_export::dotnet::DotnetOptions;
 use trace_export::go::GoOptions;
-use trace_export::{ClockDomain, DebugAnnotation, Name, Sink, Timestamp, Track, TrackEvent, Value};
+use trace_export::{
+    ClockDomain, CpuIntervals, DebugAnnotation, Name, Sink, Timestamp, Track, TrackEvent, Value,
+};
 
 /// Record a command or a running process on one Perfetto timeline
 ///
@@ -167,6 +170,9 @@ impl<'a> Recording<'a> {
         snapshot(&mut sink).map_err(fail)?;
         let earlier = args.go_trace.as_deref().map(Version::of);
         if let Some(scheduler) = &mut scheduler {
+            if args.dotnet.is_some() {
+                scheduler.keep_intervals();
+            }
             scheduler.enable().map_err(kernel::failure)?;
         }
         let (subject, runtimes) = match running {
@@ -235,13 +241,16 @@ impl<'a> Recording<'a> {
         let mut summary = Vec::new();
         // What was asked for and is not there. The rest of the timeline is good, and is written.
         let mut missing = Vec::new();
-        let exits = match self.scheduler.take() {
-            Some(scheduler) => Some(self.finish_scheduler(scheduler, &mut summary)?),
-            None => None,
+        let (exits, intervals) = match self.scheduler.take() {
+            Some(scheduler) => {
+                let (exits, intervals) = self.finish_scheduler(scheduler, &mut summary)?;
+                (Some(exits), intervals.map(Arc::new))
+            }
+            None => (None, None),
         };
         draw_command(&self.subject, end, &mut self.sink).map_err(fail)?;
         if let Some(runtimes) = self.runtimes.take() {
-            self.draw_runtimes(runtimes, &mut summary, &mut missing)?;
+            self.draw_runtimes(runtimes, intervals, &mut summary, &mut missing)?;
         }
         if let (Some(path), Some(earlier)) = (&self.args.go_trace, self.earlier.take()) {
             match self.draw_go(path, &earlier) {
@@ -269,8 +278,8 @@ impl<'a> Recording<'a> {
         &mut self,
         scheduler: Scheduler,
         summary: &mut Vec<String>,
-    ) -> Result<ThreadExits> {
-        let (stats, exits) =
+    ) -> Result<(ThreadExits, Option<CpuIntervals>)> {
+        let (stats, exits, intervals) =
             scheduler.finish(&mut self.sink).map_err(|e| e.into_failure(self.output))?;
         let Counts { threads, processes } = stats.command;
         summary.push(switches(&stats));
@@ -290,12 +299,13 @@ impl<'a> Recording<'a> {
             let count = counted(stats.undecodable, "event");
             summary.push(format!("{count} could not be decoded"));
         }
-        Ok(exits)
+        Ok((exits, intervals))
     }
 
     fn draw_runtimes(
         &mut self,
         runtimes: dotnet::Recorder,
+        intervals: Option<Arc<CpuIntervals>>,
         summary: &mut Vec<String>,
         missing: &mut Vec<(&'static str, Failure)>,
     ) -> Result {
@@ -304,6 +314,7 @@ impl<'a> Recording<'a> {
         for recording in recordings {
             let mut options = DotnetOptions::default();
             options.process = self.subject.process_name(recording.pid).into_bytes();
+            options.cpus.clone_from(&intervals);
             let name = format!(".NET process {}", recording.pid);
             let (part, result) =
                 draw_file(&name, recording.file, options, &mut self.sink, self.output)?;

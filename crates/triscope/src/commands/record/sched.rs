@@ -14,7 +14,8 @@ use perf_monitor::{
 use std::io;
 use trace_common::Merge;
 use trace_export::{
-    ClockDomain, Loss, SchedSwitch, SchedWaking, Sink, Task, Timestamp, TrackEvent, TrackId,
+    ClockDomain, CpuIntervals, Loss, SchedSwitch, SchedWaking, Sink, Task, Timestamp, TrackEvent,
+    TrackId,
 };
 
 /// How long events wait for earlier ones of other CPUs, in nanoseconds.
@@ -222,6 +223,8 @@ pub(super) struct Scheduler {
     /// When the last round began: everything before was seen in this one.
     watermark: Timestamp,
     tasks: Tasks,
+    /// When threads had a CPU, if that is to be kept.
+    intervals: Option<CpuIntervals>,
     stats: Stats,
 }
 
@@ -301,6 +304,7 @@ impl Scheduler {
             fields,
             watermark: Timestamp::default(),
             tasks,
+            intervals: None,
             stats: Stats::default(),
         }
     }
@@ -334,6 +338,11 @@ impl Scheduler {
         self.tasks.follow_running(pid);
     }
 
+    /// Keeps when threads had a CPU, for the samples of their runtimes.
+    pub(super) fn keep_intervals(&mut self) {
+        self.intervals = Some(CpuIntervals::new());
+    }
+
     /// Takes what is there, and writes what nothing earlier can come before.
     pub(super) fn round(&mut self, sink: &mut Timeline) -> Result<(), Error> {
         let begin = now();
@@ -344,7 +353,10 @@ impl Scheduler {
     }
 
     /// Takes and writes the rest, but for the [ends](ThreadExits) of threads.
-    pub(super) fn finish(mut self, sink: &mut Timeline) -> Result<(Stats, ThreadExits), Error> {
+    pub(super) fn finish(
+        mut self,
+        sink: &mut Timeline,
+    ) -> Result<(Stats, ThreadExits, Option<CpuIntervals>), Error> {
         self.cpus.iter().flat_map(Cpu::rings).try_for_each(Ring::disable)?;
         let end = now();
         self.take()?;
@@ -363,7 +375,7 @@ impl Scheduler {
         let is_idle_known = self.is_of_all();
         let (command, exits) = self.tasks.declare(is_idle_known, sink)?;
         let stats = Stats { command, late: self.merge.late(), ..self.stats };
-        Ok((stats, ThreadExits(exits)))
+        Ok((stats, ThreadExits(exits), self.intervals))
     }
 
     fn take(&mut self) -> Result<(), Error> {
@@ -479,6 +491,7 @@ impl Scheduler {
         let step = place.lane.switch(prev.tid, next.tid, before.tid, after.tid);
         if step.is_behind_a_gap && self.fields.is_some() {
             self.stats.gaps += 1;
+            self.gap(at, cpu, sink)?;
         }
         // Others are not seen waiting for the CPU all the time that they do not have it.
         const ASLEEP: i64 = 1;
@@ -494,13 +507,31 @@ impl Scheduler {
         }
         let prev_state = if before.tid == prev.tid { prev_state } else { ASLEEP };
         self.stats.switches += 1;
-        sink.sched_switch(at, &SchedSwitch { cpu, prev: before, prev_state, next: after })
+        let switch = SchedSwitch { cpu, prev: before, prev_state, next: after };
+        if let Some(intervals) = &mut self.intervals {
+            intervals.switch(at, &switch);
+        }
+        sink.sched_switch(at, &switch)
+    }
+
+    /// Marks switches of which the kernel delivered no record.
+    fn gap(&mut self, at: Timestamp, cpu: u32, sink: &mut Timeline) -> io::Result<()> {
+        if let Some(intervals) = &mut self.intervals {
+            intervals.lost(at, cpu);
+        }
+        let what = format!("context switches of CPU {cpu}");
+        let why =
+            b"the kernel delivered no record of them: another thread leaves the CPU than came";
+        sink.lost(at, None, &Loss { what: what.as_bytes(), count: None, why })
     }
 
     fn lost(&mut self, at: Timestamp, cpu: u32, count: u64, sink: &mut Timeline) -> io::Result<()> {
         self.stats.lost += count;
         if let Some(place) = self.cpus.iter_mut().find(|c| c.number == cpu) {
             place.lane.lost();
+        }
+        if let Some(intervals) = &mut self.intervals {
+            intervals.lost(at, cpu);
         }
         let what = format!("scheduler events of CPU {cpu}");
         let why = b"the buffer of the CPU was full, before this moment: use more --pages";

@@ -1,20 +1,18 @@
 //! .NET traces on a timeline.
 //!
 //! ```no_run
-//! use nettrace::{Item, MethodMap, Reader};
+//! use nettrace::Reader;
 //! use std::fs::File;
-//! use trace_export::{ClockDomain, PerfettoSink, Sink, dotnet::DotnetSource};
+//! use trace_export::{ClockDomain, PerfettoSink, Sink, dotnet::{DotnetNames, DotnetSource}};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // What methods are called comes at the end of a trace: read it once for that.
-//! let mut methods = MethodMap::new();
-//! Reader::new(File::open("app.nettrace")?).for_each(|event| {
-//!     methods.observe(&event);
-//! })?;
+//! // Methods are named at the end of a trace: read it once for the names.
+//! let mut names = DotnetNames::new();
+//! Reader::new(File::open("app.nettrace")?).for_each(|event| names.observe(&event))?;
 //!
 //! let mut reader = Reader::new(File::open("app.nettrace")?);
 //! let mut sink = PerfettoSink::new(File::create("app.pftrace")?, ClockDomain::Monotonic);
-//! let mut source = DotnetSource::new(Default::default(), methods);
+//! let mut source = DotnetSource::new(Default::default(), names);
 //! while let Some(item) = reader.next_item()? {
 //!     source.push(&item, &mut sink)?;
 //! }
@@ -24,57 +22,83 @@
 //! # }
 //! ```
 //!
-//! What there is to see, all of it below the track of the process:
+//! All tracks are below that of the process:
 //!
 //! | track | shows |
 //! | --- | --- |
 //! | counters | heap by generation, thread pool workers, event counters, meters |
-//! | GC | collections; below it, when and why managed threads were suspended |
-//! | Activities | by event source and name: what has a start and a stop event, requests for instance |
-//! | threads | compilations, waits for locks, exceptions, allocation samples, events of event sources, CPU samples with managed stacks |
+//! | GC | garbage collections (GCs); below it, suspensions of the managed threads with their reason |
+//! | Activities | by event source and name: pairs of start and stop events, such as requests |
+//! | threads | JIT compilations, lock contention, exceptions, allocation samples, events of event sources, managed stack samples |
 //!
-//! Times are those of CLOCK_MONOTONIC if the trace was made on Linux: the clock of Go traces and
-//! of kernel recordings of the same machine.
+//! **Managed stack samples are not CPU samples.** The runtime's sample profiler suspends all
+//! managed threads and takes the stack of each, whether it runs or waits. With
+//! [`DotnetOptions::cpus`] the outermost frame of each sample is `[on CPU]` or `[off CPU]`, as the
+//! kernel's context switches have it: at the moment when the sampler began to suspend the threads,
+//! or within the millisecond before the sample where the trace has no suspensions. Otherwise that
+//! frame is `[on or off CPU: unknown]`. Samples of `Universal.Events/cpu` (format version 6) are
+//! CPU samples, taken by the kernel, and have no such frame.
+//!
+//! Times of a trace from Linux are those of `CLOCK_MONOTONIC`, as in Go traces and kernel
+//! recordings of the same machine.
 
+mod names;
+mod suspensions;
+
+pub use names::DotnetNames;
+
+use crate::cpu::{CpuIntervals, CpuState};
 use crate::intern::{Frame, StackId, TextId};
 use crate::lanes::{Key, Lanes, Nest};
 use crate::model::{
-    CpuMode, DebugAnnotation, Loss, Name, Sample, Sink, Track, TrackEvent, TrackId, Unit, Value,
+    CounterValue, CpuMode, DebugAnnotation, Loss, Name, Sample, Sink, Track, TrackEvent, TrackId,
+    Unit, Value,
 };
 use hashbrown::HashMap;
 use nettrace::analysis::{
     Activity, ActivityStep, ActivityTracker, CounterKind, CounterTracker, GcReason, SuspendReason,
 };
 use nettrace::manifest::Provider;
-use nettrace::{Event, Item, MethodMap};
+use nettrace::{Event, Item};
 use std::io;
+use std::sync::Arc;
+use suspensions::Suspensions;
 use trace_common::{ClockDomain, Timestamp};
 
-/// What is to be on the timeline.
+/// Options for drawing a .NET trace.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct DotnetOptions {
-    /// The name of the process; from its command line, if the trace has that, when empty.
+    /// The name of the process. If empty, the program in the command line that the trace has.
     pub process: Vec<u8>,
+    /// The context switches of the threads, if the kernel's scheduler was recorded: they mark
+    /// samples as on or off CPU.
+    pub cpus: Option<Arc<CpuIntervals>>,
 }
 
-/// What of a trace has been put on a timeline, and what has not.
+/// Numbers of what is on the timeline and what is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DotnetStats {
     /// Events of the trace.
     pub events: u64,
-    /// CPU samples.
+    /// Events that something was drawn for.
+    pub shown: u64,
+    /// Samples of managed stacks, or CPU samples of format version 6.
     pub samples: u64,
-    /// Events of the runtime that have no place on the timeline.
+    /// Those of a thread that had a CPU.
+    pub samples_on_cpu: u64,
+    /// Those of a thread that had no CPU. The rest is unknown.
+    pub samples_off_cpu: u64,
+    /// Events that have no place on the timeline: see [`DotnetSource::not_shown`].
     pub not_shown: u64,
     /// Events that the runtime dropped.
     pub lost: u64,
-    /// Events of event sources whose payload does not match its metadata: they are shown with the
-    /// error and the payload.
+    /// Events whose payload does not match its metadata: they are shown with the error and the
+    /// payload.
     pub undecodable: u64,
-    /// Starts and stops of activities that are not shown: stops of what began before the trace,
-    /// and what was too much.
+    /// Starts and stops of activities that are not shown: stops of activities that began before
+    /// the trace, and those above a limit.
     pub activities_dropped: u64,
     /// The time of the first event.
     pub first: Option<Timestamp>,
@@ -86,24 +110,31 @@ pub struct DotnetStats {
 #[derive(Debug, Default)]
 pub struct DotnetSource {
     options: DotnetOptions,
-    methods: MethodMap,
+    names: DotnetNames,
     stats: DotnetStats,
+    /// By provider and event.
+    not_shown: HashMap<Box<str>, Kinds>,
     counters: CounterTracker,
     activities: ActivityTracker,
     processes: HashMap<u64, Process>,
     threads: HashMap<(u64, u64), Thread>,
-    /// Stacks the sink may still hold.
-    stacks: HashMap<(u64, Box<[u8]>), StackId>,
+    /// Stacks that the sink may still hold, by their last frame.
+    stacks: [Stacks; Root::COUNT],
     stack_bytes: usize,
 }
+
+/// Events of one provider by number: name and count.
+type Kinds = HashMap<u32, (Box<str>, u64)>;
+
+/// By process and addresses.
+type Stacks = HashMap<(u64, Box<[u8]>), StackId>;
 
 #[derive(Debug)]
 struct Process {
     track: TrackId,
     gc: TrackId,
-    suspensions: TrackId,
     collections: Nest,
-    suspended: Nest,
+    suspensions: Suspensions,
     counters: HashMap<String, TrackId>,
     activities: TrackId,
     /// By event source and name.
@@ -124,25 +155,89 @@ mod rank {
     pub(super) const ACTIVITIES: i32 = 22;
 }
 
+/// The outermost frame of a stack, which marks samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Root {
+    /// Not a sample, or one of the kernel.
+    None,
+    OnCpu,
+    OffCpu,
+    Unknown,
+}
+
+impl Root {
+    const COUNT: usize = 4;
+
+    const fn name(self) -> &'static [u8] {
+        match self {
+            Self::None => b"",
+            Self::OnCpu => b"[on CPU]",
+            Self::OffCpu => b"[off CPU]",
+            Self::Unknown => b"[on or off CPU: unknown]",
+        }
+    }
+}
+
+/// Nanoseconds before a sample in which a thread counts as on CPU, where the trace does not say
+/// when the sampler suspended it.
+const SAMPLE_WINDOW: i64 = 1_000_000;
+
+/// Kinds of events that are counted apart.
+const MAX_KINDS: usize = 1 << 12;
+
 /// Kinds of activities, and counters: more are dropped and counted.
 const MAX_GROUPS: usize = 1 << 12;
 
 /// Bytes of a payload that cannot be decoded to show with its event.
 const MAX_PAYLOAD: usize = 256;
 
-/// Bytes of stacks to remember before starting anew.
+/// Bytes of stacks that are kept.
 const MAX_STACK_BYTES: usize = 16 << 20;
 
 impl DotnetSource {
-    /// A source with these options. `methods` names the frames of stacks: see the
+    /// A source with these options. `names` are those of the whole trace: see the
     /// [module](self).
-    pub fn new(options: DotnetOptions, methods: MethodMap) -> Self {
-        Self { options, methods, ..Self::default() }
+    pub fn new(options: DotnetOptions, names: DotnetNames) -> Self {
+        Self { options, names, ..Self::default() }
     }
 
-    /// What has been put on the timeline so far.
+    /// What has been drawn so far.
     pub const fn stats(&self) -> DotnetStats {
         self.stats
+    }
+
+    /// The events that were not shown, most frequent first: provider, event, number of events.
+    pub fn not_shown(&self) -> Vec<(&str, &str, u64)> {
+        let mut kinds: Vec<(&str, &str, u64)> = self
+            .not_shown
+            .iter()
+            .flat_map(|(provider, events)| {
+                events.values().map(move |(event, count)| (&**provider, &**event, *count))
+            })
+            .collect();
+        kinds.sort_by(|a, b| (b.2, a.0, a.1).cmp(&(a.2, b.0, b.1)));
+        kinds
+    }
+
+    /// Counts an event that has no place on the timeline.
+    fn skip(&mut self, event: &Event<'_>) {
+        self.stats.not_shown += 1;
+        if !self.not_shown.contains_key(event.provider()) {
+            if self.not_shown.len() >= MAX_KINDS {
+                return;
+            }
+            self.not_shown.insert(event.provider().into(), HashMap::new());
+        }
+        let Some(events) = self.not_shown.get_mut(event.provider()) else { return };
+        if let Some((_, count)) = events.get_mut(&event.id()) {
+            *count += 1;
+        } else if events.len() < MAX_KINDS {
+            let name = match event.name() {
+                "" => format!("event {}", event.id()),
+                name => name.to_owned(),
+            };
+            events.insert(event.id(), (name.into(), 1));
+        }
     }
 
     /// Puts the next item of a stream on the timeline.
@@ -169,12 +264,19 @@ impl DotnetSource {
         }
     }
 
-    /// What is open stays open: it goes on past the end of the trace.
+    /// Draws what was held back. What is open stays open: it continues past the end of the trace.
     ///
     /// # Errors
     ///
     /// Those of the sink.
-    pub fn finish(&mut self, _sink: &mut impl Sink) -> io::Result<()> {
+    pub fn finish(&mut self, sink: &mut impl Sink) -> io::Result<()> {
+        let mut pids: Vec<u64> = self.processes.keys().copied().collect();
+        pids.sort_unstable(); // the order of a map is not one to write in
+        for pid in pids {
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.suspensions.finish(sink)?;
+            }
+        }
         Ok(())
     }
 
@@ -183,44 +285,53 @@ impl DotnetSource {
         self.stats.events += 1;
         self.stats.first = Some(self.stats.first.map_or(at, |first| first.min(at)));
         self.stats.last = Some(self.stats.last.map_or(at, |last| last.max(at)));
-        self.methods.observe(event);
+        self.names.observe(event);
+        let before = self.stats;
         match Provider::by_name(event.provider()) {
             Some(Provider::Runtime) => self.runtime(event, at, sink),
-            Some(Provider::SampleProfiler) => self.sample(event, at, sink),
+            Some(Provider::SampleProfiler) => self.sample(event, at, false, sink),
             Some(Provider::UniversalEvents) if event.name() == "cpu" => {
-                self.sample(event, at, sink)
+                self.sample(event, at, true, sink)
             }
-            Some(Provider::EventPipe) => self.process_info(event, sink),
+            // The name of the process, which its track has.
+            Some(Provider::EventPipe) => self.of(event, sink).map(drop),
             Some(Provider::Metrics) => self.counter(event, at, sink),
             Some(_) => {
-                self.stats.not_shown += 1;
+                self.skip(event);
                 Ok(())
             }
             None if event.name() == "EventCounters" => self.counter(event, at, sink),
             None => self.custom(event, at, sink),
-        }
+        }?;
+        let DotnetStats { not_shown, activities_dropped, .. } = before;
+        let is_shown = (self.stats.not_shown, self.stats.activities_dropped)
+            == (not_shown, activities_dropped);
+        self.stats.shown += u64::from(is_shown);
+        Ok(())
     }
 
     fn process<'s>(
         processes: &'s mut HashMap<u64, Process>,
         options: &DotnetOptions,
+        names: &DotnetNames,
         pid: u64,
         sink: &mut impl Sink,
     ) -> io::Result<&'s mut Process> {
         if let hashbrown::hash_map::Entry::Vacant(entry) = processes.entry(pid) {
-            let name = if options.process.is_empty() { b".NET" } else { &options.process[..] };
+            let given = &options.process[..];
+            let name = if given.is_empty() { names.process(pid).as_bytes() } else { given };
             let track = sink.track(&Track::process(pid as i32, name).ordered())?;
             let gc = Track::custom(b"GC").child_of(track).rank(rank::GC).ordered();
             let gc = sink.track(&gc)?;
-            let suspensions = sink.track(&Track::custom(b"Suspensions").child_of(gc))?;
+            let suspensions = Track::custom(b"Suspensions").child_of(gc).ordered();
+            let suspensions = Suspensions::new(Lanes::new(sink.track(&suspensions)?));
             let activities = Track::custom(b"Activities").child_of(track).rank(rank::ACTIVITIES);
             let activities = sink.track(&activities)?;
             entry.insert(Process {
                 track,
                 gc,
-                suspensions,
                 collections: Nest::default(),
-                suspended: Nest::default(),
+                suspensions,
                 counters: HashMap::new(),
                 activities,
                 groups: HashMap::new(),
@@ -235,7 +346,8 @@ impl DotnetSource {
         event: &Event<'_>,
         sink: &mut impl Sink,
     ) -> io::Result<&'s mut Process> {
-        Self::process(&mut self.processes, &self.options, event.process_id(), sink)
+        let Self { processes, options, names, .. } = self;
+        Self::process(processes, options, names, event.process_id(), sink)
     }
 
     fn thread<'s>(
@@ -245,29 +357,14 @@ impl DotnetSource {
     ) -> io::Result<&'s mut Thread> {
         let (pid, tid) = (event.process_id(), event.thread_id());
         if !self.threads.contains_key(&(pid, tid)) {
-            let process = Self::process(&mut self.processes, &self.options, pid, sink)?.track;
-            let name = event.thread().and_then(|t| t.name.as_deref()).unwrap_or("");
+            let Self { processes, options, names, .. } = &mut *self;
+            let process = Self::process(processes, options, names, pid, sink)?.track;
+            let name = names.of_thread(event);
             let track = Track::thread(pid as i32, tid as i32, name.as_bytes()).child_of(process);
             let track = sink.track(&track)?;
             self.threads.insert((pid, tid), Thread { track, nest: Nest::default() });
         }
         self.threads.get_mut(&(pid, tid)).ok_or_else(|| io::Error::other("no thread"))
-    }
-
-    fn process_info(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> io::Result<()> {
-        // The track may be there already: it is one by its pid, and gets its name now.
-        if self.options.process.is_empty() {
-            let line = event.field("CommandLine").map(|v| v.to_string()).unwrap_or_default();
-            let mut words = line.split_ascii_whitespace();
-            let base = |w: &str| w.rsplit(['/', '\\']).next().unwrap_or(w).to_owned();
-            let name = match (words.next().map(base), words.next().map(base)) {
-                (Some(host), Some(app)) if host == "dotnet" && app.ends_with(".dll") => app,
-                (Some(program), _) => program,
-                _ => return Ok(()),
-            };
-            self.options.process = name.into_bytes();
-        }
-        self.of(event, sink).map(drop)
     }
 
     fn runtime(
@@ -276,7 +373,12 @@ impl DotnetSource {
         at: Timestamp,
         sink: &mut impl Sink,
     ) -> io::Result<()> {
-        let number = |name: &str| event.field(name).and_then(|v| v.as_u64()).unwrap_or(0);
+        if let Err(error) = event.check_payload() {
+            return self.undecodable(event, at, &error.to_string(), sink);
+        }
+        let known = |name: &str| event.field(name).and_then(|v| v.as_u64());
+        // Older runtimes write fewer fields: those then count as 0.
+        let number = |name: &str| known(name).unwrap_or(0);
         let tid = event.thread_id();
         match event.id() {
             // GCStart
@@ -303,16 +405,9 @@ impl DotnetSource {
             // GCSuspendEEBegin, GCRestartEEEnd
             9 => {
                 let reason = SuspendReason::from_code(number("Reason") as u32);
-                let name = sink.text(format!("suspended: {reason}").as_bytes());
-                let process = self.of(event, sink)?;
-                let (key, entry) = (Key::Dotnet("suspend", tid), TrackEvent::new(name));
-                process.suspended.begin(key, name, at, process.suspensions, &entry, sink)
+                self.of(event, sink)?.suspensions.begin(at, tid, reason, sink)
             }
-            3 => {
-                let process = self.of(event, sink)?;
-                let key = Key::Dotnet("suspend", tid);
-                process.suspended.end(key, at, process.suspensions, &[], sink).map(drop)
-            }
+            3 => self.of(event, sink)?.suspensions.end(at, tid, sink),
             // GCHeapStats
             4 => {
                 for (i, name) in ["gen 0", "gen 1", "gen 2", "LOH", "POH"].iter().enumerate() {
@@ -322,25 +417,31 @@ impl DotnetSource {
                         continue;
                     };
                     let name = format!("Heap {name}");
-                    self.count(event, at, name, Unit::Bytes, size as i64, sink)?;
+                    let size = i64::try_from(size).unwrap_or(i64::MAX);
+                    self.count(event, at, &name, Unit::Bytes, "", size.into(), sink)?;
                 }
                 Ok(())
             }
             // Threads of the pool start, stop, wait
             50 | 51 | 57 => {
-                let active = number("ActiveWorkerThreadCount") as i64;
-                let name = "Thread pool workers".to_owned();
-                self.count(event, at, name, Unit::Count, active, sink)
+                let active = i64::from(number("ActiveWorkerThreadCount") as u32);
+                self.count(event, at, "Thread pool workers", Unit::Count, "", active.into(), sink)
             }
             // GCAllocationTick, AllocationSampled
             10 | 303 => {
                 let type_name = event.field("TypeName").map(|v| v.to_string());
                 let name = sink.text(b"allocation sample");
-                let amount =
-                    event.field("AllocationAmount64").and_then(|v| v.as_u64()).unwrap_or(0);
+                // Allocated since the last tick: of 64 bits since version 2 of the event. A sampled
+                // allocation has the size of its object.
+                let fields = ["AllocationAmount64", "AllocationAmount", "ObjectSize"];
+                let amount = fields.into_iter().find_map(known);
                 let type_name = type_name.unwrap_or_default();
-                let args = [text(sink, "type", &type_name), uint(sink, "bytes", amount)];
-                self.instant(event, at, name, &args, true, sink)
+                let args = [
+                    text(sink, "type", &type_name),
+                    uint(sink, "bytes", amount.unwrap_or_default()),
+                ];
+                let said = if amount.is_some() { &args[..] } else { &args[..1] };
+                self.instant(event, at, name, said, true, sink)
             }
             // ExceptionThrown
             80 => {
@@ -357,7 +458,7 @@ impl DotnetSource {
                 let owner = number("LockOwnerThreadID");
                 let args =
                     [uint(sink, "owner thread", owner), uint(sink, "lock", number("LockID"))];
-                let stack = self.stack(event, sink);
+                let stack = self.stack(event, Root::None, sink);
                 let thread = self.thread(event, sink)?;
                 let entry = TrackEvent::new(name).args(&args).stack(stack);
                 let key = Key::Dotnet("wait", 0);
@@ -389,33 +490,79 @@ impl DotnetSource {
                 Ok(())
             }
             _ => {
-                self.stats.not_shown += 1;
+                self.skip(event);
                 Ok(())
             }
         }
     }
 
-    fn sample(&mut self, event: &Event<'_>, at: Timestamp, sink: &mut impl Sink) -> io::Result<()> {
+    /// An event of the runtime whose fields cannot be read: it is shown with its payload.
+    #[cold]
+    fn undecodable(
+        &mut self,
+        event: &Event<'_>,
+        at: Timestamp,
+        error: &str,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        self.stats.undecodable += 1;
+        let payload = hex(event.payload());
+        let args = [text(sink, "error", error), text(sink, "payload", &payload)];
+        let name = format!("{}/{}", event.provider(), event.name());
+        let name = sink.text(name.as_bytes());
+        self.instant(event, at, name, &args, false, sink)
+    }
+
+    fn sample(
+        &mut self,
+        event: &Event<'_>,
+        at: Timestamp,
+        is_on_cpu: bool,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
         self.stats.samples += 1;
         self.thread(event, sink)?;
-        let stack = self.stack(event, sink);
         let (pid, tid) = (event.process_id() as i32, event.thread_id() as i32);
-        let sample = Sample { stack, mode: CpuMode::User, ..Sample::new(pid, tid) };
+        let mut sample = Sample::new(pid, tid);
+        let root = if is_on_cpu {
+            self.stats.samples_on_cpu += 1;
+            Root::None
+        } else {
+            let sampler = event.header().capture_thread;
+            let suspended = self.of(event, sink)?.suspensions.sample(sampler, sink)?;
+            let from = suspended.unwrap_or(at.saturating_add_nanos(-SAMPLE_WINDOW));
+            let to = suspended.unwrap_or(at);
+            let state = self.options.cpus.as_ref().map(|cpus| cpus.state_within(tid, from, to));
+            match state {
+                Some(CpuState::OnCpu(cpu)) => {
+                    self.stats.samples_on_cpu += 1;
+                    sample.cpu = Some(cpu);
+                    sample.mode = CpuMode::User;
+                    Root::OnCpu
+                }
+                Some(CpuState::OffCpu) => {
+                    self.stats.samples_off_cpu += 1;
+                    Root::OffCpu
+                }
+                Some(CpuState::Unknown) | None => Root::Unknown,
+            }
+        };
+        sample.stack = self.stack(event, root, sink);
         sink.sample(at, &sample)
     }
 
-    /// The event's stack with its methods, as the sink knows it.
-    fn stack(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> Option<StackId> {
+    /// The event's stack with its methods, interned in the sink.
+    fn stack(&mut self, event: &Event<'_>, root: Root, sink: &mut impl Sink) -> Option<StackId> {
         let stack = event.stack();
         if stack.is_empty() {
             return None;
         }
         let pid = event.process_id();
         let key = (pid, stack.as_bytes().into());
-        if let Some(id) = self.stacks.get(&key) {
-            if sink.holds_stack(*id) {
-                return Some(*id);
-            }
+        let [.., known] = &self.stacks;
+        let known = self.stacks.get(root as usize).unwrap_or(known).get(&key);
+        if let Some(id) = known.filter(|id| sink.holds_stack(**id)) {
+            return Some(*id);
         }
         let now = event.header().timestamp;
         let frames: Vec<(String, String, u64)> = stack
@@ -424,7 +571,7 @@ impl DotnetSource {
             .map(|(depth, ip)| {
                 // All but the innermost are return addresses.
                 let call = if depth == 0 { ip } else { ip.saturating_sub(1) };
-                let frame = self.methods.resolve(pid, call, now);
+                let frame = self.names.methods.resolve(pid, call, now);
                 let function = match frame.method {
                     Some(method) => method.to_string(),
                     None => format!("{ip:#x}"),
@@ -434,18 +581,23 @@ impl DotnetSource {
                 (function, module, frame.method.map_or(0, |m| ip.saturating_sub(m.start)))
             })
             .collect();
-        let id = sink.stack(&mut frames.iter().map(|(function, module, pc)| Frame {
+        let outermost =
+            (root != Root::None).then(|| Frame { function: root.name(), ..Frame::default() });
+        let methods = frames.iter().map(|(function, module, pc)| Frame {
             function: function.as_bytes(),
             module: module.as_bytes(),
             pc: *pc,
             ..Frame::default()
-        }));
+        });
+        let id = sink.stack(&mut methods.chain(outermost));
         self.stack_bytes += stack.as_bytes().len();
         if self.stack_bytes > MAX_STACK_BYTES {
-            self.stacks.clear();
+            self.stacks.iter_mut().for_each(HashMap::clear);
             self.stack_bytes = stack.as_bytes().len();
         }
-        self.stacks.insert(key, id);
+        if let Some(stacks) = self.stacks.get_mut(root as usize) {
+            stacks.insert(key, id);
+        }
         Some(id)
     }
 
@@ -458,60 +610,75 @@ impl DotnetSource {
         with_stack: bool,
         sink: &mut impl Sink,
     ) -> io::Result<()> {
-        let stack = if with_stack { self.stack(event, sink) } else { None };
+        let stack = if with_stack { self.stack(event, Root::None, sink) } else { None };
         let track = self.thread(event, sink)?.track;
         sink.instant(at, track, &TrackEvent::new(name).args(args).stack(stack))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "a track and its value")]
     fn count(
         &mut self,
         event: &Event<'_>,
         at: Timestamp,
-        name: String,
+        name: &str,
         unit: Unit,
-        value: i64,
+        unit_name: &str,
+        value: CounterValue,
         sink: &mut impl Sink,
     ) -> io::Result<()> {
         let process = self.of(event, sink)?;
-        let track = match process.counters.get(&name) {
+        let track = match process.counters.get(name) {
             Some(track) => *track,
             None if process.counters.len() >= MAX_GROUPS => {
-                self.stats.not_shown += 1;
+                self.skip(event);
                 return Ok(());
             }
             None => {
                 let track = Track::counter(name.as_bytes(), unit).child_of(process.track);
-                let track = sink.track(&track.rank(rank::COUNTERS))?;
-                process.counters.insert(name, track);
+                let track = track.unit_name(unit_name.as_bytes()).rank(rank::COUNTERS);
+                let track = sink.track(&track)?;
+                process.counters.insert(name.to_owned(), track);
                 track
             }
         };
-        sink.counter(at, track, value.into())
+        sink.counter(at, track, value)
     }
 
+    /// An event counter or a value of a meter. Its track has one name and one unit, whatever the
+    /// values are.
     fn counter(
         &mut self,
         event: &Event<'_>,
         at: Timestamp,
         sink: &mut impl Sink,
     ) -> io::Result<()> {
-        let Some(counter) = self.counters.observe(event) else { return Ok(()) };
-        let value = counter.per_second().unwrap_or(counter.value);
+        let Some(counter) = self.counters.observe(event) else {
+            // The beginning and end of a collection, and rates that have no value yet.
+            self.skip(event);
+            return Ok(());
+        };
         let mut name = format!("{}/{}", counter.provider, counter.name);
         if !counter.tags.is_empty() {
             name.push_str(&format!(" {}", counter.tags));
         }
-        // Counters of a timeline are whole numbers: small values are shown in thousandths.
-        let bytes = matches!(counter.unit.as_str(), "B" | "By");
-        let per = if counter.kind == CounterKind::Rate { "/s" } else { "" };
-        if bytes || value.abs() >= 1e6 || value.fract() == 0.0 {
-            let unit = if bytes && per.is_empty() { Unit::Bytes } else { Unit::Count };
-            let shown = if bytes { String::new() } else { format!(" {}", counter.unit) };
-            let name = format!("{name}{shown}{per}");
-            return self.count(event, at, name, unit, value as i64, sink);
+        let is_rate = counter.kind == CounterKind::Rate;
+        let is_bytes = matches!(&*counter.unit, "B" | "By" | "bytes");
+        let (unit, unit_name) = match (&*counter.unit, is_rate) {
+            (_, false) if is_bytes => (Unit::Bytes, String::new()),
+            ("", false) => (Unit::Count, String::new()),
+            ("", true) => (Unit::Count, "1/s".to_owned()),
+            (unit, false) => (Unit::Count, unit.to_owned()),
+            (unit, true) => (Unit::Count, format!("{unit}/s")),
+        };
+        for (quantile, value) in &counter.quantiles {
+            let name = format!("{name} p{}", quantile * 100.0);
+            self.count(event, at, &name, unit, &unit_name, (*value).into(), sink)?;
         }
-        let name = format!("{name} (m{}{per})", counter.unit);
-        self.count(event, at, name, Unit::Count, (value * 1e3) as i64, sink)
+        if !counter.quantiles.is_empty() {
+            name.push_str(" sum");
+        }
+        let value = counter.per_second().unwrap_or(counter.value);
+        self.count(event, at, &name, unit, &unit_name, value.into(), sink)
     }
 
     /// An event of an event source: an activity, or an instant on its thread.
@@ -522,10 +689,8 @@ impl DotnetSource {
                 Ok((name, value)) => fields.push((name, value.to_string())),
                 Err(error) => {
                     self.stats.undecodable += 1;
-                    let payload = event.payload();
-                    let payload = payload.iter().take(MAX_PAYLOAD).map(|b| format!("{b:02x}"));
                     fields.push(("error", error.to_string()));
-                    fields.push(("payload", payload.collect()));
+                    fields.push(("payload", hex(event.payload())));
                 }
             }
         }
@@ -553,7 +718,8 @@ impl DotnetSource {
                 return self.instant(event, at, name, &args, false, sink);
             }
         };
-        let process = Self::process(&mut self.processes, &self.options, pid, sink)?;
+        let Self { processes, options, names, .. } = &mut *self;
+        let process = Self::process(processes, options, names, pid, sink)?;
         if !process.groups.contains_key(&group) {
             if process.groups.len() >= MAX_GROUPS {
                 self.stats.activities_dropped += 1;
@@ -577,6 +743,11 @@ impl DotnetSource {
             None => Ok(()),
         }
     }
+}
+
+/// The start of a payload.
+fn hex(payload: &[u8]) -> String {
+    payload.iter().take(MAX_PAYLOAD).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Activities that share tracks.

@@ -1,0 +1,198 @@
+//! When threads had a CPU, by the context switches of the kernel.
+
+use crate::model::SchedSwitch;
+use hashbrown::HashMap;
+use trace_common::Timestamp;
+
+/// Whether a thread had a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CpuState {
+    /// It ran on this CPU.
+    OnCpu(u32),
+    /// It waited: asleep, blocked, or runnable without a CPU.
+    OffCpu,
+    /// The switches do not say: it was before the first or after the last one, records were lost,
+    /// or there were too many.
+    Unknown,
+}
+
+/// The intervals in which threads had a CPU, from a recording of the kernel's scheduler.
+///
+/// It holds 16 bytes per interval and at most [`CpuIntervals::MAX`] intervals. What comes after
+/// that is [`CpuState::Unknown`].
+///
+/// ```
+/// use trace_export::{CpuIntervals, CpuState, SchedSwitch, Task, Timestamp};
+///
+/// let at = Timestamp::from_nanos;
+/// let task = |tid| Task { tid, comm: b"", prio: 120 };
+/// let mut cpus = CpuIntervals::new();
+/// cpus.switch(at(100), &SchedSwitch { cpu: 3, prev: task(0), prev_state: 0, next: task(7) });
+/// cpus.switch(at(200), &SchedSwitch { cpu: 3, prev: task(7), prev_state: 1, next: task(0) });
+/// assert_eq!(cpus.state(7, at(150)), CpuState::OnCpu(3));
+/// assert_eq!(cpus.state(7, at(200)), CpuState::OffCpu);
+/// assert_eq!(cpus.state(7, at(201)), CpuState::Unknown);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CpuIntervals {
+    threads: HashMap<i32, Thread>,
+    intervals: usize,
+    /// Per CPU: the time of its last switch.
+    last_on: HashMap<u32, Timestamp>,
+    /// Spans in which switches were lost.
+    lost: Vec<(Timestamp, Timestamp)>,
+    first: Option<Timestamp>,
+    last: Option<Timestamp>,
+    is_full: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Thread {
+    done: Vec<Interval>,
+    /// Since when it has a CPU, and which.
+    running: Option<(Timestamp, u32)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    begin: Timestamp,
+    /// Nanoseconds; an interval of more than four seconds is several.
+    length: u32,
+    cpu: u32,
+}
+
+impl CpuIntervals {
+    /// Intervals that are held: 64 MiB.
+    pub const MAX: usize = 1 << 22;
+
+    /// No switches yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a context switch. Switches of one CPU come in time order.
+    pub fn switch(&mut self, at: Timestamp, switch: &SchedSwitch<'_>) {
+        if self.is_full {
+            return;
+        }
+        self.first.get_or_insert(at);
+        self.last = self.last.max(Some(at));
+        self.last_on.insert(switch.cpu, at);
+        self.leave(at, switch.prev.tid);
+        if switch.next.tid > 0 {
+            let next = self.threads.entry(switch.next.tid).or_default();
+            next.running = Some((at, switch.cpu));
+        }
+    }
+
+    /// Switches of a CPU were lost between its last one and `at`.
+    pub fn lost(&mut self, at: Timestamp, cpu: u32) {
+        if self.is_full {
+            return;
+        }
+        let since = self.last_on.insert(cpu, at).or(self.first).unwrap_or(at);
+        /// They are searched one by one.
+        const MAX_LOST: usize = 1 << 12;
+        if self.lost.len() >= MAX_LOST {
+            self.is_full = true;
+            return;
+        }
+        self.lost.push((since, at));
+        // Who was on it may have left unseen.
+        for thread in self.threads.values_mut() {
+            thread.running.take_if(|(_, on)| *on == cpu);
+        }
+    }
+
+    fn leave(&mut self, at: Timestamp, tid: i32) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some((mut begin, cpu)) = thread.running.take() else { return };
+        loop {
+            let left = at.nanos_since(begin).max(0);
+            let length = u32::try_from(left).unwrap_or(u32::MAX);
+            thread.done.push(Interval { begin, length, cpu });
+            self.intervals += 1;
+            begin = begin.saturating_add_nanos(length.into());
+            if i64::from(length) == left {
+                break;
+            }
+        }
+        self.is_full = self.intervals >= Self::MAX;
+    }
+
+    /// Whether thread `tid` had a CPU at a moment.
+    pub fn state(&self, tid: i32, at: Timestamp) -> CpuState {
+        self.state_within(tid, at, at)
+    }
+
+    /// Whether thread `tid` had a CPU at any moment from `from` to `to`, both included.
+    pub fn state_within(&self, tid: i32, from: Timestamp, to: Timestamp) -> CpuState {
+        let is_covered = self.first.is_some_and(|first| first <= from) && Some(to) <= self.last;
+        if !is_covered {
+            return CpuState::Unknown;
+        }
+        if let Some(thread) = self.threads.get(&tid) {
+            if let Some((since, cpu)) = thread.running {
+                if since <= to {
+                    return CpuState::OnCpu(cpu);
+                }
+            }
+            let next = thread.done.partition_point(|interval| interval.begin <= to);
+            if let Some(last) = next.checked_sub(1).and_then(|i| thread.done.get(i)) {
+                let end = last.begin.saturating_add_nanos(last.length.into());
+                if end > from {
+                    return CpuState::OnCpu(last.cpu);
+                }
+            }
+        }
+        if self.lost.iter().any(|(begin, end)| *begin <= to && *end >= from) {
+            return CpuState::Unknown;
+        }
+        CpuState::OffCpu
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Task;
+
+    fn at(n: i64) -> Timestamp {
+        Timestamp::from_nanos(n)
+    }
+
+    fn switch(cpus: &mut CpuIntervals, time: i64, cpu: u32, prev: i32, next: i32) {
+        let task = |tid| Task { tid, comm: b"", prio: 120 };
+        let (prev, next) = (task(prev), task(next));
+        cpus.switch(at(time), &SchedSwitch { cpu, prev, prev_state: 0, next });
+    }
+
+    #[test]
+    fn a_window_that_touches_an_interval_is_on_cpu() {
+        let mut cpus = CpuIntervals::new();
+        switch(&mut cpus, 10, 0, 0, 7);
+        switch(&mut cpus, 20, 0, 7, 0);
+        switch(&mut cpus, 10_000_000_000, 1, 0, 7);
+        switch(&mut cpus, 20_000_000_000, 1, 7, 0);
+        assert_eq!(cpus.state_within(7, at(20), at(30)), CpuState::OffCpu);
+        assert_eq!(cpus.state_within(7, at(19), at(30)), CpuState::OnCpu(0));
+        assert_eq!(cpus.state(7, at(9)), CpuState::Unknown);
+        assert_eq!(cpus.state(7, at(19_999_999_999)), CpuState::OnCpu(1), "longer than 32 bits");
+        assert_eq!(cpus.state(8, at(15)), CpuState::OffCpu, "never had a CPU");
+    }
+
+    #[test]
+    fn losses_make_off_cpu_unknown() {
+        let mut cpus = CpuIntervals::new();
+        switch(&mut cpus, 10, 0, 0, 7);
+        switch(&mut cpus, 20, 1, 0, 8);
+        cpus.lost(at(50), 0);
+        switch(&mut cpus, 60, 0, 7, 0);
+        switch(&mut cpus, 70, 1, 8, 0);
+        assert_eq!(cpus.state(7, at(30)), CpuState::Unknown, "it may have left");
+        assert_eq!(cpus.state(8, at(30)), CpuState::OnCpu(1), "on another CPU");
+        assert_eq!(cpus.state(9, at(30)), CpuState::Unknown);
+        assert_eq!(cpus.state(9, at(55)), CpuState::OffCpu);
+    }
+}

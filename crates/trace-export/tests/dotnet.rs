@@ -1,0 +1,275 @@
+//! What the .NET source draws, read back.
+#![cfg(feature = "dotnet")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+use nettrace::Reader;
+use std::path::Path;
+use std::sync::Arc;
+use testkit::perfetto::Timeline;
+use trace_export::dotnet::{DotnetNames, DotnetOptions, DotnetSource, DotnetStats};
+use trace_export::{ClockDomain, CpuIntervals, PerfettoSink, SchedSwitch, Sink, Task, Timestamp};
+
+const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
+const SAMPLER: &str = "Microsoft-DotNETCore-SampleProfiler";
+
+/// An event to put in a trace: of a type, at a time, about a thread, written by another.
+struct Written {
+    metadata: u32,
+    at: i64,
+    thread: u64,
+    by: u64,
+    payload: Vec<u8>,
+    has_stack: bool,
+}
+
+fn event(metadata: u32, at: i64, thread: u64, payload: &[&[u8]]) -> Written {
+    Written { metadata, at, thread, by: thread, payload: payload.concat(), has_stack: false }
+}
+
+/// A sample of `thread`, taken by thread 99.
+fn sample(metadata: u32, at: i64, thread: u64) -> Written {
+    let payload = 2u32.to_le_bytes().to_vec();
+    Written { metadata, at, thread, by: 99, payload, has_stack: true }
+}
+
+fn utf16(text: &str) -> Vec<u8> {
+    text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
+}
+
+/// A trace of format version 4, process 42, whose ticks are nanoseconds of `CLOCK_MONOTONIC`.
+///
+/// `types` are provider, event number and version; the fields are those of the manifest.
+fn trace(types: &[(&str, u32, u32)], events: &[Written]) -> Vec<u8> {
+    let mut out = b"Nettrace\x14\0\0\0!FastSerialization.1".to_vec();
+    let object = |out: &mut Vec<u8>, name: &str, version: i32| {
+        out.extend([5, 5, 1]);
+        for number in [version, version, name.len() as i32] {
+            out.extend(number.to_le_bytes());
+        }
+        out.extend(name.as_bytes());
+        out.push(6);
+    };
+    object(&mut out, "Trace", 4);
+    out.extend([2026u16, 11, 6, 21, 4, 30, 15, 250].iter().flat_map(|v| v.to_le_bytes()));
+    out.extend([1_000i64, 1_000_000_000].iter().flat_map(|v| v.to_le_bytes()));
+    out.extend([8u32, 42, 2, 1_000_000].iter().flat_map(|v| v.to_le_bytes()));
+    out.push(6);
+    let block = |out: &mut Vec<u8>, name: &str, content: &[u8]| {
+        object(out, name, 2);
+        out.extend((content.len() as i32).to_le_bytes());
+        out.resize(out.len().next_multiple_of(4), 0);
+        out.extend(content);
+        out.push(6);
+    };
+    let blob = |out: &mut Vec<u8>, event: &Written, sequence: u32| {
+        let start = out.len();
+        out.extend([0; 4]);
+        out.extend(event.metadata.to_le_bytes());
+        out.extend(sequence.to_le_bytes());
+        out.extend(event.thread.to_le_bytes());
+        out.extend(event.by.to_le_bytes());
+        out.extend(u32::MAX.to_le_bytes());
+        out.extend(u32::from(event.has_stack).to_le_bytes());
+        out.extend(event.at.to_le_bytes());
+        out.extend([0; 32]);
+        out.extend((event.payload.len() as u32).to_le_bytes());
+        out.extend(&event.payload);
+        out.resize(out.len().next_multiple_of(4), 0);
+        let size = (out.len() - start - 4) as u32;
+        out[start..start + 4].copy_from_slice(&size.to_le_bytes());
+    };
+    let header = [20, 0, 0, 0].into_iter().chain([0; 16]).collect::<Vec<u8>>();
+
+    let mut metadata = header.clone();
+    for (number, (provider, id, version)) in (1u32..).zip(types) {
+        let mut payload = number.to_le_bytes().to_vec();
+        payload.extend(utf16(provider));
+        payload.extend(id.to_le_bytes());
+        payload.extend(utf16(""));
+        payload.extend([0; 8]);
+        payload.extend([*version, 4, 0].iter().flat_map(|v| v.to_le_bytes()));
+        blob(&mut metadata, &event(0, 0, 0, &[&payload]), 0);
+    }
+    block(&mut out, "MetadataBlock", &metadata);
+    // One stack of one address.
+    let stacks: Vec<u8> = [1u32, 1, 8].iter().flat_map(|v| v.to_le_bytes()).collect();
+    block(&mut out, "StackBlock", &[&stacks[..], &0x1234u64.to_le_bytes()].concat());
+    let mut content = header;
+    let mut sequences = std::collections::HashMap::<u64, u32>::new();
+    for event in events {
+        let sequence = sequences.entry(event.by).or_default();
+        *sequence += 1;
+        blob(&mut content, event, *sequence);
+    }
+    block(&mut out, "EventBlock", &content);
+    out.push(1);
+    out
+}
+
+fn draw_with(trace: &[u8], options: DotnetOptions) -> (Vec<String>, DotnetSource) {
+    let mut names = DotnetNames::new();
+    Reader::new(trace).for_each(|event| names.observe(&event)).unwrap();
+    let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
+    let mut source = DotnetSource::new(options, names);
+    let mut reader = Reader::new(trace);
+    while let Some(item) = reader.next_item().unwrap() {
+        source.push(&item, &mut sink).unwrap();
+    }
+    source.finish(&mut sink).unwrap();
+    sink.finish().unwrap();
+    (Timeline::read(&sink.into_inner()).lines, source)
+}
+
+fn draw(trace: &[u8], options: DotnetOptions) -> (Vec<String>, DotnetStats) {
+    let (lines, source) = draw_with(trace, options);
+    (lines, source.stats())
+}
+
+fn captured(name: &str) -> Vec<u8> {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nettrace/tests/data");
+    std::fs::read(data.join(name)).unwrap()
+}
+
+fn of<'a>(lines: &'a [String], part: &str) -> Vec<&'a str> {
+    lines.iter().filter(|line| line.contains(part)).map(String::as_str).collect()
+}
+
+#[test]
+fn allocations_have_their_size_in_every_version() {
+    let types = [(RUNTIME, 10, 0), (RUNTIME, 10, 1), (RUNTIME, 10, 2), (RUNTIME, 303, 0)];
+    let (u32s, u64s) = (u32::to_le_bytes, u64::to_le_bytes);
+    let clr = 9u16.to_le_bytes();
+    let name = utf16("T");
+    let sampled: [&[u8]; 6] = [&u32s(0), &clr, &u64s(7), &name, &u64s(7), &u64s(400)];
+    let events = [
+        event(1, 10, 5, &[&u32s(100), &u32s(0)]),
+        event(2, 20, 5, &[&u32s(200), &u32s(0), &clr]),
+        event(3, 30, 5, &[&u32s(1), &u32s(0), &clr, &u64s(300), &u64s(7), &name, &u32s(0)]),
+        event(4, 40, 5, &[&sampled.concat(), &u64s(0)]),
+    ];
+    let (lines, stats) = draw(&trace(&types, &events), DotnetOptions::default());
+    let drawn: Vec<&str> = of(&lines, "allocation sample")
+        .into_iter()
+        .filter_map(|l| l.split("bytes=").nth(1))
+        .collect();
+    assert_eq!(drawn, ["100", "200", "300", "400"], "{lines:#?}");
+    assert_eq!((stats.undecodable, stats.shown), (0, 4));
+}
+
+#[test]
+fn undecodable_events_are_shown_and_counted() {
+    // A suspension whose reason is cut short.
+    let trace = trace(&[(RUNTIME, 9, 1)], &[event(1, 10, 5, &[&[1, 2]])]);
+    let (lines, stats) = draw(&trace, DotnetOptions::default());
+    assert_eq!(stats.undecodable, 1, "{lines:#?}");
+    assert_eq!(of(&lines, "payload=0102").len(), 1, "{lines:#?}");
+}
+
+/// Suspensions by two threads that overlap, in which thread 99 takes two samples.
+fn suspensions() -> Vec<u8> {
+    let types = [(RUNTIME, 9, 1), (RUNTIME, 3, 1), (SAMPLER, 0, 0)];
+    let begin = |at, thread, reason: u32| {
+        event(1, at, thread, &[&reason.to_le_bytes(), &1u32.to_le_bytes(), &[9, 0]])
+    };
+    let end = |at, thread| event(2, at, thread, &[&[9, 0]]);
+    trace(
+        &types,
+        &[
+            begin(5_000, 7, 1),
+            begin(5_100, 99, 0),
+            end(5_200, 7),
+            sample(3, 5_300, 1),
+            sample(3, 5_310, 2),
+            end(5_400, 99),
+            begin(5_500, 8, 0),
+            end(5_600, 8),
+            begin(5_700, 99, 0),
+            end(5_800, 99),
+        ],
+    )
+}
+
+#[test]
+fn suspensions_are_counted_right_and_name_the_sampler() {
+    let (lines, _) = draw(&suspensions(), DotnetOptions::default());
+    let begun: Vec<&str> =
+        of(&lines, ": begin suspended").iter().filter_map(|l| l.split(": ").nth(2)).collect();
+    assert_eq!(begun, ["Gc", "sample profiler", "Other", "sample profiler"], "{lines:#?}");
+    assert_eq!(of(&lines, "Suspensions").iter().filter(|l| l.ends_with(": end")).count(), 4);
+    assert!(of(&lines, "5100 ")[0].ends_with("suspended: sample profiler"), "with its own time");
+}
+
+#[test]
+fn samples_say_whether_the_thread_had_a_cpu() {
+    let samples = |options| -> (Vec<String>, DotnetStats) {
+        let (lines, stats) = draw(&suspensions(), options);
+        (of(&lines, " sample 42/").into_iter().map(str::to_owned).collect(), stats)
+    };
+    let (lines, stats) = samples(DotnetOptions::default());
+    assert_eq!((stats.samples, stats.samples_on_cpu, stats.samples_off_cpu), (2, 0, 0));
+    for line in &lines {
+        assert!(line.contains("[[on or off CPU: unknown] > 0x1234"), "{line}");
+    }
+    // Thread 1 ran when thread 99 began to suspend it, at 5100; thread 2 had left its CPU.
+    let task = |tid| Task { tid, comm: b"", prio: 120 };
+    let mut cpus = CpuIntervals::new();
+    for (at, cpu, prev, next) in
+        [(4_000, 0, 0, 1), (4_000, 1, 0, 2), (5_050, 1, 2, 99), (5_150, 0, 1, 0), (9_000, 1, 99, 0)]
+    {
+        let (prev, next) = (task(prev), task(next));
+        let switch = SchedSwitch { cpu, prev, prev_state: 1, next };
+        cpus.switch(Timestamp::from_nanos(at), &switch);
+    }
+    let mut options = DotnetOptions::default();
+    options.cpus = Some(Arc::new(cpus));
+    let (lines, stats) = samples(options);
+    assert_eq!((stats.samples, stats.samples_on_cpu, stats.samples_off_cpu), (2, 1, 1));
+    assert!(lines[0].contains("42/1") && lines[0].contains("[[on CPU] > 0x1234"), "{lines:?}");
+    assert!(lines[1].contains("42/2") && lines[1].contains("[[off CPU] > 0x1234"), "{lines:?}");
+}
+
+#[test]
+fn processes_are_named_by_the_trace() {
+    for name in ["t10-activity.nettrace", "t9-metrics.nettrace", "t31-selfdesc.nettrace"] {
+        let (lines, _) = draw(&captured(name), DotnetOptions::default());
+        let processes: Vec<&String> =
+            lines.iter().filter(|l| l.starts_with("track ") && !l.contains('/')).collect();
+        assert!(processes.iter().all(|l| !l.contains(".NET")), "{name}: {processes:?}");
+    }
+}
+
+#[test]
+fn counters_have_one_track_with_their_unit_whatever_the_values() {
+    let (lines, _) = draw(&captured("t10-counters.nettrace"), DotnetOptions::default());
+    let tracks = of(&lines, "(values");
+    assert!(!tracks.is_empty());
+    let mut names: Vec<&str> = tracks.iter().filter_map(|l| l.split(" (values").next()).collect();
+    names.sort_unstable();
+    let all = names.len();
+    names.dedup();
+    assert_eq!(names.len(), all, "{tracks:#?}");
+    assert!(!tracks.iter().any(|l| l.contains("(m")), "no thousandths: {tracks:#?}");
+    assert!(tracks.iter().any(|l| l.ends_with("/working-set (values in MB)")), "{tracks:#?}");
+    assert!(tracks.iter().any(|l| l.ends_with("/cpu-usage (values in %)")), "{tracks:#?}");
+    let values = of(&lines, "/working-set: value ");
+    assert!(values.iter().any(|l| l.contains('.')), "fractions: {values:?}");
+}
+
+#[test]
+fn what_is_not_shown_is_named() {
+    let (_, source) =
+        draw_with(&captured("v6-record-trace-pid.nettrace"), DotnetOptions::default());
+    let stats = source.stats();
+    assert_eq!((stats.shown, stats.events, stats.not_shown), (0, 51, 51));
+    let expected = [
+        ("Universal.System", "ProcessMapping", 32),
+        ("Universal.System", "ProcessMappingMetadata", 18),
+        ("Universal.System", "ExistingProcess", 1),
+    ];
+    assert_eq!(source.not_shown(), expected);
+}
