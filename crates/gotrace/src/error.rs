@@ -67,10 +67,10 @@ pub enum ErrorKind {
         /// What the format allows.
         max: u64,
     },
-    /// The reader's [`Limits`](trace_common::Limits) do not allow for this much.
-    #[error("{what} exceeds the limit of {limit} set for this reader")]
+    /// The trace exceeds one of the reader's [`Limits`](trace_common::Limits).
+    #[error("{what} exceeds the limit of {limit}")]
     Limit {
-        /// What exceeds a limit.
+        /// The quantity, with the name of the field of [`Limits`](trace_common::Limits).
         what: &'static str,
         /// The limit.
         limit: usize,

@@ -214,7 +214,11 @@ impl Loader {
     }
 
     fn events(&mut self, batch: &Batch, offset: u64) -> Result<(), Error> {
-        self.check_entries("the number of batches", self.events.batches.len(), offset)?;
+        self.check_entries(
+            "the number of batches (max_entries)",
+            self.events.batches.len(),
+            offset,
+        )?;
         let Events { batches, threads, .. } = &mut self.events;
         let index = batches.len() as u32;
         batches.push(EventBatch { ticks: batch.ticks, data: batch.data.clone(), next: NO_BATCH });
@@ -249,7 +253,11 @@ impl Loader {
         let id = uvarint(cursor, "string")?;
         let len = at_most(cursor, "string", MAX_STRING)?;
         let bytes = cursor.bytes(len).map_err(|e| malformed("string", e))?;
-        self.check_entries("the number of strings", self.table.strings.len(), offset)?;
+        self.check_entries(
+            "the number of strings (max_entries)",
+            self.table.strings.len(),
+            offset,
+        )?;
         if !self.table.strings.insert(id, Arc::from(bytes)) {
             return Err(Error::at(offset, ErrorKind::DuplicateId { what: "string", id }));
         }
@@ -270,7 +278,7 @@ impl Loader {
         let id = uvarint(cursor, "stack")?;
         let len = at_most(cursor, "stack", MAX_FRAMES)?;
         let frames = self.table.stack_frames.len();
-        self.check_entries("the number of stack frames", frames + len, offset)?;
+        self.check_entries("the number of stack frames (max_entries)", frames + len, offset)?;
         for _ in 0..len {
             let mut field = || uvarint(cursor, "stack frame");
             let frame = Frame { pc: field()?, func: field()?, file: field()?, line: field()? };
@@ -286,7 +294,11 @@ impl Loader {
     fn cpu_samples(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Error> {
         expect(cursor, EventType::CPU_SAMPLES)?;
         while !cursor.is_empty() {
-            self.check_entries("the number of samples", self.samples.len(), cursor.offset())?;
+            self.check_entries(
+                "the number of samples (max_entries)",
+                self.samples.len(),
+                cursor.offset(),
+            )?;
             expect(cursor, EventType::CPU_SAMPLE)?;
             let mut field = || uvarint(cursor, "CPU sample");
             let (ticks, m, p, g, stack) = (field()?, field()?, field()?, field()?, field()?);

@@ -186,7 +186,7 @@ impl<R: Read> Reader<R> {
             limits,
             source,
             phase,
-            order: Ordering::default(),
+            order: Ordering::new(&limits),
             frontier: Frontier::default(),
             samples: Vec::new(),
             generation_len: 0,
@@ -457,7 +457,7 @@ impl<R: Read> Reader<R> {
         {
             Ok(false) => {
                 // The states that were adopted may be wrong: the next generation has its own.
-                self.order = Ordering::default();
+                self.order = Ordering::new(&self.limits);
                 self.next_generation()
             }
             found => {
@@ -501,7 +501,7 @@ impl<R: Read> Reader<R> {
         started.map_err(|error| self.placed(error))?;
         let limit = self.limits.max_entries;
         if self.order.len() > limit {
-            let what = "the number of goroutines, procs, threads and tasks";
+            let what = "the number of goroutines, procs, threads and tasks (max_entries)";
             self.frontier.clear();
             return Err(Error::at(self.source.offset(), ErrorKind::Limit { what, limit }));
         }
@@ -615,7 +615,7 @@ impl<R: Read> Reader<R> {
                 let mut lost = Lost::default();
                 let (version, limits) = (self.version, self.limits);
                 let last = self.last_generation;
-                match Salvage::find(&mut self.source, version, limits, last, &mut lost)? {
+                match Salvage::find(&mut self.source, version, limits, last, &mut lost) {
                     Some(salvage) => {
                         // ...
                         let salvaged = salvage.load(self.nanos_per_tick);
@@ -659,7 +659,7 @@ impl<R: Read> Reader<R> {
         let number = table.generation;
         if !begun && number > self.last_generation + 1 {
             // What lies between is a loss that is reported.
-            self.order = Ordering::default();
+            self.order = Ordering::new(&self.limits);
             self.gap_base = 0;
         }
         loss.generation = Some(number);
@@ -689,7 +689,7 @@ impl<R: Read> Reader<R> {
         let left = recovery.pending.len() + recovery.samples.len();
         loss.events = left as u64 + recovery.frontier.drain(self.source.window());
         self.counts.lost_events += loss.events;
-        self.order = Ordering::default();
+        self.order = Ordering::new(&self.limits);
         self.phase = Phase::Load;
     }
 }

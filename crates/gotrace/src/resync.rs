@@ -5,7 +5,6 @@
 //! batches follow each other without a gap.
 
 use crate::batch::{self, Batch, MAX_BATCH_SIZE};
-use crate::error::Error;
 use crate::source::Source;
 use crate::spec::EventType;
 use std::io::Read;
@@ -18,69 +17,68 @@ const CHAIN: usize = 4;
 const MAX_GAP: u64 = 1 << 20;
 
 /// The index from `from` on where a batch of `generation` or a later one begins, into the source's
-/// window; `None` if there is none.
-///
-/// # Errors
-///
-/// Those of the input and of the source's limit.
+/// window; `None` if there is none, or none within what the source may hold.
 pub(crate) fn find<R: Read>(
     source: &mut Source<R>,
     mut from: usize,
     generation: u64,
-) -> Result<Option<usize>, Error> {
+) -> Option<usize> {
     loop {
-        let (found, end) = scan(source, from, generation)?;
-        match end {
-            Some(end) if found.is_none() => from = end,
-            _ => return Ok(found),
+        match scan(source, from, generation) {
+            Scan::Found(at) => return Some(at),
+            Scan::More(end) => from = end,
+            Scan::End => return None,
         }
     }
 }
 
 /// Releases what precedes a batch of `generation` or a later one; all of the input if there is none,
 /// which is `false`.
-///
-/// # Errors
-///
-/// Those of the input.
-pub(crate) fn skip<R: Read>(source: &mut Source<R>, generation: u64) -> Result<bool, Error> {
+pub(crate) fn skip<R: Read>(source: &mut Source<R>, generation: u64) -> bool {
     loop {
-        let (found, end) = scan(source, 0, generation)?;
-        source.release(found.or(end).unwrap_or(source.window().len()));
-        if found.is_some() || end.is_none() {
-            return Ok(found.is_some());
+        let scan = scan(source, 0, generation);
+        source.release(match scan {
+            Scan::Found(index) | Scan::More(index) => index,
+            Scan::End => source.window().len(),
+        });
+        if !matches!(scan, Scan::More(_)) {
+            return matches!(scan, Scan::Found(_));
         }
     }
 }
 
-/// Looks for a batch among the indexes from `from` on; up to which one, unless that is the end of
-/// the input.
-fn scan<R: Read>(
-    source: &mut Source<R>,
-    from: usize,
-    generation: u64,
-) -> Result<(Option<usize>, Option<usize>), Error> {
-    let more = source.ensure(from + (1 + CHAIN) * BATCH)?;
+enum Scan {
+    Found(usize),
+    /// Not before this index.
+    More(usize),
+    End,
+}
+
+/// Looks for a batch from the index `from` on. An error of the input ends it: whoever reads on gets
+/// the error again.
+fn scan<R: Read>(source: &mut Source<R>, from: usize, generation: u64) -> Scan {
+    let more = source.ensure(from + (1 + CHAIN) * BATCH);
     let bytes = source.window();
-    let end = if more { from + BATCH } else { bytes.len() };
-    let found = (from..end).find(|&at| begins(bytes, at, !more, generation));
-    Ok((found, more.then_some(end)))
+    let end = if let Ok(true) = more { from + BATCH } else { bytes.len() };
+    match (from..end).find(|&at| begins(bytes, at, matches!(more, Ok(false)), generation)) {
+        Some(at) => Scan::Found(at),
+        // A source that is full has room again when this is released.
+        None if more.unwrap_or(from < end) => Scan::More(end),
+        None => Scan::End,
+    }
 }
 
 /// Whether a batch of `generation`, or of a later one, begins at index `at` of the source's window.
-pub(crate) fn is_batch<R: Read>(
-    source: &mut Source<R>,
-    at: usize,
-    generation: u64,
-) -> Result<bool, Error> {
-    let more = source.ensure(at + (1 + CHAIN) * BATCH)?;
-    Ok(begins(source.window(), at, !more, generation))
+pub(crate) fn is_batch<R: Read>(source: &mut Source<R>, at: usize, generation: u64) -> bool {
+    let more = source.ensure(at + (1 + CHAIN) * BATCH);
+    begins(source.window(), at, matches!(more, Ok(false)), generation)
 }
 
 /// Whether a batch begins at index `at`. `complete` says that no more bytes follow.
 ///
 /// A batch of `generation` itself is believed for the size that runtimes write. For a later
-/// generation, another batch of it has to follow; without such a size, three or the end.
+/// generation, another batch of it has to follow. Without such a size it is the same generation or
+/// the next one, and three have to follow, or the end.
 fn begins(bytes: &[u8], at: usize, complete: bool, generation: u64) -> bool {
     let starts = [EventType::EVENT_BATCH.0, EventType::EXPERIMENTAL_BATCH.0];
     if !bytes.get(at).is_some_and(|first| starts.contains(first)) {
@@ -95,13 +93,21 @@ fn begins(bytes: &[u8], at: usize, complete: bool, generation: u64) -> bool {
     if written && gap == 0 {
         return true;
     }
+    if !written && gap > 1 {
+        return false; // stacks of a recursion are periodic, as if they were batches
+    }
+    let needed = if written { 2 } else { CHAIN };
     let mut same = 1;
     let mut next = at + len + first.data.len();
     for _ in 1..CHAIN {
         if next == bytes.len() && complete {
             return same >= 2;
         }
-        let Some((batch, len)) = header(bytes, next) else { break };
+        let Some((batch, len)) = header(bytes, next) else {
+            // It may be the next header that is damaged.
+            let plausible = gap <= 1 || generation == 0;
+            return same >= needed || (written && plausible);
+        };
         next += len + batch.data.len();
         if batch.end_of_generation {
             continue;
@@ -112,7 +118,7 @@ fn begins(bytes: &[u8], at: usize, complete: bool, generation: u64) -> bool {
             return false;
         }
     }
-    same >= if written { 2 } else { CHAIN }
+    same >= needed
 }
 
 fn header(bytes: &[u8], at: usize) -> Option<(Batch, usize)> {

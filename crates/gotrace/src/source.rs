@@ -49,7 +49,7 @@ impl<R: Read> Source<R> {
     #[expect(clippy::indexing_slicing, reason = "no more is filled than the buffer has")]
     pub(crate) fn fill(&mut self) -> Result<bool, Error> {
         if self.filled - self.keep >= self.limit {
-            let what = "the size of one generation in bytes";
+            let what = "the size of one generation in bytes (max_buffer)";
             let kind = ErrorKind::Limit { what, limit: self.limit };
             return Err(Error::at(self.offset(), kind));
         }

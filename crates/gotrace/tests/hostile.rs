@@ -1,48 +1,12 @@
 //! Traces made to cost much: none may take time or memory out of proportion. (Nothing here is
 //! timed: what grows too fast is refused.)
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may panic")]
 
+mod common;
+
+use common::Assembler;
 use gotrace::{ErrorKind, Limits, Reader};
-
-/// Assembles the bytes of a trace.
-struct Assembler(Vec<u8>);
-
-impl Assembler {
-    fn new(version: u8) -> Self {
-        Self(format!("go 1.{version} trace\0\0\0").into_bytes())
-    }
-
-    fn uvarint(out: &mut Vec<u8>, mut value: u64) {
-        while value >= 0x80 {
-            out.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        out.push(value as u8);
-    }
-
-    /// A batch of events, each a type and its arguments (`dt` first).
-    fn batch(&mut self, generation: u64, thread: u64, ticks: u64, events: &[(u8, &[u64])]) {
-        let mut data = Vec::new();
-        for (ty, args) in events {
-            data.push(*ty);
-            args.iter().for_each(|arg| Self::uvarint(&mut data, *arg));
-        }
-        self.raw_batch(generation, thread, ticks, &data);
-    }
-
-    fn raw_batch(&mut self, generation: u64, thread: u64, ticks: u64, data: &[u8]) {
-        self.0.push(1);
-        for field in [generation, thread, ticks, data.len() as u64] {
-            Self::uvarint(&mut self.0, field);
-        }
-        self.0.extend_from_slice(data);
-    }
-
-    fn frequency(&mut self, generation: u64) {
-        self.batch(generation, u64::MAX, 1, &[(8, &[15_625_000])]);
-    }
-}
 
 /// Reads to the end or the first error; the number of events, and that error.
 fn read(trace: &[u8]) -> (usize, Option<gotrace::Error>) {
@@ -84,8 +48,59 @@ fn threads_that_wait_forever_beside_one_that_runs() {
         events.extend(vec![(39u8, &[1u64, 0][..]); 5000]);
         trace.batch(1, 1, 1000 + batch * 6000, &events);
     }
-    let (_, error) = read(&trace.0);
-    assert!(matches!(error.unwrap().kind(), ErrorKind::Limit { .. }), "it is refused in time");
+    let events = |max_work_per_byte| {
+        let limits = Limits { max_work_per_byte, ..Limits::default() };
+        let mut reader = Reader::with_limits(&trace.0[..], limits).unwrap();
+        let mut events = 0;
+        loop {
+            match reader.next_event() {
+                Ok(event) => events += u64::from(event.expect("it is refused").generation() > 0),
+                Err(error) => {
+                    let limit = max_work_per_byte as usize;
+                    assert!(
+                        matches!(error.kind(), ErrorKind::Limit { limit: l, .. } if *l == limit)
+                    );
+                    assert!(error.to_string().contains("max_work_per_byte"), "{error}");
+                    return events;
+                }
+            }
+        }
+    };
+    assert!(events(1) < events(16), "a higher limit is reached later");
+}
+
+/// Batches of one generation without end, as a small compressed file can contain.
+struct Endless {
+    batch: Vec<u8>,
+    given: usize,
+}
+
+impl std::io::Read for Endless {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let from = self.given % self.batch.len();
+        let len = out.len().min(self.batch.len() - from);
+        out[..len].copy_from_slice(&self.batch[from..from + len]);
+        self.given += len;
+        Ok(len)
+    }
+}
+
+#[test]
+fn an_endless_generation_is_refused_at_the_limit() {
+    let mut header = Assembler::new(26);
+    header.batch(1, u64::MAX, 1, &[(8, &[15_625_000])]);
+    let mut batch = Assembler(Vec::new());
+    batch.batch(1, 1, 1000, &vec![(GO_STOP, &[1u64, 0, 0][..]); 10_000]);
+    let limits = Limits { max_buffer: 4 << 20, ..Limits::default() };
+    let mut endless = Endless { batch: batch.0, given: 0 };
+    let input = std::io::Read::chain(&header.0[..], &mut endless);
+    let mut reader = Reader::with_limits(input, limits).unwrap();
+    assert!(reader.next_event().unwrap().is_some(), "a sync event comes first");
+    let error = reader.next_event().unwrap_err();
+    assert!(error.to_string().contains("max_buffer"), "{error}");
+    drop(reader);
+    assert!(endless.given <= 5 << 20, "{} bytes read", endless.given);
+    assert!(Limits::default().max_buffer <= 256 << 20);
 }
 
 #[test]

@@ -11,10 +11,11 @@
 mod common;
 
 use common::{Batch, batches, events, recorded};
-use gotrace::{Event, EventKind, RangeName, Reader, Value};
+use gotrace::{Event, EventKind, Metric, Reader, Value};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::mem::discriminant;
 use std::ops::Range;
 use std::path::Path;
 
@@ -40,24 +41,17 @@ type Events = HashMap<u64, u64>;
 /// Hashes what the event's own batch says of it.
 fn identity(event: Event<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let kind = event.kind();
-    (
-        event.thread(),
-        format!("{kind:?}"),
-        std::env::var_os("CTX").map(|_| (event.goroutine(), event.proc())),
-    )
-        .hash(&mut hasher);
+    (event.thread(), event.kind() as u8).hash(&mut hasher);
     if let Some(transition) = event.state_transition() {
-        let states = (transition.goroutine().map(|s| s.1), transition.proc().map(|s| s.1));
-        format!("{:?} {states:?}", transition.resource()).hash(&mut hasher);
+        let resource = transition.resource();
+        (resource.goroutine(), resource.proc()).hash(&mut hasher);
+        transition.goroutine().map(|(_, to)| discriminant(&to)).hash(&mut hasher);
+        transition.proc().map(|(_, to)| discriminant(&to)).hash(&mut hasher);
     }
-    if let Some(metric) = event.metric() {
-        let Value::Uint64(value) = metric.value else { unreachable!("metrics are numbers") };
-        (metric.name, value).hash(&mut hasher);
+    if let Some(Metric { name, value: Value::Uint64(value), .. }) = event.metric() {
+        (name, value).hash(&mut hasher);
     }
-    if let Some(range) = event.range() {
-        std::mem::discriminant::<RangeName<'_>>(&range.name).hash(&mut hasher);
-    }
+    event.range().map(|range| discriminant(&range.name)).hash(&mut hasher);
     event.task().map(|task| task.id).hash(&mut hasher);
     event.region().map(|region| region.task).hash(&mut hasher);
     event.log().map(|log| log.task).hash(&mut hasher);

@@ -19,12 +19,24 @@ pub struct Limits {
     pub max_entries: usize,
     /// Levels of nested types or objects.
     pub max_depth: usize,
+    /// Steps of work for each byte of input, where an input can make the work grow faster than
+    /// itself. Go traces: finding the order of events among many threads whose clocks disagree.
+    pub max_work_per_byte: u32,
 }
 
 impl Default for Limits {
-    /// Generous for every trace a real program makes, small enough for any machine: 1 GiB of
-    /// buffered input, 64 MiB strings, 64 Mi entries, 64 levels.
+    /// Generous for the traces of real programs, small enough for any machine: 256 MiB of
+    /// buffered input, 64 MiB strings, 64 Mi entries, 64 levels, 128 steps per byte.
+    ///
+    /// One generation of a Go trace is a second of the program, a few megabytes; a compressed
+    /// input of a megabyte can contain one of a gigabyte.
     fn default() -> Self {
-        Self { max_buffer: 1 << 30, max_string: 1 << 26, max_entries: 1 << 26, max_depth: 64 }
+        Self {
+            max_buffer: 1 << 28,
+            max_string: 1 << 26,
+            max_entries: 1 << 26,
+            max_depth: 64,
+            max_work_per_byte: 128,
+        }
     }
 }

@@ -255,6 +255,12 @@ fn recover_goes_on_and_reports_what_is_lost() {
     assert!(lost <= len && lost >= len - len / 10, "{lost} of {len}: {}", ran.stderr);
     assert!(ran.stderr.contains(&format!("{lost} bytes lost")), "{}", ran.stderr);
 
+    let ran = run(&["go", "stats", "--limit", "max_buffer=1", &path]);
+    assert_refused(&ran, "(max_buffer) exceeds the limit of 1");
+    let ran = run(&["go", "stats", "--limit", "max_buffers=1K", &path]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("expected max_buffer, "), "{}", ran.stderr);
+
     // Nothing to recover from: no complaint.
     let good = files.write("good.out", &kinds());
     assert_events(&run(&["go", "events", "--recover", &good]));

@@ -24,6 +24,8 @@ pub(crate) struct Salvage<'a, R> {
     /// The last batch that was found, and its index. It is loaded when it is known that another one
     /// follows it.
     last: Option<(usize, Batch)>,
+    /// Whether the end of the input cuts that batch, which may contain others if its size is wrong.
+    cut: bool,
     /// Bytes of the window that were read before the damage was found.
     read: usize,
     lost: Lost,
@@ -76,28 +78,24 @@ enum Next {
 impl<'a, R: Read> Salvage<'a, R> {
     /// Searches for the generation of number `last` or a later one; `None` if there is none. What
     /// precedes it is released.
-    ///
-    /// # Errors
-    ///
-    /// Those of the input.
     pub(crate) fn find(
         source: &'a mut Source<R>,
         version: Version,
         limits: Limits,
         last: u64,
         lost: &mut Lost,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Option<Self> {
         let from = source.offset();
         let found = resync::skip(source, last);
         lost.add(from..source.offset());
-        if !found? {
-            return Ok(None);
+        if !found {
+            return None;
         }
         let number = match batch::read_cut(source, 0) {
             Some(batch) => batch.generation,
             None => last,
         };
-        Ok(Some(Self::again(source, version, limits, number, 0)))
+        Some(Self::again(source, version, limits, number, 0))
     }
 
     /// Loads the generation `number` at the start of the window, of which `read` bytes have been
@@ -111,7 +109,7 @@ impl<'a, R: Read> Salvage<'a, R> {
     ) -> Self {
         let mut loader = Loader::new(version, limits);
         loader.number = number;
-        Self { source, loader, last: None, read, lost: Lost::default() }
+        Self { source, loader, last: None, cut: false, read, lost: Lost::default() }
     }
 
     /// Loads the generation. Its clock has the frequency `nanos_per_tick` if its own is lost; 0 if
@@ -140,7 +138,7 @@ impl<'a, R: Read> Salvage<'a, R> {
                     let start = mem::replace(&mut self.loader.at, batch.data.end);
                     self.last = Some((start, batch));
                 }
-                Next::Damage if self.resync() => {}
+                Next::Damage => self.resync(),
                 next => {
                     self.load_last();
                     return matches!(next, Next::End);
@@ -153,10 +151,14 @@ impl<'a, R: Read> Salvage<'a, R> {
         let at = self.loader.at;
         let batch = match batch::read(self.source, at) {
             Ok(Some(batch)) => batch,
+            _ if mem::take(&mut self.cut) => return Next::Damage,
             Ok(None) => return Next::End,
-            Err(error) if stops(&error) => return Next::Other,
-            Err(_) => match batch::read_cut(self.source, at) {
-                Some(batch) => batch,
+            Err(error) => match batch::read_cut(self.source, at) {
+                Some(batch) => {
+                    self.cut = true;
+                    batch
+                }
+                None if stops(&error) => return Next::Other,
                 None => return Next::Damage,
             },
         };
@@ -171,11 +173,8 @@ impl<'a, R: Read> Salvage<'a, R> {
         if batch.generation == self.loader.number {
             return Next::Batch(batch);
         }
-        match resync::is_batch(self.source, at, self.loader.number) {
-            Ok(false) => Next::Damage,
-            // On an error there is nothing that could contradict the header.
-            Ok(true) | Err(_) => Next::Other,
-        }
+        let other = resync::is_batch(self.source, at, self.loader.number);
+        if other { Next::Other } else { Next::Damage }
     }
 
     /// Whether a generation can end before index `at`: a later one begins there, or nothing does.
@@ -187,18 +186,15 @@ impl<'a, R: Read> Salvage<'a, R> {
         }
     }
 
-    /// Goes to the next batch behind damage; `false` if there is none.
-    fn resync(&mut self) -> bool {
-        let at = self.loader.at;
+    /// Goes to the next batch behind damage, or to the end of what can be read.
+    fn resync(&mut self) {
+        let (at, number) = (self.loader.at, self.loader.number);
         // If what is damaged is the size of the last batch, that contains the next one.
         let from = self.last.as_ref().map_or(at, |(start, _)| *start) + 1;
-        let mut found = resync::find(self.source, from, self.loader.number);
-        if let Ok(Some(same)) = found {
-            if same == at {
-                found = resync::find(self.source, at + 1, self.loader.number);
-            }
+        let mut found = resync::find(self.source, from, number);
+        if found == Some(at) {
+            found = resync::find(self.source, at + 1, number);
         }
-        let Ok(found) = found else { return false };
         let next = found.unwrap_or(self.source.window().len());
         let damaged = match self.last.take_if(|_| next < at) {
             Some((start, _)) => start,
@@ -206,7 +202,6 @@ impl<'a, R: Read> Salvage<'a, R> {
         };
         self.lose(damaged..next);
         self.loader.at = next;
-        true
     }
 
     fn lose(&mut self, lost: Range<usize>) {

@@ -25,7 +25,7 @@ use crate::spec::EventType;
 use crate::table::{SeededState, Table};
 use state::{ActiveTask, Goroutine, Proc, Seq, Threads};
 use std::collections::HashMap;
-use trace_common::IdMap;
+use trace_common::{IdMap, Limits};
 
 /// Whether an event was taken.
 pub(crate) type Advance = Result<(), Blocked>;
@@ -86,17 +86,18 @@ pub(crate) struct Ordering {
 pub(crate) struct Work {
     /// Steps that it may still take.
     left: i64,
+    /// [`Limits::max_work_per_byte`].
+    per_byte: u32,
 }
 
-/// Steps that a trace may take for each of its bytes, beyond those that every event takes, and
-/// however small it is: enough for several hundred threads with clocks in complete disorder.
-const WORK_PER_BYTE: i64 = 128;
+/// Steps that a trace may take however small it is, beyond those that every event takes.
 const MIN_WORK: i64 = 1 << 24;
 
 impl Work {
     /// Allows for the work that `bytes` of a trace may take.
     pub(crate) fn allow_for(&mut self, bytes: usize) {
-        self.left = self.left.saturating_add(WORK_PER_BYTE * bytes as i64);
+        let more = i64::from(self.per_byte).saturating_mul(bytes as i64);
+        self.left = self.left.saturating_add(more);
     }
 
     pub(crate) fn charge(&mut self, steps: usize) -> Result<(), ErrorKind> {
@@ -104,8 +105,8 @@ impl Work {
         if self.left >= 0 {
             return Ok(());
         }
-        let what = "the work to find the order of events, in steps per byte,";
-        Err(ErrorKind::Limit { what, limit: WORK_PER_BYTE as usize })
+        let what = "the work to order events in steps per byte (max_work_per_byte)";
+        Err(ErrorKind::Limit { what, limit: self.per_byte as usize })
     }
 }
 
@@ -159,8 +160,9 @@ impl Context {
     }
 }
 
-impl Default for Ordering {
-    fn default() -> Self {
+impl Ordering {
+    /// The state before the first event of a trace.
+    pub(crate) fn new(limits: &Limits) -> Self {
         Self {
             goroutines: IdMap::default(),
             procs: IdMap::default(),
@@ -172,12 +174,10 @@ impl Default for Ordering {
             generation: 0,
             initial_generation: 0,
             following: Vec::new(),
-            work: Work { left: MIN_WORK },
+            work: Work { left: MIN_WORK, per_byte: limits.max_work_per_byte },
         }
     }
-}
 
-impl Ordering {
     /// The place of a thread in the table, which stays the same.
     pub(crate) fn slot_of(&mut self, id: ThreadId) -> u32 {
         let threads = &mut self.threads;

@@ -139,9 +139,10 @@ impl<R: Read> Reader<R> {
                 position.event = None;
                 ErrorKind::InvalidEvent(ty.0)
             }
-            Obstacle::TooLarge => {
-                ErrorKind::Limit { what: "the size of an event", limit: self.limit }
-            }
+            Obstacle::TooLarge => ErrorKind::Limit {
+                what: "the size of an event in bytes (max_buffer)",
+                limit: self.limit,
+            },
         };
         Error::new(kind, position)
     }

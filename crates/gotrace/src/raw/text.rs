@@ -109,7 +109,10 @@ impl<R: Read> TextReader<R> {
                 self.lines.expect(ty, "a frame of the stack")?;
                 if self.args.len() >= self.lines.limit / 8 {
                     let limit = self.lines.limit;
-                    let kind = ErrorKind::Limit { what: "the size of a stack", limit };
+                    let kind = ErrorKind::Limit {
+                        what: "the size of a stack in bytes (max_buffer)",
+                        limit,
+                    };
                     return Err(Error::at(self.lines.offset, kind));
                 }
                 parse_args(self.lines.current(), &FRAME_FIELDS, &mut self.args)
@@ -163,7 +166,10 @@ impl<R: Read> Lines<R> {
             self.number += 1;
             self.next_offset += len as u64;
             if len > self.limit {
-                let kind = ErrorKind::Limit { what: "the length of a line", limit: self.limit };
+                let kind = ErrorKind::Limit {
+                    what: "the length of a line in bytes (max_buffer)",
+                    limit: self.limit,
+                };
                 return Err(Error::at(self.offset, kind));
             }
             let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);

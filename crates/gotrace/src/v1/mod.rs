@@ -111,7 +111,7 @@ fn read_all(source: impl Read, limit: usize) -> Result<Vec<u8>, Error> {
             Err(error) => Error::at(offset_of(data.len()), error),
         }),
         Ok(_) if data.len() > limit => {
-            let what = "size of a v1 trace";
+            let what = "the size of a v1 trace in bytes (max_buffer)";
             Err(Error::at(offset_of(limit), ErrorKind::Limit { what, limit }))
         }
         Ok(_) => {

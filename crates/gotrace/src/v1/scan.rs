@@ -143,7 +143,7 @@ impl Scanner<'_> {
 
     fn count_event(&mut self, offset: u64) -> Result<(), Error> {
         self.scan.events += 1;
-        self.limit(offset, "number of events", self.scan.events, self.max_events)
+        self.limit(offset, "the number of events (max_buffer)", self.scan.events, self.max_events)
     }
 
     fn limit(
@@ -160,7 +160,8 @@ impl Scanner<'_> {
     fn proc(&mut self, id: i32, offset: u64) -> Result<u16, Error> {
         let limit = Procs::MAX;
         let number = self.scan.procs.intern(id);
-        number.ok_or_else(|| Error::at(offset, ErrorKind::Limit { what: "number of Ps", limit }))
+        number
+            .ok_or_else(|| Error::at(offset, ErrorKind::Limit { what: "the number of Ps", limit }))
     }
 
     fn batch(&mut self, lead: Lead, offset: u64, c: &mut Cursor<'_>) -> Result<(), Error> {
@@ -184,7 +185,7 @@ impl Scanner<'_> {
 
     fn string(&mut self, offset: u64, c: &mut Cursor<'_>) -> Result<(), Error> {
         let id = uvarint(c, "identifier of a string")?;
-        let size = uvarint(c, "length of a string")?;
+        let size = uvarint(c, "the length of a string (max_string)")?;
         if !self.in_batch {
             // As in Go's reader, which looks into batches only.
             return wire::string(c, size).map(drop);
@@ -197,7 +198,7 @@ impl Scanner<'_> {
             return Err(Error::at(offset, ErrorKind::DuplicateId { what: "string", id }));
         }
         let entries = self.scan.table.strings.len();
-        self.limit(offset, "number of strings", entries, self.limits.max_entries)
+        self.limit(offset, "the number of strings (max_entries)", entries, self.limits.max_entries)
     }
 
     /// The message behind the arguments of a log.
@@ -210,7 +211,7 @@ impl Scanner<'_> {
             self.scan.messages.insert(Arc::from(message), number);
         }
         let entries = self.scan.messages.len();
-        self.limit(offset, "number of messages", entries, self.limits.max_entries)
+        self.limit(offset, "the number of messages (max_entries)", entries, self.limits.max_entries)
     }
 
     fn bytes<'a>(&self, offset: u64, size: u64, c: &mut Cursor<'a>) -> Result<&'a [u8], Error> {
@@ -218,7 +219,12 @@ impl Scanner<'_> {
             let what = "string";
             return Err(Error::at(offset, ErrorKind::TooLarge { what, size, max: MAX_STRING }));
         }
-        self.limit(offset, "length of a string", size as usize, self.limits.max_string)?;
+        self.limit(
+            offset,
+            "the length of a string (max_string)",
+            size as usize,
+            self.limits.max_string,
+        )?;
         wire::string(c, size)
     }
 
@@ -255,7 +261,12 @@ impl Scanner<'_> {
         }
         if id != 0 && wanted != 0 {
             self.stacks.push((id, Span { start: start as u32, len: wanted as u32 }));
-            self.limit(offset, "number of stacks", self.stacks.len(), self.limits.max_entries)?;
+            self.limit(
+                offset,
+                "the number of stacks (max_entries)",
+                self.stacks.len(),
+                self.limits.max_entries,
+            )?;
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ pub(crate) struct Batch {
     pub(crate) events: u64,
 }
 
-/// The batches of an undamaged trace.
+/// The batches of a trace that is undamaged, or cut.
 pub(crate) fn batches(trace: &[u8]) -> Vec<Batch> {
     let mut batches = Vec::new();
     let mut at = 16;
@@ -45,21 +45,30 @@ pub(crate) fn batches(trace: &[u8]) -> Vec<Batch> {
             at += 1;
             continue;
         }
-        let mut cursor = Cursor::new(&trace[at + 1..]);
-        if ty == EventType::EXPERIMENTAL_BATCH {
-            cursor.u8().unwrap();
+        let Some((generation, header, size)) = header(&trace[at..]) else { break };
+        let data = at + header;
+        if data + size > trace.len() {
+            break;
         }
-        let generation = cursor.uvarint().unwrap();
-        cursor.uvarint().unwrap();
-        cursor.uvarint().unwrap();
-        let size = cursor.uvarint().unwrap() as usize;
-        let data = at + 1 + cursor.position();
         let range = at..data + size;
         at = range.end;
         let events = if ty == EventType::EVENT_BATCH { events(&trace[data..at]).0 } else { 0 };
         batches.push(Batch { range, data, generation, events });
     }
     batches
+}
+
+/// The generation of a batch, the length of its header and the size of its data.
+fn header(batch: &[u8]) -> Option<(u64, usize, usize)> {
+    let mut cursor = Cursor::new(batch);
+    if EventType(cursor.u8().ok()?) == EventType::EXPERIMENTAL_BATCH {
+        cursor.u8().ok()?;
+    }
+    let generation = cursor.uvarint().ok()?;
+    let _thread = cursor.uvarint().ok()?;
+    let _ticks = cursor.uvarint().ok()?;
+    let size = cursor.uvarint().ok()? as usize;
+    Some((generation, cursor.position(), size))
 }
 
 /// Number of events that a reader gives for the data of a batch, and how many bytes of it can be
@@ -83,4 +92,49 @@ pub(crate) fn events(data: &[u8]) -> (u64, usize) {
         end = cursor.position();
     }
     (events, end)
+}
+
+/// Assembles the bytes of a trace.
+pub(crate) struct Assembler(pub(crate) Vec<u8>);
+
+impl Assembler {
+    pub(crate) fn new(version: u8) -> Self {
+        Self(format!("go 1.{version} trace\0\0\0").into_bytes())
+    }
+
+    pub(crate) fn uvarint(out: &mut Vec<u8>, mut value: u64) {
+        while value >= 0x80 {
+            out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+    }
+
+    /// A batch of events, each a type and its arguments (`dt` first).
+    pub(crate) fn batch(
+        &mut self,
+        generation: u64,
+        thread: u64,
+        ticks: u64,
+        events: &[(u8, &[u64])],
+    ) {
+        let mut data = Vec::new();
+        for (ty, args) in events {
+            data.push(*ty);
+            args.iter().for_each(|arg| Self::uvarint(&mut data, *arg));
+        }
+        self.raw_batch(generation, thread, ticks, &data);
+    }
+
+    pub(crate) fn raw_batch(&mut self, generation: u64, thread: u64, ticks: u64, data: &[u8]) {
+        self.0.push(1);
+        for field in [generation, thread, ticks, data.len() as u64] {
+            Self::uvarint(&mut self.0, field);
+        }
+        self.0.extend_from_slice(data);
+    }
+
+    pub(crate) fn frequency(&mut self, generation: u64) {
+        self.batch(generation, u64::MAX, 1, &[(8, &[15_625_000])]);
+    }
 }

@@ -10,8 +10,13 @@ use nettrace::analysis::{
 use nettrace::{Item, Options, Order, Parser, Profile};
 
 /// Limits that a test can reach.
-pub const LIMITS: Limits =
-    Limits { max_buffer: 1 << 20, max_string: 1 << 16, max_entries: 1 << 12, max_depth: 16 };
+pub const LIMITS: Limits = Limits {
+    max_buffer: 1 << 20,
+    max_string: 1 << 16,
+    max_entries: 1 << 12,
+    max_depth: 16,
+    max_work_per_byte: 16,
+};
 
 /// Reads `input` in chunks of `chunk` bytes and does with every item all that can be done.
 /// Gives the number of events and errors.

@@ -4,7 +4,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{Format, Input};
 use crate::io::progress::Progress;
 use gotrace::raw::{TestFile, TextToWire};
-use gotrace::{Error, Event, Reader, Version};
+use gotrace::{Error, Event, Limits, Reader, Version};
 use std::io::{Cursor, Read};
 use std::path::Path;
 use trace_export::ClockDomain;
@@ -85,6 +85,35 @@ pub(crate) struct Recovery {
     /// Resume after damaged data, and report what is lost
     #[arg(long = "recover")]
     wanted: bool,
+    /// Limits on what a Go trace may cost: max_buffer=BYTES of one generation (default 256M),
+    /// max_entries=N goroutines, strings or stacks, max_work_per_byte=N steps to order events
+    #[arg(long = "limit", value_name = "NAME=N,...", value_parser = parse_limits)]
+    limits: Option<Limits>,
+}
+
+/// Limits by the names of their fields. K, M and G stand for powers of 1024.
+fn parse_limits(arg: &str) -> std::result::Result<Limits, String> {
+    let mut limits = Limits::default();
+    for limit in arg.split(',') {
+        let (name, value) = limit.split_once('=').ok_or("expected NAME=N")?;
+        let (digits, shift) = match value.split_at_checked(value.len().saturating_sub(1)) {
+            Some((digits, "K")) => (digits, 10),
+            Some((digits, "M")) => (digits, 20),
+            Some((digits, "G")) => (digits, 30),
+            _ => (value, 0),
+        };
+        let number = digits.parse::<usize>().map_err(|error| error.to_string())?;
+        let value = number.checked_mul(1 << shift).ok_or("number too large")?;
+        match name {
+            "max_buffer" => limits.max_buffer = value,
+            "max_entries" => limits.max_entries = value,
+            "max_work_per_byte" => {
+                limits.max_work_per_byte = u32::try_from(value).map_err(|e| e.to_string())?;
+            }
+            _ => return Err("expected max_buffer, max_entries or max_work_per_byte".to_owned()),
+        }
+    }
+    Ok(limits)
 }
 
 impl Recovery {
@@ -98,7 +127,7 @@ impl Recovery {
 pub(crate) struct Reading {
     pub(crate) name: String,
     pub(crate) version: Version,
-    /// What ended the reading, or the first of the errors that it went on behind.
+    /// The error that ended the reading, or the first one that it recovered from.
     pub(crate) error: Option<Error>,
     /// Number of errors that the reader recovered from.
     pub(crate) losses: u64,
@@ -179,7 +208,8 @@ pub(crate) fn read(
     visitor: &mut impl Visitor,
 ) -> Result<Reading> {
     let Trace { name, bytes, progress } = trace;
-    let mut reader = Reader::new(bytes).map_err(|error| Failure::about(&name, error))?;
+    let mut reader = Reader::with_limits(bytes, recovery.limits.unwrap_or_default())
+        .map_err(|error| Failure::about(&name, error))?;
     visitor.begin(reader.clock_domain())?;
     let mut reading = Reading {
         name,
