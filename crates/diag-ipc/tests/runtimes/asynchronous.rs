@@ -4,6 +4,7 @@ use super::*;
 use diag_ipc::asynchronous::{Client, Server};
 use diag_ipc::{Provider, TracingConfig, TruncationReason};
 use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
 
 #[tokio::test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
@@ -17,14 +18,17 @@ async fn commands_and_sessions() {
         }
         let config = || TracingConfig::new([Provider::new("Triscope-Workload")]);
 
-        let session = client.collect_tracing(config()).await.unwrap();
+        let mut session = client.collect_tracing(config()).await.unwrap();
         let stop_handle = session.stop_handle();
-        let stop = async {
-            tokio::time::sleep(Duration::from_millis(700)).await;
-            tokio::task::spawn_blocking(move || stop_handle.stop()).await.unwrap().unwrap();
-        };
-        let mut stream = Vec::new();
-        let (end, ()) = tokio::join!(session.record(&mut stream), stop);
+        let (mut stream, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+        while !holds(&stream, "héllo-😀-") {
+            let n = session.read(&mut buffer).await.unwrap();
+            assert!(n > 0, "{runtime:?}: the stream ended");
+            stream.extend(&buffer[..n]);
+        }
+        let stop = tokio::task::spawn_blocking(move || stop_handle.stop());
+        let end = session.record(&mut stream).await;
+        stop.await.unwrap().unwrap();
         assert!(end.is_complete(), "{runtime:?}: {end:?}");
         assert!(matches!(end.stop, Some(Ok(()))), "{runtime:?}: {end:?}");
         assert!(holds(&stream, "héllo-😀-") && holds(&stream, "Burn"), "{runtime:?}");

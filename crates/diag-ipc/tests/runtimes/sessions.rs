@@ -263,40 +263,38 @@ fn an_unread_session_is_truncated() {
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn options_of_newer_commands() {
-    let record = |target: &Checked, config: &TracingConfig| {
+    // Until the stream holds this text.
+    let record = |target: &Checked, config: &TracingConfig, text: &str| {
         let session = target.client().collect_tracing(config).unwrap();
         let stop_handle = session.stop_handle();
-        std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(700));
-            stop_handle.stop().unwrap();
-        });
-        let mut stream = Vec::new();
-        assert!(session.record(&mut stream).is_complete());
-        stream
+        let texts = [text];
+        let mut out = Awaits::new(&texts, || stop_handle.stop().unwrap());
+        assert!(session.record(&mut out).is_complete());
+        out.stream
     };
     let none = |config: TracingConfig| config.rundown(Rundown::None);
     for runtime in Runtime::ALL {
         let target = Checked::start(Target::of(runtime).mode("mix"));
         let source = || Provider::new("Triscope-Workload");
-        let with = record(&target, &TracingConfig::new([source()]));
-        let without = record(&target, &none(TracingConfig::new([source()])));
+        let with = record(&target, &TracingConfig::new([source()]), "héllo");
+        let without = record(&target, &none(TracingConfig::new([source()])), "héllo");
         assert!(holds(&with, "Burn") && !holds(&without, "Burn"), "{runtime:?}: rundown");
         if runtime == Runtime::Core31 {
             continue;
         }
         let runtime_info = TracingConfig::new([source()]).rundown(Rundown::Keywords(0x40));
-        let stream = record(&target, &runtime_info);
+        let stream = record(&target, &runtime_info, "héllo");
         assert!(stream.len() < with.len() && !holds(&stream, "Burn"), "{runtime:?}: keywords");
         let level = TracingConfig::new([source().level(Level::Error)]);
-        let stream = record(&target, &none(level).stacks(false));
+        let stream = record(&target, &none(level).stacks(false), "Empty");
         assert!(holds(&stream, "Empty") && !holds(&stream, "Strings"), "{runtime:?}: level");
         if runtime == Runtime::Net9 {
             continue;
         }
-        let only = |provider| record(&target, &none(TracingConfig::new([provider])));
-        let stream = only(source().filter(true, [1, 7]));
+        let only = |provider, text| record(&target, &none(TracingConfig::new([provider])), text);
+        let stream = only(source().filter(true, [1, 7]), "Primitives");
         assert!(holds(&stream, "Primitives") && !holds(&stream, "héllo"), "only two");
-        let stream = only(source().filter(false, [1]));
+        let stream = only(source().filter(false, [1]), "héllo");
         assert!(!holds(&stream, "Primitives") && holds(&stream, "héllo"), "all but one");
     }
 }
