@@ -1,4 +1,4 @@
-//! One timeline out of many tracers.
+//! Timeline model and output formats.
 //!
 //! ```
 //! use trace_export::{ClockDomain, TrackEvent, PerfettoSink, Sink, Timestamp, Track};
@@ -20,7 +20,7 @@
 //!   flows, samples with stacks, switches of the kernel's scheduler, losses. Everything streams:
 //!   a sink holds tables of names, never the timeline.
 //! - [`PerfettoSink`] writes the binary format of <https://ui.perfetto.dev>.
-//! - `Compressor` (feature `compress`) makes its files six to eight times smaller.
+//! - `Compressor` (feature `compress`) makes its files four to eight times smaller.
 //! - [`Interner`] is the table of names and stacks that sinks are built on.
 //! - `go::GoSource` (feature `go`, on by default) puts the events of a Go execution trace on a
 //!   sink, `dotnet::DotnetSource` (feature `dotnet`, on by default) those of a .NET trace.
