@@ -3,21 +3,21 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use nettrace::{Item, MethodMap, Reader};
+use nettrace::{Item, Reader};
 use trace_common::Cursor;
-use trace_export::dotnet::{DotnetOptions, DotnetSource};
+use trace_export::dotnet::{DotnetNames, DotnetOptions, DotnetSource};
 use trace_export::{ClockDomain, PerfettoSink, Sink};
 
 fuzz_target!(|data: &[u8]| {
-    let mut methods = MethodMap::new();
+    let mut names = DotnetNames::new();
     each(data, |item| {
         if let Item::Event(event) = item {
-            methods.observe(event);
+            names.observe(event);
         }
     });
     // Small tables, so that they are reset now and then.
     let mut sink = PerfettoSink::with_limit(Vec::new(), ClockDomain::Monotonic, 1 << 12);
-    let mut source = DotnetSource::new(DotnetOptions::default(), methods);
+    let mut source = DotnetSource::new(DotnetOptions::default(), names);
     each(data, |item| source.push(item, &mut sink).unwrap());
     source.finish(&mut sink).unwrap();
     sink.finish().unwrap();
