@@ -57,6 +57,7 @@ mod parser;
 mod payload;
 mod profile;
 mod reader;
+mod stack_table;
 mod state;
 mod strings;
 mod summary;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use crate::manifest::Provider;
+use crate::stack_table::StackTable;
 use crate::symbols::{Frame, MethodMap};
 use crate::{Event, Result};
 
@@ -56,8 +57,7 @@ pub struct Sample {
 pub struct Profile {
     methods: MethodMap,
     samples: Vec<Sample>,
-    stacks: Vec<Box<[u64]>>,
-    by_bytes: HashMap<Box<[u8]>, u32>,
+    stacks: StackTable,
 }
 
 impl Profile {
@@ -92,7 +92,7 @@ impl Profile {
             Some(Provider::UniversalEvents) if event.name() == "cpu" => SampleKind::Running,
             _ => return,
         };
-        let stack = self.intern(event);
+        let stack = self.stacks.intern(event);
         let sample = Sample {
             timestamp: event.header().timestamp,
             process_id: event.process_id(),
@@ -101,17 +101,6 @@ impl Profile {
             stack,
         };
         self.samples.push(sample);
-    }
-
-    fn intern(&mut self, event: &Event<'_>) -> u32 {
-        let stack = event.stack();
-        if let Some(known) = self.by_bytes.get(stack.as_bytes()) {
-            return *known;
-        }
-        let index = self.stacks.len() as u32;
-        self.stacks.push(stack.instruction_pointers().collect());
-        self.by_bytes.insert(stack.as_bytes().into(), index);
-        index
     }
 
     /// The samples, in the order in which they came.
@@ -151,18 +140,12 @@ impl Profile {
 
     /// The instruction pointers of a stack, innermost first.
     pub fn stack(&self, stack: u32) -> &[u64] {
-        self.stacks.get(stack as usize).map_or(&[], |s| s)
+        self.stacks.get(stack)
     }
 
     /// The frames of a sample, innermost first.
     pub fn frames(&self, sample: &Sample) -> impl ExactSizeIterator<Item = Frame<'_>> + '_ {
-        let (process, at) = (sample.process_id, sample.timestamp);
-        self.stack(sample.stack).iter().enumerate().map(move |(depth, &ip)| {
-            // All but the innermost are return addresses: the call is before them, and may be
-            // the last instruction of its method.
-            let call = if depth == 0 { ip } else { ip.saturating_sub(1) };
-            Frame { address: ip, ..self.methods.resolve(process, call, at) }
-        })
+        self.stacks.frames(&self.methods, sample.process_id, sample.timestamp, sample.stack)
     }
 
     /// Frames of all samples in all, and those that resolve to a method.

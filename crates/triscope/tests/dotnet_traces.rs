@@ -342,6 +342,18 @@ fn live_processes_are_shown() {
         live(&["profile", &pid, "--duration", "1", "-o", out.to_str().unwrap()]);
         let folded = std::fs::read_to_string(out).unwrap();
         assert!(folded.contains("Workload!Workload.Burn(int32,int32)"), "{folded}");
+
+        for (events, leaf) in [
+            ("allocations", "[System.Byte[]] "),
+            ("exceptions", ";[System.InvalidOperationException] "),
+            ("contention", ";Workload!Workload.Contend()"),
+        ] {
+            let out = target.tmpdir().join("events.folded");
+            let out = out.to_str().unwrap();
+            live(&["profile", &pid, "--of", events, "--duration", "1", "-o", out]);
+            let folded = std::fs::read_to_string(out).unwrap();
+            assert!(folded.lines().any(|line| line.contains(leaf)), "{events}: {folded}");
+        }
     }
 }
 

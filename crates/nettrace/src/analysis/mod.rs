@@ -10,6 +10,7 @@ mod counters;
 mod gc;
 mod heap;
 mod runtime;
+mod stacks;
 
 pub use activity::{Activity, ActivityStep, ActivityTracker};
 pub use counters::{Counter, CounterKind, CounterTracker};
@@ -20,6 +21,7 @@ pub use heap::{HeapNode, HeapRoot, HeapSnapshot, HeapType, RootKind, TypeTotal};
 pub use runtime::{
     Allocation, Contention, Exception, JitCompilation, RuntimeRecord, RuntimeTracker, ThreadPool,
 };
+pub use stacks::{EventStacks, StackEvent, StackTotal};
 
 use crate::{Event, Text};
 

@@ -1,24 +1,29 @@
-use super::source::SourceOrCommand;
+use super::source::{Reading, SourceOrCommand, Stream};
+use super::writers::{Measure, Stacks, Unit};
 use super::{providers, writers};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OneLine, Result};
+use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::run::duration::duration;
-use diag_ipc::TracingConfig;
-use nettrace::{Order, Profile, SampleKind};
-use std::fs::File;
+use diag_ipc::{Level, Provider, TracingConfig};
+use nettrace::analysis::{EventStacks, StackEvent};
+use nettrace::{Order, Profile, SampleKind, Trace};
+use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Write CPU samples of a process or a trace as a flame graph or profile
+/// Write the stacks of a process or a trace as a flame graph or profile
 ///
-/// The form follows from the name: .speedscope.json (speedscope.app), .pb.gz (go tool pprof),
-/// .svg (a flame graph), .folded (lines of stacks for flame graph tools).
+/// The stacks are those of managed thread samples, or of allocations, exceptions or lock waits.
+/// The format follows from the file name: .speedscope.json (speedscope.app), .pb.gz (go tool
+/// pprof), .svg (a flame graph), .folded (lines of stacks for flame graph tools).
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   triscope dotnet profile 1234 -o app.speedscope.json
   triscope dotnet profile 1234 --duration 30 -o app.pb.gz && go tool pprof -top app.pb.gz
+  triscope dotnet profile 1234 --of allocations -o allocations.svg
   triscope dotnet profile app.nettrace --managed -o app.svg")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -26,13 +31,55 @@ pub(crate) struct Args {
     /// Where to write it
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Sample a process for SECONDS
+    /// The events whose stacks are written
+    #[arg(long, value_enum, value_name = "EVENTS", default_value_t = Of::Samples)]
+    of: Of,
+    /// Record a process for SECONDS
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = duration)]
     duration: Duration,
-    /// Leave out samples of threads that were outside managed code, most of which wait. Mind
-    /// that .NET 9 and later say that of nearly all samples
+    /// Leave out samples of threads outside managed code, most of which wait. .NET 9 and later
+    /// report nearly all samples as such
     #[arg(long)]
     managed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Of {
+    /// Samples of all managed threads, running or not, by time
+    Samples,
+    /// Allocation samples, by bytes
+    Allocations,
+    /// Exceptions thrown, by number
+    Exceptions,
+    /// Lock contention, by time waited
+    Contention,
+}
+
+impl Of {
+    const fn measure(self) -> Measure {
+        let (events, weight, unit) = match self {
+            Self::Samples => ("samples", "cpu", Unit::Nanoseconds),
+            Self::Allocations => ("allocations", "alloc_space", Unit::Bytes),
+            Self::Exceptions => ("exceptions", "exceptions", Unit::Count),
+            Self::Contention => ("contentions", "delay", Unit::Nanoseconds),
+        };
+        // The sampler takes all threads about every millisecond.
+        let period = if matches!(self, Self::Samples) { 1_000_000 } else { 0 };
+        Measure { events, weight, unit, period }
+    }
+
+    /// What a process is asked for: the events, and the names of methods.
+    fn providers(self) -> Vec<Provider> {
+        use providers::{RUNTIME, keywords};
+        let events = match self {
+            Self::Samples => return providers::samples().into(),
+            Self::Allocations => keywords::GC,
+            Self::Exceptions => keywords::EXCEPTION,
+            Self::Contention => keywords::CONTENTION,
+        };
+        let names = keywords::LOADER | keywords::JIT;
+        vec![Provider::new(RUNTIME).keywords(events | names).level(Level::Verbose)]
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result {
@@ -40,36 +87,98 @@ pub(super) fn run(args: &Args) -> Result {
         let forms = ".speedscope.json, .pb.gz, .svg or .folded";
         Failure::about(args.output.display(), format!("the name must end in {forms}"))
     })?;
-    let config = TracingConfig::new(providers::samples());
+    let config = TracingConfig::new(args.of.providers());
     let stream = args.source.open(&config, Some(args.duration), Order::Time, Progress::bytes())?;
+    let name = stream.name.clone();
+    let (stacks, reading) = match args.of {
+        Of::Samples => samples(args, stream)?,
+        Of::Allocations => events(args, stream, StackEvent::Allocation)?,
+        Of::Exceptions => events(args, stream, StackEvent::Exception)?,
+        Of::Contention => events(args, stream, StackEvent::Contention)?,
+    };
+    if stacks.count() == 0 {
+        let events = args.of.measure().events;
+        return Err(Failure::about(&name, format!("the trace contains no {events} with stacks")));
+    }
+    let title = std::path::Path::new(&name)
+        .file_name()
+        .map_or(name.clone().into(), |n| n.to_string_lossy());
+    let mut file = OutputFile::create(&args.output, &[])?;
+    let mut out = BufWriter::new(file.writer()?);
+    writers::write(form, &title, &stacks, &mut out)
+        .and_then(|()| out.flush())
+        .map_err(|e| file.failure(&e))?;
+    let name = file.name();
+    file.complete()?;
+    eprintln!(
+        "{}: {} {}, {:.1} % of frames with names",
+        OneLine(&name),
+        stacks.count(),
+        args.of.measure().events,
+        stacks.named_share() * 100.0
+    );
+    reading.into_result()
+}
+
+/// The sampler's stacks, weighted by time.
+fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
     let name = stream.name.clone();
     let mut profile = Profile::new();
     let reading = stream.read(|event| {
         profile.observe(event);
         Ok(())
     })?;
-    let keep = |kind| !args.managed || matches!(kind, SampleKind::Managed | SampleKind::Running);
-    let weights = profile.weights();
-    let samples = profile.samples().iter().copied().zip(weights);
-    let samples: Vec<_> = samples.filter(|(s, _)| keep(s.kind)).collect();
-    if samples.is_empty() {
-        return Err(Failure::about(&name, "there are no CPU samples in it"));
+    let trace = trace(&name, &reading)?;
+    let mut stacks = Stacks::new(args.of.measure());
+    let mut resolved = HashMap::new();
+    let mut span: Option<(i64, i64)> = None;
+    for (sample, weight) in profile.samples().iter().zip(profile.weights()) {
+        let state = match sample.kind {
+            SampleKind::Managed => "managed",
+            SampleKind::Running => "running",
+            SampleKind::External => "external",
+            _ => "error",
+        };
+        if args.managed && !matches!(sample.kind, SampleKind::Managed | SampleKind::Running) {
+            continue;
+        }
+        let first = span.map_or(sample.timestamp, |(first, _)| first);
+        span = Some((first, sample.timestamp));
+        // Stacks are few and samples many.
+        let stack = resolved
+            .entry((sample.process_id, sample.stack))
+            .or_insert_with(|| stacks.resolve("", profile.frames(sample)));
+        stacks.add(sample.thread_id, state, stack, (1, nanos(trace, weight)));
     }
-    let trace = reading.trace.clone().ok_or_else(|| Failure::about(&name, "is cut"))?;
-    let title = std::path::Path::new(&name)
-        .file_name()
-        .map_or(name.clone().into(), |n| n.to_string_lossy());
-    let fail = |e: std::io::Error| Failure::about(args.output.display(), e);
-    let mut out = BufWriter::new(File::create(&args.output).map_err(fail)?);
-    writers::write(form, &title, &trace, &profile, &samples, &mut out)
-        .and_then(|()| out.flush())
-        .map_err(fail)?;
-    let (frames, resolved) = profile.resolved();
-    eprintln!(
-        "{}: {} samples, {:.1} % of frames with names",
-        args.output.display(),
-        samples.len(),
-        resolved as f64 * 100.0 / frames.max(1) as f64
-    );
-    reading.into_result()
+    stacks.set_span(trace, span);
+    Ok((stacks, reading))
+}
+
+/// The stacks of events of the runtime.
+fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Reading)> {
+    let name = stream.name.clone();
+    let mut totals = EventStacks::new(wanted);
+    let mut span: Option<(i64, i64)> = None;
+    let reading = stream.read(|event| {
+        totals.observe(event);
+        let now = event.header().timestamp;
+        span = Some((span.map_or(now, |(first, _)| first), now));
+        Ok(())
+    })?;
+    let trace = trace(&name, &reading)?;
+    let mut stacks = Stacks::new(args.of.measure());
+    for total in totals.totals() {
+        let stack = stacks.resolve(&total.type_name, totals.frames(total));
+        stacks.add(total.thread_id, "", &stack, (total.count, total.weight));
+    }
+    stacks.set_span(trace, span);
+    Ok((stacks, reading))
+}
+
+fn trace<'a>(name: &str, reading: &'a Reading) -> Result<&'a Trace> {
+    reading.trace.as_ref().ok_or_else(|| Failure::about(name, "the trace is truncated"))
+}
+
+fn nanos(trace: &Trace, ticks: i64) -> u64 {
+    u64::try_from(trace.timestamp(ticks).nanos()).unwrap_or(0)
 }

@@ -2,7 +2,7 @@
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use nettrace::{Profile, Sample, SampleKind, Trace};
+use nettrace::{Frame, Trace};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -31,29 +31,141 @@ impl Form {
     }
 }
 
-/// Writes samples, with what each stands for in ticks, in a form.
-pub(crate) fn write(
-    form: Form,
-    title: &str,
-    trace: &Trace,
-    profile: &Profile,
-    samples: &[(Sample, i64)],
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let mut frames = Frames::default();
-    let stacks: Vec<Vec<u32>> = samples.iter().map(|(s, _)| frames.stack(profile, s)).collect();
-    match form {
-        Form::Speedscope => speedscope(title, trace, samples, &stacks, &frames, out),
-        Form::Pprof => pprof(trace, samples, &stacks, &frames, out),
-        Form::Svg => svg(title, trace, samples, &stacks, &frames, out),
-        Form::Folded => {
-            let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-            for stack in &stacks {
-                let names: Vec<&str> = stack.iter().map(|f| frames.name(*f)).collect();
-                *lines.entry(names.join(";")).or_default() += 1;
-            }
-            lines.into_iter().try_for_each(|(line, count)| writeln!(out, "{line} {count}"))
+/// What the weights of a profile are.
+#[derive(Clone, Copy)]
+pub(crate) struct Measure {
+    /// Name of the events, plural.
+    pub(crate) events: &'static str,
+    /// Name of the weight, which is its type in pprof.
+    pub(crate) weight: &'static str,
+    pub(crate) unit: Unit,
+    /// Weight of an event that is sampled regularly.
+    pub(crate) period: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Nanoseconds,
+    Bytes,
+    /// Each event counts as one.
+    Count,
+}
+
+impl Unit {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "nanoseconds",
+            Self::Bytes => "bytes",
+            Self::Count => "count",
         }
+    }
+
+    /// A weight for people.
+    fn show(self, weight: u64) -> String {
+        match self {
+            Self::Nanoseconds => format!("{:.3} ms", weight as f64 / 1e6),
+            Self::Bytes => format!("{weight} bytes"),
+            Self::Count => weight.to_string(),
+        }
+    }
+}
+
+/// Stacks with weights.
+pub(crate) struct Stacks {
+    measure: Measure,
+    frames: Frames,
+    rows: Vec<Row>,
+    /// UTC of the first event, and the time to the last one: nanoseconds.
+    start: u64,
+    duration: u64,
+    frame_count: u64,
+    /// Frames that have the name of a method.
+    named: u64,
+}
+
+/// A stack with names.
+#[derive(Default)]
+pub(crate) struct Stack {
+    /// Outermost frame first.
+    frames: Vec<u32>,
+    len: u64,
+    /// Frames that have the name of a method.
+    named: u64,
+}
+
+/// Events with the same stack.
+struct Row {
+    thread: u64,
+    /// Where the thread was; empty if that has no meaning.
+    state: &'static str,
+    /// Outermost frame first.
+    stack: Vec<u32>,
+    count: u64,
+    weight: u64,
+}
+
+impl Stacks {
+    pub(crate) fn new(measure: Measure) -> Self {
+        Self {
+            measure,
+            frames: Frames::default(),
+            rows: Vec::new(),
+            start: 0,
+            duration: 0,
+            frame_count: 0,
+            named: 0,
+        }
+    }
+
+    /// Names the frames of a stack, innermost first, below the type that the events are about,
+    /// if it has a name.
+    pub(crate) fn resolve<'a>(
+        &mut self,
+        type_name: &str,
+        frames: impl Iterator<Item = Frame<'a>>,
+    ) -> Stack {
+        let mut stack = Stack::default();
+        if !type_name.is_empty() {
+            stack.frames.push(self.frames.intern(format!("[{type_name}]")));
+        }
+        for frame in frames {
+            stack.len += 1;
+            stack.named += u64::from(frame.method.is_some());
+            stack.frames.push(self.frames.intern(frame.to_string()));
+        }
+        stack.frames.reverse();
+        stack
+    }
+
+    /// Adds events of a stack.
+    pub(crate) fn add(
+        &mut self,
+        thread: u64,
+        state: &'static str,
+        stack: &Stack,
+        (count, weight): (u64, u64),
+    ) {
+        self.named += stack.named;
+        self.frame_count += stack.len;
+        self.rows.push(Row { thread, state, stack: stack.frames.clone(), count, weight });
+    }
+
+    /// Sets the times of the first and the last event, in ticks.
+    pub(crate) fn set_span(&mut self, trace: &Trace, span: Option<(i64, i64)>) {
+        let Some((first, last)) = span else { return };
+        let nanos = |time: trace_common::Timestamp| u64::try_from(time.nanos()).unwrap_or(0);
+        self.start = nanos(trace.utc(first));
+        self.duration = nanos(trace.timestamp(last)).saturating_sub(nanos(trace.timestamp(first)));
+    }
+
+    /// Number of events.
+    pub(crate) fn count(&self) -> u64 {
+        self.rows.iter().map(|row| row.count).sum()
+    }
+
+    /// The share of frames that have the name of a method.
+    pub(crate) fn named_share(&self) -> f64 {
+        self.named as f64 / self.frame_count.max(1) as f64
     }
 }
 
@@ -62,8 +174,6 @@ pub(crate) fn write(
 struct Frames {
     names: Vec<String>,
     index: HashMap<String, u32>,
-    /// Stacks are few and samples many.
-    known: HashMap<(u64, u32), Vec<u32>>,
 }
 
 impl Frames {
@@ -71,56 +181,60 @@ impl Frames {
         self.names.get(frame as usize).map_or("", String::as_str)
     }
 
-    /// The stack of a sample, outermost frame first.
-    fn stack(&mut self, profile: &Profile, sample: &Sample) -> Vec<u32> {
-        let key = (sample.process_id, sample.stack);
-        if let Some(known) = self.known.get(&key) {
-            return known.clone();
-        }
-        let mut stack: Vec<u32> = profile
-            .frames(sample)
-            .map(|frame| {
-                let name = frame.to_string();
-                let next = self.names.len() as u32;
-                *self.index.entry(name).or_insert_with_key(|name| {
-                    self.names.push(name.clone());
-                    next
-                })
-            })
-            .collect();
-        stack.reverse();
-        self.known.insert(key, stack.clone());
-        stack
+    fn intern(&mut self, name: String) -> u32 {
+        let next = self.names.len() as u32;
+        *self.index.entry(name).or_insert_with_key(|name| {
+            self.names.push(name.clone());
+            next
+        })
     }
 }
 
-fn nanoseconds(trace: &Trace, ticks: i64) -> u64 {
-    let nanos = i128::from(ticks) * 1_000_000_000 / i128::from(trace.qpc_frequency.max(1));
-    nanos.clamp(0, i128::from(u64::MAX)) as u64
+/// Writes stacks in a form.
+pub(crate) fn write(
+    form: Form,
+    title: &str,
+    stacks: &Stacks,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    match form {
+        Form::Speedscope => speedscope(title, stacks, out),
+        Form::Pprof => pprof(stacks, out),
+        Form::Svg => svg(title, stacks, out),
+        Form::Folded => folded(stacks, out),
+    }
+}
+
+/// Lines of stacks. Samples are counted; other events have their weight.
+fn folded(stacks: &Stacks, out: &mut impl Write) -> io::Result<()> {
+    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    for row in &stacks.rows {
+        let names: Vec<&str> = row.stack.iter().map(|f| stacks.frames.name(*f)).collect();
+        let value = if stacks.measure.period > 0 { row.count } else { row.weight };
+        *lines.entry(names.join(";")).or_default() += value;
+    }
+    lines.into_iter().try_for_each(|(line, value)| writeln!(out, "{line} {value}"))
 }
 
 /// The format of speedscope.app: one sampled profile per thread.
-fn speedscope(
-    title: &str,
-    trace: &Trace,
-    samples: &[(Sample, i64)],
-    stacks: &[Vec<u32>],
-    frames: &Frames,
-    out: &mut impl Write,
-) -> io::Result<()> {
+fn speedscope(title: &str, stacks: &Stacks, out: &mut impl Write) -> io::Result<()> {
     let mut threads: BTreeMap<u64, (Vec<&Vec<u32>>, Vec<u64>)> = BTreeMap::new();
-    for ((sample, weight), stack) in samples.iter().zip(stacks) {
-        let thread = threads.entry(sample.thread_id).or_default();
-        thread.0.push(stack);
-        thread.1.push(nanoseconds(trace, *weight));
+    for row in &stacks.rows {
+        let thread = threads.entry(row.thread).or_default();
+        thread.0.push(&row.stack);
+        thread.1.push(row.weight);
     }
+    let unit = match stacks.measure.unit {
+        Unit::Count => "none",
+        unit => unit.name(),
+    };
     let profiles: Vec<_> = threads
         .into_iter()
         .map(|(thread, (samples, weights))| {
             json!({
                 "type": "sampled",
                 "name": format!("thread {thread}"),
-                "unit": "nanoseconds",
+                "unit": unit,
                 "startValue": 0,
                 "endValue": weights.iter().sum::<u64>(),
                 "samples": samples,
@@ -128,14 +242,13 @@ fn speedscope(
             })
         })
         .collect();
+    let names = stacks.frames.names.iter();
     let file = json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "exporter": concat!("triscope ", env!("CARGO_PKG_VERSION")),
         "name": title,
         "activeProfileIndex": 0,
-        "shared": {
-            "frames": frames.names.iter().map(|n| json!({ "name": n })).collect::<Vec<_>>()
-        },
+        "shared": { "frames": names.map(|n| json!({ "name": n })).collect::<Vec<_>>() },
         "profiles": profiles,
     });
     serde_json::to_writer(out, &file).map_err(io::Error::from)
@@ -181,13 +294,7 @@ impl Proto {
 }
 
 /// The format of `go tool pprof` (profile.proto), compressed.
-fn pprof(
-    trace: &Trace,
-    samples: &[(Sample, i64)],
-    stacks: &[Vec<u32>],
-    frames: &Frames,
-    out: &mut impl Write,
-) -> io::Result<()> {
+fn pprof(stacks: &Stacks, out: &mut impl Write) -> io::Result<()> {
     // Fields of profile.proto.
     const SAMPLE_TYPE: u32 = 1;
     const SAMPLE: u32 = 2;
@@ -198,136 +305,143 @@ fn pprof(
     const DURATION: u32 = 10;
     const PERIOD_TYPE: u32 = 11;
     const PERIOD: u32 = 12;
-    let fixed = ["", "samples", "count", "cpu", "nanoseconds", "thread", "state"];
-    let states = ["managed", "external", "error", "running"];
-    let state = |kind| match kind {
-        SampleKind::Managed => 0,
-        SampleKind::External => 1,
-        SampleKind::Running => 3,
-        _ => 2,
-    };
-    let first_name = (fixed.len() + states.len()) as u64;
+    let Measure { events, weight, unit, period } = stacks.measure;
+    let mut strings = Strings::default();
+    strings.index(""); // the first string is the empty one
+    let count_type = (strings.index(events), strings.index("count"));
+    let weight_type = (strings.index(weight), strings.index(unit.name()));
     let mut p = Proto::default();
-    for (kind, unit) in [(1, 2), (3, 4)] {
-        p.message(SAMPLE_TYPE, |m| {
+    let mut value_type = |field, (kind, unit): (u64, u64)| {
+        p.message(field, |m| {
             m.int(1, kind);
             m.int(2, unit);
         });
+    };
+    value_type(SAMPLE_TYPE, count_type);
+    let has_weight = unit != Unit::Count;
+    if has_weight {
+        value_type(SAMPLE_TYPE, weight_type);
     }
+    if period > 0 {
+        value_type(PERIOD_TYPE, weight_type);
+    }
+    let (thread_key, state_key) = (strings.index("thread"), strings.index("state"));
     // One entry per stack, thread and state.
-    let mut merged: BTreeMap<(&[u32], u64, u64), (u64, u64)> = BTreeMap::new();
-    for ((sample, weight), stack) in samples.iter().zip(stacks) {
-        let key = (stack.as_slice(), sample.thread_id, state(sample.kind));
-        let total = merged.entry(key).or_default();
-        total.0 += 1;
-        total.1 += nanoseconds(trace, *weight);
+    let mut merged: BTreeMap<(&[u32], u64, &'static str), (u64, u64)> = BTreeMap::new();
+    for row in &stacks.rows {
+        let total = merged.entry((&row.stack, row.thread, row.state)).or_default();
+        total.0 += row.count;
+        total.1 += row.weight;
     }
-    for ((stack, thread, state), (count, time)) in merged {
+    for ((stack, thread, state), (count, weight)) in merged {
         p.message(SAMPLE, |m| {
             m.packed(1, stack.iter().rev().map(|f| u64::from(*f) + 1));
-            m.packed(2, [count, time]);
+            m.packed(2, [count].into_iter().chain(has_weight.then_some(weight)));
             m.message(3, |label| {
-                label.int(1, 5);
+                label.int(1, thread_key);
                 label.int(3, thread);
             });
-            m.message(3, |label| {
-                label.int(1, 6);
-                label.int(2, fixed.len() as u64 + state);
-            });
+            if !state.is_empty() {
+                let state = strings.index(state);
+                m.message(3, |label| {
+                    label.int(1, state_key);
+                    label.int(2, state);
+                });
+            }
         });
     }
-    for id in 1..=frames.names.len() as u64 {
+    for (id, name) in (1..).zip(&stacks.frames.names) {
         p.message(LOCATION, |m| {
             m.int(1, id);
             m.message(4, |line| line.int(1, id));
         });
-    }
-    for id in 1..=frames.names.len() as u64 {
+        let name = strings.index(name);
         p.message(FUNCTION, |m| {
             m.int(1, id);
-            m.int(2, first_name + id - 1);
-            m.int(3, first_name + id - 1);
+            m.int(2, name);
+            m.int(3, name);
         });
     }
-    let strings = fixed.iter().chain(&states).copied();
-    for string in strings.chain(frames.names.iter().map(String::as_str)) {
+    for string in &strings.all {
         p.bytes(STRING, string.as_bytes());
     }
-    let (first, last) = (samples.first(), samples.last());
-    if let (Some((first, _)), Some((last, _))) = (first, last) {
-        p.int(TIME, trace.utc(first.timestamp).nanos() as u64);
-        p.int(DURATION, nanoseconds(trace, last.timestamp - first.timestamp));
-    }
-    p.message(PERIOD_TYPE, |m| {
-        m.int(1, 3);
-        m.int(2, 4);
-    });
-    p.int(PERIOD, 1_000_000);
+    p.int(TIME, stacks.start);
+    p.int(DURATION, stacks.duration);
+    p.int(PERIOD, period);
     let mut gz = GzEncoder::new(out, Compression::default());
     gz.write_all(&p.0)?;
     gz.finish().map(drop)
 }
 
-/// What a flame graph is made of: a frame below others, with the time of all samples through it.
+/// The table of strings of a pprof profile.
+#[derive(Default)]
+struct Strings<'a> {
+    all: Vec<&'a str>,
+    known: HashMap<&'a str, u64>,
+}
+
+impl<'a> Strings<'a> {
+    fn index(&mut self, text: &'a str) -> u64 {
+        let next = self.all.len() as u64;
+        *self.known.entry(text).or_insert_with(|| {
+            self.all.push(text);
+            next
+        })
+    }
+}
+
+/// What a flame graph is made of: a frame below others, with the weight of all stacks through it.
 #[derive(Default)]
 struct Node {
-    time: u64,
+    weight: u64,
     below: BTreeMap<u32, Node>,
 }
 
 /// A flame graph that needs no script: the full name and share of each box is its tooltip.
-fn svg(
-    title: &str,
-    trace: &Trace,
-    samples: &[(Sample, i64)],
-    stacks: &[Vec<u32>],
-    frames: &Frames,
-    out: &mut impl Write,
-) -> io::Result<()> {
+fn svg(title: &str, stacks: &Stacks, out: &mut impl Write) -> io::Result<()> {
     const WIDTH: f64 = 1_200.0;
     const ROW: usize = 17;
     const MARGIN: usize = 30;
     let mut root = Node::default();
-    for ((_, weight), stack) in samples.iter().zip(stacks) {
-        let time = nanoseconds(trace, *weight);
-        root.time += time;
+    for row in &stacks.rows {
+        root.weight += row.weight;
         let mut node = &mut root;
-        for frame in stack {
+        for frame in &row.stack {
             node = node.below.entry(*frame).or_default();
-            node.time += time;
+            node.weight += row.weight;
         }
     }
-    let depth = stacks.iter().map(Vec::len).max().unwrap_or(0);
+    let depth = stacks.rows.iter().map(|row| row.stack.len()).max().unwrap_or(0);
     let height = MARGIN + (depth + 1) * ROW;
-    let scale = WIDTH / root.time.max(1) as f64;
+    let scale = WIDTH / root.weight.max(1) as f64;
     writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
          viewBox=\"0 0 {WIDTH} {height}\" font-family=\"monospace\" font-size=\"11\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fffdf7\"/>\n\
          <text x=\"8\" y=\"19\" font-size=\"14\">{}</text>",
-        escape(title)
+        escape(&format!("{title}: {} by {}", stacks.measure.events, stacks.measure.unit.name()))
     )?;
     // Depth first, without recursion: stacks may be deep.
     let mut todo: Vec<(&Node, Option<u32>, f64, usize)> = vec![(&root, None, 0.0, 0)];
     while let Some((node, frame, x, level)) = todo.pop() {
-        let width = node.time as f64 * scale;
+        let width = node.weight as f64 * scale;
         // Narrower than a hair: not to be seen, nor is what is above it.
         if width < 0.2 {
             continue;
         }
         let y = height - (level + 1) * ROW;
-        let name = frame.map_or("all", |f| frames.name(f));
-        let hue = name.bytes().fold(0u32, |h, b| h.wrapping_mul(31).wrapping_add(b.into())) % 50;
-        let share = node.time as f64 * 100.0 / root.time.max(1) as f64;
+        let name = frame.map_or("all", |f| stacks.frames.name(f));
+        let colour = colour(name);
+        let share = node.weight as f64 * 100.0 / root.weight.max(1) as f64;
         let label: String = name.chars().take(((width - 6.0) / 6.7).max(0.0) as usize).collect();
         writeln!(
             out,
-            "<g><title>{} ({:.3} ms, {share:.2} %)</title><rect x=\"{x:.1}\" y=\"{y}\" \
-             width=\"{width:.1}\" height=\"{}\" fill=\"hsl({hue},85%,68%)\" stroke=\"#fffdf7\" \
+            "<g><title>{} ({}, {share:.2} %)</title><rect x=\"{x:.1}\" y=\"{y}\" \
+             width=\"{width:.1}\" height=\"{}\" fill=\"{colour}\" stroke=\"#fffdf7\" \
              stroke-width=\"0.5\"/><text x=\"{:.1}\" y=\"{}\">{}</text></g>",
             escape(name),
-            node.time as f64 / 1e6,
+            stacks.measure.unit.show(node.weight),
             ROW - 1,
             x + 3.0,
             y + 12,
@@ -336,10 +450,17 @@ fn svg(
         let mut x = x;
         for (frame, below) in &node.below {
             todo.push((below, Some(*frame), x, level + 1));
-            x += below.time as f64 * scale;
+            x += below.weight as f64 * scale;
         }
     }
     writeln!(out, "</svg>")
+}
+
+/// A warm colour that is the same for the same name in every file.
+fn colour(name: &str) -> String {
+    let hash = name.bytes().fold(0u32, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
+    let (green, blue) = (120 + hash % 90, 60 + hash / 90 % 60);
+    format!("#f0{green:02x}{blue:02x}")
 }
 
 fn escape(text: &str) -> String {

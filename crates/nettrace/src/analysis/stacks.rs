@@ -1,0 +1,157 @@
+use std::collections::HashMap;
+
+use super::{RuntimeRecord, RuntimeTracker};
+use crate::Event;
+use crate::manifest::Provider;
+use crate::stack_table::StackTable;
+use crate::symbols::{Frame, MethodMap};
+
+/// The events of the runtime whose stacks [`EventStacks`] adds up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StackEvent {
+    /// Allocation samples, weighted by bytes: keyword `GC` (0x1), level 5.
+    Allocation,
+    /// Exceptions thrown, each of weight 1: keyword `Exception` (0x8000), level 2.
+    Exception,
+    /// Waits for a lock, weighted by nanoseconds: keyword `Contention` (0x4000), level 4.
+    Contention,
+}
+
+/// Events with the same stack, on one thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StackTotal {
+    /// The operating system's id of the process.
+    pub process_id: u64,
+    /// The operating system's id of the thread.
+    pub thread_id: u64,
+    /// Type of the allocated object or of the exception; empty for lock waits.
+    pub type_name: String,
+    /// Events.
+    pub count: u64,
+    /// Sum of the weights, in the unit of the [`StackEvent`].
+    pub weight: u64,
+    /// Ticks of the event clock at the first of the events.
+    pub first: i64,
+    stack: u32,
+}
+
+/// Stacks of allocations, exceptions or lock waits, added up by thread, stack and type.
+///
+/// The stacks are resolved at the end, because a stream may name its methods late. Memory is
+/// bounded by the number of different stacks.
+///
+/// ```no_run
+/// use nettrace::analysis::{EventStacks, StackEvent};
+///
+/// let mut stacks = EventStacks::new(StackEvent::Allocation);
+/// let mut reader = nettrace::Reader::new(std::fs::File::open("app.nettrace")?);
+/// reader.for_each(|event| stacks.observe(&event))?;
+/// for total in stacks.totals() {
+///     println!("{} bytes of {}", total.weight, total.type_name);
+///     for frame in stacks.frames(total) {
+///         println!("    {frame}");
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct EventStacks {
+    wanted: StackEvent,
+    methods: MethodMap,
+    tracker: RuntimeTracker,
+    stacks: StackTable,
+    /// Stacks of waits that have begun, by thread.
+    waiting: HashMap<u64, u32>,
+    index: HashMap<(u64, u64, u32, String), usize>,
+    totals: Vec<StackTotal>,
+}
+
+/// Waits that may be under way: more can only be if ends were lost.
+const MAX_WAITING: usize = 1 << 16;
+
+impl EventStacks {
+    /// No stacks yet, of one kind of event.
+    pub fn new(wanted: StackEvent) -> Self {
+        Self {
+            wanted,
+            methods: MethodMap::default(),
+            tracker: RuntimeTracker::new(),
+            stacks: StackTable::default(),
+            waiting: HashMap::new(),
+            index: HashMap::new(),
+            totals: Vec::new(),
+        }
+    }
+
+    /// Takes an event: those of the kind, and those that name methods. Events in time order give
+    /// lock waits their right durations.
+    pub fn observe(&mut self, event: &Event<'_>) {
+        /// `ContentionStart`: its stack is that of the wait.
+        const CONTENTION_START: u32 = 81;
+        if self.methods.observe(event) {
+            return;
+        }
+        let is_start = event.known() == Some(Provider::Runtime) && event.id() == CONTENTION_START;
+        if is_start && self.wanted == StackEvent::Contention {
+            if self.waiting.len() >= MAX_WAITING {
+                self.waiting.clear();
+            }
+            let stack = self.stacks.intern(event);
+            self.waiting.insert(event.thread_id(), stack);
+        }
+        let Some(record) = self.tracker.observe(event) else { return };
+        let (type_name, weight, stack) = match (record, self.wanted) {
+            (RuntimeRecord::Allocation(a), StackEvent::Allocation) => {
+                (a.type_name, a.amount, self.stacks.intern(event))
+            }
+            (RuntimeRecord::Exception(e), StackEvent::Exception) => {
+                (e.type_name, 1, self.stacks.intern(event))
+            }
+            (RuntimeRecord::Contention(c), StackEvent::Contention) => {
+                let ticks = |at| event.trace().map_or(0, |trace| trace.timestamp(at).nanos());
+                let nanos = ticks(c.end).saturating_sub(ticks(c.start));
+                let stack = self.waiting.remove(&c.thread_id);
+                let stack = stack.unwrap_or_else(|| self.stacks.intern(event));
+                (String::new(), u64::try_from(nanos).unwrap_or(0), stack)
+            }
+            _ => return,
+        };
+        self.add(event, type_name, weight, stack);
+    }
+
+    fn add(&mut self, event: &Event<'_>, type_name: String, weight: u64, stack: u32) {
+        let (process_id, thread_id) = (event.process_id(), event.thread_id());
+        let next = self.totals.len();
+        let index =
+            *self.index.entry((process_id, thread_id, stack, type_name.clone())).or_insert(next);
+        if index == next {
+            let first = event.header().timestamp;
+            let (count, weight) = (0, 0);
+            self.totals.push(StackTotal {
+                process_id,
+                thread_id,
+                type_name,
+                count,
+                weight,
+                first,
+                stack,
+            });
+        }
+        if let Some(total) = self.totals.get_mut(index) {
+            total.count += 1;
+            total.weight = total.weight.saturating_add(weight);
+        }
+    }
+
+    /// The sums, in the order of their first events.
+    pub fn totals(&self) -> &[StackTotal] {
+        &self.totals
+    }
+
+    /// The frames of a sum, innermost first.
+    pub fn frames(&self, total: &StackTotal) -> impl ExactSizeIterator<Item = Frame<'_>> + '_ {
+        self.stacks.frames(&self.methods, total.process_id, total.first, total.stack)
+    }
+}

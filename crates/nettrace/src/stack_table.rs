@@ -1,0 +1,47 @@
+//! Stacks, kept once each.
+
+use std::collections::HashMap;
+
+use crate::Event;
+use crate::symbols::{Frame, MethodMap};
+
+#[derive(Debug, Default)]
+pub(crate) struct StackTable {
+    stacks: Vec<Box<[u64]>>,
+    by_bytes: HashMap<Box<[u8]>, u32>,
+}
+
+impl StackTable {
+    /// The index of an event's stack.
+    pub(crate) fn intern(&mut self, event: &Event<'_>) -> u32 {
+        let stack = event.stack();
+        if let Some(known) = self.by_bytes.get(stack.as_bytes()) {
+            return *known;
+        }
+        let index = self.stacks.len() as u32;
+        self.stacks.push(stack.instruction_pointers().collect());
+        self.by_bytes.insert(stack.as_bytes().into(), index);
+        index
+    }
+
+    /// The instruction pointers of a stack, innermost first.
+    pub(crate) fn get(&self, stack: u32) -> &[u64] {
+        self.stacks.get(stack as usize).map_or(&[], |s| s)
+    }
+
+    /// The frames of a stack of a process at a time in ticks, innermost first.
+    pub(crate) fn frames<'a>(
+        &'a self,
+        methods: &'a MethodMap,
+        process: u64,
+        at: i64,
+        stack: u32,
+    ) -> impl ExactSizeIterator<Item = Frame<'a>> + 'a {
+        self.get(stack).iter().enumerate().map(move |(depth, &ip)| {
+            // All but the innermost are return addresses: the call is before them, and may be
+            // the last instruction of its method.
+            let call = if depth == 0 { ip } else { ip.saturating_sub(1) };
+            Frame { address: ip, ..methods.resolve(process, call, at) }
+        })
+    }
+}
