@@ -70,22 +70,23 @@ pub fn record() -> Result<Vec<PathBuf>> {
     ] {
         let (trace, out) = (format!("{name}.trace"), format!("{name}.pftrace"));
         let record = ["record", "--sched", "--go-trace", &trace, "-o", &out];
-        let told = run::attempt(
+        let output = run::attempt(
             Command::new(&triscope)
                 .args(record)
                 .args(options)
                 .args(["./program", &trace])
                 .current_dir(&dir),
         )?;
-        let told = (told.status, String::from_utf8_lossy(&told.stderr).into_owned());
-        let is_told = |what: &str| told.1.contains(what);
-        let lost = options.contains(&"--pages");
-        let all =
-            is_told(" switches") && is_told(" threads of 1 processes") && is_told(" goroutines");
-        if !told.0.success() || !all || is_told(" events lost") != lost {
-            return Err(format!("record {}: {}: {}", options.join(" "), told.0, told.1).into());
+        let summary = String::from_utf8_lossy(&output.stderr);
+        let reports = |what: &str| summary.contains(what);
+        let expects_losses = options.contains(&"--pages");
+        let is_whole =
+            reports(" switches") && reports(" threads of 1 process,") && reports(" goroutines");
+        if !output.status.success() || !is_whole || reports(" events lost") != expects_losses {
+            let (options, status) = (options.join(" "), output.status);
+            return Err(format!("record {options}: {status}: {summary}").into());
         }
-        eprint!("{}", told.1);
+        eprint!("{summary}");
         recorded.push(dir.join(out));
     }
     Ok(recorded)
