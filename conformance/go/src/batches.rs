@@ -1,9 +1,8 @@
-//! A trace as the list of its batches, to be damaged and put together again. Nothing in them is
-//! understood beyond what that takes.
+//! Splits a trace into batches, which can be damaged and reassembled. Only the framing is decoded.
 
 use task_support::Result;
 
-/// A trace of any version in pieces.
+/// A trace of any version, split into pieces.
 #[derive(Clone, Debug)]
 pub(crate) struct Pieces {
     /// The 16 bytes at the start.
@@ -11,10 +10,10 @@ pub(crate) struct Pieces {
     pub(crate) batches: Vec<Batch>,
 }
 
-/// One batch, or what stands between batches.
+/// A batch, or the data between batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Batch {
-    /// Go ≥ 1.22: events of a thread, a table or an experiment's data.
+    /// Go ≥ 1.22: events of a thread, a table or data of an experiment.
     Sized {
         /// The byte before the header of an experimental batch.
         experiment: Option<u8>,
@@ -27,7 +26,7 @@ pub(crate) enum Batch {
     EndOfGeneration,
     /// Go ≤ 1.21: the events of a proc up to the next batch.
     Proc { proc: u64, time: u64, data: Vec<u8> },
-    /// Go ≤ 1.21: what comes before the first batch.
+    /// Go ≤ 1.21: the data before the first batch.
     Leading(Vec<u8>),
 }
 
@@ -36,7 +35,7 @@ const EXPERIMENTAL_BATCH: u8 = 49;
 const END_OF_GENERATION: u8 = 52;
 
 impl Pieces {
-    /// Takes a healthy trace apart.
+    /// Splits an undamaged trace.
     pub(crate) fn of(trace: &[u8]) -> Result<Pieces> {
         let header = trace.get(..16).ok_or("a trace has a header")?.to_vec();
         let mut rest = &trace[16..];
@@ -51,7 +50,7 @@ impl Pieces {
         Ok(Pieces { header, batches })
     }
 
-    /// The trace. Numbers are as short as they can be, which the runtime's are not.
+    /// Reassembles the trace. Integers have their shortest encoding, unlike those of the runtime.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = self.header.clone();
         for batch in &self.batches {
@@ -80,15 +79,15 @@ impl Pieces {
     }
 }
 
-/// Whether a trace of the format that marks the end of generations ends without such a mark.
+/// Whether a trace of the format with explicit ends of generations ends without such a mark.
 ///
-/// The reference takes it for complete if no events of that generation are there yet.
+/// The reference accepts it as complete if it contains no events of that generation yet.
 pub(crate) fn ends_within_generation(trace: &[u8]) -> bool {
     minor(trace) >= 26
         && Pieces::of(trace).is_ok_and(|p| p.batches.last() != Some(&Batch::EndOfGeneration))
 }
 
-/// How many generations are missing between others, in a trace whose generations are in order.
+/// Number of generations missing between others, in a trace whose generations are in order.
 pub(crate) fn missing_generations(trace: &[u8]) -> Option<u64> {
     let mut numbers = Pieces::of(trace).ok()?.batches.into_iter().filter_map(|b| match b {
         Batch::Sized { generation, .. } => Some(generation),
@@ -126,8 +125,8 @@ const V1_BATCH: u8 = 1;
 const V1_STRING: u8 = 37;
 const V1_USER_LOG: u8 = 48;
 
-/// An event of Go 1.11 to 1.21 is a byte with its type and, in the upper two bits, how many
-/// numbers follow the first; from four on their size in bytes comes first.
+/// An event of Go 1.11 to 1.21 is a byte with its type and, in the upper two bits, the number of
+/// arguments after the first; from four arguments on, their size in bytes comes first.
 fn split_v1(all: &[u8], batches: &mut Vec<Batch>) -> Result {
     let mut rest = all;
     let mut start = all;
@@ -220,8 +219,8 @@ mod tests {
     #[test]
     fn an_old_trace_too() {
         let mut trace = b"go 1.21 trace\0\0\0".to_vec();
-        // A frequency first, a batch with an event of one number and one with its size ahead, and
-        // a string outside of a batch's events.
+        // First a frequency, then a batch with an event of one argument and an event with a size,
+        // and a string outside of a batch's events.
         trace.extend([2, 7, 0x41, 3, 100, 4, 1, 0xc5, 2, 1, 1, 37 | 0x40, 1, 2, b'h', b'i']);
         trace.extend([0x41, 4, 100]);
         let pieces = Pieces::of(&trace).unwrap();

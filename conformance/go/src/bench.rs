@@ -1,5 +1,5 @@
-//! Ours beside Go's own reader, in one run: every round runs both of each pair one after the
-//! other, so that a machine whose speed drifts treats them alike.
+//! Measures gotrace and Go's own reader in one run: every round runs both of each pair one after
+//! the other, so that a drift of the machine's speed affects both.
 
 use super::Tools;
 use super::toolchain::Toolchain;
@@ -133,8 +133,8 @@ fn compare(tools: &Tools, options: &Options, what: &str, trace: &Path) -> Result
 
 const DRAIN: &str = "--drain";
 
-/// Reads all events and prints how many there are and how many nanoseconds that took, by the
-/// clock and on the CPU, as the judge does.
+/// Reads all events and prints their number and the elapsed nanoseconds of wall-clock and CPU time,
+/// as the judge does.
 fn drain(trace: &Path) -> Result {
     let file = fs::File::open(trace)?;
     let (start, before) = (Instant::now(), cpu_nanos()?);
@@ -148,13 +148,13 @@ fn drain(trace: &Path) -> Result {
     Ok(())
 }
 
-/// What this thread used so far.
+/// The CPU time that this thread has used so far.
 fn cpu_nanos() -> Result<u64> {
     let stat = fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(stat.split(' ').next().unwrap_or_default().parse()?)
 }
 
-/// A task, as Go does it, if it does, and as we do.
+/// A task of the benchmark, with Go's program for it, if there is one, and ours.
 struct Row {
     what: &'static str,
     theirs: Option<Side>,
@@ -167,13 +167,13 @@ impl Row {
     }
 }
 
-/// One command, run again and again.
+/// A command that is run repeatedly.
 struct Side {
     command: Command,
     wall: Vec<Duration>,
     cpu: Vec<Duration>,
     peak_kib: Vec<u64>,
-    /// If it says.
+    /// The number of events, if the command prints it.
     events: u64,
 }
 
@@ -183,14 +183,14 @@ impl Side {
     }
 
     fn measure(&mut self) -> Result {
-        // What a drain prints is small; texts are not wanted.
+        // The output of a drain is small; event texts are discarded.
         let drains = self.command.get_args().any(|a| a == "drain" || a == DRAIN);
         self.command.stdin(Stdio::null());
         self.command.stdout(if drains { Stdio::piped() } else { Stdio::null() });
         let start = Instant::now();
         let mut child = self.command.spawn()?;
         let mut peak = 0;
-        // A child that has ended stays to be asked until it is waited for.
+        // A child that has ended can be inspected until it is waited for.
         while is_running(&child) {
             peak = peak.max(peak_kib(&child));
             std::thread::sleep(Duration::from_millis(2));
@@ -234,7 +234,7 @@ fn median<T: Copy + Ord + Default>(values: &[T]) -> T {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// The fields of `/proc/PID/stat` behind the name of the program.
+/// The fields of `/proc/PID/stat` after the name of the program.
 fn stat(child: &Child) -> Vec<String> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -245,14 +245,14 @@ fn is_running(child: &Child) -> bool {
     stat(child).first().is_some_and(|state| state != "Z")
 }
 
-/// User and system time of a child that has ended, in steps of the kernel's 10 ms.
+/// User and system time of a child that has ended, in the kernel's steps of 10 ms.
 fn cpu_time(child: &Child) -> Duration {
     let ticks: u64 =
         stat(child).iter().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
     Duration::from_millis(10 * ticks)
 }
 
-/// The most memory that a running child had so far.
+/// The peak memory of a running child.
 fn peak_kib(child: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
@@ -265,7 +265,7 @@ fn command(program: &Path, args: &[&std::ffi::OsStr]) -> Command {
     command
 }
 
-/// How long Go's viewer takes until it would open a browser, and what memory it has then.
+/// The time until Go's viewer would open a browser, and its memory use then.
 fn viewer(tools: &Tools, trace: &Path) -> Result<String> {
     eprintln!("starting Go's viewer");
     let start = Instant::now();
@@ -289,7 +289,7 @@ fn viewer(tools: &Tools, trace: &Path) -> Result<String> {
     Ok(format!("{:.1} s, {:.0} MB peak", elapsed.as_secs_f64(), peak as f64 * 1024.0 / 1e6))
 }
 
-/// The trace at `path`, unpacked into the cache if it is compressed with xz.
+/// The trace at `path`, decompressed into the cache if it is compressed with xz.
 fn unpacked(path: &Path) -> Result<PathBuf> {
     if path.extension().is_none_or(|e| e != "xz") {
         return Ok(path.to_owned());
@@ -305,7 +305,7 @@ fn unpacked(path: &Path) -> Result<PathBuf> {
     Ok(dir.join("trace"))
 }
 
-/// The trace of a workload, recorded once.
+/// The trace of a workload, which is recorded once.
 fn recorded(workload: Workload, newest: &Toolchain) -> Result<PathBuf> {
     let dir = workload.recorded(newest, "benchmark", |_| {
         eprintln!("recorded {}", workload.name);

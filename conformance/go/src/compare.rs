@@ -1,8 +1,8 @@
-//! Two texts of one trace, side by side.
+//! Comparison of two texts of the same trace.
 
 use std::fmt;
 
-/// The first place where two texts of events differ, for a person to look at.
+/// The first difference between two texts of events, formatted for a person.
 #[derive(Debug)]
 pub(crate) struct Difference {
     event: usize,
@@ -23,7 +23,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares byte for byte.
+/// Compares the texts byte for byte.
 pub(crate) fn difference(ours: &[u8], theirs: &[u8]) -> Option<Difference> {
     if ours == theirs {
         return None;
@@ -44,13 +44,13 @@ pub(crate) fn difference(ours: &[u8], theirs: &[u8]) -> Option<Difference> {
     }
 }
 
-/// How many events a text has.
+/// Counts the events in a text.
 pub(crate) fn count(text: &[u8]) -> usize {
     Events(text).count()
 }
 
-/// The events of a text. An event starts at a line that is neither empty nor indented nor the
-/// title of a stack; both kinds of text have that.
+/// Splits a text into events. An event starts at a line that is neither empty nor indented nor the
+/// title of a stack, in both kinds of text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Events<'a>(pub(crate) &'a [u8]);
 
@@ -80,12 +80,12 @@ impl<'a> Iterator for Events<'a> {
     }
 }
 
-/// A text in which events that follow each other within a nanosecond each have lost their order,
-/// but not their times.
+/// Normalizes a text: sorts events that follow each other within a nanosecond each, and keeps their
+/// times.
 ///
-/// For traces of Go ≤ 1.21 the reference iterates maps, so that events of one clock tick come in
-/// another order in every run, each one nanosecond after the one before. This is what all its
-/// runs have in common.
+/// For traces of Go ≤ 1.21 the reference iterates over maps, so the order of events of one clock
+/// tick differs in every run, each one nanosecond after the previous one. All of its runs have this
+/// normalized text in common.
 pub(crate) fn unordered_within_ticks(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut chain: Vec<(i64, Vec<u8>)> = Vec::new();
@@ -110,7 +110,7 @@ fn write_chain(chain: &mut Vec<(i64, Vec<u8>)>, out: &mut Vec<u8>) {
     }
 }
 
-/// The time of an event, and its text without.
+/// The time of an event, and its text without the time.
 fn without_time(event: &[u8]) -> (i64, Vec<u8>) {
     const MARK: &[u8] = b" Time=";
     let Some(at) = event.windows(MARK.len()).position(|w| w == MARK) else {

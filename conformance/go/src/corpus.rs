@@ -1,4 +1,5 @@
-//! The distribution's own corpus: what Go tests its reader with, out of the toolchains' sources.
+//! The corpus of the Go distribution: the inputs of Go's own reader tests, from the toolchains'
+//! sources.
 
 use super::matrix::compare_file;
 use super::reference::Reference;
@@ -10,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use task_support::{Result, cache, run};
 
-/// The toolchains whose generators are run: those of the lines between have the same.
+/// The toolchains whose generators are run: the releases between them have the same generators.
 const GENERATING: [&str; 2] = ["1.22.10", toolchain::NEWEST];
 
-/// The directories of all its traces.
+/// The directories with the test traces.
 pub(crate) fn items(tools: &Tools, toolchains: &[Toolchain]) -> Result<Vec<PathBuf>> {
     let dir = prepared(tools, toolchains)?;
     let mut items: Vec<PathBuf> =
@@ -22,7 +23,7 @@ pub(crate) fn items(tools: &Tools, toolchains: &[Toolchain]) -> Result<Vec<PathB
     Ok(items)
 }
 
-/// Compares all of it; returns how many differences there were.
+/// Compares the whole corpus; returns the number of differences.
 pub(crate) fn check(tools: &Tools, items: &[PathBuf]) -> Result<usize> {
     let (mut differences, mut accepted, mut texts) = (0, 0, 0);
     let results = parallel(items.to_vec(), |item| compare(tools, &item))?;
@@ -67,8 +68,8 @@ fn compare(tools: &Tools, item: &Path) -> Result<Compared> {
     })
 }
 
-/// A directory with one directory for each trace of the corpus: `trace`, the `trace.test` that it
-/// was made from if it is text, and what the reference says.
+/// Returns a directory with one directory for each trace of the corpus: `trace`, the `trace.test`
+/// that it was generated from if it is text, and the reference's output.
 fn prepared(tools: &Tools, toolchains: &[Toolchain]) -> Result<PathBuf> {
     cache::entry(&format!("go/corpus/{}", tools.newest.version), |dir| {
         eprintln!("collecting Go's own corpus of traces");
@@ -125,19 +126,19 @@ fn add(tools: &Tools, file: &Path, item: &Path) -> Result {
     Reference::ask(&tools.trace_tool, &trace)?.save(item)
 }
 
-/// Where a GOROOT keeps the test data of its reader.
+/// The directory of the reader's test data in a GOROOT.
 fn testdata(goroot: &Path) -> PathBuf {
     let first = goroot.join("src/internal/trace/v2/testdata"); // Go 1.22
     if first.is_dir() { first } else { goroot.join("src/internal/trace/testdata") }
 }
 
-/// Runs the toolchain's own generators in a second GOROOT; the `.test` files are left in a
-/// directory of their own below `dir`.
+/// Runs the toolchain's own generators in a second GOROOT; the `.test` files are written to a
+/// separate directory below `dir`.
 fn generate(toolchain: &Toolchain, dir: &Path) -> Result<PathBuf> {
     let goroot = dir.join(format!("goroot-{}", toolchain.version));
     toolchain.twin(&goroot)?;
     let data = testdata(&goroot);
-    fs::remove_dir_all(data.join("tests"))?; // links to the toolchain's own: not to be written to
+    fs::remove_dir_all(data.join("tests"))?; // links to the toolchain's files: must not be written to
     let mut command = toolchain.command_in(&goroot);
     command.current_dir(&data).args(["run", "mktests.go"]);
     // The generators start `go` themselves.

@@ -1,4 +1,4 @@
-//! The small traces that are committed with `gotrace`, so that its tests need no Go.
+//! The small traces that are committed with `gotrace`, so that its tests do not need Go.
 
 use super::judge::{self, Judge, Verdict};
 use super::reference::{Printed, Reference};
@@ -19,10 +19,10 @@ struct Fixture {
     name: &'static str,
     version: &'static str,
     workload: &'static str,
-    /// How large it may be; the number of events varies, so it is recorded
-    /// again until it is small enough.
+    /// The maximum size. The number of events varies, so the workload is recorded repeatedly until
+    /// the trace is small enough.
     max: u64,
-    /// Wire events that must be in it, for the same reason.
+    /// Wire events that the trace must contain. The workload is recorded repeatedly until it does.
     wanted: &'static [&'static str],
 }
 
@@ -52,13 +52,13 @@ const FIXTURES: [Fixture; 11] = [
     fixture("go1.26-cgo", "1.27.3", "cgo", 16_000, &["GoCreateSyscall", "GoDestroySyscall"]),
 ];
 
-/// The trace that the README converts stays as Go wrote it; the others are compressed.
+/// The trace that the README converts stays uncompressed, as Go wrote it.
 const PLAIN: &str = "shop";
 
-/// Expected texts larger than this are kept as their digest only.
+/// Of larger expected texts only the digest is kept.
 const MAX_TEXT: usize = 40 << 10;
 
-/// Records the committed traces again, all or the named ones.
+/// Records the committed traces again: all or the named ones.
 pub(crate) fn record(tools: &Tools, only: &[String]) -> Result {
     if let Some(name) = only.iter().find(|name| !names().any(|known| known == *name)) {
         return Err(format!("no committed trace is called {name}").into());
@@ -71,7 +71,7 @@ pub(crate) fn record(tools: &Tools, only: &[String]) -> Result {
     Ok(())
 }
 
-/// Writes what Go's reader prints of the committed traces, and of the events that tests make.
+/// Writes the output of Go's reader for the committed traces and for the synthetic events of tests.
 pub(crate) fn update_expected(tools: &Tools) -> Result {
     let data = directory();
     let mut expected = String::from("# name\tverdict\tevents\tFNV-1a of the text of all events\n");
@@ -110,7 +110,7 @@ pub(crate) fn update_expected(tools: &Tools) -> Result {
     Ok(())
 }
 
-/// Compares the committed traces; returns how many differences there were.
+/// Compares the committed traces; returns the number of differences.
 pub(crate) fn check(tools: &Tools) -> Result<usize> {
     let mut differences = 0;
     let scratch = tempfile::tempdir()?;
@@ -176,7 +176,7 @@ fn record_one(tools: &Tools, fixture: &Fixture) -> Result {
     Err(format!("{}: 200 recordings, none as wanted", fixture.name).into())
 }
 
-/// What the reference says of a trace, in its order where that is a matter of chance.
+/// The reference's output for a trace, in a fixed order where the reference's order is random.
 fn judged(tools: &Tools, trace: &[u8]) -> Result<Printed> {
     let scratch = tempfile::tempdir()?;
     let path = scratch.path().join("trace");

@@ -1,6 +1,6 @@
-//! The judge: Go's own reader in a program of ours, so that thousands of small inputs can be read
-//! without starting a process for each, and so that two map iterations of the reference do not
-//! make its answer for old traces a matter of chance.
+//! The judge: Go's own reader in a small program. It reads thousands of small inputs without a new
+//! process for each, and it fixes the order of two map iterations, so that the reference's output
+//! for old traces is deterministic.
 
 use super::toolchain::{self, Toolchain};
 use std::fs;
@@ -11,9 +11,9 @@ use task_support::{Result, cache, run};
 
 const SOURCE: &str = include_str!("judge/main.go");
 
-/// What is changed in the reference: the order of goroutines that are runnable when a trace of
-/// Go ≤ 1.21 starts, and of events of different procs at the same clock tick, come from iterating
-/// a map there, and are different in every run. Here both are in ascending order of the id.
+/// The change in the reference. The order of goroutines that are runnable when a trace of Go ≤ 1.21
+/// starts, and of events of different procs at the same clock tick, comes from iterating over a map
+/// and differs in every run. Here both are in ascending order of the id.
 const ORDERED: [(&str, &str, &str); 3] = [
     (
         "internal/trace/internal/tracev1/parser.go",
@@ -34,7 +34,7 @@ pub(crate) fn program(newest: &Toolchain) -> Result<PathBuf> {
     with_internals(newest, "judge", SOURCE)
 }
 
-/// Builds a program that imports internal packages of the standard library, once.
+/// Builds a program that imports internal packages of the standard library, cached.
 pub(crate) fn with_internals(newest: &Toolchain, name: &str, source: &str) -> Result<PathBuf> {
     let mut sources = vec![("main.go", source)];
     sources.extend(ORDERED.iter().map(|(file, _, text)| (*file, *text)));
@@ -59,34 +59,34 @@ pub(crate) fn with_internals(newest: &Toolchain, name: &str, source: &str) -> Re
     Ok(dir.join(name))
 }
 
-/// Replaces the file at `path` by one that has `text` before the only place that reads `mark`.
+/// Inserts `text` in the file at `path` before the only occurrence of `mark`.
 fn insert(path: &Path, mark: &str, text: &str) -> Result {
     let source = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     if source.matches(mark).count() != 1 {
         return Err(format!("{}: expected {mark:?} exactly once", path.display()).into());
     }
-    fs::remove_file(path)?; // it may be a link to the toolchain's own file
+    fs::remove_file(path)?; // it may be a link to the toolchain's file
     Ok(fs::write(path, source.replace(mark, &format!("{text}{mark}")))?)
 }
 
-/// How the reference ended.
+/// The verdict of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// All was read.
+    /// It read the whole trace.
     Accepted,
     /// It reported the end of the trace before the end of the input.
     Silent,
-    /// It refused.
+    /// It reported an error.
     Refused,
-    /// It panicked, or its text of an event did.
+    /// It panicked, or formatting an event did.
     Panicked,
 }
 
-/// What the reference makes of one file.
+/// The reference's result for a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) verdict: Verdict,
-    /// Of an error or panic.
+    /// The message of an error or panic.
     pub(crate) message: String,
     pub(crate) text: Vec<u8>,
 }
@@ -112,7 +112,7 @@ impl Judge {
         Ok(Judge { child, questions, answers })
     }
 
-    /// Has the file at `path` read: its ordered `events`, or its `wire` events as they are.
+    /// Reads the file at `path`: the ordered `events`, or the unordered `wire` events.
     pub(crate) fn ask(&mut self, layer: &str, path: &Path) -> Result<Answer> {
         writeln!(self.questions, "{layer} {}", path.display())?;
         let mut text = Vec::new();
@@ -134,7 +134,7 @@ impl Judge {
                     Some("panic") => Verdict::Panicked,
                     other => return Err(format!("the judge says {other:?} of {path:?}").into()),
                 };
-                words.next(); // the number of events, for whoever reads this by eye
+                words.next(); // the number of events, for a person who reads the output
                 let message = words.next().unwrap_or_default().to_owned();
                 return Ok(Answer { verdict, message, text });
             } else {
@@ -143,7 +143,7 @@ impl Judge {
         }
     }
 
-    /// Ends it and waits for it.
+    /// Stops the judge and waits for it.
     pub(crate) fn finish(mut self) -> Result {
         drop(self.questions);
         let status = self.child.wait()?;

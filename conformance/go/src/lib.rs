@@ -1,9 +1,9 @@
-//! Compares `gotrace` with Go's own reader. The newest `go tool trace` is the judge of traces that
-//! every toolchain recorded of our workloads, of the distribution's own corpus and of damaged
-//! traces.
+//! Compares `gotrace` with Go's own reader. The newest `go tool trace` is the reference for traces
+//! of our workloads recorded by every toolchain, for the corpus of the Go distribution, and for
+//! damaged traces.
 //!
-//! Downloads, builds and recordings are kept below the cache directory, keyed by what they are made
-//! from. A second run only compares.
+//! Downloads, builds and recordings are kept below the cache directory, keyed by their inputs. A
+//! second run only compares.
 #![forbid(unsafe_code)]
 
 mod batches;
@@ -30,7 +30,7 @@ use std::time::Instant;
 use task_support::{Result, lane, parallel, run};
 use toolchain::Toolchain;
 
-/// What every comparison needs.
+/// The programs and toolchains that every comparison needs.
 #[derive(Debug)]
 struct Tools {
     newest: Toolchain,
@@ -50,13 +50,13 @@ impl Tools {
         })
     }
 
-    /// What our own program prints of a trace.
+    /// The output of our own program for a trace.
     fn ours(&self, mode: &str, file: &Path) -> Result<Printed> {
         Printed::of(Command::new(&self.triscope).args(["go", mode]).arg(file))
     }
 }
 
-/// Builds the program that users have.
+/// Builds the triscope program.
 fn triscope() -> Result<PathBuf> {
     run::artifact(run::cargo().args(["build", "--release", "--package", "triscope"]), "triscope")
 }
@@ -71,6 +71,7 @@ pub const TEST_OPTIONS: &str = "\
 /// `cargo xtask test-go`.
 ///
 /// # Errors
+///
 /// A difference between gotrace and Go's reader, or a program that fails.
 pub fn test(args: &[String]) -> Result {
     let mut each = mutants::EACH;
@@ -98,17 +99,19 @@ pub fn test(args: &[String]) -> Result {
     if failed == 0 { Ok(()) } else { Err(format!("{failed} differences").into()) }
 }
 
-/// Records the committed traces again, all or the named ones.
+/// Records the committed traces again: all or the named ones.
 ///
 /// # Errors
-/// A program fails, or no recording has the events that a trace is for.
+///
+/// A program fails, or no recording has the events that a trace requires.
 pub fn record(names: &[String]) -> Result {
     fixtures::record(&Tools::ready()?, names)
 }
 
-/// Regenerates what is committed of the answers of Go's reader.
+/// Regenerates the committed output of Go's reader.
 ///
 /// # Errors
+///
 /// A program fails.
 pub fn update_expected() -> Result {
     fixtures::update_expected(&Tools::ready()?)
@@ -117,6 +120,7 @@ pub fn update_expected() -> Result {
 /// `cargo xtask bench-go`.
 ///
 /// # Errors
+///
 /// A program fails, or the readers disagree.
 pub fn bench(args: &[String]) -> Result {
     bench::run(args)

@@ -1,4 +1,4 @@
-//! Every workload by every toolchain, ours against the reference.
+//! Every workload with every toolchain: gotrace against the reference.
 
 use super::batches;
 use super::compare;
@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use task_support::{Result, lane, run};
 
-/// What came out of one cell of the matrix.
+/// The result of one cell of the matrix.
 #[derive(Debug)]
 pub(crate) struct Cell {
     workload: &'static str,
@@ -24,7 +24,7 @@ pub(crate) struct Cell {
     kinds: BTreeMap<String, u64>,
 }
 
-/// Records and compares everything; prints the table and which events occurred.
+/// Records and compares all cells; prints the table and the events that occurred.
 pub(crate) fn check(tools: &Tools, toolchains: &[Toolchain], only: &[String]) -> Result<usize> {
     let mut work = Vec::new();
     let have_c = run::have("gcc") || run::have("cc");
@@ -39,7 +39,7 @@ pub(crate) fn check(tools: &Tools, toolchains: &[Toolchain], only: &[String]) ->
             }
         }
     }
-    // First the programs, one at a time for each toolchain: many traces need the same one.
+    // First the programs, one at a time for each toolchain: several traces need the same one.
     parallel(toolchains.to_vec(), |toolchain| {
         work.iter()
             .filter(|(_, t)| t.version == toolchain.version)
@@ -78,8 +78,8 @@ fn cell(tools: &Tools, workload: &Workload, toolchain: &Toolchain) -> Result<Cel
     })
 }
 
-/// All that is different between ours of `file` and the reference's of `original` (the same trace,
-/// perhaps in another form).
+/// All differences between our output for `file` and the reference's for `original` (the same
+/// trace, possibly in another form).
 pub(crate) fn compare_file(
     tools: &Tools,
     file: &Path,
@@ -89,7 +89,7 @@ pub(crate) fn compare_file(
     let mut problems = Vec::new();
     let ours = tools.ours("events", file)?;
     if batches::minor(&fs::read(original)?) < 22 {
-        // The tool's order is a matter of chance, the judge's is not: see there.
+        // The order of the tool is random, that of the judge is fixed: see the module `judge`.
         let loose = compare::unordered_within_ticks;
         verdict(&mut problems, "go events", &ours, &reference.events);
         if let Some(d) = compare::difference(&loose(&ours.text), &loose(&reference.events.text)) {
@@ -106,7 +106,8 @@ pub(crate) fn compare_file(
             }
         }
     } else if reference.events.accepted() && batches::ends_within_generation(&fs::read(original)?) {
-        // A known fault: it takes a generation that is cut short for the end of the trace.
+        // A known fault of the reference: it accepts a truncated generation as the end of the
+        // trace.
         let honest = Printed { exit: Some(1), ..reference.events.clone() };
         same(&mut problems, "go events", &ours, &honest);
     } else {
@@ -136,7 +137,7 @@ fn verdict(problems: &mut Vec<String>, what: &str, ours: &Printed, theirs: &Prin
     }
 }
 
-/// How often each wire event occurs, by name.
+/// Counts the occurrences of each wire event, by name.
 fn kinds(wire: &Printed) -> BTreeMap<String, u64> {
     let mut kinds = BTreeMap::new();
     for line in wire.text.split(|&b| b == b'\n') {

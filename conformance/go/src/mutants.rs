@@ -1,7 +1,8 @@
-//! Damaged traces: the same verdict as the reference's, and the same events before it.
+//! Damaged traces: gotrace must give the same verdict as the reference, and the same events before
+//! it.
 //!
-//! Where the reference itself is at fault, ours must not be: each such case is counted under its
-//! name, and has an assertion of its own.
+//! Where the reference itself is wrong, gotrace must differ: each such case is counted under its
+//! name, and has its own assertion.
 
 use super::batches::{self, Pieces};
 use super::judge::{Answer, Judge, Verdict};
@@ -15,43 +16,43 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use task_support::{Result, cache};
 
-/// Mutations of each kind of each trace, unless told otherwise.
+/// Number of mutations of each kind per trace, by default.
 pub(crate) const EACH: usize = 12;
 
-/// Traces with more bytes than this are not damaged: it would take long and show nothing new.
+/// Larger traces, in bytes, are not damaged: they take long and show nothing new.
 const MAX_SEED: usize = 80_000;
 
-/// What ours makes of a trace.
+/// The result of gotrace for a trace.
 struct Ours {
     text: Vec<u8>,
-    /// The error, or `None` for a trace that is read to its end.
+    /// The error, or `None` for a trace that was read to its end.
     error: Option<gotrace::Error>,
-    /// Generations that are missing between others.
+    /// Number of generations missing between others.
     gaps: u64,
-    /// Events that are there behind the error, when asked to go on.
+    /// Number of events that were recovered after the error.
     recovered: usize,
-    /// Whether there is data of an experiment that is not known.
+    /// Whether the trace has data of an unknown experiment.
     unknown_experiment: bool,
 }
 
-/// A fault of the reference that a damaged trace met.
+/// A fault of the reference that a damaged trace triggered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Defect {
-    /// Go's format 1.26: a generation that is cut short before its first events is no error.
+    /// Go's format 1.26: a generation that is truncated before its first events is not an error.
     CutGeneration,
-    /// A table or batch header that ends early reads as the end of the whole trace.
+    /// A truncated table or batch header counts as the end of the whole trace.
     EarlyEnd,
-    /// A CPU sample with an unknown stack makes it panic.
+    /// The reference panics at a CPU sample with an unknown stack.
     SamplePanic,
-    /// A proc's status that does not fit in a byte makes it panic.
+    /// The reference panics at a proc status that does not fit in a byte.
     StatusPanic,
-    /// A string or stack that a trace of Go ≤ 1.21 lacks makes it panic.
+    /// The reference panics at a missing string or stack in a trace of Go ≤ 1.21.
     OldPanic,
-    /// Data of an unknown experiment makes it panic.
+    /// The reference panics at data of an unknown experiment.
     ExperimentPanic,
-    /// A wire event that is cut between two of its numbers is no error.
+    /// A wire event that is truncated between two integers is not an error.
     CutWireEvent,
-    /// Go's format 1.26: generations may be missing between others, without a word.
+    /// Go's format 1.26: the reference does not report missing generations.
     SilentGap,
 }
 
@@ -69,14 +70,14 @@ impl Defect {
 
     fn explain(self) -> &'static str {
         match self {
-            Self::CutGeneration => "it takes a generation cut short for the end; ours refuses",
-            Self::EarlyEnd => "it takes damage for the end of the trace; ours refuses",
-            Self::SamplePanic => "a CPU sample with an unknown stack makes it panic; ours refuses",
-            Self::StatusPanic => "a proc's status of 256 or more makes it panic; ours refuses",
-            Self::OldPanic => "what an old trace's tables lack makes it panic; ours refuses",
-            Self::ExperimentPanic => "data of an unknown experiment makes it panic; ours gives it",
-            Self::CutWireEvent => "it takes a cut wire event for the end; ours refuses",
-            Self::SilentGap => "it does not tell of missing generations; ours counts them",
+            Self::CutGeneration => "it accepts a truncated generation as the end; gotrace does not",
+            Self::EarlyEnd => "it accepts damage as the end of the trace; gotrace does not",
+            Self::SamplePanic => "it panics at an unknown stack of a sample; gotrace does not",
+            Self::StatusPanic => "it panics at a proc status of 256 or more; gotrace does not",
+            Self::OldPanic => "it panics at an undefined id in a v1 trace; gotrace does not",
+            Self::ExperimentPanic => "it panics at an unknown experiment; gotrace returns its data",
+            Self::CutWireEvent => "it accepts a truncated wire event as the end; gotrace does not",
+            Self::SilentGap => "it does not report missing generations; gotrace counts them",
         }
     }
 }
@@ -99,8 +100,8 @@ impl Tally {
     }
 }
 
-/// Damages the committed traces and those of Go's corpus, `each` times in every way, and compares;
-/// returns how many differences there were.
+/// Damages the committed traces and those of Go's corpus, `each` times in every way, and compares
+/// the results; returns the number of differences.
 pub(crate) fn check(tools: &Tools, corpus: &[PathBuf], each: usize) -> Result<usize> {
     let scratch = tempfile::tempdir()?;
     let mut seeds = Vec::new();
@@ -112,14 +113,14 @@ pub(crate) fn check(tools: &Tools, corpus: &[PathBuf], each: usize) -> Result<us
         seeds.push((name, fs::read(item.join("trace"))?));
     }
     let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {})); // a panic of ours is reported as a difference
+    std::panic::set_hook(Box::new(|_| {})); // a panic of gotrace is reported as a difference
     let tallies = parallel(seeds, |(name, trace)| {
         let pieces = Pieces::of(&trace);
         match pieces {
             Ok(pieces) if trace.len() <= MAX_SEED && !pieces.batches.is_empty() => {
                 damaged(tools, &Seed { name, trace, pieces }, each, scratch.path())
             }
-            _ => Ok(Tally::default()), // too large, or not whole to begin with
+            _ => Ok(Tally::default()), // too large, or damaged to begin with
         }
     });
     std::panic::set_hook(hook);
@@ -145,7 +146,7 @@ pub(crate) fn check(tools: &Tools, corpus: &[PathBuf], each: usize) -> Result<us
         sum.accepted,
         sum.different.len()
     );
-    println!("  events behind the error, for who asks to go on: {}", sum.recovered);
+    println!("  events recovered after the error: {}", sum.recovered);
     println!("  known faults of the reference:");
     for defect in Defect::ALL {
         let n = sum.defects.get(&defect).copied().unwrap_or(0);
@@ -157,7 +158,7 @@ pub(crate) fn check(tools: &Tools, corpus: &[PathBuf], each: usize) -> Result<us
     Ok(sum.different.len())
 }
 
-/// A healthy trace.
+/// An undamaged trace.
 struct Seed {
     name: String,
     trace: Vec<u8>,
@@ -200,7 +201,7 @@ fn damaged(tools: &Tools, seed: &Seed, each: usize, scratch: &Path) -> Result<Ta
     Ok(tally)
 }
 
-/// Keeps a trace that is read differently, for whoever looks into it.
+/// Saves a trace that is read differently, for debugging.
 fn keep(name: &str, bytes: &[u8]) -> Result<String> {
     let dir = cache::root()?.join("go/different");
     fs::create_dir_all(&dir)?;
@@ -209,8 +210,8 @@ fn keep(name: &str, bytes: &[u8]) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-/// A fault of the reference that accounts for different verdicts, or what is different; and how
-/// many events are recovered.
+/// Returns the fault of the reference that explains different verdicts, or an unexplained
+/// difference; and the number of recovered events.
 fn compare_events(
     bytes: &[u8],
     theirs: &Answer,
@@ -231,7 +232,7 @@ fn compare_events(
             Some(Defect::OldPanic)
         }
         (None, Verdict::Panicked) if ours.unknown_experiment => {
-            // Ours goes on where the reference gave up.
+            // gotrace continues where the reference stopped.
             let before = ours.text.get(..theirs.text.len()).unwrap_or_default();
             return match compare::difference(before, &theirs.text) {
                 None => Ok((Some(Defect::ExperimentPanic), 0)),
@@ -256,7 +257,7 @@ fn compare_wire(bytes: &[u8], theirs: &Answer) -> std::result::Result<Option<Def
     let ours = caught(|| wire(bytes))?;
     let defect = match (&ours.error, theirs.verdict) {
         (None, Verdict::Accepted) | (Some(_), Verdict::Refused) => None,
-        // A size that no input has is refused before the rest is read.
+        // A size that no input has is rejected before the rest is read.
         (Some(error), Verdict::Accepted)
             if at_end(error, bytes) || matches!(error.kind(), ErrorKind::Limit { .. }) =>
         {
@@ -270,22 +271,22 @@ fn compare_wire(bytes: &[u8], theirs: &Answer) -> std::result::Result<Option<Def
     }
 }
 
-/// Whether the input ended where more was expected.
+/// Whether the input ended prematurely.
 fn at_end(error: &gotrace::Error, bytes: &[u8]) -> bool {
     error.position().offset == bytes.len() as u64
 }
 
-/// Whether the error is about a status that there is not.
+/// Whether the error is an undefined status.
 fn is_status(error: &gotrace::Error) -> bool {
     matches!(error.kind(), ErrorKind::Inconsistent(Inconsistency::InvalidStatus { .. }))
 }
 
-/// Whether the error is about a string or stack that is in no table.
+/// Whether the error is a string or stack that is in no table.
 fn is_unknown(error: &gotrace::Error) -> bool {
     matches!(error.kind(), ErrorKind::UnknownId { .. })
 }
 
-/// Whether it is about that of a CPU sample.
+/// Whether the error is an unknown stack of a CPU sample.
 fn is_sample(error: &gotrace::Error) -> bool {
     is_unknown(error) && error.position().event == Some(EventType::CPU_SAMPLE)
 }

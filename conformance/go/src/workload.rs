@@ -1,4 +1,4 @@
-//! Our own programs that do one kind of work each and record it (their sources are in
+//! Our own programs, each of which does one kind of work and records it (their sources are in
 //! `workloads/` and `cgo/`), built and run with every toolchain.
 
 use super::toolchain::{self, Toolchain};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use task_support::{Result, cache, run};
 
-/// A kind of work.
+/// A kind of workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// The first Go 1.N that can do it.
+    /// The first Go 1.N that supports it.
     pub(crate) since: u32,
-    /// `GODEBUG` while it runs.
+    /// `GODEBUG` during the run.
     pub(crate) debug: &'static str,
     program: Program,
 }
@@ -28,7 +28,7 @@ const fn plain(name: &'static str, since: u32, debug: &'static str) -> Workload 
     Workload { name, since, debug, program: Program::Plain }
 }
 
-/// All of them. A period of generations (nanoseconds) is for Go ≥ 1.22, older ones ignore it.
+/// All workloads. A period of generations (nanoseconds) is for Go ≥ 1.22; older versions ignore it.
 pub(crate) const ALL: [Workload; 22] = [
     plain("http", 0, ""),
     plain("shop", 0, ""),
@@ -54,11 +54,11 @@ pub(crate) const ALL: [Workload; 22] = [
     Workload { name: "cgo", since: 0, debug: "", program: Program::Cgo },
 ];
 
-/// Those for benchmarks, whose traces are too large for the comparisons.
+/// Workloads for benchmarks, whose traces are too large for the comparisons.
 pub(crate) const BUSY: Workload = plain("busy", 0, "");
 pub(crate) const SWARM: Workload = plain("swarm", 0, "");
 
-/// The workload of that name.
+/// Returns the workload with that name.
 pub(crate) fn named(name: &str) -> Result<Workload> {
     let found = ALL.into_iter().find(|w| w.name == name);
     Ok(found.ok_or_else(|| format!("no workload is called {name}"))?)
@@ -77,7 +77,7 @@ const PLAIN: &[(&str, &str)] = &[
 const CGO: &[(&str, &str)] = &[("main.go", include_str!("cgo/main.go"))];
 
 impl Workload {
-    /// Whether `toolchain` can do it at all.
+    /// Whether `toolchain` supports it.
     pub(crate) fn runs_with(&self, toolchain: &Toolchain) -> bool {
         toolchain.minor() >= self.since
     }
@@ -94,13 +94,13 @@ impl Workload {
         }
     }
 
-    /// Where its program and traces of `toolchain` belong in the cache.
+    /// The cache key of its program and traces for `toolchain`.
     fn key(&self, toolchain: &Toolchain) -> String {
         let hash = toolchain::content_hash(self.sources());
         format!("go/workloads/{}-{hash:016x}-trimmed", toolchain.version)
     }
 
-    /// The program, built unless it is there already.
+    /// The program, which is built if necessary.
     pub(crate) fn program(&self, toolchain: &Toolchain) -> Result<PathBuf> {
         let dir = cache::entry(&format!("{}/program", self.key(toolchain)), |dir| {
             eprintln!("building the workloads with Go {}", toolchain.version);
@@ -109,14 +109,14 @@ impl Workload {
             for (name, text) in self.sources() {
                 fs::write(source.join(name), text)?;
             }
-            // The language version decides about defaults of GODEBUG too.
+            // The language version also determines defaults of GODEBUG.
             let module = format!("module workload\n\ngo 1.{}\n", toolchain.minor());
             fs::write(source.join("go.mod"), module)?;
             let mut build = toolchain.command();
             if self.needs_c() {
                 build.env("CGO_ENABLED", "1");
             }
-            // Traces name source files: none of this machine's directories, please.
+            // Traces contain source paths: directories of this machine must not be among them.
             build.current_dir(&source).args(["build", "-trimpath", "-o"]).arg(dir.join("workload"));
             run::output(&mut build)?;
             Ok(())
@@ -132,8 +132,8 @@ impl Workload {
         Ok(())
     }
 
-    /// A directory with a trace (`trace`) of this work by `toolchain`, made once; `more` puts into
-    /// it what goes with the trace. `variant` keys what that is.
+    /// Returns a directory with a trace (`trace`) of this workload by `toolchain`, created once;
+    /// `more` adds further files to it. `variant` is the cache key of these files.
     pub(crate) fn recorded(
         &self,
         toolchain: &Toolchain,

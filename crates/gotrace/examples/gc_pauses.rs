@@ -1,4 +1,4 @@
-//! Every time the world was stopped, and the cycles of the garbage collector:
+//! Prints every stop-the-world pause and every mark phase of the garbage collector:
 //! `cargo run --release --example gc_pauses -- FILE`.
 
 use gotrace::{EventKind, RangeName, Reader, Timestamp};

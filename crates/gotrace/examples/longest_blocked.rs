@@ -1,4 +1,4 @@
-//! The ten longest times that goroutines were blocked, why and where:
+//! Prints the ten longest intervals in which a goroutine was blocked, with reason and location:
 //! `cargo run --release --example longest_blocked -- FILE`.
 
 use gotrace::{GoId, GoState, Reader, Timestamp};

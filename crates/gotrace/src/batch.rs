@@ -1,4 +1,4 @@
-//! Batches: what a v2 trace consists of behind its header.
+//! Batches: the content of a v2 trace after its header.
 
 use crate::error::{Error, ErrorKind, Position};
 use crate::id::ThreadId;
@@ -8,10 +8,10 @@ use std::io::Read;
 use std::ops::Range;
 use trace_common::{Cursor, ReadError};
 
-/// What the runtime writes at most.
+/// The largest batch that the runtime writes.
 pub(crate) const MAX_BATCH_SIZE: u64 = 64 << 10;
 
-/// The header of a batch. The bare byte that ends a generation counts as one.
+/// The header of a batch. The bare byte that ends a generation counts as a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
     /// 0 for the end of a generation.
@@ -27,18 +27,17 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// The first byte of the data, which tells what kind of batch it is; none for data of an
-    /// experiment.
+    /// The first byte of the data, which determines the kind of batch. `None` for experimental
+    /// data.
     pub(crate) fn kind(&self, bytes: &[u8]) -> Option<EventType> {
         let first = bytes.get(self.data.clone())?.first()?;
         (self.experiment == Experiment::NONE).then_some(EventType(*first))
     }
 }
 
-/// Reads the batch that begins at index `at` of the source's bytes; `None` where the input ends.
+/// Reads the batch that begins at index `at` of the source's bytes; `None` at the end of the input.
 ///
-/// It never asks the input for more than the batch needs, so that a live trace is read as soon
-/// as it is written.
+/// It reads no more input than the batch needs, so that a live trace is decoded without delay.
 pub(crate) fn read<R: Read>(source: &mut Source<R>, at: usize) -> Result<Option<Batch>, Error> {
     if !source.ensure(at + 1)? {
         return Ok(None);
@@ -74,7 +73,8 @@ pub(crate) fn read<R: Read>(source: &mut Source<R>, at: usize) -> Result<Option<
     }
 }
 
-/// The batch at index `at` of the source's window, whose data the end of the input cuts.
+/// Returns the batch at index `at` of the source's window, whose data is truncated by the end of
+/// the input.
 pub(crate) fn read_cut<R: Read>(source: &Source<R>, at: usize) -> Option<Batch> {
     let bytes = source.window();
     let (mut batch, len) = header(bytes.get(at..)?, 0).ok()?;
@@ -83,13 +83,13 @@ pub(crate) fn read_cut<R: Read>(source: &Source<R>, at: usize) -> Option<Batch> 
 }
 
 pub(crate) enum HeaderError {
-    /// More bytes may complete it.
+    /// More bytes may complete the header.
     Short(Error),
     Bad(Error),
 }
 
-/// Parses a header at the start of `bytes`, which are at `offset` of the input. The range of the
-/// data returned starts at 0; the second value is the length of the header.
+/// Parses a header at the start of `bytes`, which begin at `offset` of the input. The returned
+/// range of the data starts at 0; the second value is the length of the header.
 pub(crate) fn header(bytes: &[u8], offset: u64) -> Result<(Batch, usize), HeaderError> {
     let mut cursor = Cursor::with_base(bytes, offset);
     let ty = EventType(cursor.u8().map_err(|e| short("batch", e))?);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use trace_common::ReadErrorKind;
 
-/// What stopped a reader, and where.
+/// An error of a reader, with its [`Position`].
 ///
 /// ```
 /// let error = gotrace::Reader::new(&b"not a trace at all"[..]).unwrap_err();
@@ -12,7 +12,7 @@ use trace_common::ReadErrorKind;
 /// ```
 #[derive(Debug)]
 pub struct Error(
-    /// Boxed: results are passed around for every event, errors are not.
+    /// Boxed to keep results small: one is returned for every event.
     Box<(ErrorKind, Position)>,
 );
 
@@ -25,7 +25,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Position {
     /// Offset from the start of the trace, in bytes.
     pub offset: u64,
-    /// The generation, if one was being read.
+    /// The generation that was being read, if any.
     pub generation: Option<u64>,
     /// The thread (M) whose events were being read.
     pub thread: Option<ThreadId>,
@@ -33,38 +33,38 @@ pub struct Position {
     pub event: Option<EventType>,
 }
 
-/// What was wrong.
+/// The kind of an [`Error`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The source of the bytes failed.
+    /// Reading the input failed.
     #[error("reading failed: {0}")]
     Io(#[from] io::Error),
-    /// The input does not begin like a trace.
+    /// The input does not begin with the header of a trace.
     #[error("not a Go execution trace")]
     NotATrace,
-    /// A trace of a version that is not known.
+    /// The version of the trace is not supported.
     #[error("trace of unknown version Go 1.{0}; this reader knows Go 1.11 to 1.26's formats")]
     UnknownVersion(u64),
-    /// The bytes end or make no sense where a value was expected.
+    /// A value is truncated or malformed.
     #[error("{what}: {cause}")]
     Malformed {
-        /// What was being read.
+        /// The value that was being read.
         what: &'static str,
-        /// Why it could not be.
+        /// The reason.
         cause: ReadErrorKind,
     },
     /// A byte that should begin a batch does not.
     #[error("expected a batch, found {0}")]
     NotABatch(EventType),
-    /// A batch, string or stack that is larger than the format allows.
+    /// A batch, string or stack is larger than the format allows.
     #[error("{what} of {size}, more than the maximum of {max}")]
     TooLarge {
-        /// What is too large.
+        /// The item that is too large.
         what: &'static str,
         /// Its size.
         size: u64,
-        /// What the format allows.
+        /// The maximum of the format.
         max: u64,
     },
     /// The trace exceeds one of the reader's [`Limits`](trace_common::Limits).
@@ -78,49 +78,49 @@ pub enum ErrorKind {
     /// Generation 0, which no runtime writes.
     #[error("invalid generation number 0")]
     InvalidGeneration,
-    /// Batches of generations that do not follow each other.
+    /// Batches of generations that are not consecutive.
     #[error("found a batch of generation {found} in generation {current}")]
     GenerationsOutOfOrder {
         /// The generation being read.
         current: u64,
-        /// That of the batch.
+        /// The generation of the batch.
         found: u64,
     },
     /// The trace ends within a generation.
-    #[error("the trace ends within a generation: cut short?")]
+    #[error("the trace ends within a generation: truncated?")]
     IncompleteGeneration,
-    /// A generation without the frequency of its clock.
+    /// A generation without the frequency of the trace clock.
     #[error("the generation has no frequency event")]
     NoFrequency,
     /// A generation without a clock snapshot, which Go ≥ 1.25 always writes.
     #[error("the generation has no clock snapshot")]
     NoClockSnapshot,
-    /// An event that must not be there, or not there twice.
+    /// An event that is not allowed here, or that occurs twice.
     #[error("unexpected {0}")]
     UnexpectedEvent(EventType),
-    /// A string or stack whose identifier is taken.
+    /// A string or stack whose identifier is already defined.
     #[error("{what} {id} is defined twice")]
     DuplicateId {
-        /// What kind of thing it is.
+        /// The kind of item.
         what: &'static str,
         /// Its identifier.
         id: u64,
     },
-    /// An identifier that is not in the tables of the generation.
+    /// An identifier that is not defined in the tables of the generation.
     #[error("unknown {what} {id}")]
     UnknownId {
-        /// What kind of thing is missing.
+        /// The kind of item that is missing.
         what: &'static str,
         /// Its identifier.
         id: u64,
     },
-    /// An event type that no version of Go has.
+    /// An event type that no supported version of Go defines.
     #[error("invalid event type {0}")]
     InvalidEvent(u8),
-    /// The event contradicts what is known of the goroutine, proc or thread.
+    /// The event contradicts the state of the goroutine, proc or thread.
     #[error("{0}")]
     Inconsistent(Inconsistency),
-    /// An event of a v1 trace contradicts what is known of the goroutine or P.
+    /// An event of a v1 trace contradicts the state of the goroutine or P.
     #[error("{event}: {problem}")]
     InconsistentV1 {
         /// The v1 event.
@@ -128,56 +128,56 @@ pub enum ErrorKind {
         /// The contradiction.
         problem: Inconsistency,
     },
-    /// An event of a v1 trace that no version from Go 1.11 on writes.
+    /// An event of a v1 trace that Go 1.11 and later never write.
     #[error("unexpected v1 event {0}")]
     UnexpectedV1Event(&'static str),
     /// An event of a v1 trace before the first batch.
     #[error("{0} outside of any batch")]
     OutsideBatch(&'static str),
-    /// An event of a v1 trace with another number of arguments than its type has.
+    /// An event of a v1 trace with a wrong number of arguments.
     #[error("{event} has {found} arguments instead of {wanted}")]
     WrongArguments {
         /// The v1 event.
         event: &'static str,
-        /// Number of arguments that it should have.
+        /// The number of arguments that the type requires.
         wanted: usize,
-        /// Number that it has.
+        /// The number of arguments found.
         found: usize,
     },
     /// A string of a v1 trace without an identifier or without content.
     #[error("string {0} has no identifier or is empty")]
     EmptyString(u64),
-    /// The times of a v1 trace contradict the order of its events, or its clock does not
-    /// advance: the clocks of the processors differ.
+    /// The timestamps of a v1 trace contradict the order of its events, or its clock does not
+    /// advance: the clocks of the CPUs disagree.
     #[error("times contradict the order of events")]
     TimeOrder,
-    /// No thread's next event can be the next one of the trace.
+    /// No thread's next event can follow: the order of events is broken.
     #[error("no thread can advance: the order of events is broken")]
     BrokenOrder,
-    /// The text of a trace cannot be read.
+    /// The text form of a trace is malformed.
     #[error("line {line}: {message}")]
     Text {
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The description of the problem.
         message: String,
     },
 }
 
-/// How an event contradicts the events before it.
+/// The contradiction between an event and the events before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Inconsistency {
-    /// The event needs a thread, proc or goroutine that is not there, or must not have the one
-    /// that is.
-    #[error("the event {} a {what} here", if *.wanted { "needs" } else { "must not have" })]
+    /// The event requires a thread, proc or goroutine that is missing, or one is present that must
+    /// not be.
+    #[error("the event {} a {what} here", if *.wanted { "requires" } else { "must not have" })]
     Context {
         /// `thread`, `proc` or `goroutine`.
         what: &'static str,
-        /// Whether it is wanted.
+        /// Whether it is required.
         wanted: bool,
     },
-    /// A status that the format does not have.
+    /// A status that the format does not define.
     #[error("invalid status {status} of {what} {id}")]
     InvalidStatus {
         /// `goroutine` or `proc`.
@@ -187,7 +187,7 @@ pub enum Inconsistency {
         /// The status.
         status: u64,
     },
-    /// The state of a goroutine or proc is not what the event says or needs.
+    /// The goroutine or proc is not in the state that the event requires.
     #[error("{what} {id} is not in the state that the event says or needs")]
     WrongState {
         /// `goroutine` or `proc`.
@@ -195,56 +195,56 @@ pub enum Inconsistency {
         /// Its identifier.
         id: i64,
     },
-    /// The goroutine, proc or thread is not known.
-    #[error("{what} {id} is not known")]
+    /// The goroutine, proc or thread is unknown.
+    #[error("unknown {what} {id}")]
     Unknown {
         /// `goroutine`, `proc` or `thread`.
         what: &'static str,
         /// Its identifier.
         id: i64,
     },
-    /// The goroutine or task exists already.
-    #[error("{what} {id} exists already")]
+    /// The goroutine or task already exists.
+    #[error("{what} {id} already exists")]
     Exists {
         /// `goroutine` or `task`.
         what: &'static str,
         /// Its identifier.
         id: i64,
     },
-    /// A thread executes another goroutine or proc than the event says.
-    #[error("thread {thread} has {what} {found}, not {expected}")]
+    /// A thread executes a different goroutine or proc than the event states.
+    #[error("thread {thread}: expected {what} {expected}, found {found}")]
     WrongBinding {
         /// The thread.
         thread: i64,
         /// `goroutine` or `proc`.
         what: &'static str,
-        /// What the thread has.
+        /// The one that the thread executes.
         found: i64,
-        /// What the event says.
+        /// The one that the event states.
         expected: i64,
     },
-    /// The event's sequence number does not follow the last one of the proc.
+    /// The event's sequence number does not follow the previous one of the proc.
     #[error("sequence number {found} of proc {id} does not follow {last}")]
     Sequence {
         /// The proc.
         id: i64,
-        /// The last number.
+        /// The previous number.
         last: u64,
         /// The number in the event.
         found: u64,
     },
-    /// A range begins that is open, or ends or goes on though it is not.
-    #[error("range {range} is {}", if *.open { "open already" } else { "not open" })]
+    /// A range begins that is already open, or a range ends or is reported active that is not open.
+    #[error("range {range} is {}", if *.open { "already open" } else { "not open" })]
     Range {
         /// The event that begins such a range.
         range: EventType,
-        /// Whether it is open.
+        /// Whether the range is open.
         open: bool,
     },
     /// A region ends that is not the innermost open one of its goroutine.
     #[error("the region is not the innermost open one of goroutine {0}")]
     Region(i64),
-    /// The goroutine does not run where the event says that it does.
+    /// The goroutine does not run on the P that the event states.
     #[error("P {proc} does not run goroutine {goroutine}")]
     NotRunning {
         /// The proc.
@@ -252,7 +252,7 @@ pub enum Inconsistency {
         /// The goroutine.
         goroutine: i64,
     },
-    /// The proc runs a goroutine where the event needs it not to.
+    /// The P runs a goroutine where the event requires none.
     #[error("P {proc} still runs goroutine {goroutine}")]
     Busy {
         /// The proc.
@@ -260,11 +260,11 @@ pub enum Inconsistency {
         /// The goroutine.
         goroutine: i64,
     },
-    /// A region neither begins nor ends.
+    /// A region event that is neither a begin nor an end.
     #[error("region mode {0} is neither begin (0) nor end (1)")]
     RegionMode(u64),
-    /// The phase of the garbage collector is not what the event says.
-    #[error("the garbage collector is not in the phase that the event needs")]
+    /// The garbage collector is not in the phase that the event requires.
+    #[error("the garbage collector is not in the phase that the event requires")]
     GcPhase,
 }
 
@@ -281,12 +281,12 @@ impl Error {
         &mut self.0.1
     }
 
-    /// What was wrong.
+    /// The kind of the error.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.0
     }
 
-    /// Where it was found.
+    /// The position of the error.
     pub fn position(&self) -> Position {
         self.0.1
     }

@@ -6,26 +6,26 @@ use std::fmt;
 use std::sync::Arc;
 use trace_common::Timestamp;
 
-/// What kind of event an [`Event`] is.
+/// The kind of an [`Event`].
 ///
-/// Events of the wire format map to kinds many to one: some twenty types of wire events are
-/// state transitions.
+/// Several event types of the wire format map to one kind: about twenty of them are state
+/// transitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// A point at which every resource that exists has been seen: [`Event::sync`].
+    /// A synchronization point, at which the state of every resource is known: [`Event::sync`].
     Sync,
     /// The value of a metric: [`Event::metric`].
     Metric,
     /// A label for a goroutine: [`Event::label`].
     Label,
-    /// A sample of the CPU profiler; the stack is [`Event::stack`]. Samples are taken
-    /// asynchronously and may contradict the state transitions around them a little.
+    /// A sample of the CPU profiler, with its stack in [`Event::stack`]. Samples are taken
+    /// asynchronously and may contradict nearby state transitions slightly.
     StackSample,
     /// A range of time begins: [`Event::range`].
     RangeBegin,
-    /// A range of time goes on that began before the trace or generation did: [`Event::range`].
+    /// A range of time is active that began before the trace or generation: [`Event::range`].
     RangeActive,
     /// A range of time ends: [`Event::range`], [`Event::range_attributes`].
     RangeEnd,
@@ -41,7 +41,7 @@ pub enum EventKind {
     Log,
     /// A goroutine or proc changes state: [`Event::state_transition`].
     StateTransition,
-    /// An event of an experiment, not validated: [`Event::experimental`].
+    /// An event of an experiment, which is not validated: [`Event::experimental`].
     Experimental,
 }
 
@@ -115,14 +115,14 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// Stands in [`Record::ty`] for the sync events that the reader makes itself.
+/// The [`Record::ty`] of sync events, which the reader generates.
 pub(crate) const SYNC: EventType = EventType(u8::MAX);
 
 /// An event without the table that its identifiers refer to.
 ///
-/// Where an event needs more than its wire arguments, the ordering leaves it here: `from` and
-/// `to` of status events and steals, the string of an `STWEnd` in `args[0]`, the parent and
-/// (by number of an extra string) the type of a `UserTaskEnd` in `args[2]` and `args[3]`.
+/// Where an event needs more than its wire arguments, the ordering stores it here: `from` and `to`
+/// of status events and steals, the string of an `STWEnd` in `args[0]`, the parent and (by number
+/// of an extra string) the type of a `UserTaskEnd` in `args[2]` and `args[3]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub(crate) time: i64,
@@ -135,7 +135,7 @@ pub(crate) struct Record {
     pub(crate) to: State,
 }
 
-/// A state of a goroutine or a proc; which one, the type of the event tells.
+/// A state of a goroutine or a proc; the type of the event determines which.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum State {
     None,
@@ -157,7 +157,7 @@ impl Record {
         }
     }
 
-    /// The sync event number `n`; `with_table` if it begins a generation.
+    /// The sync event number `n`; `with_table` at the start of a generation.
     pub(crate) const fn sync(time: i64, n: u64, with_table: bool) -> Self {
         Self::new(SYNC, time, [n, with_table as u64, 0, 0])
     }
@@ -165,9 +165,9 @@ impl Record {
 
 /// One event of a trace.
 ///
-/// It borrows from the [`Reader`](crate::Reader) that gave it, costs nothing to copy and has the
-/// accessors of Go's `trace.Event`. Where Go panics when an accessor does not fit the kind of
-/// the event, these return `None`. [`Event::to_owned`] keeps an event.
+/// It borrows from the [`Reader`](crate::Reader) that returned it, is cheap to copy and has the
+/// accessors of Go's `trace.Event`. Where Go panics because an accessor does not match the kind of
+/// the event, these return `None`. [`Event::to_owned`] returns an owned event.
 ///
 /// ```
 /// # fn show(event: gotrace::Event<'_>) {
@@ -184,10 +184,10 @@ pub struct Event<'a> {
     pub(crate) record: &'a Record,
 }
 
-/// An [`Event`] that lives on its own and may go to another thread.
+/// An owned [`Event`], which can be sent to another thread.
 ///
-/// It shares the tables of its generation with the others of that generation: those live as
-/// long as any of them.
+/// It shares the tables of its generation with the other events of that generation. The tables live
+/// as long as any of these events.
 #[derive(Clone)]
 pub struct OwnedEvent {
     pub(crate) table: Arc<Table>,
@@ -195,7 +195,7 @@ pub struct OwnedEvent {
 }
 
 impl OwnedEvent {
-    /// The event, to be looked at.
+    /// Returns the borrowed form, which has the accessors.
     #[inline]
     pub fn as_event(&self) -> Event<'_> {
         Event { table: &self.table, record: &self.record }
@@ -209,13 +209,13 @@ impl<'a> Event<'a> {
         EventKind::of(self.record.ty)
     }
 
-    /// The type of the wire event that this event comes from; `None` for [`EventKind::Sync`].
+    /// The wire type of the event; `None` for [`EventKind::Sync`].
     #[inline]
     pub fn wire_type(self) -> Option<EventType> {
         (self.record.ty != SYNC).then_some(self.record.ty)
     }
 
-    /// When it happened: on `CLOCK_MONOTONIC` of the traced machine for Go ≥ 1.22 on Linux.
+    /// The time of the event: on `CLOCK_MONOTONIC` of the traced machine for Go ≥ 1.22 on Linux.
     ///
     /// No two events of a trace have the same time.
     #[inline]
@@ -223,19 +223,19 @@ impl<'a> Event<'a> {
         Timestamp::from_nanos(self.record.time)
     }
 
-    /// The goroutine that was executing, *before* any state transition that this event is.
+    /// The goroutine that was executing *before* the event's own state transition, if it has one.
     #[inline]
     pub fn goroutine(self) -> GoId {
         self.record.g
     }
 
-    /// The proc that was executing, *before* any state transition that this event is.
+    /// The proc that was executing *before* the event's own state transition, if it has one.
     #[inline]
     pub fn proc(self) -> ProcId {
         self.record.p
     }
 
-    /// The thread on which it happened.
+    /// The thread on which the event happened.
     #[inline]
     pub fn thread(self) -> ThreadId {
         self.record.m
@@ -247,11 +247,11 @@ impl<'a> Event<'a> {
         self.table.generation
     }
 
-    /// Where the goroutine was that emitted the event.
+    /// The stack of the goroutine that emitted the event.
     #[inline]
     pub fn stack(self) -> Option<Stack<'a>> {
         if self.record.ty == EventType::CPU_SAMPLE {
-            // A sample always has a stack, be it empty.
+            // A sample always has a stack, which may be empty.
             return Some(self.stack_of(self.record.args[0]));
         }
         let index = self.record.ty.plan().stack;
@@ -267,8 +267,8 @@ impl<'a> Event<'a> {
     }
 
     fn string(self, arg: usize) -> &'a BStr {
-        // Identifiers are validated before an event is given out; a reader that recovers from
-        // damage lets unknown ones pass, as empty strings.
+        // Identifiers are validated before an event is returned. A recovering reader accepts
+        // unknown ones and returns empty strings.
         let id = self.record.args.get(arg).copied().unwrap_or_default();
         self.table.string(id).unwrap_or_default()
     }
@@ -307,8 +307,8 @@ impl<'a> Event<'a> {
         Some(Range { name, scope })
     }
 
-    /// What is known of a range at its end: of "GC incremental sweep", the bytes swept and
-    /// reclaimed. `None` if this is not an [`EventKind::RangeEnd`].
+    /// The attributes of a range that ends: the bytes swept and reclaimed by a "GC incremental
+    /// sweep". `None` if this is not an [`EventKind::RangeEnd`].
     pub fn range_attributes(self) -> Option<impl Iterator<Item = RangeAttribute> + use<>> {
         let record = *self.record;
         let count = if record.ty == EventType::GC_SWEEP_END { 2 } else { 0 };
@@ -391,7 +391,7 @@ impl<'a> Event<'a> {
                 let (reason, stack) = (self.string(0), self.stack());
                 StateTransition { reason, stack, ..go(g, G::Running, to) }
             }
-            // A switch is three events; the first is that it unblocks the next goroutine.
+            // A switch is three events; the first one unblocks the next goroutine.
             T::GO_UNBLOCK | T::GO_SWITCH | T::GO_SWITCH_DESTROY => {
                 go(first, G::Waiting, G::Runnable)
             }
@@ -410,7 +410,7 @@ impl<'a> Event<'a> {
         })
     }
 
-    /// What an [`EventKind::Sync`] tells of the events up to the next one.
+    /// The content of an [`EventKind::Sync`]: data about the events up to the next one.
     pub fn sync(self) -> Option<Sync<'a>> {
         (self.record.ty == SYNC).then(|| Sync {
             n: self.record.args[0],
@@ -424,7 +424,7 @@ impl<'a> Event<'a> {
             .then_some(ExperimentalEvent { table: self.table, record: self.record })
     }
 
-    /// The event on its own, to keep or to send to another thread.
+    /// Converts the event to an owned one, which can be stored or sent to another thread.
     #[inline]
     pub fn to_owned(self) -> OwnedEvent {
         OwnedEvent { table: Arc::clone(self.table), record: *self.record }
@@ -452,7 +452,7 @@ impl Value {
 }
 
 impl fmt::Display for Value {
-    /// As Go prints it: `Value{Uint64(4)}`, a string as it is.
+    /// Go's text: `Value{Uint64(4)}`; a string without quotes or escapes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Uint64(value) => write!(f, "Value{{Uint64({value})}}"),
@@ -461,7 +461,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// The value of a metric at a moment, named as in Go's `runtime/metrics`.
+/// The value of a metric, named as in Go's `runtime/metrics`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metric {
@@ -474,9 +474,9 @@ pub struct Metric {
 impl Metric {
     /// `GOMAXPROCS`.
     pub const GOMAXPROCS: &'static str = "/sched/gomaxprocs:threads";
-    /// Bytes of live objects and of dead ones that are not yet swept.
+    /// Bytes of live objects and of unswept dead objects.
     pub const HEAP_OBJECTS: &'static str = "/memory/classes/heap/objects:bytes";
-    /// Size of the heap at which the next garbage collection ends.
+    /// The heap size at which the next garbage collection ends.
     pub const HEAP_GOAL: &'static str = "/gc/heap/goal:bytes";
 }
 
@@ -486,20 +486,20 @@ impl Metric {
 pub struct Label<'a> {
     /// The label.
     pub label: &'a BStr,
-    /// What is labelled.
+    /// The labelled resource.
     pub resource: ResourceId,
 }
 
-/// A range of time with a name, on a resource or global.
+/// A named range of time, on one resource or global.
 ///
-/// On one resource at most one range of a name is open at a time.
+/// A resource has at most one open range of each name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Range<'a> {
-    /// What the range is.
+    /// The name of the range.
     pub name: RangeName<'a>,
-    /// What the range is on; [`ResourceId::None`] for a global one. For an
-    /// [`EventKind::RangeActive`] it may be a resource other than the event's own.
+    /// The resource of the range; [`ResourceId::None`] for a global one. For an
+    /// [`EventKind::RangeActive`] it may differ from the event's own resource.
     pub scope: ResourceId,
 }
 
@@ -528,7 +528,7 @@ impl fmt::Display for RangeName<'_> {
     }
 }
 
-/// What is known of a range at its end.
+/// An attribute of a range, known at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeAttribute {
@@ -542,15 +542,15 @@ pub struct RangeAttribute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Task<'a> {
-    /// Its identifier, which its end has too. It may be used again after that.
+    /// The identifier of the task. It can be reused after the task has ended.
     pub id: TaskId,
-    /// The task that it is a part of, or [`TaskId::NONE`].
+    /// The parent task, or [`TaskId::NONE`].
     pub parent: TaskId,
-    /// The `taskType` given to `NewTask`; empty at an end whose beginning is not in the trace.
+    /// The `taskType` given to `NewTask`; empty for an end whose begin is not in the trace.
     pub ty: &'a BStr,
 }
 
-/// A region of `runtime/trace`: a part of what one goroutine does.
+/// A region of `runtime/trace`: an interval in the execution of one goroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Region<'a> {
@@ -583,24 +583,24 @@ pub struct StateTransition<'a> {
 }
 
 impl<'a> StateTransition<'a> {
-    /// The goroutine or proc that changes state.
+    /// The goroutine or proc whose state changes.
     pub const fn resource(&self) -> ResourceId {
         self.resource
     }
 
-    /// Why, in the words of the runtime, e.g. `chan receive`; often empty.
+    /// The reason as the runtime reports it, e.g. `chan receive`; often empty.
     pub const fn reason(&self) -> &'a BStr {
         self.reason
     }
 
-    /// The stack of the goroutine that changes state. The event's own stack is that of whoever
-    /// made it change: at a creation, this is where the new goroutine starts and
-    /// [`Event::stack`] is where its creator was.
+    /// The stack of the goroutine whose state changes. The event's own stack is the stack of the
+    /// goroutine that caused the change: at a creation, this is the entry point of the new
+    /// goroutine and [`Event::stack`] is the stack of its creator.
     pub const fn stack(&self) -> Option<Stack<'a>> {
         self.stack
     }
 
-    /// The states (from, to), if it is a goroutine.
+    /// The goroutine states (from, to); `None` if the resource is a proc.
     pub const fn goroutine(&self) -> Option<(GoState, GoState)> {
         match (self.from, self.to) {
             (State::Go(from), State::Go(to)) => Some((from, to)),
@@ -608,7 +608,7 @@ impl<'a> StateTransition<'a> {
         }
     }
 
-    /// The states (from, to), if it is a proc.
+    /// The proc states (from, to); `None` if the resource is a goroutine.
     pub const fn proc(&self) -> Option<(ProcState, ProcState)> {
         match (self.from, self.to) {
             (State::Proc(from), State::Proc(to)) => Some((from, to)),
@@ -617,7 +617,7 @@ impl<'a> StateTransition<'a> {
     }
 }
 
-/// What a sync event tells of the events up to the next one.
+/// The content of a sync event: data about the events up to the next one.
 #[derive(Clone, Copy)]
 pub struct Sync<'a> {
     n: u64,
@@ -630,13 +630,13 @@ impl<'a> Sync<'a> {
         self.n
     }
 
-    /// Readings of several clocks at one moment, by which to relate this trace to other data.
-    /// Since Go 1.25; the last sync event of a trace has none.
+    /// Readings of several clocks at one moment, which relate this trace to other data. Since Go
+    /// 1.25; the last sync event of a trace has none.
     pub fn clock_snapshot(&self) -> Option<ClockSnapshot> {
         self.table?.sync.snapshot
     }
 
-    /// Data of experiments, not interpreted, in the order of the trace.
+    /// Uninterpreted data of experiments, in the order of the trace.
     pub fn experimental_batches(&self) -> impl Iterator<Item = ExperimentalBatch<'a>> + use<'a> {
         self.table.into_iter().flat_map(|t| &t.experimental).map(|batch| ExperimentalBatch {
             experiment: batch.experiment,
@@ -708,7 +708,7 @@ impl fmt::Debug for ExperimentalEvent<'_> {
 
 /// A handle to a stack of a generation's table.
 ///
-/// Stacks of one generation that are equal have the same frames; the reverse need not hold.
+/// Two equal handles of one generation have the same frames. Different handles may have them too.
 #[derive(Clone, Copy)]
 pub struct Stack<'a> {
     pub(crate) table: &'a Arc<Table>,
@@ -719,7 +719,7 @@ pub struct Stack<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StackFrame<'a> {
-    /// The program counter: of the call, or in the innermost frame of where the stack was taken.
+    /// The program counter: of the call, or, in the innermost frame, where the stack was taken.
     pub pc: u64,
     /// The name of the function.
     pub func: &'a BStr,
@@ -730,8 +730,8 @@ pub struct StackFrame<'a> {
 }
 
 impl<'a> Stack<'a> {
-    /// The identifier of the stack in its generation: with [`Event::generation`], a key to
-    /// cache what is made of a stack.
+    /// The identifier of the stack in its generation. Together with [`Event::generation`] it is a
+    /// cache key.
     pub const fn id(&self) -> u64 {
         self.id
     }

@@ -1,4 +1,4 @@
-//! The next event of every thread, and the heap that finds the earliest.
+//! The next event of every thread, and the heap that returns the earliest.
 
 use crate::error::{Error, ErrorKind, Position};
 use crate::generation::{EventBatch, Events, ThreadBatches};
@@ -7,7 +7,7 @@ use crate::id::ThreadId;
 use crate::order::Advance;
 use crate::spec::{EventType, MAX_ARGS, Plan};
 
-/// An event as decoded, with its time worked out.
+/// A decoded event with its absolute time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawEvent {
     pub(crate) time: i64,
@@ -15,14 +15,14 @@ pub(crate) struct RawEvent {
     pub(crate) ty: EventType,
 }
 
-/// An argument. With two of them in sixteen bytes, the compiler would copy both by one load,
-/// which had to wait until the two stores that have just written them reach the cache.
+/// An argument. With two arguments in sixteen bytes, the compiler would copy both with one load,
+/// which would stall on store forwarding after the two stores that have just written them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(align(16))]
 struct Arg(u64);
 
 impl RawEvent {
-    /// The arguments; what is behind those that the type has is not defined.
+    /// The arguments; those beyond the arguments of the type are undefined.
     #[inline(always)]
     pub(crate) fn args(&self) -> [u64; MAX_ARGS] {
         self.args.map(|Arg(value)| value)
@@ -33,7 +33,7 @@ impl RawEvent {
     }
 }
 
-/// Where one thread is in its batches, and its next event.
+/// The position of one thread in its batches, and its next event.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor {
     pub(crate) event: RawEvent,
@@ -43,7 +43,7 @@ pub(crate) struct Cursor {
     /// Time of the last event of the batch; 0 before the first one.
     last_time: i64,
     batch: u32,
-    /// Start of `event`, and of what is behind it, as indexes into the source's bytes.
+    /// Start of `event`; `at` is its end. Both are indexes into the source's bytes.
     pub(crate) start: usize,
     at: usize,
     /// End of the batch.
@@ -71,7 +71,7 @@ impl Cursor {
             self.last_time = events.scale.nanos(events.batches[self.batch as usize].ticks);
         }
         self.start = self.at;
-        // Nearly always there are more bytes behind the event than any event can have.
+        // There are nearly always enough bytes left for the longest possible event.
         let decoded = match bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
             Some(window) => decode(window, &mut self.event),
             None => None,
@@ -87,8 +87,8 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Decodes the event at the cursor byte by byte: one near the end of what was read, or a
-    /// malformed one.
+    /// Decodes the event at the cursor byte by byte: an event near the end of the buffered bytes,
+    /// or a malformed one.
     #[cold]
     fn advance_bytewise(&mut self, bytes: &[u8]) -> Result<(u64, usize), Error> {
         let data = bytes.get(self.at..self.end).unwrap_or_default();
@@ -114,7 +114,7 @@ impl Cursor {
         Ok((ticks, self.at + cursor.position()))
     }
 
-    /// Goes to the thread's next batch that is not empty; `false` if there is none.
+    /// Moves to the thread's next batch that is not empty; `false` if there is none.
     #[cold]
     #[expect(
         clippy::indexing_slicing,
@@ -131,7 +131,7 @@ impl Cursor {
         true
     }
 
-    /// An error at this event, its offset counted from the start of the generation.
+    /// An error at this event, with its offset from the start of the generation.
     #[cold]
     fn error(&self, kind: ErrorKind) -> Error {
         let position = Position {
@@ -143,10 +143,10 @@ impl Cursor {
     }
 }
 
-/// Bytes from the start of an event on: more than any event has.
+/// Length of the window that an event is decoded in: greater than that of any event.
 const WINDOW: usize = MAX_LEN.next_power_of_two() + 3;
 
-/// An event at its longest: its type, its time and its arguments, of ten bytes each.
+/// The longest event: its type, its time and its arguments, ten bytes each.
 const MAX_LEN: usize = 1 + 10 * (1 + MAX_ARGS);
 
 /// Decodes the event at the start of `window`; returns its time and its length. `None` if its
@@ -168,7 +168,7 @@ fn decode(window: &[u8; WINDOW], event: &mut RawEvent) -> Option<(u64, usize)> {
     Some((ticks, at))
 }
 
-/// Reads `N` arguments that begin at index `at`, and moves it behind them.
+/// Reads `N` arguments from index `at` and advances it past them.
 #[inline(always)]
 fn arguments<const N: usize>(
     window: &[u8; WINDOW],
@@ -181,11 +181,12 @@ fn arguments<const N: usize>(
     Some(())
 }
 
-/// The variable-length integer at index `at`, which moves behind it.
+/// Reads the variable-length integer at index `at` and advances it past the integer.
 ///
-/// As [`trace_common::Cursor::uvarint`], without an error to carry: up to three bytes, which is
-/// nearly all of them, are decoded in line, and at once. No event is longer than [`MAX_LEN`], so
-/// that the remainder changes nothing; it shows the compiler that no index needs a check.
+/// As [`trace_common::Cursor::uvarint`], but without an error value: integers of up to three bytes,
+/// which are nearly all, are decoded inline and without a loop. No event is longer than
+/// [`MAX_LEN`], so the remainder does not change the index; it proves to the compiler that no
+/// bounds check is needed.
 #[inline(always)]
 #[expect(
     clippy::indexing_slicing,
@@ -214,7 +215,7 @@ fn long_uvarint(window: &[u8; WINDOW], at: &mut usize) -> Option<u64> {
     Some(value)
 }
 
-/// A place in the heap.
+/// An entry of the heap.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     time: i64,
@@ -223,23 +224,23 @@ struct Entry {
 
 /// The cursors of all threads that have events left, as a binary heap by time.
 ///
-/// Many events have the same time (the clock ticks every 64 ns), and which of them comes first
-/// is decided by the layout of the heap. So insertion, update, removal and sorting are laid down
-/// here exactly as the reference does them.
+/// Many events have the same time (the clock ticks every 64 ns), and the layout of the heap decides
+/// which of them comes first. So insertion, update, removal and sorting are done exactly as in the
+/// reference.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     events: Events,
     cursors: Vec<Cursor>,
     heap: Vec<Entry>,
-    /// The least time of all but the head: up to it, the head stays the head. Threads take turns
-    /// of dozens of events, so that this is all that most of them need.
+    /// The least time of all entries but the head. Up to this time the head stays the head. Threads
+    /// alternate in runs of dozens of events, so most events need only this comparison.
     runner_up: i64,
 }
 
 impl Frontier {
     /// Starts a generation: a cursor for each thread, in the order of their appearance.
     ///
-    /// Of each thread the events before the index `resume_at` are passed over.
+    /// Events of a thread that precede the index `resume_at` are skipped.
     pub(crate) fn start(
         &mut self,
         events: Events,
@@ -270,7 +271,7 @@ impl Frontier {
         Ok(())
     }
 
-    /// Gives the events that are left up.
+    /// Discards the remaining events.
     pub(crate) fn clear(&mut self) {
         self.cursors.clear();
         self.heap.clear();
@@ -297,8 +298,8 @@ impl Frontier {
         &self.cursors[self.heap[index].cursor as usize]
     }
 
-    /// Offers the event of the cursor at `index` of the heap, and moves the cursor to its next
-    /// one if it is taken.
+    /// Offers the event of the cursor at `index` of the heap. If it is accepted, the cursor moves
+    /// to its next event.
     #[inline(always)]
     #[expect(
         clippy::indexing_slicing,
@@ -326,7 +327,7 @@ impl Frontier {
         Ok(Ok(()))
     }
 
-    /// Moves the entry at `index` to where its time belongs.
+    /// Moves the entry at `index` to the position that its time requires.
     #[inline]
     fn settle(&mut self, index: usize) {
         if self.sift_up(index) == index {
@@ -347,8 +348,8 @@ impl Frontier {
         self.find_runner_up();
     }
 
-    /// Where the next event of each thread that was started is, as an index into the source's
-    /// bytes; behind the last one if there is none.
+    /// The position of the next event of each started thread, as an index into the source's bytes;
+    /// after the last event if there is none.
     #[expect(
         clippy::indexing_slicing,
         reason = "entries name cursors, of which there are as many as positions"
@@ -363,7 +364,7 @@ impl Frontier {
         positions
     }
 
-    /// Number of events that are left; decodes them.
+    /// Counts the remaining events by decoding them.
     #[expect(clippy::indexing_slicing, reason = "entries name cursors that stay")]
     pub(crate) fn drain(&mut self, bytes: &[u8]) -> u64 {
         let mut events = 0;
@@ -377,8 +378,8 @@ impl Frontier {
         events
     }
 
-    /// Takes out the entry at `index`: moves it to the root whatever the times on the way,
-    /// swaps it with the last one, and lets that one sink.
+    /// Removes the entry at `index`: bubbles it to the root regardless of the times, swaps it with
+    /// the last one, and sifts that one down.
     fn remove(&mut self, mut index: usize) {
         while index > 0 {
             let parent = (index - 1) / 2;
@@ -419,7 +420,8 @@ impl Frontier {
         let Some(&Entry { time, cursor }) = heap.get(index) else { return };
         let moved = Entry { time, cursor };
         loop {
-            // The lesser child, of equal ones the left one; it stays if it is not less.
+            // The lesser child, or the left one if both are equal; the entry stays if the child is
+            // not less.
             let left = 2 * index + 1;
             let (child, time) = match heap.get(left..) {
                 Some([left_entry, right, ..]) if right.time < left_entry.time => {
@@ -444,7 +446,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The decoder of the hot path reads what the bytewise one does.
+        /// The decoder of the hot path returns the same as the bytewise one.
         #[test]
         fn events_are_read_as_the_cursor_reads_them(
             ty in prop_oneof![1u8..=52, any::<u8>()],
@@ -505,13 +507,13 @@ mod tests {
         }
     }
 
-    /// An entry sinks as the reference says it: of three, the least; of equal ones the parent,
-    /// then the left child.
+    /// Sifts down as the reference does: the least of three entries; of equal ones the parent, then
+    /// the left child.
     fn sink(heap: &mut [Entry], mut index: usize) {
         loop {
             let family = [index, 2 * index + 1, 2 * index + 2];
             let there = family.into_iter().filter(|&i| i < heap.len());
-            // Of equal elements, this gives the first.
+            // Of equal elements, this returns the first.
             let Some(least) = there.min_by_key(|&i| heap[i].time) else { return };
             if least == index {
                 return;
@@ -529,7 +531,7 @@ mod tests {
         ) {
             let mut frontier = frontier(&times);
             for (at, later) in updates {
-                // The head, mostly, as in a trace.
+                // Mostly the head, as in a real trace.
                 let index = at.index(3 * times.len()).saturating_sub(2 * times.len());
                 frontier.heap[index].time += later;
                 let mut expected = frontier.heap.clone();

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use trace_common::{Cursor, Limits, ReadError, Timestamp};
 
-/// What the runtime writes at most: bytes of a string, frames of a stack.
+/// The maximum that the runtime writes: bytes of a string, frames of a stack.
 const MAX_STRING: u64 = 1 << 10;
 const MAX_FRAMES: u64 = 128;
 
@@ -33,11 +33,11 @@ pub(crate) struct Generation {
     pub(crate) samples: Vec<Record>,
 }
 
-/// Where the events of a generation are, still encoded.
+/// The positions of a generation's events, which are still encoded.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     pub(crate) scale: TickScale,
-    /// Those of one thread are linked in the order of the file.
+    /// The batches of one thread are linked in the order of the file.
     pub(crate) batches: Vec<EventBatch>,
     /// Threads in the order in which they appear.
     pub(crate) threads: Vec<ThreadBatches>,
@@ -61,21 +61,21 @@ pub(crate) struct ThreadBatches {
     last: u32,
 }
 
-/// How loading a generation ended.
+/// The result of loading a generation.
 #[derive(Debug)]
 pub(crate) enum Loaded {
-    /// All of it is there, in the first `len` bytes of the source.
+    /// The generation is complete: the first `len` bytes of the source.
     Complete {
         generation: Box<Generation>,
         len: usize,
-        /// What went wrong behind it, to be told when its events are through.
+        /// An error after the generation, to be reported after its events.
         then: Option<Error>,
-        /// Whether the input ends behind it.
+        /// Whether the input ends after the generation.
         last: bool,
     },
-    /// There is none: the trace is over.
+    /// There is no further generation: the trace has ended.
     End,
-    /// Something is wrong with it.
+    /// The generation is damaged.
     Failed(Error),
 }
 
@@ -84,7 +84,7 @@ pub(crate) enum Loaded {
 pub(crate) struct Loader {
     version: Version,
     limits: Limits,
-    /// Behind the last batch that was read.
+    /// The end of the last batch that was read.
     at: usize,
     /// Whether any batch was read.
     any: bool,
@@ -94,7 +94,7 @@ pub(crate) struct Loader {
     events: Events,
     thread_index: HashMap<i64, u32, SeededState>,
     samples: Vec<Record>,
-    /// Ticks of the clock snapshot: the frequency may come behind it.
+    /// Ticks of the clock snapshot: the frequency may follow it.
     snapshot_ticks: u64,
 }
 
@@ -132,7 +132,7 @@ impl Loader {
                     return Err(self.error(source.offset(), ErrorKind::IncompleteGeneration));
                 }
                 Ok(None) => return Ok(Ending::Input),
-                // This may be damage in the next generation: what is there of this one counts,
+                // This may be damage in the next generation: the batches read so far are complete,
                 // unless generations end explicitly.
                 Err(error) if !explicit_end && self.number != 0 => return Ok(Ending::Error(error)),
                 Err(error) => return Err(error),
@@ -171,7 +171,7 @@ impl Loader {
         }
     }
 
-    /// An error at the batch behind those read so far.
+    /// An error at the batch after those read so far.
     fn error(&self, source_offset: u64, kind: ErrorKind) -> Error {
         let generation = (self.number != 0).then_some(self.number);
         let offset = source_offset + self.at as u64;
@@ -208,7 +208,7 @@ impl Loader {
         }
     }
 
-    /// The first event of the batch that has the frequency.
+    /// The first event of the batch that contains the frequency.
     fn sync_type(&self) -> EventType {
         if self.version < Version::Go125 { EventType::FREQUENCY } else { EventType::SYNC }
     }
@@ -395,24 +395,24 @@ impl Loader {
     }
 }
 
-/// Why there are no more batches of a generation.
+/// The reason why a generation has no more batches.
 enum Ending {
     /// The event that ends it was read.
     Event,
-    /// A batch of the next one follows.
+    /// A batch of the next generation follows.
     NextGeneration,
     /// The input ended.
     Input,
-    /// What follows is damaged.
+    /// The following bytes are damaged.
     Error(Error),
 }
 
-/// Converts ticks of the trace clock to nanoseconds as Go on amd64 does: in floating point, with
-/// the most negative number for what is out of range.
+/// Converts ticks of the trace clock to nanoseconds as Go on amd64 does: in floating point, where
+/// values out of range become the least integer.
 ///
-/// On Linux a tick is 64 ns. Where one is a whole number of nanoseconds and the product is below
-/// 2⁵³, so that floating point is exact, an integer multiplication gives the same; it is three
-/// times as quick, and each event waits for it.
+/// On Linux a tick is 64 ns. Where a tick is a whole number of nanoseconds and the product is below
+/// 2⁵³, floating point is exact and an integer multiplication has the same result. It is three
+/// times as fast, and it is on the critical path of each event.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TickScale {
     nanos_per_tick: f64,
@@ -437,7 +437,7 @@ impl TickScale {
     #[inline]
     fn rounded(self, ticks: u64) -> i64 {
         let nanos = ticks as f64 * self.nanos_per_tick;
-        // No double just below is out of range, and times are not negative.
+        // The next lower double is in range, and times are not negative.
         if nanos < 9_223_372_036_854_775_808.0 { nanos as i64 } else { i64::MIN }
     }
 }

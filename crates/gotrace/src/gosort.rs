@@ -1,10 +1,9 @@
 //! Go's `slices.SortFunc`, to the permutation.
 //!
-//! The sort is not stable, so in which order elements end up that compare equal depends on every
-//! choice that the algorithm makes. Where Go's reader sorts events by time, that order is
-//! visible in the order of the events it gives out; so the same choices are made here: those of
-//! pattern-defeating quicksort (Orson Peters, 2021) with the constants of Go's `slices` package,
-//! which have not changed since Go 1.19.
+//! The sort is not stable, so the order of equal elements depends on every choice of the algorithm.
+//! Go's reader sorts events by time with it, and the order of events with equal times is visible in
+//! its output. So the same choices are made here: those of pattern-defeating quicksort (Orson
+//! Peters, 2021) with the constants of Go's `slices` package, which have not changed since Go 1.19.
 //!
 //! ```text
 //!  ≤ 12 elements          insertion sort (stable: ties stay in order)
@@ -19,9 +18,9 @@ use std::ops::Range;
 
 /// Ranges up to this length are sorted by insertion.
 const INSERTION_MAX: usize = 12;
-/// From this length on, the pivot is a median of medians, and insertions may be tried.
+/// From this length on, the pivot is a median of medians, and repair by insertion may be tried.
 const LONG: usize = 50;
-/// Pairs out of order that may be repaired before a range is not "mostly sorted".
+/// Number of out-of-order pairs that are repaired before a range counts as not "mostly sorted".
 const REPAIRS: usize = 5;
 
 /// Sorts `v` by `less`, a strict weak order, with the same result as Go's `slices.SortFunc`
@@ -32,7 +31,7 @@ pub(crate) fn sort_by<T>(v: &mut [T], less: impl FnMut(&T, &T) -> bool) {
     Sorter { v, less }.quick_sort(all, shuffles);
 }
 
-/// What the samples for the pivot tell of the order that a range is already in.
+/// The trend of a range, as seen in the samples for the pivot.
 #[derive(PartialEq, Eq)]
 enum Trend {
     Rising,
@@ -50,8 +49,8 @@ impl<T, F: FnMut(&T, &T) -> bool> Sorter<'_, T, F> {
         (self.less)(&self.v[a], &self.v[b])
     }
 
-    /// Sorts a range of which nothing belongs before what is left of it. `shuffles` is how many
-    /// lopsided splits may still happen.
+    /// Sorts a range none of whose elements is less than those to its left. `shuffles` is the
+    /// number of lopsided splits that are still allowed.
     fn quick_sort(&mut self, mut range: Range<usize>, mut shuffles: u32) {
         let mut balanced = true;
         let mut partitioned = true;
@@ -77,14 +76,15 @@ impl<T, F: FnMut(&T, &T) -> bool> Sorter<'_, T, F> {
                 return;
             }
             if range.start > 0 && !self.less(range.start - 1, pivot) {
-                // The pivot equals what is left of the range: nothing in it is less.
+                // The pivot equals the element to the left of the range: nothing in the range is
+                // less.
                 range.start = self.split_off_equal(&range, pivot);
                 continue;
             }
             let middle;
             (middle, partitioned) = self.partition(&range, pivot);
             let (left, right) = (range.start..middle, middle + 1..range.end);
-            // The element at `middle` counts as one of the right side here.
+            // The element at `middle` counts as part of the right side here.
             if left.len() < range.end - middle {
                 balanced = left.len() >= len / 8;
                 self.quick_sort(left, shuffles);
@@ -103,7 +103,7 @@ impl<T, F: FnMut(&T, &T) -> bool> Sorter<'_, T, F> {
         }
     }
 
-    /// Moves the element at `i` to the left, past all that are greater, but not past `first`.
+    /// Moves the element at `i` to the left past all greater elements, but not past `first`.
     fn sink(&mut self, mut i: usize, first: usize) {
         while i > first && self.less(i, i - 1) {
             self.v.swap(i, i - 1);
@@ -122,7 +122,8 @@ impl<T, F: FnMut(&T, &T) -> bool> Sorter<'_, T, F> {
         }
     }
 
-    /// Restores the heap of `len` elements at `first` below `root`; the greatest is on top.
+    /// Restores the heap property below `root` in the heap of `len` elements at `first`; the
+    /// greatest element is on top.
     fn sift_down(&mut self, first: usize, mut root: usize, len: usize) {
         loop {
             let mut child = 2 * root + 1;
@@ -140,8 +141,8 @@ impl<T, F: FnMut(&T, &T) -> bool> Sorter<'_, T, F> {
         }
     }
 
-    /// Swaps three elements of the middle with others, chosen by a generator that the length
-    /// seeds: patterns that lead to lopsided splits do not survive it.
+    /// Swaps three elements of the middle with others. A generator seeded with the length chooses
+    /// them, which breaks patterns that lead to lopsided splits.
     fn shuffle(&mut self, range: Range<usize>) {
         let len = range.len();
         let mask = u64::MAX >> (len as u64).leading_zeros();
@@ -157,8 +158,8 @@ impl<T, F: FnMut(&T, &T) -> bool> Sorter<'_, T, F> {
         }
     }
 
-    /// An index at which the element is likely to be near the median, of a range of more than
-    /// [`INSERTION_MAX`].
+    /// Returns an index whose element is likely to be near the median of a range of more than
+    /// [`INSERTION_MAX`] elements.
     fn choose_pivot(&mut self, range: &Range<usize>) -> (usize, Trend) {
         let quarter = range.len() / 4;
         let mut samples = [1, 2, 3].map(|i| range.start + i * quarter);
@@ -175,7 +176,7 @@ impl<T, F: FnMut(&T, &T) -> bool> Sorter<'_, T, F> {
         (pivot, trend)
     }
 
-    /// Which of three indexes has the median; counts how often a pair was out of order.
+    /// Returns the index, of three, that has the median; counts the out-of-order pairs.
     fn median(&mut self, mut at: [usize; 3], swaps: &mut u32) -> usize {
         for pair in [0, 1, 0] {
             if self.less(at[pair + 1], at[pair]) {
@@ -186,7 +187,7 @@ impl<T, F: FnMut(&T, &T) -> bool> Sorter<'_, T, F> {
         at[1]
     }
 
-    /// Repairs a few pairs that are out of order; says whether the range is sorted then.
+    /// Repairs a few out-of-order pairs; returns whether the range is sorted afterwards.
     fn repair(&mut self, range: &Range<usize>) -> bool {
         let mut i = range.start + 1;
         for _ in 0..REPAIRS {
@@ -201,7 +202,7 @@ impl<T, F: FnMut(&T, &T) -> bool> Sorter<'_, T, F> {
             }
             self.v.swap(i, i - 1);
             if i - range.start >= 2 {
-                self.sink(i - 1, 0); // what is left of the range stops it
+                self.sink(i - 1, 0); // the element to the left of the range stops it
             }
             let mut up = i + 1;
             while up < range.end && self.less(up, up - 1) {
@@ -212,8 +213,8 @@ impl<T, F: FnMut(&T, &T) -> bool> Sorter<'_, T, F> {
         false
     }
 
-    /// Puts what is less than the element at `pivot` before it and the rest behind. Returns its
-    /// new index and whether all but the pivot was in place already.
+    /// Moves the elements less than the one at `pivot` before it and the rest after it. Returns its
+    /// new index and whether all elements but the pivot were in place already.
     fn partition(&mut self, range: &Range<usize>, pivot: usize) -> (usize, bool) {
         let first = range.start;
         self.v.swap(first, pivot);
@@ -237,8 +238,8 @@ impl<T, F: FnMut(&T, &T) -> bool> Sorter<'_, T, F> {
         }
     }
 
-    /// Puts what equals the element at `pivot`, the least of the range, first. Returns where
-    /// what is greater begins.
+    /// Moves the elements that equal the one at `pivot`, the least of the range, to the front.
+    /// Returns the index of the first greater element.
     fn split_off_equal(&mut self, range: &Range<usize>, pivot: usize) -> usize {
         let first = range.start;
         self.v.swap(first, pivot);
@@ -265,8 +266,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Made by `tests/data/gosort/main.go` with Go 1.27.3, which has the same patterns: hashes of
-    /// the permutations of all lengths in each of [`GROUPS`].
+    /// Generated by `tests/data/gosort/main.go` with Go 1.27.3, which has the same patterns: hashes
+    /// of the permutations of all lengths in each of [`GROUPS`].
     #[rustfmt::skip]
     const GOLDEN: [(&str, [u64; GROUPS.len()]); 17] = [
         ("equal", [0x501e7e4ddbad3c77, 0xc6a7a3bc4624ca8d, 0x3c40e8272a6b453d, 0x67d7bc7d6b13f3ff, 0xbcdc1ec5b36248a2]),
@@ -332,8 +333,8 @@ mod tests {
         items.into_iter().map(|item| item.1).collect()
     }
 
-    /// McIlroy's "killer adversary": it makes up the order as it is asked for it, such that every
-    /// pivot is bad. The result is the same only if the same questions are asked.
+    /// McIlroy's "killer adversary": it decides the order on demand such that every pivot is bad.
+    /// The result is the same only if the sequence of comparisons is the same.
     fn sort_adversary(n: u64) -> Vec<u64> {
         let mut value = vec![n; n as usize];
         let (mut solid, mut candidate) = (0, 0);
@@ -382,7 +383,7 @@ mod tests {
             prop_assert_eq!(v, expected);
         }
 
-        /// No order that makes sense: whatever comes out, it is a permutation and ends.
+        /// An inconsistent order still terminates with a permutation.
         #[test]
         fn survives_nonsense(len in 0usize..600, seed: u64) {
             let mut random = seed;

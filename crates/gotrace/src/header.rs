@@ -1,11 +1,11 @@
-//! The header that begins every trace.
+//! The header of a trace.
 
 use crate::error::{Error, ErrorKind};
 use crate::source::Source;
 use crate::version::Version;
 use std::io::Read;
 
-/// Reads the 16 bytes that begin a trace and releases them.
+/// Reads and releases the 16 bytes of the header.
 pub(crate) fn read<R: Read>(source: &mut Source<R>) -> Result<Version, Error> {
     let complete = source.ensure(Version::HEADER_LEN)?;
     let minor = parse(source.window()).ok_or(Error::at(0, ErrorKind::NotATrace))?;

@@ -12,7 +12,7 @@ macro_rules! resource_id {
             #[doc = $none]
             pub const NONE: Self = Self(-1);
 
-            /// Whether this is anything but [`Self::NONE`].
+            /// Whether this is not [`Self::NONE`].
             #[inline]
             pub const fn is_some(self) -> bool {
                 self.0 != -1
@@ -28,7 +28,7 @@ macro_rules! resource_id {
 }
 
 resource_id!(
-    /// The runtime's `goid` of a goroutine (G): unique in the life of a process.
+    /// The runtime's `goid` of a goroutine (G), unique during the lifetime of a process.
     GoId,
     "Go's `NoGoroutine`: no goroutine in particular."
 );
@@ -48,9 +48,9 @@ resource_id!(
 pub struct TaskId(pub u64);
 
 impl TaskId {
-    /// Go's `NoTask`: the lack of a task.
+    /// Go's `NoTask`: no task.
     pub const NONE: Self = Self(u64::MAX);
-    /// What regions and logs outside of any task belong to.
+    /// The task of regions and logs outside of any task.
     pub const BACKGROUND: Self = Self(0);
 }
 
@@ -60,11 +60,11 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// What kind of resource a [`ResourceId`] names.
+/// The kind of resource of a [`ResourceId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ResourceKind {
-    /// None in particular.
+    /// No resource.
     None,
     /// A goroutine (G).
     Goroutine,
@@ -89,7 +89,7 @@ impl fmt::Display for ResourceKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ResourceId {
-    /// None in particular: the scope of ranges that are global.
+    /// No resource: the scope of global ranges.
     None,
     /// A goroutine (G).
     Goroutine(GoId),
@@ -110,7 +110,7 @@ impl ResourceId {
         }
     }
 
-    /// The goroutine, if it is one.
+    /// The goroutine, if the resource is one.
     pub const fn goroutine(self) -> Option<GoId> {
         match self {
             Self::Goroutine(id) => Some(id),
@@ -118,7 +118,7 @@ impl ResourceId {
         }
     }
 
-    /// The proc, if it is one.
+    /// The proc, if the resource is one.
     pub const fn proc(self) -> Option<ProcId> {
         match self {
             Self::Proc(id) => Some(id),
@@ -126,7 +126,7 @@ impl ResourceId {
         }
     }
 
-    /// The thread, if it is one.
+    /// The thread, if the resource is one.
     pub const fn thread(self) -> Option<ThreadId> {
         match self {
             Self::Thread(id) => Some(id),
@@ -169,17 +169,17 @@ impl fmt::Display for ResourceId {
 #[repr(u8)]
 #[non_exhaustive]
 pub enum GoState {
-    /// Nothing is known of it yet.
+    /// The state is not known yet.
     Undetermined,
-    /// It does not exist (yet, or any more).
+    /// The goroutine does not exist yet, or no longer exists.
     NotExist,
-    /// It could run but does not.
+    /// The goroutine is ready to run.
     Runnable,
-    /// It runs.
+    /// The goroutine is running.
     Running,
-    /// It waits for something.
+    /// The goroutine is blocked.
     Waiting,
-    /// It is in a system call (or in C code).
+    /// The goroutine is in a system call (or in C code).
     Syscall,
 }
 
@@ -213,13 +213,13 @@ impl fmt::Display for GoState {
 #[repr(u8)]
 #[non_exhaustive]
 pub enum ProcState {
-    /// Nothing is known of it yet.
+    /// The state is not known yet.
     Undetermined,
-    /// It does not exist (yet, or any more).
+    /// The proc does not exist yet, or no longer exists.
     NotExist,
-    /// It is bound to a thread and runs goroutines, or its goroutine is in a system call.
+    /// The proc is bound to a thread and runs goroutines, or its goroutine is in a system call.
     Running,
-    /// It is not bound to a thread.
+    /// The proc is not bound to a thread.
     Idle,
 }
 

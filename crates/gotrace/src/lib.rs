@@ -1,4 +1,4 @@
-//! A reader of Go execution traces, every version, with the same answers as Go's own.
+//! A reader of Go execution traces of every version, with the same results as Go's own reader.
 //!
 //! ```
 //! use gotrace::{GoState, Reader};
@@ -22,31 +22,32 @@
 //! `/debug/pprof/trace` of `net/http/pprof`. This crate reads those of Go 1.11 to 1.27: format v2
 //! of Go ≥ 1.22, and format v1 as Go's reader converts it.
 //!
-//! # What is here
+//! # Contents
 //!
-//! - [`Reader`] gives the events of a trace in order: [`Reader::next_event`] lends them without
-//!   any allocation per event, and as an [`Iterator`] it gives [`OwnedEvent`]s, which may go to
-//!   other threads. It streams, one generation (about a second) of the trace in memory at a time.
-//! - [`Event`] has the accessors of `golang.org/x/exp/trace`, each an [`Option`] where Go panics
-//!   if the kind of the event does not fit: state transitions of goroutines and procs, ranges,
+//! - [`Reader`] returns the events of a trace in order: [`Reader::next_event`] returns borrowed
+//!   events without an allocation per event, and the [`Iterator`] returns [`OwnedEvent`]s, which
+//!   can be sent to other threads. It streams, with one generation (about a second) of the trace in
+//!   memory at a time.
+//! - [`Event`] has the accessors of `golang.org/x/exp/trace`, each an [`Option`] where Go panics if
+//!   the kind of the event does not match: state transitions of goroutines and procs, ranges,
 //!   tasks, regions, logs, metrics, labels, CPU samples, clock snapshots, experiments, and stacks
 //!   with frames. Its `Display` is Go's text; [`TextFormatter`] writes that text faster and byte
 //!   for byte.
-//! - [`Reader::recover`] goes on behind damage, and says what was lost.
-//! - [`synthetic`] builds events, for tests of what consumes them.
-//! - [`raw`] is the wire level: events as they are encoded, in binary and as text.
+//! - [`Reader::recover`] resumes after damaged data and reports what was lost.
+//! - [`synthetic`] builds events for tests of programs that process events.
+//! - [`raw`] is the wire level: encoded events, in binary and as text.
 //!
-//! # What is not
+//! # Out of scope
 //!
-//! It draws nothing and symbolises nothing (Go traces carry their symbols). Timelines for
-//! Perfetto are made by the crate `trace-export` and the program `triscope`.
+//! The crate draws nothing and symbolizes nothing (Go traces contain their symbols). The crate
+//! `trace-export` and the program `triscope` convert traces to Perfetto timelines.
 //!
 //! # Correctness
 //!
-//! The judge is Go's own reader: traces of seven Go versions, the test corpus of the Go
-//! distribution and some two thousand damaged traces give the same verdict and the same text,
-//! byte for byte, but for the faults of the reference that `docs/formats/go-trace.md` lists.
-//! Input never makes this crate panic, and never makes it allocate beyond [`Limits`].
+//! The reference is Go's own reader. Traces of seven Go versions, the test corpus of the Go
+//! distribution and some two thousand damaged traces give the same verdict and the same text, byte
+//! for byte, except for the faults of the reference that `docs/formats/go-trace.md` lists. No input
+//! makes this crate panic or allocate beyond [`Limits`].
 //!
 //! # Features
 //!

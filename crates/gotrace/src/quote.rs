@@ -1,12 +1,11 @@
 //! String literals as Go's `strconv` writes and reads them.
 //!
-//! Go's texts are bytes; so are these. What is printable follows the tables of the Go release
-//! named in `printable.rs` and not those of the Rust compiler, which differ from release to
-//! release.
+//! Go strings are bytes, and so are these. Printability follows the tables of the Go release named
+//! in `printable.rs` and not those of the Rust compiler, which differ between releases.
 
 use crate::printable::CHANGES;
 
-/// Bytes that stand for themselves between double quotes: printable ASCII but `"` and `\`.
+/// Bytes that are not escaped between double quotes: printable ASCII except `"` and `\`.
 static PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = b' ';
@@ -26,7 +25,7 @@ pub(crate) fn append_quoted(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Appends `text` as it stands between double quotes.
+/// Appends `text` as it is written between double quotes.
 pub(crate) fn append_escaped(text: &[u8], out: &mut Vec<u8>) {
     let mut rest = text;
     loop {
@@ -48,7 +47,7 @@ pub(crate) fn append_escaped(text: &[u8], out: &mut Vec<u8>) {
                     append_hex(prefix, u32::from(c), digits, out);
                     &rest[len..]
                 }
-                // Of a sequence that is no UTF-8, every byte stands on its own.
+                // Each byte of an invalid UTF-8 sequence is escaped separately.
                 (None, _) => {
                     append_hex(b'x', first.into(), 2, out);
                     &rest[1..]
@@ -80,14 +79,14 @@ fn append_hex(prefix: u8, value: u32, digits: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// `strconv.IsPrint`.
+/// Equivalent of `strconv.IsPrint`.
 fn is_printable(c: char) -> bool {
     CHANGES.partition_point(|&change| change <= u32::from(c)) % 2 == 1
 }
 
-/// Appends what the literal `text` stands for, as `strconv.Unquote` reads it: interpreted
-/// (`"…"`), raw (`` `…` ``), or one character (`'…'`). `None` if it is no literal; then `out`
-/// may have got a part.
+/// Appends the value of the literal `text`, as `strconv.Unquote` reads it: interpreted (`"…"`), raw
+/// (`` `…` ``), or one character (`'…'`). Returns `None` if it is not a literal; then `out` may
+/// contain a part of it.
 pub(crate) fn unquote(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (&quote, rest) = text.split_first()?;
     let (&last, body) = rest.split_last()?;
@@ -96,7 +95,7 @@ pub(crate) fn unquote(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     }
     match quote {
         b'`' => {
-            // Carriage returns vanish from raw literals.
+            // Carriage returns are removed from raw literals.
             out.extend(body.iter().filter(|&&b| b != b'\r'));
             (!body.contains(&b'`')).then_some(())
         }
@@ -126,7 +125,7 @@ fn unquote_char<'a>(text: &'a [u8], quote: u8, out: &mut Vec<u8>) -> Option<&'a 
                 out.extend_from_slice(&text[..len]);
                 Some(&text[len..])
             }
-            // What is no UTF-8 becomes U+FFFD, byte by byte.
+            // Each byte that is not valid UTF-8 becomes U+FFFD.
             None => {
                 out.extend_from_slice("\u{fffd}".as_bytes());
                 Some(rest)
@@ -170,7 +169,7 @@ fn unquote_char<'a>(text: &'a [u8], quote: u8, out: &mut Vec<u8>) -> Option<&'a 
     Some(rest)
 }
 
-/// The number that the first `n` digits of `text` are, and what follows them.
+/// Parses the first `n` digits of `text`; returns the number and the rest of the text.
 fn digits(text: &[u8], n: usize, radix: u32) -> Option<(u32, &[u8])> {
     let (head, rest) = text.split_at_checked(n)?;
     let value = head.iter().try_fold(0u32, |value, &byte| {
@@ -216,7 +215,7 @@ mod tests {
 
     #[test]
     fn literals_are_read_as_go_does() {
-        // What strconv.Unquote of Go 1.27.3 says to each.
+        // The results of strconv.Unquote of Go 1.27.3.
         for (literal, value) in [
             (&br#""""#[..], Some(&b""[..])),
             (b"``", Some(b"")),

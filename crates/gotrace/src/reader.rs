@@ -19,13 +19,13 @@ use trace_common::{ClockDomain, Limits};
 
 /// Reads the events of a trace in order.
 ///
-/// A reader takes any [`Read`]: a file, a pipe, a socket, a slice. It does not need a
+/// A reader accepts any [`Read`]: a file, a pipe, a socket, a slice. It does not need a
 /// [`BufReader`](std::io::BufReader) around it. It holds one generation of the trace at a time,
-/// about a second of the traced program's life, and gives out that generation's events as soon
-/// as the trace has all of it. (A v1 trace, of Go ≤ 1.21, has to be held as a whole.)
+/// about a second of the traced program's execution, and returns the events of a generation as soon
+/// as the input contains all of it. (A v1 trace, of Go ≤ 1.21, is held as a whole.)
 ///
-/// [`Reader::next_event`] lends events, without any allocation for each; as an [`Iterator`] a
-/// reader gives [`OwnedEvent`]s.
+/// [`Reader::next_event`] returns borrowed events without an allocation per event; the [`Iterator`]
+/// returns [`OwnedEvent`]s.
 ///
 /// The first event of a trace is always a [`Sync`](crate::EventKind::Sync), and so is the last.
 ///
@@ -46,30 +46,30 @@ pub struct Reader<R> {
     phase: Phase,
     order: Ordering,
     frontier: Frontier,
-    /// CPU samples of the current generation that are left, the earliest last.
+    /// The remaining CPU samples of the current generation, the earliest last.
     samples: Vec<Record>,
-    /// Bytes of the source that the current generation takes.
+    /// Number of bytes of the source that the current generation takes.
     generation_len: usize,
-    /// What to do behind the current generation.
+    /// The action after the current generation.
     after: After,
-    /// The event to give out, and the table that goes with it.
+    /// The event to return, and its table.
     event: Record,
     table: Arc<Table>,
-    /// The table of events that belong to no generation: those of a v1 trace, or the last one.
+    /// The table of events without a generation: those of a v1 trace, or the last event.
     no_table: Arc<Table>,
     last_time: i64,
     syncs: u64,
     gaps: u64,
-    /// The last generation that was begun, and the clock it had.
+    /// The last generation that was begun, and its clock.
     last_generation: u64,
     nanos_per_tick: f64,
-    /// The generation after which a gap would be a silent one.
+    /// The generation after which a gap would be silent.
     gap_base: u64,
-    /// Where the last event that was taken begins, as an index into the source's bytes.
+    /// Start of the last accepted event, as an index into the source's bytes.
     event_start: usize,
-    /// Whether `event` was taken, but an error came before it could be given.
+    /// Whether `event` was accepted, but an error occurred before it could be returned.
     taken: bool,
-    /// What recovery has counted.
+    /// The counts of recovery.
     counts: Counts,
 }
 
@@ -77,20 +77,20 @@ pub struct Reader<R> {
 enum Phase {
     /// In a v1 trace.
     V1(Box<V1>),
-    /// In a generation, as long as the frontier has any of its events, or the samples; then
-    /// before the next one.
+    /// In a generation, as long as the frontier or the samples have events left; then before the
+    /// next generation.
     Load,
-    /// In a damaged generation, before or behind its sync event.
+    /// In a damaged generation, before or after its sync event.
     Damaged(Box<Recovery>),
-    /// A sync event was given for this error, which comes next.
+    /// A sync event was returned for this error, which comes next.
     Failing(Error),
-    /// An error was given.
+    /// An error was returned.
     Failed(Box<Failure>),
-    /// The last event was given.
+    /// The last event was returned.
     Done,
 }
 
-/// What recovery needs to know of an error.
+/// The data that recovery needs about an error.
 #[derive(Debug)]
 struct Failure {
     offset: u64,
@@ -98,28 +98,28 @@ struct Failure {
     state: FailedIn,
 }
 
-/// Where an error occurred.
+/// The location of an error.
 #[derive(Debug)]
 enum FailedIn {
     /// Between generations.
     Loading,
-    /// In an undamaged generation, as far as that was known.
+    /// In a generation that was not known to be damaged.
     Generation {
         frontier: Frontier,
         samples: Vec<Record>,
-        /// Events that were taken but not given.
+        /// Events that were accepted but not returned.
         pending: VecDeque<Record>,
-        /// Whether its sync event was given.
+        /// Whether its sync event was returned.
         begun: bool,
     },
-    /// In a damaged generation, for a limit.
+    /// In a damaged generation, because of a limit.
     Damaged(Box<Recovery>),
 }
 
-/// What comes behind the current generation.
+/// The item after the current generation.
 #[derive(Debug)]
 enum After {
-    /// Another generation, or the end: to be found out.
+    /// Another generation, or the end: not known yet.
     Unknown,
     /// The end of the trace.
     End,
@@ -127,46 +127,46 @@ enum After {
     Error(Error),
 }
 
-/// What a damaged trace has lost: see [`Reader::recover`].
+/// The extent of a loss in a damaged trace: see [`Reader::recover`].
 ///
-/// All lost bytes are in `from..to`; bytes between them may be intact.
+/// All lost bytes are in `from..to`; this range may also contain intact bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loss {
-    /// Offset of the first lost byte in the trace; that of the error if no byte is lost.
+    /// Offset of the first lost byte in the trace; the offset of the error if no byte is lost.
     pub from: u64,
-    /// Offset behind the last lost byte; never less than `from`.
+    /// Offset after the last lost byte; never less than `from`.
     pub to: u64,
-    /// Bytes that are lost: batches that cannot be found, and the part of a batch that cannot be
+    /// Number of lost bytes: batches that cannot be found, and the parts of batches that cannot be
     /// decoded.
     pub bytes: u64,
-    /// Of these, the bytes in batches of events that were found. What events they encode is
-    /// unknown.
+    /// The number of these bytes that are in batches of events that were found. The events in them
+    /// are unknown.
     pub event_bytes: u64,
-    /// Events that can be decoded and are lost, because the reader gives up their generation.
+    /// Number of decodable events that are lost because the reader discards their generation.
     pub events: u64,
-    /// The generation that is damaged, if it is known.
+    /// The damaged generation, if it is known.
     pub generation: Option<u64>,
-    /// Whether the reader continues in this generation, rather than behind it.
+    /// Whether the reader resumes in this generation, rather than after it.
     pub partial: bool,
-    /// Whether the frequency of the trace clock is a guess, because the trace has lost it: all
-    /// times of the generation assume the 15 625 000 ticks per second of Linux.
+    /// Whether the frequency of the trace clock is assumed because it is lost: all times of the
+    /// generation then assume the 15 625 000 ticks per second of Linux.
     pub guessed_frequency: bool,
 }
 
 impl<R: Read> Reader<R> {
-    /// A reader of the trace that `input` gives, with default [`Limits`].
+    /// Reads the header of a trace from `input`, with the default [`Limits`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotATrace`] and [`ErrorKind::UnknownVersion`] for what does not begin as a
-    /// trace; for a v1 trace, whatever is wrong with any of it.
+    /// [`ErrorKind::NotATrace`] and [`ErrorKind::UnknownVersion`] for an invalid header; for a v1
+    /// trace, any error in the whole trace.
     pub fn new(input: R) -> Result<Self, Error> {
         Self::with_limits(input, Limits::default())
     }
 
-    /// A reader that holds no more in memory than `limits` allow: `max_buffer` bytes of a
-    /// generation, and `max_entries` of each of its tables and of live goroutines.
+    /// As [`Reader::new`] with custom `limits` on memory: `max_buffer` bytes of a generation, and
+    /// `max_entries` of each of its tables and of live goroutines.
     ///
     /// # Errors
     ///
@@ -213,37 +213,37 @@ impl<R: Read> Reader<R> {
 
     /// The clock of the trace's timestamps.
     ///
-    /// For v2 traces, that of the traced machine's Linux. Traces taken on Windows have another
-    /// clock, which nothing in them tells.
+    /// For v2 traces this is `CLOCK_MONOTONIC`, as on Linux. Traces recorded on Windows use another
+    /// clock, which cannot be detected.
     pub const fn clock_domain(&self) -> ClockDomain {
         if self.version.is_v1() { ClockDomain::Local(0) } else { ClockDomain::Monotonic }
     }
 
-    /// Generations that are missing between others, going by their numbers.
+    /// Number of generations that are missing between others, by their numbers.
     ///
-    /// From Go 1.26 on, Go's own reader passes over such a gap without a word.
+    /// From Go 1.26 on, Go's own reader skips such a gap silently.
     pub const fn missing_generations(&self) -> u64 {
         self.gaps
     }
 
-    /// Number of strings and stacks that events refer to and that are lost, in generations that
-    /// [`Reader::recover`] has recovered. They are empty.
+    /// Number of references of events to lost strings and stacks, in generations that
+    /// [`Reader::recover`] has recovered. Those strings and stacks are empty.
     pub const fn unresolved_ids(&self) -> u64 {
         self.counts.unresolved_ids
     }
 
-    /// Number of events that can be decoded and are lost all the same: [`Reader::recover`] found no
-    /// state in which they could be given, or gave up their generation ([`Loss::events`]).
+    /// Number of decodable events that are lost: [`Reader::recover`] found no state in which they
+    /// are valid, or discarded their generation ([`Loss::events`]).
     pub const fn lost_events(&self) -> u64 {
         self.counts.lost_events
     }
 
-    /// The next event; `None` at the end.
+    /// Returns the next event; `None` at the end.
     ///
     /// # Errors
     ///
-    /// What is wrong with the trace, and where. Events that were given out before are right.
-    /// After an error there are no more events (`None`), unless [`Reader::recover`] says so.
+    /// The error in the trace, with its position. Events that were returned before are valid. After
+    /// an error there are no more events (`None`), unless [`Reader::recover`] resumes.
     #[inline]
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, Error> {
         match self.find_next() {
@@ -262,7 +262,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(Event { table: &self.table, record: &self.event }))
     }
 
-    /// Finds the event to give out; `false` at the end.
+    /// Finds the next event to return; `false` at the end.
     #[inline(always)]
     fn find_next(&mut self) -> Result<bool, Error> {
         loop {
@@ -274,7 +274,7 @@ impl<R: Read> Reader<R> {
             if self.samples.last().is_some_and(|sample| sample.time < head) {
                 return Ok(self.next_sample());
             }
-            // The head nearly always succeeds.
+            // The head is nearly always accepted.
             if self.try_head()? || self.advance_any()? {
                 return Ok(true);
             }
@@ -289,7 +289,7 @@ impl<R: Read> Reader<R> {
         sample.is_some()
     }
 
-    /// The next event of a v1 trace.
+    /// Returns the next event of a v1 trace.
     fn next_v1(&mut self) -> Result<bool, Error> {
         let Phase::V1(v1) = &mut self.phase else { return Ok(false) };
         match v1.first_sync_time() {
@@ -300,10 +300,10 @@ impl<R: Read> Reader<R> {
         Ok(true)
     }
 
-    /// Takes the earliest event, if the order allows.
+    /// Accepts the earliest event, if the order allows.
     #[inline(always)]
     fn try_head(&mut self) -> Result<bool, Error> {
-        // Not `try_advance(0)`: this closure has one place of use, and so becomes a part of it.
+        // Not `try_advance(0)`: this closure has a single use, so the compiler inlines it.
         let taken = self.frontier.offer(0, self.source.window(), |cursor| {
             self.event_start = cursor.start;
             self.order.advance(&cursor.event, cursor.slot, &self.table, &mut self.event)
@@ -314,7 +314,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Takes the event of the cursor at `index` of the frontier, if the order allows.
+    /// Accepts the event of the cursor at `index` of the frontier, if the order allows.
     #[cold]
     fn try_advance(&mut self, index: usize) -> Result<bool, Error> {
         let taken = self.frontier.offer(index, self.source.window(), |cursor| {
@@ -331,7 +331,7 @@ impl<R: Read> Reader<R> {
             Ok(Err(Blocked::NotYet)) => Ok(false),
             Ok(Err(Blocked::Never(kind))) => Err(self.error_at(index, *kind)),
             Err(error) => {
-                // The event itself was taken; the next one of its thread is broken.
+                // The event itself was accepted; the next one of its thread is malformed.
                 self.taken = true;
                 Err(self.placed(error))
             }
@@ -346,15 +346,15 @@ impl<R: Read> Reader<R> {
         error
     }
 
-    /// Takes the first event, in order of time, that the order of events allows.
+    /// Accepts the first event, in order of time, that the order of events allows.
     #[cold]
     fn advance_any(&mut self) -> Result<bool, Error> {
-        // Each call may cost as much as there are threads.
+        // Each call may cost time proportional to the number of threads.
         if let Err(limit) = self.order.work.charge(self.frontier.len()) {
             return Err(self.error_at(0, limit));
         }
         self.frontier.sort();
-        // The head was tried already.
+        // The head has been tried already.
         for index in 1..self.frontier.len() {
             if self.try_advance(index)? {
                 return Ok(true);
@@ -376,7 +376,7 @@ impl<R: Read> Reader<R> {
         Error::new(kind, position)
     }
 
-    /// The event to give out names something that is not there.
+    /// Returns the error for an undefined identifier in the event to return.
     #[cold]
     fn unresolved_id(&mut self, kind: ErrorKind) -> Error {
         self.taken = true;
@@ -389,7 +389,7 @@ impl<R: Read> Reader<R> {
         self.fail(Error::new(kind, position))
     }
 
-    /// Notes the error for [`Reader::recover`].
+    /// Records the error for [`Reader::recover`].
     #[cold]
     fn fail(&mut self, error: Error) -> Error {
         let Position { offset, generation, .. } = error.position();
@@ -433,7 +433,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Goes to what is behind the current generation.
+    /// Moves past the current generation.
     fn next_generation(&mut self) -> Result<bool, Error> {
         self.source.release(mem::take(&mut self.generation_len));
         self.table = Arc::clone(&self.no_table);
@@ -445,7 +445,7 @@ impl<R: Read> Reader<R> {
         Ok(true)
     }
 
-    /// The next event of a damaged generation, or of the one behind it.
+    /// Returns the next event of a damaged generation, or of the one after it.
     fn next_of_damaged(&mut self, mut recovery: Box<Recovery>) -> Result<bool, Error> {
         if let Some(time) = recovery.sync.take() {
             self.sync(time, true);
@@ -456,7 +456,7 @@ impl<R: Read> Reader<R> {
         match recovery.next(&mut self.order, bytes, &self.table, &mut self.event, &mut self.counts)
         {
             Ok(false) => {
-                // The states that were adopted may be wrong: the next generation has its own.
+                // The adopted states may be wrong; the next generation reports its own.
                 self.order = Ordering::new(&self.limits);
                 self.next_generation()
             }
@@ -478,7 +478,7 @@ impl<R: Read> Reader<R> {
             Loaded::Complete { generation, len, then, last } => {
                 self.after = match then {
                     Some(error) => After::Error(error),
-                    // From Go 1.26 on, only the end of the input says that there are no more.
+                    // From Go 1.26 on, only the end of the input ends the trace.
                     None if last && self.version < Version::Go126 => After::End,
                     None => After::Unknown,
                 };
@@ -510,7 +510,7 @@ impl<R: Read> Reader<R> {
         Ok(true)
     }
 
-    /// Notes which generation the next `len` bytes are.
+    /// Records which generation the next `len` bytes belong to.
     fn begin(&mut self, table: Arc<Table>, len: usize) {
         let number = table.generation;
         if self.gap_base != 0 {
@@ -533,7 +533,7 @@ impl<R: Read> Reader<R> {
         self.sync(self.last_time, false);
     }
 
-    /// A sync event, behind which comes `error`.
+    /// Returns a sync event, which `error` follows.
     fn sync_before(&mut self, error: Error) {
         self.phase = Phase::Failing(error);
         self.sync(self.last_time, false);
@@ -542,15 +542,15 @@ impl<R: Read> Reader<R> {
     /// Resumes after the error that [`Reader::next_event`] has just returned and reports what is
     /// lost. `None` if there is no such error, or nothing follows it.
     ///
-    /// The reader continues in the damaged generation if anything is left of it, with all its
-    /// batches that are intact and with what precedes the damage in the others. Where events that
-    /// others depend on are lost, goroutines, procs and threads are put into the state that the
-    /// next event implies: a goroutine may start to run that was waiting, without an event that
-    /// unblocks it. A goroutine or proc that must be there but that no event names is
-    /// [`GoId::NONE`](crate::GoId::NONE) or [`ProcId::NONE`](crate::ProcId::NONE). Lost strings and
-    /// stacks are empty ([`Reader::unresolved_ids`] counts them).
+    /// The reader resumes in the damaged generation if any of it is left, with all intact batches
+    /// and with the part of each damaged batch that precedes the damage. Where events that others
+    /// depend on are lost, goroutines, procs and threads are put into the state that the next event
+    /// implies: a waiting goroutine may start to run without an event that unblocks it. A goroutine
+    /// or proc that must exist but that no event names is [`GoId::NONE`](crate::GoId::NONE) or
+    /// [`ProcId::NONE`](crate::ProcId::NONE). Lost strings and stacks are empty
+    /// ([`Reader::unresolved_ids`] counts them).
     ///
-    /// The generation behind a damaged one begins like the first of a trace: goroutines come from
+    /// The generation after a damaged one begins like the first of a trace: goroutines change from
     /// [`GoState::Undetermined`](crate::GoState::Undetermined).
     ///
     /// A v1 trace cannot be recovered.
@@ -575,7 +575,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     ///
-    /// Only those of the input itself ([`ErrorKind::Io`]) and of [`Limits`].
+    /// Only errors of the input itself ([`ErrorKind::Io`]) and [`ErrorKind::Limit`].
     pub fn recover(&mut self) -> Result<Option<Loss>, Error> {
         let failure = match mem::replace(&mut self.phase, Phase::Done) {
             Phase::Failed(failure) => *failure,
@@ -636,7 +636,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(loss))
     }
 
-    /// Continues with what there is of a damaged generation.
+    /// Resumes with the salvaged part of a damaged generation.
     fn resume(
         &mut self,
         salvaged: Salvaged,
@@ -658,7 +658,7 @@ impl<R: Read> Reader<R> {
         let Generation { min_time, table, events, samples } = *generation;
         let number = table.generation;
         if !begun && number > self.last_generation + 1 {
-            // What lies between is a loss that is reported.
+            // The bytes between are a reported loss.
             self.order = Ordering::new(&self.limits);
             self.gap_base = 0;
         }
@@ -667,7 +667,7 @@ impl<R: Read> Reader<R> {
         self.begin(table, len);
         let mut frontier = Frontier::default();
         let (bytes, order) = (self.source.window(), &mut self.order);
-        // All of it can be decoded.
+        // All events of the generation can be decoded.
         let _ = frontier.start(
             events,
             bytes,
@@ -684,7 +684,7 @@ impl<R: Read> Reader<R> {
         }));
     }
 
-    /// Gives up a damaged generation that exceeds a limit.
+    /// Discards a damaged generation that exceeds a limit.
     fn give_up(&mut self, mut recovery: Recovery, loss: &mut Loss) {
         let left = recovery.pending.len() + recovery.samples.len();
         loss.events = left as u64 + recovery.frontier.drain(self.source.window());
@@ -708,20 +708,20 @@ impl Loss {
     }
 }
 
-/// What an event names that is not in the tables of its generation.
+/// Returns an identifier of an event that is not in the tables of its generation.
 #[inline(always)]
 pub(crate) fn missing_id(record: &Record, table: &Table) -> Option<ErrorKind> {
     let plan = record.ty.plan();
-    // Which identifiers an event has depends on its type, and types come in no order that a
-    // processor could predict: so this has one branch, which is nearly always taken. An
-    // identifier that is not there is looked for as 0, which all tables have.
+    // The type of an event determines its identifiers, and the sequence of types is not predictable
+    // for the CPU. So this has one branch, which is nearly always taken. A missing identifier is
+    // looked up as 0, which all tables contain.
     let known = table.stacks.surely_has(argument(record, plan.stack))
         & table.strings.surely_has(argument(record, plan.string))
         & !plan.has_other_ids;
     if known { None } else { find_missing_id(record, plan, table) }
 }
 
-/// The argument with this index; 0 for [`Plan::NONE`].
+/// Returns the argument with this index; 0 for [`Plan::NONE`].
 #[inline(always)]
 #[expect(
     clippy::indexing_slicing,

@@ -1,8 +1,8 @@
 //! The order of the events of a damaged generation.
 //!
-//! Events are taken in the order of undamaged traces as long as that is possible. Where an event
-//! contradicts what precedes it, or waits for one that is not there, the state that it implies is
-//! [adopted](Ordering::adopt). So only what cannot be decoded is lost.
+//! Events are accepted in the order of undamaged traces as long as possible. Where an event
+//! contradicts the preceding events, or waits for a missing event, the state that it implies is
+//! [adopted](Ordering::adopt). So only data that cannot be decoded is lost.
 
 use crate::error::{Error, ErrorKind, Position};
 use crate::event::Record;
@@ -12,35 +12,35 @@ use crate::spec::{EventType, MAX_ARGS, Plan};
 use crate::table::Table;
 use std::collections::VecDeque;
 
-/// How far ahead of a thread that waits for an event other threads may go, in nanoseconds: more
-/// than the clocks of the CPUs of one machine disagree.
+/// The time in nanoseconds by which other threads may be ahead of a thread that waits for an event:
+/// more than the skew between the CPU clocks of one machine.
 const MAX_SKEW: i64 = 100_000;
 
-/// The events of a generation that are left, and how many could not be resolved or ordered.
+/// The remaining events of a generation, and the counts of unresolved and unordered ones.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     pub(crate) frontier: Frontier,
     /// CPU samples, the earliest last.
     pub(crate) samples: Vec<Record>,
-    /// Events that were taken before the error.
+    /// Events that were accepted before the error.
     pub(crate) pending: VecDeque<Record>,
-    /// The most goroutines, procs, threads and tasks that may be held.
+    /// The maximum number of goroutines, procs, threads and tasks.
     pub(crate) max_entries: usize,
-    /// The time of the sync event, until it is given.
+    /// The time of the sync event, until it is returned.
     pub(crate) sync: Option<i64>,
 }
 
-/// What recovery counts in the whole trace.
+/// The counts of recovery in the whole trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// Names of strings and stacks that are not in the tables.
+    /// References to strings and stacks that are not in the tables.
     pub(crate) unresolved_ids: u64,
-    /// Events that were decoded but not given.
+    /// Events that were decoded but not returned.
     pub(crate) lost_events: u64,
 }
 
 impl Recovery {
-    /// Makes the next event the one to be given; `false` if there is none.
+    /// Finds the next event to return; `false` if there is none.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Recovery {
     }
 }
 
-/// What taking an event needs.
+/// The state that is needed to accept an event.
 struct Merge<'a> {
     recovery: &'a mut Recovery,
     order: &'a mut Ordering,
@@ -114,7 +114,7 @@ struct Merge<'a> {
 }
 
 impl Merge<'_> {
-    /// Takes the event of the cursor at `index`, unless it waits for another one.
+    /// Accepts the event of the cursor at `index`, unless it waits for another event.
     fn take(&mut self, index: usize) -> Result<bool, Error> {
         let Self { recovery, order, bytes, table, event, counts } = self;
         let taken = recovery.frontier.offer(index, bytes, |cursor| {
@@ -129,7 +129,7 @@ impl Merge<'_> {
         self.refused(index, taken)
     }
 
-    /// Takes the event of another thread for which the earliest one may wait.
+    /// Accepts the event of another thread that the earliest event may wait for.
     fn take_other(&mut self, head: i64) -> Result<bool, Error> {
         if let Err(limit) = self.order.work.charge(self.recovery.frontier.len()) {
             return Err(self.recovery.error(limit));
@@ -147,7 +147,7 @@ impl Merge<'_> {
         Ok(false)
     }
 
-    /// Takes the earliest event, whatever it waits for; passes over one that no state fits.
+    /// Accepts the earliest event even if it should wait; skips an event that no state fits.
     fn force(&mut self) -> Result<bool, Error> {
         let Self { recovery, order, bytes, table, event, counts } = self;
         let mut accepted = true;
@@ -168,7 +168,7 @@ impl Merge<'_> {
         Ok(self.refused(0, taken)? && accepted)
     }
 
-    /// Whether the event was taken; an error if a limit is exceeded.
+    /// Whether the event was accepted; an error if a limit is exceeded.
     fn refused(&self, index: usize, taken: Result<(), Blocked>) -> Result<bool, Error> {
         match taken {
             Ok(()) => Ok(true),
@@ -183,7 +183,7 @@ impl Merge<'_> {
     }
 }
 
-/// Takes an event in the state that it implies.
+/// Accepts an event after adopting the state that it implies.
 fn adopted(
     order: &mut Ordering,
     raw: &RawEvent,
@@ -191,13 +191,13 @@ fn adopted(
     table: &Table,
     event: &mut Record,
 ) -> Result<(), Blocked> {
-    // What the event was to be followed by, had it been refused halfway.
+    // The rest of the expansion of the event, if it was rejected halfway.
     order.forget_following();
     order.adopt(raw, cursor.slot, table)?;
     order.advance_apart(raw, cursor.slot, table, event)
 }
 
-/// The event of a cursor, and how many names in it were missing.
+/// Returns the event of a cursor, and the number of its unresolved identifiers.
 fn resolved(cursor: &Cursor, table: &Table) -> (RawEvent, u64) {
     let mut raw = cursor.event;
     let mut args = raw.args();
@@ -206,7 +206,7 @@ fn resolved(cursor: &Cursor, table: &Table) -> (RawEvent, u64) {
     (raw, missing)
 }
 
-/// Replaces identifiers that are not in the tables by that of nothing; returns how many.
+/// Replaces identifiers that are not in the tables by 0; returns their number.
 fn resolve(args: &mut [u64; MAX_ARGS], ty: EventType, table: &Table) -> u64 {
     let plan = ty.plan();
     let stacks = [plan.stack, plan.other_stack].map(|index| (index, true));

@@ -1,23 +1,23 @@
-//! Finding batches behind damage.
+//! Resynchronization: finding batches after damage.
 //!
-//! Nothing marks the start of a batch, and a header can be found in any data. But runtimes write
-//! the size of a batch in ten bytes, whatever it is, which other data hardly ever contains; and
-//! batches follow each other without a gap.
+//! Nothing marks the start of a batch, and any data can contain something like a header. But
+//! runtimes always write the size of a batch in ten bytes, which other data hardly ever contains;
+//! and batches follow each other without a gap.
 
 use crate::batch::{self, Batch, MAX_BATCH_SIZE};
 use crate::source::Source;
 use crate::spec::EventType;
 use std::io::Read;
 
-/// As much as the largest batch and a header.
+/// The size of the largest batch plus a header.
 const BATCH: usize = MAX_BATCH_SIZE as usize + 64;
-/// Batches in a row that are looked at.
+/// Number of consecutive batches that are checked.
 const CHAIN: usize = 4;
-/// How far ahead the number of a generation may be: runtimes count from 1, one a second or so.
+/// The maximum step of a generation number: runtimes count from 1, about one per second.
 const MAX_GAP: u64 = 1 << 20;
 
-/// The index from `from` on where a batch of `generation` or a later one begins, into the source's
-/// window; `None` if there is none, or none within what the source may hold.
+/// Finds the index, `from` or later, of a batch of `generation` or a later one, in the source's
+/// window; `None` if there is none, or none within the source's size limit.
 pub(crate) fn find<R: Read>(
     source: &mut Source<R>,
     mut from: usize,
@@ -32,8 +32,8 @@ pub(crate) fn find<R: Read>(
     }
 }
 
-/// Releases what precedes a batch of `generation` or a later one; all of the input if there is none,
-/// which is `false`.
+/// Releases the bytes before a batch of `generation` or a later one. Without such a batch it
+/// releases all of the input and returns `false`.
 pub(crate) fn skip<R: Read>(source: &mut Source<R>, generation: u64) -> bool {
     loop {
         let scan = scan(source, 0, generation);
@@ -54,15 +54,15 @@ enum Scan {
     End,
 }
 
-/// Looks for a batch from the index `from` on. An error of the input ends it: whoever reads on gets
-/// the error again.
+/// Looks for a batch from the index `from` on. An error of the input ends the search; the next read
+/// returns the error again.
 fn scan<R: Read>(source: &mut Source<R>, from: usize, generation: u64) -> Scan {
     let more = source.ensure(from + (1 + CHAIN) * BATCH);
     let bytes = source.window();
     let end = if let Ok(true) = more { from + BATCH } else { bytes.len() };
     match (from..end).find(|&at| begins(bytes, at, matches!(more, Ok(false)), generation)) {
         Some(at) => Scan::Found(at),
-        // A source that is full has room again when this is released.
+        // Releasing this makes room in a full source.
         None if more.unwrap_or(from < end) => Scan::More(end),
         None => Scan::End,
     }
@@ -76,9 +76,9 @@ pub(crate) fn is_batch<R: Read>(source: &mut Source<R>, at: usize, generation: u
 
 /// Whether a batch begins at index `at`. `complete` says that no more bytes follow.
 ///
-/// A batch of `generation` itself is believed for the size that runtimes write. For a later
-/// generation, another batch of it has to follow. Without such a size it is the same generation or
-/// the next one, and three have to follow, or the end.
+/// A batch of `generation` itself is accepted if its size is encoded as runtimes do. For a later
+/// generation, another batch of it has to follow. Without such a size, it must be the same
+/// generation or the next one, and three batches have to follow, or the end.
 fn begins(bytes: &[u8], at: usize, complete: bool, generation: u64) -> bool {
     let starts = [EventType::EVENT_BATCH.0, EventType::EXPERIMENTAL_BATCH.0];
     if !bytes.get(at).is_some_and(|first| starts.contains(first)) {
@@ -94,7 +94,7 @@ fn begins(bytes: &[u8], at: usize, complete: bool, generation: u64) -> bool {
         return true;
     }
     if !written && gap > 1 {
-        return false; // stacks of a recursion are periodic, as if they were batches
+        return false; // stacks of a recursion are periodic and look like batches
     }
     let needed = if written { 2 } else { CHAIN };
     let mut same = 1;
@@ -104,7 +104,7 @@ fn begins(bytes: &[u8], at: usize, complete: bool, generation: u64) -> bool {
             return same >= 2;
         }
         let Some((batch, len)) = header(bytes, next) else {
-            // It may be the next header that is damaged.
+            // The next header itself may be damaged.
             let plausible = gap <= 1 || generation == 0;
             return same >= needed || (written && plausible);
         };

@@ -1,24 +1,24 @@
-//! The bytes of a trace, as many of them in memory as the reader still needs.
+//! The bytes of a trace, with the part in memory that the reader still needs.
 
 use crate::error::{Error, ErrorKind};
 use std::io::{self, Read};
 
-/// A window over the input: bytes from `keep` on stay where they are until they are released.
+/// A window over the input: bytes from `keep` on keep their position until they are released.
 #[derive(Debug)]
 pub(crate) struct Source<R> {
     input: R,
     buffer: Vec<u8>,
-    /// How much of `buffer` is filled.
+    /// Number of filled bytes of `buffer`.
     filled: usize,
-    /// Start of what must be kept, as an index into `buffer`.
+    /// Start of the bytes in the window, as an index into `buffer`.
     keep: usize,
     /// Offset in the input of `buffer[0]`.
     base: u64,
-    /// The most bytes to keep.
+    /// The maximum size of the window.
     limit: usize,
 }
 
-/// The least that is asked of the input at once.
+/// The minimum size of a read from the input.
 const CHUNK: usize = 128 << 10;
 
 impl<R: Read> Source<R> {
@@ -26,7 +26,7 @@ impl<R: Read> Source<R> {
         Self { input, buffer: Vec::new(), filled: 0, keep: 0, base: 0, limit }
     }
 
-    /// The bytes that are kept, from the first one that was not released.
+    /// The bytes in the window, from the first one that was not released.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "what is kept ends where the buffer is filled")]
     pub(crate) fn window(&self) -> &[u8] {
@@ -39,13 +39,13 @@ impl<R: Read> Source<R> {
         self.base + self.keep as u64
     }
 
-    /// Gives up the first `n` bytes of [`Source::window`].
+    /// Releases the first `n` bytes of [`Source::window`].
     pub(crate) fn release(&mut self, n: usize) {
         self.keep = (self.keep + n).min(self.filled);
     }
 
-    /// Reads once from the input; `false` at its end. Bytes that are there already keep their
-    /// index in [`Source::window`].
+    /// Reads once from the input; `false` at its end. Bytes in the window keep their index in
+    /// [`Source::window`].
     #[expect(clippy::indexing_slicing, reason = "no more is filled than the buffer has")]
     pub(crate) fn fill(&mut self) -> Result<bool, Error> {
         if self.filled - self.keep >= self.limit {
@@ -60,7 +60,7 @@ impl<R: Read> Source<R> {
             match self.input.read(&mut self.buffer[self.filled..]) {
                 Ok(0) => return Ok(false),
                 Ok(n) => {
-                    // A reader that claims more than it was given is wrong, not trusted.
+                    // A `Read` that claims more bytes than fit is wrong and not trusted.
                     self.filled = (self.filled + n).min(self.buffer.len());
                     return Ok(true);
                 }
@@ -70,8 +70,8 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Moves what is kept to the front if that frees as much as it moves (so that moving costs
-    /// nothing in the long run), else makes the buffer larger.
+    /// Moves the window to the front if that frees at least as many bytes as it moves (so that the
+    /// amortized cost is constant); otherwise grows the buffer.
     fn make_room(&mut self) {
         if self.keep > 0 && self.keep >= self.filled - self.keep {
             self.buffer.copy_within(self.keep..self.filled, 0);
@@ -80,7 +80,7 @@ impl<R: Read> Source<R> {
             self.keep = 0;
         }
         if self.buffer.len() - self.filled < CHUNK / 2 {
-            // Its capacity doubles, but memory that is not touched costs nothing.
+            // The capacity doubles; memory that is not touched costs nothing.
             self.buffer.resize(self.filled + CHUNK, 0);
         }
     }
@@ -112,7 +112,7 @@ impl<R: Read> Read for Source<R> {
 mod tests {
     use super::*;
 
-    /// Gives one byte at a time.
+    /// Returns one byte per read.
     struct Drip<'a>(&'a [u8]);
 
     impl Read for Drip<'_> {

@@ -1,4 +1,4 @@
-//! The wire events of the v2 format and what their arguments mean.
+//! The wire events of the v2 format and their arguments.
 //!
 //! Source: `src/internal/trace/tracev2/events.go` of the Go distribution (1.27).
 
@@ -10,30 +10,30 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EventType(pub u8);
 
-/// What is known of one [`EventType`].
+/// The specification of one [`EventType`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct EventSpec {
     /// Name, as Go prints it.
     pub name: &'static str,
-    /// Names of the arguments. The suffix after the last `_` tells the type of an argument;
-    /// an argument of type `string` or `stack` is an identifier in the generation's tables.
-    /// The argument that is just `stack` is the stack of the goroutine that emitted the event.
+    /// Names of the arguments. The suffix after the last `_` determines the type of an argument; an
+    /// argument of type `string` or `stack` is an identifier in the generation's tables. The
+    /// argument named just `stack` is the stack of the goroutine that emitted the event.
     pub args: &'static [&'static str],
     /// Whether the event has a timestamp (its first argument, `dt`) and is part of the ordered
-    /// stream. All others are framing and tables.
+    /// stream. All other events are framing and tables.
     pub timed: bool,
-    /// Whether a length and that many bytes follow the arguments.
+    /// Whether a length and data of that length follow the arguments.
     pub has_data: bool,
-    /// Whether stack frames follow the arguments: four integers each, `args[1]` of them.
+    /// Whether stack frames follow the arguments: `args[1]` frames of four integers each.
     pub is_stack: bool,
     /// The experiment that the event belongs to.
     pub experiment: Experiment,
-    /// The event that begins what this one ends or says to be active.
+    /// The event that begins the range that this one ends or reports as active.
     pub start: EventType,
 }
 
-/// An experiment of the Go runtime that adds events of its own to a trace.
+/// An experiment of the Go runtime, which adds its own events to a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Experiment(pub u8);
 
@@ -43,7 +43,7 @@ impl Experiment {
     /// `GODEBUG=traceallocfree=1`: heap spans, heap objects and goroutine stacks.
     pub const ALLOC_FREE: Self = Self(1);
 
-    /// The name that Go has for the experiment, if it has one.
+    /// Go's name of the experiment, if it has one.
     pub const fn name(self) -> Option<&'static str> {
         match self {
             Self::NONE => Some("None"),
@@ -148,7 +148,7 @@ event_types! {
     42 USER_REGION_BEGIN "UserRegionBegin" timed ("task" "name_string" "stack");
     43 USER_REGION_END "UserRegionEnd" timed ("task" "name_string" "stack") [USER_REGION_BEGIN];
     44 USER_LOG "UserLog" timed ("task" "key_string" "value_string" "stack");
-    // Since Go 1.23: coroutines, status with a stack, experiments.
+    // Since Go 1.23: coroutines, goroutine status with a stack, experiments.
     45 GO_SWITCH "GoSwitch" timed ("g" "g_seq");
     46 GO_SWITCH_DESTROY "GoSwitchDestroy" timed ("g" "g_seq");
     47 GO_CREATE_BLOCKED "GoCreateBlocked" timed ("new_g" "new_stack" "stack");
@@ -174,7 +174,7 @@ event_types! {
 static SPEC_TABLE: [EventSpec; 256] = SPECS;
 
 impl EventType {
-    /// What is known of this type, or `None` if no version of Go has it.
+    /// Returns the specification of this type, or `None` if no version of Go defines it.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "a table of 256, and an index of eight bits")]
     pub fn spec(self) -> Option<&'static EventSpec> {
@@ -182,22 +182,22 @@ impl EventType {
         (!spec.name.is_empty()).then_some(spec)
     }
 
-    /// What is known of this type; of one that no version of Go has, that it has no name and
-    /// no arguments.
+    /// Returns the specification of this type. That of an undefined type has no name and no
+    /// arguments.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "a table of 256, and an index of eight bits")]
     pub(crate) fn entry(self) -> &'static EventSpec {
         &SPEC_TABLE[self.0 as usize]
     }
 
-    /// What the decoder and the ordering need of this type.
+    /// Returns the data of this type that the decoder and the ordering need.
     #[inline(always)]
     #[expect(clippy::indexing_slicing, reason = "a table of 256, and an index of eight bits")]
     pub(crate) fn plan(self) -> &'static Plan {
         &PLANS[usize::from(self.0)]
     }
 
-    /// The type with this name.
+    /// Returns the type with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         (1..=u8::MAX).map(Self).find(|ty| ty.spec().is_some_and(|spec| spec.name == name))
     }
@@ -219,10 +219,10 @@ impl fmt::Display for EventType {
     }
 }
 
-/// Arguments of a timed event after `dt`, at most.
+/// Maximum number of arguments of a timed event after `dt`.
 pub(crate) const MAX_ARGS: usize = 4;
 
-/// What the decoder and the ordering need of a type in every event, in eight bytes.
+/// The data of a type that the decoder and the ordering need for every event, in eight bytes.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 pub(crate) struct Plan {
@@ -233,7 +233,7 @@ pub(crate) struct Plan {
     pub(crate) other_stack: u8,
     pub(crate) string: u8,
     pub(crate) other_string: u8,
-    /// Whether any of these but the first of a kind is there.
+    /// Whether `other_stack` or `other_string` is present.
     pub(crate) has_other_ids: bool,
 }
 
@@ -279,7 +279,8 @@ static PLANS: [Plan; 256] = {
         }
         ty += 1;
     }
-    // Not in a thread's stream, but it becomes an event: with its stack as the first argument.
+    // It is not in a thread's stream, but it becomes an event: with its stack as the first
+    // argument.
     plans[EventType::CPU_SAMPLE.0 as usize].stack = 0;
     plans
 };

@@ -1,9 +1,9 @@
 //! Synthetic events, for the tests of programs that process events.
 //!
-//! [`EventConfig::build`] makes one event, [`OwnedStack::new`] a stack. What an event consists of
-//! is made by the `new` of its type: [`Metric::new`], [`Label::new`], [`Range::new`],
-//! [`Task::new`], [`Region::new`], [`Log::new`], [`StackFrame::new`],
-//! [`StateTransition::of_goroutine`], [`StateTransition::of_proc`].
+//! [`EventConfig::build`] makes an event, [`OwnedStack::new`] a stack. The parts of an event have
+//! constructors: [`Metric::new`], [`Label::new`], [`Range::new`], [`Task::new`], [`Region::new`],
+//! [`Log::new`], [`StackFrame::new`], [`StateTransition::of_goroutine`],
+//! [`StateTransition::of_proc`].
 
 use crate::event::{
     ExperimentalBatch, Label, Log, Metric, OwnedEvent, Range, RangeName, Record, Region, SYNC,
@@ -16,7 +16,7 @@ use bstr::{BStr, BString};
 use std::sync::Arc;
 use trace_common::Timestamp;
 
-/// What an event is to be, for [`EventConfig::build`]: Go's `trace.EventConfig`.
+/// The configuration of an event for [`EventConfig::build`]: Go's `trace.EventConfig`.
 ///
 /// ```
 /// use gotrace::synthetic::{BuildError, EventConfig, EventDetails, OwnedStack};
@@ -45,7 +45,7 @@ pub struct EventConfig<'a> {
     details: EventDetails<'a>,
 }
 
-/// The kind of an event to be made, and what is particular to that kind.
+/// The kind of a synthetic event, with the data of that kind.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EventDetails<'a> {
@@ -77,7 +77,7 @@ pub enum EventDetails<'a> {
     StateTransition(StateTransition<'a>),
 }
 
-/// What a sync event to be made tells.
+/// The data of a synthetic sync event.
 #[derive(Clone, Debug, Default)]
 pub struct SyncDetails<'a> {
     /// The number of the sync event in its trace, from 1.
@@ -88,33 +88,33 @@ pub struct SyncDetails<'a> {
     pub experimental_batches: Vec<ExperimentalBatch<'a>>,
 }
 
-/// Why an event cannot be made.
+/// The reason why an event cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// No event has a metric of this name.
     #[error("unknown metric {0:?}")]
     UnknownMetric(&'static str),
-    /// A metric that is not a number.
+    /// The value of a metric is not a number.
     #[error("the value of a metric must be a number, not {0}")]
     MetricValue(Value),
-    /// A resource of another kind than the event needs.
+    /// The event requires a resource of another kind.
     #[error("{what} needs a resource of kind {wanted}, not {found}")]
     Resource {
-        /// What needs it.
+        /// The item that requires the resource.
         what: &'static str,
-        /// The kind that it needs.
+        /// The kind that it requires.
         wanted: ResourceKind,
         /// The resource given.
         found: ResourceId,
     },
-    /// A stop-the-world is never told to be active.
+    /// No event reports a stop-the-world as active.
     #[error("there is no event for a stop-the-world that is active")]
     ActiveStopTheWorld,
     /// [`TaskId::NONE`] begins or ends.
     #[error("a task needs an identifier")]
     NoTask,
-    /// No event takes a goroutine from the one state to the other.
+    /// No event has this transition of a goroutine.
     #[error("no event takes a goroutine from {from} to {to}")]
     GoTransition {
         /// The state before.
@@ -122,7 +122,7 @@ pub enum BuildError {
         /// The state after.
         to: GoState,
     },
-    /// No event takes a proc from the one state to the other.
+    /// No event has this transition of a proc.
     #[error("no event takes a proc from {from} to {to}")]
     ProcTransition {
         /// The state before.
@@ -133,20 +133,21 @@ pub enum BuildError {
     /// An experiment that has no name.
     #[error("unknown experiment {}", .0.0)]
     UnknownExperiment(Experiment),
-    /// The event has no place for something that was given.
+    /// The event has no field for a given value.
     #[error("{event} events have no {what}")]
     NoPlace {
-        /// The wire event that is made for such details.
+        /// The wire event for these details.
         event: &'static str,
-        /// What it has no place for.
+        /// The value that it has no field for.
         what: &'static str,
     },
-    /// The event happens to the goroutine or proc that executes, and that is another one.
+    /// The event applies to the executing goroutine or proc, and a different one is given as
+    /// executing.
     #[error("the event happens to {what} {needed} itself, but is given {what} {given}")]
     Context {
         /// `goroutine` or `proc`.
         what: &'static str,
-        /// The one that the details tell.
+        /// The one in the details.
         needed: i64,
         /// The one that was given as executing.
         given: i64,
@@ -154,7 +155,8 @@ pub enum BuildError {
 }
 
 impl<'a> EventConfig<'a> {
-    /// An event with these details, at time 0, of no goroutine, proc or thread, without a stack.
+    /// Makes a configuration with these details, time 0, no goroutine, proc or thread, and no
+    /// stack.
     pub const fn new(details: EventDetails<'a>) -> Self {
         Self {
             time: Timestamp::from_nanos(0),
@@ -166,37 +168,37 @@ impl<'a> EventConfig<'a> {
         }
     }
 
-    /// When it happens.
+    /// Sets the time.
     #[must_use]
     pub const fn time(mut self, time: Timestamp) -> Self {
         self.time = time;
         self
     }
 
-    /// The goroutine that executes, before any transition that the event is. Where the event
-    /// happens to the executing goroutine itself, it need not be given.
+    /// Sets the goroutine that executes before the event's own transition. It may be omitted if the
+    /// event applies to the executing goroutine itself.
     #[must_use]
     pub const fn goroutine(mut self, goroutine: GoId) -> Self {
         self.goroutine = goroutine;
         self
     }
 
-    /// The proc that executes, before any transition that the event is. A proc that goes from
-    /// running to idle stops if it is this one, and is stolen if it is another.
+    /// Sets the proc that executes before the event's own transition. A proc that changes from
+    /// running to idle is stopped if it is this one, and stolen if it is another.
     #[must_use]
     pub const fn proc(mut self, proc: ProcId) -> Self {
         self.proc = proc;
         self
     }
 
-    /// The thread on which it happens.
+    /// Sets the thread.
     #[must_use]
     pub const fn thread(mut self, thread: ThreadId) -> Self {
         self.thread = thread;
         self
     }
 
-    /// Where the goroutine is that emits the event. Its frames are copied.
+    /// Sets the stack of the goroutine that emits the event. Its frames are copied.
     #[must_use]
     pub const fn stack(mut self, stack: Stack<'a>) -> Self {
         self.stack = Some(stack);
@@ -205,13 +207,14 @@ impl<'a> EventConfig<'a> {
 
     /// Makes the event: Go's `trace.MakeEvent`.
     ///
-    /// A transition becomes the wire event that a trace would have for it: a goroutine that
-    /// goes from waiting to runnable is unblocked, never switched to.
+    /// A transition becomes the wire event that a trace would contain: a goroutine that changes
+    /// from waiting to runnable is unblocked, never switched to.
     ///
     /// # Errors
     ///
-    /// If no event of a trace could tell all of this. Where Go's `MakeEvent` drops what has no
-    /// place in the event, or gives another transition than was asked for, this says so.
+    /// [`BuildError`] if no event of a trace can contain all of the configuration. Where Go's
+    /// `MakeEvent` drops values that the event has no field for, or returns another transition,
+    /// this returns an error.
     pub fn build(self) -> Result<OwnedEvent, BuildError> {
         let Self { time, goroutine, proc, thread, stack, details } = self;
         let record = Record {
@@ -229,7 +232,7 @@ impl<'a> EventConfig<'a> {
 struct Builder<'a> {
     table: Table,
     record: Record,
-    /// The stack of the event, until it is in the table.
+    /// The stack of the event, until it is added to the table.
     stack: Option<Stack<'a>>,
 }
 
@@ -305,7 +308,7 @@ impl<'a> Builder<'a> {
         add_string(&mut self.table, string)
     }
 
-    /// The event happens to the executing goroutine itself.
+    /// The event applies to the executing goroutine itself.
     fn happens_to(&mut self, go: GoId) -> Result<(), BuildError> {
         let given = std::mem::replace(&mut self.record.g, go);
         if given.is_some() && given != go {
@@ -315,7 +318,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The event happens to the executing proc itself.
+    /// The event applies to the executing proc itself.
     fn happens_to_proc(&mut self, proc: ProcId) -> Result<(), BuildError> {
         let given = std::mem::replace(&mut self.record.p, proc);
         if given.is_some() && given != proc {
@@ -408,7 +411,7 @@ impl<'a> Builder<'a> {
         let (ty, args) = match (from, to) {
             (P::Idle, P::Running) => (T::PROC_START, [id, 0, 0, 0]),
             (P::Running, P::Idle) if proc == self.record.p => (T::PROC_STOP, [0; MAX_ARGS]),
-            // Stolen in a system call; what it was before may not be known any more.
+            // Stolen in a system call; its previous state may no longer be known.
             (P::Running | P::Idle, P::Idle) => (T::PROC_STEAL, [id, 0, 0, 0]),
             (_, P::Running) => (T::PROC_STATUS, [id, 1, 0, 0]),
             (_, P::Idle) => (T::PROC_STATUS, [id, 2, 0, 0]),
@@ -462,7 +465,7 @@ impl<'a> Builder<'a> {
                 self.record.args[1] = add_stack(&mut self.table, stack);
             }
             (T::GO_STOP | T::GO_BLOCK | T::GO_SYSCALL_BEGIN | T::GO_STATUS, Some(stack)) => {
-                // Here the stack of the event and that of the transition are one.
+                // Here the stack of the event equals that of the transition.
                 let one = *self.stack.get_or_insert(stack);
                 let differs = !one.frames().eq(stack.frames());
                 self.has_no(differs, "stack of the transition besides their own")?;
@@ -475,7 +478,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Refuses what the event has no place for.
+    /// Rejects values that the event has no field for.
     fn has_no(&self, given: bool, what: &'static str) -> Result<(), BuildError> {
         let event = self.record.ty.spec().map_or("Sync", |spec| spec.name);
         if given { Err(BuildError::NoPlace { event, what }) } else { Ok(()) }
@@ -493,7 +496,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Which part of a range an event tells.
+/// The part of a range that an event reports.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Begin,
@@ -529,7 +532,7 @@ fn shared(string: &BStr) -> Arc<[u8]> {
     Arc::from(bytes)
 }
 
-/// Adds a stack. Every frame is kept as it is: two with the same PC may differ.
+/// Adds a stack. Every frame is kept unchanged: two frames with the same PC may differ.
 fn add_stack(table: &mut Table, stack: Stack<'_>) -> u64 {
     let frames = stack.frames();
     let len = frames.len() as u32;
@@ -552,7 +555,7 @@ fn add_frames<'a>(
     id
 }
 
-/// A stack made by hand: Go's `trace.MakeStack`.
+/// A synthetic stack: Go's `trace.MakeStack`.
 #[derive(Clone, Debug)]
 pub struct OwnedStack {
     table: Arc<Table>,
@@ -560,21 +563,21 @@ pub struct OwnedStack {
 }
 
 impl OwnedStack {
-    /// A stack of these frames, innermost first.
+    /// Makes a stack of these frames, innermost first.
     pub fn new(frames: &[StackFrame<'_>]) -> Self {
         let mut table = Table::new(0);
         let id = add_frames(&mut table, frames.iter().copied(), frames.len() as u32);
         Self { table: Arc::new(table), id }
     }
 
-    /// The stack, to be looked at or to be given to an event.
+    /// Returns the stack, for example to pass it to an event.
     pub fn as_stack(&self) -> Stack<'_> {
         Stack { table: &self.table, id: self.id }
     }
 }
 
 impl<'a> StackFrame<'a> {
-    /// A frame.
+    /// Makes a frame.
     pub fn new(
         pc: u64,
         func: &'a (impl AsRef<[u8]> + ?Sized),
@@ -586,25 +589,25 @@ impl<'a> StackFrame<'a> {
 }
 
 impl<'a> StateTransition<'a> {
-    /// A goroutine changes state: Go's `trace.MakeGoStateTransition`.
+    /// Makes a transition of a goroutine: Go's `trace.MakeGoStateTransition`.
     pub fn of_goroutine(id: GoId, from: GoState, to: GoState) -> Self {
         let (from, to) = (State::Go(from), State::Go(to));
         Self { resource: id.into(), reason: BStr::new(""), stack: None, from, to }
     }
 
-    /// A proc changes state: Go's `trace.MakeProcStateTransition`.
+    /// Makes a transition of a proc: Go's `trace.MakeProcStateTransition`.
     pub fn of_proc(id: ProcId, from: ProcState, to: ProcState) -> Self {
         let (from, to) = (State::Proc(from), State::Proc(to));
         Self { resource: id.into(), reason: BStr::new(""), stack: None, from, to }
     }
 
-    /// With a reason. Only goroutines that stop or block have one.
+    /// Sets the reason. Only goroutines that stop or block have one.
     #[must_use]
     pub fn with_reason(self, reason: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { reason: BStr::new(reason), ..self }
     }
 
-    /// With the stack of the goroutine that changes state.
+    /// Sets the stack of the goroutine whose state changes.
     #[must_use]
     pub fn with_stack(self, stack: Stack<'a>) -> Self {
         Self { stack: Some(stack), ..self }
@@ -612,42 +615,42 @@ impl<'a> StateTransition<'a> {
 }
 
 impl Metric {
-    /// A metric with a value.
+    /// Makes a metric with a value.
     pub fn new(name: &'static str, value: impl Into<Value>) -> Self {
         Self { name, value: value.into() }
     }
 }
 
 impl<'a> Label<'a> {
-    /// A label for a resource.
+    /// Makes a label for a resource.
     pub fn new(label: &'a (impl AsRef<[u8]> + ?Sized), resource: impl Into<ResourceId>) -> Self {
         Self { label: BStr::new(label), resource: resource.into() }
     }
 }
 
 impl<'a> Range<'a> {
-    /// A range on a resource.
+    /// Makes a range on a resource.
     pub fn new(name: RangeName<'a>, scope: impl Into<ResourceId>) -> Self {
         Self { name, scope: scope.into() }
     }
 }
 
 impl<'a> Task<'a> {
-    /// A task; `parent` is [`TaskId::NONE`] if it has none.
+    /// Makes a task; `parent` is [`TaskId::NONE`] if it has none.
     pub fn new(id: TaskId, parent: TaskId, ty: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { id, parent, ty: BStr::new(ty) }
     }
 }
 
 impl<'a> Region<'a> {
-    /// A region.
+    /// Makes a region.
     pub fn new(task: TaskId, ty: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { task, ty: BStr::new(ty) }
     }
 }
 
 impl<'a> Log<'a> {
-    /// A message.
+    /// Makes a message.
     pub fn new(
         task: TaskId,
         category: &'a (impl AsRef<[u8]> + ?Sized),
@@ -658,7 +661,7 @@ impl<'a> Log<'a> {
 }
 
 impl<'a> ExperimentalBatch<'a> {
-    /// A packet of data.
+    /// Makes a packet of data.
     pub const fn new(experiment: Experiment, thread: ThreadId, data: &'a [u8]) -> Self {
         Self { experiment, thread, data }
     }

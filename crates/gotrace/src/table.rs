@@ -1,4 +1,4 @@
-//! What the events of one generation refer to: strings, stacks, clocks, experimental data.
+//! The data that events of one generation refer to: strings, stacks, clocks, experimental data.
 
 use crate::id::ThreadId;
 use crate::spec::Experiment;
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use trace_common::Timestamp;
 
-/// The tables of one generation. Events keep it alive; nothing in it changes once the generation
-/// is read, but for [`Table::add_extra`].
+/// The tables of one generation. Events keep them alive. They are immutable once the generation is
+/// read, except for [`Table::add_extra`].
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Tells tables apart in the life of the process.
+    /// Distinguishes the tables of a process.
     pub(crate) serial: u64,
-    /// Number of the generation; 0 for a v1 trace and for made events.
+    /// Number of the generation; 0 for a v1 trace and for synthetic events.
     pub(crate) generation: u64,
     pub(crate) strings: IdTable<Arc<[u8]>>,
     pub(crate) stacks: IdTable<Span>,
-    /// Frames of all stacks, one after the other, as indexes into `frames`.
+    /// Frames of all stacks, concatenated, as indexes into `frames`.
     pub(crate) stack_frames: Vec<u32>,
     pub(crate) frames: Vec<Frame>,
     pub(crate) frame_by_pc: HashMap<u64, u32, SeededState>,
@@ -43,7 +43,7 @@ pub(crate) struct Frame {
     pub(crate) line: u64,
 }
 
-/// Data of an experiment, not interpreted.
+/// Uninterpreted data of an experiment.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) experiment: Experiment,
@@ -53,12 +53,12 @@ pub(crate) struct Batch {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SyncData {
-    /// Nanoseconds per tick of the trace clock; 0 until a frequency event is seen.
+    /// Nanoseconds per tick of the trace clock; 0 until a frequency event is read.
     pub(crate) nanos_per_tick: f64,
     pub(crate) snapshot: Option<ClockSnapshot>,
 }
 
-/// Readings of three clocks, taken at nearly the same moment by the traced program.
+/// Readings of three clocks that the traced program took at nearly the same moment.
 ///
 /// Since Go 1.25. See [`Sync::clock_snapshot`](crate::Sync::clock_snapshot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Table {
         }
     }
 
-    /// The string `id`; 0 is the empty one.
+    /// Returns the string `id`; 0 is the empty one.
     #[inline]
     pub(crate) fn string(&self, id: u64) -> Option<&BStr> {
         if id == 0 { Some(BStr::new("")) } else { self.strings.get(id).map(|s| BStr::new(&s[..])) }
@@ -114,14 +114,15 @@ impl Table {
         self.stacks.has(id)
     }
 
-    /// Indexes into `frames` of the frames of stack `id`, innermost first; none if unknown.
+    /// Returns the indexes into `frames` of the frames of stack `id`, innermost first; none if
+    /// unknown.
     pub(crate) fn stack(&self, id: u64) -> &[u32] {
         let span = self.stacks.get(id).copied().unwrap_or(Span { start: 0, len: 0 });
         let start = span.start as usize;
         self.stack_frames.get(start..start + span.len as usize).unwrap_or_default()
     }
 
-    /// Adds a frame; the first one seen for a `pc` is kept for all stacks of the generation.
+    /// Adds a frame; the first frame of each `pc` is used by all stacks of the generation.
     pub(crate) fn push_frame(&mut self, frame: Frame) {
         let next = self.frames.len() as u32;
         let index = *self.frame_by_pc.entry(frame.pc).or_insert(next);
@@ -131,15 +132,15 @@ impl Table {
         self.stack_frames.push(index);
     }
 
-    /// Says that all of the generation is there.
+    /// Marks the generation as complete.
     pub(crate) fn complete(&mut self) {
         self.strings.complete();
         self.stacks.complete();
-        self.frame_by_pc = HashMap::default(); // only of use while loading
+        self.frame_by_pc = HashMap::default(); // only needed while loading
     }
 
-    /// Keeps a string that is not in the generation's own table; [`Table::extra`] finds it by
-    /// the number returned. The empty string is number 0.
+    /// Adds a string that is not in the generation's own table; [`Table::extra`] finds it by the
+    /// returned number. The empty string has number 0.
     pub(crate) fn add_extra(&self, string: Arc<[u8]>) -> u64 {
         if string.is_empty() { 0 } else { self.extra.push(string) }
     }
@@ -149,14 +150,14 @@ impl Table {
     }
 }
 
-/// Values by identifier. Runtimes number strings and stacks from 1 upwards, so nearly all are in
-/// a flat array; whatever would waste space goes to a map.
+/// Values by identifier. Runtimes number strings and stacks from 1 upwards, so nearly all are in a
+/// flat array; identifiers that would waste space go to a map.
 #[derive(Debug)]
 pub(crate) struct IdTable<T> {
     dense: Vec<Option<T>>,
     sparse: HashMap<u64, T>,
     len: usize,
-    /// Below it all identifiers are known to have a value (0 stands for none).
+    /// All identifiers below it are known to have a value (0 represents none).
     full_below: u64,
 }
 
@@ -171,19 +172,19 @@ impl<T> IdTable<T> {
         self.len
     }
 
-    /// Whether there is a value, or none is meant.
+    /// Whether `id` has a value or is 0.
     #[inline(always)]
     pub(crate) fn has(&self, id: u64) -> bool {
         self.surely_has(id) || self.get(id).is_some()
     }
 
-    /// Whether it is known, without looking for it, that there is a value or none is meant.
+    /// Whether `id` is known, without a lookup, to have a value or to be 0.
     #[inline(always)]
     pub(crate) fn surely_has(&self, id: u64) -> bool {
         id < self.full_below
     }
 
-    /// Says that all values are there; then [`IdTable::has`] rarely has to look for one.
+    /// Marks all values as added; afterwards [`IdTable::has`] rarely needs a lookup.
     pub(crate) fn complete(&mut self) {
         let values = self.dense.iter().skip(1);
         self.full_below = 1 + values.take_while(|value| value.is_some()).count() as u64;
@@ -202,7 +203,7 @@ impl<T> IdTable<T> {
         self.sparse.get(&id)
     }
 
-    /// Adds a value; `false` if `id` is taken (0 always is: it stands for no value).
+    /// Adds a value; `false` if `id` is already defined (0 always is: it represents no value).
     #[expect(clippy::indexing_slicing, reason = "the array was made longer than the index")]
     pub(crate) fn insert(&mut self, id: u64, value: T) -> bool {
         if id == 0 || self.get(id).is_some() {
@@ -228,8 +229,8 @@ impl<T> IdTable<T> {
     }
 }
 
-/// A list that grows behind a shared reference and never moves what it holds: chunk `k` has
-/// `2^k` places.
+/// A list that grows behind a shared reference and never moves its elements: chunk `k` has `2^k`
+/// elements.
 #[derive(Debug, Default)]
 struct Extras {
     chunks: [OnceLock<Chunk>; 32],
@@ -249,7 +250,7 @@ impl Extras {
         if let Some((chunk, index)) = Self::place(number) {
             let places = self.chunks[chunk]
                 .get_or_init(|| std::iter::repeat_with(OnceLock::new).take(1 << chunk).collect());
-            let _ = places[index].set(string); // each number is given out once
+            let _ = places[index].set(string); // each number is assigned once
         }
         number
     }
@@ -269,8 +270,8 @@ impl Extras {
     }
 }
 
-/// Hashes identifiers with one multiplication, seeded at random: traces cannot choose
-/// identifiers that collide.
+/// Hashes identifiers with one multiplication and a random seed: traces cannot choose identifiers
+/// that collide.
 #[derive(Clone, Debug)]
 pub(crate) struct SeededState(u64);
 
@@ -331,7 +332,7 @@ mod tests {
         for id in [0, 1, 1023, 5000, u64::MAX] {
             assert!(!table.insert(id, 7), "{id} is taken");
         }
-        // A value put in the map stays found when the array has grown past its identifier.
+        // A value in the map is still found when the array has grown past its identifier.
         for id in 4..1023 {
             table.insert(id, id);
         }

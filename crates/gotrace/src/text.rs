@@ -1,5 +1,5 @@
-//! Events as text: byte for byte that of `Event.String` of Go's reader, which is what
-//! `go tool trace -d=parsed` prints.
+//! Events as text, byte for byte as `Event.String` of Go's reader, which `go tool trace -d=parsed`
+//! prints.
 
 use crate::event::{
     Event, EventKind, ExperimentalEvent, Metric, OwnedEvent, Range, RangeName, Stack,
@@ -10,11 +10,11 @@ use crate::table::ClockSnapshot;
 use std::fmt;
 use std::io::Write;
 
-/// Writes events as text, fast: the text of stacks is made once.
+/// Writes events as text, fast: the text of each stack is formatted once and cached.
 ///
-/// The text is Go's to the byte. Names in a trace need not be UTF-8, so the text need not be
-/// either; `Display` of an [`Event`] gives the same text but for that. There is no line feed at
-/// the end of an event's text, but where a stack ends it.
+/// The text is identical to Go's. Names in a trace may be invalid UTF-8, and so may the text;
+/// `Display` of an [`Event`] writes the same text with invalid bytes replaced. An event's text does
+/// not end with a line feed, unless it ends with a stack.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,7 +35,7 @@ pub struct TextFormatter {
 }
 
 impl TextFormatter {
-    /// A formatter that has seen nothing yet.
+    /// Makes a formatter with an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
@@ -82,7 +82,7 @@ impl TextFormatter {
     }
 }
 
-/// What follows the time in the text of all kinds but state transitions.
+/// Appends the part after the time, for all kinds except state transitions.
 fn append_details(event: Event<'_>, out: &mut Vec<u8>) {
     if let Some(Metric { name, value }) = event.metric() {
         append_quoted_field(b" Name=", name.as_bytes(), out);
@@ -147,12 +147,12 @@ fn append_experimental(event: ExperimentalEvent<'_>, out: &mut Vec<u8>) {
 }
 
 impl ClockSnapshot {
-    /// The wall clock in UTC, formatted as Go's `time.RFC3339Nano` has it:
+    /// The wall clock in UTC, in the format of Go's `time.RFC3339Nano`:
     /// `2026-11-21T01:29:18.305164169Z`.
     pub fn wall_utc(&self) -> String {
         const DAY: u64 = 86_400;
-        /// Go counts from March 1 of the year -292277022400, in 64 bits that may wrap around: 400
-        /// years have 146097 days, and from there to the Unix epoch are 1970 years less 2 months.
+        /// Go counts from March 1 of the year -292277022400, in 64 bits that may wrap around. 400
+        /// years have 146097 days, and from then to the Unix epoch are 1970 years minus 2 months.
         const EPOCH: u64 = 730_692_556 * 146_097 + 306 + 719_162;
         let absolute = (self.wall_seconds as u64).wrapping_add(EPOCH * DAY);
         let (days, seconds) = (absolute / DAY, absolute % DAY);
@@ -166,16 +166,16 @@ impl ClockSnapshot {
     }
 }
 
-/// Year, month and day of a day counted from the Unix epoch, in the Gregorian calendar.
+/// Returns the year, month and day of a day counted from the Unix epoch, in the Gregorian calendar.
 ///
-/// Years are taken to begin in March, so that the leap day is their last one.
+/// The calculation starts years in March, so that the leap day is the last day.
 fn civil_date(days: i64) -> (i64, i64, i64) {
-    const ERA: i64 = 146_097; // days of 400 years
+    const ERA: i64 = 146_097; // days in 400 years
     let days = days + 719_468; // from March 1 of the year 0
     let (era, day) = (days.div_euclid(ERA), days.rem_euclid(ERA));
     let year = (day - day / 1_460 + day / 36_524 - day / (ERA - 1)) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153; // from March; months of 31 and 30 days in turn, mostly
+    let month = (5 * day + 2) / 153; // from March; months alternate between 31 and 30 days, mostly
     let day = day - (153 * month + 2) / 5 + 1;
     let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     (400 * era + year + next_year, month, day)
@@ -240,20 +240,20 @@ fn append_stack(stack: Stack<'_>, indent: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The texts of the stacks of one table that were used, as far as they fit in bounded memory.
+/// The cached texts of the stacks of one table, in bounded memory.
 #[derive(Debug, Default)]
 struct StackTexts {
     /// The serial number of the table.
     serial: u64,
-    /// Where the text of a stack is, by its identifier; nowhere if the part is empty.
+    /// The range of a stack's text, by identifier; empty if it is not cached.
     parts: Vec<(u32, u32)>,
     text: Vec<u8>,
 }
 
 impl StackTexts {
-    /// Bytes of text that are kept, at most.
+    /// Maximum number of cached bytes.
     const MAX_TEXT: usize = 16 << 20;
-    /// Stacks of higher identifiers are not kept; runtimes number from 1 upwards.
+    /// Stacks of higher identifiers are not cached; runtimes number from 1 upwards.
     const MAX_ID: u64 = 1 << 20;
 
     #[inline]
@@ -297,7 +297,7 @@ impl StackTexts {
 }
 
 impl fmt::Display for Event<'_> {
-    /// The text of Go's `Event.String`; see [`TextFormatter`] for many of them.
+    /// Writes the text of Go's `Event.String`; see [`TextFormatter`] for many events.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Vec::new();
         TextFormatter::new().append(*self, &mut text);

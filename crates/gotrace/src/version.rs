@@ -34,7 +34,7 @@ impl Version {
     /// Length of the header of a trace, in bytes.
     pub const HEADER_LEN: usize = 16;
 
-    /// The version of `go 1.<minor> trace`, if this crate reads it.
+    /// Returns the version of `go 1.<minor> trace`, if this crate supports it.
     pub fn from_minor(minor: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|v| v.minor() == minor)
     }
@@ -49,7 +49,7 @@ impl Version {
         self.minor() < Self::Go122.minor()
     }
 
-    /// The header that begins a trace of this version.
+    /// Returns the header of a trace of this version.
     pub fn header(self) -> [u8; Self::HEADER_LEN] {
         let mut header = *b"go 1.?? trace\0\0\0";
         header[5] = b'0' + (self.minor() / 10) as u8;
@@ -57,7 +57,7 @@ impl Version {
         header
     }
 
-    /// Reads the header that begins a trace.
+    /// Reads the header of a trace.
     pub(crate) fn read_header(source: &mut impl Read) -> Result<Self, Error> {
         let mut header = [0; Self::HEADER_LEN];
         match source.read_exact(&mut header) {
@@ -69,7 +69,7 @@ impl Version {
         }
     }
 
-    /// Takes `go 1.N trace`, padded with zeros, for what it is.
+    /// Parses `go 1.N trace`, padded with zeros.
     fn parse_header(header: &[u8; Self::HEADER_LEN]) -> Result<Self, ErrorKind> {
         let rest = header.strip_prefix(b"go 1.").ok_or(ErrorKind::NotATrace)?;
         let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -83,15 +83,15 @@ impl Version {
         }
     }
 
-    /// What is known of `ty` if events of that type belong to this version's wire format.
+    /// Returns the specification of `ty` if this version's wire format defines it.
     ///
-    /// The ordered [`Reader`](crate::Reader) is more lenient, as Go's is: it accepts any known
+    /// The ordered [`Reader`](crate::Reader) is more lenient, as Go's is: it accepts every defined
     /// type in any v2 trace.
     pub fn spec(self, ty: EventType) -> Option<&'static EventSpec> {
         if ty <= self.last_type() { ty.spec() } else { None }
     }
 
-    /// The highest number of an event type in this version; 0 for format v1, which has others.
+    /// The highest event type in this version; 0 for format v1, which has different types.
     pub(crate) const fn last_type(self) -> EventType {
         match self {
             Self::Go111 | Self::Go119 | Self::Go121 => EventType(0),

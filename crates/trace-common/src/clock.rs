@@ -1,17 +1,17 @@
 use std::fmt;
 
-/// A moment on some clock: nanoseconds since that clock's own origin.
+/// A point in time on some clock: nanoseconds since that clock's origin.
 ///
-/// A timestamp does not carry its [`ClockDomain`]: whoever produces timestamps says once which
-/// domain they are in, and a [`ClockMap`] takes them from one domain to another.
+/// A timestamp does not contain its [`ClockDomain`]: the producer of timestamps reports their
+/// domain once, and a [`ClockMap`] converts between domains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The last moment that can be told: after every other.
+    /// The latest representable time.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// The moment `nanos` nanoseconds after the origin of the clock.
+    /// The time `nanos` nanoseconds after the origin of the clock.
     #[inline]
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
@@ -30,7 +30,7 @@ impl Timestamp {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// This moment moved by `nanos`, clamped at the ends of `i64`.
+    /// Returns this time plus `nanos`, clamped at the ends of `i64`.
     #[inline]
     pub const fn saturating_add_nanos(self, nanos: i64) -> Self {
         Self(self.0.saturating_add(nanos))
@@ -46,24 +46,24 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Which clock a [`Timestamp`] was read from.
+/// The clock that a [`Timestamp`] was read from.
 ///
-/// The first five are those of `clock_gettime(2)`.
+/// The first five are clocks of `clock_gettime(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ClockDomain {
-    /// `CLOCK_MONOTONIC`: the domain that all of a merged timeline is converted to.
+    /// `CLOCK_MONOTONIC`: the common domain of a merged timeline.
     Monotonic,
     /// `CLOCK_REALTIME`: nanoseconds since the Unix epoch, UTC.
     Realtime,
-    /// `CLOCK_BOOTTIME`: monotonic, and goes on while the machine is suspended.
+    /// `CLOCK_BOOTTIME`: monotonic, and also advances while the machine is suspended.
     Boottime,
     /// `CLOCK_MONOTONIC_RAW`: monotonic, not disciplined by NTP.
     MonotonicRaw,
     /// `CLOCK_TAI`: international atomic time.
     Tai,
-    /// A clock whose relation to the others is known from the trace alone, if at all: the
-    /// perf clock without `use_clockid`, Go traces before 1.22. The number tells traces apart.
+    /// A clock whose relation to the others is known from the trace alone, if at all: the perf
+    /// clock without `use_clockid`, Go traces before 1.22. The number distinguishes traces.
     Local(u32),
 }
 
@@ -80,18 +80,18 @@ impl fmt::Display for ClockDomain {
     }
 }
 
-/// A conversion that cannot be made.
+/// An error of a conversion between clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClockError {
-    /// No snapshot, nor chain of snapshots, holds both clocks.
+    /// No snapshot or chain of snapshots relates the two clocks.
     #[error(
         "cannot convert from {from} to {to}: the trace has no clock snapshot that relates them"
     )]
     Unrelated {
         /// The domain of the timestamp.
         from: ClockDomain,
-        /// The domain asked for.
+        /// The requested domain.
         to: ClockDomain,
     },
     /// The result does not fit in 64 bits of nanoseconds.
@@ -99,20 +99,20 @@ pub enum ClockError {
     OutOfRange(Timestamp),
 }
 
-/// Converts timestamps between clock domains by snapshots: readings of several clocks taken at
-/// one moment.
+/// Converts timestamps between clock domains by snapshots. A snapshot contains readings of several
+/// clocks that were taken at one moment.
 ///
-/// Between two domains the snapshot that is nearest *before* the timestamp decides (the first
-/// one for earlier timestamps), so that a step of the wall clock or a suspend between snapshots
-/// is followed. Where no snapshot holds both domains, the conversion goes through a third one;
-/// where there is no such path it is refused: a guess would put events in the wrong place.
+/// The nearest snapshot *before* the timestamp that contains both domains is used (the first one
+/// for earlier timestamps), so that conversions follow a step of the wall clock or a suspend
+/// between snapshots. If no snapshot contains both domains, the conversion goes through a third
+/// one. If there is no such path, it is an error: a guess would misplace events.
 #[derive(Clone, Debug, Default)]
 pub struct ClockMap {
     snapshots: Vec<Vec<(ClockDomain, Timestamp)>>,
 }
 
 impl ClockMap {
-    /// A map that knows of no relation yet.
+    /// Makes an empty map, without any relations.
     pub const fn new() -> Self {
         Self { snapshots: Vec::new() }
     }
@@ -122,19 +122,19 @@ impl ClockMap {
         self.snapshots.push(readings.into_iter().collect());
     }
 
-    /// Whether [`ClockMap::convert`] can go from `from` to `to`.
+    /// Whether [`ClockMap::convert`] can convert from `from` to `to`.
     pub fn relates(&self, from: ClockDomain, to: ClockDomain) -> bool {
         !matches!(self.convert(Timestamp::default(), from, to), Err(ClockError::Unrelated { .. }))
     }
 
-    /// The timestamp of domain `to` at which the clock `from` showed `at`.
+    /// Converts `at` from the domain `from` to the domain `to`.
     pub fn convert(
         &self,
         at: Timestamp,
         from: ClockDomain,
         to: ClockDomain,
     ) -> Result<Timestamp, ClockError> {
-        // Breadth first, so that the fewest snapshots come between; there are a handful of domains.
+        // Breadth first, to use the fewest snapshots; there are only a few domains.
         let mut reached = vec![(from, at)];
         let mut next = 0;
         while let Some(&(domain, at)) = reached.get(next) {
@@ -163,7 +163,7 @@ impl ClockMap {
             .map(|(d, _)| *d)
     }
 
-    /// What to add to `from` to get `to` at the moment `at` (a time of `from`).
+    /// Returns the offset to add to `from` to get `to` at the time `at` (on `from`).
     fn offset(&self, at: Timestamp, from: ClockDomain, to: ClockDomain) -> Option<i128> {
         let mut best: Option<(Timestamp, i128)> = None;
         for snapshot in &self.snapshots {

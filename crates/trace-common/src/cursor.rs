@@ -1,8 +1,8 @@
 /// A bounds-checked reader over borrowed bytes.
 ///
-/// All multi-byte integers are little-endian, as in every format this workspace reads. A read
-/// that fails leaves the position where it was and says at which offset of the *whole input*
-/// it failed: see [`Cursor::with_base`].
+/// All multi-byte integers are little-endian, as in every format of this workspace. A failed read
+/// leaves the position unchanged and reports its offset in the *whole input*: see
+/// [`Cursor::with_base`].
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a> {
     data: &'a [u8],
@@ -10,26 +10,27 @@ pub struct Cursor<'a> {
     base: u64,
 }
 
-/// A read that could not be done.
+/// The error of a failed read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} at offset {offset}")]
 pub struct ReadError {
     /// Offset of the item that could not be read, from the start of the whole input.
     pub offset: u64,
-    /// What was wrong.
+    /// The cause.
     pub kind: ReadErrorKind,
 }
 
-/// Why a read could not be done.
+/// The cause of a [`ReadError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadErrorKind {
     /// Fewer bytes are left than the item needs.
     #[error("unexpected end of data: {wanted} bytes wanted, {left} left")]
     UnexpectedEnd {
-        /// Bytes that the item needs; for a variable-length integer, one more than are there.
+        /// Number of bytes that the item needs; for a variable-length integer, one more than are
+        /// left.
         wanted: usize,
-        /// Bytes that are left.
+        /// Number of bytes that are left.
         left: usize,
     },
     /// A variable-length integer does not fit in 64 bits.
@@ -48,13 +49,13 @@ macro_rules! little_endian {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the start of `data`; offsets count from 0.
+    /// Makes a cursor at the start of `data`; offsets count from 0.
     #[inline]
     pub const fn new(data: &'a [u8]) -> Self {
         Self::with_base(data, 0)
     }
 
-    /// A cursor at the start of `data`, which itself begins at offset `base` of the input.
+    /// Makes a cursor at the start of `data`, which itself begins at offset `base` of the input.
     #[inline]
     pub const fn with_base(data: &'a [u8], base: u64) -> Self {
         Self { data, pos: 0, base }
@@ -72,19 +73,19 @@ impl<'a> Cursor<'a> {
         self.pos
     }
 
-    /// Bytes that are left.
+    /// Number of bytes that are left.
     #[inline]
     pub const fn remaining(&self) -> usize {
         self.data.len() - self.pos
     }
 
-    /// Whether nothing is left.
+    /// Whether no bytes are left.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.pos == self.data.len()
     }
 
-    /// The bytes that are left, without reading them.
+    /// The remaining bytes, without reading them.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.data.get(self.pos..).unwrap_or_default()
@@ -120,7 +121,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads `n` bytes as a cursor of their own, which keeps counting offsets of the whole input.
+    /// Reads `n` bytes as a separate cursor, whose offsets still count from the start of the whole
+    /// input.
     #[inline]
     pub fn sub(&mut self, n: usize) -> Result<Self, ReadError> {
         let base = self.offset();
@@ -196,7 +198,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The obvious encoder, to test the decoder with.
+    /// A straightforward encoder to test the decoder with.
     fn put_uvarint(out: &mut Vec<u8>, mut v: u64) {
         while v >= 0x80 {
             out.push(v as u8 | 0x80);
@@ -247,7 +249,7 @@ mod tests {
             }
             prop_assert!(c.is_empty());
 
-            // Cut anywhere, it ends with an error and never reads past the end.
+            // Truncated anywhere, it ends with an error and never reads past the end.
             let mut c = Cursor::new(&bytes[..cut.min(bytes.len())]);
             while c.uvarint().is_ok() {}
             prop_assert!(c.offset() as usize <= cut);

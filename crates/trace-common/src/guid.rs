@@ -15,10 +15,10 @@ use std::str::FromStr;
 pub struct Guid([u8; 16]);
 
 impl Guid {
-    /// Sixteen zero bytes: `Guid.Empty` in .NET, and "none" where a format has an optional id.
+    /// Sixteen zero bytes: `Guid.Empty` in .NET, and "none" in formats with an optional id.
     pub const EMPTY: Self = Self([0; 16]);
 
-    /// The GUID with these bytes, in .NET's order.
+    /// Makes the GUID with these bytes, in .NET's order.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -28,7 +28,7 @@ impl Guid {
         self.0
     }
 
-    /// The GUID whose text form has the hexadecimal digits of `value`.
+    /// Makes the GUID whose text form has the hexadecimal digits of `value`.
     pub const fn from_u128(value: u128) -> Self {
         Self(swap(value.to_be_bytes()))
     }
@@ -72,7 +72,7 @@ impl fmt::Debug for Guid {
     }
 }
 
-/// Text that is not a GUID.
+/// The error for text that is not a GUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a GUID: expected 32 hexadecimal digits, with or without hyphens and braces")]
 pub struct ParseGuidError;

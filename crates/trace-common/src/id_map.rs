@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-/// Values by identifier, for identifiers that are mostly given out one after the other.
+/// A map from identifiers that are mostly assigned consecutively.
 ///
-/// Those that live at a time then differ in their last bits: a table by those bits says where a
-/// value is, without hashing, and neighbours are neighbours in memory. The table has between two
-/// and four places for each value. Identifiers that find their place taken, as many made-up ones
-/// do, are in a hash map: so no choice of identifiers makes the map slow or large.
+/// Identifiers that are in use at the same time then differ in their low bits. A table indexed by
+/// these bits finds a value without hashing, and neighbours are adjacent in memory. The table has
+/// between two and four entries per value. Identifiers that collide in the table, as many crafted
+/// ones do, are in a hash map, so no choice of identifiers makes the map slow or large.
 ///
-/// Values are used again: [`IdMap::insert`] gives what a removed identifier has left.
+/// Values are reused: [`IdMap::insert`] returns the value of a removed identifier.
 ///
 /// ```
 /// let mut stacks = trace_common::IdMap::<Vec<u8>>::default();
@@ -22,16 +22,16 @@ use std::collections::HashMap;
 pub struct IdMap<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
-    /// By the last bits of an identifier: the slot of one with those bits, or [`NOWHERE`]. The
-    /// length is a power of two.
+    /// By the low bits of an identifier: the slot of an identifier with these bits, or [`NOWHERE`].
+    /// The length is a power of two.
     places: Vec<u32>,
-    /// Slots of identifiers whose place another one has.
+    /// Slots of identifiers whose entry in the table is occupied.
     displaced: HashMap<i64, u32>,
 }
 
 /// Length of [`IdMap::places`] at the start.
 const MIN_PLACES: usize = 1024;
-/// No slot: there are fewer.
+/// No slot: the number of slots is lower.
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
@@ -58,20 +58,20 @@ impl<T> IdMap<T> {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether there is no identifier.
+    /// Whether the map is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value of `id`.
+    /// Returns the value of `id`.
     #[inline]
     pub fn get(&self, id: i64) -> Option<&T> {
         let slot = self.slot(id)?;
         self.slots.get(slot).map(|slot| &slot.value)
     }
 
-    /// The value of `id`, to be changed.
+    /// Returns the value of `id` for modification.
     #[inline]
     pub fn get_mut(&mut self, id: i64) -> Option<&mut T> {
         let slot = self.slot(id)?;
@@ -84,13 +84,13 @@ impl<T> IdMap<T> {
         self.slot(id).is_some()
     }
 
-    /// All identifiers, in no particular order.
+    /// Returns all identifiers, in no particular order.
     pub fn ids(&self) -> impl Iterator<Item = i64> + '_ {
         let settled = self.places.iter().filter_map(|&slot| self.slots.get(slot as usize));
         settled.map(|slot| slot.id).chain(self.displaced.keys().copied())
     }
 
-    /// Removes `id`. Its value stays for the next [`IdMap::insert`], unless the caller takes it.
+    /// Removes `id`. The next [`IdMap::insert`] reuses its value, unless the caller takes it.
     pub fn remove(&mut self, id: i64) -> Option<&mut T> {
         let place = self.place(id);
         let settled = match self.places.get_mut(place) {
@@ -119,12 +119,12 @@ impl<T> IdMap<T> {
             return Some(slot);
         }
         if self.displaced.is_empty() {
-            return None; // as always in the traces of most programs
+            return None; // always so in the traces of most programs
         }
         self.displaced.get(&id).map(|&slot| slot as usize)
     }
 
-    /// Notes where `id` is.
+    /// Records the slot of `id`.
     #[inline]
     fn settle(&mut self, id: i64, slot: u32) {
         let place = self.place(id);
@@ -151,8 +151,8 @@ impl<T> IdMap<T> {
 }
 
 impl<T: Default> IdMap<T> {
-    /// The value of `id`, which is added if it is new: with the value that a removed identifier
-    /// has left, or the default.
+    /// Returns the value of `id`. If `id` is new, its value is the one of a removed identifier, or
+    /// the default.
     ///
     /// # Panics
     ///
@@ -192,7 +192,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Identifiers with the same last bits, and such that are used again, are told apart.
+        /// Identifiers with the same low bits, and reused identifiers, are distinguished.
         #[test]
         fn holds_what_a_hash_map_holds(
             steps in prop::collection::vec((0i64..3, -2i64..3, 0u8..3, any::<u8>()), 0..200),
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// However many there are, and also where all of them compete for the same places.
+    /// For any number of identifiers, also if all of them compete for the same entries.
     #[test]
     fn finds_what_it_held_before_it_grew() {
         const MANY: i64 = 5 * MIN_PLACES as i64;

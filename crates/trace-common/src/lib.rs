@@ -1,9 +1,9 @@
-//! What two or more of the triscope tracers need, and nothing else.
+//! Types that two or more of the triscope tracers share.
 //!
 //! ```
 //! use trace_common::{ClockDomain, ClockMap, Cursor, Timestamp};
 //!
-//! // A checked cursor: every read says where it failed, nothing panics.
+//! // A checked cursor: every failed read reports its offset, nothing panics.
 //! let mut bytes = Cursor::new(&[0xe5, 0x8e, 0x26, 7]);
 //! assert_eq!(bytes.uvarint()?, 624_485);
 //! assert_eq!(bytes.u8()?, 7);
@@ -24,12 +24,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Timestamp`], [`ClockDomain`], [`ClockMap`]: one time axis out of many clocks;
+//! - [`Timestamp`], [`ClockDomain`], [`ClockMap`]: conversion of many clocks to one time axis;
 //! - [`Cursor`]: bounds-checked little-endian reads and variable-length integers over a byte slice;
 //! - [`Guid`]: a GUID in .NET's byte order;
-//! - [`IdMap`]: values by identifiers that are mostly given out one after the other;
-//! - [`Limits`]: what a decoder may allocate on the word of its input;
-//! - [`Merge`]: several sources in the order of time as one, up to a watermark.
+//! - [`IdMap`]: values by identifiers that are mostly assigned consecutively;
+//! - [`Limits`]: limits on allocations sized by untrusted input;
+//! - [`Merge`]: several sources merged in time order, up to a watermark.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -1,15 +1,15 @@
-//! Several sources, each in the order of time, as one stream in the order of time.
+//! Merging several sources in time order into one stream.
 
 use crate::Timestamp;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Merges items of several sources into one stream in the order of time, as far as a watermark
-/// says that nothing earlier can come.
+/// Merges the items of several sources into one stream in time order, up to a watermark before
+/// which no more items can arrive.
 ///
-/// Each source pushes items as they come; they should be in order within a source, and one that
-/// is not is still put in its place, as long as it is not earlier than what was released already.
-/// Items up to the watermark are taken out in the order of time; of items at the same time, the
-/// one of the lower source comes first, and within a source the one that was pushed first.
+/// Each source pushes items as they arrive, normally in order. An item that is out of order in its
+/// source is still sorted in, unless it is earlier than an item that was already released. Items up
+/// to the watermark are released in time order. Of items with the same time, the one of the lower
+/// source comes first, and within a source the one that was pushed first.
 ///
 /// ```text
 ///  source 0   ──1────4─────────9──▶
@@ -17,8 +17,8 @@ use std::collections::{BinaryHeap, VecDeque};
 ///                        ▲               9 waits.
 /// ```
 ///
-/// An item that is earlier than one that was released is late: it is released next, never
-/// dropped, marked, and counted.
+/// An item that is earlier than a released one is late: it is released next and marked, never
+/// dropped. Late items are counted.
 ///
 /// ```
 /// use trace_common::{Merge, Timestamp};
@@ -43,8 +43,8 @@ use std::collections::{BinaryHeap, VecDeque};
 #[derive(Clone, Debug)]
 pub struct Merge<T> {
     sources: Vec<Source<T>>,
-    /// The first item of every source that has one. Entries whose source has an earlier first
-    /// item by now are stale; they are passed over.
+    /// The first item of every non-empty source. An entry is stale if its source has a new, earlier
+    /// first item; stale entries are skipped.
     heads: BinaryHeap<Head>,
     released: Option<Timestamp>,
     sequence: u64,
@@ -58,7 +58,7 @@ struct Source<T> {
     items: VecDeque<(Timestamp, u64, T)>,
 }
 
-/// Ordered so that the earliest is the greatest, as the heap gives the greatest.
+/// Ordered so that the earliest is the greatest, because the heap returns the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     at: Timestamp,
@@ -81,18 +81,18 @@ impl PartialOrd for Head {
 /// An item that [`Merge::pop`] released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merged<T> {
-    /// Which source it came from.
+    /// The number of its source.
     pub source: usize,
-    /// Its time.
+    /// The time of the item.
     pub at: Timestamp,
     /// The item.
     pub value: T,
-    /// Whether an item of a later time was released before.
+    /// Whether a later item was released before.
     pub late: bool,
 }
 
 impl<T> Merge<T> {
-    /// A merge of so many sources, numbered from 0. More can be added.
+    /// Makes a merge of `sources` sources, numbered from 0. More can be added.
     pub fn new(sources: usize) -> Self {
         let mut this = Self {
             sources: Vec::new(),
@@ -115,9 +115,9 @@ impl<T> Merge<T> {
         self.sources.len() - 1
     }
 
-    /// Takes an item of a source.
+    /// Adds an item of a source.
     ///
-    /// A source that does not exist yet is added, with those before it.
+    /// If the source does not exist yet, it is added, together with the sources before it.
     pub fn push(&mut self, source: usize, at: Timestamp, value: T) {
         while source >= self.sources.len() {
             self.add_source();
@@ -126,7 +126,7 @@ impl<T> Merge<T> {
         self.sequence += 1;
         self.len += 1;
         let Some(Source { items }) = self.sources.get_mut(source) else { return };
-        // Nearly always at the end; else before the later ones.
+        // Nearly always at the end; otherwise before the later ones.
         let behind = items.iter().rev().take_while(|(t, ..)| *t > at).count();
         let place = items.len() - behind;
         items.insert(place, (at, sequence, value));
@@ -135,10 +135,10 @@ impl<T> Merge<T> {
         }
     }
 
-    /// The earliest item, if it is not after the watermark.
+    /// Releases the earliest item, if it is not after the watermark.
     ///
-    /// The watermark is the time up to which all sources are known to have pushed everything;
-    /// [`Timestamp::MAX`] at the end of all of them.
+    /// The watermark is the time up to which all sources have pushed all items; [`Timestamp::MAX`]
+    /// at the end of all sources.
     pub fn pop(&mut self, watermark: Timestamp) -> Option<Merged<T>> {
         loop {
             let head = *self.heads.peek()?;
@@ -168,27 +168,27 @@ impl<T> Merge<T> {
         }
     }
 
-    /// Items that wait.
+    /// Number of items that are not released yet.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none waits.
+    /// Whether all items have been released.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The time of the last item of a source that waits: what it is known to have reached.
+    /// The time of the last unreleased item of a source, up to which the source has pushed.
     pub fn newest_of(&self, source: usize) -> Option<Timestamp> {
         self.sources.get(source)?.items.back().map(|(at, ..)| *at)
     }
 
-    /// Items that were released late so far.
+    /// Number of items that were released late so far.
     pub const fn late(&self) -> u64 {
         self.late
     }
 
-    /// By how many nanoseconds the latest of them was late.
+    /// Maximum lateness of the late items, in nanoseconds.
     pub const fn latest_by_nanos(&self) -> i64 {
         self.latest_by
     }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is pushed comes out once, and without late items in the order of time.
+        /// Every pushed item comes out once, and without late items in time order.
         #[test]
         fn the_merge_is_a_sort(items: Vec<(u8, i16)>, cut in 0usize..50, watermark: i16) {
             let mut merge = Merge::new(4);

@@ -1,26 +1,26 @@
-//! When threads had a CPU, by the context switches of the kernel.
+//! The times when threads had a CPU, from the kernel's context switches.
 
 use crate::model::SchedSwitch;
 use hashbrown::HashMap;
 use trace_common::Timestamp;
 
-/// Whether a thread had a CPU.
+/// Whether a thread had a CPU at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuState {
-    /// It ran on this CPU.
+    /// The thread ran on this CPU.
     OnCpu(u32),
-    /// It waited: asleep, blocked, or runnable without a CPU.
+    /// The thread was off-CPU: asleep, blocked, or runnable without a CPU.
     OffCpu,
-    /// The switches do not say: it was before the first or after the last one, records were lost,
-    /// or there were too many.
+    /// Unknown: the time is before the first or after the last switch, records were lost, or there
+    /// were too many switches.
     Unknown,
 }
 
 /// The intervals in which threads had a CPU, from a recording of the kernel's scheduler.
 ///
-/// It holds 16 bytes per interval and at most [`CpuIntervals::MAX`] intervals. What comes after
-/// that is [`CpuState::Unknown`].
+/// It holds 16 bytes per interval and at most [`CpuIntervals::MAX`] intervals. Later times are
+/// [`CpuState::Unknown`].
 ///
 /// ```
 /// use trace_export::{CpuIntervals, CpuState, SchedSwitch, Task, Timestamp};
@@ -50,28 +50,28 @@ pub struct CpuIntervals {
 #[derive(Clone, Debug, Default)]
 struct Thread {
     done: Vec<Interval>,
-    /// Since when it has a CPU, and which.
+    /// The start of its current interval and the CPU.
     running: Option<(Timestamp, u32)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     begin: Timestamp,
-    /// Nanoseconds; an interval of more than four seconds is several.
+    /// In nanoseconds; an interval of more than four seconds is split.
     length: u32,
     cpu: u32,
 }
 
 impl CpuIntervals {
-    /// Intervals that are held: 64 MiB.
+    /// Maximum number of intervals: 64 MiB.
     pub const MAX: usize = 1 << 22;
 
-    /// No switches yet.
+    /// Makes an empty set of intervals.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a context switch. Switches of one CPU come in time order.
+    /// Adds a context switch. The switches of one CPU must be in time order.
     pub fn switch(&mut self, at: Timestamp, switch: &SchedSwitch<'_>) {
         if self.is_full {
             return;
@@ -86,20 +86,20 @@ impl CpuIntervals {
         }
     }
 
-    /// Switches of a CPU were lost between its last one and `at`.
+    /// Reports that switches of a CPU were lost between its last one and `at`.
     pub fn lost(&mut self, at: Timestamp, cpu: u32) {
         if self.is_full {
             return;
         }
         let since = self.last_on.insert(cpu, at).or(self.first).unwrap_or(at);
-        /// They are searched one by one.
+        /// Lost spans are searched linearly.
         const MAX_LOST: usize = 1 << 12;
         if self.lost.len() >= MAX_LOST {
             self.is_full = true;
             return;
         }
         self.lost.push((since, at));
-        // Who was on it may have left unseen.
+        // The thread on the CPU may have been switched out unseen.
         for thread in self.threads.values_mut() {
             thread.running.take_if(|(_, on)| *on == cpu);
         }
@@ -121,12 +121,12 @@ impl CpuIntervals {
         self.is_full = self.intervals >= Self::MAX;
     }
 
-    /// Whether thread `tid` had a CPU at a moment.
+    /// Returns whether thread `tid` had a CPU at a time.
     pub fn state(&self, tid: i32, at: Timestamp) -> CpuState {
         self.state_within(tid, at, at)
     }
 
-    /// Whether thread `tid` had a CPU at any moment from `from` to `to`, both included.
+    /// Returns whether thread `tid` had a CPU at any time from `from` to `to`, both included.
     pub fn state_within(&self, tid: i32, from: Timestamp, to: Timestamp) -> CpuState {
         let is_covered = self.first.is_some_and(|first| first <= from) && Some(to) <= self.last;
         if !is_covered {

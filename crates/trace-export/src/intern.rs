@@ -1,16 +1,16 @@
-//! Names and stacks, each kept once.
+//! Interning of names and stacks.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hash};
 
-/// A text that an [`Interner`] holds.
+/// The identifier of a text in an [`Interner`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TextId {
     pub(crate) epoch: u32,
     pub(crate) index: u32,
 }
 
-/// A stack that an [`Interner`] holds.
+/// The identifier of a stack in an [`Interner`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StackId {
     pub(crate) epoch: u32,
@@ -42,12 +42,11 @@ pub(crate) struct FrameRecord {
     pub(crate) pc: u64,
 }
 
-/// A table of texts and stacks whose size is bounded.
+/// A table of texts and stacks of bounded size.
 ///
-/// When the table has grown past its limit it starts anew, and keeps the full one beside it
-/// until that happens again. So an identifier is good for at least a whole table's worth of
-/// new names: always long enough for the next event; who keeps identifiers for longer asks
-/// [`Interner::holds_text`] first.
+/// When the table exceeds its limit it is reset, and the full table is kept until the next reset.
+/// So an identifier stays valid for at least one table of new names, which always includes the next
+/// event. Check identifiers that are kept longer with [`Interner::holds_text`].
 ///
 /// ```
 /// let mut names = trace_export::Interner::default();
@@ -71,12 +70,12 @@ struct Tables {
     texts: Slices<u8>,
     frames: Vec<FrameRecord>,
     frame_index: HashTable<u32>,
-    /// Places of frames.
+    /// Indexes of frames.
     stacks: Slices<u32>,
 }
 
 impl Tables {
-    /// Bytes in use, near enough.
+    /// Approximate number of bytes in use.
     fn size(&self) -> usize {
         self.texts.size() + 32 * self.frames.len() + self.stacks.size()
     }
@@ -89,7 +88,7 @@ impl Tables {
     }
 }
 
-/// Slices one behind the other, each kept once.
+/// Concatenated slices, each stored once.
 #[derive(Debug)]
 struct Slices<T> {
     items: Vec<T>,
@@ -120,7 +119,7 @@ impl<T: Copy + Eq + Hash> Slices<T> {
         Some(self.spans.get(index as usize)?.of(&self.items))
     }
 
-    /// The place of `slice`, which is put there if it is new.
+    /// Returns the index of `slice`, which is added if it is new.
     fn intern(&mut self, slice: &[T], hasher: &impl BuildHasher) -> u32 {
         let Self { items, spans, index } = self;
         let hash = hasher.hash_one(slice);
@@ -134,7 +133,7 @@ impl<T: Copy + Eq + Hash> Slices<T> {
         place
     }
 
-    /// Bytes in use, near enough.
+    /// Approximate number of bytes in use.
     fn size(&self) -> usize {
         size_of_val(&self.items[..]) + 16 * self.spans.len()
     }
@@ -153,14 +152,14 @@ impl Default for Interner {
 }
 
 impl Interner {
-    /// The limit of [`Interner::default`], in bytes; at most twice that much is held.
+    /// The limit of [`Interner::default`], in bytes; the memory use is at most twice that.
     pub const DEFAULT_LIMIT: usize = 8 << 20;
-    /// Longer texts are cut, in bytes.
+    /// Longer texts are truncated to this number of bytes.
     pub const MAX_TEXT: usize = 64 << 10;
     /// Deeper stacks lose their outermost frames.
     pub const MAX_FRAMES: usize = 1024;
 
-    /// A table that starts anew when it holds more than `limit` bytes.
+    /// Makes a table that is reset when it holds more than `limit` bytes.
     pub fn with_limit(limit: usize) -> Self {
         Self {
             epoch: 0,
@@ -172,13 +171,13 @@ impl Interner {
         }
     }
 
-    /// The identifier of `text`, which is a part of the table from now on.
+    /// Interns `text`.
     pub fn text(&mut self, text: &[u8]) -> TextId {
         self.make_room();
         TextId { epoch: self.epoch, index: self.text_index(text) }
     }
 
-    /// The identifier of a stack, innermost frame first.
+    /// Interns a stack, innermost frame first.
     pub fn stack<'a>(&mut self, frames: &mut dyn Iterator<Item = Frame<'a>>) -> StackId {
         self.make_room();
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -198,13 +197,13 @@ impl Interner {
         StackId { epoch: self.epoch, index }
     }
 
-    /// Whether `id` still stands for its text.
+    /// Whether `id` is still valid.
     #[inline]
     pub const fn holds_text(&self, id: TextId) -> bool {
         self.holds(id.epoch)
     }
 
-    /// Whether `id` still stands for its stack.
+    /// Whether `id` is still valid.
     #[inline]
     pub const fn holds_stack(&self, id: StackId) -> bool {
         self.holds(id.epoch)
@@ -215,12 +214,12 @@ impl Interner {
         self.epoch.wrapping_sub(epoch) <= 1
     }
 
-    /// The text that `id` stands for.
+    /// Returns the text of `id`, if it is still valid.
     pub fn text_of(&self, id: TextId) -> Option<&[u8]> {
         self.tables(id.epoch)?.texts.get(id.index)
     }
 
-    /// The frames of the stack that `id` stands for, innermost first.
+    /// Returns the frames of the stack `id`, innermost first, if it is still valid.
     pub fn frames_of(&self, id: StackId) -> Option<impl ExactSizeIterator<Item = Frame<'_>>> {
         let tables = self.tables(id.epoch)?;
         let text = |index| tables.texts.get(index).unwrap_or_default();
@@ -238,13 +237,14 @@ impl Interner {
         }
     }
 
-    /// Counts how often the table has started anew.
+    /// The number of resets of the table.
     #[inline]
     pub(crate) const fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// The place of `id` in the current table, where it is put if it is only in the previous one.
+    /// Returns the index of `id` in the current table; copies the text from the previous table if
+    /// necessary.
     #[inline]
     pub(crate) fn current_text(&mut self, id: TextId) -> Option<u32> {
         if id.epoch == self.epoch {
@@ -292,22 +292,23 @@ impl Interner {
         index
     }
 
-    /// The place of a text in the current table, which does not start anew for it.
+    /// Interns a text in the current table without resetting it.
     pub(crate) fn text_in_place(&mut self, text: &[u8]) -> u32 {
         self.text_index(text)
     }
 
-    /// The text at a place in the current table.
+    /// Returns the text at an index of the current table.
     pub(crate) fn text_at(&self, index: u32) -> &[u8] {
         self.current.texts.get(index).unwrap_or_default()
     }
 
-    /// The frame at a place in the current table.
+    /// Returns the frame at an index of the current table.
     pub(crate) fn frame_at(&self, index: u32) -> FrameRecord {
         self.current.frames[index as usize]
     }
 
-    /// Places of the frames of the stack at a place in the current table, innermost first.
+    /// Returns the indexes of the frames of the stack at an index of the current table, innermost
+    /// first.
     pub(crate) fn stack_at(&self, index: u32) -> &[u32] {
         self.current.stacks.get(index).unwrap_or_default()
     }

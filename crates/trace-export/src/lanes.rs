@@ -1,4 +1,4 @@
-//! Tracks that are used again when what they showed has ended.
+//! Tracks that are reused after their content has ended.
 
 use crate::intern::TextId;
 use crate::model::{DebugAnnotation, Sink, Track, TrackEvent, TrackId};
@@ -7,16 +7,16 @@ use std::collections::BinaryHeap;
 use std::io;
 use trace_common::Timestamp;
 
-/// Tracks of things that come and go: as many as there ever are at once.
+/// Tracks of short-lived items: as many as the maximum number of simultaneous items.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    /// The group that the lanes are below.
+    /// The parent group of the lanes.
     pub(crate) group: TrackId,
     pub(crate) lanes: Vec<Lane>,
     free: BinaryHeap<Reverse<u32>>,
 }
 
-/// One track, and one below it for what does not nest with the states of the first.
+/// A track, and one below it for slices that do not nest with the states of the first.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) track: TrackId,
@@ -29,7 +29,7 @@ impl Lanes {
         Self { group, lanes: Vec::new(), free: BinaryHeap::new() }
     }
 
-    /// The first lane that is free, a new one if none is.
+    /// Returns the first free lane, or a new one if none is free.
     pub(crate) fn acquire(&mut self, sink: &mut impl Sink) -> io::Result<u32> {
         match self.free.pop() {
             Some(Reverse(lane)) => Ok(lane),
@@ -37,7 +37,7 @@ impl Lanes {
         }
     }
 
-    /// A lane that nothing was ever on.
+    /// Adds a new, empty lane.
     pub(crate) fn add(&mut self, sink: &mut impl Sink) -> io::Result<u32> {
         let index = self.lanes.len() as u32;
         let name = format!("#{}", index + 1);
@@ -53,7 +53,7 @@ impl Lanes {
 }
 
 impl Lane {
-    /// The track below, which is called `name`.
+    /// Returns the track below, which has the name `name`.
     pub(crate) fn inner(&mut self, name: &[u8], sink: &mut impl Sink) -> io::Result<TrackId> {
         if let Some(track) = self.inner {
             return Ok(track);
@@ -62,7 +62,7 @@ impl Lane {
         Ok(*self.inner.insert(track))
     }
 
-    /// Ends what is open on the track below.
+    /// Ends the open slices of the track below.
     pub(crate) fn end_inner(&mut self, at: Timestamp, sink: &mut impl Sink) -> io::Result<()> {
         match self.inner {
             Some(track) => self.nest.end_all(at, track, sink),
@@ -73,14 +73,14 @@ impl Lane {
 
 /// Slices of one track that may end in any order.
 ///
-/// In traces of real programs they nest. Where they do not, a slice that began inside the one
-/// that ends is cut in two there.
+/// In traces of real programs they nest. Where they do not, a slice inside the one that ends is
+/// split in two there.
 #[derive(Debug, Default)]
 pub(crate) struct Nest {
     open: Vec<(Key, TextId)>,
 }
 
-/// What a slice is of; innermost first where several are alike.
+/// The kind of a slice. Of several open slices of the same kind, the innermost one ends first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Region,
@@ -88,7 +88,7 @@ pub(crate) enum Key {
     Mark,
     StopTheWorld(i64),
     Sweep,
-    /// Of a .NET thread: what it is of tells it from others.
+    /// A slice of a .NET thread, identified by its kind and number.
     Dotnet(&'static str, u64),
 }
 

@@ -16,16 +16,16 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! - [`Sink`] is what a tracer writes to: clocks, tracks, states, slices, instants, counters,
-//!   flows, samples with stacks, switches of the kernel's scheduler, losses. Everything streams:
-//!   a sink holds tables of names, never the timeline.
+//! - [`Sink`] is the interface that tracers write to: clocks, tracks, states, slices, instants,
+//!   counters, flows, samples with stacks, switches of the kernel's scheduler, losses. Everything
+//!   streams: a sink holds tables of names, never the timeline.
 //! - [`PerfettoSink`] writes the binary format of <https://ui.perfetto.dev>.
 //! - `Compressor` (feature `compress`) makes its files four to eight times smaller.
-//! - [`Interner`] is the table of names and stacks that sinks are built on.
-//! - `go::GoSource` (feature `go`, on by default) puts the events of a Go execution trace on a
+//! - [`Interner`] is the table of names and stacks that sinks use.
+//! - `go::GoSource` (feature `go`, on by default) writes the events of a Go execution trace to a
 //!   sink, `dotnet::DotnetSource` (feature `dotnet`, on by default) those of a .NET trace.
 //!
-//! It does not read traces of any kind: that is the work of the crates beside it.
+//! This crate does not read traces; the other crates of the workspace do.
 #![forbid(unsafe_code)]
 
 mod cpu;

@@ -1,4 +1,4 @@
-//! The timeline model and the sink that takes it.
+//! The timeline model and the [`Sink`] trait.
 
 use crate::intern::{Frame, StackId, TextId};
 use std::io;
@@ -325,10 +325,10 @@ pub struct SchedWaking<'a> {
     pub target_cpu: u32,
 }
 
-/// Something that happened but is not on the timeline.
+/// Data that was lost and is missing from the timeline.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss<'a> {
-    /// The kind of what was lost, e.g. `samples`.
+    /// The kind of the lost data, e.g. `samples`.
     pub what: &'a [u8],
     /// The number lost, if it is known.
     pub count: Option<u64>,
@@ -339,8 +339,8 @@ pub struct Loss<'a> {
 /// The consumer of a timeline.
 ///
 /// Calls stream. Times ascend on each track. Across tracks an earlier time is accepted. All times
-/// are on the sink's own [`ClockDomain`]. What a format cannot express is left out; the sink's
-/// documentation says so.
+/// are on the sink's [`ClockDomain`]. A sink omits what its format cannot express; its
+/// documentation lists these cases.
 ///
 /// Names and stacks that repeat are interned once ([`Sink::text`], [`Sink::stack`]) and then
 /// referred to by identifier. The tables are bounded: check an identifier that outlives the next
@@ -371,8 +371,8 @@ pub trait Sink {
     /// [`Sink::domain`].
     fn clock_snapshot(&mut self, readings: &[(ClockDomain, Timestamp)]) -> io::Result<()>;
 
-    /// Adds a track. A process or thread that is added again keeps its track: its identifiers
-    /// decide.
+    /// Adds a track. A process or thread that is added again keeps its track: processes and threads
+    /// are identified by their identifiers.
     ///
     /// # Errors
     ///

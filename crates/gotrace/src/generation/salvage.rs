@@ -1,4 +1,4 @@
-//! What there is of a damaged generation.
+//! Salvaging the intact parts of a damaged generation.
 
 use super::{Generation, Loader};
 use crate::batch::{self, Batch};
@@ -15,43 +15,44 @@ use trace_common::{Cursor, Limits};
 /// A tick of the trace clock on Linux: the frequency is 15 625 000 ticks per second.
 const LINUX_NANOS_PER_TICK: f64 = 64.0;
 
-/// Loads all batches of a generation that are intact, and of damaged ones what precedes the
+/// Loads all intact batches of a generation, and the part of each damaged batch that precedes the
 /// damage.
 #[derive(Debug)]
 pub(crate) struct Salvage<'a, R> {
     source: &'a mut Source<R>,
     loader: Loader,
-    /// The last batch that was found, and its index. It is loaded when it is known that another one
-    /// follows it.
+    /// The last batch that was found, and its index. It is loaded when another batch is known to
+    /// follow it.
     last: Option<(usize, Batch)>,
-    /// Whether the end of the input cuts that batch, which may contain others if its size is wrong.
+    /// Whether that batch is truncated by the end of the input. If its size is wrong, it may
+    /// contain other batches.
     cut: bool,
     /// Bytes of the window that were read before the damage was found.
     read: usize,
     lost: Lost,
 }
 
-/// What was found of a generation.
+/// The salvaged part of a generation.
 #[derive(Debug)]
 pub(crate) struct Salvaged {
     /// `None` if there are neither events nor samples.
     pub(crate) generation: Option<Box<Generation>>,
-    /// The bytes that it takes of the source's window, damaged ones included.
+    /// Number of bytes in the source's window that belong to it, damaged ones included.
     pub(crate) len: usize,
-    /// Whether the input ends behind it.
+    /// Whether the input ends after it.
     pub(crate) at_end: bool,
     pub(crate) lost: Lost,
-    /// Whether the frequency of the clock is a guess.
+    /// Whether the frequency of the clock is assumed.
     pub(crate) guessed_frequency: bool,
 }
 
-/// What was lost.
+/// The extent of the loss.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lost {
     /// From the first to the last byte that was lost, as offsets in the trace.
     pub(crate) range: Option<Range<u64>>,
     pub(crate) bytes: u64,
-    /// Of these, bytes in batches of events.
+    /// The number of these bytes that are in batches of events.
     pub(crate) event_bytes: u64,
 }
 
@@ -66,18 +67,18 @@ impl Lost {
     }
 }
 
-/// What follows a batch.
+/// The item that follows a batch.
 enum Next {
     Batch(Batch),
-    /// Another generation, or more than may be held.
+    /// Another generation, or the size limit.
     Other,
     End,
     Damage,
 }
 
 impl<'a, R: Read> Salvage<'a, R> {
-    /// Searches for the generation of number `last` or a later one; `None` if there is none. What
-    /// precedes it is released.
+    /// Searches for generation `last` or a later one; `None` if there is none. The bytes before it
+    /// are released.
     pub(crate) fn find(
         source: &'a mut Source<R>,
         version: Version,
@@ -112,8 +113,9 @@ impl<'a, R: Read> Salvage<'a, R> {
         Self { source, loader, last: None, cut: false, read, lost: Lost::default() }
     }
 
-    /// Loads the generation. Its clock has the frequency `nanos_per_tick` if its own is lost; 0 if
-    /// no generation had one. CPU samples among the bytes that were read before are passed over.
+    /// Loads the generation. Its clock has the frequency `nanos_per_tick` if its own frequency is
+    /// lost; 0 if no generation had one. CPU samples in the bytes that were read before are
+    /// skipped.
     pub(crate) fn load(mut self, nanos_per_tick: f64) -> Salvaged {
         let at_end = self.batches();
         let Self { mut loader, lost, .. } = self;
@@ -177,7 +179,7 @@ impl<'a, R: Read> Salvage<'a, R> {
         if other { Next::Other } else { Next::Damage }
     }
 
-    /// Whether a generation can end before index `at`: a later one begins there, or nothing does.
+    /// Whether a generation can end before index `at`: a later one begins there, or the input ends.
     fn ends(&mut self, at: usize) -> bool {
         match batch::read(self.source, at) {
             Ok(Some(batch)) => batch.generation > self.loader.number,
@@ -186,10 +188,10 @@ impl<'a, R: Read> Salvage<'a, R> {
         }
     }
 
-    /// Goes to the next batch behind damage, or to the end of what can be read.
+    /// Moves to the next batch after damage, or to the end of the readable bytes.
     fn resync(&mut self) {
         let (at, number) = (self.loader.at, self.loader.number);
-        // If what is damaged is the size of the last batch, that contains the next one.
+        // If the size of the last batch is damaged, that batch contains the next one.
         let from = self.last.as_ref().map_or(at, |(start, _)| *start) + 1;
         let mut found = resync::find(self.source, from, number);
         if found == Some(at) {
@@ -225,7 +227,7 @@ impl<'a, R: Read> Salvage<'a, R> {
         let kind = batch.kind(bytes);
         let data = batch.data.clone();
         let mut cursor = Cursor::new(&bytes[data.clone()]);
-        // How many bytes are intact.
+        // Number of intact bytes.
         let (intact, of_events) = match kind {
             Some(EventType::STRINGS) => (table(&mut cursor, |cursor| loader.string(cursor)), false),
             Some(EventType::STACKS) => (table(&mut cursor, |cursor| loader.stack(cursor)), false),
@@ -254,13 +256,13 @@ impl<'a, R: Read> Salvage<'a, R> {
     }
 }
 
-/// Whether reading stops here, without any damage.
+/// Whether reading stops here without damage.
 fn stops(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Io(_) | ErrorKind::Limit { .. })
 }
 
-/// Reads the entries of a table; how many bytes are intact. Of entries with the same identifier
-/// the first is kept.
+/// Reads the entries of a table and returns the number of intact bytes. Of entries with the same
+/// identifier, the first is kept.
 fn table(
     cursor: &mut Cursor<'_>,
     mut entry: impl FnMut(&mut Cursor<'_>) -> Result<(), Error>,
@@ -276,7 +278,7 @@ fn table(
     cursor.position()
 }
 
-/// How many bytes of the data of a batch are events that can be decoded.
+/// Number of bytes in a batch's data that decode as events.
 fn decodable(data: &[u8]) -> usize {
     let mut cursor = Cursor::new(data);
     loop {

@@ -1,9 +1,10 @@
-//! The states that an event implies, for events whose predecessors are lost.
+//! Adopting the state that an event implies, for events whose predecessors are lost.
 //!
-//! An event of an undamaged trace is refused if the goroutine, proc or thread is not in the state
-//! that the event needs. After damage the event is the better witness: [`Ordering::adopt`] puts
-//! them into that state, so that [`Ordering::advance`] accepts the event. A goroutine or proc that
-//! must be there but that no event has named gets a [placeholder](Ordering::hide_placeholders).
+//! In an undamaged trace, an event is rejected if the goroutine, proc or thread is not in the state
+//! that the event requires. After damage the event is more reliable than the tracked state:
+//! [`Ordering::adopt`] changes the state so that [`Ordering::advance`] accepts the event. A
+//! goroutine or proc that must exist but that no event has named gets a
+//! [placeholder](Ordering::hide_placeholders).
 
 use super::ranges::start_of;
 use super::state::{Goroutine, Proc, Seq, UserRegion, go_status, proc_status};
@@ -16,7 +17,7 @@ use crate::spec::EventType;
 use crate::table::Table;
 use std::sync::Arc;
 
-/// Identifiers up to this one are placeholders: one for each thread.
+/// Identifiers up to this one are placeholders: one per thread.
 const LAST_PLACEHOLDER: i64 = i64::MIN + u32::MAX as i64;
 
 const fn placeholder(slot: usize) -> i64 {
@@ -32,8 +33,8 @@ fn hide(id: &mut i64, none: i64) {
 impl Ordering {
     /// Changes the state so that `raw`, the next event of the thread at `slot`, is acceptable.
     ///
-    /// Some events are refused in any state: those with an invalid status, or that need a thread
-    /// and have none.
+    /// Some events are rejected in any state: those with an invalid status, and those that require
+    /// a thread and have none.
     ///
     /// # Errors
     ///
@@ -50,7 +51,7 @@ impl Ordering {
         let c = Context { slot, m: thread.id, p: thread.p, g: thread.g, generation };
         self.adopt_in(c, raw, table)?;
         if !c.m.is_some() {
-            // Events that belong to no thread have no context to change.
+            // Events without a thread have no context to change.
             (self.threads[slot].g, self.threads[slot].p) = (GoId::NONE, ProcId::NONE);
         }
         Ok(())
@@ -58,7 +59,7 @@ impl Ordering {
 
     fn adopt_in(&mut self, c: Context, raw: &RawEvent, table: &Table) -> Result<(), ErrorKind> {
         use EventType as T;
-        // Most events begin with an identifier, and some have a sequence number behind it.
+        // Most events begin with an identifier, and in some a sequence number follows it.
         let [id, seq, ..] = raw.args();
         let go = id as i64;
         let before = |number: u64| c.seq(number.wrapping_sub(1));
@@ -165,7 +166,7 @@ impl Ordering {
         Ok(())
     }
 
-    /// Replaces placeholders in an event to be given out by "none".
+    /// Replaces placeholders by "none" in an event that is about to be returned.
     pub(crate) fn hide_placeholders(event: &mut Record) {
         hide(&mut event.g.0, GoId::NONE.0);
         hide(&mut event.p.0, ProcId::NONE.0);
@@ -176,7 +177,7 @@ impl Ordering {
         }
     }
 
-    /// Changes the state of a goroutine, which is added if there is none.
+    /// Changes the state of a goroutine, which is added if it is unknown.
     fn with_goroutine(
         &mut self,
         id: i64,
@@ -198,7 +199,7 @@ impl Ordering {
         });
     }
 
-    /// Changes the state of a proc, which is added if there is none.
+    /// Changes the state of a proc, which is added if it is unknown.
     fn with_proc(&mut self, id: i64, status: u8, seq: Seq, change: impl FnOnce(&mut Proc)) {
         if !self.procs.contains(id) {
             self.procs.insert(id).reset(status, seq);
@@ -212,7 +213,7 @@ impl Ordering {
         self.with_proc(id, status, seq, |proc| (proc.status, proc.seq) = (status, seq));
     }
 
-    /// Changes the goroutine of the thread: a placeholder if none is known.
+    /// Sets the goroutine of the thread: a placeholder if none is known.
     fn adopt_goroutine(&mut self, c: Context, change: impl FnOnce(&mut Goroutine)) {
         let g = &mut self.threads[c.slot].g;
         if !g.is_some() {
@@ -222,7 +223,7 @@ impl Ordering {
         self.with_goroutine(g, go_status::RUNNING, c.seq(0), change);
     }
 
-    /// Changes the proc of the thread: a placeholder if none is known.
+    /// Sets the proc of the thread: a placeholder if none is known.
     fn adopt_proc(&mut self, c: Context, change: impl FnOnce(&mut Proc)) {
         let p = &mut self.threads[c.slot].p;
         if !p.is_some() {
@@ -232,13 +233,13 @@ impl Ordering {
         self.with_proc(p, proc_status::RUNNING, c.seq(0), change);
     }
 
-    /// The thread runs a goroutine on a proc.
+    /// Makes the thread run a goroutine on a proc.
     fn adopt_user_code(&mut self, c: Context) {
         self.adopt_proc(c, |_| {});
         self.adopt_goroutine(c, |goroutine| goroutine.status = go_status::RUNNING);
     }
 
-    /// The thread has no goroutine: what it had must have blocked.
+    /// Takes the goroutine from the thread: a goroutine that it had must have blocked.
     fn unbind_goroutine(&mut self, c: Context) {
         let g = std::mem::replace(&mut self.threads[c.slot].g, GoId::NONE);
         if let Some(goroutine) = self.goroutines.get_mut(g.0).filter(|_| g.is_some()) {
@@ -246,7 +247,7 @@ impl Ordering {
         }
     }
 
-    /// The thread has no proc: what it had must have stopped.
+    /// Takes the proc from the thread: a proc that it had must have stopped.
     fn unbind_proc(&mut self, c: Context) {
         let p = std::mem::replace(&mut self.threads[c.slot].p, ProcId::NONE);
         if let Some(proc) = self.procs.get_mut(p.0).filter(|_| p.is_some()) {
@@ -254,7 +255,7 @@ impl Ordering {
         }
     }
 
-    /// No thread runs this goroutine.
+    /// Takes the goroutine from all threads.
     fn release_goroutine(&mut self, id: i64) -> Result<(), ErrorKind> {
         self.work.charge(self.threads.len())?;
         let threads = self.threads.iter_mut().filter(|thread| thread.g.0 == id);
@@ -262,7 +263,7 @@ impl Ordering {
         Ok(())
     }
 
-    /// No thread has this proc.
+    /// Takes the proc from all threads.
     fn release_proc(&mut self, id: i64) -> Result<(), ErrorKind> {
         self.work.charge(self.threads.len())?;
         let threads = self.threads.iter_mut().filter(|thread| thread.p.0 == id);
@@ -270,7 +271,8 @@ impl Ordering {
         Ok(())
     }
 
-    /// The goroutine does not exist yet. (Its end was lost, or it is another one's identifier.)
+    /// Makes the goroutine nonexistent. (Its end was lost, or the identifier belongs to another
+    /// one.)
     fn forget_goroutine(&mut self, id: i64) -> Result<(), ErrorKind> {
         self.release_goroutine(id)?;
         self.goroutines.remove(id);
@@ -281,7 +283,7 @@ impl Ordering {
         let [g, m, status, _] = raw.args();
         let (g, m, status) = (g as i64, ThreadId(m as i64), status as u8);
         if !(go_status::RUNNABLE..=go_status::WAITING).contains(&status) {
-            return Ok(()); // to be refused
+            return Ok(()); // the event will be rejected
         }
         self.release_goroutine(g)?;
         self.set_goroutine(g, status, c.seq(0));
@@ -317,7 +319,7 @@ impl Ordering {
         let Ok(status @ proc_status::RUNNING..=proc_status::SYSCALL_ABANDONED) =
             u8::try_from(status)
         else {
-            return Ok(()); // to be refused
+            return Ok(()); // the event will be rejected
         };
         let known = self.procs.get_mut(p).map(|proc| proc.status);
         let continues =
@@ -348,14 +350,14 @@ impl Ordering {
 fn end_region(goroutine: &mut Goroutine, task: TaskId, name: Arc<[u8]>) {
     let regions = &mut goroutine.open().regions;
     if regions.is_empty() {
-        return; // one that began before the trace
+        return; // the region began before the trace
     }
-    // A name may be lost.
+    // The name may be lost.
     let ends = |region: &UserRegion| {
         region.task == task && (region.name == name || region.name.is_empty() || name.is_empty())
     };
     if let Some(index) = regions.iter().rposition(ends) {
-        regions.truncate(index); // the ends of those inside it were lost
+        regions.truncate(index); // the ends of nested regions were lost
     }
     regions.push(UserRegion { task, name });
 }

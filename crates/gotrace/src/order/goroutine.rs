@@ -1,4 +1,4 @@
-//! Goroutines: created, started, stopped, switched, in system calls.
+//! Goroutine events: creation, start, stop, switch, system calls.
 
 use super::state::{go_status, proc_status};
 use super::{Advance, Blocked, Context, Need, Ordering, wrong_goroutine, wrong_proc};
@@ -8,7 +8,7 @@ use crate::frontier::RawEvent;
 use crate::id::{GoId, GoState, ProcId, ProcState, ThreadId};
 use crate::spec::EventType;
 
-/// The state that a status of the format stands for.
+/// Converts a status of the format to a state.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const STATES: [GoState; 5] = {
     let mut states = [GoState::Undetermined; 5];
@@ -20,11 +20,11 @@ const STATES: [GoState; 5] = {
 };
 
 impl Ordering {
-    /// The status of a goroutine at the start of a generation; any thread may tell it.
+    /// The status of a goroutine at the start of a generation; any thread may report it.
     pub(super) fn go_status(&mut self, c: Context, event: &mut Record) -> Advance {
         let [g, m, status, _] = event.args;
         let (g, m) = (GoId(g as i64), ThreadId(m as i64));
-        // The format has a byte for it; more significant bits are nobody's.
+        // The format has one byte for it; the upper bits are ignored.
         let status = status as u8;
         let Some(&state) = STATES.get(status as usize) else {
             let status = u64::from(status);
@@ -51,14 +51,15 @@ impl Ordering {
                     return Err(Inconsistency::Context { what: "thread", wanted: true }.into());
                 }
                 if m == c.m {
-                    // After the first generation, the thread must have been seen to enter it.
+                    // After the first generation, the thread must have been seen entering it.
                     if !first && c.g != g {
                         return Err(other_goroutine(m, c.g, g).into());
                     }
                     self.bind_goroutine(c, g);
                 } else {
-                    // Another thread has been in this system call since before the generation:
-                    // without a proc, for all of those are stopped when one starts.
+                    // Another thread has been in this system call since before the generation. It
+                    // has no proc, because procs in a system call are stopped when a generation
+                    // starts.
                     self.go_status_elsewhere(event, g, m)?;
                 }
             }
@@ -92,7 +93,7 @@ impl Ordering {
     }
 
     pub(super) fn go_create(&mut self, c: Context, raw: &RawEvent) -> Advance {
-        // The scheduler itself may create goroutines, so that none need be running.
+        // The scheduler itself may create goroutines, so no goroutine needs to be running.
         c.needs(Need::Must, Need::May)?;
         let current = self.goroutines.get_mut(c.g.0);
         if current.is_some_and(|goroutine| goroutine.status != go_status::RUNNING) {
@@ -138,7 +139,7 @@ impl Ordering {
         Ok(())
     }
 
-    /// Anything may unblock a goroutine, even a thread without a proc.
+    /// Any thread may unblock a goroutine, even one without a proc.
     #[inline]
     pub(super) fn go_unblock(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let [g, seq, ..] = raw.args();
@@ -151,8 +152,8 @@ impl Ordering {
         Ok(())
     }
 
-    /// A coroutine switch: unblocks the next goroutine, blocks or ends the current one, and
-    /// starts the next. It is given out as those three events.
+    /// A coroutine switch: unblocks the next goroutine, blocks or ends the current one, and starts
+    /// the next. It is returned as those three events.
     pub(super) fn go_switch(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs_user_code()?;
         self.goroutine_in(c, go_status::RUNNING)?;
@@ -166,7 +167,7 @@ impl Ordering {
         let in_context = |ty, g, args| Record { m: c.m, p: c.p, g, ..Record::new(ty, time, args) };
         let stop = if ty == EventType::GO_SWITCH {
             self.current_goroutine(c)?.status = go_status::WAITING;
-            in_context(EventType::GO_BLOCK, c.g, [0; 4]) // neither reason nor stack
+            in_context(EventType::GO_BLOCK, c.g, [0; 4]) // no reason and no stack
         } else {
             self.goroutines.remove(c.g.0);
             in_context(EventType::GO_DESTROY, c.g, [0; 4])
@@ -181,8 +182,8 @@ impl Ordering {
     pub(super) fn syscall_begin(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs_user_code()?;
         self.goroutine_in(c, go_status::RUNNING)?.status = go_status::SYSCALL;
-        // The proc's number tells which system call a later steal of the proc belongs to. It
-        // is this thread's proc, so that nothing else could come before.
+        // The proc's sequence number identifies the system call that a later steal of the proc
+        // refers to. The proc is bound to this thread, so no other event can precede.
         let proc = self.current_proc(c)?;
         proc.status = proc_status::SYSCALL;
         let seq = c.seq(raw.args()[0]);
@@ -208,8 +209,8 @@ impl Ordering {
 
     /// The end of a system call in which the thread lost its proc.
     pub(super) fn syscall_end_blocked(&mut self, c: Context) -> Advance {
-        // While the proc counts as being in the system call, it is yet to be lost. (It may be
-        // another proc already, which then is not in a system call.)
+        // While the proc counts as being in the system call, its steal is still to come. (The
+        // thread may have a different proc already, which is then not in a system call.)
         if c.p.is_some() && self.current_proc(c)?.status == proc_status::SYSCALL {
             return Err(Blocked::NotYet);
         }
@@ -219,7 +220,7 @@ impl Ordering {
         Ok(())
     }
 
-    /// A goroutine for a thread that C code created: it appears in a system call.
+    /// Creates a goroutine for a thread that C code created: it starts in a system call.
     pub(super) fn go_create_syscall(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs(Need::May, Need::MustNot)?;
         let id = raw.args()[0] as i64;
@@ -231,8 +232,8 @@ impl Ordering {
         Ok(())
     }
 
-    /// The end of such a goroutine. Its proc, if it still has one, counts as stolen: the
-    /// identifier of the thread may be used again before the runtime notices.
+    /// Ends such a goroutine. If it still has a proc, the proc counts as stolen: the identifier of
+    /// the thread may be reused before the runtime notices.
     pub(super) fn go_destroy_syscall(&mut self, c: Context, event: &mut Record) -> Advance {
         c.needs(Need::May, Need::Must)?;
         self.goroutine_in(c, go_status::SYSCALL)?;
@@ -245,7 +246,7 @@ impl Ordering {
             }
             proc.status = proc_status::SYSCALL_ABANDONED;
             self.bind_proc(c, ProcId::NONE);
-            // The steal comes first.
+            // The steal precedes the end.
             self.following.push(*event);
             *event = Record {
                 ty: EventType::PROC_STEAL,

@@ -1,14 +1,14 @@
-//! The order of events: a model of Go's scheduler that accepts a thread's next event only when
-//! everything that must come before it has come.
+//! The order of events: a model of Go's scheduler that accepts a thread's next event only after all
+//! events that it depends on.
 //!
-//! Timestamps alone do not order events of different threads: they may tie, and clocks of
-//! different CPUs may disagree. So some events carry sequence numbers of the goroutine or proc
-//! they concern, and an event can be taken only if the goroutine or proc is in the state that it
-//! needs with the preceding number. What cannot be taken yet waits at the head of its thread
-//! while other threads go on; what can never be taken is an error.
+//! Timestamps alone do not order events of different threads: they may tie, and the clocks of
+//! different CPUs may disagree. So some events carry sequence numbers of the goroutine or proc that
+//! they concern. Such an event can be accepted only if the goroutine or proc is in the required
+//! state and has the preceding number. An event that cannot be accepted yet waits at the head of
+//! its thread while other threads advance; an event that can never be accepted is an error.
 //!
-//! [`Ordering::advance`] takes one event. Of its handlers, each returns [`Blocked::NotYet`] where
-//! the event has to wait, and an [`Inconsistency`] where no other event could make it fit.
+//! [`Ordering::advance`] accepts one event. Its handlers return [`Blocked::NotYet`] if the event
+//! has to wait, and an [`Inconsistency`] if no other event can make it acceptable.
 
 mod adopt;
 mod goroutine;
@@ -27,15 +27,16 @@ use state::{ActiveTask, Goroutine, Proc, Seq, Threads};
 use std::collections::HashMap;
 use trace_common::{IdMap, Limits};
 
-/// Whether an event was taken.
+/// The result of offering an event.
 pub(crate) type Advance = Result<(), Blocked>;
 
-/// Why an event was not taken.
+/// The reason why an event was not accepted.
 #[derive(Debug)]
 pub(crate) enum Blocked {
-    /// Others have to come first.
+    /// Other events have to precede it.
     NotYet,
-    /// It can never be. (Boxed, so that results are small: there is one for every event.)
+    /// No other event can make it acceptable. (Boxed to keep results small: one is returned per
+    /// event.)
     Never(Box<ErrorKind>),
 }
 
@@ -61,7 +62,7 @@ enum GcPhase {
     Running,
 }
 
-/// State of all goroutines, procs and threads at a point of the trace.
+/// The state of all goroutines, procs and threads at a point of the trace.
 #[derive(Debug)]
 pub(crate) struct Ordering {
     goroutines: IdMap<Goroutine>,
@@ -71,30 +72,30 @@ pub(crate) struct Ordering {
     tasks: HashMap<u64, ActiveTask, SeededState>,
     gc_seq: u64,
     gc_phase: GcPhase,
-    /// The generation of the events that come, and the first one that had any (or 0).
+    /// The current generation, and the first one that had events (or 0).
     generation: u64,
     initial_generation: u64,
-    /// Events that the last one of the trace stands for, too; the next one last.
+    /// Further events that the last wire event expands to; the next one is last.
     following: Vec<Record>,
     pub(crate) work: Work,
 }
 
-/// The work that grows with the trace's state. Programs have few threads, and traces whose clocks
-/// agree hardly need any of it; but a trace made for it could make every event cost as much as
-/// there are threads, and take forever.
+/// The work that grows with the trace's state. Programs have few threads, and traces with
+/// consistent clocks need hardly any of it. But in a crafted trace every event could cost time
+/// proportional to the number of threads.
 #[derive(Debug)]
 pub(crate) struct Work {
-    /// Steps that it may still take.
+    /// Remaining steps.
     left: i64,
     /// [`Limits::max_work_per_byte`].
     per_byte: u32,
 }
 
-/// Steps that a trace may take however small it is, beyond those that every event takes.
+/// Number of steps that any trace may take, however small, in addition to one per event.
 const MIN_WORK: i64 = 1 << 24;
 
 impl Work {
-    /// Allows for the work that `bytes` of a trace may take.
+    /// Adds the work that `bytes` of a trace may take.
     pub(crate) fn allow_for(&mut self, bytes: usize) {
         let more = i64::from(self.per_byte).saturating_mul(bytes as i64);
         self.left = self.left.saturating_add(more);
@@ -110,7 +111,7 @@ impl Work {
     }
 }
 
-/// The thread that an event is of, and what it holds.
+/// The thread of an event, with its goroutine and proc.
 #[derive(Clone, Copy)]
 struct Context {
     slot: usize,
@@ -120,7 +121,7 @@ struct Context {
     generation: u64,
 }
 
-/// What a handler needs of a thread, proc or goroutine in the context.
+/// The thread, proc and goroutine that a handler requires in the context.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
     Must,
@@ -149,7 +150,7 @@ impl Context {
         Err(Inconsistency::Context { what, wanted }.into())
     }
 
-    /// What events need that user code makes: a thread with a proc and a goroutine.
+    /// The requirement of events emitted by user code: a thread with a proc and a goroutine.
     #[inline]
     fn needs_user_code(&self) -> Result<(), Blocked> {
         self.needs(Need::Must, Need::Must)
@@ -178,30 +179,30 @@ impl Ordering {
         }
     }
 
-    /// The place of a thread in the table, which stays the same.
+    /// Returns the slot of a thread in the table, which never changes.
     pub(crate) fn slot_of(&mut self, id: ThreadId) -> u32 {
         let threads = &mut self.threads;
         *self.thread_index.entry(id.0).or_insert_with(|| threads.add(id))
     }
 
-    /// A thread of which the trace has told something.
+    /// Returns a thread that the trace has mentioned.
     fn known_thread(&self, id: ThreadId) -> Option<usize> {
         let slot = *self.thread_index.get(&id.0)? as usize;
         self.threads[slot].seen.then_some(slot)
     }
 
-    /// The next event that the last one taken stands for, behind itself.
+    /// Returns the next event that the last accepted wire event expands to.
     #[inline]
     pub(crate) fn next_following(&mut self) -> Option<Record> {
         self.following.pop()
     }
 
-    /// Forgets what [`Ordering::next_following`] would give.
+    /// Discards the events that [`Ordering::next_following`] would return.
     pub(crate) fn forget_following(&mut self) {
         self.following.clear();
     }
 
-    /// States of live goroutines, procs and threads that are held.
+    /// Number of states of live goroutines, procs and threads in memory.
     pub(crate) fn len(&self) -> usize {
         self.goroutines.len() + self.procs.len() + self.threads.len() + self.tasks.len()
     }
@@ -214,8 +215,9 @@ impl Ordering {
         }
     }
 
-    /// Takes `raw`, the next event of the thread at `slot`, if it fits what came before, and makes
-    /// it the event to give out. [`Ordering::next_following`] has more that it stands for.
+    /// Accepts `raw`, the next event of the thread at `slot`, if it is consistent with the
+    /// preceding events, and makes it the event to return. [`Ordering::next_following`] returns
+    /// further events that it expands to.
     #[inline(always)]
     pub(crate) fn advance(
         &mut self,
@@ -262,13 +264,13 @@ impl Ordering {
             T::USER_TASK_END => self.task_end(c, event, table),
             T::USER_REGION_BEGIN | T::USER_REGION_END => self.region(c, raw, table),
             EventType(128..) => c.needs(Need::May, Need::May),
-            // Clock snapshots look like timed events but are part of sync batches.
+            // Clock snapshots have a timestamp but are part of sync batches.
             ty => Err(ErrorKind::UnexpectedEvent(ty).into()),
         }
     }
 
-    /// As [`Ordering::advance`], for events out of their turn and after damage: a function of its
-    /// own, so that the other is in line only where nearly all events pass.
+    /// As [`Ordering::advance`], for events out of turn and after damage. A separate function, so
+    /// that the other one is inlined only into the hot path.
     #[cold]
     pub(crate) fn advance_apart(
         &mut self,
@@ -280,21 +282,21 @@ impl Ordering {
         self.advance(raw, slot, table, event)
     }
 
-    /// The goroutine in the context.
+    /// Returns the goroutine in the context.
     #[inline(always)]
     fn current_goroutine(&mut self, c: Context) -> Result<&mut Goroutine, Blocked> {
         let unknown = || Inconsistency::Unknown { what: "goroutine", id: c.g.0 }.into();
         self.goroutines.get_mut(c.g.0).ok_or_else(unknown)
     }
 
-    /// The goroutine in the context, which must have this status.
+    /// Returns the goroutine in the context, which must have this status.
     #[inline(always)]
     fn goroutine_in(&mut self, c: Context, status: u8) -> Result<&mut Goroutine, Blocked> {
         let goroutine = self.current_goroutine(c)?;
         if goroutine.status == status { Ok(goroutine) } else { Err(wrong_goroutine(c.g).into()) }
     }
 
-    /// The proc in the context.
+    /// Returns the proc in the context.
     #[inline]
     fn current_proc(&mut self, c: Context) -> Result<&mut Proc, Blocked> {
         let unknown = || Inconsistency::Unknown { what: "proc", id: c.p.0 }.into();
@@ -304,7 +306,7 @@ impl Ordering {
     /// Binds a goroutine, or none, to the thread of the context.
     #[inline]
     fn bind_goroutine(&mut self, c: Context, g: GoId) {
-        // Events that belong to no thread have no context to change.
+        // Events without a thread have no context to change.
         if c.m.is_some() {
             self.threads[c.slot].g = g;
         }
@@ -328,6 +330,6 @@ const fn wrong_proc(id: ProcId) -> Inconsistency {
 }
 
 const fn no_task(parent: TaskId) -> TaskId {
-    // On the wire 0 means that there is no parent, not the background task.
+    // On the wire, 0 means no parent, not the background task.
     if parent.0 == TaskId::BACKGROUND.0 { TaskId::NONE } else { parent }
 }

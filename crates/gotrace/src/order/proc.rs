@@ -1,4 +1,4 @@
-//! Procs: started, stopped, stolen.
+//! Proc events: start, stop, steal.
 
 use super::state::proc_status;
 use super::{Advance, Blocked, Context, Need, Ordering, wrong_proc};
@@ -7,7 +7,7 @@ use crate::event::{Record, State};
 use crate::frontier::RawEvent;
 use crate::id::{ProcId, ProcState, ThreadId};
 
-/// The state that a status of the format stands for.
+/// Converts a status of the format to a state.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const STATES: [ProcState; 5] = {
     let mut states = [ProcState::Undetermined; 5];
@@ -29,7 +29,7 @@ impl Ordering {
         };
         let status = status as u8;
         let (mut from, mut to) = (state, state);
-        // Whether the trace knows the thread after all from which the proc is about to be stolen.
+        // Whether the thread that the proc is about to be stolen from is known after all.
         let mut in_known_syscall = false;
         match self.procs.get_mut(p.0) {
             Some(proc) => {
@@ -57,7 +57,7 @@ impl Ordering {
             self.bind_proc(c, p);
         }
         if in_known_syscall {
-            // It goes on running, which must be told in the context that it is bound to; the
+            // It keeps running, which must be reported in the context that it is bound to; the
             // status most likely comes from another thread.
             self.work.charge(self.threads.len())?;
             let bound = self.threads.iter().find(|t| t.seen && t.p == p);
@@ -74,11 +74,11 @@ impl Ordering {
         let [p, seq, ..] = raw.args();
         let (p, seq) = (ProcId(p as i64), c.seq(seq));
         let Some(proc) = self.procs.get_mut(p.0) else { return Err(Blocked::NotYet) };
-        // A thread that still has a proc is in a system call from which it is yet to be stolen.
+        // If the thread still has a proc, it is in a system call and that proc is yet to be stolen.
         if proc.status != proc_status::IDLE || !seq.succeeds(proc.seq) || c.p.is_some() {
             return Err(Blocked::NotYet);
         }
-        // There may be a goroutine: one that comes back from a system call.
+        // There may be a goroutine: one that returns from a system call.
         c.needs(Need::MustNot, Need::May)?;
         (proc.status, proc.seq) = (proc_status::RUNNING, seq);
         self.bind_proc(c, p);
@@ -97,7 +97,7 @@ impl Ordering {
         Ok(())
     }
 
-    /// A thread takes away the proc of a thread that is in a system call.
+    /// A thread steals the proc of a thread that is in a system call.
     pub(super) fn proc_steal(&mut self, c: Context, event: &mut Record) -> Advance {
         use proc_status::{SYSCALL, SYSCALL_ABANDONED};
         let [p, seq, m, _] = event.args;
@@ -109,12 +109,12 @@ impl Ordering {
         }
         c.needs(Need::May, Need::May)?;
         (proc.status, proc.seq) = (proc_status::IDLE, seq);
-        // An abandoned proc has been shown as idle already.
+        // An abandoned proc has been reported as idle already.
         let abandoned = old == SYSCALL_ABANDONED;
         let from = if abandoned { ProcState::Idle } else { ProcState::Running };
         (event.from, event.to) = (State::Proc(from), State::Proc(ProcState::Idle));
         if abandoned {
-            // Nobody knows what its thread does by now.
+            // The state of its thread is unknown by now.
             return Ok(());
         }
         let other = if m == c.m {
@@ -129,7 +129,7 @@ impl Ordering {
                 Inconsistency::WrongBinding { thread, what: "proc", found, expected }.into()
             );
         }
-        // Now that thread can go on to the end of its system call.
+        // That thread can now reach the end of its system call.
         thread.p = ProcId::NONE;
         Ok(())
     }

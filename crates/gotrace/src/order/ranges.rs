@@ -8,7 +8,7 @@ use crate::frontier::RawEvent;
 use crate::id::GoId;
 use crate::spec::EventType;
 
-/// The event that begins the kind of range that `ty` is about.
+/// Returns the event type that begins the kind of range that `ty` refers to.
 pub(super) fn start_of(ty: EventType) -> EventType {
     match ty.spec() {
         Some(spec) if spec.start != EventType(0) => spec.start,
@@ -17,7 +17,7 @@ pub(super) fn start_of(ty: EventType) -> EventType {
 }
 
 impl Ordering {
-    /// The open ranges of a goroutine, which are going to be searched.
+    /// Returns the open ranges of a goroutine, and counts the work of searching them.
     fn go_ranges(&mut self, g: GoId) -> Result<&mut Ranges, Blocked> {
         let unknown = Inconsistency::Unknown { what: "goroutine", id: g.0 };
         let ranges = &mut self.goroutines.get_mut(g.0).ok_or(unknown)?.open().ranges;
@@ -31,7 +31,7 @@ impl Ordering {
         self.go_ranges(c.g)?.begin(start_of(raw.ty), why)
     }
 
-    /// May be told of any goroutine, wherever it is.
+    /// It may be reported for any goroutine, in any state.
     pub(super) fn go_range_active(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let first = c.generation == self.initial_generation;
         self.go_ranges(GoId(raw.args()[0] as i64))?.active(start_of(raw.ty), first)
@@ -41,7 +41,8 @@ impl Ordering {
         c.needs_user_code()?;
         let why = self.go_ranges(c.g)?.end(start_of(event.ty))?;
         if event.ty == EventType::STW_END {
-            // The event itself does not say which; then it has the same argument as its begin.
+            // The event itself does not contain the reason. With it, the argument equals that of
+            // the begin.
             event.args[0] = why;
         }
         Ok(())
@@ -65,8 +66,8 @@ impl Ordering {
         self.current_proc(c)?.ranges.end(start_of(raw.ty)).map(drop)
     }
 
-    // The mark phase is global. Its begin and end may come from different threads, so that both
-    // have numbers of one sequence.
+    // The mark phase is global. Its begin and end may come from different threads, so both carry
+    // sequence numbers of one sequence.
 
     pub(super) fn gc_active(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let seq = raw.args()[0];

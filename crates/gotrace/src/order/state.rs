@@ -1,4 +1,4 @@
-//! What the ordering knows of goroutines, procs and threads.
+//! The tracked state of goroutines, procs and threads.
 
 use super::Blocked;
 use crate::error::Inconsistency;
@@ -7,7 +7,7 @@ use crate::spec::EventType;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-/// Status of a goroutine, in the numbers of the format.
+/// Status of a goroutine, with the numbers of the format.
 pub(crate) mod go_status {
     pub(crate) const RUNNABLE: u8 = 1;
     pub(crate) const RUNNING: u8 = 2;
@@ -15,16 +15,16 @@ pub(crate) mod go_status {
     pub(crate) const WAITING: u8 = 4;
 }
 
-/// Status of a proc, in the numbers of the format.
+/// Status of a proc, with the numbers of the format.
 pub(crate) mod proc_status {
     pub(crate) const RUNNING: u8 = 1;
     pub(crate) const IDLE: u8 = 2;
     pub(crate) const SYSCALL: u8 = 3;
-    /// In a system call, but on which thread is not known any more.
+    /// In a system call, on a thread that is no longer known.
     pub(crate) const SYSCALL_ABANDONED: u8 = 4;
 }
 
-/// A sequence number of a goroutine or proc, counted anew in each generation.
+/// A sequence number of a goroutine or proc. Numbers start over in each generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seq {
     pub(crate) generation: u64,
@@ -38,7 +38,7 @@ impl Seq {
     }
 }
 
-/// Small, so that the states of all that live stay close to the processor.
+/// Small, so that the states of all live goroutines fit into the CPU caches.
 #[derive(Debug, Default)]
 pub(crate) struct Goroutine {
     pub(crate) seq: Seq,
@@ -46,7 +46,7 @@ pub(crate) struct Goroutine {
     open: Option<Box<Open>>,
 }
 
-/// What is open on a goroutine. Most never have any.
+/// The open ranges and regions of a goroutine. Most goroutines never have any.
 #[derive(Debug, Default)]
 pub(crate) struct Open {
     pub(crate) regions: Vec<UserRegion>,
@@ -54,7 +54,7 @@ pub(crate) struct Open {
 }
 
 impl Goroutine {
-    /// Makes it a new goroutine, whatever it was before.
+    /// Resets it to a new goroutine.
     pub(crate) fn reset(&mut self, status: u8, seq: Seq) {
         (self.status, self.seq) = (status, seq);
         if let Some(open) = &mut self.open {
@@ -76,15 +76,15 @@ pub(crate) struct Proc {
 }
 
 impl Proc {
-    /// Makes it a new proc, whatever it was before.
+    /// Resets it to a new proc.
     pub(crate) fn reset(&mut self, status: u8, seq: Seq) {
         (self.status, self.seq) = (status, seq);
         self.ranges.clear();
     }
 }
 
-/// A region that is open. The name is kept itself, for its identifier may change from one
-/// generation to the next.
+/// An open region. The name itself is kept, because its identifier may change from one generation
+/// to the next.
 #[derive(Debug)]
 pub(crate) struct UserRegion {
     pub(crate) task: TaskId,
@@ -98,18 +98,18 @@ pub(crate) struct ActiveTask {
     pub(crate) name: Arc<[u8]>,
 }
 
-/// A thread: what is bound to it.
+/// A thread and the goroutine and proc that are bound to it.
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) id: ThreadId,
-    /// Whether the trace has told anything of the thread yet.
+    /// Whether the trace has mentioned the thread yet.
     pub(crate) seen: bool,
     pub(crate) g: GoId,
     pub(crate) p: ProcId,
 }
 
-/// All threads of the trace, by slot. A slot is given out with its thread, and no thread is ever
-/// removed: so every slot is one of a thread, and is not checked again.
+/// All threads of the trace, by slot. A slot is created with its thread, and threads are never
+/// removed. So every slot is valid and is not checked again.
 #[derive(Debug, Default)]
 pub(crate) struct Threads(Vec<Thread>);
 
@@ -126,7 +126,7 @@ impl Threads {
         self.0.iter_mut()
     }
 
-    /// Adds a thread of which nothing is known but its identifier; returns its slot.
+    /// Adds a thread of which only the identifier is known; returns its slot.
     pub(crate) fn add(&mut self, id: ThreadId) -> u32 {
         self.0.push(Thread { id, seen: false, g: GoId::NONE, p: ProcId::NONE });
         self.0.len() as u32 - 1
@@ -151,8 +151,8 @@ impl IndexMut<usize> for Threads {
     }
 }
 
-/// The ranges that are open on a goroutine or proc: the event that began each, and for
-/// stop-the-world the string that tells why.
+/// The open ranges of a goroutine or proc: the event that began each, and for stop-the-world the
+/// string with the reason.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges(Vec<(EventType, u64)>);
 
@@ -173,7 +173,7 @@ impl Ranges {
         Ok(())
     }
 
-    /// A range goes on: in the first generation that is how it becomes known.
+    /// A range is reported active: in the first generation it becomes known this way.
     pub(crate) fn active(&mut self, start: EventType, first: bool) -> Result<(), Blocked> {
         let open = self.0.contains(&(start, 0));
         if open == first {
@@ -185,7 +185,7 @@ impl Ranges {
         Ok(())
     }
 
-    /// Opens the range, or closes all that begin with this event.
+    /// Opens the range, or closes all ranges that begin with this event.
     pub(crate) fn set(&mut self, start: EventType, open: bool) {
         if !open {
             self.0.retain(|(ty, _)| *ty != start);

@@ -11,8 +11,8 @@ use crate::table::Table;
 use std::sync::Arc;
 
 impl Ordering {
-    /// Tasks need no beginning in the trace, may end more than once, and their identifiers may
-    /// be used again; only a second beginning is wrong.
+    /// Tasks need no begin in the trace, may end more than once, and their identifiers may be
+    /// reused. Only a second begin is an error.
     pub(super) fn task_begin(&mut self, c: Context, event: &mut Record, table: &Table) -> Advance {
         let [id, parent, name, _] = event.args;
         if self.tasks.contains_key(&id) {
@@ -30,7 +30,7 @@ impl Ordering {
         c.needs_user_code()?;
         let task = self.tasks.remove(&event.args[0]);
         let args = &mut event.args;
-        // The name may be one of an earlier generation.
+        // The name may come from an earlier generation.
         (args[2], args[3]) = match task {
             Some(task) => (task.parent.0, table.add_extra(task.name)),
             None => (TaskId::NONE.0, 0),
@@ -38,7 +38,7 @@ impl Ordering {
         Ok(())
     }
 
-    /// Regions nest, within a goroutine. Those that began before the trace may end in it.
+    /// Regions nest within a goroutine. Those that began before the trace may end in it.
     pub(super) fn region(&mut self, c: Context, raw: &RawEvent, table: &Table) -> Advance {
         c.needs_user_code()?;
         let [task, name, ..] = raw.args();
@@ -55,7 +55,7 @@ impl Ordering {
         Ok(())
     }
 
-    /// The name `id`; none for the empty one.
+    /// Returns the name `id`; none for the empty one.
     fn name(table: &Table, id: u64) -> Result<Option<&Arc<[u8]>>, Blocked> {
         match table.strings.get(id) {
             None if id != 0 => Err(ErrorKind::UnknownId { what: "string", id }.into()),

@@ -1,13 +1,13 @@
-//! The wire events of a trace as they are: read and written one by one, in binary and as text.
+//! The encoded wire events of a trace: reading and writing, in binary and as text.
 //!
-//! Nothing here is ordered, resolved or validated beyond its framing, so this layer serves to
-//! test and debug tracers and readers, not to analyse programs: that is what
-//! [`Reader`](crate::Reader) does. It knows format v2 (Go ≥ 1.22).
+//! This layer does not order, resolve or validate events beyond their framing. It serves to test
+//! and debug tracers and readers; use [`Reader`](crate::Reader) to analyse programs. It supports
+//! format v2 (Go ≥ 1.22).
 //!
 //! ```
 //! use gotrace::raw;
 //!
-//! // A trace as text, made into bytes, and read again event by event.
+//! // A trace as text, converted to bytes, and decoded event by event.
 //! let text = "Trace Go1.22\nEventBatch gen=1 m=0 time=0 size=5\nFrequency freq=15625000\n";
 //! let wire = raw::TextToWire::new(text.as_bytes())?;
 //! let mut reader = raw::Reader::new(wire)?;
@@ -21,10 +21,10 @@
 //!
 //! # The text form
 //!
-//! Its first line is `Trace Go1.N`. Each event is a line with its name and its arguments as
-//! `name=value`, all of them and in order. The frames of a `Stack` follow on a line each; the
-//! data of an event that has data follows on a line `data="…"`, quoted as in Go source. Empty
-//! lines and lines whose first word begins with `#` are skipped.
+//! Its first line is `Trace Go1.N`. Each event is a line with its name and all its arguments in
+//! order, each as `name=value`. The frames of a `Stack` follow, one per line; the data of an event
+//! that has data follows on a line `data="…"`, quoted as in Go source. Empty lines and lines whose
+//! first word begins with `#` are skipped.
 //!
 //! Source: `src/internal/trace/raw/doc.go` of the Go distribution.
 
@@ -44,24 +44,24 @@ use crate::spec::{EventSpec, EventType};
 use crate::version::Version;
 use std::fmt;
 
-/// A wire event that borrows from the reader that gave it.
+/// A wire event that borrows from the reader that returned it.
 ///
 /// Wire events include the framing and the tables of the format: batches, strings, stacks.
-/// `Display` gives the text form, as Go prints it.
+/// `Display` writes the text form, as Go prints it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// The version of the trace, which decides what events there are.
+    /// The version of the trace, which determines the available event types.
     pub version: Version,
     /// The type of the event.
     pub ty: EventType,
-    /// The arguments as its [`EventSpec::args`] names them, and those of the frames of a stack,
-    /// four to each: pc, function, file, line.
+    /// The arguments in the order of [`EventSpec::args`], then those of the frames of a stack, four
+    /// per frame: pc, function, file, line.
     pub args: &'a [u64],
-    /// The data, if the event has data and there is any.
+    /// The data, if the event has data and it is present.
     pub data: Option<&'a [u8]>,
 }
 
-/// An [`Event`] on its own.
+/// An owned [`Event`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct OwnedEvent {
     /// See [`Event::version`].
@@ -75,7 +75,7 @@ pub struct OwnedEvent {
 }
 
 impl OwnedEvent {
-    /// The event, to be looked at or written.
+    /// Returns the borrowed form, which can be written.
     pub fn as_event(&self) -> Event<'_> {
         Event { version: self.version, ty: self.ty, args: &self.args, data: self.data.as_deref() }
     }
@@ -83,9 +83,9 @@ impl OwnedEvent {
 
 const FRAME_FIELDS: [&str; 4] = ["pc", "func", "file", "line"];
 
-/// What is known of events with number `ty` in traces of this version.
+/// Returns the specification of events with number `ty` in traces of this version.
 ///
-/// Like Go's, this layer lets numbers pass that Go 1.26 has skipped: they have no name and no
+/// Like Go's, this layer accepts numbers that Go 1.26 has skipped: they have no name and no
 /// arguments.
 fn spec_of(version: Version, ty: EventType) -> Option<&'static EventSpec> {
     (ty.0 != 0 && ty <= version.last_type()).then(|| ty.entry())
@@ -96,8 +96,8 @@ const fn uvarint_len(value: u64) -> usize {
 }
 
 impl Event<'_> {
-    /// Number of bytes that a [`Writer`] makes of the event. The runtime may write more: it
-    /// pads integers whose value it learns late.
+    /// Number of bytes that a [`Writer`] writes for the event. The runtime may write more: it pads
+    /// integers whose value it learns late.
     pub fn encoded_size(self) -> usize {
         let args: usize = self.args.iter().map(|&arg| uvarint_len(arg)).sum();
         let data = self.data.unwrap_or_default();
@@ -105,10 +105,10 @@ impl Event<'_> {
         1 + args + if has_data { uvarint_len(data.len() as u64) + data.len() } else { 0 }
     }
 
-    /// Appends the text form as Go prints it, without a line feed at its end.
+    /// Appends the text form as Go prints it, without a final line feed.
     ///
-    /// An event that should have data but has none gets no `data` line, so that this text
-    /// cannot be read back; that of a [`TextWriter`] can.
+    /// An event that should have data but has none gets no `data` line. This text cannot be read
+    /// back; the text of a [`TextWriter`] can.
     pub fn append_text(self, out: &mut Vec<u8>) {
         let spec = self.ty.entry();
         out.extend_from_slice(spec.name.as_bytes());
@@ -138,7 +138,7 @@ impl Event<'_> {
         }
     }
 
-    /// The event on its own, to keep or to send to another thread.
+    /// Converts the event to an owned one, which can be stored or sent to another thread.
     pub fn to_owned(self) -> OwnedEvent {
         OwnedEvent {
             version: self.version,
@@ -158,7 +158,7 @@ impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Vec::new();
         self.append_text(&mut text);
-        f.write_str(&String::from_utf8_lossy(&text)) // quoted data is UTF-8: nothing is lost
+        f.write_str(&String::from_utf8_lossy(&text)) // quoted data is UTF-8: lossless
     }
 }
 

@@ -11,16 +11,16 @@ use trace_common::{Cursor, Limits, ReadErrorKind};
 
 /// Reads wire events from the bytes of a trace.
 ///
-/// It buffers by itself, in bounded memory: at most the one event that is being read, up to
-/// [`Limits::max_buffer`]. It never waits for bytes behind the event that it returns.
+/// It has its own buffer of bounded size: at most the event that is being read, up to
+/// [`Limits::max_buffer`]. It never waits for bytes after the event that it returns.
 ///
-/// Where Go's `raw.Reader` takes a trace that is cut between two integers of an event for one
-/// that ends there, this is an error.
+/// Where Go's `raw.Reader` accepts a trace that is truncated between two integers of an event as
+/// complete, this reader returns an error.
 pub struct Reader<R> {
     source: Source<R>,
     version: Version,
     limit: usize,
-    /// Bytes of the event that was given out last.
+    /// Number of bytes of the event that was returned last.
     used: usize,
     at_end: bool,
     failed: bool,
@@ -34,7 +34,7 @@ struct Found {
     len: usize,
 }
 
-/// Why there is none.
+/// The reason why an event could not be decoded.
 enum Obstacle {
     /// At least this many bytes are needed.
     Short {
@@ -52,12 +52,21 @@ enum Obstacle {
 }
 
 impl<R: Read> Reader<R> {
-    /// A reader of the trace that `source` begins with.
+    /// Reads the header from `source` with the default [`Limits`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotATrace`] and [`ErrorKind::UnknownVersion`] for the header, and
+    /// [`ErrorKind::Io`].
     pub fn new(source: R) -> Result<Self, Error> {
         Self::with_limits(source, Limits::default())
     }
 
-    /// A reader with limits of its own: [`Limits::max_buffer`] is what one event may take.
+    /// As [`Reader::new`] with custom limits: [`Limits::max_buffer`] bounds the size of one event.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::new`].
     pub fn with_limits(source: R, limits: Limits) -> Result<Self, Error> {
         let limit = limits.max_buffer;
         let mut source = Source::new(source, limit);
@@ -76,7 +85,12 @@ impl<R: Read> Reader<R> {
         self.source.offset() + self.used as u64
     }
 
-    /// The next event; `None` at the end, and after an error.
+    /// Returns the next event; `None` at the end, and after an error.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`], or the event is malformed, truncated, larger than [`Limits::max_buffer`],
+    /// or of a type that the version does not define.
     #[expect(
         clippy::indexing_slicing,
         reason = "the data of an event lies within the window that it was read from"
@@ -109,7 +123,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(Event { version: self.version, ty: found.ty, args: &self.args, data }))
     }
 
-    /// Reads until so many bytes of the event are there, or the source ends.
+    /// Reads until this many bytes of the event are available, or the source ends.
     #[cold]
     fn fill(&mut self, needed: u64) -> Result<(), Error> {
         match usize::try_from(needed) {
@@ -148,7 +162,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Decodes the event that `bytes` begin with; its arguments go to `args`.
+/// Decodes the event at the start of `bytes` and stores its arguments in `args`.
 #[inline]
 fn decode(
     bytes: &[u8],
@@ -165,7 +179,7 @@ fn decode(
     let spec = spec_of(version, ty).ok_or(Obstacle::Invalid(ty))?;
     read_args(&mut cursor, spec.args.len() as u64, "an argument", args)?;
     if spec.is_stack {
-        // Go has the number of frames signed: what is negative is none.
+        // Go treats the number of frames as signed: a negative number means none.
         let frames = args.get(1).map_or(0, |&n| i64::try_from(n).unwrap_or(0).unsigned_abs());
         let count = frames.saturating_mul(FRAME_FIELDS.len() as u64);
         if count > cursor.remaining() as u64 && count / 8 > limit as u64 {
@@ -207,7 +221,7 @@ fn read_args(
                 let cause = error.kind;
                 return Err(match cause {
                     ReadErrorKind::UnexpectedEnd { .. } => {
-                        // Every integer that is missing takes a byte or more.
+                        // Every missing integer takes at least one byte.
                         let pending = (cursor.position() + cursor.remaining()) as u64;
                         let missing = count - done - u64::from(!cursor.is_empty());
                         let needed = pending.saturating_add(missing.max(1));

@@ -4,8 +4,7 @@ use crate::error::{Error, ErrorKind, Position};
 use crate::quote::unquote;
 use bstr::{BStr, BString, ByteSlice};
 
-/// One of the `.test` files by which Go tests its reader: a trace as text, and what a reader
-/// should say to it.
+/// A `.test` file of Go's own reader tests: a trace as text and the expected result of a reader.
 ///
 /// The file is a txtar archive of two files, `expect` and `trace`.
 ///
@@ -23,22 +22,26 @@ use bstr::{BStr, BString, ByteSlice};
 pub struct TestFile<'a> {
     expectation: Expectation,
     trace: &'a [u8],
-    /// Where the text of the trace begins.
+    /// Offset of the text of the trace.
     lines_before: u64,
     offset: u64,
 }
 
-/// What a reader should say to a trace.
+/// The expected result of a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expectation {
-    /// It reads the trace to its end.
+    /// The reader accepts the whole trace.
     Success,
-    /// It fails; Go's error message matches this regular expression.
+    /// The reader fails; Go's error message matches this regular expression.
     Failure(BString),
 }
 
 impl<'a> TestFile<'a> {
-    /// Takes a `.test` file apart.
+    /// Parses a `.test` file.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Text`] if the file is not such an archive or the expectation is malformed.
     pub fn parse(file: &'a [u8]) -> Result<Self, Error> {
         let fail = |rest: &[u8], message: &str| {
             let before = &file[..file.len() - rest.len()];
@@ -50,7 +53,7 @@ impl<'a> TestFile<'a> {
             return Err(fail(file, "expected \"-- expect --\": not a test of a trace"));
         };
         let Some((expect, b"trace", trace)) = split_file(at_expect) else {
-            return Err(fail(at_expect, "expected \"-- trace --\" behind the expectation"));
+            return Err(fail(at_expect, "expected \"-- trace --\" after the expectation"));
         };
         if let Some((_, _, rest)) = split_file(trace) {
             return Err(fail(rest, "a third file in a test of a trace"));
@@ -62,7 +65,7 @@ impl<'a> TestFile<'a> {
         Ok(Self { expectation, trace, lines_before, offset: before.len() as u64 })
     }
 
-    /// What a reader should say to the trace.
+    /// The expected result of a reader.
     pub fn expectation(&self) -> &Expectation {
         &self.expectation
     }
@@ -72,12 +75,20 @@ impl<'a> TestFile<'a> {
         BStr::new(self.trace)
     }
 
-    /// A reader of the text, whose errors give lines and offsets of the whole file.
+    /// Returns a reader of the text. Its errors have lines and offsets of the whole file.
+    ///
+    /// # Errors
+    ///
+    /// As [`TextReader::new`].
     pub fn to_text_reader(&self) -> Result<TextReader<&'a [u8]>, Error> {
         TextReader::at(self.trace, self.lines_before, self.offset)
     }
 
-    /// The bytes of the trace.
+    /// Returns the bytes of the trace.
+    ///
+    /// # Errors
+    ///
+    /// As [`TextReader::new`].
     pub fn to_wire(&self) -> Result<TextToWire<&'a [u8]>, Error> {
         Ok(self.to_text_reader()?.into())
     }
@@ -99,7 +110,7 @@ impl Expectation {
     }
 }
 
-/// Splits a txtar archive at its next line `-- name --`: what is before, the name, what is behind.
+/// Splits a txtar archive at its next line `-- name --`: the text before, the name, the text after.
 fn split_file(archive: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let mut start = 0;
     loop {

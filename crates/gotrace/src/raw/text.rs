@@ -12,7 +12,7 @@ use trace_common::Limits;
 
 /// Reads the text form of a trace.
 ///
-/// It takes what Go's `raw.TextReader` takes, and lines longer than 64 KiB too.
+/// It accepts the input of Go's `raw.TextReader`, and also lines longer than 64 KiB.
 pub struct TextReader<R> {
     lines: Lines<R>,
     version: Version,
@@ -23,17 +23,28 @@ pub struct TextReader<R> {
 }
 
 impl<R: Read> TextReader<R> {
-    /// A reader of the trace whose text `source` gives.
+    /// Reads the header line from `source` with the default [`Limits`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Text`] and [`ErrorKind::UnknownVersion`] for the header line,
+    /// [`ErrorKind::Io`], and [`ErrorKind::Limit`].
     pub fn new(source: R) -> Result<Self, Error> {
         Self::with_limits(source, Limits::default())
     }
 
-    /// A reader with limits of its own: [`Limits::max_buffer`] is what one line may take.
+    /// As [`TextReader::new`] with custom limits: [`Limits::max_buffer`] bounds the size of one
+    /// line.
+    ///
+    /// # Errors
+    ///
+    /// As [`TextReader::new`].
     pub fn with_limits(source: R, limits: Limits) -> Result<Self, Error> {
         Self::begin(source, limits, 0, 0)
     }
 
-    /// A reader of text that begins behind so many lines and bytes of a file.
+    /// As [`TextReader::new`] for text that begins after `lines` lines and `offset` bytes of a
+    /// file.
     pub(super) fn at(source: R, lines: u64, offset: u64) -> Result<Self, Error> {
         Self::begin(source, Limits::default(), lines, offset)
     }
@@ -64,12 +75,16 @@ impl<R: Read> TextReader<R> {
         self.version
     }
 
-    /// The line that the last event ended on, from 1.
+    /// The number of the last line of the last event, from 1.
     pub fn line(&self) -> u64 {
         self.lines.number
     }
 
-    /// The next event; `None` at the end, and after an error.
+    /// Returns the next event; `None` at the end, and after an error.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Text`] for a malformed line, [`ErrorKind::Io`], and [`ErrorKind::Limit`].
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, Error> {
         if self.failed {
             return Ok(None);
@@ -103,7 +118,7 @@ impl<R: Read> TextReader<R> {
         parse_args(rest, spec.args, &mut self.args)
             .map_err(|problem| self.lines.error(format!("{ty}: {problem}")))?;
         if spec.is_stack {
-            // As when reading bytes: what is negative is none.
+            // As in the binary form, a negative number means none.
             let frames = self.args.get(1).map_or(0, |&n| i64::try_from(n).unwrap_or(0));
             for _ in 0..frames {
                 self.lines.expect(ty, "a frame of the stack")?;
@@ -140,7 +155,7 @@ impl<R> fmt::Debug for TextReader<R> {
     }
 }
 
-/// The lines of a text that are neither empty nor comments.
+/// The lines of a text, without empty lines and comments.
 struct Lines<R> {
     source: BufReader<R>,
     limit: usize,
@@ -151,7 +166,7 @@ struct Lines<R> {
 }
 
 impl<R: Read> Lines<R> {
-    /// Goes to the next line; `false` at the end.
+    /// Moves to the next line; `false` at the end.
     fn next(&mut self) -> Result<bool, Error> {
         loop {
             self.line.clear();
@@ -181,7 +196,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Goes to the next line, which must be there.
+    /// Moves to the next line, which must exist.
     fn expect(&mut self, ty: EventType, what: &str) -> Result<(), Error> {
         if self.next()? { Ok(()) } else { Err(self.error(format!("{ty}: {what} is missing"))) }
     }
@@ -196,7 +211,7 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// The version in a header; `Err(None)` if this is no header.
+/// Parses the version in a header; `Err(None)` if this is not a header.
 fn parse_header(line: &[u8]) -> Result<Version, Option<ErrorKind>> {
     let (word, rest) = split_word(line);
     let (version, rest) = split_word(rest);
@@ -210,7 +225,7 @@ fn parse_header(line: &[u8]) -> Result<Version, Option<ErrorKind>> {
         .ok_or(Some(ErrorKind::UnknownVersion(minor)))
 }
 
-/// Reads `name=value` for each of `names`, and nothing behind.
+/// Parses `name=value` for each of `names`, and rejects further text.
 fn parse_args(line: &[u8], names: &[&str], args: &mut Vec<u64>) -> Result<(), String> {
     let mut rest = line;
     for &name in names {
@@ -226,11 +241,11 @@ fn parse_args(line: &[u8], names: &[&str], args: &mut Vec<u64>) -> Result<(), St
     }
     match trim(rest) {
         b"" => Ok(()),
-        rest => Err(format!("unexpected {:?} behind the arguments", shown(rest))),
+        rest => Err(format!("unexpected {:?} after the arguments", shown(rest))),
     }
 }
 
-/// Reads `data="…"`.
+/// Parses `data="…"`.
 fn parse_data(line: &[u8], data: &mut Vec<u8>) -> Option<()> {
     let (name, value) = line.split_once_str(b"=")?;
     (trim(name) == b"data").then_some(())?;
@@ -248,8 +263,8 @@ fn parse_integer(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The first word of a line and what follows it. A word ends before a white space or `#`; where
-/// that is the first character, there is no word.
+/// Splits off the first word of a line. A word ends before white space or `#`; where that is the
+/// first character, there is no word.
 fn split_word(line: &[u8]) -> (&[u8], &[u8]) {
     let line = line.trim_start_with(char::is_whitespace);
     let end = line
@@ -259,20 +274,20 @@ fn split_word(line: &[u8]) -> (&[u8], &[u8]) {
     if end == 0 { (b"", b"") } else { line.split_at(end) }
 }
 
-/// `text` without the white space around it.
+/// Returns `text` without surrounding white space.
 pub(super) fn trim(text: &[u8]) -> &[u8] {
     text.trim_with(char::is_whitespace)
 }
 
-/// What a message shows of a piece of input.
+/// Returns the part of the input that a message shows.
 fn shown(text: &[u8]) -> &BStr {
     BStr::new(text.get(..100).unwrap_or(text))
 }
 
 /// Writes the text form of a trace.
 ///
-/// The text is Go's, but that an event without the data that it should have gets an empty
-/// `data` line: so that every trace that can be written can be read back.
+/// The text is Go's, except that an event without its data gets an empty `data` line, so that every
+/// trace that can be written can be read back.
 #[derive(Debug)]
 pub struct TextWriter<W> {
     sink: W,
@@ -281,13 +296,21 @@ pub struct TextWriter<W> {
 }
 
 impl<W: Write> TextWriter<W> {
-    /// Begins a trace of this version.
+    /// Writes the header line of a trace of this version.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Io`].
     pub fn new(mut sink: W, version: Version) -> Result<Self, WriteError> {
         writeln!(sink, "Trace Go1.{}", version.minor())?;
         Ok(Self { sink, version, buffer: Vec::new() })
     }
 
     /// Writes one event.
+    ///
+    /// # Errors
+    ///
+    /// A [`WriteError`] if the event does not belong to the trace's version, or if the sink fails.
     pub fn write_event(&mut self, event: Event<'_>) -> Result<(), WriteError> {
         check_version(self.version, event)?;
         let Event { version, ty, data, .. } = event;
@@ -302,16 +325,16 @@ impl<W: Write> TextWriter<W> {
         Ok(self.sink.write_all(&self.buffer)?)
     }
 
-    /// The sink, with what is written so far.
+    /// Returns the sink.
     pub fn into_inner(self) -> W {
         self.sink
     }
 }
 
-/// The text form of a trace as the bytes of that trace: [`Read`] gives the bytes.
+/// Converts the text form of a trace to its bytes, which [`Read`] returns.
 ///
-/// Errors of the text come out as [`io::Error`]s with an [`Error`] inside, behind the bytes of
-/// all events before.
+/// Errors in the text are reported as [`io::Error`]s that contain an [`Error`], after the bytes of
+/// all preceding events.
 #[derive(Debug)]
 pub struct TextToWire<R> {
     text: TextReader<R>,
@@ -321,7 +344,11 @@ pub struct TextToWire<R> {
 }
 
 impl<R: Read> TextToWire<R> {
-    /// The bytes of the trace whose text `source` gives.
+    /// Converts the text that `source` provides.
+    ///
+    /// # Errors
+    ///
+    /// As [`TextReader::new`].
     pub fn new(source: R) -> Result<Self, Error> {
         Ok(TextReader::new(source)?.into())
     }

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 /// Writes wire events as the bytes of a trace.
 ///
-/// The bytes may differ from those of a runtime that made the same events: it pads integers
-/// whose value it learns late. A writer makes one call to `W` for each event, so `W` better
-/// buffers.
+/// The bytes may differ from those of a runtime for the same events: the runtime pads integers
+/// whose value it learns late. The writer makes one call to `W` per event, so `W` should be
+/// buffered.
 #[derive(Debug)]
 pub struct Writer<W> {
     sink: W,
@@ -15,14 +15,14 @@ pub struct Writer<W> {
     buffer: Vec<u8>,
 }
 
-/// Why an event could not be written.
+/// The reason why an event could not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
     /// The sink failed.
     #[error("writing failed: {0}")]
     Io(#[from] io::Error),
-    /// The event is one of another version than the trace.
+    /// The version of the event differs from that of the trace.
     #[error("an event of {event} does not belong in a trace of {writer}")]
     Version {
         /// The version of the trace.
@@ -30,8 +30,8 @@ pub enum WriteError {
         /// The version of the event.
         event: Version,
     },
-    /// The version has no events of this type, or this layer does not know the version's
-    /// events: those of format v1.
+    /// The version does not define events of this type, or it is a version of format v1, which this
+    /// layer does not support.
     #[error("{version} has no event {ty}")]
     NoSuchEvent {
         /// The version.
@@ -50,13 +50,22 @@ pub enum WriteError {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a trace of this version.
+    /// Writes the header of a trace of this version.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Io`].
     pub fn new(mut sink: W, version: Version) -> Result<Self, WriteError> {
         sink.write_all(&version.header())?;
         Ok(Self { sink, version, buffer: Vec::new() })
     }
 
     /// Writes one event.
+    ///
+    /// # Errors
+    ///
+    /// A [`WriteError`] if the event does not match the trace's version, if its arguments do not
+    /// match its type, or if the sink fails.
     pub fn write_event(&mut self, event: Event<'_>) -> Result<(), WriteError> {
         check_version(self.version, event)?;
         self.buffer.clear();
@@ -64,7 +73,7 @@ impl<W: Write> Writer<W> {
         Ok(self.sink.write_all(&self.buffer)?)
     }
 
-    /// The sink, with what is written so far.
+    /// Returns the sink.
     pub fn into_inner(self) -> W {
         self.sink
     }
@@ -79,14 +88,18 @@ pub(super) fn check_version(writer: Version, event: Event<'_>) -> Result<(), Wri
 }
 
 impl Event<'_> {
-    /// Appends the bytes of the event. After an error, `out` is as it was.
+    /// Appends the encoded event. After an error, `out` is unchanged.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NoSuchEvent`] and [`WriteError::Arguments`].
     #[expect(clippy::indexing_slicing, reason = "a stack has two arguments: its type says so")]
     pub fn append_wire(self, out: &mut Vec<u8>) -> Result<(), WriteError> {
         let Self { version, ty, args, data } = self;
         let spec = spec_of(version, ty).ok_or(WriteError::NoSuchEvent { version, ty })?;
         let fits = match args.len().checked_sub(spec.args.len()) {
             Some(0) if !spec.is_stack => true,
-            // What a reader makes of it depends on the number of frames being right.
+            // A reader can decode it only if the number of frames is right.
             Some(more) if spec.is_stack => {
                 let frames = i64::try_from(args[1]).unwrap_or(0).unsigned_abs();
                 frames.checked_mul(FRAME_FIELDS.len() as u64) == Some(more as u64)

@@ -1,8 +1,8 @@
-//! Third pass: times in nanoseconds, and whether the events make sense in their order.
+//! Third pass: converts times to nanoseconds and validates the events in their order.
 //!
-//! These are the checks of Go's reader: a trace that does not pass them has no events at all.
-//! On the way, events get what only their neighbours tell: unblocks the P of whoever did it,
-//! system calls whether they block.
+//! These are the checks of Go's reader: if any of them fails, the trace has no events at all. The
+//! pass also adds data that only neighbouring events contain: the P to unblocks, and to system
+//! calls whether they block.
 
 use super::event::{Event, Goroutines, Procs};
 use super::scan::Scan;
@@ -13,7 +13,7 @@ use crate::spec::EventType;
 use crate::table::SeededState;
 use std::collections::HashSet;
 
-/// Brings events into the order of their final times.
+/// Sorts events by their final times.
 pub(super) fn fix_times(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<(), Error> {
     move_syscall_exits(data, scan, events)?;
     let Some(first) = events.first() else { return Ok(()) };
@@ -32,12 +32,12 @@ pub(super) fn fix_times(data: &[u8], scan: &Scan, events: &mut [Event]) -> Resul
     Ok(())
 }
 
-/// A return from a system call is written when the goroutine runs again, and tells when it
-/// happened: that is the time it gets.
+/// A return from a system call is written when the goroutine runs again, and contains the time of
+/// the return. The event gets that time.
 fn move_syscall_exits(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<(), Error> {
     let mut blocked_at = vec![0; scan.goroutines.ids.len()];
     let mut exits = Vec::new();
-    // Those that move are taken out; with each, how many that stay were before it.
+    // Takes out the events that move; each records the number of remaining events before it.
     let mut stay = 0;
     for index in 0..events.len() {
         let event = events[index];
@@ -46,7 +46,7 @@ fn move_syscall_exits(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<
                 blocked_at[event.go as usize] = event.time;
             }
             Type::GO_SYSCALL_EXIT => {
-                // The local variant has no third argument, as Go's reader has it.
+                // The local variant has no third argument; Go's reader treats it the same way.
                 let (args, count) = args_of(data, &event)?;
                 let time = if count > 3 { args[3] as i64 } else { 0 };
                 let blocked_at = blocked_at[event.go as usize];
@@ -68,7 +68,7 @@ fn move_syscall_exits(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<
         events[stay] = event;
         stay += 1;
     }
-    // Merges both from the end. Of those with the same time, what was first stays first.
+    // Merges both from the end. The order of events with the same time is kept.
     exits.sort_by_key(|(exit, _)| exit.time);
     let mut end = events.len();
     while let Some((exit, before)) = exits.pop() {
@@ -85,7 +85,7 @@ fn move_syscall_exits(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<
     Ok(())
 }
 
-/// Like Go's conversion on x86-64, which gives the least number for those out of range.
+/// As Go's conversion on x86-64, which returns the least integer for values out of range.
 fn to_nanos(ticks: i64, nanos_per_tick: f64) -> i64 {
     let nanos = ticks as f64 * nanos_per_tick;
     const LIMIT: f64 = -(i64::MIN as f64); // 2^63, exactly
@@ -103,15 +103,15 @@ enum Status {
 
 #[derive(Clone, Copy, Default)]
 struct Goroutine {
-    /// Whether anything was said of it.
+    /// Whether any event has mentioned it.
     known: bool,
     status: Status,
     assists: bool,
-    /// Whether what it did last was to wait for the network.
+    /// Whether its last event was to wait for the network.
     network: bool,
-    /// Its innermost open region, as a number from 1 on; 0 for none.
+    /// Its innermost open region, as a number from 1; 0 for none.
     region: u32,
-    /// Its last event, as a number from 1 on, if that was a system call.
+    /// Its last event, as a number from 1, if that was a system call.
     syscall: u32,
 }
 
@@ -122,7 +122,7 @@ struct Proc {
     go: u32,
 }
 
-/// An open region and the one around it.
+/// An open region and the region that encloses it.
 #[derive(Clone, Copy)]
 struct Region {
     task: u64,
@@ -158,7 +158,7 @@ pub(super) fn check(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<()
     for index in 0..events.len() {
         let (before, rest) = events.split_at_mut(index);
         let event = &mut rest[0];
-        // Only the next event of the goroutine tells whether a system call blocks.
+        // Only the next event of the goroutine shows whether a system call blocks.
         let go = &mut checker.goroutines[event.go as usize];
         let syscall = std::mem::take(&mut go.syscall);
         if event.ty == Type::GO_SYSCALL_BLOCK && syscall != 0 {
@@ -190,7 +190,7 @@ impl Checker<'_> {
                 Ok(())
             }
             Type::GC_MARK_ASSIST_DONE => {
-                // It may have begun before the trace.
+                // The region may have begun before the trace.
                 self.touch(event.go);
                 self.goroutines[event.go as usize].assists = false;
                 Ok(())
@@ -273,7 +273,7 @@ impl Checker<'_> {
         self.goroutines[go as usize].known = true;
     }
 
-    /// Sets the status of a goroutine whose last event this is now.
+    /// Sets the status of a goroutine; the current event becomes its last one.
     fn set(&mut self, go: u32, status: Status) {
         let go = &mut self.goroutines[go as usize];
         go.status = status;
@@ -309,7 +309,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The goroutine of the event stops to run on its P.
+    /// Stops the goroutine of the event on its P.
     fn leave(&mut self, event: &Event) -> Result<(), Error> {
         self.require_running(event, false)?;
         self.procs[event.proc as usize].go = Goroutines::NONE;
@@ -404,7 +404,7 @@ impl Checker<'_> {
                 self.regions.push(Region { task, name, outer: innermost });
                 self.regions.len() as u32
             }
-            1 if innermost == 0 => 0, // it began before the trace
+            1 if innermost == 0 => 0, // the region began before the trace
             1 => {
                 let open = self.regions[innermost as usize - 1];
                 if (open.task, open.name) != (task, name) {

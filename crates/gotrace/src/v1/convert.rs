@@ -1,7 +1,7 @@
-//! Last pass: what v1 events are in terms of v2.
+//! Last pass: converts v1 events to v2.
 //!
-//! Most have a counterpart. A goroutine that was there before the trace has no creation in it,
-//! but a status; a system call becomes a pair of events, one nanosecond apart unless it blocks.
+//! Most events have a counterpart. A goroutine that existed before the trace has a status instead
+//! of a creation; a system call becomes a pair of events, one nanosecond apart unless it blocks.
 
 use super::event::Event;
 use super::wire::Type;
@@ -16,7 +16,7 @@ use crate::version::Version;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Strings that v2 has and v1 has not: why a goroutine blocks or stops …
+/// Strings that v2 has and v1 lacks: the reasons why a goroutine blocks or stops …
 const REASONS: [(Type, &str); 12] = [
     (Type::GO_STOP, "forever"),
     (Type::GO_PREEMPT, "preempted"),
@@ -32,8 +32,8 @@ const REASONS: [(Type, &str); 12] = [
     (Type::GO_BLOCK_GC, "GC mark assist wait for work"),
 ];
 
-/// … and why the world is stopped, by the numbers of Go 1.21. Versions before know the first two
-/// only, and number them from 0 on.
+/// … and why the world is stopped, by the numbers of Go 1.21. Earlier versions have only the first
+/// two, numbered from 0.
 const STOPS: [&str; 17] = [
     "",
     "GC mark termination",
@@ -54,8 +54,8 @@ const STOPS: [&str; 17] = [
     "ResetDebugLog (test)",
 ];
 
-/// The strings above. They get identifiers behind those of the trace, in the order that Go's
-/// reader has them in: damage may make a frame refer to one of them.
+/// The strings above. Their identifiers follow those of the trace, in the order of Go's reader:
+/// damage may make a frame refer to one of them.
 pub(super) const BUILT_IN: [&str; REASONS.len() + STOPS.len()] = {
     let mut all = [""; REASONS.len() + STOPS.len()];
     let mut i = 0;
@@ -66,23 +66,23 @@ pub(super) const BUILT_IN: [&str; REASONS.len() + STOPS.len()] = {
     all
 };
 
-/// What the conversion remembers.
+/// The state of the conversion.
 #[derive(Debug)]
 pub(super) struct Converter {
-    /// Whether the first `Gomaxprocs` is still to come: until then, goroutines are listed that
-    /// were there before.
+    /// Whether the first `Gomaxprocs` is still to come: until then, the events list the goroutines
+    /// that existed before the trace.
     starting: bool,
-    /// Which goroutines were listed and nothing else was said of, so far.
+    /// The goroutines that were listed and have had no other event so far.
     listed: Vec<bool>,
-    /// Of those, what is left to be given out, at this time.
+    /// The ones of these that are still to be returned, at this time.
     statuses: (i64, std::vec::IntoIter<u64>),
-    /// An event to be given out before all others.
+    /// An event that is returned before all others.
     extra: Option<Record>,
     procs: Vec<Proc>,
     tasks: HashMap<u64, Task, SeededState>,
     /// Numbers of task types among the table's extra strings.
     task_types: HashMap<u64, u64, SeededState>,
-    /// The string of the last stop of the world.
+    /// The reason of the last stop-the-world.
     stop: u64,
 }
 
@@ -114,7 +114,7 @@ impl Converter {
 }
 
 impl V1 {
-    /// Puts the next event into `out`; `false` at the end. Several may have the same time.
+    /// Writes the next event to `out`; `false` at the end. Several events may have the same time.
     pub(crate) fn next(&mut self, out: &mut Record) -> Result<bool, Error> {
         loop {
             if self.queued(out) {
@@ -142,7 +142,7 @@ impl V1 {
         true
     }
 
-    /// Nothing that an event refers to may be missing: Go's reader panics when asked for it.
+    /// Requires that everything an event refers to exists: Go's reader panics when it is accessed.
     fn validate(&self, event: &Event, record: &Record) -> Result<(), Error> {
         match missing_id(record, &self.table).or_else(|| self.missing_in_frames(record)) {
             Some(kind) => Err(self.error(event, record, kind)),
@@ -150,7 +150,7 @@ impl V1 {
         }
     }
 
-    /// What the frames of the event's stacks lack.
+    /// Returns the missing string of a frame in the event's stacks.
     fn missing_in_frames(&self, record: &Record) -> Option<ErrorKind> {
         if self.broken_stacks.is_empty() {
             return None;
@@ -180,7 +180,7 @@ impl V1 {
         self.first_built_in + index as u64
     }
 
-    /// The identifier of a stack, or 0 for none if there is no such stack.
+    /// Returns the identifier of a stack, or 0 if there is no such stack.
     fn known_stack(&self, id: u32) -> u64 {
         if self.table.has_stack(id.into()) { id.into() } else { 0 }
     }
@@ -197,7 +197,7 @@ impl V1 {
         self.built_in(REASONS.len() + number.unwrap_or(0))
     }
 
-    /// Converts one event; `false` if it says nothing (yet).
+    /// Converts one event; `false` if it has no v2 event (yet).
     fn convert(&mut self, event: &Event, out: &mut Record) -> Result<bool, Error> {
         use EventType as E;
         let (wire, count) = args_of(&self.data, event)?;
@@ -279,7 +279,7 @@ impl V1 {
             | Type::GO_BLOCK_COND
             | Type::GO_BLOCK_NET
             | Type::GO_BLOCK_GC => (E::GO_BLOCK, [self.reason(event.ty), stack, 0, 0]),
-            // The local variant has no sequence number; nobody sees it any more.
+            // The local variant has no sequence number, and it is not needed after the ordering.
             Type::GO_UNBLOCK => (E::GO_UNBLOCK, [a, 0, stack, 0]),
             Type::GO_SYSCALL if event.blocks => (E::GO_SYSCALL_BEGIN, [0, stack, 0, 0]),
             Type::GO_SYSCALL => {
@@ -291,7 +291,7 @@ impl V1 {
                 return Ok(true);
             }
             Type::GO_SYSCALL_EXIT => (E::GO_SYSCALL_END_BLOCKED, [0; MAX_ARGS]),
-            // Its beginning has been told by the event before.
+            // The previous event has reported its begin.
             Type::GO_SYSCALL_BLOCK => return Ok(false),
             Type::USER_TASK_CREATE => {
                 self.converter.tasks.insert(a, Task { parent: b, name: c });
@@ -306,7 +306,7 @@ impl V1 {
                 (E::USER_TASK_END, [a, stack, parent, ty])
             }
             Type::USER_REGION => {
-                // Other modes than 0 and 1 have been refused.
+                // Other modes than 0 and 1 have been rejected.
                 let ty = if b == 0 { E::USER_REGION_BEGIN } else { E::USER_REGION_END };
                 (ty, [a, c, stack, 0])
             }
@@ -317,7 +317,7 @@ impl V1 {
             }
             Type::CPU_SAMPLE => (E::CPU_SAMPLE, [stack, u64::MAX, proc_id, stack]),
             ty => {
-                // "Futile wake-ups" were written by Go ≤ 1.10 only.
+                // Only Go ≤ 1.10 wrote "futile wake-ups".
                 let at = u64::from(event.at);
                 return Err(Error::at(at, ErrorKind::UnexpectedV1Event(ty.spec().name)));
             }
@@ -340,18 +340,18 @@ impl V1 {
         Ok(true)
     }
 
-    /// A record of the goroutine, P and thread of an event.
+    /// Makes a record with the goroutine, P and thread of an event.
     fn running_on(&self, event: &Event) -> Record {
         let thread = self.converter.procs[event.proc as usize].thread;
         Record {
             g: GoId(self.goroutines.id(event.go) as i64),
             p: ProcId(self.procs.id(event.proc).into()),
-            m: thread.unwrap_or(ThreadId(0)), // as Go's converter has it
+            m: thread.unwrap_or(ThreadId(0)), // as Go's converter does
             ..Record::new(EventType::default(), event.time, [0; MAX_ARGS])
         }
     }
 
-    /// Something is said of a goroutine that was there before the trace.
+    /// Handles an event of a goroutine that existed before the trace.
     fn said(
         &mut self,
         event: &Event,
@@ -366,8 +366,8 @@ impl V1 {
         (ty, args)
     }
 
-    /// All goroutines that were there before the trace have been listed. Of some, nothing was
-    /// said: they can run.
+    /// All goroutines that existed before the trace have been listed. Those without another event
+    /// are runnable.
     fn list_goroutines(&mut self, time: i64) {
         let converter = &mut self.converter;
         converter.starting = false;
@@ -391,7 +391,7 @@ impl V1 {
     }
 }
 
-/// The status of a goroutine of which nothing was known before.
+/// The status of a goroutine that was unknown before.
 fn go_status(status: GoState, go: u64, time: i64) -> Record {
     let wire = match status {
         GoState::Runnable => 1,

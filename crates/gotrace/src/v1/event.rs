@@ -1,4 +1,4 @@
-//! Events as the passes hand them on, and the numbers that goroutines and Ps go by in them.
+//! Events as the passes exchange them, and the dense numbers of goroutines and Ps in them.
 
 use super::wire::Type;
 use crate::table::SeededState;
@@ -7,13 +7,13 @@ use std::collections::HashMap;
 /// A timed event. Arguments stay in the bytes of the trace until they are needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
-    /// In ticks at first; in nanoseconds since the first event when times have been checked.
+    /// In ticks at first; in nanoseconds since the first event once the times are checked.
     pub(super) time: i64,
     /// Offset in the trace.
     pub(super) at: u32,
     /// The goroutine, as a number in [`Goroutines`].
     pub(super) go: u32,
-    /// The goroutine that the event does something to, if that is another one.
+    /// The goroutine that the event affects, if it is a different one.
     pub(super) target: u32,
     /// The P, as a number in [`Procs`].
     pub(super) proc: u16,
@@ -22,8 +22,8 @@ pub(super) struct Event {
     pub(super) blocks: bool,
 }
 
-/// Goroutines that occur in a trace, numbered as they do, so that what is known of each is in
-/// flat arrays.
+/// The goroutines of a trace, numbered in order of appearance, so that their data is in flat
+/// arrays.
 #[derive(Debug)]
 pub(super) struct Goroutines {
     pub(super) ids: Vec<u64>,
@@ -33,9 +33,9 @@ pub(super) struct Goroutines {
 impl Goroutines {
     /// Number of identifier 0: none.
     pub(super) const NONE: u32 = 0;
-    /// Number of the identifier which stands for the garbage collector where events are ordered.
+    /// Number of the identifier that represents the garbage collector in the order of events.
     pub(super) const COLLECTOR: u32 = 1;
-    /// Number of the identifier which stands for no order at all.
+    /// Number of the identifier that represents the absence of an order.
     pub(super) const UNORDERED: u32 = 2;
 
     /// The number of goroutine `id`.
@@ -64,7 +64,8 @@ impl Default for Goroutines {
     }
 }
 
-/// The Ps of a trace, numbered as they occur. Go's reader moves some events to Ps of its own.
+/// The Ps of a trace, numbered in order of appearance. Go's reader moves some events to artificial
+/// Ps.
 #[derive(Debug)]
 pub(super) struct Procs {
     pub(super) ids: Vec<i32>,
@@ -74,13 +75,13 @@ pub(super) struct Procs {
 impl Procs {
     /// More than any machine has.
     pub(super) const MAX: usize = u16::MAX as usize;
-    /// Number of the P of goroutines that timers unblock.
+    /// Number of the P for goroutines that timers unblock.
     pub(super) const TIMER: u16 = 0;
-    /// Number of the P of goroutines that the network unblocks.
+    /// Number of the P for goroutines that the network unblocks.
     pub(super) const NETWORK: u16 = 1;
-    /// Number of the P of returns from system calls.
+    /// Number of the P for returns from system calls.
     pub(super) const SYSCALL: u16 = 2;
-    /// Number of the P of the garbage collector's state.
+    /// Number of the P for the garbage collector's state.
     pub(super) const COLLECTOR: u16 = 3;
 
     /// The number of P `id`; `None` if there are too many.

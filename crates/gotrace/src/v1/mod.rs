@@ -1,8 +1,8 @@
 //! Traces of Go 1.11 to 1.21, format v1.
 //!
-//! The format forces a reader to hold all of a trace: what happened when is only known when
-//! the last return from a system call has been seen, and strings and stacks come last. Held are
-//! the bytes and 32 bytes per event; arguments are decoded where they are needed. The passes:
+//! The format requires a reader to hold all of a trace: the order of events is known only after the
+//! last return from a system call, and strings and stacks come last. The reader holds the bytes and
+//! 32 bytes per event; arguments are decoded on demand. The passes:
 //!
 //! ```text
 //!  bytes ──▶ scan ──▶ order ──▶ check ──▶ convert
@@ -11,10 +11,10 @@
 //! ```
 //!
 //! Verdict and events are those of Go's reader, which converts v1 traces in the same way
-//! (`src/internal/trace/tracev1.go` of Go 1.27). Where its result depends on the order of a map
-//! (events of several Ps at the very same time; the statuses of goroutines that were there
-//! before the trace), ours goes by identifiers. Where it panics when an event is looked at,
-//! because what that refers to is not in the trace, ours refuses the event.
+//! (`src/internal/trace/tracev1.go` of Go 1.27). Where its result depends on the iteration order of
+//! a map (events of several Ps at the same time; the statuses of goroutines that existed before the
+//! trace), this reader orders by identifier. Where it panics when an event is accessed, because the
+//! event refers to data that is not in the trace, this reader rejects the event.
 
 mod check;
 mod convert;
@@ -35,12 +35,12 @@ use std::sync::Arc;
 use trace_common::{Cursor, Limits};
 use wire::{Lead, MAX_ARGS};
 
-/// A v1 trace, read and checked.
+/// A v1 trace that was read and checked.
 pub(crate) struct V1 {
     version: Version,
     data: Vec<u8>,
     events: Vec<Event>,
-    /// Number of events that have been given out.
+    /// Number of events that have been returned.
     position: usize,
     table: Arc<Table>,
     messages: HashMap<Arc<[u8]>, u64>,
@@ -52,8 +52,8 @@ pub(crate) struct V1 {
 }
 
 impl V1 {
-    /// Reads all of a trace from behind its header. Nothing in it is given out if anything is
-    /// wrong with it, but for events that no version of the format should have.
+    /// Reads all of a trace after its header. Errors are found here, before any event is returned,
+    /// except for events that no version of the format should have.
     pub(crate) fn read(
         source: impl Read,
         version: Version,
@@ -79,12 +79,12 @@ impl V1 {
         })
     }
 
-    /// What events refer to.
+    /// The tables that events refer to.
     pub(crate) fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
-    /// The time of the sync event before all others; there is none if there are no others.
+    /// The time of the sync event before all others; `None` if there are no others.
     pub(crate) fn first_sync_time(&self) -> Option<i64> {
         self.events.first().map(|event| event.time.wrapping_sub(1))
     }
@@ -101,7 +101,7 @@ impl fmt::Debug for V1 {
     }
 }
 
-/// Reads to the end of `source`, or to the limit, or to where 32 bits cannot tell offsets.
+/// Reads to the end of `source`, to the limit, or to the largest offset that fits in 32 bits.
 fn read_all(source: impl Read, limit: usize) -> Result<Vec<u8>, Error> {
     let limit = limit.min(u32::MAX as usize - Version::HEADER_LEN);
     let mut data = Vec::new();
@@ -121,12 +121,12 @@ fn read_all(source: impl Read, limit: usize) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Offset in the trace of an index into what is behind its header.
+/// Converts an index into the bytes after the header to an offset in the trace.
 fn offset_of(index: usize) -> u64 {
     (Version::HEADER_LEN + index) as u64
 }
 
-/// An offset that [`read_all`] has made sure fits.
+/// Converts an offset that [`read_all`] has bounded.
 fn index(offset: u64) -> u32 {
     offset as u32
 }
@@ -142,7 +142,7 @@ fn cursor_at(data: &[u8], at: u32) -> Cursor<'_> {
     Cursor::with_base(data.get(index..).unwrap_or_default(), u64::from(at))
 }
 
-/// Arguments of an event and how many there are.
+/// The arguments of an event and their number.
 fn args_of(data: &[u8], event: &Event) -> Result<([u64; MAX_ARGS], usize), Error> {
     let mut args = [0; MAX_ARGS];
     let mut c = cursor_at(data, event.at);
@@ -152,7 +152,7 @@ fn args_of(data: &[u8], event: &Event) -> Result<([u64; MAX_ARGS], usize), Error
     }
 }
 
-/// The message behind the arguments of a log.
+/// Returns the message after the arguments of a log.
 fn log_message<'a>(data: &'a [u8], event: &Event) -> Result<&'a [u8], Error> {
     let mut c = cursor_at(data, event.at);
     if let Some(lead) = Lead::read(&mut c) {

@@ -1,8 +1,8 @@
-//! Second pass: one order of all events.
+//! Second pass: a total order of all events.
 //!
-//! Events of one P are in the right order; those of different Ps may not be by their times,
-//! for clocks of processors differ. So an event is only taken when what it depends on has been:
-//! a goroutine starts after it was created or unblocked. Sequence numbers tell which time.
+//! Events of one P are in order. Timestamps may not order events of different Ps, because the
+//! clocks of CPUs differ. So an event is accepted only after the events that it depends on: a
+//! goroutine starts after it was created or unblocked. Sequence numbers identify the occurrence.
 //!
 //! ```text
 //!  Ps, each with       ready?        heap by time
@@ -13,10 +13,10 @@
 //!   └─────────────────────────────────────────────────────────────── ┘ wake who waits
 //! ```
 //!
-//! Events that are ready at the same time come in the order of Go's reader: the heap is the
-//! same, and Ps enter it in the order of its list of Ps that are not in the heap. (Go's list
-//! begins in the order of a map; ours by identifier.) Unlike there, a P that waits is not looked
-//! at again until the goroutine that it waits for gets where the event needs it.
+//! Events that are ready at the same time come in the order of Go's reader: the heap is the same,
+//! and Ps enter it in the order of its list of Ps that are not in the heap. (Go's list begins in
+//! the order of a map, this one in the order of identifiers.) Unlike in Go's reader, a waiting P is
+//! not checked again until its goroutine reaches the required state.
 
 use super::event::{Event, Goroutines};
 use super::scan::Scan;
@@ -27,7 +27,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use trace_common::Cursor;
 
-/// State of a goroutine, as far as the order depends on it.
+/// The state of a goroutine, as far as the order depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     status: Status,
@@ -42,12 +42,12 @@ enum Status {
     Waiting,
 }
 
-/// Where an event needs a goroutine, any sequence number; where it takes it, the same one.
+/// In [`Step::before`], matches any sequence number; in [`Step::after`], keeps the number.
 const SAME: u64 = u64::MAX;
-/// Where an event takes a goroutine, one more than the last sequence number.
+/// In [`Step::after`], one more than the last sequence number.
 const NEXT: u64 = u64::MAX - 1;
 
-/// What an event needs and does.
+/// The state that an event requires, and the state that it results in.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     go: u32,
@@ -63,19 +63,19 @@ struct Head {
 }
 
 struct Proc {
-    /// Where its batches begin; the first is the one being read.
+    /// The starts of its batches; the first one is being read.
     batches: VecDeque<u32>,
     /// Number of its identifier.
     number: u16,
-    /// Where in the current batch the next event begins; 0 if it is to be begun.
+    /// Start of the next event in the current batch; 0 if the batch is still to be begun.
     at: u32,
-    /// Of the last event.
+    /// The time of the last event.
     time: i64,
-    /// The goroutine that runs.
+    /// The running goroutine.
     go: u32,
     /// The event to be merged next.
     head: Option<Head>,
-    /// Index in the list of those that are not in the heap.
+    /// Index in the list of procs that are not in the heap.
     index: u32,
     /// Whether the head is not ready.
     waits: bool,
@@ -86,13 +86,13 @@ struct Merge<'a> {
     goroutines: Goroutines,
     states: Vec<State>,
     procs: Vec<Proc>,
-    /// Samples of the profiler that are left, the last proc.
+    /// The remaining samples of the profiler, the last proc.
     samples: std::vec::IntoIter<Event>,
     /// Procs that are not in the heap.
     idle: Vec<u32>,
     /// Heads that are ready, the earliest first: (time, proc).
     ready: Vec<(i64, u32)>,
-    /// Procs whose heads wait for a goroutine to get into a state.
+    /// Procs whose heads wait for a goroutine to reach a state.
     waiting: HashMap<(u32, State), Vec<u32>, SeededState>,
     events: Vec<Event>,
 }
@@ -107,7 +107,7 @@ pub(super) fn merge(data: &[u8], scan: &mut Scan) -> Result<Vec<Event>, Error> {
         .map(|(number, batches)| Proc::new(number as u16, batches))
         .collect();
     procs.sort_by_key(|proc| scan.procs.id(proc.number));
-    procs.push(Proc::new(0, Vec::new())); // of the samples
+    procs.push(Proc::new(0, Vec::new())); // for the samples
     let mut merge = Merge {
         data,
         goroutines: std::mem::take(&mut scan.goroutines),
@@ -134,9 +134,9 @@ impl Merge<'_> {
         self.offer(&mut woken)?;
         while let Some((_, proc)) = self.pop_ready() {
             let Some(Head { mut event, step }) = self.procs[proc as usize].head.take() else {
-                continue; // there is a head for everything in the heap
+                continue; // every proc in the heap has a head
             };
-            // "Local" is meant for the order only.
+            // "Local" matters for the order only.
             event.ty = match event.ty {
                 Type::GO_START_LOCAL => Type::GO_START,
                 Type::GO_UNBLOCK_LOCAL => Type::GO_UNBLOCK,
@@ -150,8 +150,8 @@ impl Merge<'_> {
             if step.go != Goroutines::UNORDERED {
                 self.apply(&step, &event, &mut woken)?;
             }
-            // Its place in the list is the last one. If there is nobody to be looked at before
-            // it, it has no need to go there unless it stays.
+            // It goes to the end of the list. If no proc is to be checked before it, it only goes
+            // there if it stays.
             if !woken.is_empty() || !self.enlist(proc)? {
                 let index = self.idle.len() as u32;
                 self.procs[proc as usize].index = index;
@@ -168,16 +168,16 @@ impl Merge<'_> {
         }
     }
 
-    /// Looks at procs that may be ready: `woken` has their indexes in the list, the first of
-    /// which comes first.
+    /// Checks procs that may be ready: `woken` has their indexes in the list, the first of which
+    /// comes first.
     fn offer(&mut self, woken: &mut BinaryHeap<Reverse<u32>>) -> Result<(), Error> {
         while let Some(Reverse(index)) = woken.pop() {
-            // Indexes behind the end, and those seen twice, are left over from moves below.
+            // Indexes past the end and duplicates are left over from the moves below.
             let Some(&proc) = self.idle.get(index as usize) else { continue };
             if self.procs[proc as usize].waits || !self.enlist(proc)? {
                 continue;
             }
-            // The last one of the list takes its place, and is looked at next.
+            // The last proc of the list takes its place, and is checked next.
             self.idle.swap_remove(index as usize);
             if let Some(&moved) = self.idle.get(index as usize) {
                 self.procs[moved as usize].index = index;
@@ -188,12 +188,13 @@ impl Merge<'_> {
     }
 
     /// Moves a proc to the heap if its next event is ready. Returns whether the proc leaves the
-    /// list: it does so at its end, too.
+    /// list, which it also does at its end.
     fn enlist(&mut self, proc: u32) -> Result<bool, Error> {
         if self.procs[proc as usize].head.is_none() {
             self.procs[proc as usize].head = self.next_of(proc)?;
         }
-        // A head is not copied as a whole: it was written in parts just now.
+        // The head is not copied as a whole: it was just written in parts, and the load would
+        // stall.
         let Some(Head { event, step }) = &self.procs[proc as usize].head else { return Ok(true) };
         let (time, go, awaited) = (event.time, step.go, step.before);
         let ready = self.is_ready(go, awaited);
@@ -215,7 +216,7 @@ impl Merge<'_> {
         &mut self.states[index]
     }
 
-    /// Whether a goroutine is where an event needs it.
+    /// Whether a goroutine is in the state that an event requires.
     #[inline]
     fn is_ready(&mut self, go: u32, before: State) -> bool {
         if go == Goroutines::UNORDERED {
@@ -225,7 +226,7 @@ impl Merge<'_> {
         before.status == status && (before.seq == SAME || before.seq == seq)
     }
 
-    /// Does what an event does, and wakes procs that waited for it.
+    /// Applies the result of an event, and wakes procs that waited for it.
     fn apply(
         &mut self,
         step: &Step,
@@ -233,7 +234,7 @@ impl Merge<'_> {
         woken: &mut BinaryHeap<Reverse<u32>>,
     ) -> Result<(), Error> {
         if !self.is_ready(step.go, step.before) {
-            // An event of another P got in between: only damage makes that.
+            // An event of another P came in between: only damage causes that.
             let id = self.goroutines.id(step.go) as i64;
             let wrong = Inconsistency::WrongState { what: "goroutine", id };
             return Err(super::inconsistent(event, wrong));
@@ -373,7 +374,7 @@ impl Proc {
         }
     }
 
-    /// Tells which goroutines the event is about and what the order asks of it.
+    /// Returns the goroutines of the event and its requirements for the order.
     fn head(
         &mut self,
         at: u32,

@@ -1,7 +1,6 @@
-//! First pass over a v1 trace: everything that does not depend on the order of events.
+//! First pass over a v1 trace: all work that does not depend on the order of events.
 //!
-//! Every byte is looked at and checked here, so that the passes behind it only have to follow
-//! what events say.
+//! This pass checks every byte, so the later passes only have to follow the contents of events.
 
 use super::convert::BUILT_IN;
 use super::event::{Event, Goroutines, Procs};
@@ -14,33 +13,33 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use trace_common::{Cursor, Limits};
 
-/// Frames of a stack, at most.
+/// Maximum number of frames of a stack.
 const MAX_FRAMES: u64 = 1000;
 
-/// What the first pass finds.
+/// The results of the first pass.
 pub(super) struct Scan {
     pub(super) table: Table,
-    /// Identifiers of messages of logs, which the trace has in the place where they are used.
+    /// Identifiers of log messages, which the trace contains inline.
     pub(super) messages: HashMap<Arc<[u8]>, u64>,
     /// Identifier of the first of [`BUILT_IN`].
     pub(super) first_built_in: u64,
-    /// Stacks with a frame of which a string is missing, by the identifier of that string.
+    /// Stacks with a frame of which a string is missing, with the identifier of that string.
     pub(super) broken_stacks: HashMap<u32, u64, SeededState>,
     pub(super) procs: Procs,
     pub(super) goroutines: Goroutines,
-    /// Where batches begin, by proc, in the order of the trace.
+    /// The starts of batches, by proc, in the order of the trace.
     pub(super) batches: Vec<Vec<u32>>,
-    /// Samples of the CPU profiler by time.
+    /// Samples of the CPU profiler, sorted by time.
     pub(super) samples: Vec<Event>,
     /// Ticks per second.
     pub(super) frequency: i64,
-    /// Goroutines of the runtime that wake others up for timers, which are no events of theirs.
+    /// Goroutines of the runtime that wake others for timers; these wake-ups are not their events.
     pub(super) timers: HashSet<u64, SeededState>,
     /// Number of timed events, including samples.
     pub(super) events: usize,
 }
 
-/// Reads `data`, all of a trace behind its header.
+/// Reads `data`, all of a trace after its header.
 pub(super) fn scan(data: &[u8], version: Version, limits: &Limits) -> Result<Scan, Error> {
     let mut scanner = Scanner {
         limits,
@@ -156,7 +155,7 @@ impl Scanner<'_> {
         if size > limit { Err(Error::at(offset, ErrorKind::Limit { what, limit })) } else { Ok(()) }
     }
 
-    /// The number of a P.
+    /// Returns the number of a P.
     fn proc(&mut self, id: i32, offset: u64) -> Result<u16, Error> {
         let limit = Procs::MAX;
         let number = self.scan.procs.intern(id);
@@ -187,7 +186,7 @@ impl Scanner<'_> {
         let id = uvarint(c, "identifier of a string")?;
         let size = uvarint(c, "the length of a string (max_string)")?;
         if !self.in_batch {
-            // As in Go's reader, which looks into batches only.
+            // As in Go's reader, which only looks into batches.
             return wire::string(c, size).map(drop);
         }
         if id == 0 || size == 0 {
@@ -201,7 +200,7 @@ impl Scanner<'_> {
         self.limit(offset, "the number of strings (max_entries)", entries, self.limits.max_entries)
     }
 
-    /// The message behind the arguments of a log.
+    /// Reads the message after the arguments of a log.
     fn message(&mut self, c: &mut Cursor<'_>) -> Result<(), Error> {
         let offset = c.offset();
         let size = uvarint(c, "length of a message")?;
@@ -230,7 +229,7 @@ impl Scanner<'_> {
 
     fn stack(&mut self, lead: Lead, offset: u64, c: &mut Cursor<'_>) -> Result<(), Error> {
         let mut args = match lead.inline_args() {
-            // Too short for a frame: only a stack without any fits.
+            // Too short for a frame: only a stack without frames fits.
             Some(found) => {
                 let mut args = [0; MAX_ARGS];
                 lead.args(c, &mut args)?;
@@ -273,7 +272,7 @@ impl Scanner<'_> {
 
     fn finish(self) -> Result<Scan, Error> {
         let Self { mut scan, stacks, .. } = self;
-        // The last one of an identifier counts.
+        // The last definition of an identifier counts.
         for &(id, span) in stacks.iter().rev() {
             scan.table.stacks.insert(u64::from(id), span);
         }
@@ -284,7 +283,8 @@ impl Scanner<'_> {
 }
 
 impl Scan {
-    /// Damage may have taken a string that frames refer to. Nearly always there is none missing.
+    /// Finds stacks whose frames refer to strings that damage has removed. Nearly always there are
+    /// none.
     fn find_broken_stacks(&mut self, stacks: impl Iterator<Item = u32>) {
         let table = &self.table;
         let missing =
@@ -301,7 +301,7 @@ impl Scan {
         }
     }
 
-    /// Adds messages, and strings that are not in the trace, behind the trace's own strings.
+    /// Adds messages, and strings that are not in the trace, after the trace's own strings.
     fn add_strings(&mut self) -> Result<(), Error> {
         let last = self.table.strings.max_id();
         let added = (self.messages.len() + BUILT_IN.len()) as u64;

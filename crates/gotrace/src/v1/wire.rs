@@ -1,4 +1,4 @@
-//! The bytes of v1 events: their types, arguments and framing.
+//! The wire format of v1 events: types, arguments and framing.
 //!
 //! ```text
 //! event   = byte (type | n << 6), n < 3: n + 1 arguments; n = 3: length in bytes, arguments
@@ -7,8 +7,8 @@
 //! UserLog = as any other event, then: length, bytes
 //! ```
 //!
-//! The first argument of most events is the time since the event before, in ticks. The last
-//! one is the stack, if the type has one.
+//! The first argument of most events is the time since the previous event, in ticks. The last one
+//! is the stack, if the type has one.
 //!
 //! Source: `src/runtime/trace.go` of Go 1.11 to 1.21.
 
@@ -16,14 +16,14 @@ use crate::error::{Error, ErrorKind};
 use crate::version::Version;
 use trace_common::Cursor;
 
-/// A type of v1 event.
+/// The type of a v1 event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Type(pub(super) u8);
 
-/// What is known of one [`Type`].
+/// The specification of a [`Type`].
 #[derive(Clone, Copy)]
 pub(super) struct Spec {
-    /// Name of the type, as Go has it.
+    /// Name of the type in Go's sources.
     pub(super) name: &'static str,
     /// Number of arguments, including the time and the stack.
     pub(super) args: u8,
@@ -72,7 +72,7 @@ types! {
     34 HEAP_GOAL "HeapGoal" 2;
     43 GC_MARK_ASSIST_START "GCMarkAssistStart" 2 stack;
     44 GC_MARK_ASSIST_DONE "GCMarkAssistDone" 1;
-    // Goroutines. The "local" ones follow an event of the same P that they depend on.
+    // Goroutines. The "local" types follow an event of the same P that they depend on.
     13 GO_CREATE "GoCreate" 4 stack;
     14 GO_START "GoStart" 3;
     15 GO_END "GoEnd" 1;
@@ -108,7 +108,7 @@ types! {
 }
 
 impl Type {
-    /// What is known of the type; nothing is of those that this crate does not give out.
+    /// The specification of the type; empty for types that this crate does not return.
     pub(super) fn spec(self) -> Spec {
         SPECS[usize::from(self.0 & 0x3f)]
     }
@@ -119,21 +119,21 @@ impl Type {
     }
 }
 
-/// Arguments of an event, at most.
+/// Maximum number of arguments of an event.
 pub(super) const MAX_ARGS: usize = 5;
 
-/// Bytes that the arguments of one event may take. Runtimes write about 500 at most.
+/// Maximum number of bytes for the arguments of one event. Runtimes write at most about 500.
 const MAX_ARG_BYTES: u64 = 2048;
 
-/// Bytes of a string, at most.
+/// Maximum number of bytes of a string.
 pub(super) const MAX_STRING: u64 = 1_000_000;
 
-/// Begins an event: its type, and how many arguments it has if there are less than four.
+/// The start of an event: its type, and the number of arguments if there are fewer than four.
 #[derive(Clone, Copy)]
 pub(super) struct Lead(u8);
 
 impl Lead {
-    /// The next event; `None` at the end.
+    /// Reads the next event; `None` at the end.
     #[inline]
     pub(super) fn read(c: &mut Cursor<'_>) -> Option<Self> {
         c.u8().ok().map(Self)
@@ -144,7 +144,7 @@ impl Lead {
         Type(self.0 & 0x3f)
     }
 
-    /// The type, if there is such a type in this version.
+    /// Returns the type, if it exists in this version.
     pub(super) fn known_type(self, version: Version, offset: u64) -> Result<Type, Error> {
         let ty = self.ty();
         if ty.exists_in(version) {
@@ -154,15 +154,14 @@ impl Lead {
         }
     }
 
-    /// Number of arguments, if it is told without looking at them.
+    /// Number of arguments, if the first byte contains it.
     #[inline]
     pub(super) fn inline_args(self) -> Option<usize> {
         let n = usize::from(self.0 >> 6);
         (n < 3).then_some(n + 1)
     }
 
-    /// Reads the arguments and returns how many there are; those beyond [`MAX_ARGS`] are
-    /// counted only.
+    /// Reads the arguments and returns their number; those beyond [`MAX_ARGS`] are only counted.
     #[inline]
     pub(super) fn args(
         self,
@@ -187,7 +186,7 @@ impl Lead {
         Ok(count)
     }
 
-    /// The bytes of arguments whose number is not told.
+    /// Returns the bytes of arguments whose number is not in the first byte.
     pub(super) fn arg_bytes<'a>(self, c: &mut Cursor<'a>) -> Result<Cursor<'a>, Error> {
         let offset = c.offset();
         let size = uvarint(c, "length of the arguments")?;
@@ -227,7 +226,7 @@ pub(super) fn string<'a>(c: &mut Cursor<'a>, size: u64) -> Result<&'a [u8], Erro
     malformed(c.bytes(size), "string")
 }
 
-/// The identifier of a P in a batch; -1 is none.
+/// Converts the identifier of a P in a batch; -1 is none.
 pub(super) fn proc(c: &mut Cursor<'_>) -> Result<i32, Error> {
     let offset = c.offset();
     let id = uvarint(c, "P of a batch")?;

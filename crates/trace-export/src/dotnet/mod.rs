@@ -32,14 +32,14 @@
 //! | threads | JIT compilations, lock contention, exceptions, allocation samples, events of event sources, managed stack samples |
 //!
 //! **Managed stack samples are not CPU samples.** The runtime's sample profiler suspends all
-//! managed threads and takes the stack of each, whether it runs or waits. With
-//! [`DotnetOptions::cpus`] the outermost frame of each sample is `[on CPU]` or `[off CPU]`, as the
-//! kernel's context switches have it: at the moment when the sampler began to suspend the threads,
-//! or within the millisecond before the sample where the trace has no suspensions. Otherwise that
-//! frame is `[on or off CPU: unknown]`. Samples of `Universal.Events/cpu` (format version 6) are
-//! CPU samples, taken by the kernel, and have no such frame.
-//!
-//! Times of a trace from Linux are those of `CLOCK_MONOTONIC`, as in Go traces and kernel
+//! managed threads and takes the stack of each, whether it was running or waiting. With
+//! [`DotnetOptions::cpus`] the outermost frame of each sample is `[on CPU]` or `[off CPU]`,
+//! according to the kernel's context switches: at the time when the sampler began to suspend the
+//! threads, or within the millisecond before the sample if the trace has no suspensions. Otherwise
+//! that frame is `[on or off CPU: unknown]`. Samples of `Universal.Events/cpu` (format version 6)
+//! are CPU samples taken by the kernel, and have no such frame.
+//! Times of a trace from Linux are on `CLOCK_MONOTONIC`, as in Go traces and kernel recordings of
+//! the same machine.
 //! recordings of the same machine.
 
 mod names;
@@ -69,35 +69,35 @@ use trace_common::{ClockDomain, Timestamp};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct DotnetOptions {
-    /// The name of the process. If empty, the program in the command line that the trace has.
+    /// The name of the process. If empty, the name of the program in the trace's command line.
     pub process: Vec<u8>,
     /// The context switches of the threads, if the kernel's scheduler was recorded: they mark
     /// samples as on or off CPU.
     pub cpus: Option<Arc<CpuIntervals>>,
 }
 
-/// Numbers of what is on the timeline and what is not.
+/// Numbers of events and samples that were drawn and that were not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DotnetStats {
-    /// Events of the trace.
+    /// Events in the trace.
     pub events: u64,
-    /// Events that something was drawn for.
+    /// Events that were drawn.
     pub shown: u64,
     /// Samples of managed stacks, or CPU samples of format version 6.
     pub samples: u64,
-    /// Those of a thread that had a CPU.
+    /// Samples of a thread that had a CPU.
     pub samples_on_cpu: u64,
-    /// Those of a thread that had no CPU. The rest is unknown.
+    /// Samples of a thread that had no CPU. For the other samples it is unknown.
     pub samples_off_cpu: u64,
-    /// Events that have no place on the timeline: see [`DotnetSource::not_shown`].
+    /// Events that cannot be drawn: see [`DotnetSource::not_shown`].
     pub not_shown: u64,
     /// Events that the runtime dropped.
     pub lost: u64,
     /// Events whose payload does not match its metadata: they are shown with the error and the
     /// payload.
     pub undecodable: u64,
-    /// Starts and stops of activities that are not shown: stops of activities that began before
+    /// Starts and stops of activities that were not drawn: stops of activities that began before
     /// the trace, and those above a limit.
     pub activities_dropped: u64,
     /// The time of the first event.
@@ -106,7 +106,7 @@ pub struct DotnetStats {
     pub last: Option<Timestamp>,
 }
 
-/// Puts the events of a .NET trace on a timeline: see the [module](self).
+/// Draws the events of a .NET trace on a timeline: see the [module](self).
 #[derive(Debug, Default)]
 pub struct DotnetSource {
     options: DotnetOptions,
@@ -123,7 +123,7 @@ pub struct DotnetSource {
     stack_bytes: usize,
 }
 
-/// Events of one provider by number: name and count.
+/// The events of one provider, by event number: name and count.
 type Kinds = HashMap<u32, (Box<str>, u64)>;
 
 /// By process and addresses.
@@ -155,10 +155,10 @@ mod rank {
     pub(super) const ACTIVITIES: i32 = 22;
 }
 
-/// The outermost frame of a stack, which marks samples.
+/// The outermost frame of a stack, which marks the sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Root {
-    /// Not a sample, or one of the kernel.
+    /// Not a sample, or a sample of the kernel.
     None,
     OnCpu,
     OffCpu,
@@ -178,30 +178,30 @@ impl Root {
     }
 }
 
-/// Nanoseconds before a sample in which a thread counts as on CPU, where the trace does not say
+/// Nanoseconds before a sample in which a thread counts as on CPU, if the trace does not contain
 /// when the sampler suspended it.
 const SAMPLE_WINDOW: i64 = 1_000_000;
 
-/// Kinds of events that are counted apart.
+/// Maximum number of kinds of events that are counted separately.
 const MAX_KINDS: usize = 1 << 12;
 
-/// Kinds of activities, and counters: more are dropped and counted.
+/// Maximum number of kinds of activities, and of counters: more are dropped and counted.
 const MAX_GROUPS: usize = 1 << 12;
 
-/// Bytes of a payload that cannot be decoded to show with its event.
+/// Maximum number of bytes of an undecodable payload that are shown with its event.
 const MAX_PAYLOAD: usize = 256;
 
-/// Bytes of stacks that are kept.
+/// Maximum number of bytes of cached stacks.
 const MAX_STACK_BYTES: usize = 16 << 20;
 
 impl DotnetSource {
-    /// A source with these options. `names` are those of the whole trace: see the
+    /// Makes a source with these options. `names` are those of the whole trace: see the
     /// [module](self).
     pub fn new(options: DotnetOptions, names: DotnetNames) -> Self {
         Self { options, names, ..Self::default() }
     }
 
-    /// What has been drawn so far.
+    /// Returns the numbers of drawn events so far.
     pub const fn stats(&self) -> DotnetStats {
         self.stats
     }
@@ -219,7 +219,7 @@ impl DotnetSource {
         kinds
     }
 
-    /// Counts an event that has no place on the timeline.
+    /// Counts an event that cannot be drawn.
     fn skip(&mut self, event: &Event<'_>) {
         self.stats.not_shown += 1;
         if !self.not_shown.contains_key(event.provider()) {
@@ -240,11 +240,11 @@ impl DotnetSource {
         }
     }
 
-    /// Puts the next item of a stream on the timeline.
+    /// Draws the next item of a stream.
     ///
     /// # Errors
     ///
-    /// Those of the sink.
+    /// Errors of the sink.
     pub fn push(&mut self, item: &Item<'_>, sink: &mut impl Sink) -> io::Result<()> {
         match item {
             Item::Trace(trace) => sink.clock_snapshot(&[
@@ -264,14 +264,15 @@ impl DotnetSource {
         }
     }
 
-    /// Draws what was held back. What is open stays open: it continues past the end of the trace.
+    /// Draws the deferred events. Open slices and states stay open: they continue past the end of
+    /// the trace.
     ///
     /// # Errors
     ///
-    /// Those of the sink.
+    /// Errors of the sink.
     pub fn finish(&mut self, sink: &mut impl Sink) -> io::Result<()> {
         let mut pids: Vec<u64> = self.processes.keys().copied().collect();
-        pids.sort_unstable(); // the order of a map is not one to write in
+        pids.sort_unstable(); // the order of a map is not deterministic
         for pid in pids {
             if let Some(process) = self.processes.get_mut(&pid) {
                 process.suspensions.finish(sink)?;
@@ -293,7 +294,7 @@ impl DotnetSource {
             Some(Provider::UniversalEvents) if event.name() == "cpu" => {
                 self.sample(event, at, true, sink)
             }
-            // The name of the process, which its track has.
+            // The process name, which its track shows.
             Some(Provider::EventPipe) => self.of(event, sink).map(drop),
             Some(Provider::Metrics) => self.counter(event, at, sink),
             Some(_) => {
@@ -377,7 +378,7 @@ impl DotnetSource {
             return self.undecodable(event, at, &error.to_string(), sink);
         }
         let known = |name: &str| event.field(name).and_then(|v| v.as_u64());
-        // Older runtimes write fewer fields: those then count as 0.
+        // Older runtimes write fewer fields; the missing ones count as 0.
         let number = |name: &str| known(name).unwrap_or(0);
         let tid = event.thread_id();
         match event.id() {
@@ -422,7 +423,7 @@ impl DotnetSource {
                 }
                 Ok(())
             }
-            // Threads of the pool start, stop, wait
+            // Start, stop and wait of thread pool workers
             50 | 51 | 57 => {
                 let active = i64::from(number("ActiveWorkerThreadCount") as u32);
                 self.count(event, at, "Thread pool workers", Unit::Count, "", active.into(), sink)
@@ -431,8 +432,8 @@ impl DotnetSource {
             10 | 303 => {
                 let type_name = event.field("TypeName").map(|v| v.to_string());
                 let name = sink.text(b"allocation sample");
-                // Allocated since the last tick: of 64 bits since version 2 of the event. A sampled
-                // allocation has the size of its object.
+                // Bytes allocated since the last tick: 64 bits since version 2 of the event. A
+                // sampled allocation has the size of its object.
                 let fields = ["AllocationAmount64", "AllocationAmount", "ObjectSize"];
                 let amount = fields.into_iter().find_map(known);
                 let type_name = type_name.unwrap_or_default();
@@ -496,7 +497,7 @@ impl DotnetSource {
         }
     }
 
-    /// An event of the runtime whose fields cannot be read: it is shown with its payload.
+    /// A runtime event whose fields cannot be decoded: it is shown with its payload.
     #[cold]
     fn undecodable(
         &mut self,
@@ -551,7 +552,7 @@ impl DotnetSource {
         sink.sample(at, &sample)
     }
 
-    /// The event's stack with its methods, interned in the sink.
+    /// Interns the event's stack with its methods in the sink.
     fn stack(&mut self, event: &Event<'_>, root: Root, sink: &mut impl Sink) -> Option<StackId> {
         let stack = event.stack();
         if stack.is_empty() {
@@ -569,7 +570,7 @@ impl DotnetSource {
             .instruction_pointers()
             .enumerate()
             .map(|(depth, ip)| {
-                // All but the innermost are return addresses.
+                // All frames but the innermost are return addresses.
                 let call = if depth == 0 { ip } else { ip.saturating_sub(1) };
                 let frame = self.names.methods.resolve(pid, call, now);
                 let function = match frame.method {
@@ -644,8 +645,8 @@ impl DotnetSource {
         sink.counter(at, track, value)
     }
 
-    /// An event counter or a value of a meter. Its track has one name and one unit, whatever the
-    /// values are.
+    /// An event counter or a value of a meter. Its track has one name and one unit, independent of
+    /// the values.
     fn counter(
         &mut self,
         event: &Event<'_>,
@@ -653,7 +654,7 @@ impl DotnetSource {
         sink: &mut impl Sink,
     ) -> io::Result<()> {
         let Some(counter) = self.counters.observe(event) else {
-            // The beginning and end of a collection, and rates that have no value yet.
+            // The beginning and end of a collection, and rates without a value yet.
             self.skip(event);
             return Ok(());
         };
@@ -708,7 +709,7 @@ impl DotnetSource {
                 (number, group(&activity), Some(activity))
             }
             Some(_) => {
-                // It began before the trace, or too many are open.
+                // The activity began before the trace, or too many are open.
                 self.stats.activities_dropped += 1;
                 return Ok(());
             }
@@ -745,12 +746,12 @@ impl DotnetSource {
     }
 }
 
-/// The start of a payload.
+/// Returns the start of a payload.
 fn hex(payload: &[u8]) -> String {
     payload.iter().take(MAX_PAYLOAD).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Activities that share tracks.
+/// A group of activities that share tracks.
 fn group(activity: &Activity) -> String {
     format!("{}/{}", activity.provider, activity.name)
 }

@@ -1,16 +1,16 @@
-//! Names that a trace gives late: of methods, processes and threads.
+//! Names that a trace contains late: of methods, processes and threads.
 
 use hashbrown::HashMap;
 use nettrace::manifest::Provider;
 use nettrace::{Event, MethodMap};
 
-/// Threads whose names are kept.
+/// Maximum number of threads with names.
 const MAX_THREADS: usize = 1 << 16;
 
 /// The names of methods, processes and threads of a trace, collected before it is drawn.
 ///
-/// Methods are named at the end of a trace, and processes somewhere in it. So read a trace once
-/// with [`DotnetNames::observe`], and give the result to [`DotnetSource::new`].
+/// Methods are named at the end of a trace, and processes anywhere in it. So read a trace first
+/// with [`DotnetNames::observe`], and pass the result to [`DotnetSource::new`].
 ///
 /// [`DotnetSource::new`]: super::DotnetSource::new
 #[derive(Debug, Default)]
@@ -21,12 +21,12 @@ pub struct DotnetNames {
 }
 
 impl DotnetNames {
-    /// No names.
+    /// Makes an empty set of names.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the names out of an event.
+    /// Collects the names in an event.
     pub fn observe(&mut self, event: &Event<'_>) {
         self.methods.observe(event);
         let pid = event.process_id();
@@ -55,7 +55,7 @@ impl DotnetNames {
     fn thread(&mut self, event: &Event<'_>) {
         let number = |name: &str| event.field(name).and_then(|v| v.as_u64());
         let (Some(tid), Some(flags)) = (number("OSThreadID"), number("Flags")) else { return };
-        // Of the runtime's event ThreadCreated: ThreadFlags.
+        // ThreadFlags of the runtime's event ThreadCreated.
         const GC_SPECIAL: u64 = 1;
         const FINALIZER: u64 = 2;
         const POOL_WORKER: u64 = 4;
@@ -70,12 +70,12 @@ impl DotnetNames {
         }
     }
 
-    /// The name of a process: of its program, or `.NET` if the trace does not say.
+    /// Returns the name of a process: its program, or `.NET` if the trace does not contain it.
     pub(super) fn process(&self, pid: u64) -> &str {
         self.processes.get(&pid).map_or(".NET", String::as_str)
     }
 
-    /// The name of a thread; empty if the trace does not say.
+    /// Returns the name of a thread; empty if the trace does not contain it.
     pub(super) fn of_thread<'a>(&'a self, event: &Event<'a>) -> &'a str {
         let given = event.thread().and_then(|thread| thread.name.as_deref()).unwrap_or("");
         if !given.is_empty() {
@@ -86,7 +86,7 @@ impl DotnetNames {
     }
 }
 
-/// The name of the program in a command line: that of the assembly where the host runs one.
+/// Returns the name of the program in a command line: the assembly, if the host runs one.
 fn program(command_line: &str) -> Option<String> {
     let base = |word: &str| word.rsplit(['/', '\\']).next().unwrap_or(word).to_owned();
     let mut words = command_line.split_ascii_whitespace().map(base);

@@ -1,4 +1,4 @@
-//! Suspensions of managed threads. Those of different threads may overlap.
+//! Suspensions of managed threads. Suspensions by different threads may overlap.
 
 use crate::lanes::Lanes;
 use crate::model::{Sink, TrackEvent};
@@ -6,7 +6,7 @@ use nettrace::analysis::SuspendReason;
 use std::io;
 use trace_common::Timestamp;
 
-/// Suspensions that may be open at once. More can only be if ends were lost.
+/// Maximum number of open suspensions. There are more only if ends were lost.
 const MAX_OPEN: usize = 16;
 
 /// The suspensions of one process.
@@ -47,7 +47,7 @@ impl Suspensions {
         }
         let lane = self.lanes.acquire(sink)?;
         let mut new = Suspension { thread, begin: at, reason, lane, is_drawn: false };
-        // The sampler gives no reason of its own. It is known by its first sample.
+        // The sampler has no reason code. Its first sample identifies it.
         if reason != SuspendReason::Other || self.samplers.contains(&thread) {
             self.draw(&mut new, sink)?;
         }
@@ -55,7 +55,7 @@ impl Suspensions {
         Ok(())
     }
 
-    /// The threads that `thread` suspended run again.
+    /// The threads that `thread` suspended are resumed.
     pub(super) fn end(
         &mut self,
         at: Timestamp,
@@ -91,7 +91,7 @@ impl Suspensions {
         Ok(Some(suspension.begin))
     }
 
-    /// Draws the beginning of what is open at the end of the trace.
+    /// Draws the begin of suspensions that are open at the end of the trace.
     pub(super) fn finish(&mut self, sink: &mut impl Sink) -> io::Result<()> {
         let mut open = std::mem::take(&mut self.open);
         open.iter_mut().try_for_each(|suspension| self.draw(suspension, sink))

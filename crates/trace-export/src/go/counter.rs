@@ -59,7 +59,7 @@ impl GoSource {
         sink.counter(event.time(), track, i64::try_from(value).unwrap_or(i64::MAX).into())
     }
 
-    /// Writes the numbers of goroutines if it is time to.
+    /// Writes the numbers of goroutines if the interval has elapsed.
     #[inline]
     pub(super) fn count(
         &mut self,
@@ -107,7 +107,8 @@ impl GoSource {
             sample.stack = stack;
             return sink.sample(event.time(), &sample);
         }
-        // Up to Go 1.21 samples name no thread: it is shown where it belongs all the same.
+        // Up to Go 1.21 samples name no thread: they are drawn on the goroutine, P or process
+        // instead.
         self.stats.samples_without_thread += 1;
         let track = match self.lane_of(event.goroutine()) {
             Some((group, lane)) => {

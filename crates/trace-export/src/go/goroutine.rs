@@ -1,4 +1,4 @@
-//! Goroutines: the groups and lanes they are drawn on, and their states.
+//! Goroutines: their groups, lanes and states.
 
 use super::{GoSource, Layout, rank, sorted};
 use crate::intern::{StackId, TextId};
@@ -21,22 +21,22 @@ pub(super) struct Goroutine {
     pub(super) place: Place,
     /// `G7 main.worker`.
     pub(super) label: TextId,
-    /// The P that it runs on.
+    /// The P that the goroutine runs on.
     pub(super) proc: ProcId,
-    /// The arrow that ends where it runs next.
+    /// The arrow that ends where the goroutine runs next.
     wake_up: Option<u64>,
 }
 
-/// Where a goroutine is drawn.
+/// The location of a goroutine on the timeline.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// On this lane of this group.
+    /// A lane of a group.
     Lane { group: u32, lane: u32 },
-    /// Nowhere yet: it is older than the trace, and its entry function is not known.
+    /// None yet: the goroutine existed before the trace, and its entry function is not known.
     Pending(Vec<Pending>),
 }
 
-/// A state to be drawn when the entry function of the goroutine is known.
+/// A state that is drawn once the entry function of the goroutine is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) at: Timestamp,
@@ -45,13 +45,13 @@ pub(super) struct Pending {
     pub(super) flow: Option<Flow>,
 }
 
-/// The name of the track below a goroutine's own.
+/// The name of the track below a goroutine's track.
 pub(super) const INNER: &[u8] = b"Regions, logs and assists";
-/// Stands for an entry function that is not known.
+/// The name of an unknown entry function.
 const UNKNOWN: &[u8] = b"(unknown)";
-/// States that are held back at most, of one goroutine.
+/// Maximum number of deferred states per goroutine.
 const MAX_PENDING: usize = 16;
-/// Groups of goroutines or tasks at most. A program has as many as it has `go` statements.
+/// Maximum number of groups of goroutines or tasks. A program has one per `go` statement.
 pub(super) const MAX_GROUPS: usize = 1 << 14;
 
 impl GoSource {
@@ -73,7 +73,7 @@ impl GoSource {
         if from == GoState::NotExist {
             let entry = transition.stack().and_then(|stack| stack.frames().next());
             let entry = entry.map_or(UNKNOWN, |frame| &**frame.func);
-            self.end_goroutine(id, at, sink)?; // one that is still there is another one
+            self.end_goroutine(id, at, sink)?; // an existing one is a different goroutine
             let created = self.names.stack(event.stack(), event.generation(), sink);
             let arrow = if wake_ups {
                 self.arrow(event, layout.fixed.go, created, layout, sink)?
@@ -94,7 +94,7 @@ impl GoSource {
         }
 
         let Some(goroutine) = self.goroutines.get_mut(id.0) else { return Ok(()) };
-        // At every beginning of a generation the trace tells states that are known.
+        // At the start of every generation the trace repeats known states.
         let told_again = goroutine.state == to && transition.reason().is_empty();
         let was = std::mem::replace(&mut goroutine.state, to);
         if arrow.is_some() {
@@ -119,7 +119,7 @@ impl GoSource {
         self.draw_state(id, Pending { at, name, stack, flow }, sink)
     }
 
-    /// Begins an arrow at what made the event: the goroutine, the P or the thread.
+    /// Begins an arrow at the cause of the event: the goroutine, the P or the thread.
     fn arrow(
         &mut self,
         event: Event<'_>,
@@ -145,7 +145,7 @@ impl GoSource {
         Ok(Some(flow))
     }
 
-    /// Group and lane of a goroutine that has one.
+    /// Returns the group and lane of a goroutine that has one.
     pub(super) fn lane_of(&self, id: GoId) -> Option<(u32, u32)> {
         match self.goroutines.get(id.0)?.place {
             Place::Lane { group, lane } => Some((group, lane)),
@@ -153,7 +153,7 @@ impl GoSource {
         }
     }
 
-    /// A goroutine that is older than the trace, or that the trace has not told of.
+    /// Adds a goroutine that existed before the trace, or that the trace has not mentioned yet.
     fn meet_goroutine(&mut self, id: GoId, sink: &mut impl Sink) {
         self.stats.goroutines += 1;
         let label = self.names.goroutine(id, b"", sink);
@@ -207,7 +207,7 @@ impl GoSource {
         Ok(())
     }
 
-    /// The group of goroutines that begin in `entry`.
+    /// Returns the group of goroutines that begin in `entry`.
     pub(super) fn group(&mut self, entry: &[u8], sink: &mut impl Sink) -> io::Result<u32> {
         if let Some(&group) = self.group_by_entry.get(entry) {
             return Ok(group);
@@ -237,8 +237,8 @@ impl GoSource {
         Ok(group)
     }
 
-    /// If the goroutine that made the event is not drawn yet, its own stack tells where it
-    /// began.
+    /// If the goroutine that emitted the event is not drawn yet, the event's stack contains its
+    /// entry function.
     #[inline]
     pub(super) fn learn_entry(&mut self, event: Event<'_>, sink: &mut impl Sink) -> io::Result<()> {
         // Most events have no stack or come from goroutines that are drawn.
@@ -268,7 +268,7 @@ impl GoSource {
         Ok(())
     }
 
-    /// Draws a goroutine now that its entry function is known: from its first state on.
+    /// Draws a goroutine once its entry function is known, from its first state on.
     fn place_now(
         &mut self,
         id: GoId,
@@ -279,7 +279,7 @@ impl GoSource {
     ) -> io::Result<()> {
         let group = self.group(entry, sink)?;
         let lanes = &mut self.groups[group as usize].lanes;
-        // What it did so far lies in the past, where another lane may have been taken.
+        // Its past states may overlap other goroutines on the existing lanes.
         let lane = lanes.add(sink)?;
         let track = lanes.lanes[lane as usize].track;
         let place = std::mem::replace(&mut goroutine.place, Place::Lane { group, lane });
@@ -293,7 +293,7 @@ impl GoSource {
         Ok(())
     }
 
-    /// Draws the goroutines whose entry functions were never learnt.
+    /// Draws the goroutines whose entry functions stayed unknown.
     pub(super) fn draw_pending(&mut self, sink: &mut impl Sink) -> io::Result<()> {
         let at = self.stats.last.unwrap_or_default();
         for id in sorted(self.goroutines.ids()) {
@@ -322,7 +322,7 @@ impl GoSource {
         }
     }
 
-    /// The track below a goroutine's own, and what is open there.
+    /// Returns the track below a goroutine's track, and its open slices.
     pub(super) fn inner(
         &mut self,
         id: GoId,
@@ -351,7 +351,7 @@ impl Goroutine {
     }
 }
 
-/// What is left where a goroutine was.
+/// The placeholder that removing a goroutine leaves.
 impl Default for Goroutine {
     fn default() -> Self {
         Self::new(Place::Pending(Vec::new()), TextId { epoch: 0, index: 0 })

@@ -17,7 +17,7 @@
 //! # }
 //! ```
 //!
-//! What there is to see, all of it below the track of one process:
+//! Contents of the timeline, all below the track of one process:
 //!
 //! | track | shows |
 //! | --- | --- |
@@ -25,12 +25,12 @@
 //! | GC | mark phases; below it, when and why the world was stopped |
 //! | Procs | for each P, which goroutine it runs; below it, sweeping |
 //! | Goroutines | by entry function: the life of each goroutine, its states inside it; below it, its regions, mark assists and logs |
-//! | Runtime goroutines | the same for those that the runtime started for itself |
+//! | Runtime goroutines | the same for the goroutines of the runtime |
 //! | Tasks | the tasks of `runtime/trace` by type, arrows to the regions that belong to them |
 //! | threads | which P each thread runs, samples of the CPU profiler |
 //!
-//! An arrow goes from where a goroutine is unblocked or created to where it runs next.
-//! Goroutines of one entry function share tracks: one that ends leaves its track to the next.
+//! An arrow goes from where a goroutine is unblocked or created to where it runs next. Goroutines
+//! of one entry function share tracks: when a goroutine ends, the next one uses its track.
 
 mod counter;
 mod goroutine;
@@ -55,21 +55,21 @@ use trace_common::{ClockDomain, IdMap, Timestamp};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GoOptions {
-    /// The process identifier, 1 by default: a Go trace does not have it. Give the real one where
-    /// samples or switches of the kernel are on the same timeline, and [`unknown_process`] to each
-    /// of several programs: tracks of one identifier are one process.
+    /// The process identifier, 1 by default: a Go trace does not contain it. Pass the real one if
+    /// samples or switches of the kernel are on the same timeline, and an [`unknown_process`] for
+    /// each of several programs: tracks with the same identifier belong to the same process.
     pub pid: i32,
     /// The name of the process.
     pub process: Vec<u8>,
     /// Whether to draw arrows from where a goroutine is unblocked or created to where it runs.
     pub wake_ups: bool,
-    /// How often the numbers of goroutines by state are written, in nanoseconds.
+    /// The interval in nanoseconds at which the numbers of goroutines by state are written.
     pub count_interval: i64,
 }
 
-/// The process identifier of Go trace `number`, counted from 1, on a timeline of several programs:
-/// a Go trace does not have its own. It is above every identifier that Linux gives (`PID_MAX_LIMIT`,
-/// 4194304), so no other process of the timeline has it.
+/// Returns a process identifier for Go trace `number`, counted from 1, on a timeline of several
+/// programs: a Go trace does not contain its own. It is above all identifiers of Linux
+/// (`PID_MAX_LIMIT`, 4194304), so no other process of the timeline has it.
 pub const fn unknown_process(number: u32) -> i32 {
     const FIRST: u32 = 6 << 20;
     const LAST: u32 = i32::MAX as u32;
@@ -83,11 +83,11 @@ impl Default for GoOptions {
     }
 }
 
-/// What of a trace has been put on a timeline, and what has not.
+/// Numbers of events that were drawn and that were not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GoStats {
-    /// Events of the trace.
+    /// Events in the trace.
     pub events: u64,
     /// Goroutines.
     pub goroutines: u64,
@@ -95,7 +95,7 @@ pub struct GoStats {
     pub first: Option<Timestamp>,
     /// The time of the last event that is not a sync event.
     pub last: Option<Timestamp>,
-    /// Events of experiments, which have no place on the timeline.
+    /// Events of experiments, which cannot be drawn.
     pub experimental: u64,
     /// Samples of threads that the trace does not name, drawn as instants.
     pub samples_without_thread: u64,
@@ -103,7 +103,7 @@ pub struct GoStats {
     pub gaps: u64,
 }
 
-/// Puts the events of a Go execution trace on a timeline: see the [module](self).
+/// Draws the events of a Go execution trace on a timeline: see the [module](self).
 #[derive(Debug, Default)]
 pub struct GoSource {
     options: GoOptions,
@@ -124,7 +124,7 @@ pub struct GoSource {
     counts: Counts,
 }
 
-/// Tracks that every trace has.
+/// Tracks of every trace.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     fixed: Fixed,
@@ -137,7 +137,7 @@ struct Layout {
     tasks: Option<TrackId>,
 }
 
-/// Order of the tracks of a process.
+/// Rank of the tracks of a process.
 mod rank {
     pub(super) const COUNTERS: i32 = 1;
     pub(super) const GC: i32 = 20;
@@ -148,26 +148,26 @@ mod rank {
 }
 
 impl GoSource {
-    /// A source with these options.
+    /// Makes a source with these options.
     pub fn new(options: GoOptions) -> Self {
         Self { options, ..Self::default() }
     }
 
-    /// What has been put on the timeline so far.
+    /// Returns the numbers of drawn events so far.
     pub const fn stats(&self) -> GoStats {
         self.stats
     }
 
-    /// Puts the next event on the timeline.
+    /// Draws the next event.
     ///
     /// # Errors
     ///
-    /// Those of the sink.
+    /// Errors of the sink.
     pub fn push(&mut self, event: Event<'_>, sink: &mut impl Sink) -> io::Result<()> {
         let at = event.time();
         self.stats.events += 1;
         if let Some(sync) = event.sync() {
-            // Not at a time when anything happened.
+            // Its time is not the time of an actual event.
             return sync.clock_snapshot().map_or(Ok(()), |s| clock_snapshot(&s, sink));
         }
         self.stats.first.get_or_insert(at);
@@ -198,18 +198,18 @@ impl GoSource {
         self.count(at, &layout, sink)
     }
 
-    /// A part of the trace is missing here, so nothing is known of what was open: everything
-    /// ends, and begins again where the trace tells of it again.
+    /// Reports that a part of the trace is missing here, so the open slices and states are unknown.
+    /// They all end here, and begin again where the trace mentions them again.
     ///
     /// # Errors
     ///
-    /// Those of the sink.
+    /// Errors of the sink.
     pub fn loss(&mut self, loss: &Loss<'_>, sink: &mut impl Sink) -> io::Result<()> {
         self.stats.gaps += 1;
         let at = self.stats.last.unwrap_or_default();
         let layout = self.layout(sink)?;
         self.draw_pending(sink)?;
-        // The order of a map is not one to write in.
+        // The order of a map is not deterministic.
         for id in sorted(self.goroutines.ids()) {
             self.end_goroutine(GoId(id), at, sink)?;
         }
@@ -227,12 +227,12 @@ impl GoSource {
         sink.lost(at, None, loss)
     }
 
-    /// Draws what has been held back. What is open stays open: it goes on past the end of the
-    /// trace.
+    /// Draws the deferred events. Open slices and states stay open: they continue past the end of
+    /// the trace.
     ///
     /// # Errors
     ///
-    /// Those of the sink.
+    /// Errors of the sink.
     pub fn finish(&mut self, sink: &mut impl Sink) -> io::Result<()> {
         self.draw_pending(sink)?;
         if let (Some(at), Some(layout)) = (self.stats.last, self.layout) {
@@ -286,7 +286,7 @@ impl GoSource {
         sink: &mut impl Sink,
     ) -> io::Result<()> {
         match transition.resource() {
-            // A damaged trace may have lost which goroutine or proc it is.
+            // A damaged trace may lack the goroutine or proc.
             ResourceId::Goroutine(id) if id.is_some() => {
                 self.goroutine(event, id, transition, layout, sink)
             }
@@ -305,7 +305,7 @@ fn sorted<T: Ord>(ids: impl Iterator<Item = T>) -> Vec<T> {
 fn clock_snapshot(snapshot: &gotrace::ClockSnapshot, sink: &mut impl Sink) -> io::Result<()> {
     let mono = i64::try_from(snapshot.mono).ok().map(Timestamp::from_nanos);
     let mut readings = vec![(sink.domain(), snapshot.trace)];
-    // On Linux the clock of the trace is the monotonic one, but for its coarser ticks.
+    // On Linux the clock of the trace is the monotonic one with coarser ticks.
     if let Some(mono) = mono.filter(|_| sink.domain() != ClockDomain::Monotonic) {
         readings.push((ClockDomain::Monotonic, mono));
     }

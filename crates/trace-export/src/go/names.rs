@@ -1,4 +1,4 @@
-//! Texts and stacks of a Go trace, as the sink knows them.
+//! Interned texts and stacks of a Go trace.
 
 use crate::intern::{Frame, StackId, TextId};
 use crate::model::Sink;
@@ -8,7 +8,7 @@ use trace_common::IdMap;
 
 macro_rules! fixed {
     ($($name:ident: $text:literal),* $(,)?) => {
-        /// Texts that every trace uses.
+        /// Texts of every trace.
         #[derive(Clone, Copy, Debug)]
         pub(super) struct Fixed { $(pub(super) $name: TextId),* }
 
@@ -17,10 +17,11 @@ macro_rules! fixed {
                 Self { $($name: sink.text($text)),* }
             }
 
-            /// Sees to it that the sink holds them; `true` if they are other ones now.
+            /// Interns the texts again if the sink has evicted them; `true` if their identifiers
+            /// changed.
             #[inline]
             pub(super) fn refresh(&mut self, sink: &mut impl Sink) -> bool {
-                // They were interned in this order, so the first is the first to go.
+                // They were interned in this order, so the first one is evicted first.
                 let stale = !sink.holds_text(self.running);
                 if stale {
                     *self = Self::new(sink);
@@ -52,22 +53,22 @@ fixed! {
     region_end: b"end of a region from before the trace",
 }
 
-/// States with their reasons, and stacks.
+/// The names of states with their reasons, and stacks.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     waiting: HashMap<Box<[u8]>, TextId>,
     runnable: HashMap<Box<[u8]>, TextId>,
-    /// Of the generation `generation`, by identifier.
+    /// The stacks of the generation `generation`, by identifier.
     stacks: IdMap<Option<StackId>>,
     generation: u64,
     scratch: Vec<u8>,
 }
 
 impl Names {
-    /// Runtimes have some 40 reasons; a trace that has many more made them up.
+    /// Runtimes have some 40 reasons; a trace with many more is malformed.
     const MAX_REASONS: usize = 1024;
 
-    /// The name of a goroutine's state: `Waiting (chan receive)`.
+    /// Returns the name of a goroutine's state: `Waiting (chan receive)`.
     #[inline]
     pub(super) fn state(
         &mut self,
@@ -104,11 +105,11 @@ impl Names {
         name
     }
 
-    /// The name of a goroutine: `G7 main.worker`.
+    /// Returns the name of a goroutine: `G7 main.worker`.
     pub(super) fn goroutine(&mut self, id: GoId, entry: &[u8], sink: &mut impl Sink) -> TextId {
         use std::io::Write;
         self.scratch.clear();
-        let _ = write!(self.scratch, "G{id}"); // a Vec takes whatever is written
+        let _ = write!(self.scratch, "G{id}"); // writing to a Vec does not fail
         if !entry.is_empty() {
             self.scratch.push(b' ');
             self.scratch.extend_from_slice(entry);
@@ -116,7 +117,7 @@ impl Names {
         sink.text(&self.scratch)
     }
 
-    /// The stack as the sink knows it.
+    /// Interns the stack in the sink.
     #[inline]
     pub(super) fn stack(
         &mut self,
@@ -129,7 +130,7 @@ impl Names {
             self.generation = generation;
             self.stacks = IdMap::default();
         }
-        // An identifier of any size: only whether two are the same counts.
+        // The cast may wrap: keys are only compared for equality.
         let key = stack.id() as i64;
         if let Some(&Some(known)) = self.stacks.get(key) {
             if sink.holds_stack(known) {
@@ -141,7 +142,7 @@ impl Names {
             file: frame.file,
             line: u32::try_from(frame.line).unwrap_or_default(),
             module: b"Go",
-            pc: 0, // two stacks that differ in nothing but this read the same
+            pc: 0, // two stacks that differ only in this look the same
         });
         let id = sink.stack(&mut frames);
         *self.stacks.insert(key) = Some(id);

@@ -1,4 +1,4 @@
-//! Procs and threads: which goroutine each P runs, and which P each thread.
+//! Procs and threads: the goroutine that each P runs, and the P that each thread runs.
 
 use super::goroutine::Place;
 use super::{GoSource, Layout};
@@ -47,7 +47,7 @@ impl GoSource {
             };
             self.procs.insert(id, proc);
         }
-        // It is there now; the map does not let us say so in one step.
+        // It exists now; the map has no API to do this in one step.
         self.procs.get_mut(&id).ok_or_else(|| io::ErrorKind::Other.into())
     }
 
@@ -64,7 +64,7 @@ impl GoSource {
             None => return Ok(()),
         };
         if before == proc {
-            return Ok(()); // back from a system call during which it kept its P
+            return Ok(()); // return from a system call during which it kept its P
         }
         self.leave_proc(before, id, at, sink)?;
         let previous = self.proc_mut(proc, layout, sink)?.running;
@@ -84,7 +84,7 @@ impl GoSource {
         sink.begin(at, proc.track, &TrackEvent::new(label))
     }
 
-    /// The goroutine does not run on the P any more, if it did.
+    /// Ends the goroutine on the P, if it still runs there.
     pub(super) fn leave_proc(
         &mut self,
         proc: ProcId,
@@ -113,7 +113,7 @@ impl GoSource {
                 let thread = event.thread();
                 let proc = self.proc_mut(id, layout, sink)?;
                 if proc.thread == thread {
-                    return Ok(()); // told again at the beginning of a generation
+                    return Ok(()); // repeated at the start of a generation
                 }
                 self.leave_thread(id, at, sink)?;
                 let Some(track) = self.thread_track(thread, sink)? else { return Ok(()) };
@@ -136,7 +136,7 @@ impl GoSource {
         }
     }
 
-    /// Neither a thread nor a goroutine has the P any more.
+    /// Takes the P from its thread and goroutine.
     pub(super) fn stop_proc(
         &mut self,
         id: ProcId,
@@ -149,7 +149,7 @@ impl GoSource {
         }
         let running = proc.running;
         self.leave_proc(id, running, at, sink)?;
-        // In a system call it may go on without.
+        // In a system call the goroutine may continue without the P.
         if let Some(goroutine) = self.goroutines.get_mut(running.0) {
             goroutine.proc = ProcId::NONE;
         }
@@ -173,7 +173,7 @@ impl GoSource {
         }
     }
 
-    /// The track of a thread of the operating system.
+    /// Returns the track of a thread of the operating system.
     pub(super) fn thread_track(
         &mut self,
         id: ThreadId,

@@ -1,4 +1,4 @@
-//! Ranges of the runtime: garbage collection, sweeping, mark assists, stopping the world.
+//! Ranges of the runtime: garbage collection, sweeping, mark assists, stop-the-world.
 
 use super::{GoSource, Layout};
 use crate::lanes::Key;
@@ -63,7 +63,7 @@ impl GoSource {
             return Ok(());
         }
         if nest.is_open(key) {
-            return Ok(()); // told again at the beginning of a generation
+            return Ok(()); // repeated at the start of a generation
         }
         let id = match range.scope {
             ResourceId::Goroutine(id) => id.0 as u64,

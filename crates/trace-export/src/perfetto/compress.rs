@@ -1,4 +1,4 @@
-//! Packets, compressed.
+//! Compressed packets.
 
 use super::field::{TRACE_PACKET, packet};
 use super::proto::Buffer;
@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Compresses what a [`PerfettoSink`](super::PerfettoSink) writes, on a thread of its own.
+/// Compresses the output of a [`PerfettoSink`](super::PerfettoSink) on a separate thread.
 ///
-/// The file gets six to eight times smaller and stays what it is: every viewer and every
-/// version of the trace processor reads it (the format has packets that hold compressed
-/// packets), and one that is cut short can be read up to there.
+/// The file gets six to eight times smaller. Every viewer and every version of the trace processor
+/// reads it (the format has packets that contain compressed packets), and a truncated file is
+/// readable up to its end.
 ///
 /// ```
 /// use trace_export::{ClockDomain, Compressor, PerfettoSink, Sink, Track};
@@ -24,11 +24,11 @@ use std::thread::JoinHandle;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Each call of [`Write::write`] has to be given whole packets, as a sink does.
+/// Each call of [`Write::write`] must contain whole packets, as those of a sink do.
 #[derive(Debug)]
 pub struct Compressor<W> {
     jobs: Option<SyncSender<Job>>,
-    /// Buffers that are done with.
+    /// Buffers for reuse.
     used: Receiver<Vec<u8>>,
     /// Answers to [`Job::Flush`].
     flushed: Receiver<()>,
@@ -42,10 +42,10 @@ enum Job {
 }
 
 impl<W: Write + Send + 'static> Compressor<W> {
-    /// Pieces that wait to be compressed at most.
+    /// Maximum number of pieces that wait to be compressed.
     const QUEUE: usize = 2;
 
-    /// Compresses to `writer`.
+    /// Makes a compressor that writes to `writer`.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl<W: Write + Send + 'static> Compressor<W> {
         let (done, used) = sync_channel(Self::QUEUE + 1);
         let (answer, flushed) = sync_channel(1);
         let work = move || {
-            // Higher levels take longer than making the timeline does.
+            // Higher levels take longer than generating the timeline does.
             let mut deflate = Compress::new(Compression::new(2), true);
             let mut out = Buffer::default();
             for job in queue {
@@ -64,7 +64,7 @@ impl<W: Write + Send + 'static> Compressor<W> {
                         compress(&mut deflate, &packets, &mut out)?;
                         writer.write_all(out.as_slice())?;
                         out.clear();
-                        // Nobody may want it any more.
+                        // The receiver may be gone.
                         let _ = done.try_send(packets);
                     }
                     Job::Flush => {
@@ -79,36 +79,36 @@ impl<W: Write + Send + 'static> Compressor<W> {
         Ok(Self { jobs: Some(jobs), used, flushed, worker: Some(worker) })
     }
 
-    /// Waits for what is being compressed and gives back the writer.
+    /// Waits until all data is compressed and returns the writer.
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn into_inner(mut self) -> io::Result<W> {
         self.stop()
     }
 }
 
 impl<W> Compressor<W> {
-    /// Ends the thread: what it has come to.
+    /// Stops the thread and returns its result.
     fn stop(&mut self) -> io::Result<W> {
         self.jobs = None;
         let worker = self.worker.take().ok_or_else(|| io::Error::other("writing has failed"))?;
-        worker.join().map_err(|_| io::Error::other("the compressing thread has panicked"))?
+        worker.join().map_err(|_| io::Error::other("the compression thread panicked"))?
     }
 
     fn send(&mut self, job: Job) -> io::Result<()> {
         match &self.jobs {
             Some(jobs) if jobs.send(job).is_ok() => Ok(()),
-            // The thread ends early for an error only.
-            _ => self.stop().and(Err(io::Error::other("the compressing thread has ended"))),
+            // The thread ends early only after an error.
+            _ => self.stop().and(Err(io::Error::other("the compression thread has ended"))),
         }
     }
 }
 
 impl<W> Drop for Compressor<W> {
     fn drop(&mut self) {
-        let _ = self.stop(); // who wants to know calls `into_inner`
+        let _ = self.stop(); // `into_inner` returns the error
     }
 }
 
@@ -139,7 +139,7 @@ fn compress(deflate: &mut Compress, packets: &[u8], out: &mut Buffer) -> io::Res
     let body = out.open_large(packet::COMPRESSED_PACKETS);
     let bytes = out.bytes_mut();
     loop {
-        // What does not compress grows by a few bytes.
+        // Incompressible data grows by a few bytes.
         bytes.reserve(packets.len() / 4 + 1024);
         let rest = packets.get(deflate.total_in() as usize..).unwrap_or_default();
         match deflate.compress_vec(rest, bytes, FlushCompress::Finish) {

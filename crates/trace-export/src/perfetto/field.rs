@@ -1,4 +1,4 @@
-//! Field numbers of Perfetto's messages, named as there.
+//! Field numbers of Perfetto's messages, with the names of the schema.
 //!
 //! Source: `protos/perfetto/trace/**.proto` of the Perfetto repository.
 
@@ -39,7 +39,7 @@ pub(super) mod clock {
     pub(in super::super) const IS_INCREMENTAL: u32 = 3;
 }
 
-/// `TrackDescriptor` and what is in it
+/// `TrackDescriptor` and its messages
 pub(super) mod track {
     pub(in super::super) const UUID: u32 = 1;
     pub(in super::super) const NAME: u32 = 2;
@@ -91,7 +91,7 @@ pub(super) mod event {
     pub(in super::super) const ARG_STRING_IID: u32 = 17;
 }
 
-/// `InternedData` and what is in it
+/// `InternedData` and its messages
 pub(super) mod interned {
     pub(in super::super) const EVENT_NAMES: u32 = 2;
     pub(in super::super) const DEBUG_ANNOTATION_NAMES: u32 = 3;
@@ -123,7 +123,7 @@ pub(super) mod sample {
     pub(in super::super) const CPU_MODE: u32 = 5;
 }
 
-/// `FtraceEventBundle` and what is in it
+/// `FtraceEventBundle` and its messages
 pub(super) mod ftrace {
     pub(in super::super) const CPU: u32 = 1;
     pub(in super::super) const EVENT: u32 = 2;

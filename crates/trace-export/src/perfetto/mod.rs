@@ -21,48 +21,48 @@ use sched::Bundle;
 use std::io::{self, Write};
 use trace_common::{ClockDomain, Timestamp};
 
-/// The one sequence of packets that a sink writes.
+/// The single packet sequence of a sink.
 const SEQUENCE: u64 = 1;
-/// `sequence_flags`: everything interned before is forgotten.
+/// `sequence_flags`: resets the interned data.
 const STATE_CLEARED: u64 = 1;
 /// `sequence_flags`: the packet refers to interned data or defaults.
 const NEEDS_STATE: u64 = 2;
-/// The clock of most packets, whose times count from that of the packet before.
+/// The clock of most packets, whose times are relative to the previous packet.
 const DELTA_CLOCK: u64 = 64;
-/// Bytes after which the buffer is written out.
+/// Size at which the buffer is written out, in bytes.
 const FLUSH_AT: usize = 256 << 10;
 
 /// Writes a timeline as a [Perfetto](https://perfetto.dev) trace, for <https://ui.perfetto.dev>
 /// and its trace processor.
 ///
-/// The format is a sequence of packets: memory does not grow with the trace, a file that is cut
-/// short can be read up to there, and what is written depends on nothing but the calls. States
-/// are drawn as slices, which every version of the viewer knows. Names and stacks are written
-/// once and referred to by number; when the tables get too large, both sides start anew.
+/// The format is a sequence of packets: memory does not grow with the trace, a truncated file is
+/// readable up to its end, and the output is deterministic. States are drawn as slices, which every
+/// version of the viewer supports. Names and stacks are written once and referred to by number;
+/// when the tables get too large, writer and reader reset them.
 ///
-/// Everything that [`Sink`] offers has its place in the format. Times before 0 are moved to 0
-/// and counted, an end without a beginning is left out and counted: see [`PerfettoStats`].
+/// The format can express everything in [`Sink`]. Times before 0 are moved to 0 and counted, an end
+/// without a begin is omitted and counted: see [`PerfettoStats`].
 ///
 /// # Clocks
 ///
-/// Perfetto places events by `CLOCK_BOOTTIME` and reports an import error for a clock that no
+/// Perfetto orders events by `CLOCK_BOOTTIME` and reports an import error for a clock that no
 /// snapshot relates to it. So the first snapshot of the file always has `CLOCK_BOOTTIME`: the
-/// reading given to [`Sink::clock_snapshot`], if that was called with one before the first event.
-/// That is the way of a live recording. Without one, as when a recorded trace is converted, the
-/// sink assumes that the machine was never suspended: `CLOCK_BOOTTIME` equals the timeline's
-/// clock. Times that the viewer shows do not depend on it, because the timeline's clock is the
-/// primary clock of the file. Scheduler events need the real offset and are refused without it.
+/// reading passed to [`Sink::clock_snapshot`], if that was called with one before the first event,
+/// as live recordings do. Without one, as when a recorded trace is converted, the sink assumes that
+/// the machine was never suspended: `CLOCK_BOOTTIME` equals the timeline's clock. Times that the
+/// viewer shows do not depend on it, because the timeline's clock is the primary clock of the file.
+/// Scheduler events require the real offset and are an error without it.
 #[derive(Debug)]
 pub struct PerfettoSink<W> {
     writer: W,
     out: Buffer,
     domain: ClockDomain,
     names: Interner,
-    /// What of `names` is written, since the table last started anew.
+    /// The part of `names` that was written since the table was last reset.
     written: Written,
     /// The last time on [`DELTA_CLOCK`]; `None` before the first packet.
     last: Option<u64>,
-    /// The time of the last snapshot: readers refuse snapshots that go back.
+    /// The time of the last snapshot: readers reject snapshots that go back.
     last_snapshot: u64,
     /// Whether a snapshot relates `domain` to `CLOCK_BOOTTIME`.
     is_related: bool,
@@ -71,16 +71,16 @@ pub struct PerfettoSink<W> {
     losses: Option<TrackId>,
     flows: u64,
     cpus: Vec<Bundle>,
-    /// What to add to a time for `CLOCK_BOOTTIME`.
+    /// The offset from a time to `CLOCK_BOOTTIME`.
     to_boottime: Option<i64>,
     stats: PerfettoStats,
 }
 
-/// What a [`PerfettoSink`] has written.
+/// Numbers of items that a [`PerfettoSink`] has written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PerfettoStats {
-    /// Bytes, including those that are not flushed yet.
+    /// Bytes, including unflushed ones.
     pub bytes: u64,
     /// Tracks.
     pub tracks: u64,
@@ -96,25 +96,25 @@ pub struct PerfettoStats {
     pub sched: u64,
     /// Losses that were reported.
     pub losses: u64,
-    /// Ends of slices that had not begun, left out.
+    /// Ends of slices that had not begun, omitted.
     pub unmatched_ends: u64,
     /// Times before 0, moved to 0.
     pub clamped_times: u64,
     /// Names and stacks that were used after they were evicted from the table.
     pub stale_ids: u64,
-    /// Clock snapshots that were left out because they were older than the one before: Perfetto
+    /// Clock snapshots that were omitted because they were older than the previous one: Perfetto
     /// accepts ascending snapshots only.
     pub snapshots_skipped: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct TrackState {
-    /// Slices that are open, not counting a state.
+    /// Number of open slices, without a state.
     depth: u32,
     in_state: bool,
 }
 
-/// What of the interner's current table is in the file.
+/// The part of the interner's current table that is in the file.
 #[derive(Debug, Default)]
 struct Written {
     epoch: Option<u32>,
@@ -124,7 +124,7 @@ struct Written {
     stacks: Vec<bool>,
 }
 
-/// The tables of texts in a file; numbers are those of the interner in all of them.
+/// The tables of texts in a file; all of them use the numbers of the interner.
 #[derive(Clone, Copy)]
 enum TextKind {
     EventName,
@@ -152,7 +152,7 @@ impl TextKind {
     }
 }
 
-/// Sets `flags[index]`, growing the list; whether it was set before.
+/// Sets `flags[index]`, growing the list; returns the previous value.
 fn set(flags: &mut Vec<bool>, index: u32) -> bool {
     let index = index as usize;
     if index >= flags.len() {
@@ -161,22 +161,22 @@ fn set(flags: &mut Vec<bool>, index: u32) -> bool {
     std::mem::replace(&mut flags[index], true)
 }
 
-/// The number in the file of what has place `index` in a table: 0 stands for nothing.
+/// Returns the number in the file of index `index` of a table: 0 represents none.
 const fn iid(index: u32) -> u64 {
     index as u64 + 1
 }
 
 impl<W: Write> PerfettoSink<W> {
-    /// A sink that writes to `writer`, in large pieces; all times are on the clock `domain`.
+    /// Makes a sink that writes to `writer` in large pieces; all times are on the clock `domain`.
     ///
-    /// A clock that is the trace's own ([`ClockDomain::Local`], `CLOCK_TAI`) becomes the clock
-    /// of the file.
+    /// A clock that belongs to the trace ([`ClockDomain::Local`], `CLOCK_TAI`) becomes the clock of
+    /// the file.
     pub fn new(writer: W, domain: ClockDomain) -> Self {
         Self::with_limit(writer, domain, Interner::DEFAULT_LIMIT)
     }
 
-    /// As [`PerfettoSink::new`], with a limit for the [tables of names](Interner::with_limit),
-    /// in bytes.
+    /// As [`PerfettoSink::new`], with a limit for the [tables of names](Interner::with_limit), in
+    /// bytes.
     pub fn with_limit(writer: W, domain: ClockDomain, limit: usize) -> Self {
         Self {
             writer,
@@ -197,16 +197,20 @@ impl<W: Write> PerfettoSink<W> {
         }
     }
 
-    /// Puts the timeline on another clock. To be called before anything is written: times that
-    /// are written already are not changed.
+    /// Sets the clock of the timeline. Call it before anything is written: it does not convert
+    /// times that are already written.
     pub fn set_domain(&mut self, domain: ClockDomain) {
         self.domain = domain;
         self.to_boottime = (domain == ClockDomain::Boottime).then_some(0);
     }
 
-    /// Tells the release of the Linux kernel that scheduler events come from, as `uname(2)` has
-    /// it. Without it readers take the states in [`SchedSwitch`] for those of Linux 4.4, which
-    /// had other numbers: a preempted thread then is not shown as one. To be called first.
+    /// Writes the release of the Linux kernel that scheduler events come from, in the form of
+    /// `uname(2)`. Call it first. Without it readers interpret the states in [`SchedSwitch`] as
+    /// those of Linux 4.4, whose numbers differ: preempted threads are then not shown as such.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the writer.
     pub fn kernel(&mut self, release: &[u8]) -> io::Result<()> {
         self.prepare()?;
         let out = &mut self.out;
@@ -222,24 +226,24 @@ impl<W: Write> PerfettoSink<W> {
         Ok(())
     }
 
-    /// What has been written so far.
+    /// Returns the numbers of written items so far.
     pub fn stats(&self) -> PerfettoStats {
         PerfettoStats { bytes: self.stats.bytes + self.out.len() as u64, ..self.stats }
     }
 
-    /// The writer. Call [`Sink::finish`] first.
+    /// Returns the writer. Call [`Sink::finish`] first.
     pub fn into_inner(self) -> W {
         self.writer
     }
 
-    /// Writes out what is buffered, so that a file that ends here has everything up to now.
+    /// Writes out buffered data, so that a file that ends here contains everything up to now.
     ///
-    /// Recorders call this about once a second: what they have written is of use even if they
-    /// are killed.
+    /// Recorders call this about once a second, so that their output is usable even if they are
+    /// killed.
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn write_out(&mut self) -> io::Result<()> {
         for (cpu, bundle) in self.cpus.iter_mut().enumerate() {
             bundle.write(cpu as u32, SEQUENCE, &mut self.out);
@@ -254,7 +258,7 @@ impl<W: Write> PerfettoSink<W> {
         Ok(())
     }
 
-    /// The time as the format has it: never below 0.
+    /// Converts a time to that of the format: never below 0.
     fn nanos(&mut self, at: Timestamp) -> u64 {
         u64::try_from(at.nanos()).unwrap_or_else(|_| {
             self.stats.clamped_times += 1;
@@ -262,8 +266,8 @@ impl<W: Write> PerfettoSink<W> {
         })
     }
 
-    /// To be called before every packet: writes out what is complete, and begins the sequence,
-    /// anew when the table of names has started anew.
+    /// Must be called before every packet: writes out complete packets, and begins the sequence,
+    /// again after each reset of the table of names.
     #[inline]
     fn prepare(&mut self) -> io::Result<()> {
         if self.out.len() >= FLUSH_AT {
@@ -309,7 +313,7 @@ impl<W: Write> PerfettoSink<W> {
         }
     }
 
-    /// Times count from `at` on.
+    /// Makes times relative to `at`.
     #[cold]
     fn start_delta_clock(&mut self, at: u64) {
         let at = at.max(self.last_snapshot);
@@ -317,12 +321,12 @@ impl<W: Write> PerfettoSink<W> {
         self.snapshot(at, &mut vec![(clock_id(self.domain), at), (DELTA_CLOCK, at)]);
     }
 
-    /// Writes readings that were taken at `at`, the reading of the sink's own clock.
+    /// Writes readings that were taken at `at`, the reading of the sink's clock.
     fn snapshot(&mut self, at: u64, readings: &mut Vec<(u64, u64)>) {
         let own = clock_id(self.domain);
         self.last_snapshot = at;
         let has_boottime = readings.iter().any(|(id, _)| *id == BOOTTIME);
-        // Readers relate the file's own clock to any other by themselves.
+        // Readers relate the primary clock of the file to all others themselves.
         if !self.is_related && !has_boottime && own != TRACE_FILE {
             readings.push((BOOTTIME, at));
         }
@@ -348,11 +352,11 @@ impl<W: Write> PerfettoSink<W> {
         out.close(message);
     }
 
-    /// Begins a packet: everything up to its content.
+    /// Begins a packet: all fields before its content.
     #[inline]
     fn open_packet(&mut self, at: u64) -> proto::Open {
         let message = self.out.open(TRACE_PACKET);
-        // Deltas are signed: a step back is ten bytes, and the deltas behind it are small again.
+        // Deltas are signed: a step back takes ten bytes, and the deltas after it are small again.
         let last = self.last.replace(at).unwrap_or_default();
         self.out.varint(packet::TIMESTAMP, at.wrapping_sub(last));
         const HEAD: [u8; 4] = [
@@ -365,7 +369,7 @@ impl<W: Write> PerfettoSink<W> {
         message
     }
 
-    /// Writes an event of a track that has nothing to it but its type.
+    /// Writes an event of a track that has only a type.
     #[inline]
     fn bare_event(&mut self, at: Timestamp, track: TrackId, ty: u64) -> io::Result<()> {
         let at = self.nanos(at);
@@ -396,7 +400,7 @@ impl<W: Write> PerfettoSink<W> {
     ) -> io::Result<()> {
         let at = self.nanos(at);
         self.prepare_at(at)?;
-        // Whatever the event refers to comes before it.
+        // The data that the event refers to is written before it.
         let name = match entry.name {
             Name::Text(id) => self.text_iid(id, TextKind::EventName),
             Name::Inline(_) => 0,
@@ -426,7 +430,7 @@ impl<W: Write> PerfettoSink<W> {
         Ok(())
     }
 
-    /// Sees to it that the texts of `args` are in the file.
+    /// Writes the texts of `args` that are not in the file yet.
     #[inline]
     fn write_arg_texts(&mut self, args: &[DebugAnnotation<'_>]) {
         for arg in args {
@@ -457,7 +461,7 @@ impl<W: Write> PerfettoSink<W> {
         out.close(message);
     }
 
-    /// The number of a text in the file, where it is written if it is not there yet.
+    /// Returns the number of a text in the file, and writes the text if it is not there yet.
     #[inline]
     fn text_iid(&mut self, id: TextId, kind: TextKind) -> u64 {
         let index = match self.names.current_text(id) {
@@ -475,11 +479,11 @@ impl<W: Write> PerfettoSink<W> {
         iid(index)
     }
 
-    /// Stands for a text that is gone.
+    /// Returns the replacement of an evicted text.
     #[cold]
     fn stale_text(&mut self) -> u32 {
         self.stats.stale_ids += 1;
-        // The table may not start anew here: it would take the names of this very event.
+        // The table must not be reset here: that would evict the names of this event.
         self.names.text_in_place(b"?")
     }
 
@@ -495,7 +499,7 @@ impl<W: Write> PerfettoSink<W> {
         self.out.close_large(message);
     }
 
-    /// Within interned data: a text, unless it is written.
+    /// Within interned data: writes a text, unless it is already written.
     fn write_text(&mut self, index: u32, kind: TextKind) -> u64 {
         let place = index as usize;
         if place >= self.written.texts.len() {
@@ -518,7 +522,7 @@ impl<W: Write> PerfettoSink<W> {
         iid(index)
     }
 
-    /// The number of a stack in the file, where it is written if it is not there yet.
+    /// Returns the number of a stack in the file, and writes the stack if it is not there yet.
     #[inline]
     fn stack_iid(&mut self, id: StackId) -> Option<u64> {
         let Some(index) = self.names.current_stack(id) else {
@@ -536,7 +540,7 @@ impl<W: Write> PerfettoSink<W> {
         Some(iid(index))
     }
 
-    /// Within interned data: a stack and all that it needs.
+    /// Within interned data: writes a stack and everything it refers to.
     fn write_stack(&mut self, index: u32) {
         let depth = self.names.stack_at(index).len();
         for i in 0..depth {
@@ -544,7 +548,7 @@ impl<W: Write> PerfettoSink<W> {
         }
         let stack = self.out.open(interned::CALLSTACKS);
         self.out.varint(interned::IID, iid(index));
-        // The format has the outermost frame first.
+        // The format requires the outermost frame first.
         for &frame in self.names.stack_at(index).iter().rev() {
             self.out.varint(interned::CALLSTACK_FRAMES, iid(frame));
         }
@@ -577,10 +581,10 @@ impl<W: Write> PerfettoSink<W> {
         out.close(message);
     }
 
-    /// Processor `cpu`'s bundle and the time on `CLOCK_BOOTTIME`: viewers read the times of
-    /// scheduler events on that clock and no other.
+    /// Returns the bundle of CPU `cpu` and the time on `CLOCK_BOOTTIME`: viewers interpret the
+    /// times of scheduler events on that clock only.
     fn bundle(&mut self, at: Timestamp, cpu: u32) -> io::Result<(u64, &mut Bundle)> {
-        /// More processors than any kernel supports.
+        /// More CPUs than any kernel supports.
         const MAX_CPUS: u32 = 1 << 16;
         let Some(offset) = self.to_boottime else {
             return Err(io::Error::new(
@@ -622,7 +626,7 @@ const fn uuid(track: TrackId) -> u64 {
     track.0 as u64 + 1
 }
 
-/// Texts that are not interned are cut where interned ones are.
+/// Truncates texts that are not interned at the same length as interned ones.
 fn cut(text: &[u8]) -> &[u8] {
     text.get(..Interner::MAX_TEXT).unwrap_or(text)
 }
@@ -662,7 +666,7 @@ impl<W: Write> Sink for PerfettoSink<W> {
         self.prepare()?;
         let mut numbered = Vec::with_capacity(readings.len() + 1);
         for (domain, at) in readings {
-            // Clocks that the format cannot name are left out, and so is a second reading.
+            // Clocks that the format cannot name are omitted, and so is a second reading.
             let id = clock_id(*domain);
             let named = *domain == self.domain || id != clock_id(ClockDomain::Local(0));
             if named && numbered.iter().all(|(other, _)| *other != id) {
@@ -718,7 +722,7 @@ impl<W: Write> Sink for PerfettoSink<W> {
                 let thread = out.open(track::THREAD);
                 out.int(track::THREAD_PID, pid.into());
                 out.int(track::THREAD_TID, tid.into());
-                // Without a name it keeps that which the kernel gives it.
+                // Without a name it keeps the name that the kernel reports.
                 if !new.name.is_empty() {
                     out.text(track::THREAD_NAME, cut(new.name));
                 }
@@ -726,7 +730,7 @@ impl<W: Write> Sink for PerfettoSink<W> {
             }
             TrackKind::Custom => {
                 out.text(track::NAME, cut(new.name));
-                // Tracks of the same name are not the same thing.
+                // Tracks of the same name are different tracks.
                 out.varint(track::SIBLING_MERGE_BEHAVIOR, track::MERGE_NONE);
             }
             TrackKind::Counter(unit) => {

@@ -1,4 +1,4 @@
-//! A writer of protobuf messages that needs to know no length beforehand.
+//! A writer of protobuf messages whose lengths need not be known in advance.
 
 /// Bytes of messages under construction.
 #[derive(Debug, Default)]
@@ -10,7 +10,7 @@ pub(super) struct Buffer {
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Open {
-    /// Where its content begins: behind a length of one byte.
+    /// Start of its content, after a length of one byte.
     start: usize,
 }
 
@@ -18,7 +18,7 @@ pub(super) struct Open {
 #[derive(Debug)]
 #[must_use]
 pub(super) struct OpenLarge {
-    /// Where its content begins: behind a length of four bytes.
+    /// Start of its content, after a length of four bytes.
     start: usize,
 }
 
@@ -35,7 +35,7 @@ impl Buffer {
         &self.bytes
     }
 
-    /// The bytes, to append to.
+    /// Returns the bytes, to append to them.
     #[cfg(feature = "compress")]
     pub(super) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
@@ -49,7 +49,7 @@ impl Buffer {
         self.bytes.clear();
     }
 
-    /// Bytes that are encoded already.
+    /// Writes bytes that are encoded already.
     #[inline]
     pub(super) fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
@@ -75,7 +75,7 @@ impl Buffer {
         self.plain_varint(value);
     }
 
-    /// An `int32` or `int64`: negative numbers take ten bytes.
+    /// Writes an `int32` or `int64`: negative numbers take ten bytes.
     #[inline]
     pub(super) fn int(&mut self, field: u32, value: i64) {
         self.varint(field, value as u64);
@@ -93,7 +93,7 @@ impl Buffer {
         self.raw(value);
     }
 
-    /// A `string`, which has to be UTF-8: what is not becomes U+FFFD.
+    /// Writes a `string`, which must be UTF-8: invalid bytes become U+FFFD.
     pub(super) fn text(&mut self, field: u32, value: &[u8]) {
         if std::str::from_utf8(value).is_ok() {
             return self.bytes(field, value);
@@ -126,7 +126,7 @@ impl Buffer {
         }
     }
 
-    /// The length needs more than the one byte that was left for it: makes room.
+    /// The length needs more than the one reserved byte: makes room.
     #[cold]
     fn close_long(&mut self, start: usize, len: usize) {
         let mut encoded = Self::default();
@@ -134,8 +134,8 @@ impl Buffer {
         self.bytes.splice(start - 1..start, encoded.bytes);
     }
 
-    /// Begins a message that may be long. Its length takes four bytes whatever it is, which
-    /// any reader of protobuf accepts; it must be below 2^28.
+    /// Begins a message that may be long. Its length always takes four bytes, which every reader of
+    /// protobuf accepts; it must be below 2^28.
     #[inline]
     pub(super) fn open_large(&mut self, field: u32) -> OpenLarge {
         self.tag(field, LENGTH_DELIMITED);
@@ -193,7 +193,7 @@ mod tests {
             assert_eq!(length.uvarint().unwrap(), len as u64);
             assert_eq!(&large[5..], inner);
         }
-        // Nested messages whose lengths both outgrow one byte.
+        // Nested messages whose lengths both need more than one byte.
         let nested = written(|b| {
             let outer = b.open(1);
             let inner = b.open(2);

@@ -4,11 +4,11 @@ use super::field::{TRACE_PACKET, ftrace, packet};
 use super::proto::Buffer;
 use crate::model::{SchedSwitch, SchedWaking};
 
-/// Switches and wake-ups of one processor that are not written yet.
+/// Switches and wake-ups of one CPU that are not written yet.
 #[derive(Debug, Default)]
 pub(super) struct Bundle {
-    /// The first switch of a processor is written in full: readers of the compact form take
-    /// what a switch leaves from the switch before it.
+    /// The first switch of a CPU is written in full: readers of the compact form take the previous
+    /// thread from the switch before it.
     began: bool,
     first: Buffer,
     count: usize,
@@ -28,8 +28,8 @@ struct Columns {
 impl Columns {
     fn push(&mut self, at: u64, values: [u64; 4]) {
         let [times, rest @ ..] = &mut self.columns;
-        // A step back, which the merge of several rings may make, wraps around and is undone
-        // by the reader's addition.
+        // A step back, which the merge of several ring buffers may cause, wraps around, and the
+        // reader's addition undoes it.
         times.plain_varint(at.wrapping_sub(self.last));
         self.last = at;
         for (column, value) in rest.iter_mut().zip(values) {
@@ -49,7 +49,7 @@ impl Columns {
 }
 
 impl Bundle {
-    /// Events after which a bundle is written.
+    /// Number of events after which a bundle is written.
     pub(super) const FULL: usize = 1024;
 
     pub(super) const fn is_full(&self) -> bool {
@@ -93,7 +93,7 @@ impl Bundle {
         self.waking.push(at, values);
     }
 
-    /// The place of a thread's name in the bundle's own table.
+    /// Returns the index of a thread's name in the bundle's table.
     fn comm(&mut self, comm: &[u8]) -> u64 {
         let place = self.comms.iter().position(|c| **c == *comm);
         let place = place.unwrap_or_else(|| {
@@ -104,7 +104,7 @@ impl Bundle {
         place as u64
     }
 
-    /// Writes a packet with what has come since the last one, if anything has.
+    /// Writes a packet with the events since the last one, if there are any.
     pub(super) fn write(&mut self, cpu: u32, sequence: u64, out: &mut Buffer) {
         if self.count == 0 {
             return;
