@@ -192,7 +192,8 @@ impl<T> IdTable<T> {
 
     #[inline(always)]
     pub(crate) fn get(&self, id: u64) -> Option<&T> {
-        match self.dense.get(id as usize) {
+        // On 32-bit targets a larger identifier has no index: truncated it would be another one's.
+        match usize::try_from(id).ok().and_then(|index| self.dense.get(index)) {
             Some(Some(value)) => Some(value),
             _ => self.get_sparse(id),
         }
