@@ -1,6 +1,6 @@
-//! `cargo xtask bench-perf`: perf-monitor beside other readers of perf events, in one run.
+//! `cargo xtask bench-perf`: compares perf-monitor with other readers of perf events in one run.
 //!
-//! The readers are in `benches/perf-peers`, a workspace of its own.
+//! The readers are in `benches/perf-peers`, a separate workspace.
 
 use crate::debian;
 use std::process::Command;
@@ -8,7 +8,7 @@ use task_support::{Result, lane, run};
 
 const MANIFEST: &str = "benches/perf-peers/Cargo.toml";
 
-/// Those of perf-peers.
+/// Options of perf-peers.
 pub(crate) const OPTIONS: &str = "\
 [--calls N] [--rounds N] [--only READER] [--realtime]
 
@@ -22,7 +22,7 @@ pub(crate) fn task(args: &[String]) -> Result {
     if let Err(why) = can_mount {
         return lane::skip("perf-monitor beside its peers", &why);
     }
-    // Without it that reader alone is missing from the table.
+    // Without it, only that reader is missing from the table.
     if let Err(why) = debian::ensure_program("perf", "linux-perf") {
         lane::skip("`perf record` beside perf-monitor", &why)?;
     }
@@ -32,7 +32,7 @@ pub(crate) fn task(args: &[String]) -> Result {
     run::run(run::with_tracefs(&peers).args(args))
 }
 
-/// A run that is too short to measure anything: do all readers still work?
+/// A run that is too short to measure: checks that all readers still work.
 pub(crate) fn smoke() -> Result {
     task(&["--calls", "20000", "--rounds", "1"].map(str::to_owned))
 }

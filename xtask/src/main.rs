@@ -1,7 +1,7 @@
 //! `cargo xtask <task>`: the table of development tasks.
 //!
-//! One file per task. What the tasks share is in the crate `task-support`; the comparison with Go's
-//! own reader is in `conformance/go`.
+//! One file per task. Shared code is in the crate `task-support`; the comparison with Go's own
+//! reader is in `conformance/go`.
 #![forbid(unsafe_code)]
 
 mod bench_perf;
@@ -23,7 +23,7 @@ use task_support::Result;
 struct Task {
     name: &'static str,
     help: &'static str,
-    /// What `--help` prints after the name.
+    /// The text that `--help` prints after the name.
     options: &'static str,
     run: fn(&[String]) -> Result,
 }

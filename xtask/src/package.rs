@@ -1,7 +1,7 @@
-//! `cargo xtask package`: everything that a release needs, without releasing.
+//! `cargo xtask package`: all steps of a release, except publishing.
 //!
-//! Each published crate is packed, unpacked into a workspace that has nothing else, and built and
-//! tested there, so that a file that a package lacks is found.
+//! Each published crate is packed, unpacked into a separate workspace, and built and tested there,
+//! which finds files missing from the package.
 
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
@@ -10,10 +10,10 @@ use std::process::Command;
 use std::{env, fs};
 use task_support::{Result, run, workspace};
 
-/// The number of packages that a user compiles, proc macros and their dependencies not counted,
-/// with all features.
+/// The number of packages that a user compiles with all features, without proc macros and their
+/// dependencies.
 ///
-/// A change that needs more says here why.
+/// A change that increases it states the reason here.
 const MOST_DEPENDENCIES: &[(&str, usize)] = &[
     ("trace-common", 12),
     ("perf-sys", 12),
@@ -26,7 +26,7 @@ const MOST_DEPENDENCIES: &[(&str, usize)] = &[
     ("trace-export", 20),
 ];
 
-/// Files that every package has.
+/// Files that every package contains.
 const REQUIRED: &[&str] = &["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"];
 
 pub(crate) fn task(_: &[String]) -> Result {
@@ -64,7 +64,7 @@ pub(crate) fn task(_: &[String]) -> Result {
     if !faults.is_empty() {
         return Err(faults.join("\n").into());
     }
-    // The lock file of the repository, so that the packages are those that are tested.
+    // The lock file of the repository, so that the tested versions are used.
     fs::copy(workspace().join("Cargo.lock"), unpacked.join("Cargo.lock"))?;
     let mut test = run::cargo();
     test.args(["test", "--quiet", "--workspace", "--offline"]).current_dir(&unpacked);
@@ -78,7 +78,7 @@ fn pack(target: &Path, names: &[&str]) -> Result<PathBuf> {
     let mut command = run::cargo();
     command.args(["package", "--quiet", "--no-verify", "--allow-dirty"]);
     command.args(names.iter().flat_map(|name| ["--package", name]));
-    // A build of an older commit would be unpacked as well.
+    // Otherwise a build of an older commit is unpacked as well.
     let packed = target.join("package");
     if packed.is_dir() {
         fs::remove_dir_all(&packed)?;
@@ -102,7 +102,7 @@ fn pack(target: &Path, names: &[&str]) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// What the manifest lacks or has too much of for the registry.
+/// Missing or unwanted fields of the manifest for the registry.
 fn metadata_faults(package: &Json) -> Vec<String> {
     let mut faults = Vec::new();
     let text = |key: &str| package[key].as_str().unwrap_or_default();
@@ -126,7 +126,7 @@ fn metadata_faults(package: &Json) -> Vec<String> {
     faults.into_iter().map(|fault| format!("{}: {fault}", text("name"))).collect()
 }
 
-/// The names of all packages that the library `name` compiles for its users on this target.
+/// The names of all packages that users of the library `name` compile on this target.
 fn dependencies(name: &str) -> Result<BTreeSet<String>> {
     let mut tree = run::cargo();
     tree.args(["tree", "--package", name, "--all-features", "--edges", "normal,no-proc-macro"]);

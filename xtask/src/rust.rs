@@ -1,7 +1,7 @@
-//! Other Rust toolchains than the one that runs this: Debian's `rustc-web`, unpacked.
+//! Other Rust toolchains than the current one: Debian's `rustc-web`, unpacked.
 //!
-//! Debian builds it for its own needs (a browser), and it is an ordinary compiler: the release
-//! `bookworm` has the very version that the libraries promise to work with.
+//! Debian builds it to compile browsers; it is an ordinary compiler. The release `bookworm` has
+//! exactly the minimum supported version of the libraries.
 
 use crate::debian::{Debian, Package, ensure_package, ensure_program};
 use std::fs::DirEntry;
@@ -16,8 +16,8 @@ pub(crate) struct Toolchain {
 }
 
 impl Toolchain {
-    /// The newest compiler of a suite of Debian, with the standard library for x86-64, and with
-    /// these packages of the same version.
+    /// The newest compiler of a Debian suite, with the standard library for x86-64, and with these
+    /// packages of the same version.
     pub(crate) fn fetch(debian: &Debian, suite: &str, more: &[(&str, &str)]) -> Result<Self> {
         let rustc = debian.newest_from("rustc-web", "amd64", suite)?;
         let more_names: String =
@@ -41,8 +41,8 @@ impl Toolchain {
         Ok(Self { root: root.join("usr") })
     }
 
-    /// Makes cargo compile with it, into a directory below `target` of this name: artifacts of
-    /// several compilers do not go together.
+    /// Makes cargo compile with it, into a subdirectory of `target` with this name: artifacts of
+    /// several compilers must not be mixed.
     pub(crate) fn apply(&self, command: &mut Command, name: &str) {
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
         command
@@ -51,7 +51,8 @@ impl Toolchain {
             .env("CARGO_TARGET_DIR", target.join(name));
     }
 
-    /// Puts the standard library's source, of the package `rust-web-src`, where cargo expects it.
+    /// Copies the standard library's source, from the package `rust-web-src`, to the path that
+    /// cargo expects.
     fn link_source(&self) -> Result {
         let link = self.root.join("lib/rustlib/src/rust");
         if link.exists() {
@@ -66,7 +67,7 @@ impl Toolchain {
     }
 }
 
-/// Crates that promise to work with the oldest Rust, with all their features.
+/// Crates that support the minimum Rust version, with all their features.
 const LIBRARIES: &[&str] = &[
     "trace-common",
     "perf-sys",
@@ -77,10 +78,10 @@ const LIBRARIES: &[&str] = &[
     "trace-export",
 ];
 
-/// Those of them that are for other systems than Linux too.
+/// Those of them that also support other systems than Linux.
 const PORTABLE: &[&str] = &["trace-common", "diag-ipc", "nettrace", "gotrace", "trace-export"];
 
-/// `cargo xtask check-platforms`: the libraries with the oldest Rust, and for Windows.
+/// `cargo xtask check-platforms`: the libraries with the minimum Rust version, and for Windows.
 pub(crate) fn check_platforms(_: &[String]) -> Result {
     let toolchain = match oldest() {
         Ok(toolchain) => toolchain,
@@ -95,8 +96,8 @@ pub(crate) fn check_platforms(_: &[String]) -> Result {
     };
     run::run(&mut check(LIBRARIES))?;
     eprintln!("{} libraries: good with Rust {OLDEST}", LIBRARIES.len());
-    // No package has this target's standard library: it is checked from its source first, which
-    // a stable compiler does if it is told that it may.
+    // No package has this target's standard library: it is checked from its source first, with the
+    // variable that permits a stable compiler to do so.
     let mut windows = check(PORTABLE);
     windows.args(["--target", "x86_64-pc-windows-msvc", "-Zbuild-std=std,panic_abort"]);
     run::run(windows.env("RUSTC_BOOTSTRAP", "1"))?;
@@ -104,7 +105,7 @@ pub(crate) fn check_platforms(_: &[String]) -> Result {
     Ok(())
 }
 
-/// What `rust-version` says in the workspace's manifest.
+/// The `rust-version` of the workspace's manifest.
 const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");
 
 fn oldest() -> Result<Toolchain> {
@@ -124,7 +125,7 @@ fn oldest() -> Result<Toolchain> {
 const READING: &[&str] =
     &["golden", "text", "raw", "formats", "captures", "payloads", "roundtrip", "perfetto", "go"];
 
-/// A target that tests run on under emulation.
+/// A target whose tests run under emulation.
 struct Emulated {
     target: &'static str,
     qemu: &'static str,
@@ -203,9 +204,9 @@ impl Emulated {
         test.env("RUSTC_BOOTSTRAP", "1")
             .env(format!("CARGO_TARGET_{name}_LINKER"), format!("{}-gcc", self.gnu))
             .env(format!("CARGO_TARGET_{name}_RUNNER"), self.qemu)
-            // Static: no libraries of the target are needed to run it.
+            // Static: running it needs no libraries of the target.
             .env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), "-C target-feature=+crt-static")
-            // Emulation is slow, and nobody debugs these programs.
+            // Emulation is slow, and debug information is not needed.
             .env("PROPTEST_CASES", "16")
             .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
@@ -216,16 +217,17 @@ impl Emulated {
     }
 }
 
-/// Crates whose unit tests miri interprets: all of them, or those of some modules.
+/// Crates whose unit tests run under miri: all of them, or those of some modules.
 const MIRI: &[(&str, &[&str])] =
     &[("trace-common", &[]), ("perf-monitor", &["ring::", "record::"])];
 
-/// `cargo xtask miri`: undefined behaviour in the cursor, the merge, records and the ring.
+/// `cargo xtask miri`: checks for undefined behaviour in the cursor, the merge, records and the
+/// ring.
 ///
 /// The other tests of perf-monitor call the kernel.
 pub(crate) fn miri(_: &[String]) -> Result {
     if run::output(run::cargo().args(["+nightly", "miri", "--version"])).is_err() {
-        // No package registry has it.
+        // Not available from a package registry.
         let why = "needs `rustup component add --toolchain nightly miri rust-src`";
         lane::unavailable("miri", &why);
         return Ok(());

@@ -1,5 +1,5 @@
-//! `cargo xtask test-timeline`: kernel and Go events of one program, on one clock and in files that
-//! Perfetto reads.
+//! `cargo xtask test-timeline`: checks that kernel and Go events of one program are on one clock,
+//! in files that Perfetto can read.
 
 use crate::perfetto;
 use task_support::Result;

@@ -1,7 +1,7 @@
 //! Commands, sessions and the reverse server on tokio's runtime: the feature `tokio`.
 //!
-//! Commands are short and bounded in time, and run on tokio's threads for blocking work. Reading a
-//! session needs no thread.
+//! Commands are short and bounded in time, and run on tokio's blocking threads. Reading a session
+//! needs no thread.
 //!
 //! ```no_run
 //! use diag_ipc::{Provider, TracingConfig, asynchronous::Client};
@@ -32,7 +32,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, In
 use tokio::net::UnixStream;
 use tokio::task::{JoinError, spawn_blocking};
 
-/// How often a reader that gets nothing checks the limits.
+/// How often a reader without data checks the limits.
 const TICK: Duration = Duration::from_millis(500);
 
 /// A client of one runtime: [`crate::Client`], whose commands do not block the caller.
@@ -40,17 +40,17 @@ const TICK: Duration = Duration::from_millis(500);
 pub struct Client(crate::Client);
 
 impl Client {
-    /// The same client, asynchronous.
+    /// Wraps a blocking client.
     pub const fn new(client: crate::Client) -> Self {
         Self(client)
     }
 
-    /// The client underneath.
+    /// The wrapped blocking client.
     pub const fn get_ref(&self) -> &crate::Client {
         &self.0
     }
 
-    /// A client of the process `pid`.
+    /// Connects to the process `pid`.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Client {
         blocking(move || crate::Client::for_process(pid)).await.map(Self)
     }
 
-    /// Runs any function of the client underneath.
+    /// Runs any function of the wrapped client on a blocking thread.
     ///
     /// # Errors
     ///
@@ -241,15 +241,15 @@ impl Server {
         crate::reverse::Server::bind(path).map(|server| Self(Arc::new(server)))
     }
 
-    /// The server underneath.
+    /// The wrapped blocking server.
     pub fn get_ref(&self) -> &crate::reverse::Server {
         &self.0
     }
 
     /// Waits for the next runtime that has not connected before.
     ///
-    /// A future that is dropped leaves a thread behind that waits until `timeout` has passed, and
-    /// takes a runtime that connects meanwhile.
+    /// A dropped future leaves a thread behind that waits until `timeout` has passed and takes a
+    /// runtime that connects meanwhile.
     ///
     /// # Errors
     ///
@@ -268,7 +268,7 @@ fn cancelled(error: JoinError) -> Error {
 /// A tracing session: [`crate::Session`] with [`AsyncRead`].
 #[derive(Debug)]
 pub struct Session {
-    /// The connection once more, by which tokio waits.
+    /// A duplicate of the connection, for tokio to poll.
     ready: UnixStream,
     session: crate::Session,
 }
@@ -281,18 +281,18 @@ impl Session {
         Ok(Self { ready: UnixStream::from_std(stream)?, session })
     }
 
-    /// The session underneath.
+    /// The wrapped blocking session.
     pub const fn get_ref(&self) -> &crate::Session {
         &self.session
     }
 
-    /// A handle that stops the session. Its `stop` blocks for a moment: see
+    /// A handle that stops the session. Its `stop` blocks briefly: use
     /// [`tokio::task::spawn_blocking`].
     pub fn stop_handle(&self) -> StopHandle {
         self.session.stop_handle()
     }
 
-    /// Reads until the stream ends for whatever reason, and writes everything to `out`.
+    /// Reads to the end of the stream and writes everything to `out`.
     pub async fn record(mut self, out: &mut (impl AsyncWrite + Unpin)) -> SessionEnd {
         match self.copy(out, None).await {
             Ok(()) => self.finish().await,
@@ -300,7 +300,7 @@ impl Session {
         }
     }
 
-    /// Records for this long, then stops the session and records the rest of the stream: see
+    /// Records for `duration`, then stops the session and records the rest of the stream: see
     /// [`crate::Session::record_for`].
     pub async fn record_for(
         mut self,
@@ -313,7 +313,7 @@ impl Session {
         }
     }
 
-    /// Copies the stream to `out` until it ends or `until` has passed; fails if `out` does.
+    /// Copies the stream to `out` until it ends, `until` has passed, or `out` fails.
     async fn copy(
         &mut self,
         out: &mut (impl AsyncWrite + Unpin),
@@ -358,7 +358,7 @@ impl Session {
     /// Closes the session and returns how it ended: see [`crate::Session::finish`].
     pub async fn finish(self) -> SessionEnd {
         let Self { ready, session } = self;
-        drop(ready); // or the connection would stay open
+        drop(ready); // otherwise the connection would stay open
         let bytes = session.bytes_read();
         spawn_blocking(move || session.finish()).await.unwrap_or_else(|e| SessionEnd {
             bytes,

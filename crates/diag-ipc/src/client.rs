@@ -14,13 +14,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use trace_common::Cursor;
 
-/// The most that the environment of a process may take: far beyond what an operating system
-/// lets a process start with.
+/// Maximum size of the environment of a process, far above the limit of any operating system.
 const MAX_ENVIRONMENT: usize = 64 << 20;
 
-/// Somewhere that connections to a runtime come from.
+/// A source of connections to a runtime.
 pub(crate) trait Endpoint: fmt::Debug + Send + Sync {
-    /// A connection on which one request can be sent.
+    /// Opens a connection for one request.
     fn connect(&self, timeout: Duration) -> Result<Connection>;
 }
 
@@ -30,7 +29,7 @@ impl Endpoint for Address {
     }
 }
 
-/// Connections made by a function of the caller's.
+/// Connections from a function of the caller.
 #[cfg(unix)]
 struct Dialer<F>(F);
 
@@ -55,17 +54,17 @@ where
 
 /// A client of one runtime.
 ///
-/// The protocol allows one command per connection, and every command makes its own. A client can
-/// be cloned and used from many threads. [`Timeouts`] bound every step.
+/// The protocol allows one command per connection, so every command opens a new one. Clients can be
+/// cloned and shared between threads. [`Timeouts`] bound every step.
 ///
 /// # Errors
 ///
 /// Every command can fail with
-/// - [`Error::Rejected`] if the request is known to harm the target, or cannot be encoded: nothing
-///   was sent;
-/// - [`Error::NoSocket`], [`Error::WrongOwner`] and [`Error::Io`] if no connection can be made;
+/// - [`Error::Rejected`] if the request is known to harm the target or cannot be encoded; nothing
+/// was sent;
+/// - [`Error::NoSocket`], [`Error::WrongOwner`] and [`Error::Io`] if no connection can be opened;
 /// - [`Error::Timeout`], [`Error::TargetStopped`], [`Error::Closed`], [`Error::TargetEnded`] and
-///   [`Error::Malformed`] if the conversation breaks off;
+/// [`Error::Malformed`] if the exchange fails;
 /// - [`Error::Runtime`] with the runtime's error code.
 ///
 /// ```no_run
@@ -83,7 +82,7 @@ pub struct Client {
     unknown: Arc<Unknown>,
 }
 
-/// How many of the newest versions of a command the target does not know.
+/// For each command, the number of its newest versions that the target does not know.
 #[derive(Debug, Default)]
 struct Unknown {
     dump: AtomicUsize,
@@ -92,7 +91,7 @@ struct Unknown {
 }
 
 impl Client {
-    /// A client of the process `pid`, at the socket that the process itself listens on: see
+    /// A client of the process `pid`, at the process's own diagnostic socket: see
     /// [`discovery`](crate::discovery).
     ///
     /// # Errors
@@ -104,14 +103,14 @@ impl Client {
         Ok(crate::discovery::Process::find(pid)?.client())
     }
 
-    /// A client of the server at `address`. Whose server it is is not checked: see
+    /// A client of the server at `address`. The owner of the server is not checked: see
     /// [`Client::for_process`].
     pub fn new(address: impl Into<Address>) -> Self {
         Self::of(Arc::new(address.into()))
     }
 
-    /// A client whose connections are made by `dial`, within the given time: for servers behind a
-    /// proxy or another transport.
+    /// A client that opens its connections with `dial`, which gets the time limit. For servers
+    /// behind a proxy or another transport.
     #[cfg(unix)]
     pub fn with_dialer(
         dial: impl Fn(Duration) -> std::io::Result<std::os::unix::net::UnixStream>
@@ -143,7 +142,7 @@ impl Client {
         self.send(request, &request.encode()?)
     }
 
-    /// Sends `message`, which `request` was encoded as.
+    /// Sends `message`, the encoding of `request`.
     fn send(&self, request: &Request, message: &[u8]) -> Result<(Connection, Vec<u8>)> {
         let mut connection = self.endpoint.connect(self.timeouts.connect)?;
         connection.send(message, Deadline::after(self.timeouts.send))?;
@@ -184,8 +183,8 @@ impl Client {
 
     /// Sends the request as the newest version of the command that the target knows.
     ///
-    /// `versions` is in order of age, `oldest` is not in it. `unknown` counts the newest versions
-    /// that the target does not know, so that it is asked only once.
+    /// `versions` is in order of age, without `oldest`. `unknown` counts the newest versions that
+    /// the target does not know, so that each is tried only once.
     fn newest<V: Copy, T>(
         versions: &[V],
         oldest: V,
@@ -205,7 +204,7 @@ impl Client {
     }
 
     /// Describes the process, with the newest of `ProcessInfo3`, `ProcessInfo2` and `ProcessInfo`
-    /// that the target knows (.NET 5).
+    /// that the target supports (.NET 5).
     ///
     /// # Errors
     ///
@@ -255,8 +254,8 @@ impl Client {
 
     /// Resumes a runtime that is suspended at startup (.NET 5).
     ///
-    /// A runtime that waits for a reverse server is resumed only by a client of that server. On
-    /// its default address the same command succeeds and has no effect.
+    /// A runtime that is suspended by a reverse server can only be resumed by a client of that
+    /// server. At its default address the same command succeeds and has no effect.
     ///
     /// # Errors
     ///
@@ -268,16 +267,16 @@ impl Client {
     /// Starts to write the files that perf reads to name jitted code (.NET 8), into `/tmp` or
     /// `DOTNET_PerfMapJitDumpPath` of the target.
     ///
-    /// This command ends a .NET 9 process that is suspended at startup. So the runtime's version
-    /// and state are determined first.
+    /// This command ends a .NET 9 process that is suspended at startup, so the runtime's version
+    /// and state are checked first.
     ///
     /// # Errors
     ///
     /// [`RejectedRequest::Suspended`] if the runtime is older than .NET 10 and is suspended or may
-    /// be; those of every command: see [`Client`].
+    /// be suspended; those of every command: see [`Client`].
     pub fn enable_perf_map(&self, perf_map_type: PerfMapType) -> Result<()> {
         let info = self.process_info()?;
-        // .NET 10 survives it.
+        // .NET 10 is not affected.
         let survives = major_version(&info).is_some_and(|v| v >= 10);
         if !survives && self.state(&info)? != Some(false) {
             let version = info.clr_version.unwrap_or_default();
@@ -289,9 +288,9 @@ impl Client {
     /// Whether the runtime is suspended at startup until [`Client::resume_runtime`]; `None` if
     /// that cannot be determined.
     ///
-    /// No reply of the protocol contains it. A runtime before .NET 5 cannot be suspended. From
-    /// .NET 9 on, a suspended runtime has no thread called `.NET Finalizer`. Where that cannot be
-    /// seen, or is not known to hold, a runtime that was started without
+    /// No reply of the protocol contains this. A runtime before .NET 5 cannot be suspended. From
+    /// .NET 9 on, a suspended runtime has no thread called `.NET Finalizer`. For other versions, or
+    /// if threads cannot be read, a runtime that was started without
     /// `DOTNET_DefaultDiagnosticPortSuspend` and `DOTNET_DiagnosticPorts` is not suspended.
     ///
     /// # Errors
@@ -326,7 +325,7 @@ impl Client {
         Ok((!may_be).then_some(false))
     }
 
-    /// Stops what [`Client::enable_perf_map`] started (.NET 8).
+    /// Stops the output of [`Client::enable_perf_map`] (.NET 8).
     ///
     /// # Errors
     ///
@@ -340,11 +339,11 @@ impl Client {
     ///
     /// A suspended runtime runs the hook at startup. A running one runs it at once, on the thread
     /// of its diagnostic server: a hook that does not return blocks all diagnostics of the process
-    /// for good.
+    /// permanently.
     ///
-    /// A runtime ends if it cannot run the hook, so the assembly is checked first, as the target
-    /// sees it: see [`check_startup_hook`]. What the check cannot see also ends the process: a
-    /// reference that is missing, an exception in the hook.
+    /// A process ends if its runtime cannot run the hook, so the assembly is checked first, as the
+    /// target sees it: see [`check_startup_hook`]. The check cannot detect a missing reference or
+    /// an exception in the hook, which also end the process.
     ///
     /// # Errors
     ///
@@ -412,11 +411,11 @@ impl Client {
     /// Writes a memory dump to `path`, a path in the target's file system, with the newest of
     /// `CreateCoreDump3`, `CreateCoreDump2` and `CreateCoreDump` that the target knows.
     ///
-    /// The diagnostic server of the target does nothing else meanwhile.
+    /// The diagnostic server of the target executes no other command meanwhile.
     ///
     /// # Errors
     ///
-    /// [`RejectedRequest::SingleFile`] for any dump but a full one of a single-file application;
+    /// [`RejectedRequest::SingleFile`] for any dump except a full one of a single-file application;
     /// [`Error::Unsupported`] if the target is too old for `flags`; those of every command: see
     /// [`Client`].
     pub fn create_core_dump(
@@ -452,7 +451,7 @@ impl Client {
             });
         }
         let request = Request::CreateCoreDump { command, path: path.into(), dump_type, flags };
-        // A request that cannot be encoded is reported before a connection is made.
+        // Report a request that cannot be encoded before a connection is opened.
         let message = request.encode()?;
         if dump_type != DumpType::Full
             && self.peer()?.pid.and_then(target::is_single_file) == Some(true)
@@ -462,23 +461,23 @@ impl Client {
         self.order_message(&request, &message)
     }
 
-    /// The process that listens at the address, according to the operating system. Makes a
+    /// The process that listens at the address, according to the operating system. Opens a
     /// connection and sends nothing.
     ///
     /// # Errors
     ///
-    /// Those of making a connection: see [`Client`].
+    /// Those of opening a connection: see [`Client`].
     pub fn peer(&self) -> Result<Peer> {
         Ok(self.endpoint.connect(self.timeouts.connect)?.peer())
     }
 
     /// Starts a tracing session with the newest of `CollectTracing6` to `CollectTracing` that the
-    /// target knows.
+    /// target supports.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] if the target is too old for an option of `config`: options are never
-    /// left out. Those of every command: see [`Client`].
+    /// dropped silently. Those of every command: see [`Client`].
     pub fn collect_tracing(&self, config: &TracingConfig) -> Result<Session> {
         let [oldest, newer @ ..] = TracingCommand::ALL;
         Self::newest(&newer, oldest, &self.unknown.tracing, |command| {
@@ -506,7 +505,7 @@ impl Client {
     }
 
     /// Starts a session whose events go to the kernel's user_events (.NET 10, Linux 6.4).
-    /// `user_events_data` is that file of tracefs, opened for reading and writing.
+    /// `user_events_data` is the file of this name in tracefs, opened for reading and writing.
     ///
     /// # Errors
     ///
@@ -523,7 +522,7 @@ impl Client {
         let message = request.encode()?;
         let mut connection = self.endpoint.connect(self.timeouts.connect)?;
         connection.send(&message, Deadline::after(self.timeouts.send))?;
-        // An older runtime has answered and closed by now: its answer says more than this.
+        // An older runtime has already replied and closed: its reply is the better error.
         let sent = connection.send_fd(user_events_data);
         let payload = match connection.reply(command, Deadline::after(self.timeouts.reply)) {
             Ok(payload) => payload,
@@ -540,8 +539,8 @@ impl Client {
 
     /// Stops a session and waits for the reply.
     ///
-    /// The runtime replies when the stream of the session has been read to its end, so a thread
-    /// that waits here must not be the one that reads. [`Session::stop`] and
+    /// The runtime replies after the stream of the session was read to its end, so the thread that
+    /// calls this must not be the thread that reads the stream. [`Session::stop`] and
     /// [`StopHandle::stop`](crate::StopHandle::stop) cannot deadlock. Runtimes report success for a
     /// session that does not exist.
     ///
@@ -554,7 +553,7 @@ impl Client {
         check_stopped(session, &payload)
     }
 
-    /// Sends the request to stop and returns the connection that the reply will come on.
+    /// Sends the stop request and returns the connection for its reply.
     pub(crate) fn ask_to_stop(&self, session: u64) -> Result<Connection> {
         let message = Request::StopTracing { session }.encode()?;
         let mut connection = self.endpoint.connect(self.timeouts.connect)?;
@@ -574,7 +573,7 @@ fn check_stopped(session: u64, payload: &[u8]) -> Result<()> {
     if found == session { Ok(()) } else { Err(Error::WrongSession { expected: session, found }) }
 }
 
-/// The one number that a reply consists of.
+/// Decodes a reply that consists of one number.
 fn number<'a, T>(
     payload: &'a [u8],
     read: impl Fn(&mut Cursor<'a>) -> std::result::Result<T, trace_common::ReadError>,

@@ -1,14 +1,14 @@
 //! The processes with a diagnostic server, and their sockets (Linux).
 //!
 //! A runtime listens on `dotnet-diagnostic-{pid}-{key}-socket` in its own temporary directory
-//! (`TMPDIR` or `/tmp`), where the key is the process's start time in clock ticks since boot,
-//! field 22 of `/proc/PID/stat`. All three are as the process itself sees them: the process id in
-//! its innermost namespace, its own root directory, its own `TMPDIR`.
+//! A runtime listens on `dotnet-diagnostic-{pid}-{key}-socket` in its temporary directory (`TMPDIR`
+//! or `/tmp`). The key is the process's start time in clock ticks since boot, field 22 of
+//! `/proc/PID/stat`. All of these are as the process sees them: its process id in its innermost
+//! namespace, its root directory, its `TMPDIR`.
 //!
-//! Everybody can write to `/tmp`: a socket with the right name may be left over from a dead
-//! process, or be a trap. A socket is only used if its file belongs to the user that the process
-//! runs as, and if that process listens on it (`SO_PEERCRED`). Both are checked before anything
-//! is sent.
+//! Every user can write to `/tmp`: a socket with the right name can be left over from a dead
+//! process, or be an attack. A socket is only used if its file belongs to the user of the process
+//! and if that process listens on it (`SO_PEERCRED`). Both are checked before anything is sent.
 //!
 //! ```no_run
 //! let found = diag_ipc::discovery::processes()?;
@@ -33,10 +33,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many sockets with a process id are tried when none has the expected key.
+/// Maximum number of sockets with a process id that are tried if none has the expected key.
 const MAX_CANDIDATES: usize = 16;
 
-/// How long a check of a socket may take.
+/// Time limit of the check of a socket.
 const CHECK: Duration = Duration::from_secs(1);
 
 /// The processes with a diagnostic server: the result of [`processes`].
@@ -47,11 +47,11 @@ pub struct ProcessList {
     pub processes: Vec<Process>,
     /// Sockets that are named after a process and do not belong to it.
     pub rejected: Vec<Error>,
-    /// Sockets in this process's temporary directory on which nobody listens: those of killed
-    /// processes. They can be removed.
+    /// Sockets in this process's temporary directory without a listener, left by killed processes.
+    /// They can be removed.
     pub stale: Vec<PathBuf>,
-    /// Processes whose environment could not be read: other users' processes, unless this one
-    /// is privileged. Such a process is found if it uses `/tmp`.
+    /// Number of processes whose environment could not be read: those of other users, unless this
+    /// process is privileged. Such a process is only found if it uses `/tmp`.
     pub unreadable: usize,
 }
 
@@ -68,7 +68,7 @@ pub fn processes() -> Result<ProcessList> {
     for entry in fs::read_dir("/proc").map_err(error)? {
         let name = entry.map_err(error)?.file_name();
         let Some(pid) = name.to_str().and_then(|n| n.parse().ok()) else { continue };
-        let Ok(identity) = Identity::read(pid) else { continue }; // it has ended meanwhile
+        let Ok(identity) = Identity::read(pid) else { continue }; // it has ended
         let environment = identity.tmpdir();
         found.unreadable += usize::from(environment.is_none() && !is_kernel_thread(pid));
         match identity.locate(environment.as_deref()) {
@@ -96,7 +96,7 @@ pub fn default_server_address(pid: u32) -> Result<Address> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Process {
-    /// Its process id in our namespace.
+    /// Its process id in the namespace of the caller.
     pub pid: u32,
     /// Its process id in its own namespace, which its runtime reports.
     pub namespace_pid: u32,
@@ -134,8 +134,8 @@ impl Process {
         Client::of(self.socket.clone())
     }
 
-    /// Its socket, as a path that is valid here. [`Process::client`] is safer: a path may lead
-    /// elsewhere a moment later.
+    /// Its socket, as a path that is valid in this process. [`Process::client`] is safer, because a
+    /// path can be replaced at any time.
     pub fn address(&self) -> Address {
         Address::UnixSocket(self.socket.path.clone())
     }
@@ -151,7 +151,7 @@ impl Process {
     }
 }
 
-/// A socket in an open directory, which stays the same whatever happens to its path.
+/// A socket in an open directory, unaffected by later changes of its path.
 #[derive(Debug)]
 struct Socket {
     pid: u32,
@@ -159,7 +159,7 @@ struct Socket {
     uids: [u32; 2],
     directory: OwnedFd,
     name: String,
-    /// For people.
+    /// For messages.
     path: PathBuf,
 }
 
@@ -168,7 +168,7 @@ impl Socket {
         Error::WrongOwner { path: self.path.clone(), pid: self.pid, found: found.into() }
     }
 
-    /// Checks the file: cheap, and done before a connection is made.
+    /// Checks the file: a cheap check before a connection is opened.
     fn check_file(&self) -> Result<()> {
         let stat = rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|e| match e {
@@ -188,7 +188,8 @@ impl Socket {
 impl Endpoint for Socket {
     fn connect(&self, timeout: Duration) -> Result<Connection> {
         self.check_file()?;
-        // Through the directory's descriptor: no symlink on the way counts, and it is short.
+        // Through the directory's descriptor: this follows no symbolic link in the path, and is
+        // short.
         let path = Path::new("/proc/self/fd")
             .join(self.directory.as_raw_fd().to_string())
             .join(&self.name);
@@ -207,7 +208,7 @@ impl Endpoint for Socket {
     }
 }
 
-/// What identifies a process and its socket.
+/// The identity of a process and its socket.
 struct Identity {
     pid: u32,
     namespace_pid: u32,
@@ -233,7 +234,7 @@ impl Identity {
         if tmpdir.is_absolute() {
             return Some(tmpdir);
         }
-        // A runtime uses it as it is, in its working directory.
+        // The runtime uses it unchanged, relative to its working directory.
         Some(fs::read_link(format!("/proc/{}/cwd", self.pid)).ok()?.join(tmpdir))
     }
 
@@ -252,8 +253,8 @@ impl Identity {
         socket.path = shown.join(&socket.name);
         match socket.check_file() {
             Ok(()) => {}
-            // Where its clock is shifted (a time namespace), the process has another key for its
-            // start: whichever socket it listens on itself is its own.
+            // In a time namespace the key of the process differs from its start time: use the
+            // socket that the process listens on.
             Err(Error::NoSocket { .. }) => {
                 let prefix = format!("dotnet-diagnostic-{}-", self.namespace_pid);
                 let name = entries(&socket.directory)
@@ -285,7 +286,7 @@ impl Identity {
         if let Ok(fd) = open_root() {
             let inner =
                 rustix::fs::openat2(&fd, tmpdir, flags, Mode::empty(), ResolveFlags::IN_ROOT);
-            // The same directory as here is shown as such.
+            // The kernel shows the same path if the directory is the same as here.
             if let Ok(inner) = inner {
                 let here = rustix::fs::open(tmpdir, flags, Mode::empty());
                 let same = here.is_ok_and(|here| is_same(&here, &inner));
@@ -295,14 +296,14 @@ impl Identity {
             }
             return None;
         }
-        // Another user's process: if it lives in our root, this is the place.
+        // Another user's process: if it shares our root, this is its directory.
         let fd = rustix::fs::openat(CWD, tmpdir, flags, Mode::empty()).ok()?;
         Some((fd, tmpdir.to_path_buf()))
     }
 }
 
-/// A kernel thread has no command line. (A process can have emptied its own, and is found all
-/// the same; it is only not counted as one that could not be looked at.)
+/// A kernel thread has no command line. (A process can clear its own. It is still found, but not
+/// counted as unreadable.)
 fn is_kernel_thread(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
 }
@@ -328,14 +329,14 @@ fn parse_status(status: &[u8]) -> Option<(Option<u32>, [u32; 2])> {
     Some((namespace_pid, [uids.next()?, uids.next()?]))
 }
 
-/// Field 22. The second one, the name, may hold anything, parentheses and spaces included.
+/// Field 22. Field 2, the name, can contain any characters, including parentheses and spaces.
 fn parse_start_time(stat: &[u8]) -> Option<u64> {
     let stat = String::from_utf8_lossy(stat);
     let (_, fields) = stat.rsplit_once(") ")?;
     fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
 }
 
-/// The value of `TMPDIR`, or `/tmp` as the runtime has it.
+/// The value of `TMPDIR`, or `/tmp`, the default of the runtime.
 fn parse_tmpdir(environment: &[u8]) -> PathBuf {
     environment
         .split(|b| *b == 0)
@@ -353,7 +354,7 @@ fn own_tmpdir() -> PathBuf {
     parse_tmpdir(&[b"TMPDIR=", &variable[..]].concat())
 }
 
-/// The diagnostic sockets in `directory` on which nobody listens: those of killed processes.
+/// The diagnostic sockets in `directory` without a listener, left by killed processes.
 pub fn stale_sockets(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     entries

@@ -12,64 +12,64 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The request was not sent, because it would harm the target or cannot be expressed.
+    /// The request was not sent, because it would harm the target or cannot be encoded.
     #[error("request not sent: {0}")]
     Rejected(#[from] RejectedRequest),
 
-    /// The runtime answered with an error.
+    /// The runtime replied with an error.
     #[error("the runtime answered {command} with {code}{}", text(.message))]
     Runtime {
-        /// What it was asked.
+        /// The command that was sent.
         command: Command,
-        /// What it answered.
+        /// The error code of the reply.
         code: HResult,
-        /// The runtime's own explanation: `CreateCoreDump3` (.NET 8) has one.
+        /// The runtime's explanation, if any: `CreateCoreDump3` (.NET 8) has one.
         message: Option<Box<str>>,
     },
 
-    /// The target is too old for something that was asked for, which is not left out silently.
+    /// The target is too old for a requested option. Options are never dropped silently.
     #[error("the target does not support {option}, which needs {needs} ({})", .needs.since())]
     Unsupported {
-        /// What was asked for.
+        /// The requested option.
         option: Box<str>,
-        /// The oldest command that has it.
+        /// The oldest command that supports it.
         needs: Command,
     },
 
-    /// The runtime answered for another session than the one it was asked to stop.
+    /// The runtime's reply names another session than the one to stop.
     #[error("the runtime stopped session {found:#x} instead of {expected:#x}")]
     WrongSession {
-        /// The session that was to be stopped.
+        /// The session to stop.
         expected: u64,
-        /// The one that the reply names.
+        /// The session in the reply.
         found: u64,
     },
 
-    /// The peer sent something that is not a reply of the protocol.
+    /// The peer sent data that is not a reply of the protocol.
     #[error("malformed {what}: {source}")]
     Malformed {
-        /// Which part of the conversation.
+        /// The message or part of it.
         what: &'static str,
-        /// Where and why it could not be decoded.
+        /// Position and kind of the error.
         source: DecodeError,
     },
 
     /// A deadline passed. The connection was closed.
     ///
     /// The diagnostic server of a runtime is a single thread: a client that connects and sends
-    /// nothing, or a dump in progress, keeps all others waiting.
+    /// nothing, or a dump in progress, blocks all others.
     #[error("{operation} took longer than {after:?}")]
     Timeout {
-        /// What took too long.
+        /// The operation that timed out.
         operation: Operation,
-        /// The deadline that was set for it.
+        /// Its deadline.
         after: Duration,
     },
 
     /// A deadline passed, and the target process is stopped: by SIGSTOP, Ctrl-Z or a debugger.
     #[error("process {pid} is stopped and did not reply within {after:?}: resume it with SIGCONT")]
     TargetStopped {
-        /// The process, as seen from here.
+        /// The process id in the namespace of the caller.
         pid: u32,
         /// The deadline.
         after: Duration,
@@ -78,34 +78,34 @@ pub enum Error {
     /// The target process ended while it executed a command.
     #[error("the target ended: process {pid} exited while it executed {command}")]
     TargetEnded {
-        /// The process, as seen from here.
+        /// The process id in the namespace of the caller.
         pid: u32,
-        /// The command that it was sent.
+        /// The command that was sent.
         command: Command,
     },
 
-    /// The peer closed the connection in the middle of a conversation.
+    /// The peer closed the connection before the exchange was complete.
     #[error("the connection was closed during {operation}")]
     Closed {
-        /// What was going on.
+        /// The operation in progress.
         operation: Operation,
     },
 
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("{operation} failed: {source}")]
     Io {
-        /// What was attempted.
+        /// The attempted operation.
         operation: Operation,
-        /// The system's answer.
+        /// The error of the system call.
         source: io::Error,
     },
 
-    /// No diagnostic socket of this process was found.
+    /// The process has no diagnostic socket.
     #[error("process {pid} has no diagnostic socket: {reason}")]
     NoSocket {
-        /// The process, as seen from here.
+        /// The process id in the namespace of the caller.
         pid: u32,
-        /// Why.
+        /// The reason.
         reason: NoSocketReason,
     },
 
@@ -116,7 +116,7 @@ pub enum Error {
         path: PathBuf,
         /// The process that it should belong to.
         pid: u32,
-        /// Whose it is.
+        /// Its owner.
         found: Box<str>,
     },
 }
@@ -126,7 +126,7 @@ fn text(message: &Option<Box<str>>) -> String {
 }
 
 impl Error {
-    /// The code that the runtime answered with, if it is the runtime that refused.
+    /// The error code of the runtime's reply, if the runtime returned an error.
     pub fn code(&self) -> Option<HResult> {
         match self {
             Self::Runtime { code, .. } => Some(*code),
@@ -149,13 +149,13 @@ impl Error {
     }
 }
 
-/// A step of a conversation with a runtime.
+/// A step of the exchange with a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
     /// Finding the process and its socket.
     Discover,
-    /// Making the connection.
+    /// Opening the connection.
     Connect,
     /// Waiting for a runtime to connect to a reverse server.
     Accept,
@@ -167,7 +167,7 @@ pub enum Operation {
     Reply,
     /// Reading the stream of a session.
     Stream,
-    /// Writing what was read to where the caller wants it.
+    /// Writing the stream to the caller's output.
     Output,
 }
 
@@ -186,13 +186,13 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Why there is no socket to connect to.
+/// Why a process has no diagnostic socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoSocketReason {
     /// There is no such process.
     NoProcess,
-    /// The process cannot be looked at: it belongs to somebody else.
+    /// The process belongs to another user and cannot be inspected.
     PermissionDenied,
     /// There is no socket with the process's id and start time.
     NotFound,
@@ -211,14 +211,14 @@ impl fmt::Display for NoSocketReason {
     }
 }
 
-/// Why a request is not sent.
+/// Why a request was not sent.
 ///
-/// The first group has been seen to end or hang runtimes that are in use; see
-/// `docs/dotnet-ipc.md` for which. The second cannot be expressed in the protocol.
+/// Requests of the first group were observed to end or hang runtimes in use; `docs/dotnet-ipc.md`
+/// lists them. Requests of the second group cannot be encoded in the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RejectedRequest {
-    /// A session without a buffer: a zero-sized one ends .NET 9.
+    /// A session without a buffer: a buffer size of 0 ends .NET 9.
     #[error("the buffer of a session must have at least 1 MB (0 ends a .NET 9 process)")]
     NoBuffer,
     /// A session without providers.
@@ -230,7 +230,7 @@ pub enum RejectedRequest {
     /// A provider, variable or path without a name: an empty dump path ends .NET 9 and 10.
     #[error("{0} must not be empty")]
     Empty(&'static str),
-    /// A NUL character would end the string early at the other end.
+    /// A NUL character would truncate the string at the receiver.
     #[error("{0} must not contain a NUL character")]
     Nul(&'static str),
     /// `EnablePerfMap` ends a .NET 9 process that is suspended at startup.
@@ -238,7 +238,7 @@ pub enum RejectedRequest {
         "perf maps cannot be enabled while a .NET {0} runtime is suspended, or may be: resume it first"
     )]
     Suspended(Box<str>),
-    /// Any dump but a full one hangs the diagnostic server of a single-file application.
+    /// Any dump except a full one hangs the diagnostic server of a single-file application.
     #[error(
         "a single-file application can only write full dumps (others hang its diagnostic server)"
     )]
@@ -251,16 +251,16 @@ pub enum RejectedRequest {
         /// The result of the check.
         reason: StartupHookError,
     },
-    /// A user_events session where a provider has no tracepoint at all.
+    /// A provider of a user_events session that has no tracepoint.
     #[error("provider {0} has neither a default tracepoint nor tracepoint sets")]
     NoTracepoint(Box<str>),
-    /// The payload is longer than the 16-bit size of a message can say.
+    /// The payload does not fit in the 16-bit size of a message.
     #[error("the payload is {0} bytes long; a message holds at most 65515")]
     TooLong(usize),
 }
 
-/// The 32-bit result of a command: the names of the runtime's `corerror.xml` and of the
-/// protocol specification ("Errors"), and whatever else a runtime may answer.
+/// The 32-bit result of a command: the names of the runtime's `corerror.xml` and of the protocol
+/// specification ("Errors"), and any other code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HResult {
@@ -270,17 +270,17 @@ pub enum HResult {
     BadEncoding,
     /// `DS_IPC_E_UNKNOWN_COMMAND`: the runtime is older than the command.
     UnknownCommand,
-    /// `DS_IPC_E_UNKNOWN_MAGIC`: not the protocol version of the server.
+    /// `DS_IPC_E_UNKNOWN_MAGIC`: the server uses another protocol version.
     UnknownMagic,
-    /// `DS_IPC_E_UNKNOWN_ERROR`: known to clients only.
+    /// `DS_IPC_E_UNKNOWN_ERROR`: only used by clients.
     UnknownError,
     /// `DS_IPC_E_NOTSUPPORTED`.
     NotSupported,
     /// `E_FAIL`: among others, the 65th session of a process.
     Fail,
-    /// `CORDBG_E_NOT_YET_AVAILABLE`: not while the runtime is suspended at startup.
+    /// `CORDBG_E_NOT_YET_AVAILABLE`: not available while the runtime is suspended at startup.
     NotYetAvailable,
-    /// `CORPROF_E_RUNTIME_UNINITIALIZED`: not before the runtime has come up.
+    /// `CORPROF_E_RUNTIME_UNINITIALIZED`: not available before the runtime is initialized.
     RuntimeUninitialized,
     /// `E_INVALIDARG`.
     InvalidArgument,
@@ -314,7 +314,7 @@ const HRESULTS: [(HResult, u32, &str); 14] = [
 ];
 
 impl HResult {
-    /// The code as it is on the wire.
+    /// The code on the wire.
     pub fn code(self) -> u32 {
         match self {
             Self::Other(code) => code,

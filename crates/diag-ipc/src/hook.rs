@@ -1,8 +1,8 @@
 //! Startup hooks, checked before a runtime loads them.
 //!
-//! A runtime does not survive a startup hook that it cannot run: the exception ends the process.
-//! So the file is read here first, as PE/COFF and ECMA-335 (6th edition, II.22 to II.25) lay it
-//! out, and searched for the method that the runtime calls.
+//! A process ends if its runtime cannot run a startup hook. So the file is parsed here first, by
+//! the layout of PE/COFF and ECMA-335 (6th edition, II.22 to II.25), and searched for the method
+//! that the runtime calls.
 
 use trace_common::{Cursor, ReadError};
 
@@ -10,28 +10,28 @@ use trace_common::{Cursor, ReadError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartupHookError {
-    /// The path is relative. A runtime takes it for the name of an assembly then.
+    /// The path is relative. A runtime would use it as the name of an assembly.
     #[error("the path is not absolute")]
     RelativePath,
-    /// The file cannot be read where the target would read it.
+    /// The file cannot be read in the target's file system.
     #[error("the target's file cannot be read: {0}")]
     Unreadable(std::io::ErrorKind),
     /// The file is larger than 256 MiB.
     #[error("the file has {0} bytes, more than the limit of 256 MiB")]
     TooLarge(u64),
-    /// The target's files are not visible from here: it is another user's process, or is not
-    /// on this Linux machine.
+    /// The target's files cannot be read from this process: the target is another user's process,
+    /// or not on this Linux machine.
     #[error("the target's file system is not visible from here, so the hook cannot be checked")]
     Unverifiable,
     /// The file is not a .NET assembly.
     #[error("not a .NET assembly: {what} at byte {offset}")]
     NotAnAssembly {
-        /// What was expected or found.
+        /// Name of the structure.
         what: &'static str,
         /// The offset in the file.
         offset: u64,
     },
-    /// There is no class `StartupHook` outside of namespaces.
+    /// The assembly has no class `StartupHook` in the global namespace.
     #[error("the assembly has no class StartupHook in the global namespace")]
     NoClass,
     /// The class has no method `static void Initialize()`.
@@ -98,7 +98,7 @@ pub fn check_startup_hook(assembly: &[u8]) -> Result<()> {
     Err(StartupHookError::NoClass)
 }
 
-/// The numbers of the tables that matter here (II.22).
+/// The numbers of the tables that are used here (II.22).
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Table {
@@ -114,7 +114,7 @@ enum Table {
     AssemblyRef = 0x23,
 }
 
-/// Tables that one index can point into, and how many of its bits say which.
+/// Tables that one index can refer to, and the number of its tag bits.
 struct Coded<const N: usize> {
     bits: u32,
     tables: [Table; N],
@@ -161,7 +161,7 @@ struct Metadata<'a> {
     /// Bit 0: indices into the string heap have four bytes; bit 1: GUIDs; bit 2: blobs.
     heap_sizes: u8,
     row_counts: [u32; 64],
-    /// The rows of all tables, one after the other.
+    /// The rows of all tables, in order.
     rows: Heap<'a>,
 }
 
@@ -225,7 +225,7 @@ impl<'a> Metadata<'a> {
         }
         let rows = Heap { offset: c.offset(), data: c.rest() };
         let metadata = Self { strings, blobs, heap_sizes, row_counts, rows };
-        // Tables that the compressed form does not have would shift the others.
+        // Tables that only the uncompressed form has would shift the others.
         if valid & (1 << 3 | 1 << 5 | 1 << 7) != 0 {
             return Err(StartupHookError::malformed("uncompressed metadata", tables.offset));
         }
@@ -260,7 +260,7 @@ impl<'a> Metadata<'a> {
         if coded.tables.iter().all(|t| self.row_count(*t) <= limit) { 2 } else { 4 }
     }
 
-    /// The rows of a table, of which there are seven at the most before `MethodDef` ends.
+    /// The rows of a table, one of at most seven up to `MethodDef`.
     fn table(&self, table: Table) -> Rows<'a> {
         let type_def = 4
             + 2 * self.string_size()

@@ -5,7 +5,7 @@
 //! use diag_ipc::{Client, Level, Provider, TracingConfig};
 //! use std::{fs::File, time::Duration};
 //!
-//! // Finds the socket by the process's start time, and checks that it is the process's own.
+//! // Finds the socket by the process's start time, and checks that the process listens on it.
 //! let client = Client::for_process(1234)?;
 //! println!("{}", client.process_info()?.command_line);
 //!
@@ -20,7 +20,7 @@
 //! ```
 //!
 //! - [`Client`]: every command of the protocol, .NET Core 3.1 to .NET 11, in the newest version that
-//!   the target knows;
+//!   the target supports;
 //! - [`Session`]: the stream of a tracing session, and whether it is complete;
 //! - [`reverse`]: reverse connections: runtimes that connect at startup and stay suspended until
 //!   resumed;
@@ -37,19 +37,19 @@
 //!   ([`RejectedRequest`]), or cannot be expressed.
 //! - Nothing is sent before the other end is known to be the intended process
 //!   ([`Client::for_process`], [`discovery`]).
-//! - A connection is made only to send a message, in one write.
+//! - A connection is opened only to send a message, in one write.
 //! - Every step has a deadline ([`Timeouts`]), after which the connection is closed.
 //! - Stopping a session cannot deadlock: the reader of the stream and the request to stop are
 //!   independent of each other.
 //!
-//! //! # Platforms
+//! # Platforms
 //!
 //! Linux: everything. Other Unix systems: everything but discovery. Windows: named pipes
 //! ([`Address::NamedPipe`], [`pipe_address`]), without discovery and reverse connections.
 //!
 //! # Privileges
 //!
-//! A diagnostic socket has mode 0600: it can be used by the user of the process and by root.
+//! A diagnostic socket has mode 0600: only the user of the process and root can use it.
 //!
 //! # Features
 //!

@@ -1,39 +1,39 @@
 use crate::{Provider, Rundown};
 
-/// A named set of providers, as `dotnet-trace` users know them.
+/// A named set of providers, with the names that `dotnet-trace` uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProviderPreset {
     /// Its name.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub help: &'static str,
     /// Its providers, in their text form.
     providers: &'static [&'static str],
-    /// The keywords of its rundown, if they are not the default ones.
+    /// Its rundown keywords, if they are not the default ones.
     rundown: Option<u64>,
 }
 
 impl ProviderPreset {
-    /// The profile of this name.
+    /// The preset with this name.
     pub fn find(name: &str) -> Option<&'static Self> {
         PROVIDER_PRESETS.iter().find(|p| p.name.eq_ignore_ascii_case(name))
     }
 
-    /// The providers that it turns on.
+    /// The providers that it enables.
     pub fn providers(&self) -> Vec<Provider> {
         self.providers.iter().filter_map(|text| text.parse().ok()).collect()
     }
 
-    /// The rundown that makes its events readable, at the least cost.
+    /// The rundown required to resolve its events, at the lowest cost.
     ///
-    /// Only .NET 9 and later can be asked for particular keywords.
+    /// Only .NET 9 and later support rundown keywords.
     pub fn rundown(&self) -> Rundown {
         self.rundown.map_or(Rundown::Default, Rundown::Keywords)
     }
 
-    /// `providers` and what of `more` is not among them: of two providers of one name, the
-    /// first counts, as with `dotnet-trace --providers` next to `--profile`.
+    /// Adds the providers of `more` that are not in `providers`. Of two providers with the same
+    /// name the first one is used, as with `dotnet-trace --providers` and `--profile`.
     pub fn merge(
         mut providers: Vec<Provider>,
         more: impl IntoIterator<Item = Provider>,
@@ -47,11 +47,11 @@ impl ProviderPreset {
     }
 }
 
-/// The runtime keywords that samples need to be named: GC, loader, JIT, NGEN, exceptions,
-/// contention, threading, and how methods came to be.
+/// The runtime keywords required to resolve samples: GC, loader, JIT, NGEN, exceptions, contention,
+/// threading, and compilation details.
 const RUNTIME_DEFAULT: &str = "Microsoft-Windows-DotNETRuntime:0x14C14FCCBD:4";
 
-/// All profiles.
+/// All presets.
 pub const PROVIDER_PRESETS: &[ProviderPreset] = &[
     ProviderPreset {
         name: "cpu-sampling",
@@ -108,8 +108,7 @@ pub const PROVIDER_PRESETS: &[ProviderPreset] = &[
     },
 ];
 
-/// The keywords of `Microsoft-Windows-DotNETRuntime`, by the names that `dotnet-trace` has for
-/// them in `--clrevents`.
+/// The keywords of `Microsoft-Windows-DotNETRuntime`, by the names of `dotnet-trace --clrevents`.
 pub const RUNTIME_KEYWORDS: &[(&str, u64)] = &[
     ("gc", 0x1),
     ("gchandle", 0x2),
@@ -154,7 +153,11 @@ pub const RUNTIME_KEYWORDS: &[(&str, u64)] = &[
     ("allocationsampling", 0x800_0000_0000),
 ];
 
-/// The keywords of a list such as `gc+jit+exception`; or the name that is unknown.
+/// Parses a list of keywords such as `gc+jit+exception`.
+///
+/// # Errors
+///
+/// The unknown name.
 pub fn runtime_keywords(names: &str) -> Result<u64, &str> {
     names.split('+').map(str::trim).try_fold(0, |keywords, name| {
         RUNTIME_KEYWORDS

@@ -6,22 +6,22 @@ use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a reader that gets nothing checks the limits.
+/// How often a reader without data checks the limits.
 const TICK: Duration = Duration::from_millis(500);
 
 /// A tracing session: a stream of NetTrace data that is read until it ends.
 ///
 /// [`Read`] returns the bytes as the runtime sends them (many small pieces: read into a large
-/// buffer) and blocks until there are some. The runtime buffers no more than the session's buffer
-/// size: a reader that is too slow loses events, and the stream records how many.
+/// buffer) and blocks until data arrives. The runtime buffers at most the session's buffer size: a
+/// slow reader loses events, and the stream records how many.
 ///
 /// [`Session::record_for`], [`Session::stop`] or, from another thread, a [`StopHandle`] stop a
 /// session. The runtime then sends the rest of its buffer and the rundown. It replies to the
-/// request only after all of that has been read, so a client that waits for the reply before it
-/// reads on blocks itself and all other clients. No function here does that.
+/// request only after all of that was read, so a client that waits for the reply before it
+/// continues to read deadlocks, and blocks all other clients. No function here does that.
 ///
 /// Dropping a session does not block: a background thread stops it and reads to the end. Closing
-/// the connection without stopping the session, which also happens when this process ends, ended
+/// the connection without stopping the session, which also happens when this process ends, crashed
 /// .NET Core 3.1 in one case of 20 (`docs/dotnet-ipc.md`).
 ///
 /// ```no_run
@@ -36,14 +36,14 @@ const TICK: Duration = Duration::from_millis(500);
 /// ```
 #[derive(Debug)]
 pub struct Session {
-    /// Taken out when it is closed.
+    /// `None` once it is closed.
     connection: Option<Connection>,
     command: TracingCommand,
     shared: Arc<Shared>,
     bytes: u64,
     mark: EndMark,
     end: Option<End>,
-    /// When something was last read.
+    /// Time of the last read with data.
     silent: Instant,
 }
 
@@ -60,13 +60,13 @@ struct Shared {
 enum Stop {
     /// No request was made.
     No,
-    /// The reply comes on this connection.
+    /// The reply arrives on this connection.
     Asked(Connection),
-    /// The stream has ended, and its id may be another session's by now.
+    /// The stream has ended. Its id may already belong to another session.
     Ended,
 }
 
-/// How the stream ended for the reader.
+/// How the reader ended the stream.
 #[derive(Debug)]
 enum End {
     Eof,
@@ -89,13 +89,13 @@ impl Shared {
 
     /// Stops the session, then reads and discards the rest of the stream.
     fn discard(&self, connection: &mut Connection) {
-        // If the request cannot be sent, closing the connection is all that is left.
+        // If the request cannot be sent, all that remains is to close the connection.
         if self.stop().is_ok() {
             drain(connection, self.client.current_timeouts().drain);
         }
     }
 
-    /// Reads the reply to the request to stop, if there was one, and marks the session as ended.
+    /// Reads the reply to the stop request, if one was sent, and marks the session as ended.
     fn reply(&self) -> Option<Result<()>> {
         match std::mem::replace(&mut *self.lock(), Stop::Ended) {
             Stop::Asked(mut connection) => Some(self.client.stopped(self.id, &mut connection)),
@@ -109,11 +109,11 @@ impl Shared {
 pub struct StopHandle(Arc<Shared>);
 
 impl StopHandle {
-    /// Requests the end of the session and does not wait for it: the reader of the session gets the
-    /// rest of the stream.
+    /// Requests the end of the session without waiting for it: the reader of the session receives
+    /// the rest of the stream.
     ///
-    /// No request is sent for a session that has ended or was already stopped: its id may belong
-    /// to another session by now.
+    /// No request is sent for a session that has ended or was already stopped: its id may already
+    /// belong to another session.
     ///
     /// # Errors
     ///
@@ -162,15 +162,15 @@ impl Session {
         StopHandle(Arc::clone(&self.shared))
     }
 
-    /// Reads until the stream ends for whatever reason, and writes everything to `out`.
+    /// Reads to the end of the stream and writes everything to `out`.
     pub fn record(mut self, out: &mut impl Write) -> SessionEnd {
         self.copy(out, None);
         self.finish()
     }
 
-    /// Records for this long, then stops the session and records the rest of the stream.
+    /// Records for `duration`, then stops the session and records the rest of the stream.
     ///
-    /// The stream ends earlier if the target does. After the request to stop, it may be silent for
+    /// The stream ends earlier if the target does. After the stop request, it may be silent for
     /// [`Timeouts::drain`](crate::Timeouts::drain) and last for
     /// [`Timeouts::end`](crate::Timeouts::end) at most.
     pub fn record_for(mut self, duration: Duration, out: &mut impl Write) -> SessionEnd {
@@ -217,8 +217,8 @@ impl Session {
     /// Closes the session and returns how it ended. A session that was not read to its end is
     /// truncated.
     ///
-    /// The rest of the stream is requested and discarded first, which takes
-    /// [`Timeouts::drain`](crate::Timeouts::drain) at most.
+    /// The rest of the stream is first requested and discarded, which takes at most
+    /// [`Timeouts::drain`](crate::Timeouts::drain).
     pub fn finish(mut self) -> SessionEnd {
         let unread = self.is_unread();
         if let Some(connection) = self.connection.as_mut().filter(|_| unread) {
@@ -233,7 +233,7 @@ impl Session {
         // The stream is closed before the reply is read: neither end waits for the other.
         drop(self.connection.take());
         let stop = match truncation {
-            // The reply had its time.
+            // The time limit for the reply has passed.
             Some(TruncationReason::Silent(after)) => {
                 let operation = Operation::Reply;
                 let asked = matches!(
@@ -247,7 +247,7 @@ impl Session {
         SessionEnd { bytes: self.bytes, truncation, stop }
     }
 
-    /// Whether the runtime may still be sending.
+    /// Whether the runtime may still send data.
     const fn is_unread(&self) -> bool {
         matches!(
             self.end,
@@ -302,11 +302,11 @@ impl Drop for Session {
             *shared.lock() = Stop::Ended;
             return;
         }
-        // If there is no thread, the connection is just closed.
+        // If no thread can be started, the connection is closed only.
         let _ = std::thread::Builder::new().name("diag-ipc drain".into()).spawn(move || {
             shared.discard(&mut connection);
             drop(connection);
-            let _ = shared.reply(); // nobody is left to report it to
+            let _ = shared.reply(); // no caller to report it to
         });
     }
 }
@@ -321,8 +321,8 @@ impl Session {
         }
     }
 
-    /// Records what was read, and ends the session if a limit has passed. `WouldBlock` is returned
-    /// as it is.
+    /// Records the bytes read, and ends the session if a limit has passed. Returns `WouldBlock`
+    /// unchanged.
     fn account(&mut self, result: io::Result<usize>, buf: &[u8]) -> io::Result<usize> {
         match result {
             Ok(0) => {
@@ -335,7 +335,7 @@ impl Session {
                 self.silent = Instant::now();
                 let limit = self.shared.client.current_timeouts().end;
                 match self.shared.asked.get() {
-                    // What was read is the caller's; the next read fails.
+                    // Return the data to the caller; the next read fails.
                     Some(asked) if self.silent.duration_since(*asked) > limit => {
                         self.fail(TruncationReason::Overrun(limit));
                     }
@@ -344,7 +344,7 @@ impl Session {
                 Ok(n)
             }
             Err(e) if is_wait(&e) => {
-                // Events may be rare; but after the request to stop, the runtime has much to send.
+                // Events can be rare; but after the stop request the runtime has much data to send.
                 let limit = self.shared.client.current_timeouts().drain;
                 if self.shared.asked.get().is_none() {
                     self.silent = Instant::now();
@@ -357,7 +357,7 @@ impl Session {
         }
     }
 
-    /// Reads what is there, without waiting.
+    /// Reads the available data, without waiting.
     #[cfg(all(feature = "tokio", unix))]
     pub(crate) fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match (self.ended(), &mut self.connection) {
@@ -372,13 +372,13 @@ impl Session {
 }
 
 fn is_wait(error: &io::Error) -> bool {
-    // A timeout of our own is not one of the system's.
+    // Our own timeout is not a system error.
     matches!(error.kind(), io::ErrorKind::WouldBlock)
         || (error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_some())
 }
 
 impl Session {
-    /// One read that waits for `wait` at most: `WouldBlock` if nothing comes.
+    /// Reads once and waits at most `wait`; `WouldBlock` if no data arrives.
     fn read_within(&mut self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
         if let Some(ended) = self.ended() {
             return ended;
@@ -410,9 +410,9 @@ impl Read for Session {
 pub struct SessionEnd {
     /// The number of bytes read.
     pub bytes: u64,
-    /// Why the stream is not complete; `None` if it is.
+    /// Why the stream is truncated; `None` if it is complete.
     pub truncation: Option<TruncationReason>,
-    /// The runtime's reply, if it was asked to stop the session.
+    /// The runtime's reply to the stop request, if one was sent.
     pub stop: Option<Result<()>>,
 }
 
@@ -432,25 +432,24 @@ impl fmt::Display for SessionEnd {
     }
 }
 
-/// Why a stream is not complete.
+/// Why a stream is truncated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TruncationReason {
-    /// The runtime closed the stream without its end mark: the process was killed, or ended
-    /// without shutting its runtime down.
+    /// The runtime closed the stream without its end mark: the process was killed, or ended without
+    /// shutting down its runtime.
     #[error("the stream was closed without its end mark (the target was killed?)")]
     Closed,
-    /// Nothing came for [`Timeouts::drain`](crate::Timeouts::drain) after the request to stop.
+    /// No data arrived for [`Timeouts::drain`](crate::Timeouts::drain) after the stop request.
     #[error(
         "the target sent nothing for {0:?} after the request to stop: it is paused, or its \
          diagnostic server hangs"
     )]
     Silent(Duration),
-    /// The stream did not end within [`Timeouts::end`](crate::Timeouts::end) of the request to
-    /// stop.
+    /// The stream did not end within [`Timeouts::end`](crate::Timeouts::end) of the stop request.
     #[error("the stream did not end within {0:?} of the request to stop")]
     Overrun(Duration),
-    /// The request to stop could not be sent; the connection was closed instead.
+    /// The stop request could not be sent; the connection was closed instead.
     #[error("the request to stop failed: {0}")]
     Stop(#[source] Error),
     /// The connection failed.
@@ -464,11 +463,11 @@ pub enum TruncationReason {
     Abandoned,
 }
 
-/// Recognises the end of a NetTrace stream.
+/// Detects the end of a NetTrace stream.
 ///
 /// Up to version 5, the end tag of the last object and a null reference, `06 01`, are the last
-/// bytes; version 6 ends with an empty block of kind 0. A stream that is truncated just where its
-/// data has these bytes is taken for complete; only a parser can tell.
+/// bytes; version 6 ends with an empty block of kind 0. A stream that is truncated exactly where
+/// its data contains these bytes is reported as complete; only a parser can detect that.
 #[derive(Debug, Default)]
 struct EndMark {
     head: Vec<u8>,
@@ -476,7 +475,7 @@ struct EndMark {
 }
 
 impl EndMark {
-    /// `"Nettrace"` and the zero that version 6 alone has.
+    /// `"Nettrace"` and the zero that only version 6 has.
     const HEAD: usize = 12;
 
     fn note(&mut self, bytes: &[u8]) {

@@ -1,21 +1,21 @@
-//! What the operating system reports about a target, where the protocol does not.
+//! Information about a target that the operating system has and the protocol does not.
 
 use crate::StartupHookError;
 use std::fs;
 
-/// Assemblies are megabytes long at the most.
+/// Assemblies have a few megabytes at most.
 #[cfg(target_os = "linux")]
 const MAX_ASSEMBLY: u64 = 256 << 20;
 
-/// Whether the runtime is part of the program's own file: such a process maps no `libcoreclr`.
-/// `None` if that cannot be seen.
+/// Whether the runtime is part of the program file: such a process maps no `libcoreclr`. `None` if
+/// this cannot be determined.
 pub(crate) fn is_single_file(pid: u32) -> Option<bool> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok().filter(|m| !m.is_empty())?;
     Some(!maps.contains("/libcoreclr.so"))
 }
 
-/// Whether the runtime has a finalizer thread of that name, as .NET 9 and 10 have when they are
-/// not suspended at startup. `None` if that cannot be seen.
+/// Whether the runtime has a thread with the name of the finalizer thread, which .NET 9 and 10 have
+/// unless they are suspended at startup. `None` if this cannot be determined.
 pub(crate) fn has_finalizer_thread(pid: u32) -> Option<bool> {
     let mut names = fs::read_dir(format!("/proc/{pid}/task"))
         .ok()?
@@ -25,10 +25,10 @@ pub(crate) fn has_finalizer_thread(pid: u32) -> Option<bool> {
     Some(names.any(|name| name.trim_end() == ".NET Finalizer"))
 }
 
-/// Whether a process has ended, or is about to. `false` if that cannot be seen.
+/// Whether a process has ended, or is about to. `false` if this cannot be determined.
 ///
-/// A process closes its sockets before its parent learns of its end, but not before each thread
-/// has the flag `PF_EXITING`.
+/// A process closes its sockets before its parent is notified of its end, but only after each of
+/// its threads has the flag `PF_EXITING`.
 pub(crate) fn has_ended(pid: u32) -> bool {
     const PF_EXITING: u32 = 0x4;
     let has_flag = |stat: &str| stat_field(stat, 9)?.parse().ok().map(|f: u32| f & PF_EXITING != 0);
@@ -38,7 +38,7 @@ pub(crate) fn has_ended(pid: u32) -> bool {
     }
 }
 
-/// Whether a process is stopped by a signal or a debugger. `false` if that cannot be seen.
+/// Whether a process is stopped by a signal or a debugger. `false` if this cannot be determined.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| matches!(stat_field(&String::from_utf8_lossy(&stat), 3), Some("T" | "t")))
@@ -49,7 +49,7 @@ fn stat_field(stat: &str, number: usize) -> Option<&str> {
     stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(number.checked_sub(3)?)
 }
 
-/// Reads a file as process `pid` sees it: below its root directory, which no link leaves.
+/// Reads a file as process `pid` sees it: within its root directory, also through links.
 #[cfg(target_os = "linux")]
 pub(crate) fn read_assembly(pid: u32, path: &str) -> Result<Vec<u8>, StartupHookError> {
     use rustix::fs::{Mode, OFlags, ResolveFlags};

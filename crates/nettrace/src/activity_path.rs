@@ -1,11 +1,12 @@
 use crate::Guid;
 
-/// The activity path that .NET packed into `id`, if it is one, such as `//1/2/13`.
+/// Decodes the activity path that .NET packed into `id`, such as `//1/2/13`; `None` if `id` is not
+/// a path.
 ///
-/// `EventSource` numbers activities within their parent and packs the numbers of the whole
-/// path into nibbles (`ActivityTracker` of System.Private.CoreLib). Such ids end in a
-/// checksum over the first twelve bytes and the process id, which is what tells them from
-/// random ones; an id of another process is recognised when `process_id` is `None`.
+/// `EventSource` numbers activities within their parent and packs the numbers of the whole path
+/// into nibbles (`ActivityTracker` of System.Private.CoreLib). Such ids end in a checksum over the
+/// first twelve bytes and the process id, which distinguishes them from random ids. With
+/// `process_id` `None`, ids of any process are accepted.
 pub fn activity_path(id: Guid, process_id: Option<u32>) -> Option<String> {
     let bytes = id.to_bytes();
     let word = |i: usize| -> u32 {
@@ -14,7 +15,7 @@ pub fn activity_path(id: Guid, process_id: Option<u32>) -> Option<String> {
     };
     let sum = word(0).wrapping_add(word(1)).wrapping_add(word(2)).wrapping_add(0x599D_99AD);
     match process_id {
-        // The process id is mixed in since .NET Core 3.0; before, the bare sum was written.
+        // Runtimes before .NET Core 3.0 write the plain sum, without the process id.
         Some(pid) if sum ^ pid != word(3) && sum != word(3) => return None,
         None if (sum ^ word(3)) >> 22 != 0 => return None, // PID_MAX_LIMIT of Linux is 2^22
         _ => {}
@@ -27,7 +28,7 @@ pub fn activity_path(id: Guid, process_id: Option<u32>) -> Option<String> {
         let (number, prefix) = match nibble {
             0 => break,
             1..=0xa => (u32::from(nibble), ""),
-            // The number did not fit in the id: a marker, and the rest is an opaque number.
+            // The number did not fit in the id: a marker, then an opaque number.
             0xb => {
                 let Some(&next) = nibbles.get(i) else { break };
                 i += 1;

@@ -2,21 +2,21 @@ use std::io;
 
 use trace_common::{ReadError, ReadErrorKind};
 
-/// What went wrong, and where in the input.
+/// An error and its position in the input.
 #[derive(Debug, thiserror::Error)]
 #[error("{kind} at byte {offset}")]
 pub struct Error {
     /// Bytes from the start of the input to the item that could not be read.
     pub offset: u64,
-    /// What was wrong there.
+    /// The kind of error.
     pub kind: ErrorKind,
 }
 
-/// Why the input could not be read.
+/// The kind of a parse error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The input does not begin as a NetTrace or NetPerf stream does.
+    /// The input does not begin with the header of a NetTrace or NetPerf stream.
     #[error(
         "not a NetTrace stream: it begins with neither \"Nettrace\" nor a FastSerialization header"
     )]
@@ -24,43 +24,43 @@ pub enum ErrorKind {
     /// A format version that this crate does not know.
     #[error("NetTrace format version {0} is not supported: 3 to 6 are")]
     UnsupportedVersion(i32),
-    /// A block whose content ends too early, or a number that does not fit.
+    /// A block is too short for its content, or a number does not fit.
     #[error(transparent)]
     Read(ReadErrorKind),
-    /// A tag that cannot stand where it does: the stream is damaged from here on.
+    /// A tag is not valid at this position. The rest of the stream cannot be read.
     #[error("tag {found:#04x} where {expected} was expected")]
     UnexpectedTag {
-        /// What the format has at this place.
+        /// The tag that the format requires here.
         expected: &'static str,
         /// The byte found.
         found: u8,
     },
-    /// A value that the format does not allow.
+    /// The format does not allow this value.
     #[error("invalid {what}: {value}")]
     Invalid {
-        /// What the value is of.
+        /// Name of the value.
         what: &'static str,
         /// The value found.
         value: i64,
     },
-    /// The input asks for more memory than [`trace_common::Limits`] allows.
+    /// The input exceeds a limit of [`trace_common::Limits`].
     #[error("{what} of {value} exceeds the limit of {limit}")]
     Limit {
-        /// What the limit is on.
+        /// Name of the limited value.
         what: &'static str,
         /// The value found.
         value: u64,
         /// The limit.
         limit: u64,
     },
-    /// An event before the `Trace` object, which says how wide pointers are and what the time is.
+    /// An event precedes the `Trace` object, which contains the pointer size and the clock.
     #[error("the stream has no Trace object before its first event")]
     NoTrace,
-    /// The input ended before the stream's own end mark: the writer was killed or the file cut.
-    /// Every event before the cut has been given.
+    /// The stream is truncated: the input ends before its end mark because the writer was killed or
+    /// the file was cut. All events before that point were returned.
     #[error("the stream was cut: it has no end mark")]
     Truncated,
-    /// The reader that the input comes from failed.
+    /// The underlying reader failed.
     #[error("reading the input failed: {0}")]
     Io(#[from] io::Error),
 }
@@ -78,7 +78,7 @@ impl Error {
         Self::new(offset, ErrorKind::Limit { what, value, limit: limit as u64 })
     }
 
-    /// Whether the input was cut, as opposed to damaged: all that is before the cut was read.
+    /// Whether the input is truncated, not damaged: everything before its end was read.
     pub const fn is_truncated(&self) -> bool {
         matches!(self.kind, ErrorKind::Truncated)
     }

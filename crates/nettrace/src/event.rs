@@ -9,34 +9,34 @@ use crate::tables::{Label, Labels, Stack, Thread};
 use crate::value::Value;
 use crate::{Guid, Metadata, Trace, manifest};
 
-/// An event's header, as the stream has it.
+/// An event's header, as in the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventHeader {
-    /// Which [`Metadata`] describes the event.
+    /// Id of the [`Metadata`] that describes the event.
     pub metadata_id: u32,
-    /// Number of the event among those that [`EventHeader::capture_thread`] tried to write;
-    /// 0 in version 3.
+    /// Number of the event among those that [`EventHeader::capture_thread`] tried to write; 0 in
+    /// version 3.
     pub sequence_number: u32,
     /// The thread that the event is about: a thread id, in version 6 a thread index.
     pub thread: u64,
     /// The thread that wrote the event.
     pub capture_thread: u64,
-    /// The processor it ran on; `u32::MAX` where the runtime does not know (on Linux).
+    /// Processor number; `u32::MAX` if the runtime does not know it (on Linux).
     pub processor_number: u32,
-    /// The stack, valid up to the next sequence point; 0 for none.
+    /// Stack id, valid up to the next sequence point; 0 for none.
     pub stack_id: u32,
     /// Ticks of the event clock: see [`Trace::timestamp`].
     pub timestamp: i64,
-    /// Version 6: the label list, valid up to the next sequence point; 0 for none.
+    /// Version 6: label list id, valid up to the next sequence point; 0 for none.
     pub label_list_id: u32,
-    /// Versions 3 to 5: the activity; see [`Event::activity_id`].
+    /// Versions 3 to 5: activity id; see [`Event::activity_id`].
     pub activity_id: Guid,
-    /// Versions 3 to 5: the activity that caused it.
+    /// Versions 3 to 5: id of the activity that caused it.
     pub related_activity_id: Guid,
     /// Bytes of payload.
     pub payload_size: u32,
-    /// No event after this one in the stream is older than it.
+    /// Whether all later events in the stream are at least as new as this one.
     pub is_sorted: bool,
 }
 
@@ -57,7 +57,7 @@ impl EventHeader {
     }
 }
 
-/// How the events of a block are written.
+/// Layout of the events in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// Version 3: the stack follows the payload.
@@ -79,7 +79,7 @@ mod flags {
     pub(super) const SIZE: u8 = 128;
 }
 
-/// An event as far as it has been decoded: its header, and where its bytes are.
+/// A partly decoded event: its header and the location of its payload and stack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decoded {
     pub(crate) header: EventHeader,
@@ -92,7 +92,7 @@ pub(crate) struct Decoded {
 }
 
 impl Decoded {
-    /// What the first event of a block is relative to.
+    /// The state before the first event of a block.
     pub(crate) const NONE: Self = Self {
         header: EventHeader {
             metadata_id: 0,
@@ -114,7 +114,7 @@ impl Decoded {
     };
 }
 
-/// Which parts of the state that events of a block share an event has brought along.
+/// The parts of the shared state of a block that an event contains.
 #[derive(Clone, Copy)]
 pub(crate) struct Changes {
     /// The metadata id.
@@ -130,9 +130,9 @@ impl Layout {
     }
 }
 
-/// Decodes the event at the cursor if it has the state of the event before it, `d`, and differs
-/// in time and payload only: in a flood nearly all do. Otherwise nothing is changed, and
-/// [`decode`] is next.
+/// Decodes the event at the cursor if it differs from the previous event `d` in time and payload
+/// only, which is the common case in an event flood. Otherwise it changes nothing, and the caller
+/// continues with [`decode`].
 #[inline]
 pub(crate) fn decode_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) -> bool {
     if !layout.is_compressed() {
@@ -152,8 +152,8 @@ pub(crate) fn decode_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) 
     true
 }
 
-/// Skips all events at the cursor that [`decode_alike`] would decode, and brings `d` to the last
-/// of them. None of them is older than the one before it. Gives their number.
+/// Skips all events at the cursor that [`decode_alike`] would decode and sets `d` to the last of
+/// them. Their timestamps do not decrease. Returns their number.
 pub(crate) fn skip_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) -> u32 {
     if !layout.is_compressed() {
         return 0;
@@ -164,7 +164,7 @@ pub(crate) fn skip_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) ->
     let mut rest = c.rest();
     while let Some((delta, header)) = alike(rest) {
         let Some(behind) = rest.get(header + size..) else { break };
-        // A sum that overflows goes back in time: that is not for here.
+        // A sum that overflows goes back in time: leave it to `decode`.
         let Some(later) = timestamp.checked_add(delta) else { break };
         timestamp = later;
         rest = behind;
@@ -172,7 +172,7 @@ pub(crate) fn skip_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) ->
     }
     if events > 0 {
         let skipped = c.remaining() - rest.len();
-        // Cannot fail: `rest` is a part of what the cursor has left.
+        // Cannot fail: `rest` is a part of the cursor's remaining bytes.
         let _ = c.skip(skipped);
         let h = &mut d.header;
         h.sequence_number = h
@@ -185,7 +185,7 @@ pub(crate) fn skip_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) ->
     events
 }
 
-/// The time since the event before and the size of the header, of a compressed header without
+/// The time since the previous event and the size of the header, for a compressed header without
 /// flags whose time takes one or two bytes.
 #[inline]
 const fn alike(rest: &[u8]) -> Option<(i64, usize)> {
@@ -196,15 +196,14 @@ const fn alike(rest: &[u8]) -> Option<(i64, usize)> {
     }
 }
 
-/// By how much an event raises the sequence number: metadata events of versions 4 and 5 do not
-/// count.
+/// The increment of the sequence number: metadata events of versions 4 and 5 do not count.
 #[inline]
 const fn counted(h: &EventHeader, v6: bool) -> u32 {
     (h.metadata_id != 0 || v6) as u32
 }
 
-/// Decodes the event at the cursor; `d` is the event before it in the block (a default one at
-/// the start). The cursor is then at the next event.
+/// Decodes the event at the cursor and moves the cursor to the next one. `d` is the previous event
+/// in the block, or the default one at the start.
 #[inline]
 pub(crate) fn decode(
     c: &mut Cursor<'_>,
@@ -238,7 +237,7 @@ fn compressed<const V6: bool>(c: &mut Cursor<'_>, d: &mut Decoded) -> Result<Cha
     if f & flags::STACK != 0 {
         h.stack_id = varuint32(c)?;
     }
-    // Back in time is a delta modulo 2^64.
+    // Going back in time is a delta modulo 2^64.
     h.timestamp = h.timestamp.wrapping_add(c.uvarint()? as i64);
     if f & (flags::ACTIVITY | flags::RELATED) != 0 {
         if V6 {
@@ -310,8 +309,8 @@ fn net_perf(c: &mut Cursor<'_>, d: &mut Decoded) -> Result<Changes, ReadError> {
     Ok(Changes { metadata: true, capture: true })
 }
 
-/// Goes to the end of an event that says its size (without the 4 bytes that say it), and over
-/// the padding to a multiple of 4 bytes of the file, if the version has that.
+/// Skips to the end of an event that contains its size (without the 4 bytes of the size) and over
+/// the padding to a multiple of 4 bytes of the file, if the version has padding.
 fn skip_rest(
     c: &mut Cursor<'_>,
     start: &Cursor<'_>,
@@ -323,7 +322,7 @@ fn skip_rest(
     if size > read {
         c.skip(size - read)?;
     } else if size + 3 < read {
-        // The size does not even hold what was read: padding of up to 3 bytes may be left out.
+        // The size is smaller than the part already read: padding of up to 3 bytes may be omitted.
         return Err(ReadError {
             offset: start.offset(),
             kind: ReadErrorKind::UnexpectedEnd { wanted: read, left: size },
@@ -349,13 +348,13 @@ pub struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The header as it is in the stream.
+    /// The header, as in the stream.
     #[inline]
     pub fn header(&self) -> &'a EventHeader {
         self.header
     }
 
-    /// What events of this type have in common.
+    /// The metadata that all events of this type share.
     #[inline]
     pub fn metadata(&self) -> &'a Metadata {
         self.metadata
@@ -386,7 +385,7 @@ impl<'a> Event<'a> {
         self.payload
     }
 
-    /// When it happened: on `CLOCK_MONOTONIC` if the stream was made on Linux.
+    /// The time of the event: on `CLOCK_MONOTONIC` if the stream was recorded on Linux.
     #[inline]
     pub fn timestamp(&self) -> Timestamp {
         match &self.state.trace {
@@ -395,17 +394,17 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// What the stream says about itself.
+    /// The stream's `Trace` object.
     pub fn trace(&self) -> Option<&'a Trace> {
         self.state.trace.as_ref()
     }
 
-    /// The thread of version 6 that the event is about, with its name.
+    /// The thread that the event is about, with its name (version 6).
     pub fn thread(&self) -> Option<&'a Thread> {
         self.state.threads.get(&self.header.thread)
     }
 
-    /// The operating system's id of the thread that the event is about.
+    /// Operating system id of the thread that the event is about.
     #[inline]
     pub fn thread_id(&self) -> u64 {
         match &self.state.trace {
@@ -416,7 +415,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The operating system's id of the process that the event is about.
+    /// Operating system id of the process that the event is about.
     pub fn process_id(&self) -> u64 {
         match self.thread().and_then(|t| t.process_id) {
             Some(pid) => pid,
@@ -424,7 +423,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The stack that was taken with the event, if one was.
+    /// The call stack of the event; empty if it has none.
     #[inline]
     pub fn stack(&self) -> Stack<'a> {
         let bytes = match self.header.stack_id {
@@ -447,7 +446,7 @@ impl<'a> Event<'a> {
         if self.header.label_list_id == 0 { None } else { self.labels().find_map(pick) }
     }
 
-    /// The activity that the event belongs to, if it says one.
+    /// The activity that the event belongs to, if any.
     pub fn activity_id(&self) -> Option<Guid> {
         if !self.header.activity_id.is_empty() {
             return Some(self.header.activity_id);
@@ -455,7 +454,7 @@ impl<'a> Event<'a> {
         self.label(|l| if let Label::ActivityId(id) = l { Some(id) } else { None })
     }
 
-    /// The activity that caused it, if it says one.
+    /// The activity that caused it, if any.
     pub fn related_activity_id(&self) -> Option<Guid> {
         if !self.header.related_activity_id.is_empty() {
             return Some(self.header.related_activity_id);
@@ -463,67 +462,67 @@ impl<'a> Event<'a> {
         self.label(|l| if let Label::RelatedActivityId(id) = l { Some(id) } else { None })
     }
 
-    /// The event's version: a label's, or the metadata's.
+    /// The event's version: from a label, otherwise from the metadata.
     #[inline]
     pub fn version(&self) -> u32 {
         self.label(|l| if let Label::Version(v) = l { Some(v.into()) } else { None })
             .unwrap_or(self.metadata.version)
     }
 
-    /// The event's opcode: a label's, or the metadata's.
+    /// The event's opcode: from a label, otherwise from the metadata.
     #[inline]
     pub fn opcode(&self) -> u8 {
         self.label(|l| if let Label::Opcode(v) = l { Some(v) } else { None })
             .unwrap_or(self.metadata.opcode)
     }
 
-    /// The event's level: a label's, or the metadata's.
+    /// The event's level: from a label, otherwise from the metadata.
     #[inline]
     pub fn level(&self) -> u8 {
         self.label(|l| if let Label::Level(v) = l { Some(v) } else { None })
             .unwrap_or(self.metadata.level)
     }
 
-    /// The event's keywords: a label's, or the metadata's.
+    /// The event's keywords: from a label, otherwise from the metadata.
     #[inline]
     pub fn keywords(&self) -> u64 {
         self.label(|l| if let Label::Keywords(v) = l { Some(v) } else { None })
             .unwrap_or(self.metadata.keywords)
     }
 
-    /// The payload's fields, read as they are asked for.
+    /// The payload's fields, decoded on demand.
     ///
-    /// Versions 3 to 5 have one type code for booleans of four bytes (events of a manifest) and
-    /// of one byte (self-describing events), and one for decimals of sixteen bytes and those that
-    /// are written as a double. Which they are follows from the length of the payload; where it
-    /// does not, the first item is an error.
+    /// Versions 3 to 5 use one type code for booleans of four bytes (manifest-based events) and of
+    /// one byte (self-describing events), and one for decimals of sixteen bytes and those written
+    /// as a double. The length of the payload determines the layout. If it does not, the first item
+    /// is an error.
     #[inline]
     pub fn fields(&self) -> Fields<'a> {
         Fields::of_payload(self.metadata, self.payload)
     }
 
-    /// Reads all fields and drops the values.
+    /// Decodes all fields and drops the values.
     ///
     /// # Errors
     ///
-    /// The payload does not have the fields that its metadata declares.
+    /// [`PayloadError`] if the payload does not have the fields that its metadata declares.
     pub fn check_payload(&self) -> Result<(), PayloadError> {
         self.fields().check()
     }
 
-    /// The field called `name`; `None` if there is none, or it cannot be read:
-    /// [`Event::check_payload`] says which.
+    /// The field with this name; `None` if it does not exist or cannot be decoded.
+    /// [`Event::check_payload`] distinguishes the two.
     pub fn field(&self, name: &str) -> Option<Value<'a>> {
         self.field_at(self.metadata.field_index(name)?)
     }
 
-    /// The field with an index that [`Metadata::field_index`] gave.
+    /// The field with an index from [`Metadata::field_index`].
     #[inline]
     pub fn field_at(&self, index: usize) -> Option<Value<'a>> {
         Fields::one(self.metadata, self.payload, index)
     }
 
-    /// Which of the runtime's own providers this is from.
+    /// The provider, if it is one of the runtime's own.
     pub(crate) fn known(&self) -> Option<manifest::Provider> {
         self.metadata.known
     }

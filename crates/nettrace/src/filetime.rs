@@ -12,7 +12,7 @@ const UNIX_EPOCH: i64 = 116_444_736_000_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
 impl FileTime {
-    /// The same moment in nanoseconds since the Unix epoch, clamped to what 64 bits hold.
+    /// The time in nanoseconds since the Unix epoch, clamped to 64 bits.
     pub fn unix(self) -> Timestamp {
         Timestamp::from_nanos(self.0.saturating_sub(UNIX_EPOCH).saturating_mul(100))
     }
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(FileTime(0).to_string(), "1601-01-01T00:00:00.0000000Z");
         assert_eq!(FileTime(132_224_078_450_000_001).to_string(), "2020-01-02T03:04:05.0000001Z");
         assert_eq!(FileTime(-1).to_string(), "1600-12-31T23:59:59.9999999Z");
-        // The ends of the range are dates as well, though years have more digits there.
+        // The limits of the range are valid dates too, although their years have five digits.
         assert!(FileTime(i64::MAX).to_string().starts_with("30828-09-14T02:48:05"));
         let _ = FileTime(i64::MIN).to_string();
     }

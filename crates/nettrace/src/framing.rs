@@ -1,11 +1,11 @@
-//! Where blocks begin and end: the FastSerialization objects of versions 3 to 5, and the plain
-//! block headers of version 6.
+//! Block boundaries: the FastSerialization objects of versions 3 to 5, and the plain block headers
+//! of version 6.
 
 use trace_common::{Cursor, ReadErrorKind};
 
 use crate::{Error, ErrorKind, Result};
 
-/// What a block holds.
+/// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Trace,
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     Unknown,
 }
 
-/// A block whose content is known to be within an input.
+/// A block whose content is fully in the input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: Kind,
@@ -49,15 +49,15 @@ const TAG_BEGIN: u8 = 4;
 const TAG_BEGIN_PRIVATE: u8 = 5;
 const TAG_END: u8 = 6;
 
-/// Longest name of a type; the longest known is 13 bytes.
+/// Maximum length of a type name; the longest known one is 13 bytes.
 const MAX_NAME: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Framing {
     form: Form,
-    /// Offset of the next byte to look at.
+    /// Offset of the next unread byte.
     pub(crate) position: u64,
-    /// The end tag of the last object has yet to come.
+    /// The end tag of the last object was not read yet.
     end_tag_due: bool,
     /// Version of the trace object.
     pub(crate) version: u32,
@@ -69,8 +69,8 @@ impl Framing {
         Self { form: Form::Unknown, position: 0, end_tag_due: false, version: 0, max_block }
     }
 
-    /// The next block, if `rest` (the input from [`Framing::position`]) has all of its header;
-    /// its content may reach beyond. Nothing is consumed: see [`Framing::consume`].
+    /// The next block, if `rest` (the input from [`Framing::position`]) contains all of its header.
+    /// Its content may extend beyond `rest`. Consumes nothing: see [`Framing::consume`].
     pub(crate) fn peek(&mut self, rest: &[u8]) -> Result<Option<Frame>> {
         let mut c = Cursor::with_base(rest, self.position);
         match self.peek_cursor(&mut c) {
@@ -104,7 +104,7 @@ impl Framing {
     }
 
     fn stream_header(&mut self, c: &mut Cursor<'_>) -> Result<Form> {
-        // Wrong from the first byte on is not "too short".
+        // A wrong first byte is an error, not missing input.
         let seen = c.rest();
         let starts = |magic: &[u8]| seen.iter().zip(magic).all(|(a, b)| a == b);
         let net_perf: Vec<u8> =
@@ -123,7 +123,7 @@ impl Framing {
         if length == 0 {
             let at = c.offset();
             let major = c.i32()?;
-            c.skip(4)?; // minor versions do not break readers
+            c.skip(4)?; // minor versions are compatible
             if major != 6 {
                 return Err(Error::new(at, ErrorKind::UnsupportedVersion(major)));
             }
@@ -178,7 +178,7 @@ impl Framing {
         tag(c, TAG_NULL, "the null tag of a type's type")?;
         let version_at = c.offset();
         let version = c.i32()?;
-        c.skip(4)?; // the oldest reader that will do
+        c.skip(4)?; // oldest compatible reader
         let length_at = c.offset();
         let length = c.i32()?;
         let length = match usize::try_from(length) {
@@ -192,7 +192,7 @@ impl Framing {
             b"MetadataBlock" => Kind::Metadata,
             b"StackBlock" => Kind::Stack,
             b"SPBlock" => Kind::SequencePoint,
-            // The name of version 1 and 2, which no released runtime wrote.
+            // The object name of versions 1 and 2, which no released runtime wrote.
             b"Microsoft.DotNet.Runtime.EventPipeFile" => {
                 return Err(Error::new(version_at, ErrorKind::UnsupportedVersion(version)));
             }

@@ -1,23 +1,24 @@
-/// The bytes that were pushed and are still needed.
+/// The pushed bytes that are still needed.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
-    /// What is needed, and room behind it. It does not shrink: room is set to zero once only.
+    /// The needed bytes, then free space. It does not shrink, so that each byte is zeroed only
+    /// once.
     buf: Vec<u8>,
-    /// How much of `buf` was pushed.
+    /// Number of filled bytes of `buf`.
     filled: usize,
     /// Offset of `buf[0]` in the whole input.
     base: u64,
-    /// How much may be filled before it is time to look for what can be dropped.
+    /// Fill level at which the next compaction is due.
     compact_at: usize,
 }
 
 impl Input {
-    /// Offset of the end of what was pushed.
+    /// Offset of the end of the pushed input.
     pub(crate) fn end(&self) -> u64 {
         self.base + self.filled as u64
     }
 
-    /// The bytes between two offsets of the whole input, as far as they are here.
+    /// The available bytes between two offsets of the whole input.
     #[inline]
     pub(crate) fn slice(&self, from: u64, to: u64) -> &[u8] {
         let from = from.saturating_sub(self.base) as usize;
@@ -25,14 +26,14 @@ impl Input {
         self.buf.get(from..to).unwrap_or_default()
     }
 
-    /// Whether it is time to drop what is not needed any more before `more` bytes are added.
-    /// Asked first because what is needed takes a while to find out.
+    /// Whether compaction is due before `more` bytes are added. Checked first because computing the
+    /// needed range takes time.
     pub(crate) fn is_full(&self, more: usize) -> bool {
         self.filled + more > self.compact_at
     }
 
-    /// Drops what lies before `keep`. The next time is when the rest has doubled, so that each
-    /// byte is moved once on average.
+    /// Drops the bytes before `keep`. The next compaction is due when the rest has doubled, so that
+    /// each byte is moved once on average.
     pub(crate) fn compact(&mut self, keep: u64) {
         let done = (keep.saturating_sub(self.base) as usize).min(self.filled);
         self.buf.copy_within(done..self.filled, 0);
@@ -46,7 +47,7 @@ impl Input {
         self.fill(bytes.len());
     }
 
-    /// Room for `len` more bytes: see [`Input::fill`].
+    /// Free space for `len` more bytes: see [`Input::fill`].
     pub(crate) fn room(&mut self, len: usize) -> &mut [u8] {
         let end = self.filled + len;
         if self.buf.len() < end {
@@ -55,11 +56,11 @@ impl Input {
         self.buf.get_mut(self.filled..end).unwrap_or_default()
     }
 
-    /// The first `len` bytes of the room hold input now.
+    /// Marks the first `len` bytes of the free space as filled.
     pub(crate) fn fill(&mut self, len: usize) {
         self.filled = (self.filled + len).min(self.buf.len());
     }
 }
 
-/// Bytes below which moving things is not worth the while.
+/// Minimum number of bytes to compact.
 const MIN_COMPACT: usize = 1 << 18;

@@ -1,5 +1,4 @@
-//! A parser for the event stream of .NET's EventPipe: every NetTrace version, typed events,
-//! managed stacks.
+//! A parser for .NET EventPipe streams: every NetTrace version, typed events, managed stacks.
 //!
 //! ```no_run
 //! use nettrace::{Profile, Reader};
@@ -20,8 +19,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Reader`] reads from a file, a slice, or the socket of a session. It stands on [`Parser`],
-//!   which does no I/O: push bytes, pull [`Item`]s.
+//! - [`Reader`] reads from a file, a slice, or the socket of a session. It is built on [`Parser`],
+//! which does no I/O: push bytes, pull [`Item`]s.
 //! - [`Event`] borrows from the parser's buffer. Its [fields](Event::fields) are decoded on
 //!   demand, with the stream's metadata or, for the runtime's events, which have none, with the
 //!   built-in [`manifest`]. A payload that does not match is a [`PayloadError`].

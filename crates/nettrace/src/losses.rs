@@ -5,13 +5,13 @@ use trace_common::Limits;
 
 use crate::{Error, Result};
 
-/// Events of one thread that the writer dropped: its buffers were full.
+/// Events of one thread that the writer dropped because its buffers were full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lost {
     /// The thread that tried to write them: a thread id, in version 6 a thread index.
     pub capture_thread: u64,
-    /// How many.
+    /// Number of events.
     pub count: u64,
     /// Ticks of the last event of that thread before the gap, if there was one.
     pub after: Option<i64>,
@@ -19,7 +19,7 @@ pub struct Lost {
     pub before: i64,
 }
 
-/// Where an event stands among those of its capture thread.
+/// Position of an event in the sequence of its capture thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SequenceKey {
     pub(crate) thread: u64,
@@ -34,17 +34,17 @@ struct Counter {
     lost: u64,
 }
 
-/// Follows the sequence numbers of each capture thread.
+/// Tracks the sequence numbers of each capture thread.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     threads: HashMap<u64, Counter>,
-    /// Counters were dropped on the stream's word.
+    /// Whether the stream caused counters to be dropped.
     forgotten: bool,
     pub(crate) total: u64,
 }
 
 impl Losses {
-    /// The first event of a run of consecutive numbers on a thread.
+    /// Processes the first event of a run of consecutive numbers on a thread.
     pub(crate) fn first_of_run(
         &mut self,
         place: SequenceKey,
@@ -55,7 +55,7 @@ impl Losses {
         let counter = self.counter(thread, sequence.wrapping_sub(1), at, limits)?;
         let gap = sequence.wrapping_sub(counter.sequence.wrapping_add(1));
         let mut lost = None;
-        // Back at 1, or lower than before: another thread that got the same id.
+        // Back at 1, or lower than before: another thread with the same id.
         if gap != 0 && gap < 1 << 31 && sequence != 1 {
             counter.lost += u64::from(gap);
             lost = Some(Lost {
@@ -71,7 +71,7 @@ impl Losses {
         Ok(lost)
     }
 
-    /// The last event of a run.
+    /// Processes the last event of a run.
     pub(crate) fn last_of_run(&mut self, place: SequenceKey) {
         if let Some(counter) = self.threads.get_mut(&place.thread) {
             counter.sequence = place.sequence;
@@ -79,7 +79,7 @@ impl Losses {
         }
     }
 
-    /// A sequence point's word on the number that `thread` had reached at least.
+    /// Processes the sequence number that `thread` had reached according to a sequence point.
     pub(crate) fn sequence_point(
         &mut self,
         thread: u64,
@@ -109,14 +109,14 @@ impl Losses {
         self.forgotten = true;
     }
 
-    /// Losses by capture thread, of threads still known.
+    /// Losses by capture thread, for threads that are still known.
     pub(crate) fn by_thread(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.threads.iter().filter(|(_, c)| c.lost > 0).map(|(t, c)| (*t, c.lost))
     }
 
-    /// The counter of a thread. Threads count from 1 in every session, so a new one has lost
-    /// what it numbered before it is first seen; but not after counters were forgotten on the
-    /// stream's own word: then it is taken to have reached `reached`.
+    /// The counter of a thread. Threads count from 1 in every session, so a new thread has lost the
+    /// numbers before its first event. After the stream has caused counters to be dropped this does
+    /// not hold: the thread then starts at `reached`.
     fn counter(
         &mut self,
         thread: u64,

@@ -8,23 +8,23 @@ use crate::strings::{string16, utf8, varuint32};
 use crate::types::{Field, FieldType, compact, fixed_size, place};
 use crate::{Error, Guid, Result};
 
-/// Where an event's name and fields were learnt from.
+/// The origin of an event's name and fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FieldSource {
     /// From the stream's metadata.
     Stream,
-    /// From the built-in manifest: the stream had none.
+    /// From the built-in manifest, because the stream has none.
     Manifest,
-    /// From nowhere: the stream has none and the built-in manifest does not know the event.
+    /// Unknown: neither the stream nor the built-in manifest has them.
     None,
 }
 
-/// A type of event: what the events of one metadata id have in common.
+/// A type of event: the data that all events of one metadata id share.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metadata {
-    /// The id by which events refer to this.
+    /// The id that events refer to.
     pub id: u32,
     /// Provider (event source) name.
     pub provider: Box<str>,
@@ -42,22 +42,22 @@ pub struct Metadata {
     pub opcode: u8,
     /// The payload's fields, as declared: see [`crate::Event::fields`] for booleans and decimals.
     pub fields: Vec<Field>,
-    /// Where `name` and `fields` are from.
+    /// Origin of `name` and `fields`.
     pub source: FieldSource,
     /// Version 6: text with `{field}` placeholders.
     pub message_template: Option<Box<str>>,
-    /// Version 6: what the event is.
+    /// Version 6: description of the event.
     pub description: Option<Box<str>>,
     /// Version 6: the provider's GUID.
     pub provider_guid: Option<Guid>,
     /// Version 6: key/value pairs.
     pub properties: Vec<(String, String)>,
-    /// What the runtime's own events are, so that consumers need not compare strings.
+    /// The provider, if it is one of the runtime's own, so that consumers need not compare strings.
     pub(crate) known: Option<manifest::Provider>,
     pub(crate) pointer_size: u32,
-    /// The fields with the sizes of self-describing events, where those differ.
+    /// The fields with the sizes of self-describing events, if those differ.
     pub(crate) compact: Option<Box<[Field]>>,
-    /// Bytes of every payload, if the declared fields have always as many.
+    /// Size of every payload in bytes, if the declared fields have a fixed size.
     pub(crate) fixed_size: Option<usize>,
     pub(crate) payload_end: PayloadEnd,
 }
@@ -87,7 +87,7 @@ impl Metadata {
         }
     }
 
-    /// Whether events of this type came without their metadata.
+    /// Whether the stream has no metadata for events of this type.
     pub fn is_unknown(&self) -> bool {
         self.provider.is_empty()
     }
@@ -119,7 +119,7 @@ impl Metadata {
         }
         let layout = Layout { tagged: false, limits };
         m.fields = layout.fields(c, 0)?;
-        // Tags: present from .NET 5 on, under format version 4 too, so read by what is left.
+        // Tags: written since .NET 5, under format version 4 too, so read while bytes are left.
         while c.remaining() >= 5 {
             let size = c.u32()? as usize;
             let kind = c.u8()?;
@@ -155,14 +155,14 @@ impl Metadata {
                 7 => m.provider_guid = Some(crate::strings::guid(&mut optional)?),
                 8 => m.level = optional.u8()?,
                 9 => m.version = optional.u8()?.into(),
-                // Elements have no size of their own: what follows an unknown one is unreadable.
+                // Elements have no size field: the data after an unknown one is unreadable.
                 _ => break,
             }
         }
         Ok(m)
     }
 
-    /// Completes what was parsed: what the built-in manifest knows, and how payloads are read.
+    /// Completes the parsed metadata with the built-in manifest and the payload layout.
     pub(crate) fn complete(&mut self, pointer_size: u32, format_version: u32) {
         self.pointer_size = pointer_size;
         self.known = manifest::Provider::by_name(&self.provider);
@@ -190,7 +190,7 @@ impl Metadata {
     }
 
     /// Self-describing events written from one object have a single field without a name, which
-    /// holds that object: its fields are the event's.
+    /// contains that object. Replaces it by the object's fields.
     fn unwrap_fields(&mut self) {
         while let [Field { name, ty: FieldType::Object(inner), .. }] = &mut self.fields[..] {
             if !name.is_empty() {
@@ -325,9 +325,9 @@ fn check_depth(c: &Cursor<'_>, depth: usize, limits: &Limits) -> Result<()> {
 pub(crate) struct MetadataTable {
     rows: Vec<Metadata>,
     by_id: HashMap<u32, u32>,
-    /// What stands for metadata that never came.
+    /// Placeholder for missing metadata.
     unknown: Metadata,
-    /// Bytes of input that the rows were made of.
+    /// Bytes of input that the rows were parsed from.
     bytes: usize,
 }
 
@@ -363,7 +363,7 @@ impl MetadataTable {
         self.by_id.get(&id).copied().unwrap_or(Self::UNKNOWN)
     }
 
-    /// The row at an index that [`MetadataTable::index`] gave.
+    /// The row with an index from [`MetadataTable::index`].
     #[inline]
     pub(crate) fn get(&self, index: u32) -> &Metadata {
         self.rows.get(index as usize).unwrap_or(&self.unknown)

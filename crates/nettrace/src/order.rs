@@ -1,18 +1,19 @@
-//! Puts events of several threads in the order of time.
+//! Sorts the events of several threads by time.
 //!
-//! The writer goes through its buffers thread by thread, so the stream is made of *runs*, each
-//! in the order of time, that overlap:
+//! The writer flushes its buffers thread by thread, so the stream consists of overlapping *runs*,
+//! each in time order:
 //!
 //! ```text
 //! stream:  A10 A15 A20 | B12 B13 B14 B30 | C25 …        | = an event marked as sorted
 //! given:   A10 B12 B13 B14 A15 A20 …                    B30 waits until a mark says so
 //! ```
 //!
-//! An event that is marked as sorted promises that nothing after it in the stream is older. So
-//! whatever is not younger than it can be given, by merging the runs. What is held is the bytes
-//! of the blocks that still have events to give, and one decoded event per run. When a block
-//! comes, the ends of its runs are found without decoding the events that differ from the one
-//! before in time and payload only; events are decoded when they are given, and never copied.
+//! An event that is marked as sorted guarantees that no later event in the stream is older. All
+//! events that are not newer can then be returned, by merging the runs. Memory holds the bytes of
+//! the blocks with events that were not returned yet, and one decoded event per run. When a block
+//! arrives, the ends of its runs are found without decoding the events that differ from the
+//! previous one in time and payload only. Events are decoded when they are returned, and never
+//! copied.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,16 +26,16 @@ use crate::metadata::MetadataTable;
 
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// The next event to give.
+    /// The next event to return.
     next: Decoded,
     /// Offset of the event after it.
     position: u64,
-    /// Offset where the run ends.
+    /// Offset of the end of the run.
     end: u64,
     layout: Layout,
 }
 
-/// Time of the next event, place of the run in the stream, slot.
+/// Time of the next event, position of the run in the stream, slot.
 type Key = (i64, u64, u32);
 
 #[derive(Debug, Default)]
@@ -42,19 +43,19 @@ pub(crate) struct Merge {
     slots: Vec<Run>,
     free: Vec<u32>,
     heap: BinaryHeap<Reverse<Key>>,
-    /// The run that gave the last event, and the place in the heap where it stands now.
+    /// The run of the last returned event, and its current position in the heap.
     active: Option<(u32, u64)>,
-    /// Events of the active run up to this time are given without a look at the others.
+    /// Events of the active run up to this time are returned without comparing with other runs.
     limit: i64,
     started: u64,
-    /// No event that is yet to come is older than this.
+    /// No event that is still to come is older than this.
     watermark: Option<i64>,
-    /// Everything is given, whatever the watermark.
+    /// All events are returned, regardless of the watermark.
     draining: bool,
 }
 
 impl Merge {
-    /// Bytes that a run takes besides its block.
+    /// Bytes that a run takes in addition to its block.
     pub(crate) const RUN_SIZE: usize = size_of::<Run>();
 
     /// Adds a run that starts with `next`, which ends at `position`.
@@ -76,7 +77,7 @@ impl Merge {
         slot
     }
 
-    /// The run in `slot` goes on up to the offset `end`.
+    /// Extends the run in `slot` up to the offset `end`.
     pub(crate) fn extend(&mut self, slot: u32, end: u64) {
         if let Some(run) = self.slots.get_mut(slot as usize) {
             run.end = end;
@@ -88,7 +89,7 @@ impl Merge {
         self.limit = i64::MIN;
     }
 
-    /// Gives everything that is held, in order among itself.
+    /// Returns all held events, in order among themselves.
     pub(crate) fn drain(&mut self) {
         self.draining = true;
         self.limit = i64::MIN;
@@ -114,22 +115,22 @@ impl Merge {
             .min()
     }
 
-    /// The event that [`Merge::next`] went to.
+    /// The event that [`Merge::next`] moved to.
     #[inline]
     pub(crate) fn event(&self) -> Option<&Decoded> {
         self.active.and_then(|(slot, _)| self.slots.get(slot as usize)).map(|run| &run.next)
     }
 
-    /// Goes to the next event in the order of time; `false` if it is not certain that none
-    /// before it is to come, or there is none.
+    /// Moves to the next event in time order; `false` if there is none, or if an older event may
+    /// still come.
     ///
-    /// Runs that go on for many events are the rule, so the run that gave the last event stays
-    /// out of the heap while it is the first.
+    /// Runs usually contain many events, so the run of the last event stays out of the heap while
+    /// it is the first.
     #[inline]
     pub(crate) fn next(&mut self, input: &Input, metadata: &MetadataTable) -> bool {
         let mut behind = None;
         if let Some((slot, order)) = self.active {
-            // The event that was given last is done with: go to the next one of its run.
+            // The last returned event is complete: move to the next one of its run.
             match self.advance(slot, input, metadata) {
                 Some(timestamp) => {
                     if self.limit == i64::MIN {
@@ -147,7 +148,7 @@ impl Merge {
         self.next_run(behind)
     }
 
-    /// Goes to the first event of another run than the active one, whose next event is `behind`.
+    /// Moves to the first event of another run than the active one, whose next event is `behind`.
     fn next_run(&mut self, behind: Option<Key>) -> bool {
         let first = match (self.heap.peek_mut(), behind) {
             (Some(mut top), Some(key)) if top.0 < key => std::mem::replace(&mut top.0, key),
@@ -161,7 +162,7 @@ impl Merge {
         let (timestamp, order, slot) = first;
         let certain = self.draining || Some(timestamp) <= self.watermark;
         match behind {
-            // It is in the heap, in the place of `first`, or is `first`.
+            // The active run is in the heap, in the place of `first`, or is `first`.
             Some(_) if certain => {}
             Some(_) => self.heap.push(Reverse(first)),
             None if certain => drop(self.heap.pop()),
@@ -174,14 +175,14 @@ impl Merge {
         certain
     }
 
-    /// Decodes the next event of a run and gives its time.
+    /// Decodes the next event of a run and returns its time.
     #[inline]
     fn advance(&mut self, slot: u32, input: &Input, metadata: &MetadataTable) -> Option<i64> {
         let run = self.slots.get_mut(slot as usize).filter(|run| run.position < run.end)?;
         let data = input.slice(run.position, run.end);
         let mut c = Cursor::with_base(data, run.position);
         if !decode_alike(&mut c, &mut run.next, run.layout) {
-            // It was read once when the block came: it does not fail now.
+            // It was decoded once when the block arrived, so it does not fail here.
             let changes = decode(&mut c, &mut run.next, run.layout).ok()?;
             if changes.metadata {
                 run.next.metadata = metadata.index(run.next.header.metadata_id);
@@ -191,11 +192,11 @@ impl Merge {
         Some(run.next.header.timestamp)
     }
 
-    /// The last time at which events of the run `order` come before those of all others, and
-    /// before those that are yet to come.
+    /// The last time at which events of the run `order` precede those of all other runs and those
+    /// that are still to come.
     fn limit_of(&self, order: u64) -> i64 {
         let others = match self.heap.peek() {
-            // Of two events of the same time the one of the earlier run is first.
+            // Of two events with the same time, the one of the earlier run is first.
             Some(Reverse((timestamp, other, _))) => {
                 timestamp.saturating_sub(i64::from(order > *other))
             }

@@ -11,31 +11,30 @@ use crate::order::Merge;
 use crate::state::{SequencePoint, Stats, StreamState};
 use crate::{Error, ErrorKind, Result, Trace};
 
-/// In which order events are given.
+/// The order in which events are returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Order {
-    /// In the order of time across all threads, as far as the format guarantees it. Events are
-    /// held until the stream says that no older ones follow: with a runtime that writes every
-    /// 100 ms, until it has written once more.
+    /// Time order across all threads, as far as the format guarantees it. Events are held until the
+    /// stream guarantees that no older ones follow. A runtime that flushes every 100 ms delays them
+    /// until its next flush.
     #[default]
     Time,
-    /// As they are in the stream: in the order of time for each capture thread only, and
-    /// without delay.
+    /// Stream order: time order for each capture thread only, without delay.
     Stream,
 }
 
-/// How a [`Parser`] works.
+/// Options of a [`Parser`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// In which order events are given.
+    /// The order in which events are returned.
     pub order: Order,
-    /// What may be allocated on the word of the input.
+    /// Limits on allocations sized by untrusted input.
     pub limits: Limits,
-    /// Bytes that may be held back to put events in order, before they are given anyway (and
-    /// [`Stats::early_flushes`] counts it). Streams of runtimes stay far below the default of
-    /// 16 MiB as long as their writer keeps up.
+    /// Maximum number of bytes held back for sorting. Beyond it, events are returned early and
+    /// [`Stats::early_flushes`] counts it. Streams of runtimes stay far below the default of 16 MiB
+    /// while their writer keeps up.
     pub max_reorder_bytes: usize,
 }
 
@@ -51,48 +50,48 @@ impl Options {
         Self::default()
     }
 
-    /// With another order of events.
+    /// Sets the order of events.
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// With other limits.
+    /// Sets the limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// With another bound on what is held back for ordering.
+    /// Sets the maximum number of bytes held back for sorting.
     pub fn max_reorder_bytes(mut self, bytes: usize) -> Self {
         self.max_reorder_bytes = bytes;
         self
     }
 }
 
-/// What a stream is made of.
+/// An item of a stream.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Item<'a> {
-    /// What the stream says about itself: the first item.
+    /// The stream's `Trace` object: the first item.
     Trace(&'a Trace),
     /// A type of event was declared.
     Metadata(&'a Metadata),
     /// An event.
     Event(Event<'a>),
-    /// Events were lost. Given when the gap is seen, which may be before events that
+    /// Events were lost. Returned when the gap is detected, which may be before events that
     /// [`Order::Time`] holds back.
     Lost(Lost),
-    /// All events before this in time were given.
+    /// All events before this time were returned.
     SequencePoint(SequencePoint),
 }
 
-/// What [`Parser::advance`] came to; [`Parser::view`] makes an [`Item`] of it.
+/// The result of [`Parser::advance`]; [`Parser::view`] makes an [`Item`] of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Trace,
     Metadata(u32),
-    /// The event that `current`, or else `merge`, stands at.
+    /// The event at `current`, otherwise at `merge`.
     Event,
     Lost(Lost),
     SequencePoint(SequencePoint),
@@ -105,14 +104,13 @@ struct Current {
     position: u64,
     end: u64,
     layout: Layout,
-    /// The block is cut: an event that does not fit is the cut, not an error.
+    /// The block is truncated: an event that does not fit is the truncation, not an error.
     partial: bool,
     /// No event of the block has been decoded.
     first: bool,
 }
 
-/// Reads a NetTrace stream without doing I/O: bytes are pushed in as they come, in chunks of
-/// any size, and items are pulled out.
+/// Reads a NetTrace stream without I/O: push bytes in chunks of any size, and pull items.
 ///
 /// ```no_run
 /// # fn chunks() -> Vec<Vec<u8>> { Vec::new() }
@@ -130,9 +128,8 @@ struct Current {
 /// # Ok::<(), nettrace::Error>(())
 /// ```
 ///
-/// A block that is damaged gives one error and is left; the next call goes on with the next
-/// block. Where the blocks themselves cannot be told any more there is an error once, and then
-/// nothing.
+/// A damaged block yields one error and is skipped; the next call resumes with the next block. If
+/// the block boundaries are lost, there is one error, then `None`.
 #[derive(Debug)]
 pub struct Parser {
     options: Options,
@@ -144,12 +141,12 @@ pub struct Parser {
     pending: VecDeque<Result<Step>>,
     /// No more input will come.
     finished: bool,
-    /// Nothing more can be read: the end mark was seen, or framing was lost.
+    /// Nothing more can be read: the end mark was read, or the block boundaries were lost.
     done: bool,
     complete: bool,
-    /// Why nothing more can be read: given when everything before has been.
+    /// The error that ends the stream: returned after everything before it.
     ending: Option<Error>,
-    /// Offset at which what is held back was last compared with the bound.
+    /// Offset at which the held bytes were last compared with the maximum.
     held_checked_at: u64,
 }
 
@@ -179,11 +176,11 @@ impl Parser {
     }
 
     /// Adds up to `len` bytes of the stream with a function that fills the beginning of a buffer
-    /// and returns how much it filled: reads without another copy.
+    /// and returns the number of filled bytes. This reads without another copy.
     ///
     /// # Errors
     ///
-    /// Those of `fill`.
+    /// The error of `fill`.
     pub fn push_with<E>(
         &mut self,
         len: usize,
@@ -196,24 +193,24 @@ impl Parser {
         result
     }
 
-    /// Says that no more bytes will come: what was held back is given, and whether the stream
-    /// was cut is known.
+    /// Marks the end of the input: held events can then be returned, and a truncated stream is
+    /// detected.
     pub fn finish(&mut self) {
         self.finished = true;
     }
 
-    /// Gives what [`Order::Time`] holds back although older events may follow. For a live
-    /// stream that has gone silent.
+    /// Returns the events that [`Order::Time`] holds back, although older events may follow. For a
+    /// live stream that is idle.
     pub fn flush(&mut self) {
         self.merge.drain();
     }
 
-    /// What has been read so far.
+    /// Statistics of the stream so far.
     pub fn stats(&self) -> &Stats {
         &self.state.stats
     }
 
-    /// What the stream says about itself, once that has come.
+    /// The stream's `Trace` object, once it was read.
     pub fn trace(&self) -> Option<&Trace> {
         self.state.trace.as_ref()
     }
@@ -240,7 +237,7 @@ impl Parser {
         }
     }
 
-    /// The next event; `None` as with [`Parser::next_item`].
+    /// The next event; `None` as in [`Parser::next_item`].
     ///
     /// # Errors
     ///
@@ -250,12 +247,12 @@ impl Parser {
         Ok(if self.advance_to_event()? { Some(self.event()) } else { None })
     }
 
-    /// Whether nothing more can come of this: [`Parser::finish`] was called, or the end read.
+    /// Whether nothing more can be read: [`Parser::finish`] was called, or the end mark was read.
     pub(crate) fn is_finished(&self) -> bool {
         self.finished || self.done
     }
 
-    /// Offset of the end of what was pushed.
+    /// Offset of the end of the pushed input.
     pub(crate) fn input_end(&self) -> u64 {
         self.input.end()
     }
@@ -276,7 +273,7 @@ impl Parser {
         self.merge.keep().map_or(block, |k| k.min(block))
     }
 
-    /// The event that [`Parser::advance`] came to.
+    /// The event that [`Parser::advance`] moved to.
     #[inline]
     pub(crate) fn event(&self) -> Event<'_> {
         const NONE: &Decoded = &Decoded::NONE;
@@ -295,7 +292,7 @@ impl Parser {
         }
     }
 
-    /// What [`Parser::advance`] came to, as something to look at.
+    /// The result of [`Parser::advance`] as an item.
     pub(crate) fn view(&self, step: Step) -> Item<'_> {
         match (step, &self.state.trace) {
             (Step::Metadata(index), _) => Item::Metadata(self.state.metadata.get(index)),
@@ -306,7 +303,7 @@ impl Parser {
         }
     }
 
-    /// Goes to the next event, without borrowing it; `false` when there is none.
+    /// Moves to the next event without borrowing it; `false` if there is none.
     #[inline]
     pub(crate) fn advance_to_event(&mut self) -> Result<bool> {
         loop {
@@ -318,7 +315,7 @@ impl Parser {
         }
     }
 
-    /// Goes to the next item, without borrowing it: see [`Parser::view`].
+    /// Moves to the next item without borrowing it: see [`Parser::view`].
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<Option<Step>> {
         loop {
@@ -346,7 +343,7 @@ impl Parser {
         }
     }
 
-    /// The next event of the block that is read in the order of the stream.
+    /// The next event of the current block, in stream order.
     #[inline]
     fn advance_in_block(&mut self) -> Result<Option<Step>> {
         let Some(current) = &mut self.current else { return Ok(None) };
@@ -365,7 +362,7 @@ impl Parser {
         let changes = match decode(&mut c, &mut current.event, current.layout) {
             Ok(changes) => changes,
             Err(e) => {
-                // What was decoded of it is not an event: the run ended with the one before.
+                // The decoded data is not an event: the run ended with the previous one.
                 current.event.header.set_place(before);
                 return self.leave_block(Some(e.into()));
             }
@@ -397,7 +394,7 @@ impl Parser {
                 Err(e) => return self.leave_block(Some(e)),
             };
             if let Some(lost) = lost {
-                // In the stream the loss is before the event, but the event is at hand.
+                // In the stream the loss precedes the event, but the event is already decoded.
                 self.state.stats.lost = losses.total;
                 self.pending.push_back(Ok(Step::Lost(lost)));
             }
@@ -421,7 +418,7 @@ impl Parser {
         }
     }
 
-    /// Reads the next block, as far as that can be done: `false` when more input is needed.
+    /// Reads the next block; `false` if more input is needed.
     fn next_block(&mut self) -> Result<bool> {
         let rest = self.input.slice(self.framing.position, self.input.end());
         let frame = match self.framing.peek(rest) {
@@ -435,7 +432,7 @@ impl Parser {
         if frame.end > self.input.end() {
             return self.out_of_input(Some(frame));
         }
-        // What these blocks invalidate, events that are held back still refer to.
+        // Held events still refer to the tables that these blocks invalidate.
         let barrier = match frame.kind {
             Kind::SequencePoint | Kind::RemoveThread | Kind::End | Kind::Trace => true,
             Kind::Event
@@ -461,7 +458,7 @@ impl Parser {
         }
     }
 
-    /// All blocks that are here have been read.
+    /// All available blocks were read.
     fn out_of_input(&mut self, partial: Option<Frame>) -> Result<bool> {
         if !self.finished {
             return Ok(false);
@@ -537,7 +534,7 @@ impl Parser {
         let data = self.input.slice(frame.start, frame.end);
         let mut c = Cursor::with_base(data, frame.start);
         let layout = self.state.block_layout(&mut c)?;
-        // NetPerf was written in the order of time, and has no marks to go by.
+        // NetPerf is written in time order, and has no sorted marks.
         if self.options.order == Order::Stream || layout == Layout::NetPerf {
             self.current = Some(Current {
                 event: Decoded::NONE,
@@ -558,13 +555,13 @@ impl Parser {
         }
     }
 
-    /// Cuts a block into runs that are in the order of time, and follows sequence numbers.
+    /// Splits a block into runs in time order, and tracks sequence numbers.
     fn scan(&mut self, frame: &Frame, start: u64, layout: Layout) -> Result<()> {
         let mut c = Cursor::with_base(self.input.slice(start, frame.end), start);
         let StreamState { losses, limits, metadata, stats, .. } = &mut self.state;
         let mut d = Decoded::NONE;
         let mut run = None;
-        // Where the last event that was good ends.
+        // End of the last valid event.
         let mut end = start;
         let mut result = Ok(());
         while !c.is_empty() {
@@ -616,7 +613,7 @@ impl Parser {
         result
     }
 
-    /// Lets go of what is held back when it is more than allowed.
+    /// Returns held events early if they exceed the maximum.
     fn bound_held(&mut self) {
         let bound = self.options.max_reorder_bytes;
         let runs = self.merge.runs().saturating_mul(Merge::RUN_SIZE);

@@ -1,4 +1,4 @@
-//! Reads the fields of a payload, each when it is asked for, without copying.
+//! Decodes the fields of a payload on demand, without copying.
 
 use std::fmt;
 
@@ -10,28 +10,28 @@ use crate::strings::{bytesz, guid, utf16z, varint64};
 use crate::types::{Field, FieldType};
 use crate::value::{Text, Value};
 
-/// A payload that does not have the fields which its metadata declares.
+/// A payload that does not have the fields that its metadata declares.
 ///
-/// The bytes are there all the same: see [`crate::Event::payload`] and [`Fields::rest`].
+/// The bytes are still available: see [`crate::Event::payload`] and [`Fields::rest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} at byte {offset} of the payload")]
 #[non_exhaustive]
 pub struct PayloadError {
-    /// Bytes from the start of the payload to what could not be read.
+    /// Offset of the error from the start of the payload, in bytes.
     pub offset: u64,
-    /// What was wrong there.
+    /// The kind of error.
     pub kind: PayloadErrorKind,
 }
 
-/// Why the fields of a payload could not be read.
+/// Why the fields of a payload cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PayloadErrorKind {
-    /// A field reaches beyond the end of the payload, or a number does not fit.
+    /// A field extends beyond the end of the payload, or a number does not fit.
     #[error(transparent)]
     Read(ReadErrorKind),
-    /// The declared fields do not have the length of the payload, so that their values would be
-    /// wrong: event sources that pass `WriteEvent` other types than they declare do this.
+    /// The payload does not have the length of its declared fields, so their values would be wrong.
+    /// Event sources that pass other types to `WriteEvent` than they declare cause this.
     #[error("payload of {found} bytes does not match its declared fields")]
     Length {
         /// Bytes of the payload.
@@ -43,11 +43,11 @@ pub enum PayloadErrorKind {
         /// Bytes that no field covers.
         bytes: usize,
     },
-    /// The payload can be read both with the field sizes of manifest-based events and with those
-    /// of self-describing ones, and the metadata does not say which they are.
+    /// The payload matches both the field sizes of manifest-based events and those of
+    /// self-describing events, and the metadata does not determine which apply.
     #[error("booleans may have one byte or four: both fit")]
     Ambiguous,
-    /// The field that holds the number of an array's elements cannot be read.
+    /// The field with the number of elements of an array cannot be decoded.
     #[error("missing number of array elements")]
     Count,
 }
@@ -60,17 +60,17 @@ impl From<ReadError> for PayloadError {
 
 type Read<T> = Result<T, PayloadError>;
 
-/// How a payload ends, as its metadata has it.
+/// Where a payload may end, relative to its declared fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PayloadEnd {
-    /// With the last field: the runtime that wrote the metadata wrote the payload too.
+    /// After the last field: the runtime that wrote the metadata also wrote the payload.
     Exact,
-    /// The same, and up to three bytes of padding (version 3).
+    /// After the last field, then up to three bytes of padding (version 3).
     Padded,
-    /// Also before, at the end of a field, or after it: the fields are those of the built-in
-    /// manifest, and the runtime may be older or newer.
+    /// Also earlier, at the end of a field, or later: the fields are from the built-in manifest,
+    /// and the runtime may be older or newer.
     Open,
-    /// Also after the last field: collectors of version 6 append fields without declaring them.
+    /// Also after additional data: collectors of version 6 append fields without declaring them.
     Appended,
 }
 
@@ -84,7 +84,7 @@ impl PayloadEnd {
     }
 }
 
-/// The elements of an array. They were checked when the array was read: iteration does not fail.
+/// The elements of an array. They were checked when the array was decoded: iteration does not fail.
 #[derive(Clone, Copy)]
 pub struct Array<'a> {
     element: &'a FieldType,
@@ -95,12 +95,12 @@ pub struct Array<'a> {
 }
 
 impl Array<'_> {
-    /// Elements that have not been iterated over.
+    /// Number of remaining elements.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether no element is left.
+    /// Whether no elements remain.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -141,9 +141,9 @@ impl fmt::Debug for Array<'_> {
 
 /// The fields of a payload: an iterator over names and values.
 ///
-/// A payload that does not match its metadata yields an error, after which the iterator ends;
-/// [`Fields::rest`] then has the bytes that no field was read from. A runtime older than the
-/// built-in [manifest](crate::manifest) writes fewer fields: that is no error.
+/// A payload that does not match its metadata yields an error, then the iterator ends.
+/// [`Fields::rest`] returns the bytes that were not decoded. A runtime older than the built-in
+/// [manifest](crate::manifest) writes fewer fields, which is not an error.
 #[derive(Clone, Copy)]
 pub struct Fields<'a> {
     object: Object<'a>,
@@ -153,7 +153,7 @@ pub struct Fields<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Reading(PayloadEnd),
-    /// What is known before any field is read.
+    /// An error that is known before any field is decoded.
     Wrong(PayloadErrorKind),
     Done,
 }
@@ -189,8 +189,8 @@ impl<'a> Fields<'a> {
         Object::new(&metadata.fields, payload, metadata.pointer_size).at(index)
     }
 
-    /// Metadata has one type code for booleans of four bytes and of one, and one for decimals of
-    /// sixteen bytes and those that are written as a double. The length of the payload tells.
+    /// Selects the layout by the length of the payload: metadata has one type code for booleans of
+    /// four bytes and of one, and one for decimals of sixteen bytes and those written as a double.
     #[cold]
     fn of_either(metadata: &Metadata, declared: Object<'a>, compact: Object<'a>) -> Self {
         let end = metadata.payload_end;
@@ -200,15 +200,15 @@ impl<'a> Fields<'a> {
             (false, false) => wrong(PayloadErrorKind::Length { found: declared.data.len() }),
             (false, true) => reading(compact),
             (true, false) => reading(declared),
-            // Events of a manifest carry the keyword bits 44 to 47, always.
+            // Events of a manifest always have the keyword bits 44 to 47.
             _ if metadata.keywords & manifest_keywords::ALL == 0 => reading(compact),
-            // Padding of version 3 hides the difference: read by the type codes.
+            // Padding of version 3 hides the difference: use the sizes of the type codes.
             _ if end == PayloadEnd::Padded => reading(declared),
             _ => wrong(PayloadErrorKind::Ambiguous),
         }
     }
 
-    /// The value of the field with an index; `None` if there is none, or it cannot be read.
+    /// The value of the field with this index; `None` if it does not exist or cannot be decoded.
     #[inline]
     pub fn at(&self, index: usize) -> Option<Value<'a>> {
         match self.state {
@@ -217,7 +217,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The value of the field called `name`; `None` if there is none, or it cannot be read.
+    /// The value of the field with this name; `None` if it does not exist or cannot be decoded.
     pub fn get(&self, name: &str) -> Option<Value<'a>> {
         match self.state {
             State::Wrong(_) => None,
@@ -225,12 +225,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The bytes after the fields that have been iterated over.
+    /// The bytes after the fields that were iterated over.
     pub fn rest(&self) -> &'a [u8] {
         self.object.rest()
     }
 
-    /// Reads the fields that are left and drops the values.
+    /// Decodes the remaining fields and drops the values.
     ///
     /// # Errors
     ///
@@ -239,7 +239,7 @@ impl<'a> Fields<'a> {
         self.try_for_each(|field| field.map(drop))
     }
 
-    /// The end of the declared fields, or one that cannot be read.
+    /// The end of the declared fields, or a field that cannot be decoded.
     #[cold]
     fn end(&mut self, error: Option<PayloadError>) -> Option<PayloadError> {
         let state = std::mem::replace(&mut self.state, State::Done);
@@ -300,7 +300,7 @@ impl fmt::Debug for Fields<'_> {
     }
 }
 
-/// Whether a payload is as long as its fields, as far as that is known without reading them.
+/// Whether a payload has the length of its fields, as far as that is known without decoding them.
 #[inline]
 fn has_declared_length(metadata: &Metadata, payload: &[u8]) -> bool {
     let padding = metadata.payload_end.padding();
@@ -309,12 +309,12 @@ fn has_declared_length(metadata: &Metadata, payload: &[u8]) -> bool {
 
 /// Keyword bits of event sources.
 mod manifest_keywords {
-    /// Bits that every event of a manifest-based event source has besides its own.
+    /// Bits that every event of a manifest-based event source has in addition to its own.
     pub(super) const ALL: u64 = 0xf000_0000_0000;
 }
 
-/// The fields of an object within a payload: an iterator over names and values. They were
-/// checked when the object was read: iteration does not fail.
+/// The fields of an object within a payload: an iterator over names and values. They were checked
+/// when the object was decoded: iteration does not fail.
 #[derive(Clone, Copy)]
 pub struct Object<'a> {
     fields: &'a [Field],
@@ -322,9 +322,9 @@ pub struct Object<'a> {
     next: usize,
     /// The object's bytes, from its first field on.
     data: &'a [u8],
-    /// Where the next field begins in `data`.
+    /// Offset of the next field in `data`.
     position: usize,
-    /// Where `data` begins in the payload.
+    /// Offset of `data` in the payload.
     base: u64,
     payload: &'a [u8],
     pointer_size: u32,
@@ -336,7 +336,7 @@ impl<'a> Object<'a> {
         Self { fields, next: 0, data: payload, position: 0, base: 0, payload, pointer_size }
     }
 
-    /// The value of the field with an index.
+    /// The value of the field with this index.
     #[inline]
     pub fn at(&self, index: usize) -> Option<Value<'a>> {
         let field = self.fields.get(index)?;
@@ -347,7 +347,7 @@ impl<'a> Object<'a> {
         Self { next: 0, position: 0, ..*self }.nth(index).map(|(_, value)| value)
     }
 
-    /// The value of the field called `name`.
+    /// The value of the field with this name.
     pub fn get(&self, name: &str) -> Option<Value<'a>> {
         self.at(self.fields.iter().position(|f| &*f.name == name)?)
     }
@@ -414,7 +414,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The value at the cursor, which is then after it. `siblings` are the fields around it.
+    /// Decodes the value at the cursor and moves past it. `siblings` are the fields around it.
     #[inline]
     fn value(
         self,
@@ -485,7 +485,7 @@ impl<'a> Reader<'a> {
                 let at = c.offset();
                 let location = c.u32()?;
                 let (size, position) = ((location >> 16) as usize, (location & 0xffff) as usize);
-                // What is left of the payload after this field is what is left at the cursor.
+                // The bytes left in the payload after this field are those left at the cursor.
                 let from = match ty {
                     FieldType::RelLoc(_) => self.payload.len().saturating_sub(c.remaining()),
                     _ => 0,
@@ -502,7 +502,7 @@ impl<'a> Reader<'a> {
                 };
                 self.array(element, count, &mut Cursor::new(data))?
             }
-            // `value` has the rest.
+            // `value` decodes the other types.
             _ => return self.value(ty, c, siblings),
         })
     }
@@ -514,7 +514,7 @@ impl<'a> Reader<'a> {
         Object { fields, next: 0, data: c.rest(), position: 0, base, payload, pointer_size }
     }
 
-    /// Skips a value. What it refers to elsewhere in the payload is checked too.
+    /// Skips a value. Also checks the data that it refers to elsewhere in the payload.
     fn skip(
         self,
         ty: &'a FieldType,

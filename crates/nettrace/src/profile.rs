@@ -8,16 +8,15 @@ use crate::stack_table::StackTable;
 use crate::symbols::{Frame, MethodMap};
 use crate::{Event, Result};
 
-/// Where a sampled thread was.
+/// The code that a sampled thread was executing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SampleKind {
-    /// In managed code.
+    /// Managed code.
     Managed,
-    /// In code that is not managed: native code or the kernel, running or waiting. The runtime
-    /// cannot tell those apart.
+    /// Native code or the kernel, running or waiting. The runtime cannot distinguish the two.
     External,
-    /// The runtime could not tell.
+    /// The runtime could not determine it.
     Error,
     /// A CPU sample of version 6, taken by the kernel: the thread was running.
     Running,
@@ -33,13 +32,13 @@ pub struct Sample {
     pub process_id: u64,
     /// The operating system's id of the thread.
     pub thread_id: u64,
-    /// Where it was.
+    /// The kind of code.
     pub kind: SampleKind,
     /// Its stack: see [`Profile::stack`].
     pub stack: u32,
 }
 
-/// The CPU samples of a stream, their stacks kept once each, and the methods to resolve them.
+/// The CPU samples of a stream, their deduplicated stacks, and the methods to resolve them.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,7 +60,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// An empty profile.
+    /// Creates an empty profile.
     pub fn new() -> Self {
         Self::default()
     }
@@ -77,7 +76,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Takes in an event: samples, and what is needed to resolve them.
+    /// Processes an event: samples, and the events that resolve them.
     #[inline]
     pub fn observe(&mut self, event: &Event<'_>) {
         if self.methods.observe(event) {
@@ -108,11 +107,11 @@ impl Profile {
         &self.samples
     }
 
-    /// What each of the samples stands for, in ticks of the event clock: the time since the
-    /// sample before on the same thread.
+    /// The time that each sample represents, in ticks of the event clock: the time since the
+    /// previous sample of the same thread.
     ///
-    /// A thread that was not sampled for more than four usual intervals was new or suspended: it
-    /// did not run its stack all that time, so the rest is left out.
+    /// If that exceeds four usual intervals, the thread was new or suspended and did not execute
+    /// the stack all that time, so the excess is left out.
     pub fn weights(&self) -> Vec<i64> {
         let mut last = HashMap::new();
         let since: Vec<Option<i64>> = self
@@ -133,7 +132,7 @@ impl Profile {
         since.into_iter().map(weight).collect()
     }
 
-    /// The methods and modules known.
+    /// The known methods and modules.
     pub fn methods(&self) -> &MethodMap {
         &self.methods
     }
@@ -148,7 +147,7 @@ impl Profile {
         self.stacks.frames(&self.methods, sample.process_id, sample.timestamp, sample.stack)
     }
 
-    /// Frames of all samples in all, and those that resolve to a method.
+    /// Total number of frames of all samples, and the number that resolve to a method.
     pub fn resolved(&self) -> (u64, u64) {
         let mut all = 0;
         let mut resolved = 0;
@@ -161,8 +160,8 @@ impl Profile {
         (all, resolved)
     }
 
-    /// Stacks in the folded form that flame graph tools read: outermost first, `;` between
-    /// frames, then the number of samples, one line each, sorted.
+    /// Stacks in the folded format of flame graph tools: outermost frame first, `;` between frames,
+    /// then the number of samples. One sorted line per stack.
     pub fn folded(&self, keep: impl Fn(&Sample) -> bool) -> String {
         let mut counts: std::collections::BTreeMap<String, u64> = Default::default();
         for sample in self.samples.iter().filter(|s| keep(s)) {

@@ -6,14 +6,14 @@ use crate::parser::{Item, Options, Parser};
 use crate::state::Stats;
 use crate::{Error, Result, Trace};
 
-/// Bytes to ask of the source at a time.
+/// Bytes per read of the source.
 const CHUNK: usize = 1 << 18;
 
 /// Reads a NetTrace stream from a [`Read`]: a file, a slice, the socket of a session.
 ///
-/// It reads what the source has and waits for no more than the current block needs, so that
-/// events of a live session come as soon as the runtime has written them. It buffers itself:
-/// wrap nothing in a `BufReader`.
+/// It waits for no more data than the current block needs, so that events of a live session arrive
+/// as soon as the runtime has written them. It has its own buffer: do not wrap the source in a
+/// `BufReader`.
 #[derive(Debug)]
 pub struct Reader<R> {
     source: R,
@@ -65,7 +65,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(self.parser.event()))
     }
 
-    /// Calls `each` with every event that is left: [`Reader::try_for_each`] can stop early.
+    /// Calls `each` with every remaining event. [`Reader::try_for_each`] can stop early.
     ///
     /// # Errors
     ///
@@ -77,8 +77,8 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Calls `each` with the events that are left until it returns [`ControlFlow::Break`]. Reading
-    /// can go on after that.
+    /// Calls `each` with the remaining events until it returns [`ControlFlow::Break`]. Reading can
+    /// continue after that.
     ///
     /// # Errors
     ///
@@ -95,12 +95,12 @@ impl<R: Read> Reader<R> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// What has been read so far.
+    /// Statistics of the stream so far.
     pub fn stats(&self) -> &Stats {
         self.parser.stats()
     }
 
-    /// What the stream says about itself, once that has come.
+    /// The stream's `Trace` object, once it was read.
     pub fn trace(&self) -> Option<&Trace> {
         self.parser.trace()
     }

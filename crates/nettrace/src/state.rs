@@ -8,15 +8,15 @@ use crate::metadata::{Metadata, MetadataTable};
 use crate::tables::{RowCache, Thread};
 use crate::{Error, ErrorKind, Result, Trace};
 
-/// What has been read and what was wrong, counted.
+/// Counts of items read and of errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Bytes of input that were consumed.
+    /// Bytes of input consumed.
     pub bytes: u64,
     /// Blocks (objects) of all kinds.
     pub blocks: u64,
-    /// Blocks of a kind that this crate does not know, skipped.
+    /// Skipped blocks of a kind that this crate does not know.
     pub unknown_blocks: u64,
     /// Events.
     pub events: u64,
@@ -28,21 +28,21 @@ pub struct Stats {
     pub sequence_points: u64,
     /// Events that the writer dropped, by the gaps in the sequence numbers of each thread.
     pub lost: u64,
-    /// Events whose metadata never came.
+    /// Events without metadata.
     pub events_without_metadata: u64,
-    /// Metadata whose fields could not be read; its events have no fields.
+    /// Metadata whose fields could not be parsed; its events have no fields.
     pub unreadable_metadata: u64,
-    /// Times that events had to be given before the stream said that no older ones follow,
-    /// because more than [`crate::Options::max_reorder_bytes`] were held back.
+    /// Number of times that events were returned before the stream guaranteed their order, because
+    /// more than [`crate::Options::max_reorder_bytes`] were held back.
     pub early_flushes: u64,
-    /// Blocks left before their end because of an error.
+    /// Blocks that were skipped in part because of an error.
     pub damaged_blocks: u64,
-    /// Where the input was cut, if it has no end mark.
+    /// Offset of the end of the input, if the stream is truncated.
     pub truncated_at: Option<u64>,
 }
 
 impl Stats {
-    /// Counts events of the type in a row of the metadata table.
+    /// Counts an event of the type in a row of the metadata table.
     #[inline]
     pub(crate) fn count(&mut self, events: u64, metadata: u32) {
         self.events += events;
@@ -52,7 +52,7 @@ impl Stats {
     }
 }
 
-/// All that events refer to.
+/// The tables that events refer to.
 #[derive(Debug)]
 pub(crate) struct StreamState {
     pub(crate) trace: Option<Trace>,
@@ -65,13 +65,13 @@ pub(crate) struct StreamState {
     pub(crate) limits: Limits,
 }
 
-/// A sequence point: all events before it in time are before it in the stream.
+/// A sequence point: in the stream, it follows all events that precede it in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SequencePoint {
     /// Ticks of the event clock.
     pub timestamp: i64,
-    /// Threads whose sequence numbers it gives.
+    /// Number of threads whose sequence numbers it contains.
     pub threads: u32,
 }
 
@@ -98,8 +98,8 @@ impl StreamState {
         self.trace.as_ref().map_or(4, |t| t.version)
     }
 
-    /// Reads the header of an event block (versions 4 and later) or of a metadata block
-    /// (versions 4 and 5), and says how the events in it are written.
+    /// Reads the header of an event block (versions 4 and later) or of a metadata block (versions 4
+    /// and 5), and returns the layout of its events.
     pub(crate) fn block_layout(&self, c: &mut Cursor<'_>) -> Result<Layout> {
         let version = match &self.trace {
             Some(trace) => trace.version,
@@ -160,8 +160,8 @@ impl StreamState {
         let whole = *c;
         let metadata = match Metadata::parse(c, &self.limits) {
             Ok(metadata) => metadata,
-            // Fields that cannot be read are no reason to lose the events: their headers and
-            // payloads are good. (Limits are: the input wants too much.)
+            // Events are kept if their fields cannot be parsed: their headers and payloads are
+            // valid. An exceeded limit is an error.
             Err(e) if matches!(e.kind, ErrorKind::Limit { .. }) => return Err(e),
             Err(_) => {
                 self.stats.unreadable_metadata += 1;
@@ -193,7 +193,7 @@ impl StreamState {
             let size = c.u16()?;
             let mut row = c.sub(size.into())?;
             let (index, thread) = Thread::parse(&mut row)?;
-            // A row is at most 64 KiB: the limit on entries, not bytes, is counted in those.
+            // A row is at most 64 KiB: the entry limit also bounds the bytes.
             if self.threads.len() >= (self.limits.max_entries).min(self.limits.max_buffer / 64) {
                 let n = self.threads.len();
                 return Err(Error::limit(at, "threads", n as u64, self.limits.max_entries));
@@ -214,7 +214,7 @@ impl StreamState {
             let sequence = crate::strings::varuint32(c)?;
             let gap = self.losses.sequence_point(index, sequence, 0, at, &self.limits)?;
             if let Some(gap) = gap {
-                // The block has no time of its own.
+                // The block has no timestamp.
                 lost(Lost { before: gap.after.unwrap_or(0), ..gap });
             }
             self.losses.remove(index);

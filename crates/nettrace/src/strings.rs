@@ -1,4 +1,4 @@
-//! What NetTrace has and other formats do not: its strings.
+//! Strings and variable-length integers of NetTrace.
 
 use std::borrow::Cow;
 

@@ -2,17 +2,18 @@ use std::collections::BTreeMap;
 
 use crate::Event;
 
-/// How many events there are of each type: provider, event id, version.
+/// Number of events per type: provider, event id, version.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     counts: Vec<u64>,
     index: BTreeMap<(Box<str>, u32, u32), usize>,
-    /// The metadata id of the last event and its place in `counts`: events of a type come in rows.
+    /// The metadata id of the last event and its index in `counts`: events of one type often come
+    /// in a row.
     last: Option<(u32, u32, usize)>,
 }
 
 impl Summary {
-    /// A summary of nothing.
+    /// Creates an empty summary.
     pub fn new() -> Self {
         Self::default()
     }

@@ -6,13 +6,13 @@ use trace_common::Limits;
 use crate::Event;
 use crate::manifest::Provider;
 
-/// A method, or another named range of code, that was loaded at an address.
+/// A method, or another named range of code, at a load address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Method {
-    /// The runtime's id of the method: the same for all its compilations. 0 for native code.
+    /// The runtime's id of the method, shared by all its compilations. 0 for native code.
     pub id: u64,
-    /// Id of the module that it is in.
+    /// Id of its module.
     pub module_id: u64,
     /// Namespace and type, `A.B.Type`; empty for native code.
     pub namespace: Box<str>,
@@ -30,11 +30,11 @@ pub struct Method {
     pub flags: u32,
 }
 
-/// How far a method was optimised when it was compiled: bits 7 to 9 of [`Method::flags`].
+/// Optimization tier of a compilation: bits 7 to 9 of [`Method::flags`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OptimizationTier {
-    /// The runtime does not say: precompiled code, or a runtime before 3.0.
+    /// The runtime does not report it: precompiled code, or a runtime before 3.0.
     Unknown,
     /// Compiled with minimal optimisation (debugging, or `NoOptimization`).
     MinOptJitted,
@@ -46,7 +46,7 @@ pub enum OptimizationTier {
     OptimizedTier1,
     /// Optimised while it ran (on-stack replacement).
     OptimizedTier1Osr,
-    /// Quick, and instrumented to learn how to optimise it.
+    /// Quick, and instrumented to guide optimisation.
     QuickJittedInstrumented,
     /// Optimised, and instrumented.
     OptimizedTier1Instrumented,
@@ -69,7 +69,7 @@ impl OptimizationTier {
 }
 
 impl Method {
-    /// How far this compilation was optimised.
+    /// The optimization tier of this compilation.
     pub fn tier(&self) -> OptimizationTier {
         OptimizationTier::of_flags(self.flags)
     }
@@ -90,11 +90,11 @@ impl fmt::Display for Method {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Module {
-    /// Path of the file with the code, as the runtime gives it.
+    /// Path of the file with the code, as the runtime reports it.
     pub path: Box<str>,
     /// GUID of the managed symbols (PDB), if the runtime gave one.
     pub pdb_signature: Option<crate::Guid>,
-    /// Path of the symbols where the module was built.
+    /// Path of the symbols on the build machine.
     pub pdb_path: Box<str>,
 }
 
@@ -106,7 +106,7 @@ impl Module {
     }
 }
 
-/// What an instruction pointer stands for.
+/// A resolved instruction pointer.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Frame<'a> {
@@ -119,7 +119,7 @@ pub struct Frame<'a> {
 }
 
 impl fmt::Display for Frame<'_> {
-    /// `module!Namespace.Type.Method(arguments)`; what is not known keeps its address:
+    /// `module!Namespace.Type.Method(arguments)`; unresolved parts keep the address:
     /// `module!0x7f…`, `?!0x7f…`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.module.map_or("?", Module::name))?;
@@ -135,7 +135,7 @@ struct Range {
     /// Index in [`MethodMap::methods`].
     method: u32,
     end: u64,
-    /// Ticks from which and before which the code was there.
+    /// Ticks at which the code appears and, exclusive, disappears.
     from: i64,
     to: i64,
 }
@@ -147,60 +147,59 @@ struct Mapping {
     module: u64,
 }
 
-/// Which code was where when: built from the runtime's load, JIT, precompiled-code and rundown
-/// events as they come, asked for the method of an instruction pointer.
+/// A map from instruction pointers to methods over time, built from the runtime's load, JIT,
+/// precompiled-code and rundown events.
 ///
-/// A rundown comes at the end of a session, so a whole file is best read through before
-/// stacks are resolved.
+/// The rundown is at the end of a session, so read a whole file before you resolve stacks.
 #[derive(Debug, Default)]
 pub struct MethodMap {
     methods: Vec<Method>,
-    /// By process and first address; the compilations that were at one address over time.
+    /// By process and first address: the compilations at one address over time.
     ranges: BTreeMap<(u64, u64), Vec<Range>>,
-    /// Entry points whose extent is not known.
+    /// Entry points of unknown size.
     entries: BTreeMap<(u64, u64), u32>,
     modules: HashMap<(u64, u64), Module>,
     mappings: HashMap<u64, Vec<Mapping>>,
-    /// The longest method.
+    /// Size of the longest method.
     longest: u64,
     text_bytes: usize,
     limits: Limits,
     dropped: u64,
 }
 
-/// How far before an address methods are looked for when several overlap.
+/// Maximum number of overlapping methods before an address that are searched.
 const MAX_OVERLAP: usize = 64;
 
-/// How long code is taken to be whose entry point alone is known.
+/// Assumed maximum size of code of which only the entry point is known.
 const MAX_ENTRY: u64 = 1 << 14;
 
 impl MethodMap {
-    /// An empty map.
+    /// Creates an empty map.
     pub fn new() -> Self {
         Self::with_limits(Limits::default())
     }
 
-    /// An empty map that holds at most what the limits allow.
+    /// Creates an empty map that holds at most what `limits` allows.
     pub fn with_limits(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
     }
 
-    /// Methods known.
+    /// The known methods.
     pub fn methods(&self) -> &[Method] {
         &self.methods
     }
 
-    /// Modules known, with their ids.
+    /// The known modules, with their ids.
     pub fn modules(&self) -> impl Iterator<Item = (u64, &Module)> {
         self.modules.iter().map(|((_, id), module)| (*id, module))
     }
 
-    /// Methods and modules that were not kept because of the limits.
+    /// Number of methods and modules that were dropped because of the limits.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Takes in an event, if it is about methods or modules: whether it was.
+    /// Processes an event. Returns whether it was about methods or modules.
     #[inline]
     pub fn observe(&mut self, event: &Event<'_>) -> bool {
         match event.known() {
@@ -216,7 +215,7 @@ impl MethodMap {
         match event.id() {
             141 | 143 => self.method(event, now),
             142 | 144 => self.unload(event, now),
-            // Rundown by the provider itself, before there was one for it.
+            // Rundown by the runtime provider itself, before the rundown provider existed.
             137..=140 => self.method(event, i64::MIN),
             159 => self.entry_point(event),
             149..=153 => self.module(event),
@@ -290,7 +289,8 @@ impl MethodMap {
         }
         let index = self.methods.len() as u32;
         let ranges = self.ranges.entry((process, method.start)).or_default();
-        // The rundown repeats what was seen to load; a load that is seen says more.
+        // The rundown repeats methods whose load event was seen; the load event has more
+        // information.
         let same = |r: &&mut Range| {
             r.end == end
                 && self.methods.get(r.method as usize).is_some_and(|m| {
@@ -299,12 +299,12 @@ impl MethodMap {
         };
         if let Some(known) = ranges.iter_mut().find(same) {
             if from == i64::MIN {
-                // It is there at the end, so it was there since it was loaded.
+                // It exists at the end, so it existed since it was loaded.
                 known.to = i64::MAX;
                 return;
             }
         }
-        // What was here before is gone, told or not.
+        // Code previously at this address is gone, even without an unload event.
         for range in ranges.iter_mut().filter(|r| r.from < from && r.to > from) {
             range.to = from;
         }
@@ -326,7 +326,7 @@ impl MethodMap {
         });
         match known {
             Some(range) => range.to = now,
-            // It was loaded before the session: the unload says what it was.
+            // It was loaded before the session: the unload event describes it.
             None => {
                 self.method(event, i64::MIN);
                 if let Some(range) = self.ranges.get_mut(&key).and_then(|r| r.last_mut()) {
@@ -365,7 +365,7 @@ impl MethodMap {
         if self.room(path.len() + pdb_path.len() + size_of::<Module>()) {
             let module = Module { path, pdb_signature, pdb_path };
             let known = self.modules.entry((event.process_id(), id)).or_default();
-            // Domain modules have no symbols: do not lose those of the module.
+            // Domain modules have no symbols: keep those of the module.
             if known.path.is_empty() || module.pdb_signature.is_some() {
                 *known = module;
             }
@@ -380,8 +380,8 @@ impl MethodMap {
         fits
     }
 
-    /// What the instruction pointer `address` of a process stood for at a time (in ticks of the
-    /// event clock). In versions 3 to 5 there is one process: that of [`crate::Trace`].
+    /// Resolves the instruction pointer `address` of a process at a time (in ticks of the event
+    /// clock). Versions 3 to 5 have one process: that of [`crate::Trace`].
     pub fn resolve(&self, process: u64, address: u64, at: i64) -> Frame<'_> {
         let method = self.find(process, address, at);
         let module_id = match method {
@@ -404,7 +404,7 @@ impl MethodMap {
             if address >= range.end {
                 continue;
             }
-            // How far the code is from having been there then.
+            // Distance in time between `at` and the lifetime of the code.
             let miss = if at < range.from {
                 range.from.abs_diff(at)
             } else if at >= range.to {
@@ -446,7 +446,7 @@ fn read_method(event: &Event<'_>) -> Option<Method> {
         id: number("MethodID")?,
         module_id: number("ModuleID").unwrap_or(0),
         namespace: text("MethodNamespace"),
-        // Events that are not verbose have no names: the metadata token is what there is.
+        // Events below level verbose have no names: use the metadata token.
         name: if name.is_empty() { format!("[token {token:#010x}]").into() } else { name },
         signature: text("MethodSignature"),
         start: number("MethodStartAddress").unwrap_or(0),

@@ -1,5 +1,5 @@
-//! What events refer to by number: stacks, threads, label lists. Stacks and label lists live
-//! until the next sequence point.
+//! Tables that events refer to by number: stacks, threads, label lists. Stacks and label lists are
+//! valid until the next sequence point.
 
 use std::collections::HashMap;
 
@@ -8,17 +8,17 @@ use trace_common::{Cursor, Limits};
 use crate::strings::{guid, utf8, varint64};
 use crate::{Error, Guid, Result};
 
-/// Rows of bytes with consecutive ids, as stack and label list blocks bring them.
+/// Rows of bytes with consecutive ids, from stack and label list blocks.
 #[derive(Debug, Default)]
 pub(crate) struct RowCache {
     bytes: Vec<u8>,
-    /// Where each row begins and how long it is.
+    /// Offset and length of each row.
     rows: Vec<(u32, u32)>,
-    /// Blocks in the order of their ids.
+    /// Blocks in order of their ids.
     segments: Vec<Segment>,
-    /// Rows of blocks whose ids go back: the format does not forbid them.
+    /// Rows of blocks whose ids decrease, which the format allows.
     irregular: HashMap<u32, u32>,
-    /// Blocks' rows in all, since the beginning of the stream.
+    /// Total number of rows since the beginning of the stream.
     pub(crate) total: u64,
 }
 
@@ -119,7 +119,7 @@ impl RowCache {
     }
 }
 
-/// Something attached to an event beyond its own fields.
+/// A label: additional data of an event beyond its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Label<'a> {
@@ -179,7 +179,7 @@ impl<'a> Iterator for Labels<'a> {
 
     fn next(&mut self) -> Option<Label<'a>> {
         let c = self.0.as_mut()?;
-        // The row was read once when its block came: it does not fail now.
+        // The row was decoded once when its block arrived, so it does not fail here.
         let (label, last) = read_label(c).ok()?;
         if last {
             self.0 = None;
@@ -216,7 +216,7 @@ impl Thread {
                     let key = utf8(c)?.into_owned();
                     thread.properties.push((key, utf8(c)?.into_owned()));
                 }
-                // Entries have no size: what follows one of a later minor version is unreadable.
+                // Entries have no size field: the data after an unknown one is unreadable.
                 _ => break,
             }
         }
@@ -236,7 +236,7 @@ impl<'a> Stack<'a> {
         Self { bytes, pointer_size }
     }
 
-    /// Frames.
+    /// Number of frames.
     pub fn len(&self) -> usize {
         self.bytes.len() / (self.pointer_size.max(1) as usize)
     }
@@ -246,7 +246,7 @@ impl<'a> Stack<'a> {
         self.len() == 0
     }
 
-    /// The bytes as they are in the stream: equal bytes are equal stacks.
+    /// The bytes as in the stream: equal bytes are equal stacks.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }

@@ -3,14 +3,14 @@ use trace_common::{ClockDomain, ClockMap, Cursor, Timestamp};
 use crate::filetime::days_from_civil;
 use crate::{Error, Result};
 
-/// What the stream says about itself as a whole: its `Trace` object.
+/// The stream's `Trace` object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trace {
     /// Format version: 3 (NetPerf), 4 (NetTrace of .NET Core 3.0 and later, also with the
     /// metadata tags that are called version 5), or 6.
     pub version: u32,
-    /// UTC time of the sync point, nanoseconds since the Unix epoch; the format has milliseconds.
+    /// UTC time of the sync point, in nanoseconds since the Unix epoch with a resolution of 1 ms.
     pub sync_time_utc: Timestamp,
     /// Ticks of the event clock at the sync point. On Linux: `CLOCK_MONOTONIC` nanoseconds at
     /// the start of the session.
@@ -19,20 +19,21 @@ pub struct Trace {
     pub qpc_frequency: i64,
     /// Bytes of a pointer: 4 or 8.
     pub pointer_size: u32,
-    /// Process id, in the process's own namespace; 0 if the stream (version 6) names none.
+    /// Process id, in the process's own namespace; 0 if the stream (version 6) has none.
     pub process_id: u32,
-    /// Logical processors; 0 if the stream (version 6) names none.
+    /// Number of logical processors; 0 if the stream (version 6) has none.
     pub processors: u32,
-    /// As written by the runtime: 1000000 there is a fixed number, not a rate that was kept.
+    /// As written by the runtime. The value 1000000 is a constant of the runtime, not the actual
+    /// rate.
     pub expected_cpu_sampling_rate: u32,
     /// Key/value pairs of version 6.
     pub properties: Vec<(String, String)>,
 }
 
 impl Trace {
-    /// The moment that `ticks` of the event clock stand for, on [`ClockDomain::Monotonic`]
-    /// if the stream was made on Linux (where the event clock is `CLOCK_MONOTONIC`), on a clock
-    /// of the machine's own otherwise.
+    /// Converts `ticks` of the event clock to [`ClockDomain::Monotonic`] if the stream was recorded
+    /// on Linux (where the event clock is `CLOCK_MONOTONIC`), otherwise to a clock local to the
+    /// machine.
     #[inline]
     pub fn timestamp(&self, ticks: i64) -> Timestamp {
         const NANOS: i64 = 1_000_000_000;
@@ -43,10 +44,10 @@ impl Trace {
         Timestamp::from_nanos(nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
     }
 
-    /// The moment that `ticks` of the event clock stand for, as nanoseconds since the Unix epoch.
+    /// Converts `ticks` of the event clock to nanoseconds since the Unix epoch.
     ///
-    /// Exact to the millisecond of [`Trace::sync_time_utc`]; steps of the wall clock after the
-    /// start of the session are not in the stream.
+    /// The accuracy is that of [`Trace::sync_time_utc`], 1 ms. The stream does not record steps of
+    /// the wall clock after the start of the session.
     pub fn utc(&self, ticks: i64) -> Timestamp {
         let since = self.timestamp(ticks).nanos_since(self.timestamp(self.sync_time_qpc));
         self.sync_time_utc.saturating_add_nanos(since)
@@ -121,7 +122,7 @@ impl Trace {
     }
 }
 
-/// Windows' SYSTEMTIME as nanoseconds since the Unix epoch, or `None` if it is no date.
+/// Converts a Windows SYSTEMTIME to nanoseconds since the Unix epoch; `None` if it is not a date.
 fn system_time(c: &mut Cursor<'_>) -> Result<Option<Timestamp>> {
     let mut parts = [0i64; 8];
     for part in &mut parts {

@@ -1,4 +1,4 @@
-//! How an event's payload is laid out.
+//! Layout of an event's payload.
 
 /// One field of an event's payload, or of an object within it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -6,7 +6,7 @@
 pub struct Field {
     /// The field's name.
     pub name: Box<str>,
-    /// How its bytes are to be read.
+    /// Its type, which determines the encoding.
     pub ty: FieldType,
     /// Bytes from the start of the payload, when every field before it has a fixed size.
     pub(crate) offset: Option<u32>,
@@ -19,8 +19,8 @@ impl Field {
     }
 }
 
-/// The type of a field: the type codes of the format, and what the runtime's own events need
-/// beyond them (their layout is in no stream: see [`crate::manifest`]).
+/// The type of a field: the type codes of the format, and additional types of the runtime's own
+/// events, whose layout is not in the stream: see [`crate::manifest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldType {
@@ -56,8 +56,8 @@ pub enum FieldType {
     /// Code 15: .NET's `decimal`, 16 bytes. Self-describing events declare this and write a
     /// double: see [`crate::Event::fields`].
     Decimal,
-    /// Code 16: 8 bytes, a Windows FILETIME. (The specification of version 6 says eight 16-bit
-    /// integers; `EventSource` writes a FILETIME, in every version.)
+    /// Code 16: 8 bytes, a Windows FILETIME. (The specification of version 6 describes eight 16-bit
+    /// integers; `EventSource` writes a FILETIME in every version.)
     DateTime,
     /// Code 17: 16 bytes.
     Guid,
@@ -71,25 +71,25 @@ pub enum FieldType {
     VarInt,
     /// Code 21: a variable-length integer.
     VarUInt,
-    /// Code 22: so many elements.
+    /// Code 22: a fixed number of elements.
     FixedArray(Box<FieldType>, u16),
     /// Code 24: 32 bits, the size in bytes (high half) and the position relative to the end of
     /// this field (low half) of elements elsewhere in the payload.
     RelLoc(Box<FieldType>),
     /// Code 25: the same, the position relative to the start of the payload.
     DataLoc(Box<FieldType>),
-    /// As many bytes as the stream's pointers have.
+    /// A pointer of the size in the stream's `Trace` object.
     Pointer,
     /// Bytes up to a NUL, read as UTF-8.
     Utf8Z,
     /// A 16-bit count of bytes, then UTF-8: the strings of `Universal.System`.
     Utf8Len16,
-    /// As many elements as the field with this index (before this one, in the same object) says.
+    /// An array with its length in the field with this index (before this one, in the same object).
     Counted(Box<FieldType>, usize),
 }
 
 impl FieldType {
-    /// Bytes that a value takes, if all values take the same.
+    /// Size of a value in bytes, if it is fixed.
     pub fn fixed_size(&self, pointer_size: u32) -> Option<u32> {
         Some(match self {
             Self::Bool8 | Self::Utf8Unit | Self::I8 | Self::U8 => 1,
@@ -130,8 +130,8 @@ impl FieldType {
         }
     }
 
-    /// This type as self-describing events write it: booleans of one byte, and decimals
-    /// converted to doubles. `None` where that is the same.
+    /// This type in the layout of self-describing events: booleans of one byte, and decimals as
+    /// doubles. `None` if it is the same.
     fn compact(&self) -> Option<Self> {
         match self {
             Self::Bool32 => Some(Self::Bool8),
@@ -143,7 +143,7 @@ impl FieldType {
     }
 }
 
-/// Fields as self-describing events write them, or `None` where that is the same.
+/// Fields in the layout of self-describing events; `None` if they are the same.
 pub(crate) fn compact(fields: &[Field]) -> Option<Vec<Field>> {
     let mut changed = false;
     let compact = fields.iter().map(|field| {
@@ -155,12 +155,12 @@ pub(crate) fn compact(fields: &[Field]) -> Option<Vec<Field>> {
     changed.then_some(compact)
 }
 
-/// The size of fields in a row, if every payload has the same.
+/// The total size of fields, if it is fixed.
 pub(crate) fn fixed_size(fields: &[Field], pointer_size: u32) -> Option<u32> {
     fields.iter().try_fold(0u32, |size, f| size.checked_add(f.ty.fixed_size(pointer_size)?))
 }
 
-/// Fills in where each field begins, as far as that is the same in every payload.
+/// Fills in the offset of each field, where it is fixed.
 pub(crate) fn place(fields: &mut [Field], pointer_size: u32) {
     let mut offset = Some(0u32);
     for field in fields {

@@ -4,7 +4,7 @@ use crate::payload::{Array, Object};
 use crate::strings::utf16_to_string;
 use crate::{FileTime, Guid};
 
-/// Text as it is in a payload.
+/// Text in the encoding of the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Text<'a> {
     /// UTF-16, little-endian.
@@ -14,14 +14,14 @@ pub enum Text<'a> {
 }
 
 impl Text<'_> {
-    /// Whether there is no text.
+    /// Whether the text is empty.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Utf16(bytes) | Self::Utf8(bytes) => bytes.is_empty(),
         }
     }
 
-    /// Whether this is `text`, without making a string of it.
+    /// Whether it equals `text`, without allocating a string.
     pub fn is(&self, text: &str) -> bool {
         match self {
             Self::Utf8(bytes) => *bytes == text.as_bytes(),
@@ -81,7 +81,7 @@ pub enum Value<'a> {
     F32(f32),
     /// A double-precision number.
     F64(f64),
-    /// .NET's `decimal`, as its bytes.
+    /// .NET's `decimal`, as raw bytes.
     Decimal([u8; 16]),
     /// A date and time.
     DateTime(FileTime),
@@ -125,7 +125,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value as a number.
+    /// The value as a floating-point number, if it is a number.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {
             Self::F32(v) => Some(v.into()),

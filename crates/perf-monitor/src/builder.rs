@@ -13,8 +13,8 @@ use perf_sys::*;
 use rustix::fd::BorrowedFd;
 use trace_common::ClockDomain;
 
-/// Shortest period of a timer event, in nanoseconds, without
-/// [`EventBuilder::allow_short_period`]. At 1 µs a machine has no time for anything else.
+/// Minimum period of a timer event, in nanoseconds, without [`EventBuilder::allow_short_period`]. A
+/// period of 1 µs starves the machine.
 const MIN_CLOCK_PERIOD: u64 = 10_000;
 
 /// Options for counting or sampling an [`Event`]: the fields of `perf_event_attr`.
@@ -88,13 +88,13 @@ impl EventBuilder {
         &self.attr
     }
 
-    /// The attribute, for fields that have no method here.
+    /// The attribute, for fields without a method here.
     pub const fn attr_mut(&mut self) -> &mut perf_event_attr {
         &mut self.attr
     }
 
-    /// Takes a sample every `period` events. For clocks the period is in nanoseconds, and the kernel
-    /// rounds it to what its timers can do.
+    /// Takes a sample every `period` events. For clocks the period is in nanoseconds, and the
+    /// kernel rounds it to the resolution of its timers.
     #[must_use]
     pub fn sample_period(mut self, period: u64) -> Self {
         self.attr.sample_period = period;
@@ -102,7 +102,7 @@ impl EventBuilder {
         self
     }
 
-    /// Takes `hertz` samples per second: the kernel adapts the period. At most
+    /// Takes `hertz` samples per second: the kernel adapts the period. The maximum is
     /// `kernel.perf_event_max_sample_rate`.
     #[must_use]
     pub fn sample_freq(mut self, hertz: u64) -> Self {
@@ -141,8 +141,9 @@ impl EventBuilder {
         self
     }
 
-    /// Wakes readers every `bytes` bytes. More than half the ring is reduced to half the ring, as the
-    /// kernel never wakes readers beyond its size. 0, the default, is half the ring.
+    /// Wakes readers every `bytes` bytes. A value above half the ring is reduced to half the ring,
+    /// because the kernel never wakes readers above the ring's size. 0, the default, is half the
+    /// ring.
     #[must_use]
     pub fn wakeup_watermark(mut self, bytes: u32) -> Self {
         self.attr.wakeup_events = bytes;
@@ -151,11 +152,11 @@ impl EventBuilder {
     }
 
     /// The clock of all timestamps (Linux 4.1). The default is the perf clock of the kernel, which
-    /// is near `CLOCK_MONOTONIC` but not the same.
+    /// is close to `CLOCK_MONOTONIC` but not equal.
     ///
     /// Clocks that cannot be read in a non-maskable interrupt (`REALTIME`, `BOOTTIME`, `TAI`) are
-    /// for software events and breakpoints only: tracepoints and hardware take `MONOTONIC` and
-    /// `MONOTONIC_RAW`. [`ClockDomain::Local`] is the perf clock.
+    /// only for software events and breakpoints; tracepoints and hardware events support
+    /// `MONOTONIC` and `MONOTONIC_RAW`. [`ClockDomain::Local`] is the perf clock.
     #[must_use]
     pub fn clock(mut self, clock: ClockDomain) -> Self {
         self.attr.set_use_clockid(clock_id(clock).is_some());
@@ -164,7 +165,7 @@ impl EventBuilder {
     }
 
     /// The branches that `SampleFlags::BRANCH_STACK` records. Without a level (`USER`, `KERNEL`,
-    /// `HV`) those of the event apply.
+    /// `HV`) the levels of the event apply.
     #[must_use]
     pub fn branches(mut self, branches: BranchFlags) -> Self {
         self.attr.branch_sample_type = branches.bits();
@@ -200,13 +201,13 @@ impl EventBuilder {
     flags! {
         /// Starts disabled, until [`Counter::enable`]. This is the default.
         disabled set_disabled;
-        /// Includes the threads and processes that the thread starts from now on.
+        /// Includes the threads and processes that the thread starts after opening.
         inherit set_inherit;
         /// Inherits to threads only, not to processes (Linux 5.13).
         inherit_thread set_inherit_thread;
-        /// Must always be on the PMU, or fails: see [`Error::PinnedOut`].
+        /// Must always be on the PMU: see [`Error::PinnedOut`].
         pinned set_pinned;
-        /// Its group must be alone on the PMU.
+        /// Its group has exclusive use of the PMU.
         exclusive set_exclusive;
         /// Does not count user space.
         exclude_user set_exclude_user;
@@ -242,7 +243,7 @@ impl EventBuilder {
         context_switch set_context_switch;
         /// Records namespaces (Linux 4.12).
         namespaces set_namespaces;
-        /// Records kernel symbols that come and go (Linux 5.1).
+        /// Records registered and unregistered kernel symbols (Linux 5.1).
         ksymbol set_ksymbol;
         /// Records BPF programs (Linux 5.1).
         bpf_event set_bpf_event;
@@ -260,10 +261,11 @@ impl EventBuilder {
         enable_on_exec set_enable_on_exec;
         /// An `execve(2)` of the thread removes it (Linux 5.13).
         remove_on_exec set_remove_on_exec;
-        /// Sends `SIGTRAP` to the thread at each sample, synchronously (Linux 5.13): it ends the
-        /// process if there is neither a handler nor a [`SigtrapReceiver`](crate::SigtrapReceiver). Needs
-        /// `remove_on_exec`. On arm64 a trapping breakpoint stops before the access and again when
-        /// it is repeated, without end unless the handler disables the event.
+        /// Sends `SIGTRAP` to the thread at each sample, synchronously (Linux 5.13). The signal
+        /// ends the process if there is neither a handler nor a
+        /// [`SigtrapReceiver`](crate::SigtrapReceiver). Needs `remove_on_exec`. On arm64 a trapping
+        /// breakpoint stops before the access, and again when the access is repeated, endlessly
+        /// unless the handler disables the event.
         sigtrap set_sigtrap;
         /// Overwrites the ring from its end to its start (Linux 4.7): see
         /// [`OverwriteRing`](crate::OverwriteRing).
@@ -280,7 +282,7 @@ impl EventBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] names what the kernel refused and a remedy; [`Error::PeriodTooShort`].
+    /// [`Error::Open`] with the rejected field and a remedy; [`Error::PeriodTooShort`].
     pub fn open(&self, target: Target<'_>) -> Result<Counter> {
         self.open_in(target, None, 0)
     }
@@ -307,17 +309,17 @@ impl EventBuilder {
 
     /// Opens the event with a ring of `pages` pages (a power of two) for its samples.
     ///
-    /// It sets `sample_id_all` and, where the kernel has it, `ReadFormat::LOST`: see
+    /// Sets `sample_id_all` and, if the kernel supports it, `ReadFormat::LOST`: see
     /// [`Sampler::count_losses`].
     ///
     /// # Errors
     ///
-    /// [`Error::Open`], [`Error::RingPages`] and [`Error::Map`], with the limit that was reached.
+    /// [`Error::Open`], [`Error::RingPages`] and [`Error::Map`], with the exceeded limit.
     pub fn open_sampler(&self, target: Target<'_>, pages: usize) -> Result<Sampler> {
         self.clone().for_ring(pages)?.open(target)?.into_sampler(pages)
     }
 
-    /// Sets what every event with a ring needs.
+    /// Sets the options that every event with a ring needs.
     fn for_records(mut self) -> Self {
         self.attr.set_sample_id_all(true);
         if KernelFeatures::has_lost_counts() {
@@ -326,7 +328,7 @@ impl EventBuilder {
         self
     }
 
-    /// The event for the ring of another one, whose records have their id.
+    /// The event for the ring of another one, with the event id in its records.
     pub(crate) fn for_shared_ring(&self) -> Self {
         let mut this = self.clone().for_records();
         this.attr.sample_type |= PERF_SAMPLE_IDENTIFIER;
@@ -355,7 +357,7 @@ impl EventBuilder {
             Some(nanos)
                 if clock && period != 0 && nanos < MIN_CLOCK_PERIOD && !self.allow_short_period =>
             {
-                // A frequency above the kernel's limit is the kernel's to refuse.
+                // The kernel rejects a frequency above its limit.
                 let over = system::max_sample_rate()
                     .is_some_and(|max| i128::from(period) > i128::from(max));
                 if self.attr.freq() && over {

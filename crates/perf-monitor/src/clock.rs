@@ -21,7 +21,7 @@ pub fn now(clock: ClockDomain) -> Option<Timestamp> {
         ClockDomain::Monotonic => ClockId::Monotonic,
         ClockDomain::MonotonicRaw => ClockId::MonotonicRaw,
         ClockDomain::Boottime => ClockId::Boottime,
-        // It always exists, but rustix has it among those that may not.
+        // It always exists, but rustix lists it as optional.
         ClockDomain::Tai => {
             return clock_gettime_dynamic(DynamicClockId::Tai).ok().map(nanos);
         }

@@ -1,4 +1,4 @@
-//! Counts, as `read(2)`, `PERF_SAMPLE_READ` and `PERF_RECORD_READ` have them.
+//! Counts of `read(2)`, `PERF_SAMPLE_READ` and `PERF_RECORD_READ`.
 
 use crate::error::DecodeError;
 use crate::flags::ReadFormat;
@@ -37,8 +37,8 @@ impl Count {
     /// The count, extrapolated to the time that the event was enabled if it was not always on the
     /// PMU.
     ///
-    /// `None` if the event was never on the PMU: there is no estimate then. Without both times in
-    /// the read format the count is not scaled.
+    /// `None` if the event was never on the PMU, so that no estimate is possible. Without both
+    /// times in the read format the count is not scaled.
     pub fn scaled(&self) -> Option<Scaled> {
         let (Some(enabled), Some(running)) = (self.time_enabled, self.time_running) else {
             return Some(Scaled { value: self.value, coverage: 1.0, is_estimate: false });
@@ -94,14 +94,14 @@ pub struct ReadValues<'a> {
 }
 
 impl<'a> ReadValues<'a> {
-    /// Takes the bytes of one value of `format` from the cursor.
+    /// Reads the bytes of one value of `format` from the cursor.
     pub(crate) fn take(cursor: &mut Cursor<'a>, format: ReadFormat) -> Result<Self, ReadError> {
         let times = words(format, ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING);
         let each = 1 + words(format, ReadFormat::ID | ReadFormat::LOST);
         let len = if format.contains(ReadFormat::GROUP) {
             let nr = cursor.clone().u64()?;
-            // More than fit in the record is refused by the cursor; the product cannot overflow
-            // as the number is clamped to what no record can hold.
+            // The cursor rejects counts that do not fit in the record. The product cannot overflow,
+            // as the number is clamped to more than any record can hold.
             (1 + times + usize::try_from(nr).unwrap_or(usize::MAX).min(1 << 16) * each) * 8
         } else {
             (each + times) * 8
@@ -122,7 +122,7 @@ impl<'a> ReadValues<'a> {
         if self.format.contains(ReadFormat::GROUP) { self.word(0) as usize } else { 1 }
     }
 
-    /// Whether there are none. A group always has its leader.
+    /// Whether there are no events. A group always has its leader.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -139,7 +139,7 @@ impl<'a> ReadValues<'a> {
             words(this.format, ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING);
         let each = 1 + words(this.format, ReadFormat::ID | ReadFormat::LOST);
         (0..this.len()).map(move |i| {
-            // group: nr times… {value id lost}…; alone: value times… id lost
+            // group: nr times… {value id lost}…; single event: value times… id lost
             let (value, mut next) = if group {
                 (1 + times + i * each, 1 + times + i * each + 1)
             } else {
@@ -177,7 +177,7 @@ pub(crate) const fn read_size(format: ReadFormat, events: usize) -> usize {
     }
 }
 
-/// Decodes what `read(2)` returned.
+/// Decodes the result of `read(2)`.
 pub(crate) fn decode(bytes: &[u8], format: ReadFormat) -> Result<ReadValues<'_>, DecodeError> {
     ReadValues::take(&mut Cursor::new(bytes), format)
         .map_err(|e| DecodeError::read("the values of a counter", e))

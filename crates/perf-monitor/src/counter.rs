@@ -26,7 +26,7 @@ pub struct Counter {
     attr: perf_event_attr,
     event: Event,
     follows_thread: bool,
-    /// The thread that it counts, if it is the one that opened it.
+    /// The thread that it counts, if that is the thread that opened it.
     opened_on: Option<Pid>,
     refreshed: AtomicBool,
 }
@@ -98,8 +98,8 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// [`Error::RefreshIsFinal`] for an event that was [refreshed](Self::refresh), on kernels that
-    /// would accept the call and never count again.
+    /// [`Error::RefreshIsFinal`] for an event that was [refreshed](Self::refresh), on kernels where
+    /// the call succeeds and the event never counts again.
     pub fn enable(&self) -> Result<()> {
         let is_tracepoint = self.event.as_tracepoint().is_some();
         if is_tracepoint
@@ -141,7 +141,7 @@ impl Counter {
         self.control("PERF_EVENT_IOC_RESET", ioctl_reset(&self.fd, 0))
     }
 
-    /// Enables a sampling event for `samples` more samples. Then it disables itself.
+    /// Enables a sampling event for `samples` more samples. Then the event disables itself.
     ///
     /// It can be enabled again after that, except a tracepoint from Linux 6.18 on:
     /// [`enable`](Self::enable) returns an error, see [`KernelFeatures::refresh_restarts`].
@@ -162,7 +162,7 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// [`Error::Control`] for events that do not sample, and for values that the kernel refuses.
+    /// [`Error::Control`] for events that do not sample, and for values that the kernel rejects.
     pub fn set_period(&self, period: u64) -> Result<()> {
         self.control("PERF_EVENT_IOC_PERIOD", ioctl_period(&self.fd, period))
     }
@@ -212,13 +212,13 @@ impl Counter {
         Some(format.fields().iter().map(crate::FieldFormat::name).collect::<Vec<_>>().join(", "))
     }
 
-    /// Attaches a BPF program, which filters: the kernel drops the events for which it returns 0. It
-    /// stays until the event is closed.
+    /// Attaches a BPF program as a filter: the kernel drops the events for which it returns 0. It
+    /// stays attached until the event is closed.
     ///
     /// On a tracepoint (`BPF_PROG_TYPE_TRACEPOINT`) the program belongs to the tracepoint, not to
-    /// the event: no perf event of that tracepoint, of *any* process, counts or records what it
-    /// drops. On other events (`BPF_PROG_TYPE_PERF_EVENT`, one for each event)
-    /// only the sample is dropped; it still counts. Loading programs needs `CAP_BPF` and
+    /// the event: no perf event of that tracepoint, of *any* process, counts or records the events
+    /// that it drops. On other events (`BPF_PROG_TYPE_PERF_EVENT`, one for each event) only the
+    /// sample is dropped; the event still counts it. Loading programs needs `CAP_BPF` and
     /// `CAP_PERFMON`.
     ///
     /// # Errors
@@ -243,8 +243,8 @@ impl Counter {
         Ok(ids)
     }
 
-    /// Changes a breakpoint to the address, length and access of another event. It counts from
-    /// then on, even if it was disabled.
+    /// Changes a breakpoint to the address, length and access of another event. This also enables a
+    /// disabled breakpoint.
     ///
     /// # Errors
     ///
@@ -254,7 +254,7 @@ impl Counter {
         attr.bp_type = to.attr().bp_type;
         attr.config1 = to.attr().config1;
         attr.config2 = to.attr().config2;
-        attr.set_disabled(false); // the kernel would disable it
+        attr.set_disabled(false); // otherwise the kernel disables it
         self.control("PERF_EVENT_IOC_MODIFY_ATTRIBUTES", ioctl_modify_attributes(&self.fd, &attr))?;
         self.attr = attr;
         Ok(())
@@ -278,22 +278,22 @@ impl Counter {
         self.control("PERF_EVENT_IOC_PAUSE_OUTPUT", ioctl_pause_output(&self.fd, false))
     }
 
-    /// Sends the records to the ring of another event of the same CPU, or of the same thread, and
-    /// with the same clock. The reader of that ring must know their layout: see
+    /// Redirects the records to the ring of another event of the same CPU, or of the same thread,
+    /// and with the same clock. The reader of that ring must know their layout: see
     /// [`Sampler::add_counter`].
     pub(crate) fn set_output(&self, ring_of: Option<BorrowedFd<'_>>) -> Result<()> {
         self.control("PERF_EVENT_IOC_SET_OUTPUT", ioctl_set_output(&self.fd, ring_of))
     }
 
-    /// Reads the count, with the values of the read format. With `inherit` it includes the counts of
-    /// all children, also of those that exited.
+    /// Reads the count, with the values of the read format. With `inherit` it includes the counts
+    /// of all children, including those that exited.
     ///
     /// # Errors
     ///
     /// [`Error::PinnedOut`] if the event is pinned and not on the PMU; [`Error::Control`].
     pub fn read(&self) -> Result<Count> {
         let format = ReadFormat::from_bits_retain(self.attr.read_format);
-        // A single event in the layout of a group is a group of one.
+        // A single event in the layout of a group is a group with one member.
         let mut buffer = [0u8; 6 * 8];
         let len = read_size(format, 1).min(buffer.len());
         let buffer = buffer.get_mut(..len).unwrap_or_default();
@@ -343,7 +343,7 @@ impl Counter {
 }
 
 impl AsFd for Counter {
-    /// Readable when the kernel wakes readers, hung up when the thread has exited.
+    /// Readable when the kernel wakes readers; hung up when the thread has exited.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -1,4 +1,4 @@
-//! What an errno of `perf_event_open(2)` or `mmap(2)` means, found out by asking again.
+//! Finds the meaning of an errno of `perf_event_open(2)` or `mmap(2)` with further calls.
 
 use crate::error::{Field, OpenErrorReason};
 use crate::event::WithoutKernel;
@@ -39,7 +39,7 @@ impl Attempt<'_> {
     }
 }
 
-/// A field that may be taken away from an attribute.
+/// A field that can be removed from an attribute.
 struct Removable {
     field: Field,
     is_set: fn(&perf_event_attr) -> bool,
@@ -89,7 +89,7 @@ macro_rules! removable {
     };
 }
 
-/// Newest first: when several together are to blame, the newest are named.
+/// Newest first: if several fields cause the error, the newest are reported.
 const REMOVABLE: &[Removable] = removable! {
     word config4 "7.2";
     flag defer_output set_defer_output "6.19";
@@ -142,7 +142,7 @@ const REMOVABLE: &[Removable] = removable! {
     word sample_period "";
 };
 
-/// Fields without which the event would open.
+/// The fields without which the event opens.
 fn refused_fields(attempt: &Attempt<'_>) -> Option<Vec<Field>> {
     let attr = &attempt.attr;
     let precise = Field { name: "precise_ip", since: "" };
@@ -155,7 +155,7 @@ fn refused_fields(attempt: &Attempt<'_>) -> Option<Vec<Field>> {
             return Some(vec![candidate.field]);
         }
     }
-    // More than one: take them away one by one, then see which of them was needed.
+    // More than one: remove them one by one, then check which of them were necessary.
     let mut removed: Vec<&Removable> = Vec::new();
     for candidate in set {
         removed.push(candidate);
@@ -181,10 +181,10 @@ fn user_space_only(attr: &mut perf_event_attr) {
     attr.set_exclude_hv(true);
 }
 
-/// Whether the machine has the event, as far as this user can find out. The kernel looks at
-/// privileges first: a remedy for those is none if there is no such event.
+/// Whether the machine has the event, as far as this user can determine. The kernel checks
+/// privileges first: more privileges do not help if the event does not exist.
 fn exists(attempt: &Attempt<'_>) -> bool {
-    // What every user may, up to `perf_event_paranoid` 2.
+    // Permitted for every user, up to `perf_event_paranoid` 2.
     let mut attr = perf_event_attr::new(attempt.attr.type_, attempt.attr.config);
     attr.config1 = attempt.attr.config1;
     attr.config2 = attempt.attr.config2;
@@ -223,8 +223,8 @@ fn allowed_at(attempt: &Attempt<'_>) -> Option<i64> {
     }
 }
 
-/// The user of a thread, if that is another one than this thread's, who may not look at threads of
-/// others.
+/// The user of a thread, if it differs from this thread's user and this thread may not monitor
+/// other users' threads.
 fn other_user(target: Target<'_>) -> Option<OpenErrorReason> {
     let tid = target.tid().filter(|tid| *tid != 0)?;
     let uid = std::fs::metadata(format!("/proc/{tid}")).ok()?.uid();

@@ -19,7 +19,7 @@ pub enum Error {
         target: String,
         /// The error number of the system call.
         errno: Errno,
-        /// The reason, as far as it could be found.
+        /// The reason, if it could be determined.
         reason: OpenErrorReason,
     },
     /// Mapping a ring failed.
@@ -29,7 +29,7 @@ pub enum Error {
         pages: usize,
         /// The error number of the system call.
         errno: Errno,
-        /// The reason, as far as it could be found.
+        /// The reason, if it could be determined.
         reason: OpenErrorReason,
     },
     /// The number of pages of a ring is not a power of two.
@@ -43,7 +43,7 @@ pub enum Error {
         /// Similar names that exist.
         near: Vec<String>,
     },
-    /// The PMU has no such term.
+    /// The PMU has no term with this name.
     #[error("PMU {pmu} has no term {term:?}{}", NearMatches(.near))]
     UnknownTerm {
         /// The PMU.
@@ -65,7 +65,7 @@ pub enum Error {
         /// Bits of the term.
         bits: u32,
     },
-    /// This kernel cannot make probes with their event.
+    /// This kernel cannot create probes together with their event.
     #[error(
         "this kernel has no PMU {pmu:?}, which probes need (Linux 4.17 with \
          CONFIG_{}_EVENTS)", pmu.to_uppercase()
@@ -82,7 +82,7 @@ pub enum Error {
         /// The problem.
         why: &'static str,
     },
-    /// The period is so short that it would starve the machine.
+    /// The period is too short and would starve the machine.
     #[error(
         "a sample every {nanos} ns would starve the machine: use at least {min} ns, or \
          allow_short_period()"
@@ -126,7 +126,7 @@ pub enum Error {
         filter: String,
         /// The error number of the system call.
         errno: Errno,
-        /// The reason, as far as it is known.
+        /// The reason, if it is known.
         why: String,
     },
     /// An ioctl on an event failed.
@@ -141,7 +141,7 @@ pub enum Error {
         /// Meaning of the error number for this operation.
         hint: Option<&'static str>,
     },
-    /// A pinned event is not on the PMU: it counts no more until it is disabled and enabled again.
+    /// A pinned event is not on the PMU: it does not count until it is disabled and enabled again.
     #[error("{event} is pinned but not on the PMU: disable and enable it to try again")]
     PinnedOut {
         /// The event.
@@ -156,14 +156,14 @@ pub enum Error {
         /// The event.
         event: String,
     },
-    /// Events that share a ring or a file do not have their ids at the same place, so that their
-    /// records cannot be told apart.
+    /// Events that share a ring or a file have their ids at different offsets, so their records
+    /// cannot be distinguished.
     #[error(
         "events that share a ring or a file need their id at the same place of each record: give \
          each of them SampleFlags::IDENTIFIER and sample_id_all"
     )]
     NoCommonId,
-    /// A record or a read is shorter than its layout, or of an unknown event.
+    /// A record or a read is shorter than its layout, or belongs to an unknown event.
     #[error(transparent)]
     Decode(#[from] DecodeError),
     /// Any other system call failed.
@@ -181,7 +181,7 @@ impl Error {
         Self::File { path: path.into(), source }
     }
 
-    /// The error number, where a system call failed.
+    /// The error number of the failed system call, if any.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Open { errno, .. }
@@ -194,7 +194,7 @@ impl Error {
         }
     }
 
-    /// The reason, where the kernel refused an event or a ring.
+    /// The reason, if the kernel rejected an event or a ring.
     pub const fn reason(&self) -> Option<&OpenErrorReason> {
         match self {
             Self::Open { reason, .. } | Self::Map { reason, .. } => Some(reason),
@@ -226,7 +226,7 @@ impl DecodeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
-    /// They are too short.
+    /// The input is too short.
     #[error(transparent)]
     Read(#[from] ReadErrorKind),
     /// The record has the id of an event that the [`Decoder`](crate::Decoder) does not know.
@@ -234,27 +234,28 @@ pub enum DecodeErrorKind {
     UnknownId(u64),
 }
 
-/// Why the kernel refused an event or a ring, as far as it can be found.
+/// Why the kernel rejected an event or a ring.
 ///
-/// `EINVAL`, `E2BIG` and `EOPNOTSUPP` name nothing: the event is tried again without each of its
-/// newer fields to find the one that was refused.
+/// `EINVAL`, `E2BIG` and `EOPNOTSUPP` do not identify the cause: the event is opened again without
+/// each of its newer fields to find the one that was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenErrorReason {
-    /// This kernel, or the PMU, refuses these fields of the attribute. Without them the event would
-    /// open.
+    /// This kernel, or the PMU, rejects these fields of the attribute. Without them the event
+    /// opens.
     Fields(Vec<Field>),
     /// The user lacks a privilege.
     Privilege {
-        /// `kernel.perf_event_paranoid` now.
+        /// The current value of `kernel.perf_event_paranoid`.
         paranoid: Option<i64>,
-        /// The highest level at which this is allowed without `CAP_PERFMON`; `None`: at none.
+        /// The highest level at which this is permitted without `CAP_PERFMON`; `None` if there is
+        /// none.
         allowed_at: Option<i64>,
-        /// The event would open with `exclude_kernel` and count user space: see
+        /// Whether the event opens with `exclude_kernel` and then counts user space: see
         /// [`Event::without_kernel`](crate::Event::without_kernel).
         user_space_alone_is_allowed: bool,
     },
-    /// The thread belongs to another user. `kernel.perf_event_paranoid` does not matter.
+    /// The thread belongs to another user. `kernel.perf_event_paranoid` is irrelevant.
     OtherUser {
         /// The thread.
         tid: u32,
@@ -270,9 +271,9 @@ pub enum OpenErrorReason {
     },
     /// This machine does not have the event. Many virtual machines have no hardware PMU.
     NoSuchEvent,
-    /// There is no such function or file to probe.
+    /// The function or file to probe does not exist.
     NoSuchProbePoint,
-    /// The offset of a uprobe is not in its file.
+    /// The offset of a uprobe is beyond the end of its file.
     ProbeOffset {
         /// The offset, in bytes.
         offset: u64,
@@ -294,7 +295,7 @@ pub enum OpenErrorReason {
     NoCounters,
     /// Another process has exclusive access to the PMU.
     Busy,
-    /// The directory is not of a cgroup with perf events.
+    /// The directory is not a cgroup with perf events.
     Cgroup,
     /// The limit of locked memory.
     LockedMemory {
@@ -309,7 +310,7 @@ pub enum OpenErrorReason {
     InheritNeedsCpu,
     /// The event cannot join this group: see `perf_event_open(2)`.
     Group,
-    /// Not found.
+    /// Unknown.
     Unknown,
 }
 
@@ -319,7 +320,7 @@ pub enum OpenErrorReason {
 pub struct Field {
     /// The field or bit, by the kernel's name.
     pub name: &'static str,
-    /// The first release of Linux that has it; empty if that is before 4.0 or depends on the PMU.
+    /// The first Linux release that supports it; empty if it is before 4.0 or depends on the PMU.
     pub since: &'static str,
 }
 

@@ -41,11 +41,11 @@ pub enum WithoutKernel {
     UserSpace,
     /// It counts the same as without `exclude_kernel`: clocks ignore it.
     Everything,
-    /// It counts nothing: it happens in the kernel only, as context switches do.
+    /// It counts nothing: the event only occurs in the kernel, such as context switches.
     Nothing,
 }
 
-/// Levels that a modifier such as `:u` leaves out.
+/// Levels that a modifier such as `:u` excludes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Exclude {
     pub(crate) user: bool,
@@ -72,7 +72,7 @@ macro_rules! named {
         pub enum $ty { $($(#[$vdoc])* $variant,)* }
 
         impl $ty {
-            /// All of them, with their names in `perf`, the usual one first.
+            /// All variants, with their names in `perf`, the usual one first.
             pub const ALL: &'static [(Self, &'static [&'static str])] =
                 &[$((Self::$variant, &[$($name),+])),*];
 
@@ -85,7 +85,7 @@ macro_rules! named {
                 match self { $(Self::$variant => named!(@ first $($name)+),)* }
             }
 
-            /// The one with this name.
+            /// The variant with this name.
             pub fn by_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().find(|(_, names)| names.contains(&name)).map(|(v, _)| *v)
             }
@@ -111,10 +111,10 @@ named! {
     BranchMisses = PERF_COUNT_HW_BRANCH_MISSES, "branch-misses";
     /// Bus cycles.
     BusCycles = PERF_COUNT_HW_BUS_CYCLES, "bus-cycles";
-    /// Cycles in which no instruction was issued, as none was fetched or decoded.
+    /// Cycles in which no instruction was issued, because none was fetched or decoded.
     StalledCyclesFrontend = PERF_COUNT_HW_STALLED_CYCLES_FRONTEND,
         "stalled-cycles-frontend" | "idle-cycles-frontend";
-    /// Cycles in which no instruction was retired, as resources were busy.
+    /// Cycles in which no instruction was retired, because resources were busy.
     StalledCyclesBackend = PERF_COUNT_HW_STALLED_CYCLES_BACKEND,
         "stalled-cycles-backend" | "idle-cycles-backend";
     /// Cycles at a constant rate.
@@ -142,9 +142,9 @@ named! {
     AlignmentFaults = PERF_COUNT_SW_ALIGNMENT_FAULTS, "alignment-faults";
     /// Instructions that the kernel emulated.
     EmulationFaults = PERF_COUNT_SW_EMULATION_FAULTS, "emulation-faults";
-    /// Counts nothing: carries side-band records.
+    /// Counts nothing: carries sideband records.
     Dummy = PERF_COUNT_SW_DUMMY, "dummy";
-    /// Samples that BPF programs write.
+    /// Samples written by BPF programs.
     BpfOutput = PERF_COUNT_SW_BPF_OUTPUT, "bpf-output";
     /// Context switches to a task of another cgroup (Linux 5.13).
     CgroupSwitches = PERF_COUNT_SW_CGROUP_SWITCHES, "cgroup-switches";
@@ -246,8 +246,8 @@ impl Event {
         Self::new(name, type_, config)
     }
 
-    /// Accesses to `len` bytes at `addr`: 1, 2, 4 or 8 bytes, aligned to that. For
-    /// [`BreakpointAccess::Execute`] the length is the size of `long` and `len` is not looked at.
+    /// Accesses to `len` bytes at `addr`: 1, 2, 4 or 8 bytes, aligned to that size. For
+    /// [`BreakpointAccess::Execute`] the length is the size of `long` and `len` is ignored.
     pub fn breakpoint(addr: u64, len: u64, access: BreakpointAccess) -> Self {
         let (bp_type, letters, len) = match access {
             BreakpointAccess::Read => (1, "r", len),
@@ -275,12 +275,12 @@ impl Event {
         Self::new(name, PERF_TYPE_TRACEPOINT, id)
     }
 
-    /// A probe `offset` bytes into a kernel function. The kprobe PMU (Linux 4.17) creates and removes
-    /// it with the event. Its raw data is the address only. Needs `CAP_SYS_ADMIN`.
+    /// A probe `offset` bytes into a kernel function. The kprobe PMU (Linux 4.17) creates and
+    /// removes it with the event. Its raw data contains only the address. Needs `CAP_SYS_ADMIN`.
     ///
     /// # Errors
     ///
-    /// [`Error::NoProbePmu`]. A function that does not exist is an error of opening.
+    /// [`Error::NoProbePmu`]. Opening fails if the function does not exist.
     pub fn kprobe(symbol: &str, offset: u64) -> Result<Self> {
         Self::probe("kprobe", symbol.as_bytes(), symbol, offset, false)
     }
@@ -306,12 +306,12 @@ impl Event {
     }
 
     /// A probe `offset` bytes into the file of a program or library. The uprobe PMU (Linux 4.17)
-    /// creates and removes it with the event. Its raw data is the address only. Needs
+    /// creates and removes it with the event. Its raw data contains only the address. Needs
     /// `CAP_SYS_ADMIN`.
     ///
     /// # Errors
     ///
-    /// [`Error::NoProbePmu`]. A file that does not exist is an error of opening.
+    /// [`Error::NoProbePmu`]. Opening fails if the file does not exist.
     pub fn uprobe(file: impl AsRef<Path>, offset: u64) -> Result<Self> {
         let file = file.as_ref();
         Self::probe("uprobe", file.as_os_str().as_bytes(), &file.to_string_lossy(), offset, false)
@@ -361,7 +361,7 @@ impl Event {
         Pmu::open(pmu)?.event(event)
     }
 
-    /// The event of a description in the syntax of `perf`: `cycles:u`, `r1a8`,
+    /// Parses an event description in the syntax of `perf`: `cycles:u`, `r1a8`,
     /// `L1-dcache-load-misses`, `mem:0x1234/4:w`, `sched:sched_switch`, `msr/tsc/`,
     /// `cpu/event=0x3c,umask=1/k`; and `kprobe:SYMBOL[+OFFSET]`, `kretprobe:SYMBOL`,
     /// `uprobe:FILE:OFFSET`, `uretprobe:FILE:OFFSET`.
@@ -374,7 +374,7 @@ impl Event {
         Self::parse_with(text, &Tracefs::find)
     }
 
-    /// The same as [`Event::parse`], with tracepoints of this tracefs.
+    /// Parses as [`Event::parse`] does, with the tracepoints of `tracefs`.
     ///
     /// # Errors
     ///
@@ -456,7 +456,7 @@ impl Event {
         })
     }
 
-    /// All generalised cache events. A CPU has some of them.
+    /// All generalised cache events. A CPU supports some of them.
     pub fn all_cache() -> impl Iterator<Item = Self> {
         Cache::ALL.iter().flat_map(|(cache, _)| {
             CacheOp::ALL.iter().flat_map(move |(op, _)| {
@@ -552,7 +552,7 @@ fn is_modifiers(text: &str) -> bool {
         && ["u", "k", "h"].iter().all(|c| text.matches(c).count() <= 1)
 }
 
-/// A number as C writes it: decimal or with 0x.
+/// Parses a number in C syntax: decimal or with 0x.
 pub(crate) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),

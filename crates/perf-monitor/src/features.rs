@@ -1,4 +1,4 @@
-//! Features of the running kernel, found by trying them.
+//! Features of the running kernel, detected by trial.
 
 use crate::diagnose::Attempt;
 use crate::flags::{ReadFormat, SampleFlags};
@@ -11,8 +11,9 @@ use std::sync::OnceLock;
 
 /// The features of the running kernel for this user.
 ///
-/// Versions do not decide, as distributions backport: Debian's 5.10 has `PERF_FORMAT_LOST` of 6.0.
-/// So each feature is tried, with events on the calling thread that are closed at once.
+/// Versions are not sufficient, because distributions backport: Debian's 5.10 has
+/// `PERF_FORMAT_LOST` of 6.0. So each feature is tried, with events on the calling thread that are
+/// closed at once.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KernelFeatures {
@@ -46,8 +47,8 @@ pub struct KernelFeatures {
     pub mlock_kb: Option<i64>,
     /// Soft limit of open files.
     pub open_files: Option<u64>,
-    /// The error number of opening the simplest event, if the user may not: nothing else could be
-    /// tried then.
+    /// The error number of opening the simplest event, if the user may not. No other feature could
+    /// be tried then.
     pub refused: Option<Errno>,
 }
 
@@ -61,7 +62,7 @@ fn opens(change: impl FnOnce(&mut perf_event_attr)) -> Result<(), Errno> {
     Attempt { attr, path: None, target, group: None, flags: 0 }.open().map(drop)
 }
 
-/// Sets a bit, and others that it requires.
+/// Sets a bit, and the bits that it requires.
 fn set_flag(attr: &mut perf_event_attr, name: &str, bit: u32) {
     let sets: &[fn(&mut perf_event_attr, bool)] = match name {
         "sigtrap" => &[perf_event_attr::set_remove_on_exec],
@@ -158,11 +159,11 @@ impl KernelFeatures {
     /// again: true up to Linux 6.17. Other events always can. Tried once per process.
     pub fn refresh_restarts() -> bool {
         static ANSWER: OnceLock<bool> = OnceLock::new();
-        // What cannot be tried is not refused in advance.
+        // A feature that cannot be tried is not rejected in advance.
         *ANSWER.get_or_init(|| try_refresh().unwrap_or(true))
     }
 
-    /// Whether the kernel counts what each event loses (`ReadFormat::LOST`, Linux 6.0). Tried once
+    /// Whether the kernel counts the losses of each event (`ReadFormat::LOST`, Linux 6.0). Tried once
     /// per process.
     pub fn has_lost_counts() -> bool {
         static ANSWER: OnceLock<bool> = OnceLock::new();

@@ -1,5 +1,5 @@
-//! The layout of a tracepoint's data, as the `format` files of tracefs describe it, and typed
-//! access to the fields.
+//! The layout of a tracepoint's data, from the `format` files of tracefs, and typed access to the
+//! fields.
 
 use crate::error::{Error, Result};
 use std::fmt;
@@ -35,7 +35,7 @@ pub struct TracepointFormat {
     print_fmt: String,
 }
 
-/// Name, type and place of a field.
+/// Name, type and position of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldFormat {
     name: String,
@@ -47,25 +47,26 @@ pub struct FieldFormat {
     is_text: bool,
 }
 
-/// The kind of a field: how its bytes are read.
+/// The kind of a field, which determines its decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldKind {
-    /// An integer of 1, 2, 4 or 8 bytes, pointers among them.
+    /// An integer of 1, 2, 4 or 8 bytes, including pointers.
     Integer,
-    /// ArrayValue of `element` bytes, in place.
+    /// An array with elements of `element` bytes, in place.
     Array {
-        /// Bytes of an element.
+        /// Size of an element in bytes.
         element: usize,
     },
     /// `__data_loc`: four bytes with the offset and size of the elements in the data.
     DataLoc {
-        /// Bytes of an element.
+        /// Size of an element in bytes.
         element: usize,
     },
-    /// `__rel_loc` (Linux 5.17): the same, counted from the end of these four bytes.
+    /// `__rel_loc` (Linux 5.17): like `__data_loc`, with the offset from the end of these four
+    /// bytes.
     RelLoc {
-        /// Bytes of an element.
+        /// Size of an element in bytes.
         element: usize,
     },
     /// A structure, or an integer of another size: bytes.
@@ -82,9 +83,9 @@ pub enum FieldValue<'a> {
     Unsigned(u64),
     /// A pointer.
     Pointer(u64),
-    /// A string, without its NUL. It may not be UTF-8.
+    /// A string, without its NUL. It can contain invalid UTF-8.
     Text(&'a [u8]),
-    /// ArrayValue of an array.
+    /// The elements of an array.
     Array(ArrayValue<'a>),
     /// Bytes of a structure.
     Bytes(&'a [u8]),
@@ -99,17 +100,17 @@ pub struct ArrayValue<'a> {
 }
 
 impl<'a> ArrayValue<'a> {
-    /// Their number.
+    /// Number of elements.
     pub const fn len(&self) -> usize {
         self.bytes.len() / self.size
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Each, sign-extended if the type is signed.
+    /// The elements, sign-extended if the type is signed.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = i64> + 'a {
         let signed = self.signed;
         self.bytes.chunks_exact(self.size).map(move |b| integer(b, signed).unwrap_or(0) as i64)
@@ -190,7 +191,7 @@ impl TracepointFormat {
                 let field = FieldFormat::parse(field).map_err(|why| bad(at, why))?;
                 this.fields.push(field);
             } else if line.starts_with("print fmt:") {
-                // The rest of the file: the text may have line breaks.
+                // The rest of the file: the text can contain line breaks.
                 this.print_fmt = text
                     .get(at..)
                     .unwrap_or("")
@@ -200,7 +201,7 @@ impl TracepointFormat {
                     .to_owned();
                 break;
             } else if line.is_empty() && this.common == 0 {
-                // The fields that all events have end at an empty line.
+                // The common fields end at an empty line.
                 this.common = this.fields.len();
             }
         }
@@ -231,7 +232,7 @@ impl TracepointFormat {
         self.id
     }
 
-    /// How the kernel prints it, in the syntax of C.
+    /// The kernel's print format, in C syntax.
     pub fn print_fmt(&self) -> &str {
         &self.print_fmt
     }
@@ -246,14 +247,14 @@ impl TracepointFormat {
         self.fields.get(..self.common).unwrap_or_default()
     }
 
-    /// A field by name, common ones too. Look it up once, not for each sample.
+    /// A field by name, including common ones. Look it up once, not for each sample.
     pub fn field(&self, name: &str) -> Option<&FieldFormat> {
         self.fields.iter().find(|f| f.name == name)
     }
 }
 
 impl FieldFormat {
-    /// Parses what follows `field:`.
+    /// Parses the text after `field:`.
     fn parse(text: &str) -> Result<Self, &'static str> {
         let mut parts = text.split(';').map(str::trim);
         let declaration = parts.next().unwrap_or("");
@@ -318,7 +319,7 @@ impl FieldFormat {
                 let count = dimension.trim().parse::<usize>().ok().filter(|n| *n > 0);
                 let element = match count {
                     Some(count) if size % count == 0 => size / count,
-                    // The dimension may be the name of a constant.
+                    // The dimension can be the name of a constant.
                     _ => size_of_type(type_name).unwrap_or(1),
                 };
                 if is_integer(element) { FieldKind::Array { element } } else { FieldKind::Opaque }
@@ -346,17 +347,17 @@ impl FieldFormat {
         &self.name
     }
 
-    /// The type, as C writes it, without the dimension of an array.
+    /// The type in C syntax, without the dimension of an array.
     pub fn type_name(&self) -> &str {
         &self.type_name
     }
 
-    /// Bytes from the start of the data.
+    /// Offset from the start of the data, in bytes.
     pub const fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Bytes in place.
+    /// Size in place, in bytes.
     pub const fn size(&self) -> usize {
         self.size
     }
@@ -376,8 +377,8 @@ impl FieldFormat {
         self.kind
     }
 
-    /// The bytes of the field: in place, or where a `__data_loc` or `__rel_loc` says. `None` if
-    /// the data is too short.
+    /// The bytes of the field: in place, or at the position of its `__data_loc` or `__rel_loc`.
+    /// `None` if the data is too short.
     #[inline]
     pub fn bytes<'a>(&self, raw: &'a [u8]) -> Option<&'a [u8]> {
         let place = raw.get(self.offset..self.offset + self.size)?;
@@ -455,7 +456,7 @@ fn is_char(type_name: &str) -> bool {
     )
 }
 
-/// The size of a C type by its name; `None` for names that are not known.
+/// The size of a C type by its name; `None` for unknown names.
 fn size_of_type(name: &str) -> Option<usize> {
     let name = name.trim().trim_start_matches("const ").trim();
     if name.ends_with('*') {

@@ -9,7 +9,8 @@ use crate::flags::ReadFormat;
 use perf_sys::PERF_TYPE_SOFTWARE;
 use rustix::fd::{AsFd, OwnedFd};
 
-/// Events that are scheduled together, so that their counts can be compared; read at once.
+/// A group of events that are scheduled together, so that their counts can be compared, and read at
+/// once.
 ///
 /// ```
 /// use perf_monitor::{Event, Group, Software, Target};
@@ -34,7 +35,7 @@ pub struct Group {
     enabled: bool,
 }
 
-/// A target that members are opened on later.
+/// A target for opening members later.
 #[derive(Debug)]
 enum OwnedTarget {
     ThisThread,
@@ -85,12 +86,12 @@ impl Group {
 
     /// Adds an event with the target of the group. Returns its index in [`GroupCounts::counts`].
     ///
-    /// Members of a group that measures a [`Target::Cgroup`] are opened on that cgroup, too. (Opened
-    /// on its CPU alone they would count the same: the kernel schedules a group by its leader, see
-    /// [`merge_sched_in`][sched].)
+    /// Members of a group that measures a [`Target::Cgroup`] are also opened on that cgroup.
+    /// (Opened only on its CPU they would count the same, because the kernel schedules a group by
+    /// its leader, see [`merge_sched_in`][sched].)
     ///
     /// From Linux 6.12 a tracepoint that joins an enabled group led by a software event does not
-    /// count. If the group is enabled, it is disabled here for a moment, so that it does.
+    /// count. To avoid this, an enabled group is disabled briefly.
     ///
     /// [sched]: https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c
     ///
@@ -112,7 +113,7 @@ impl Group {
 
     #[expect(clippy::indexing_slicing, reason = "there is always a leader")]
     fn leader(&self) -> &Counter {
-        // A group is made with its leader and never loses a member.
+        // A group is created with its leader and never loses a member.
         &self.counters[0]
     }
 
@@ -152,7 +153,7 @@ impl Group {
         self.leader().reset_group()
     }
 
-    /// Reads all counts at one moment.
+    /// Reads all counts at the same time.
     ///
     /// # Errors
     ///
@@ -163,7 +164,7 @@ impl Group {
         Ok(counts)
     }
 
-    /// Reads all counts at one moment, into memory that the caller reuses.
+    /// Reads all counts at the same time, into memory that the caller reuses.
     ///
     /// # Errors
     ///
@@ -177,7 +178,7 @@ impl Group {
         Ok(())
     }
 
-    /// Enables the group, runs `f`, disables the group, and returns the counts of that time.
+    /// Enables the group, runs `f`, disables the group, and returns the counts of that period.
     ///
     /// # Errors
     ///

@@ -58,7 +58,7 @@
 //! The crate does not symbolise addresses and reads no files of recordings. It does not compile for
 //! big-endian machines, whose kernels write records that it cannot decode.
 #![deny(unsafe_code)]
-// Input never panics: bytes are taken by `get`. (Tests may.)
+// Input never panics: bytes are accessed with `get`. (Tests are exempt.)
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 #![warn(clippy::missing_errors_doc)]
 
@@ -85,7 +85,7 @@ mod system;
 mod target;
 mod tracefs;
 
-// Types of other crates that stand in signatures here.
+// Types of other crates in the public API.
 pub use perf_sys::{
     perf_branch_entry, perf_event_attr, perf_mem_data_src, perf_ns_link_info, perf_sample_weight,
 };

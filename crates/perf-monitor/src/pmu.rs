@@ -17,7 +17,7 @@ pub struct Pmu {
     type_: u32,
 }
 
-/// Where the value of a term goes: word of the configuration and its bits, lowest first.
+/// Position of the value of a term: configuration word and bits, lowest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TermFormat {
     word: usize,
@@ -34,7 +34,7 @@ impl Pmu {
         names_in(Path::new(DEVICES))
     }
 
-    /// The PMU of this name.
+    /// Opens the PMU with this name.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Pmu {
                 near: system::near_matches(name, names.iter().map(String::as_str), 3),
             }
         };
-        // The name comes from users: it must not leave the directory.
+        // The name comes from users: it must not lead out of the directory.
         if name.is_empty() || name.starts_with('.') || name.contains('/') {
             return Err(unknown());
         }
@@ -241,7 +241,7 @@ fn names_in(dir: &Path) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// A PMU as sysfs shows it, in a directory of the test's own.
+    /// The sysfs files of a PMU, in a temporary directory.
     fn fake(files: &[(&str, &str)]) -> (PathBuf, Pmu) {
         let id = std::thread::current().name().unwrap_or("t").replace("::", "-");
         let root = std::env::temp_dir().join(format!("perf-pmu-{}-{id}", std::process::id()));

@@ -42,7 +42,7 @@ use std::time::Duration;
 pub struct Sampler {
     counter: Counter,
     others: Vec<Counter>,
-    /// `None` if the kernel does not count.
+    /// `None` if the kernel does not count losses.
     lost_by_removed: Option<u64>,
     ring: RingBuffer,
     decoder: Decoder,
@@ -52,10 +52,10 @@ pub struct Sampler {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Readiness {
-    /// The kernel wrote enough to wake readers.
+    /// The kernel wrote enough data to wake readers.
     pub readable: bool,
-    /// The thread exited: no more records will come. Some may be in the ring, also if `readable`
-    /// is false: drain once more, then stop.
+    /// The thread exited: no more records will follow. The ring can still contain some, even if
+    /// `readable` is false: drain once more, then stop.
     pub hung_up: bool,
 }
 
@@ -88,14 +88,14 @@ impl Sampler {
         &self.decoder
     }
 
-    /// Statistics of the ring so far. Losses after the last record that fitted are in it only
+    /// Statistics of the ring so far. Losses after the last record that fitted are only included
     /// after [`finish`](Self::finish) or [`count_losses`](Self::count_losses).
     pub const fn stats(&self) -> RingStats {
         self.ring.stats()
     }
 
-    /// Opens an event that writes into this ring, too. It must be on the same CPU or thread and have
-    /// the same clock. `SampleFlags::IDENTIFIER` and `sample_id_all` are set for it.
+    /// Opens an event that also writes into this ring. It must be on the same CPU or thread and
+    /// have the same clock. `SampleFlags::IDENTIFIER` and `sample_id_all` are set for it.
     ///
     /// # Errors
     ///
@@ -106,15 +106,15 @@ impl Sampler {
         self.add_counter(event.for_shared_ring().open(target)?)
     }
 
-    /// Sends the records of an open event to this ring: see [`add`](Self::add).
+    /// Redirects the records of an open event to this ring: see [`add`](Self::add).
     ///
     /// # Errors
     ///
-    /// [`Error::NoCommonId`] if the ids of its records are not where those of this sampler's event
-    /// are, and [`Error::Control`].
+    /// [`Error::NoCommonId`] if the ids of its records are at another offset than those of this
+    /// sampler's event, and [`Error::Control`].
     #[expect(clippy::indexing_slicing, reason = "the place of what was just pushed")]
     pub fn add_counter(&mut self, counter: Counter) -> Result<&Counter> {
-        // The reader knows the layout before the first record can come.
+        // The reader must know the layout before the first record.
         let mut decoder = self.decoder.clone();
         decoder.add(self.counter.id()?, self.counter.attr())?;
         decoder.add(counter.id()?, counter.attr())?;
@@ -125,8 +125,8 @@ impl Sampler {
         Ok(&self.others[place])
     }
 
-    /// Takes an event that was [added](Self::add) out of this ring: its records go nowhere from now
-    /// on. Those that are in the ring are still decoded. `None` if no added event has this id.
+    /// Removes an [added](Self::add) event from this ring: its records are no longer written
+    /// anywhere. Those in the ring are still decoded. `None` if no added event has this id.
     ///
     /// # Errors
     ///
@@ -136,13 +136,13 @@ impl Sampler {
         let Some(place) = ids.iter().position(|other| *other == id) else { return Ok(None) };
         let counter = self.others.remove(place);
         counter.set_output(None)?;
-        // Without a count of the kernel the losses of this ring are those of its records.
+        // Without a kernel count, the losses of this ring are those of its records.
         self.lost_by_removed =
             self.lost_by_removed.zip(lost_by(&counter)?).map(|(a, b)| a.saturating_add(b));
         Ok(Some(counter))
     }
 
-    /// The events that write into the ring: its own first, then those that were added.
+    /// The events that write into the ring: its own first, then the added ones.
     pub fn counters(&self) -> impl Iterator<Item = &Counter> {
         std::iter::once(&self.counter).chain(&self.others)
     }
@@ -165,13 +165,13 @@ impl Sampler {
         self.counters().try_for_each(Counter::disable)
     }
 
-    /// Completes [`RingStats::lost`] with what no record reported: a `PERF_RECORD_LOST` is written
-    /// with the next record that fits, so that the losses after the last one are in none. The
-    /// kernel's own count has them (`PERF_FORMAT_LOST`, Linux 6.0); on older kernels nothing is
-    /// added and [`RingStats::lost_at_end`] stays `None`.
+    /// Completes [`RingStats::lost`] with the losses that no record reported: a `PERF_RECORD_LOST`
+    /// is written with the next record that fits, so that no record reports the losses after the
+    /// last one. The kernel's own count includes them (`PERF_FORMAT_LOST`, Linux 6.0); on older
+    /// kernels nothing is added and [`RingStats::lost_at_end`] stays `None`.
     ///
-    /// To be called when the events are disabled and the ring is empty, as [`finish`](Self::finish)
-    /// does: before that, losses that a coming record will report are counted early.
+    /// Call this when the events are disabled and the ring is empty, as [`finish`](Self::finish)
+    /// does. Before that, losses that a later record will report are counted early.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Ends the sampling: disables the events, hands over what is left, and
+    /// Ends sampling: disables the events, passes the remaining records to `f`, and
     /// [counts](Self::count_losses) the losses that no record reported.
     ///
     /// # Errors
@@ -200,15 +200,15 @@ impl Sampler {
         Ok(self.stats())
     }
 
-    /// Takes the records that are there, up to 128 KiB of them, with their decoder.
+    /// Reads up to 128 KiB of the available records, with their decoder.
     pub fn batch(&mut self) -> (Batch<'_>, &Decoder) {
         (self.ring.batch(), &self.decoder)
     }
 
-    /// Passes every record that is there now to `f`, undecoded and with its layout, and returns
-    /// their number. What is written meanwhile is left for the next call, so that a flood does not
-    /// hold the caller here. Records of unknown events are counted in [`RingStats::unknown_ids`]
-    /// and skipped.
+    /// Passes every available record to `f`, undecoded and with its layout, and returns their
+    /// number. Records written meanwhile are left for the next call, so that a flood does not block
+    /// the caller here. Records of unknown events are counted in [`RingStats::unknown_ids`] and
+    /// skipped.
     ///
     /// # Errors
     ///
@@ -241,19 +241,19 @@ impl Sampler {
             ring.count_unknown_ids(unknown);
             result?;
             if read == 0 {
-                break; // nothing but bytes that are no records, which were skipped
+                break; // only skipped bytes that are not records
             }
             left = left.saturating_sub(read);
         }
         Ok(count)
     }
 
-    /// Passes every record that is there now to `f`, decoded: see [`drain_raw`](Self::drain_raw).
+    /// Passes every available record to `f`, decoded: see [`drain_raw`](Self::drain_raw).
     ///
     /// # Errors
     ///
-    /// [`Error::Decode`] for a record that is shorter than the layout of its event. Those before it
-    /// were handed over, and the next call resumes after it.
+    /// [`Error::Decode`] for a record that is shorter than the layout of its event. Earlier records
+    /// were passed to `f`, and the next call resumes after it.
     pub fn drain(&mut self, mut f: impl FnMut(Record<'_>)) -> Result<usize> {
         self.drain_raw(|layout, raw| {
             f(layout.decode(raw)?);
@@ -261,7 +261,8 @@ impl Sampler {
         })
     }
 
-    /// Waits until the kernel wakes readers, the thread exits, or `timeout` ends (`None`: never).
+    /// Waits until the kernel wakes readers, the thread exits, or `timeout` expires (`None`: no
+    /// timeout).
     ///
     /// # Errors
     ///
@@ -288,7 +289,7 @@ impl AsFd for Sampler {
     }
 }
 
-/// What the kernel counts as lost, if it counts.
+/// The losses counted by the kernel, if it counts them.
 fn lost_by(counter: &Counter) -> Result<Option<u64>> {
     Ok(counter.read()?.lost)
 }

@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct SigtrapReceiver {
     was_blocked: bool,
-    /// The mask is of the thread.
+    /// The signal mask belongs to the thread.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -51,7 +51,7 @@ pub struct SigtrapInfo {
     pub address: u64,
     /// `PERF_TYPE_*` of the event, or the number of its PMU.
     pub type_: u32,
-    /// The thread continued before it took the signal, as the signal was blocked.
+    /// The thread continued before it took the signal, because the signal was blocked.
     pub is_async: bool,
 }
 
@@ -66,9 +66,9 @@ impl SigtrapReceiver {
         Ok(Self { was_blocked, _not_send: PhantomData })
     }
 
-    /// Takes the pending signal, or waits up to `timeout` for one. `None` if none came.
+    /// Takes the pending signal, or waits up to `timeout` for one. `None` if none arrived.
     ///
-    /// Signals do not queue: overflows while one is pending send no other, they are only
+    /// Signals do not queue: an overflow while one is pending sends no further signal, and is only
     /// [counted](crate::Counter::read). A `SIGTRAP` of another origin is dropped.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl SigtrapReceiver {
 }
 
 impl Drop for SigtrapReceiver {
-    /// Unblocks the signal if it was not blocked before; a pending one is dropped first, as it
+    /// Unblocks the signal if it was not blocked before. A pending one is dropped first, because it
     /// would end the process.
     fn drop(&mut self) {
         if !self.was_blocked {

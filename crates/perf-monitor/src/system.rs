@@ -4,8 +4,8 @@ use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::path::Path;
 
-/// The first `limit` bytes of a small file, as text. Files of procfs and sysfs are short; a file
-/// that is not is cut off, not read to its end.
+/// The first `limit` bytes of a small file, as text. Files of procfs and sysfs are short; a longer
+/// file is truncated.
 pub(crate) fn read_text(path: impl AsRef<Path>) -> std::io::Result<String> {
     use std::io::Read as _;
     const LIMIT: u64 = 1 << 20;
@@ -20,8 +20,8 @@ fn read_number(path: &str) -> Option<i64> {
 
 /// `kernel.perf_event_paranoid`: the limits of users without `CAP_PERFMON`.
 ///
-/// -1: everything; 0: no raw tracepoints; 1: no CPU-wide events; 2: no kernel events; 3 and more
-/// (a patch of Debian and others): nothing.
+/// -1: no restrictions; 0: no raw tracepoints; 1: no CPU-wide events; 2: no kernel events; 3 and
+/// more (a patch of Debian and others): no events.
 pub fn paranoid_level() -> Option<i64> {
     read_number("/proc/sys/kernel/perf_event_paranoid")
 }
@@ -38,7 +38,7 @@ pub fn max_sample_rate() -> Option<i64> {
     read_number("/proc/sys/kernel/perf_event_max_sample_rate")
 }
 
-/// `kernel.perf_event_max_stack`: most frames of a callchain.
+/// `kernel.perf_event_max_stack`: maximum number of frames of a callchain.
 pub fn max_stack() -> Option<i64> {
     read_number("/proc/sys/kernel/perf_event_max_stack")
 }
@@ -48,19 +48,19 @@ pub(crate) fn open_file_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// The soft limit of locked memory, in bytes; `None` is no limit.
+/// The soft limit of locked memory, in bytes; `None` if unlimited.
 pub(crate) fn memlock_limit() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }
 
-/// Pages for each of `rings` rings (a power of two) that this user may map at once: 8 MiB each where
-/// memory may be locked, at most 1/64 of the machine's memory for all of them.
+/// Pages for each of `rings` rings (a power of two) that this user may map at once: at most 8 MiB
+/// each, and at most 1/64 of the machine's memory for all of them.
 ///
-/// Without `CAP_IPC_LOCK` the rings of a user share `kernel.perf_event_mlock_kb` for each CPU that is
-/// online, and `RLIMIT_MEMLOCK` on top of that ([`perf_mmap`][mmap]). Rings that are mapped already
-/// are not subtracted, so that mapping may still fail with
-/// [`LockedMemory`](crate::OpenErrorReason::LockedMemory): try half of it then. A big ring costs
-/// nothing but memory, and loses less when the reader gets the CPU late.
+/// Without `CAP_IPC_LOCK` the rings of a user share `kernel.perf_event_mlock_kb` for each online
+/// CPU, plus `RLIMIT_MEMLOCK` ([`perf_mmap`][mmap]). Rings that are already mapped are not
+/// subtracted, so mapping can still fail with
+/// [`LockedMemory`](crate::OpenErrorReason::LockedMemory): then retry with half. A bigger ring
+/// costs only memory, and loses less when the reader is scheduled late.
 ///
 /// [mmap]: https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c
 pub fn default_ring_pages(rings: usize) -> usize {
@@ -69,7 +69,7 @@ pub fn default_ring_pages(rings: usize) -> usize {
     let lockable = is_limited.then(|| {
         let kib = mlock_kb().and_then(|kb| u64::try_from(kb).ok()).unwrap_or(DEFAULT_MLOCK_KB);
         let shared = (kib << 10).saturating_mul(online_cpus().len() as u64);
-        // No limit is u64::MAX.
+        // Unlimited is u64::MAX.
         shared.saturating_add(memlock_limit().unwrap_or(u64::MAX))
     });
     let memory = rustix::system::sysinfo();
@@ -82,7 +82,7 @@ const DEFAULT_MLOCK_KB: u64 = 516;
 
 fn ring_pages(rings: usize, lockable: Option<u64>, memory: u64, page: usize) -> usize {
     const MOST: u64 = 8 << 20;
-    /// Below that, rings lose too much to be of use.
+    /// Smaller rings lose too many records.
     const LEAST: usize = 8;
     let (rings, page) = (rings.max(1) as u64, page as u64);
     let mut bytes = (memory / 64 / rings).min(MOST);
@@ -95,7 +95,7 @@ fn ring_pages(rings: usize, lockable: Option<u64>, memory: u64, page: usize) -> 
     power.max(LEAST)
 }
 
-/// Numbers of a list as sysfs writes it, such as `0-3,8`. Ranges are bounded by `u16`.
+/// Numbers of a list in the format of sysfs, such as `0-3,8`. Ranges are bounded by `u16`.
 fn parse_cpu_list(text: &str) -> Vec<u32> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|p| !p.is_empty()) {
@@ -107,7 +107,7 @@ fn parse_cpu_list(text: &str) -> Vec<u32> {
     cpus
 }
 
-/// The CPUs that are online now, by number. The numbers may have gaps.
+/// The numbers of the online CPUs. They can have gaps.
 pub fn online_cpus() -> Vec<u32> {
     match read_text("/sys/devices/system/cpu/online") {
         Ok(text) => parse_cpu_list(&text),
@@ -118,7 +118,7 @@ pub fn online_cpus() -> Vec<u32> {
     }
 }
 
-/// Whether a CPU of this number could ever be online.
+/// Whether a CPU with this number can ever be online.
 pub(crate) fn is_possible_cpu(cpu: u32) -> bool {
     read_text("/sys/devices/system/cpu/possible")
         .is_ok_and(|text| parse_cpu_list(&text).contains(&cpu))
@@ -126,8 +126,8 @@ pub(crate) fn is_possible_cpu(cpu: u32) -> bool {
 
 /// Major and minor version of a kernel.
 ///
-/// For messages and tests. Distributions backport: to find what a kernel supports, use
-/// [`KernelFeatures`](crate::KernelFeatures).
+/// For messages and tests. Distributions backport: use [`KernelFeatures`](crate::KernelFeatures) to
+/// detect support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelVersion(pub u32, pub u32);
 
@@ -149,7 +149,7 @@ impl fmt::Display for KernelVersion {
     }
 }
 
-/// Whether this thread's effective capabilities hold number `cap`.
+/// Whether this thread's effective capabilities include number `cap`.
 fn has_capability(cap: u32) -> bool {
     let Ok(status) = read_text("/proc/thread-self/status") else { return false };
     status
@@ -172,7 +172,7 @@ pub(crate) fn may_look_at_others() -> bool {
     is_privileged() || has_capability(CAP_SYS_PTRACE)
 }
 
-/// The `max` names nearest to `name`, best first; none that differ in more than a third.
+/// The `max` names nearest to `name`, best first, none of which differs in more than a third.
 pub(crate) fn near_matches<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -227,9 +227,9 @@ mod tests {
         assert_eq!(pages(1, None), 2048, "8 MiB");
         assert_eq!(pages(2, None), 2048);
         assert_eq!(pages(64, None), 1024, "256 MiB for all of them");
-        // The kernel's default for 4 CPUs, without any memory lock beyond it.
+        // The kernel's default for 4 CPUs, without additional locked memory.
         assert_eq!(pages(4, Some(4 * (516 << 10))), 128);
-        // A control page less, and half of it is what fits.
+        // One page less for the control page; half of the rest fits.
         assert_eq!(pages(4, Some(4 * (512 << 10))), 64);
         assert_eq!(pages(4, Some(4 * (516 << 10) + 4 * (8 << 20))), 2048);
         assert_eq!(pages(0, Some(0)), 8);

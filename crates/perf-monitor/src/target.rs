@@ -11,9 +11,9 @@ pub enum Target<'a> {
     Thread(u32),
     /// Everything on one CPU. Needs `perf_event_paranoid` 0 or `CAP_PERFMON`.
     ///
-    /// When the CPU goes offline the event stops for good, without an error or a hang-up: it counts
-    /// nothing even when the CPU is back and the event is enabled again. Its ring can still be read.
-    /// Watch [`online_cpus`](crate::online_cpus) and open a new event.
+    /// When the CPU goes offline the event stops permanently, without an error or a hang-up: it
+    /// does not count when the CPU is back and the event is enabled again. Its ring can still be
+    /// read. Watch [`online_cpus`](crate::online_cpus) and open a new event.
     Cpu(u32),
     /// A thread, while it is on one CPU. Inheriting events with rings need one event per CPU.
     ThreadOnCpu {
@@ -36,9 +36,9 @@ pub enum Target<'a> {
 }
 
 impl Target<'_> {
-    /// As `perf_event_open(2)` takes it, with the flag for a cgroup.
+    /// Converts it to arguments of `perf_event_open(2)`, with the flag for a cgroup.
     pub(crate) fn to_sys(self) -> (perf_sys::Target, u64) {
-        // Ids and CPUs beyond i32 do not exist: i32::MAX leads to the kernel's own refusal.
+        // Ids and CPUs beyond i32 do not exist: the kernel rejects i32::MAX.
         let id = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
         match self {
             Self::ThisThread => (perf_sys::Target::THIS_THREAD, 0),

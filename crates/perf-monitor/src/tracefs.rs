@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 /// A mounted tracefs: the kernel's list of tracepoints.
 ///
-/// `/proc/self/mountinfo` has its mount points; the usual ones come first. To mount it, as root:
-/// `mount -t tracefs nodev /sys/kernel/tracing`. Only root may read its files unless it is mounted
-/// with `-o gid=GROUP,mode=0750`.
+/// Its mount points are in `/proc/self/mountinfo`; the usual ones are tried first. To mount it, as
+/// root: `mount -t tracefs nodev /sys/kernel/tracing`. Only root may read its files unless it is
+/// mounted with `-o gid=GROUP,mode=0750`.
 #[derive(Clone, Debug)]
 pub struct Tracefs {
     root: PathBuf,
@@ -44,18 +44,19 @@ impl Tracefs {
             .map(PathBuf::from)
             .filter(|p| mounted.contains(p))
             .chain(mounted.iter().cloned())
-            // A mount below another mount shows no events.
+            // A mount that is hidden by another mount shows no events.
             .find(|p| p.join("events").is_dir() || read_text(p.join("README")).is_ok())
-            // A mount that this user may not read is still found.
+            // A mount that this user may not read is still reported.
             .or_else(|| mounted.first().cloned())
             .map(Self::at)
             .ok_or(Error::NoTracefs)
     }
 
     /// A read-only tracefs that is not attached to the file system: other processes do not see it,
-    /// and it is gone when its last clone is dropped.
+    /// and it disappears when its last clone is dropped.
     ///
-    /// For machines on which [`Tracefs::find`] finds none. Needs `CAP_SYS_ADMIN` and `/proc`.
+    /// For machines without a mounted tracefs ([`Tracefs::find`]). Needs `CAP_SYS_ADMIN` and
+    /// `/proc`.
     ///
     /// # Errors
     ///
@@ -173,7 +174,7 @@ impl Tracefs {
     }
 }
 
-/// Names come from users and must not leave the directory.
+/// Names come from users and must not lead out of the directory.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains('/') && !name.contains('\0')
 }
@@ -190,8 +191,8 @@ fn directories(dir: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Directories at which a tracefs is mounted, from the text of `/proc/self/mountinfo`; for a
-/// debugfs, the place below it where the kernel mounts one.
+/// Directories with a mounted tracefs, from the text of `/proc/self/mountinfo`; for a debugfs, the
+/// directory in it where the kernel mounts a tracefs.
 fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
     let mut points = Vec::new();
     let mut below_debugfs = Vec::new();

@@ -1,11 +1,11 @@
 use crate::PERF_ATTR_SIZE_VER9;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// `struct perf_event_attr`: what to count or sample, and what to record of it.
+/// `struct perf_event_attr`: the event to count or sample, and the data to record.
 ///
-/// The unions of the C structure are one field each, named after their first member; the others
-/// are in its description. The bit fields are one word, [`flags`](Self::flags), with a getter and
-/// a setter for each.
+/// Each union of the C structure is one field here, named after its first member; the other members
+/// are in its description. The bit fields are one word, [`flags`](Self::flags), with a getter and a
+/// setter for each.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -13,9 +13,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub struct perf_event_attr {
     /// `PERF_TYPE_*`, or the number of a dynamic PMU.
     pub type_: u32,
-    /// Size of the structure that the caller knows, `PERF_ATTR_SIZE_*`.
+    /// Size of the structure that the caller uses, `PERF_ATTR_SIZE_*`.
     pub size: u32,
-    /// Which event of the type.
+    /// The event, encoded for its type.
     pub config: u64,
     /// Events per sample; with `freq`, samples per second (`sample_freq`).
     pub sample_period: u64,
@@ -46,7 +46,7 @@ pub struct perf_event_attr {
     pub sample_regs_intr: u64,
     /// Bytes of AUX data until a reader is woken.
     pub aux_watermark: u32,
-    /// Most frames of a callchain.
+    /// Maximum number of frames of a callchain.
     pub sample_max_stack: u16,
     /// Reserved, zero.
     pub __reserved_2: u16,
@@ -55,15 +55,15 @@ pub struct perf_event_attr {
     /// Bits [`AUX_START_PAUSED`](Self::AUX_START_PAUSED), [`AUX_PAUSE`](Self::AUX_PAUSE) and
     /// [`AUX_RESUME`](Self::AUX_RESUME).
     pub aux_action: u32,
-    /// What `si_perf_data` of the signal shall be, with `sigtrap`.
+    /// Value of `si_perf_data` of the signal, with `sigtrap`.
     pub sig_data: u64,
-    /// More of the event.
+    /// Additional configuration of the event.
     pub config3: u64,
-    /// More of the event.
+    /// Additional configuration of the event.
     pub config4: u64,
 }
 
-/// Where C puts bit field `n` of `width` bits in its word.
+/// Bit position of C's bit field `n` of `width` bits in its word.
 const fn shift(n: u32, width: u32) -> u32 {
     if cfg!(target_endian = "big") { 64 - n - width } else { n }
 }
@@ -90,7 +90,7 @@ macro_rules! bits {
             pub const FLAG_NAMES: &[(&str, u32)] = &[$((stringify!($name), $bit)),*];
         }
 
-        /// Getters and setters by name, for the test against the header.
+        /// Getters and setters by name, for the comparison with the header.
         #[cfg(test)]
         pub(crate) const SETTERS: &[(&str, fn(&mut perf_event_attr, bool), fn(&perf_event_attr) -> bool)] =
             &[$((stringify!($name), perf_event_attr::$set, perf_event_attr::$name)),*];
@@ -100,7 +100,7 @@ macro_rules! bits {
 bits! {
     /// Off until enabled.
     0 disabled set_disabled;
-    /// Children inherit it.
+    /// Child tasks inherit it.
     1 inherit set_inherit;
     /// Must always be on the PMU; an error state otherwise.
     2 pinned set_pinned;
@@ -148,7 +148,7 @@ bits! {
     25 use_clockid set_use_clockid;
     /// Records of context switches (Linux 4.3).
     26 context_switch set_context_switch;
-    /// The ring is written from its end to its start, over what is there (Linux 4.7).
+    /// The ring is overwritten from its end to its start (Linux 4.7).
     27 write_backward set_write_backward;
     /// Records of namespaces (Linux 4.12).
     28 namespaces set_namespaces;
@@ -184,7 +184,7 @@ impl perf_event_attr {
     /// Bit of `aux_action`: an overflow resumes the AUX event of the group (Linux 6.13).
     pub const AUX_RESUME: u32 = Self::AUX_START_PAUSED << 2;
 
-    /// An attribute of the newest size for an event, everything else zero.
+    /// An attribute of the newest size for an event; all other fields are zero.
     pub const fn new(type_: u32, config: u64) -> Self {
         Self {
             type_,
@@ -214,13 +214,13 @@ impl perf_event_attr {
         }
     }
 
-    /// How far the address of a sample may be from the event: 0 (any) to 3 (exact).
+    /// Permitted skid between the address of a sample and the event: 0 (any) to 3 (none).
     #[inline]
     pub const fn precise_ip(&self) -> u8 {
         (self.flags >> shift(15, 2) & 3) as u8
     }
 
-    /// Sets [`precise_ip`](Self::precise_ip); only the two low bits are taken.
+    /// Sets [`precise_ip`](Self::precise_ip); only the two low bits are used.
     #[inline]
     pub const fn set_precise_ip(&mut self, skid: u8) {
         let at = shift(15, 2);

@@ -1,6 +1,6 @@
 //! The constants of `linux/perf_event.h`, of Linux 7.3.
 
-/// Defines constants by group, and [`TABLE`] of all of them for the test against the header.
+/// Defines constants by group, and [`TABLE`] of all of them for the comparison with the header.
 macro_rules! constants {
     ($(
         #[doc = $group_doc:literal]
@@ -16,7 +16,8 @@ macro_rules! constants {
             pub const $name: $ty = $value;
         )*)*
 
-        /// Every constant by name, as the C compiler would show it: sign-extended to 64 bits.
+        /// Every constant by name, with the value that a C compiler prints: sign-extended to 64
+        /// bits.
         #[cfg(test)]
         pub(crate) const TABLE: &[(&str, u64)] = &[$($((stringify!($name), $name as u64),)*)*];
     };
@@ -33,7 +34,7 @@ constants! {
         PERF_TYPE_TRACEPOINT = 2;
         /// Generalised cache events.
         PERF_TYPE_HW_CACHE = 3;
-        /// An event number of the CPU's own manual.
+        /// An event number from the manual of the CPU.
         PERF_TYPE_RAW = 4;
         /// A hardware breakpoint: `bp_type`, `bp_addr`, `bp_len`.
         PERF_TYPE_BREAKPOINT = 5;

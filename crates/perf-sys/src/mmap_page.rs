@@ -8,9 +8,9 @@ pub mod capabilities {
 
     /// Always 0 since Linux 3.12.
     pub const CAP_BIT0: u64 = bit(0);
-    /// Always 1 since Linux 3.12: the other bits have their new places.
+    /// Always 1 since Linux 3.12: the other bits have their current positions.
     pub const CAP_BIT0_IS_DEPRECATED: u64 = bit(1);
-    /// The counter can be read by an instruction of user space.
+    /// A user-space instruction can read the counter.
     pub const CAP_USER_RDPMC: u64 = bit(2);
     /// `time_*` convert the hardware clock to `time_enabled` and `time_running`.
     pub const CAP_USER_TIME: u64 = bit(3);
@@ -22,8 +22,8 @@ pub mod capabilities {
 
 /// `struct perf_event_mmap_page`: the first page of a mapping of an event.
 ///
-/// The kernel writes it while others read. Use this type for its offsets; do not make a reference to
-/// a mapped one.
+/// The kernel writes it concurrently. Use this type for its offsets; do not create a reference to a
+/// mapped page.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct perf_event_mmap_page {
@@ -31,11 +31,11 @@ pub struct perf_event_mmap_page {
     pub version: u32,
     /// Lowest version that it is compatible with.
     pub compat_version: u32,
-    /// Sequence lock of the fields up to `time_mask`: odd while they are written.
+    /// Sequence lock of the fields up to `time_mask`: odd while the kernel writes them.
     pub lock: u32,
-    /// Number of the hardware counter plus 1; 0 if it is not on one now.
+    /// Number of the hardware counter plus 1; 0 if the event is not on a counter.
     pub index: u32,
-    /// What to add to the hardware counter.
+    /// Offset to add to the hardware counter.
     pub offset: i64,
     /// Nanoseconds that the event was enabled.
     pub time_enabled: u64,
@@ -67,7 +67,7 @@ pub struct perf_event_mmap_page {
     pub data_head: u64,
     /// Bytes ever read from the data ring: written with release ordering.
     pub data_tail: u64,
-    /// Where the data ring starts in the mapping.
+    /// Offset of the data ring in the mapping.
     pub data_offset: u64,
     /// Size of the data ring.
     pub data_size: u64,
@@ -75,7 +75,7 @@ pub struct perf_event_mmap_page {
     pub aux_head: u64,
     /// Bytes ever read from the AUX area.
     pub aux_tail: u64,
-    /// Where the AUX area is to be mapped, set by user space.
+    /// Offset of the AUX area in the mapping, set by user space.
     pub aux_offset: u64,
     /// Size of the AUX area, set by user space.
     pub aux_size: u64,

@@ -1,7 +1,7 @@
 //! Layouts of records: their headers and the fixed parts after them.
 //!
-//! Variable parts (file names, callchains) and the sample id at the end follow the fixed part;
-//! which fields a sample has is told by `sample_type` and `read_format` of its event.
+//! Variable parts (file names, callchains) and the sample id at the end follow the fixed part.
+//! `sample_type` and `read_format` of the event determine the fields of a sample.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -68,9 +68,9 @@ layout! {
     }
     /// Fixed part of `PERF_RECORD_LOST`.
     perf_record_lost {
-        /// Id of the event that lost.
+        /// Id of the event that lost records.
         id: u64,
-        /// Records lost.
+        /// Number of lost records.
         lost: u64,
     }
     /// Fixed part of `PERF_RECORD_FORK` and `PERF_RECORD_EXIT`.
@@ -97,9 +97,9 @@ layout! {
     }
     /// Fixed part of `PERF_RECORD_AUX`.
     perf_record_aux {
-        /// Where the new data starts in the AUX area.
+        /// Offset of the new data in the AUX area.
         aux_offset: u64,
-        /// Bytes of it.
+        /// Size of the new data in bytes.
         aux_size: u64,
         /// `PERF_AUX_FLAG_*`.
         flags: u64,
@@ -149,14 +149,14 @@ layout! {
     }
     /// Fixed part of `PERF_RECORD_LOST_SAMPLES`.
     perf_record_lost_samples {
-        /// Samples lost.
+        /// Number of lost samples.
         lost: u64,
     }
     /// Fixed part of `PERF_RECORD_SWITCH_CPU_WIDE`; `PERF_RECORD_SWITCH` has none.
     perf_record_switch {
-        /// Process that comes next, or was there before.
+        /// Process of the next or previous thread.
         next_prev_pid: u32,
-        /// Its thread.
+        /// The next or previous thread.
         next_prev_tid: u32,
     }
     /// Fixed part of `PERF_RECORD_NAMESPACES`; a [`perf_ns_link_info`] for each namespace follows.
@@ -165,7 +165,7 @@ layout! {
         pid: u32,
         /// Thread.
         tid: u32,
-        /// Namespaces, in the order of `NET_NS_INDEX` and so on.
+        /// Number of namespaces, in the order of `NET_NS_INDEX` and so on.
         nr_namespaces: u64,
     }
     /// Fixed part of `PERF_RECORD_CGROUP`; the path follows.
@@ -175,11 +175,11 @@ layout! {
     }
     /// Fixed part of `PERF_RECORD_TEXT_POKE`; the bytes before and after follow, padded together.
     perf_record_text_poke {
-        /// Address: a number of 8 bytes in two words, as the part is 12 bytes long.
+        /// Address: 8 bytes in two words, because the fixed part is 12 bytes long.
         addr: [u32; 2],
-        /// Bytes before.
+        /// Number of bytes before.
         old_len: u16,
-        /// Bytes after.
+        /// Number of bytes after.
         new_len: u16,
     }
     /// Fixed part of `PERF_RECORD_AUX_OUTPUT_HW_ID`.
@@ -189,13 +189,13 @@ layout! {
     }
     /// Fixed part of `PERF_RECORD_CALLCHAIN_DEFERRED`; the addresses follow.
     perf_record_callchain_deferred {
-        /// What the callchains of the samples end with.
+        /// The cookie at the end of the callchains of the samples.
         cookie: u64,
-        /// Addresses.
+        /// Number of addresses.
         nr: u64,
     }
-    /// The sample id at the end of records, with every field. An event has those of its
-    /// `sample_type`, in this order; each takes 8 bytes.
+    /// The sample id at the end of records, with every field. A record has the fields selected by
+    /// the event's `sample_type`, in this order; each takes 8 bytes.
     perf_sample_id {
         /// Process (`PERF_SAMPLE_TID`).
         pid: u32,
@@ -227,10 +227,10 @@ layout! {
 
 /// `siginfo_t` of the `SIGTRAP` that an event with `sigtrap` sends, up to its last field.
 ///
-/// (mips has two of the fields the other way round.)
+/// (mips has two of the fields in the opposite order.)
 ///
-/// A signal handler finds it where its `siginfo_t` is; [`sigtrap_wait`](crate::sigtrap_wait) needs
-/// no handler.
+/// A signal handler gets it as its `siginfo_t`; [`sigtrap_wait`](crate::sigtrap_wait) needs no
+/// handler.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -240,12 +240,12 @@ pub struct perf_siginfo {
     pub si_signo: i32,
     /// 0.
     pub si_errno: i32,
-    /// [`TRAP_PERF`](crate::TRAP_PERF); anything else is a `SIGTRAP` of another origin, whose
-    /// further fields mean something else.
+    /// [`TRAP_PERF`](crate::TRAP_PERF); any other value is a `SIGTRAP` of another origin, with
+    /// another meaning of the following fields.
     pub si_code: i32,
-    /// Nothing.
+    /// Padding.
     pub __pad: [u32; size_of::<usize>() / 4 - 1],
-    /// The address of the sample, of the breakpoint for example, if `sample_type` has it.
+    /// The address of the sample, such as that of a breakpoint, if `sample_type` has it.
     pub si_addr: usize,
     /// `sig_data` of the event.
     pub si_perf_data: usize,

@@ -1,5 +1,5 @@
 //! Registers of `PERF_SAMPLE_REGS_USER` and `PERF_SAMPLE_REGS_INTR`: bit numbers of
-//! `sample_regs_*`, and the order in which their values come.
+//! `sample_regs_*`, which is also the order of their values.
 
 macro_rules! registers {
     ($(#[$doc:meta])* $module:ident: $($name:ident = $at:literal;)*) => {

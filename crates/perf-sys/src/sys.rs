@@ -1,4 +1,4 @@
-//! The system call, the ioctls and the two instructions that read hardware in user space.
+//! The system call, the ioctls and the two instructions that read hardware counters in user space.
 #![allow(unsafe_code, reason = "system calls and inline assembly")]
 
 use crate::{PERF_ATTR_SIZE_VER0, perf_event_attr, perf_siginfo};
@@ -9,7 +9,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-/// `_IOC` of the kernel: direction and size have other places on some architectures.
+/// `_IOC` of the kernel: some architectures have other positions for direction and size.
 mod ioc {
     use core::ffi::c_ulong;
 
@@ -78,7 +78,7 @@ pub const PERF_EVENT_IOC_PERIOD: c_ulong = ioc::iow::<u64>(4);
 pub const PERF_EVENT_IOC_SET_OUTPUT: c_ulong = ioc::io(5);
 /// Sets the filter of a tracepoint, or the address filter of a tracing PMU.
 pub const PERF_EVENT_IOC_SET_FILTER: c_ulong = ioc::iow::<*const u8>(6);
-/// Returns the id that `PERF_SAMPLE_ID` and `PERF_FORMAT_ID` show.
+/// Returns the id that `PERF_SAMPLE_ID` and `PERF_FORMAT_ID` contain.
 pub const PERF_EVENT_IOC_ID: c_ulong = ioc::ior::<*mut u64>(7);
 /// Attaches a BPF program.
 pub const PERF_EVENT_IOC_SET_BPF: c_ulong = ioc::iow::<u32>(8);
@@ -105,7 +105,7 @@ impl Target {
 }
 
 fn last_errno() -> Errno {
-    // SAFETY: it has no requirements.
+    // SAFETY: the function has no preconditions.
     let location = unsafe { libc::__errno_location() };
     // SAFETY: the location is valid for as long as the thread lives.
     let errno = unsafe { *location };
@@ -119,8 +119,8 @@ fn open_raw(
     flags: u64,
 ) -> Result<OwnedFd, Errno> {
     let group = group_fd.map_or(-1, |fd| fd.as_raw_fd());
-    // SAFETY: the kernel reads `attr.size` bytes at `attr`, which every caller has, and writes to
-    // memory only `size`, on E2BIG; callers pass a private copy.
+    // SAFETY: the kernel reads `attr.size` bytes at `attr`, which every caller provides, and writes
+    // only `size`, on E2BIG; callers pass a private copy.
     let result = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -133,7 +133,7 @@ fn open_raw(
     };
     match i32::try_from(result) {
         Ok(fd) if fd >= 0 => {
-            // SAFETY: the kernel gave this new descriptor to us alone.
+            // SAFETY: the kernel returned this new descriptor, and nothing else owns it.
             Ok(unsafe { OwnedFd::from_raw_fd(fd) })
         }
         _ => Err(last_errno()),
@@ -158,7 +158,7 @@ pub fn perf_event_open(
     flags: u64,
 ) -> Result<OwnedFd, Errno> {
     let mut copy = *attr;
-    // 0 means VER0 to the kernel.
+    // The kernel uses VER0 for 0.
     copy.size = copy.size.min(size_of::<perf_event_attr>() as u32);
     open_raw(&raw mut copy, target, group_fd, flags)
 }
@@ -180,12 +180,12 @@ pub fn perf_event_open_path(
     perf_event_open(&copy, target, group_fd, flags)
 }
 
-/// The size of `struct perf_event_attr` that the running kernel knows, which it reports when it is
-/// given a bigger one: one of `PERF_ATTR_SIZE_*`, or more for a kernel newer than this crate.
+/// The size of `struct perf_event_attr` that the running kernel supports, which it reports when it
+/// gets a bigger one: one of `PERF_ATTR_SIZE_*`, or more for a kernel newer than this crate.
 ///
 /// # Errors
 ///
-/// If events may not be opened at all: `EACCES`, `EPERM`, `ENOSYS`.
+/// `EACCES`, `EPERM` or `ENOSYS` if no events may be opened at all.
 pub fn attr_size_of_kernel() -> Result<u32, Errno> {
     const BIG: usize = 512;
     let attr = perf_event_attr {
@@ -194,11 +194,11 @@ pub fn attr_size_of_kernel() -> Result<u32, Errno> {
     };
     let mut big = [0u64; BIG / 8];
     big.as_mut_bytes()[..size_of::<perf_event_attr>()].copy_from_slice(attr.as_bytes());
-    big[BIG / 8 - 1] = 1; // not zero where no kernel knows a field
+    big[BIG / 8 - 1] = 1; // not zero, beyond the fields of every kernel
     let pointer = big.as_mut_ptr().cast::<perf_event_attr>();
     match open_raw(pointer, Target::THIS_THREAD, None, crate::PERF_FLAG_FD_CLOEXEC) {
         Err(Errno::TOOBIG) => {
-            // SAFETY: `pointer` is into `big`, aligned for u64 and long enough.
+            // SAFETY: `pointer` points into `big`, aligned for u64 and long enough.
             let size = unsafe { (*pointer).size };
             Ok(size.max(PERF_ATTR_SIZE_VER0))
         }
@@ -209,9 +209,9 @@ pub fn attr_size_of_kernel() -> Result<u32, Errno> {
 
 fn ioctl(fd: impl AsFd, request: c_ulong, argument: c_ulong) -> Result<i32, Errno> {
     let fd = fd.as_fd().as_raw_fd();
-    // SAFETY: callers give the argument that `request` takes: a number, or a pointer to memory
-    // of the size that it reads or writes. On a descriptor of another kind of file, the number
-    // '$' leads to ENOTTY.
+    // SAFETY: callers pass the argument that `request` expects: a number, or a pointer to memory of
+    // the size that it reads or writes. For a descriptor of another kind of file, the number '$'
+    // returns ENOTTY.
     let result = unsafe { libc::ioctl(fd, request as _, argument) };
     if result < 0 { Err(last_errno()) } else { Ok(result) }
 }
@@ -234,7 +234,7 @@ pub fn ioctl_disable(fd: impl AsFd, flags: u32) -> Result<(), Errno> {
     ioctl(fd, PERF_EVENT_IOC_DISABLE, c_ulong::from(flags)).map(drop)
 }
 
-/// [`PERF_EVENT_IOC_REFRESH`]; `overflows` of 0 is undefined to the kernel.
+/// [`PERF_EVENT_IOC_REFRESH`]; the effect of 0 `overflows` is undefined.
 ///
 /// # Errors
 ///
@@ -261,7 +261,7 @@ pub fn ioctl_period(fd: impl AsFd, period: u64) -> Result<(), Errno> {
     ioctl(fd, PERF_EVENT_IOC_PERIOD, &raw const period as c_ulong).map(drop)
 }
 
-/// [`PERF_EVENT_IOC_SET_OUTPUT`]; `None` takes the redirection back.
+/// [`PERF_EVENT_IOC_SET_OUTPUT`]; `None` removes the redirection.
 ///
 /// # Errors
 ///
@@ -313,8 +313,8 @@ pub fn ioctl_pause_output(fd: impl AsFd, pause: bool) -> Result<(), Errno> {
 ///
 /// # Errors
 ///
-/// The error number of the system call: `ENOSPC` if there are more programs than `ids` has room for,
-/// or more than 64.
+/// The error number of the system call: `ENOSPC` if there are more programs than `ids` can hold, or
+/// more than 64.
 pub fn ioctl_query_bpf(fd: impl AsFd, ids: &mut [u32]) -> Result<usize, Errno> {
     // struct perf_event_query_bpf: ids_len, prog_cnt, ids[].
     let mut query = [0u32; 2 + 64];
@@ -338,10 +338,10 @@ pub fn ioctl_modify_attributes(fd: impl AsFd, attr: &perf_event_attr) -> Result<
     ioctl(fd, PERF_EVENT_IOC_MODIFY_ATTRIBUTES, &raw mut copy as c_ulong).map(drop)
 }
 
-/// A set with `SIGTRAP` alone.
+/// A set that contains only `SIGTRAP`.
 fn sigtrap_set() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: it initialises the set that the pointer is of.
+    // SAFETY: the function initialises the set behind the pointer.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
     // SAFETY: initialised above.
     let mut set = unsafe { set.assume_init() };
@@ -353,7 +353,7 @@ fn sigtrap_set() -> libc::sigset_t {
 fn sigtrap_mask(how: c_int) -> Result<bool, Errno> {
     let set = sigtrap_set();
     let mut before = sigtrap_set();
-    // SAFETY: both sets are initialised and ours; blocking a signal breaks no memory.
+    // SAFETY: both sets are initialised and local; blocking a signal is memory-safe.
     let errno = unsafe { libc::pthread_sigmask(how, &raw const set, &raw mut before) };
     if errno != 0 {
         return Err(Errno::from_raw_os_error(errno));
@@ -401,7 +401,7 @@ pub fn sigtrap_wait(timeout: Duration) -> Result<Option<perf_siginfo>, Errno> {
         tv_nsec: timeout.subsec_nanos() as _,
     };
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-    // SAFETY: the set and the time are initialised, `info` has room for what is written.
+    // SAFETY: the set and the time are initialised, and `info` has room for the kernel's data.
     let signal =
         unsafe { libc::sigtimedwait(&raw const set, info.as_mut_ptr(), &raw const timeout) };
     if signal < 0 {
@@ -415,12 +415,12 @@ pub fn sigtrap_wait(timeout: Duration) -> Result<Option<perf_siginfo>, Errno> {
     Ok(Some(unsafe { info.as_ptr().cast::<perf_siginfo>().read() }))
 }
 
-/// Reads hardware counter `index` (`perf_event_mmap_page::index` minus 1) by the instruction that
-/// user space has for it, `None` on architectures without one that this crate knows.
+/// Reads hardware counter `index` (`perf_event_mmap_page::index` minus 1) with a user-space
+/// instruction; `None` on architectures without one that this crate supports.
 ///
 /// # Safety
 ///
-/// The kernel must offer it now (`cap_user_rdpmc`) and the event must be on that counter;
+/// The kernel must permit it now (`cap_user_rdpmc`) and the event must be on that counter;
 /// otherwise the instruction traps.
 #[inline]
 pub unsafe fn rdpmc(index: u32) -> Option<u64> {
@@ -475,13 +475,13 @@ pub unsafe fn rdpmc(index: u32) -> Option<u64> {
 }
 
 /// The clock that `time_mult`, `time_shift` and `time_offset` of the control page convert: the
-/// time-stamp counter of x86-64, the virtual counter of arm64; `None` elsewhere.
+/// time-stamp counter of x86-64, the virtual counter of arm64; `None` on other architectures.
 #[inline]
 pub fn read_hardware_clock() -> Option<u64> {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: user space may read the counter on Linux unless it asked not to be able to
-        // (PR_SET_TSC), which then signals.
+        // SAFETY: user space may read the counter on Linux unless the process disabled it
+        // (PR_SET_TSC), in which case it gets a signal.
         Some(unsafe { core::arch::x86_64::_rdtsc() })
     }
     #[cfg(target_arch = "aarch64")]

@@ -1,8 +1,8 @@
-//! The kernel's own header is the judge of every number in this crate.
+//! Compares every number in this crate with the kernel's own header.
 //!
-//! `PERF_SYS_UAPI` names more headers than the system's: entries separated by `:`, each
-//! `DIR` or `DIR,ASMDIR` of include directories (`cargo xtask test-kernel uapi` sets it to several
-//! releases of two architectures).
+//! `PERF_SYS_UAPI` adds headers to those of the system: entries separated by `:`, each `DIR` or
+//! `DIR,ASMDIR` of include directories (`cargo xtask test-kernel uapi` sets it to several releases
+//! of two architectures).
 
 use crate::*;
 use core::mem::offset_of;
@@ -29,7 +29,7 @@ fn ioctls() -> Vec<(&'static str, u64)> {
         PERF_EVENT_IOC_MODIFY_ATTRIBUTES)
 }
 
-/// Offset and size of every field of the structures that the header names.
+/// Offset and size of every field of the structures that the header contains.
 fn fields() -> Vec<(&'static str, &'static str, usize, usize)> {
     let mut out = Vec::new();
     macro_rules! layout {
@@ -103,7 +103,7 @@ impl Header {
     }
 }
 
-/// Asks the compiler for everything the header knows of; tells what it was asked and answered.
+/// Prints everything that the header contains with a C program; returns the names and the output.
 fn check(header: &Header, scratch: &Path) -> usize {
     let mut c = String::from(
         "#include <stdio.h>\n#include <string.h>\n#include <stddef.h>\n\
@@ -119,12 +119,12 @@ fn check(header: &Header, scratch: &Path) -> usize {
     };
 
     for &(name, value) in TABLE.iter().chain(&ioctls()) {
-        // `*_MAX` move with each release: they are checked against the newest below.
+        // `*_MAX` change with each release: they are compared with the newest header below.
         let moves =
             name.ends_with("_MAX") || name.ends_with("_MAX_SHIFT") || name.ends_with("BITS_MAX");
         let known = has_word(&header.text, name) || has_word(&header.siginfo, name);
         if known && name != "NR_NAMESPACES" && !moves {
-            // The 32-bit enums of the contexts are sign-extended as their users do.
+            // The 32-bit enums of the contexts are sign-extended, as in their uses.
             ask(name.to_string(), name, value);
         }
     }
@@ -180,7 +180,7 @@ fn check(header: &Header, scratch: &Path) -> usize {
             ask(name.to_string(), name, u64::from(bit));
         }
     }
-    // Bit fields: set one in C, look at the bytes here.
+    // Bit fields: set one in C, compare the bytes here.
     let mut bit = |ty: &str, kind: &str, field: &str, at: usize, mask: u64| {
         let c_field = field.strip_suffix('_').unwrap_or(field);
         ask(
@@ -245,7 +245,7 @@ fn check(header: &Header, scratch: &Path) -> usize {
     want.len()
 }
 
-/// Every `PERF_*` identifier of the newest header must be known here.
+/// Every `PERF_*` identifier of the newest header must exist here.
 fn check_complete(header: &Header) {
     let known = |name: &str| {
         TABLE.iter().chain(&ioctls()).any(|(n, _)| *n == name)
@@ -290,7 +290,7 @@ fn everything_agrees_with_the_kernel_header() {
     headers.extend(Header::open(&system));
     if headers.is_empty() {
         assert!(env::var_os("CI").is_none(), "CI needs the kernel's headers (linux-libc-dev)");
-        // `println!` is captured by the test harness, and a skip that nobody sees passes for a test.
+        // The test harness captures `println!`, and a skip that is not shown looks like a pass.
         let text = "SKIPPED\teverything_agrees_with_the_kernel_header\tno linux/perf_event.h\n";
         let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
         return;

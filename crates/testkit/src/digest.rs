@@ -1,4 +1,4 @@
-//! FNV-1a of 64 bits: the same in Go's standard library, and good enough to compare texts.
+//! FNV-1a with 64 bits: also in Go's standard library, and sufficient to compare texts.
 
 /// A digest of bytes that arrive in pieces.
 #[derive(Clone, Copy, Debug)]

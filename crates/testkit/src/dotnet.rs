@@ -9,10 +9,9 @@
 //! }
 //! ```
 //!
-//! The runtimes and the program they run are put in place by `cargo xtask runtimes`, which says
-//! where in the variable [`VARIABLE`]. Everything here panics when something is amiss: its
-//! callers are tests. A test that uses it is marked
-//! `#[ignore = "needs real runtimes: cargo xtask test-runtimes"]`.
+//! `cargo xtask runtimes` installs the runtimes and the program they run, and prints the directory
+//! for the variable [`VARIABLE`]. Errors panic, because the callers are tests. A test that uses
+//! this module is marked `#[ignore = "needs real runtimes: cargo xtask test-runtimes"]`.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
@@ -23,10 +22,10 @@ use std::time::{Duration, Instant};
 /// The environment variable that names the directory of targets.
 pub const VARIABLE: &str = "TRISCOPE_DOTNET_TARGETS";
 
-/// How long a runtime may take to start or stop on a heavily loaded machine.
+/// Time limit to start or stop a runtime on a heavily loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A runtime that targets can be started on.
+/// A runtime for targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Runtime {
     /// .NET Core 3.1.23, a framework-dependent application.
@@ -39,10 +38,10 @@ pub enum Runtime {
 }
 
 impl Runtime {
-    /// All of them, oldest first.
+    /// All runtimes, oldest first.
     pub const ALL: [Self; 3] = [Self::Core31, Self::Net9, Self::Net10];
 
-    /// What the runtime says of itself.
+    /// The version that the runtime reports.
     pub const fn version(self) -> &'static str {
         match self {
             Self::Core31 => "3.1.23",
@@ -59,7 +58,7 @@ impl Runtime {
         }
     }
 
-    /// The program that becomes a target process.
+    /// The executable of a target process.
     pub fn program(self) -> PathBuf {
         directory().join(self.directory()).join("run")
     }
@@ -85,7 +84,7 @@ pub struct Builder {
     awaits: Awaits,
 }
 
-/// What is waited for before a target is handed out.
+/// The condition that `start` waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaits {
     Nothing,
@@ -94,13 +93,14 @@ enum Awaits {
 }
 
 impl Builder {
-    /// What the workload does: see the head of `workload/Workload.cs`. The default is `idle`.
+    /// Sets the mode of the workload: see the head of `workload/Workload.cs`. The default is
+    /// `idle`.
     #[must_use]
     pub fn mode(self, mode: &str) -> Self {
         self.env("WORKLOAD_MODE", mode)
     }
 
-    /// Ends the workload, with code 0, after so many seconds.
+    /// Ends the workload with code 0 after `seconds` seconds.
     #[must_use]
     pub fn seconds(self, seconds: u32) -> Self {
         self.env("WORKLOAD_SECONDS", seconds.to_string())
@@ -113,15 +113,14 @@ impl Builder {
         self
     }
 
-    /// Starts the target by `command` and its arguments, to which the program is appended.
+    /// Starts the target with `command` and its arguments, to which the program is appended.
     #[must_use]
     pub fn wrapper<S: Into<OsString>>(mut self, command: impl IntoIterator<Item = S>) -> Self {
         self.wrapper = command.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Does not wait for anything: for a target that has no diagnostic socket, or is not the
-    /// child itself.
+    /// Waits for nothing: for a target that has no diagnostic socket, or is not the child itself.
     #[must_use]
     pub const fn no_wait(mut self) -> Self {
         self.awaits = Awaits::Nothing;
@@ -135,8 +134,7 @@ impl Builder {
         self
     }
 
-    /// Starts the target and waits until it listens on its diagnostic socket and has come to
-    /// the workload.
+    /// Starts the target and waits until it listens on its diagnostic socket and the workload runs.
     pub fn start(self) -> Target {
         let home = tempfile::Builder::new().prefix("target-").tempdir().expect("a directory");
         let log = home.path().join("log");
@@ -148,7 +146,7 @@ impl Builder {
             .args(words)
             .env("WORKLOAD_MODE", "idle")
             .env("TMPDIR", home.path())
-            // Perf maps go to /tmp otherwise, whatever TMPDIR says.
+            // The default is /tmp, regardless of TMPDIR.
             .env("DOTNET_PerfMapJitDumpPath", home.path())
             .envs(self.env)
             .stdin(Stdio::null())
@@ -166,7 +164,7 @@ impl Builder {
     }
 }
 
-/// A running .NET process with a temporary directory of its own. It is killed when dropped.
+/// A running .NET process with its own temporary directory. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Target {
     child: Child,
@@ -176,7 +174,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A target on `runtime`, to be started.
+    /// Configures a target on `runtime`.
     pub fn of(runtime: Runtime) -> Builder {
         Builder { runtime, env: Vec::new(), wrapper: Vec::new(), awaits: Awaits::Workload }
     }
@@ -210,14 +208,14 @@ impl Target {
     }
 
     fn await_socket(&mut self) {
-        // The socket exists a moment before it listens: wait for a connection to be accepted.
+        // The socket exists before the runtime listens: wait until a connection is accepted.
         let listens = |target: &Self| {
             target.find_socket().is_some_and(|s| std::os::unix::net::UnixStream::connect(s).is_ok())
         };
         self.wait_until("listens on its diagnostic socket", listens);
     }
 
-    /// Waits until the program runs, which it does not while the runtime is suspended.
+    /// Waits until the program runs. A suspended runtime does not run it.
     pub fn await_workload(&mut self) {
         let runs = |t: &Self| {
             t.output().lines().any(|l| l.starts_with("workload ") && l.ends_with(" runs"))
@@ -225,7 +223,7 @@ impl Target {
         self.wait_until("runs the workload", runs);
     }
 
-    /// Waits until `condition` holds; a target that ends meanwhile, or takes a minute, fails.
+    /// Waits until `condition` holds. Panics if the target ends, or after a minute.
     pub fn wait_until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !condition(self) {
@@ -237,17 +235,17 @@ impl Target {
         }
     }
 
-    /// What it printed so far, on both outputs.
+    /// Its output so far, on both streams.
     pub fn output(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("the target can be waited for")
     }
 
-    /// Panics, with what it printed, unless it still runs.
+    /// Panics with its output if it has ended.
     pub fn assert_alive(&mut self) {
         if let Some(status) = self.exit_status() {
             let signal = status.signal().map(|s| format!(" (signal {s})")).unwrap_or_default();
@@ -255,12 +253,12 @@ impl Target {
         }
     }
 
-    /// Waits until the target ends by itself; panics, with its state, if it does not.
+    /// Waits until the target ends by itself. Panics with its state on a timeout.
     pub fn wait(&mut self) -> ExitStatus {
         self.wait_for(TIMEOUT).unwrap_or_else(|| panic!("no end within a minute: {}", self.state()))
     }
 
-    /// Waits until the target ends by itself, for `limit` at most.
+    /// Waits for at most `limit` until the target ends by itself.
     pub fn wait_for(&mut self, limit: Duration) -> Option<ExitStatus> {
         let start = Instant::now();
         loop {
@@ -272,8 +270,8 @@ impl Target {
         }
     }
 
-    /// The runtime, how it ended or what its threads do, and what it printed: for the message of
-    /// a test that failed. With gdb, the stacks of all threads are part of it.
+    /// The runtime, its exit status or the state of its threads, and its output, for the message of
+    /// a failed test. If gdb is installed, it includes the stacks of all threads.
     pub fn state(&mut self) -> String {
         let (runtime, pid) = (self.runtime, self.pid());
         let state = match self.exit_status() {
@@ -283,9 +281,9 @@ impl Target {
         format!("{runtime:?}, process {pid}: {state}\n--- output\n{}", self.output())
     }
 
-    /// Ends it at once, as `kill -9` does.
+    /// Kills it, as `kill -9` does.
     pub fn kill(&mut self) {
-        // An error means that it has ended already.
+        // Fails only if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,12 +1,12 @@
-//! What the tests of several crates share. Not published.
+//! Shared helpers of the tests of several crates. Not published.
 //!
 //! - [`dotnet`]: real .NET processes with a known workload
 //! - [`perfetto`]: reads a Perfetto trace back as text
 //! - [`golden`]: expected texts in files, and the one command that regenerates them
 //! - [`digest`]: FNV-1a, for expectations that are too large to commit
 //!
-//! Only `tests/` directories use it. They are in no package, so that a packaged crate builds and
-//! tests itself without this one.
+//! Only `tests/` directories use it. Packages do not contain them, so that a packaged crate can be
+//! built and tested without this one.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,

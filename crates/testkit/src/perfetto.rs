@@ -1,5 +1,5 @@
-//! A small reader of Perfetto traces. It knows the packets that the sink writes, panics at any
-//! other, and returns the timeline as text.
+//! A small reader of Perfetto traces that returns the timeline as text. It supports the packets
+//! that the sink writes and panics at any other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -69,7 +69,7 @@ impl<'a> Message<'a> {
     }
 
     fn text(&self, number: u64) -> Option<String> {
-        // A `string` has to be UTF-8.
+        // A `string` must be UTF-8.
         self.bytes(number).next().map(|b| String::from_utf8(b.to_vec()).unwrap())
     }
 }
@@ -77,7 +77,7 @@ impl<'a> Message<'a> {
 /// A timeline read back.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    /// One line per packet, in the order of the file.
+    /// One line per packet, in file order.
     pub lines: Vec<String>,
     /// Number of packets that clear the incremental state.
     pub restarts: usize,
@@ -108,7 +108,7 @@ impl Timeline {
         self.lines.join("\n")
     }
 
-    /// Tracks with slices that are open at the end.
+    /// Tracks with slices that are still open at the end.
     #[must_use]
     pub fn open(&self) -> Vec<&str> {
         self.depth.iter().filter(|(_, n)| **n > 0).map(|(track, _)| &track[..]).collect()

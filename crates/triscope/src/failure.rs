@@ -2,19 +2,19 @@ use std::fmt::{self, Write};
 use std::io;
 use std::process::ExitCode;
 
-/// What ends a command early.
+/// An error that ends a command early.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// A message for the user, on one line, and the exit code.
     Message(String, u8),
-    /// The exit code alone: the message is printed already, or the reader of the output has gone.
+    /// Only the exit code: the message was already printed, or the reader of the output has gone.
     Quiet(u8),
 }
 
 /// The result of a command.
 pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
-/// The exit status that shells report for a process that SIGPIPE ended.
+/// The exit status that shells report for a process killed by SIGPIPE.
 const SIGPIPE: u8 = 128 + 13;
 
 impl Failure {
@@ -23,7 +23,7 @@ impl Failure {
         Self::Message(message.to_string(), 1)
     }
 
-    /// A failure that has to do with an input or output of this name.
+    /// A failure of the input or output with this name.
     pub(crate) fn about(name: impl fmt::Display, message: impl fmt::Display) -> Self {
         Self::new(format_args!("{name}: {message}"))
     }
@@ -45,7 +45,7 @@ impl Failure {
         }
     }
 
-    /// The same failure with something added to its message.
+    /// The same failure with a note appended to its message.
     pub(crate) fn and(self, note: impl fmt::Display) -> Self {
         match self {
             Self::Message(message, code) => Self::Message(format!("{message}; {note}"), code),
@@ -68,7 +68,7 @@ impl Failure {
     }
 }
 
-/// Text that may come from a hostile input or file name, made harmless for a terminal.
+/// Text from a possibly hostile input or file name, escaped for a terminal.
 pub(crate) struct OneLine<'a>(pub(crate) &'a str);
 
 impl fmt::Display for OneLine<'_> {

@@ -1,10 +1,10 @@
 //! `triscope`: records, converts and inspects kernel, Go and .NET traces.
 //!
-//! - [`commands`]: one module per command. None imports another.
-//! - [`run`]: what a command starts, watches and stops: child processes, targets, signals, `/proc`.
-//! - [`io`]: what a command reads and writes: inputs, output files, standard output, progress.
-//! - [`sources`] and [`timeline`]: what several commands share to read traces and to draw them.
-//! - [`failure`]: what ends a command early.
+//! - [`commands`]: one module per command. They do not import each other.
+//! - [`run`]: child processes, targets, signals, `/proc`.
+//! - [`io`]: inputs, output files, standard output, progress.
+//! - [`sources`] and [`timeline`]: shared code to read traces and to draw them.
+//! - [`failure`]: errors that end a command early.
 #![forbid(unsafe_code)]
 
 mod commands;
@@ -77,8 +77,8 @@ fn main() -> ExitCode {
     result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }
 
-/// Makes a write beyond `RLIMIT_FSIZE` an error that is reported: SIGXFSZ would end the program.
+/// Makes a write beyond `RLIMIT_FSIZE` a reported error: SIGXFSZ would kill the program.
 fn report_size_limits() {
-    // Without the handler it is as it was.
+    // Without the handler the default action stays in place.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
 }

@@ -1,8 +1,8 @@
-//! `/init` of a virtual machine: mounts what tests need, runs every program in `/tests`, shows
-//! their reports, prints one verdict line, and powers off.
+//! `/init` of a virtual machine: mounts the file systems that tests need, runs every program in
+//! `/tests`, shows their reports, prints one verdict line, and powers off.
 //!
-//! The kernel's command line tells it more: `guest.env=NAME=VALUE` sets a variable of the tests,
-//! `guest.filter=WORD` is an argument of theirs.
+//! The kernel's command line configures it: `guest.env=NAME=VALUE` sets an environment variable of
+//! the tests, `guest.filter=WORD` is an argument of the tests.
 #![forbid(unsafe_code)]
 
 use rustix::mount::{MountFlags, mount};
@@ -45,10 +45,10 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
         ("tracefs", "/sys/kernel/tracing"),
         ("cgroup2", "/sys/fs/cgroup"),
     ] {
-        // Later ones are in file systems that earlier ones brought.
+        // Later ones are in file systems that earlier ones mount.
         let _ = std::fs::create_dir_all(dir);
         match mount(kind, dir, kind, MountFlags::empty(), None) {
-            // The kernel may have mounted /dev itself.
+            // The kernel can already have mounted /dev.
             Err(rustix::io::Errno::BUSY) | Ok(()) => {}
             Err(error) => return Err(format!("mounting {kind}: {error}").into()),
         }

@@ -106,7 +106,7 @@ class Timeline:
             self.flows[flow].append((at, track.uuid, max(depth - (event.type == INSTANT), 0)))
 
     def scheduler(self, bundle, offset):
-        """Collects switches and wake-ups: time, processor, thread, its name, state of the one before."""
+        """Collects switches and wake-ups: time, CPU, thread, its name, state of the previous thread."""
         for event in bundle.event:
             if event.HasField("sched_switch"):
                 to = event.sched_switch
@@ -129,7 +129,7 @@ class Timeline:
             self.sched.append((at, None, tid, None, None))
 
     def draw_scheduler(self):
-        """Tracks of the processors, and of what the known threads are about."""
+        """Tracks of the CPUs, and of the known threads."""
         if not self.sched:
             return
         self.sched.sort(key=lambda event: event[0])
@@ -139,7 +139,7 @@ class Timeline:
         cpus, running, states = {}, {}, {}
 
         def goes_on(at, tid, state):
-            """The thread is in this state from now on."""
+            """Sets the state of the thread from this time on."""
             if tid in states and tid in self.threads:
                 since, before = states[tid]
                 if before:

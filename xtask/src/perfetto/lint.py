@@ -16,7 +16,7 @@ BOOTTIME, TRACE_FILE = 6, 11
 
 
 class Sequence:
-    """What packets of one sequence may refer to."""
+    """The interned data that packets of one sequence can refer to."""
 
     def __init__(self):
         self.cleared = False

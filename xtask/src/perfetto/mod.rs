@@ -1,4 +1,4 @@
-//! Perfetto traces and the official schema: checked, and drawn for the documentation.
+//! Checks Perfetto traces against the official schema, and draws them for the documentation.
 
 mod outputs;
 
@@ -10,10 +10,10 @@ const LINT: &str = include_str!("lint.py");
 const DRAW: &str = include_str!("draw.py");
 const STATS: &str = include_str!("stats.py");
 
-/// The schema in the language that it is published for: packages and versions.
+/// Python packages of the schema, with versions.
 const PACKAGES: &[&str] = &["perfetto==0.59.1", "protobuf==7.36.2"];
 
-/// Makes Perfetto's trace processor mandatory: for a CI that can download it.
+/// Makes Perfetto's trace processor mandatory, for a CI that can download it.
 const REQUIRE: &str = "--require-trace-processor";
 
 pub(crate) const LINT_OPTIONS: &str = "\
@@ -37,7 +37,7 @@ fn script(task: &str, script: &str, args: &[String]) -> Result<Option<ExitStatus
         Ok(python) => python,
         Err(error) => return lane::skip(task, &error).map(|()| None),
     };
-    // The script reports the faults. Its text need not be shown as part of the command.
+    // The script reports the errors. The reported command need not contain its text.
     let status = Command::new(python).arg("-c").arg([PACKETS, script].concat()).args(args).status();
     status.map(Some).map_err(|error| format!("{task}: {error}").into())
 }
@@ -50,8 +50,8 @@ fn check_status(status: Option<ExitStatus>) -> Result {
     }
 }
 
-/// `cargo xtask lint-perfetto`: checks the named files. Without any, checks one output of every
-/// kind that we write.
+/// `cargo xtask lint-perfetto`: checks the named files. Without arguments, checks one output of
+/// every kind that triscope writes.
 pub(crate) fn lint(args: &[String]) -> Result {
     let (options, files): (Vec<String>, Vec<String>) =
         args.iter().cloned().partition(|arg| arg.starts_with("--"));
@@ -71,7 +71,7 @@ fn check(files: &[String], is_required: bool) -> Result {
     if is_required || std::env::var_os("TRACE_PROCESSOR").is_some() {
         return check_status(script("import by the trace processor", STATS, files)?);
     }
-    // Not lane::skip: a CI without a network passes without it.
+    // Not lane::skip: a CI without a network passes without this check.
     eprintln!(
         "\n==== SKIPPED: import by Perfetto's trace processor\n==== because: it is downloaded when it \
          is first used: {REQUIRE} allows that, or TRACE_PROCESSOR names one\n"
@@ -79,7 +79,7 @@ fn check(files: &[String], is_required: bool) -> Result {
     Ok(())
 }
 
-/// `cargo xtask draw-timeline FILE -o OUT.svg ...`: a part of a trace as a picture.
+/// `cargo xtask draw-timeline FILE -o OUT.svg ...`: draws a part of a trace.
 pub(crate) fn draw(args: &[String]) -> Result {
     check_status(script("draw-timeline", DRAW, args)?)
 }

@@ -1,11 +1,11 @@
-//! One timeline of every kind that we write, to be checked.
+//! One timeline of every kind that triscope writes, to be checked.
 
 use crate::runtimes;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use task_support::{Result, cache, lane, run};
 
-/// Timelines in a directory of the cache, which goes with this.
+/// Timelines in a directory of the cache, which is removed on drop.
 pub(super) struct Outputs {
     dir: PathBuf,
     triscope: PathBuf,
@@ -19,7 +19,8 @@ impl Drop for Outputs {
 }
 
 impl Outputs {
-    /// Makes them: of recorded Go and .NET traces, of the kernel, and of several at once.
+    /// Writes them: from recorded Go and .NET traces, from the kernel, and from several sources at
+    /// once.
     pub(super) fn make() -> Result<Self> {
         let dir = cache::root()?.join(format!("lint-perfetto-{}", std::process::id()));
         std::fs::create_dir_all(&dir)?;
@@ -62,14 +63,14 @@ impl Outputs {
         let output = self.file(name);
         let converted =
             run::attempt(Command::new(triscope).arg("convert").args(traces).arg("-o").arg(output))?;
-        // 1: the trace is damaged, and what was read of it is converted.
+        // 1: the trace is damaged, and the readable part of it is converted.
         if matches!(converted.status.code(), Some(0 | 1)) && output.exists() {
             return Ok(());
         }
         Err(format!("convert {name}: {}", String::from_utf8_lossy(&converted.stderr)).into())
     }
 
-    /// Live recordings: of the kernel alone, and of the kernel with .NET. (`test-timeline` makes
+    /// Live recordings: of the kernel alone, and of the kernel with .NET. (`test-timeline` writes
     /// and checks those of the kernel with Go.)
     fn record(&mut self) -> Result {
         let triscope = self.triscope.clone();
@@ -112,7 +113,7 @@ impl Outputs {
     }
 }
 
-/// Builds the program that users have.
+/// Builds the triscope program.
 fn triscope() -> Result<PathBuf> {
     run::artifact(run::cargo().args(["build", "--release", "--package", "triscope"]), "triscope")
 }

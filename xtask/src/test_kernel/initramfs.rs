@@ -1,4 +1,4 @@
-//! The first file system of a virtual machine: a cpio archive in the `newc` format.
+//! The initial file system of a virtual machine: a cpio archive in the `newc` format.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -8,7 +8,7 @@ use task_support::Result;
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 
-/// Writes an archive with `/init` and these files: the programs in `/tests` are run.
+/// Writes an archive with `/init` and these files; the programs in `/tests` are run.
 pub(crate) fn write(archive: &Path, init: &Path, files: &[(&str, &Path)]) -> Result {
     let mut out = BufWriter::new(File::create(archive)?);
     let mut inode = 0;

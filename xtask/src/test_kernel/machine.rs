@@ -1,4 +1,4 @@
-//! One virtual machine: starts it, watches its console, takes its verdict.
+//! One virtual machine: starts it, reads its console, returns its verdict.
 
 use super::report::Outcome;
 use std::fmt;
@@ -9,17 +9,17 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use task_support::Result;
 
-/// When a machine counts as hanging.
+/// Limits after which a machine is considered hung.
 ///
-/// Processor time tells a machine that hangs from one that gets no CPU on a loaded host. The wall
-/// clock only bounds a machine that is idle for good.
+/// CPU time distinguishes a machine that hangs from one that gets no CPU on a loaded host. The wall
+/// clock limit only stops a machine that is idle permanently.
 #[derive(Clone, Copy, Debug)]
 struct Timeouts {
-    /// Processor time without a line on the console.
+    /// CPU time without a line on the console.
     silent_cpu: Duration,
     /// Wall clock time without a line on the console.
     silent: Duration,
-    /// Processor time in all.
+    /// Total CPU time.
     cpu: Duration,
 }
 
@@ -29,7 +29,7 @@ const TIMEOUTS: Timeouts = Timeouts {
     cpu: Duration::from_secs(400),
 };
 
-/// Whether the tests passed, or why not.
+/// Whether the tests passed, or the reason for a failure.
 type Verdict = std::result::Result<(), String>;
 
 /// An architecture of machines.
@@ -78,7 +78,7 @@ impl Arch {
         }
     }
 
-    /// With `-icount` the PMU of the arm64 machine counts instructions, exactly; without it, two
+    /// With `-icount` the PMU of the arm64 machine counts instructions exactly; without it, two
     /// CPUs run at once.
     pub(crate) const fn icount_modes(self) -> &'static [bool] {
         match self {
@@ -97,7 +97,7 @@ impl fmt::Display for Arch {
     }
 }
 
-/// The first file system, removed when the last machine is done with it.
+/// The initial file system, removed after the last machine that uses it.
 #[derive(Debug)]
 pub(crate) struct Image(pub(crate) PathBuf);
 
@@ -107,17 +107,17 @@ impl Drop for Image {
     }
 }
 
-/// A machine to be started.
+/// A machine to start.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) arch: Arch,
-    /// Such as `6.12`; `7` is the newest release of 7.
+    /// A series, such as `6.12`; `7` is the newest release of 7.
     pub(crate) series: &'static str,
     pub(crate) version: String,
     pub(crate) kernel: PathBuf,
     pub(crate) image: Arc<Image>,
     pub(crate) icount: bool,
-    /// The first file system has our kernel module, for this kernel.
+    /// Whether the initial file system contains our kernel module, for this kernel.
     pub(crate) module: bool,
     pub(crate) filter: Option<String>,
 }
@@ -148,11 +148,11 @@ impl Machine {
         let mut append = format!("console={console} quiet panic=-1 rdinit=/init");
         append += " guest.env=PERF_TEST_GUEST=1 guest.env=PERF_TEST_OWN_MOUNTS=1";
         append += " guest.env=PERF_TEST_STRICT=1";
-        // On a loaded host a virtual CPU may get no time for many seconds.
+        // On a loaded host a virtual CPU can be without CPU time for many seconds.
         append += " nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
         if self.arch == Arch::X86 {
             // At boot the kernel counts ticks of its timer for a moment, and panics if there are
-            // none: as it happens where this machine's processors have other work.
+            // none. This occurs when the host's CPUs are busy.
             append += " no_timer_check";
         }
         if self.arch == Arch::Arm {
@@ -190,8 +190,8 @@ impl Machine {
 
     fn accelerator(&self) -> &'static str {
         // With a thread per virtual CPU, 6.12 panicked in 3 of 15 runs ("Oops: int3" in the
-        // scheduler): one CPU met an instruction that the other was patching. One thread takes no
-        // more processor time: 3.7 s for a boot, 4.2 s with two.
+        // scheduler): one CPU executed an instruction that the other was patching. One thread takes
+        // no more CPU time: 3.7 s for a boot, compared with 4.2 s.
         if self.arch == Arch::X86 && self.series == "6.12" {
             "tcg,thread=single"
         } else {
@@ -199,7 +199,7 @@ impl Machine {
         }
     }
 
-    /// Runs it to its end. A kernel that panics while it boots is booted once more.
+    /// Runs it to its end. Boots it once more if the kernel panics during boot.
     pub(crate) fn run(&self) -> Outcome {
         let start = Instant::now();
         let mut console = Console::default();
@@ -219,7 +219,7 @@ impl Machine {
     fn watch(&self, console: &mut Console) -> Verdict {
         let mut child = self.command().spawn().map_err(|e| format!("{}: {e}", self.arch.qemu()))?;
         let result = watch_console(&mut child, console, TIMEOUTS);
-        // It has powered off, or is to be ended here.
+        // It has powered off, or must be killed here.
         let _ = child.kill();
         console.cpu = cpu_time(child.id());
         let _ = child.wait();
@@ -236,13 +236,13 @@ impl Machine {
     }
 }
 
-/// What a machine said, and when.
+/// The console output of a machine, with times.
 #[derive(Debug, Default)]
 struct Console {
     text: String,
-    /// Lines of tests, and how long after the line of the test before.
+    /// Lines of tests, each with the time since the line of the previous test.
     times: Vec<(String, Duration)>,
-    /// What the machine took of this one's processors.
+    /// CPU time that the machine used on the host.
     cpu: Option<Duration>,
 }
 
@@ -253,10 +253,10 @@ impl Console {
     }
 }
 
-/// Begins the kernel's report of a panic.
+/// Begins the kernel's panic report.
 const PANIC: &str = "Kernel panic - ";
 
-/// The processor time of a process that was not waited for yet, of `/proc/PID/stat`.
+/// The CPU time of a process that was not waited for yet, from `/proc/PID/stat`.
 fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
@@ -333,7 +333,7 @@ fn watch_console(child: &mut Child, console: &mut Console, timeouts: Timeouts) -
 mod tests {
     use super::*;
 
-    /// What is made of a console on which a shell script writes.
+    /// The result for a console written by a shell script.
     fn verdict(script: &str, timeouts: Timeouts) -> (Verdict, Console) {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn machines_that_panic_or_hang_are_stopped() {
-        // None of these waits for the script to end.
+        // None of these waits for the script to exit.
         let rest = "; echo 'guest: verdict success'; exec sleep 600";
         let panic = format!("echo '[ 1.0] Kernel panic - not syncing: x'{rest}");
         assert_eq!(verdict(&panic, TIMEOUTS).0.unwrap_err(), "the kernel panicked");

@@ -2,8 +2,8 @@
 //!
 //! On the host's kernel, and in virtual machines (QEMU without KVM) with Debian's cloud kernels,
 //! x86-64 and arm64; the latter have a hardware PMU, and with `-icount` one that counts
-//! instructions exactly. A lane that this machine cannot run is skipped loudly, and is an error in
-//! CI.
+//! instructions exactly. A lane that cannot run on this machine is skipped with a message, and is
+//! an error in CI.
 
 mod initramfs;
 mod machine;
@@ -21,7 +21,7 @@ use std::process::Command;
 use std::time::Instant;
 use task_support::{Result, cache, lane, on_threads, run};
 
-/// The kernels: series of which Debian's newest version runs.
+/// The tested kernels: for each series, Debian's newest version.
 const X86: &[&str] = &["5.10", "6.1", "6.12", "7"];
 const ARM: &[&str] = &["6.1", "6.12", "7"];
 const TABLE: &str = "docs/kernel-support.md";
@@ -157,12 +157,12 @@ fn uapi() -> Result {
         let package = debian.newest("linux-libc-dev", arch, series)?;
         let key = format!("debian/linux-libc-dev/{}-{arch}", package.file_name());
         let dir = cache::entry(&key, |dir| debian.unpack(std::slice::from_ref(&package), dir))?;
-        // From 6.12 one package has the headers of every architecture.
+        // From 6.12 one package contains the headers of every architecture.
         let include = dir.join("usr/include");
         entries.push(format!("{},{}", include.display(), include.join(triple).display()));
     }
     eprintln!("comparing perf-sys with the headers of {} kernels", entries.len());
-    // The list is separated by colons, which no path here has.
+    // The list is separated by colons, which these paths do not contain.
     run::run(
         run::cargo()
             .args(["test", "--quiet", "--package", "perf-sys", "--lib"])
@@ -179,13 +179,13 @@ pub(crate) fn record_fixtures() -> Result {
     Ok(())
 }
 
-/// Runs the tests on the kernel of this machine, with a tracefs and mounts of their own.
+/// Runs the tests on the kernel of this machine, with private tracefs and other mounts.
 fn host(options: &Options) -> Result<Outcome> {
     needs_root()?;
     let start = Instant::now();
     let report = std::env::temp_dir().join(format!("perf-report-{}", std::process::id()));
     let _ = fs::remove_file(&report);
-    // `perf` itself judges what is recorded on the host, where it is installed.
+    // `perf` verifies the recordings on the host, if it is installed.
     ensure_program("perf", "linux-perf")?;
     let mut text = String::new();
     let mut good = true;
@@ -220,8 +220,8 @@ fn needs_root() -> Result {
     }
 }
 
-/// Runs the tests of `triscope perf` and `triscope record` on the kernel of this machine: all of
-/// them, also those that need root.
+/// Runs all tests of `triscope perf` and `triscope record` on the kernel of this machine, including
+/// those that need root.
 fn command_line(options: &Options) -> Result {
     const LANE: &str = "triscope perf and record on the kernel of this machine";
     if let Err(why) = needs_root() {
@@ -244,7 +244,7 @@ fn command_line(options: &Options) -> Result {
     Ok(())
 }
 
-/// Runs the tests in virtual machines, some at a time.
+/// Runs the tests in virtual machines, several at a time.
 fn machines(options: &Options) -> Result<Vec<Outcome>> {
     let mut machines = Vec::new();
     for (arch, kernels) in [(Arch::X86, X86), (Arch::Arm, ARM)] {
@@ -268,7 +268,7 @@ fn machines(options: &Options) -> Result<Vec<Outcome>> {
     Ok(outcomes)
 }
 
-/// Everything that the machines of one architecture need.
+/// Shared files of the machines of one architecture.
 fn prepare(arch: Arch, kernels: &[&'static str], options: &Options) -> Result<Vec<Machine>> {
     ensure_program(arch.qemu(), arch.qemu_package())?;
     let debian = Debian::open()?;
@@ -321,7 +321,7 @@ fn kernel(debian: &Debian, arch: Arch, series: &str) -> Result<(String, PathBuf)
         let images = debian.dependencies(&meta, "linux-image-", "sid")?;
         debian.unpack(&images, dir)?;
         if find_kernel(dir).is_none() {
-            // From 7.x the image is in a package of its own.
+            // From 7.x the image is in a separate package.
             let binaries: Vec<Package> = images
                 .iter()
                 .map(|image| debian.dependencies(image, "linux-binary-", "sid"))
@@ -332,7 +332,7 @@ fn kernel(debian: &Debian, arch: Arch, series: &str) -> Result<(String, PathBuf)
         let found = find_kernel(dir).ok_or("the packages have no vmlinuz")?;
         let kept = dir.join("vmlinuz");
         fs::copy(found, &kept)?;
-        // The modules are not needed, and big.
+        // The modules are not needed, and are big.
         for rest in ["lib", "usr", "boot"] {
             let _ = fs::remove_dir_all(dir.join(rest));
         }

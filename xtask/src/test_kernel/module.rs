@@ -1,7 +1,7 @@
-//! A kernel module of our own, for what no kernel of the matrix has by itself: a tracepoint with
-//! `__rel_loc` fields (they came with user events, which Debian does not build).
+//! A kernel module with a tracepoint with `__rel_loc` fields, which no tested kernel has (they came
+//! with user events, which Debian does not enable).
 //!
-//! It is built with Debian's headers of the kernel and the compiler that they name.
+//! It is built with Debian's headers of the kernel and the compiler that they require.
 
 use super::machine::Arch;
 use crate::debian::{self, Debian, Package, ensure_program};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use task_support::{Result, cache, run};
 
-/// The series that it is built for: the one whose compiler is that of the release this is tested on.
+/// The series that it is built for: its compiler is in the Debian release that runs the tests.
 pub(crate) const SERIES: &str = "6.1";
 const SUITE: &str = "bookworm-security";
 const SOURCES: &[&str] = &["Makefile", "rel_loc.c", "trace.h"];

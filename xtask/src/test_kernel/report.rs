@@ -1,22 +1,22 @@
-//! The results of the tests: for a person, as the table in the documentation, and compared with it.
+//! The results of the tests: printed, as the table in the documentation, and compared with it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// How one test went.
+/// The outcome of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Mark {
     Passed,
-    /// It passed, but for what this kernel or machine lacks.
+    /// It passed, except for features that this kernel or machine lacks.
     Partly(Vec<String>),
-    /// It is refused by this kernel or machine: why.
+    /// This kernel or machine does not support it: the reason.
     Refused(Vec<String>),
     Skipped(String),
     Failed,
 }
 
-/// What came of one kernel.
+/// The results of one kernel.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) name: String,
@@ -25,16 +25,16 @@ pub(crate) struct Outcome {
     tests: BTreeMap<String, Mark>,
     notes: Vec<(String, String)>,
     duration: Duration,
-    /// How long each test took, where that is known.
+    /// Duration of each test, if known.
     times: Vec<(String, Duration)>,
-    /// Processor time of this machine.
+    /// CPU time on the host.
     cpu: Option<Duration>,
-    /// The console, to be shown when something failed.
+    /// The console output, shown after a failure.
     text: String,
 }
 
 impl Outcome {
-    /// Reads the output of the tests: lines of the test harness, and lines of their report.
+    /// Parses the output of the tests: lines of the test harness, and lines of their report.
     pub(crate) fn new(
         name: String,
         version: String,
@@ -50,7 +50,7 @@ impl Outcome {
             {
                 let short = test.rsplit("::").next().unwrap_or(test);
                 let mark = match result.trim() {
-                    // These are no tests: what others start, and what writes test data.
+                    // Not tests: helpers that other tests start, and writers of test data.
                     _ if short == "child" => continue,
                     result if result.starts_with("ignored") => continue,
                     "ok" => Mark::Passed,
@@ -76,14 +76,14 @@ impl Outcome {
                 _ => {}
             }
         }
-        // The harness says `ok` for a test only after it ran: no tests is no success.
+        // The harness prints `ok` for a test only after it ran: no tests is not a success.
         let verdict = verdict
             .and_then(|()| if tests.is_empty() { Err("no test ran".to_owned()) } else { Ok(()) });
         let (times, cpu, text) = (Vec::new(), None, text.to_owned());
         Self { name, version, verdict, tests, notes, duration, times, cpu, text }
     }
 
-    /// Adds how long the tests took, the longest first.
+    /// Adds the durations of the tests, longest first.
     pub(crate) fn with_times(
         mut self,
         mut times: Vec<(String, Duration)>,
@@ -95,7 +95,7 @@ impl Outcome {
         self
     }
 
-    /// Processor time that it took of this machine, where that is known.
+    /// CPU time on the host, if known.
     pub(crate) const fn cpu(&self) -> Option<Duration> {
         self.cpu
     }
@@ -116,7 +116,7 @@ impl Outcome {
         self.tests.values().filter(|m| of(m)).count()
     }
 
-    /// Shows it to a person.
+    /// Prints it.
     pub(crate) fn print(&self) {
         eprintln!(
             "\n== {} ({}): {} passed, {} refused by the kernel, {} skipped, {} failed; {:.1} s",
@@ -166,7 +166,7 @@ impl Outcome {
     }
 }
 
-/// What the committed table promises of a test on one kernel.
+/// The entry for a test on one kernel in the committed table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promise {
     /// `✓`
@@ -201,10 +201,10 @@ impl<'a> Table<'a> {
         Ok(Self { columns: columns[1..].to_vec(), versions, rows: rows.collect() })
     }
 
-    /// What `outcome` lacks of the table's promises.
+    /// The entries of the table that `outcome` does not fulfil.
     ///
-    /// The host's column holds for the release that it was made on. A test that did not run is
-    /// missing, unless the tests were `filtered`.
+    /// The host's column applies to the release on which it was generated. A test that did not run
+    /// is missing, unless the tests were `filtered`.
     pub(crate) fn broken_promises(&self, outcome: &Outcome, filtered: bool) -> Vec<String> {
         let Some(column) = self.columns.iter().position(|name| *name == outcome.name) else {
             return vec![format!("{}: the table has no such column", outcome.name)];
@@ -225,7 +225,7 @@ impl<'a> Table<'a> {
             let now = match (promise, outcome.tests.get(&test.replace(' ', "_"))) {
                 (_, Some(Mark::Passed)) | (Promise::Partly, Some(Mark::Partly(_))) => continue,
                 (_, None) if filtered => continue,
-                // Its failure is reported as such.
+                // Its failure is reported separately.
                 (_, Some(Mark::Failed)) => continue,
                 (_, Some(Mark::Partly(lacks))) => format!("lacks {}", lacks.join("; ")),
                 (_, Some(Mark::Refused(why))) => format!("refused: {}", why.join("; ")),
@@ -326,7 +326,7 @@ mod tests {
             guest: report\tLACKS\tfour\ta field\n";
         let committed = markdown(&[outcome("6.1.0", good)]);
         let table = Table::parse(&committed).unwrap();
-        // Another version of the kernel keeps the same promises.
+        // Another version of the kernel must match the same entries.
         assert_eq!(table.broken_promises(&outcome("6.1.9", good), false), [""; 0]);
         let lost = "test a::one ... ok\ntest four ... ok\ntest five ... ok\n\
             guest: report\tREFUSED\tone\tEINVAL\nguest: report\tREFUSED\tfour\tEPERM\n";

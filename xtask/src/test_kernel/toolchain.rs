@@ -1,7 +1,7 @@
-//! The programs of the virtual machines: static, of any architecture.
+//! The static programs of the virtual machines, for any architecture.
 //!
-//! For arm64 the standard library and the compiler come from Debian ([`crate::rust`]), as no other
-//! toolchain needs to be installed then; the linker is Debian's cross compiler.
+//! For arm64 the standard library and the compiler come from Debian ([`crate::rust`]), so that no
+//! other toolchain must be installed; the linker is Debian's cross compiler.
 
 use super::machine::Arch;
 use crate::debian::{Debian, ensure_package, ensure_program};
@@ -11,7 +11,7 @@ use std::process::Command;
 use task_support::run::Artifacts;
 use task_support::{Result, run};
 
-/// What runs in a virtual machine.
+/// The programs that run in a virtual machine.
 #[derive(Debug)]
 pub(crate) struct Programs {
     pub(crate) init: PathBuf,
@@ -20,9 +20,9 @@ pub(crate) struct Programs {
 
 const TEST: &[&str] = &["test", "--no-run", "--package", "perf-monitor", "--test", "kernel"];
 
-/// Test programs of a package, for this machine, and the examples that one of them may run.
+/// Test programs of a package, for this machine, and the examples that one of them can run.
 pub(crate) fn host_tests(package: &str, names: &[&str]) -> Result<Vec<PathBuf>> {
-    // As programs: `cargo test --examples` would make tests of them.
+    // As programs: `cargo test --examples` would compile them as tests.
     let examples = ["build", "--quiet", "--package", package, "--examples"];
     run::run(run::cargo().args(examples))?;
     let mut command = run::cargo();
@@ -42,7 +42,8 @@ pub(crate) fn guest_programs(arch: Arch, debian: &Debian) -> Result<Programs> {
         let target = arch.target().to_uppercase().replace('-', "_");
         command
             .env(format!("CARGO_TARGET_{target}_RUSTFLAGS"), "-C target-feature=+crt-static")
-            // Slow machines: fast and small programs; the checks of a debug build stay.
+            // The machines are slow: optimise for speed and size, and keep the checks of a debug
+            // build.
             .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .env("CARGO_PROFILE_DEV_STRIP", "symbols")
@@ -72,5 +73,5 @@ fn cross(arch: Arch, debian: &Debian, command: &mut Command) -> Result {
     Ok(())
 }
 
-/// Built for the oldest release that has it, it runs on every newer one too.
+/// Built for the oldest release that has it; it also runs on newer ones.
 const SUITE: &str = "bookworm-security";

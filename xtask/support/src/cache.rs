@@ -17,10 +17,10 @@ pub fn root() -> Result<PathBuf> {
     Ok(base.join("triscope"))
 }
 
-/// The directory of the entry `key` (such as `go/1.27.3`). `fill` makes it if it does not exist.
+/// The directory of the entry `key` (such as `go/1.27.3`). `fill` creates it if it does not exist.
 ///
-/// `fill` gets an empty directory, which becomes the entry by one rename when it is complete. A
-/// task that is interrupted leaves no entry.
+/// `fill` gets an empty directory, which is renamed to the entry when it is complete. An
+/// interrupted task leaves no entry.
 ///
 /// # Errors
 /// Those of `fill` and of the file system.
@@ -46,7 +46,7 @@ pub fn entry(key: &str, fill: impl FnOnce(&Path) -> Result) -> Result<PathBuf> {
     }
     match fs::rename(&partial, &dir) {
         Ok(()) => Ok(dir),
-        // Another task made the same entry meanwhile: both are equal.
+        // Another task created the same entry meanwhile: both are equal.
         Err(_) if dir.is_dir() => {
             fs::remove_dir_all(&partial)?;
             Ok(dir)

@@ -1,4 +1,4 @@
-//! A lane is a part of the checks that needs something this machine may lack.
+//! A lane is a part of the checks with requirements that a machine may lack.
 
 use crate::Result;
 
@@ -10,15 +10,15 @@ pub fn is_ci() -> bool {
 
 /// Reports that a lane does not run here, and why.
 ///
-/// # Errors
+/// In CI, where skipping a lane is a failure.
 /// In CI, where a lane that is skipped is a failure.
 pub fn skip(lane: &str, why: &dyn std::fmt::Display) -> Result {
     eprintln!("\n==== SKIPPED: {lane}\n==== because: {why}\n");
     if is_ci() { Err(format!("{lane} must run in CI: {why}").into()) } else { Ok(()) }
 }
 
-/// Reports that a lane does not run because of what this machine cannot have. No failure, in CI
-/// either.
+/// Reports that a lane is skipped because this machine cannot meet its requirements. Not a failure,
+/// in CI either.
 pub fn unavailable(lane: &str, why: &dyn std::fmt::Display) {
     eprintln!("\n==== SKIPPED: {lane}\n==== because: {why}\n");
 }

@@ -1,6 +1,6 @@
-//! What `xtask` and the conformance suites share: [`cache`] (downloads and builds, kept by
-//! version), [`pypi`] (packages that carry toolchains), [`run`] (child processes), [`lane`]
-//! (checks that this machine cannot run) and [`parallel`].
+//! Shared code of `xtask` and the conformance suites: [`cache`] (downloads and builds, kept by
+//! version), [`pypi`] (packages that contain toolchains), [`run`] (child processes), [`lane`]
+//! (checks that a machine may not support) and [`parallel`].
 #![forbid(unsafe_code)]
 
 pub mod cache;
@@ -13,7 +13,7 @@ pub use parallel::{on_threads, parallel};
 
 use std::path::PathBuf;
 
-/// Any reason why a task fails, as text for a person.
+/// The reason for the failure of a task, as text.
 pub type Error = Box<dyn std::error::Error>;
 /// The result of a task or a part of it.
 pub type Result<T = ()> = std::result::Result<T, Error>;

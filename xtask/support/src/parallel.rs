@@ -4,7 +4,7 @@ use crate::{Error, Result};
 use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
 
-/// Does `work` for all items on as many threads as there are CPUs. The results keep the order of
+/// Runs `work` for all items on as many threads as there are CPUs. The results are in the order of
 /// the items.
 ///
 /// # Errors
@@ -17,7 +17,7 @@ pub fn parallel<T: Send, R: Send>(
     on_threads(threads, items, work)
 }
 
-/// The same on `threads` threads.
+/// Like the function above, on `threads` threads.
 ///
 /// # Errors
 /// All failures, one per line. Every item is tried.

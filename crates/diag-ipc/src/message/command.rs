@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// The first byte of a command: the part of the runtime that executes it.
+/// The first byte of a command: the component of the runtime that executes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CommandSet {
@@ -20,8 +20,8 @@ macro_rules! commands {
     ($($(#[$doc:meta])* $name:ident = $set:ident $id:literal, $since:literal;)*) => {
         /// A command of the protocol.
         ///
-        /// Commands are numbered per [`CommandSet`]. Each version of a command has its own number;
-        /// a runtime that does not know it answers
+        /// Commands are numbered per [`CommandSet`]. Each version of a command has its own number.
+        /// A runtime that does not know it replies
         /// [`UnknownCommand`](crate::HResult::UnknownCommand).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -31,7 +31,7 @@ macro_rules! commands {
             /// All commands, by set and number.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The set that it belongs to.
+            /// The set of the command.
             pub const fn set(self) -> CommandSet {
                 match self { $(Self::$name => CommandSet::$set,)* }
             }
@@ -46,7 +46,7 @@ macro_rules! commands {
                 match self { $(Self::$name => stringify!($name),)* }
             }
 
-            /// The first runtime that has it.
+            /// The first runtime that supports it.
             pub const fn since(self) -> &'static str {
                 match self { $(Self::$name => $since,)* }
             }
@@ -57,23 +57,23 @@ macro_rules! commands {
 commands! {
     /// Writes a memory dump.
     CreateCoreDump = Dump 1, ".NET Core 3.1";
-    /// The same with [`DumpFlags`](super::DumpFlags).
+    /// `CreateCoreDump` with [`DumpFlags`](super::DumpFlags).
     CreateCoreDump2 = Dump 2, ".NET 6";
-    /// The same with an error text.
+    /// `CreateCoreDump2` with an error text.
     CreateCoreDump3 = Dump 3, ".NET 8";
     /// Stops a tracing session.
     StopTracing = EventPipe 1, ".NET Core 3.1";
     /// Starts a tracing session, always with the default rundown.
     CollectTracing = EventPipe 2, ".NET Core 3.1";
-    /// The same, with or without rundown.
+    /// `CollectTracing`, with or without rundown.
     CollectTracing2 = EventPipe 3, ".NET Core 3.1";
-    /// The same, with or without stacks.
+    /// `CollectTracing2`, with or without stacks.
     CollectTracing3 = EventPipe 4, ".NET 9";
-    /// The same with the keywords of the rundown.
+    /// `CollectTracing3` with the keywords of the rundown.
     CollectTracing4 = EventPipe 5, ".NET 9";
-    /// The same with event filters, or a user_events session.
+    /// `CollectTracing4` with event filters, or a user_events session.
     CollectTracing5 = EventPipe 6, ".NET 10";
-    /// The same with a buffering mode.
+    /// `CollectTracing5` with a buffering mode.
     CollectTracing6 = EventPipe 7, ".NET 11";
     /// Attaches a profiler to the running process.
     AttachProfiler = Profiler 1, ".NET Core 3.1";
@@ -87,7 +87,7 @@ commands! {
     ProcessEnvironment = Process 2, ".NET 6";
     /// Sets or unsets an environment variable of the process.
     SetEnvironmentVariable = Process 3, ".NET 6";
-    /// The same with the entry assembly and the runtime's version.
+    /// `ProcessInfo` with the entry assembly and the runtime's version.
     ProcessInfo2 = Process 4, ".NET 7";
     /// Writes `/tmp/perf-PID.map` or a jitdump for perf.
     EnablePerfMap = Process 5, ".NET 8";

@@ -1,11 +1,11 @@
 //! The messages of the protocol, without any I/O.
 //!
 //! A message is a [`Header`] and a payload of at most 65 515 bytes, all little-endian. A client
-//! sends one [`Request`] per connection and gets one [`Reply`]; some commands then go on with a
-//! stream. Everything here can be encoded and decoded, so that both ends can be written with it.
+//! sends one [`Request`] per connection and receives one [`Reply`]; for some commands a stream
+//! follows. Everything here can be encoded and decoded, for clients and servers.
 //!
-//! Source: `documentation/design-docs/ipc-protocol.md` of dotnet/diagnostics, corrected by what
-//! runtimes do; `docs/dotnet-ipc.md` of this repository has the differences.
+//! Source: `documentation/design-docs/ipc-protocol.md` of dotnet/diagnostics, corrected by the
+//! observed behaviour of runtimes; `docs/dotnet-ipc.md` of this repository lists the differences.
 
 mod command;
 mod process;

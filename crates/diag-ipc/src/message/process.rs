@@ -1,19 +1,19 @@
-//! What a runtime says of its process.
+//! The process information of a runtime.
 
 use super::ProcessInfoCommand;
 use super::wire::{DecodeError, DecodeErrorKind, array, end, put_count, put_string, string};
 use crate::{Guid, RejectedRequest};
 use trace_common::Cursor;
 
-/// The answer to `ProcessInfo`, `ProcessInfo2` or `ProcessInfo3`.
+/// The reply to `ProcessInfo`, `ProcessInfo2` or `ProcessInfo3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessInfo {
     /// The process id in the runtime's own namespace.
     pub pid: u64,
-    /// Tells runtimes apart: the cookie of its reverse connections.
+    /// Unique id of the runtime: the cookie of its reverse connections.
     pub cookie: Guid,
-    /// The command line; of a suspended runtime, the path of the program alone.
+    /// The command line. A suspended runtime reports only the path of the program.
     pub command_line: String,
     /// `Linux`, `Windows`, `macOS` or `Unknown`.
     pub os: String,
@@ -30,11 +30,15 @@ pub struct ProcessInfo {
 impl ProcessInfo {
     /// Decodes the payload of the reply to `command`.
     ///
-    /// On the wire the fields are in the order of this structure, behind a `u32` version in
-    /// `ProcessInfo3`.
+    /// On the wire the fields are in the order of this structure. `ProcessInfo3` starts with a
+    /// `u32` version.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] with the byte offset, if the payload is malformed.
     pub fn decode(command: ProcessInfoCommand, payload: &[u8]) -> Result<Self, DecodeError> {
         let mut c = Cursor::new(payload);
-        // Versions after the first may only append: what follows is skipped.
+        // Later versions can only append fields, which are skipped.
         let version = if command == ProcessInfoCommand::ProcessInfo3 { c.u32()? } else { 0 };
         let mut info = Self {
             pid: c.u64()?,
@@ -59,7 +63,12 @@ impl ProcessInfo {
         Ok(info)
     }
 
-    /// The payload of a reply to `command`; what is `None` is written as empty.
+    /// Encodes the payload of a reply to `command`; `None` becomes an empty string.
+    ///
+    /// # Errors
+    ///
+    /// [`RejectedRequest::Nul`] if a string contains a NUL character, and [`RejectedRequest::TooLong`]
+    /// if a length exceeds 32 bits.
     pub fn encode(&self, command: ProcessInfoCommand) -> Result<Vec<u8>, RejectedRequest> {
         let mut out = Vec::new();
         if command == ProcessInfoCommand::ProcessInfo3 {
@@ -84,15 +93,19 @@ impl ProcessInfo {
     }
 }
 
-/// The payload of the reply to `ProcessEnvironment`: how much follows it.
+/// The payload of the reply to `ProcessEnvironment`: the size of the data that follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnvironmentHeader {
-    /// Bytes of [`Environment`] that follow the reply on the same connection.
+    /// Number of bytes of [`Environment`] that follow the reply on the same connection.
     pub size: u32,
 }
 
 impl EnvironmentHeader {
-    /// Decodes the payload: the size and two bytes that are reserved.
+    /// Decodes the payload: the size and two reserved bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] with the byte offset, if the payload is malformed.
     pub fn decode(payload: &[u8]) -> Result<Self, DecodeError> {
         let mut c = Cursor::new(payload);
         let size = c.u32()?;
@@ -101,20 +114,24 @@ impl EnvironmentHeader {
         Ok(Self { size })
     }
 
-    /// The payload of the reply.
+    /// Encodes the payload of the reply.
     pub fn encode(self) -> Vec<u8> {
         [&self.size.to_le_bytes()[..], &[0; 2]].concat()
     }
 }
 
-/// The environment variables of a process, as the runtime has them now.
+/// The current environment variables of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     entries: Vec<String>,
 }
 
 impl Environment {
-    /// Decodes what follows the reply: a `u32` count and as many strings.
+    /// Decodes the data after the reply: a `u32` count, then the strings.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] with the byte offset, if the data is malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut c = Cursor::new(bytes);
         let entries = array(&mut c, 4, string)?;
@@ -122,7 +139,12 @@ impl Environment {
         Ok(Self { entries })
     }
 
-    /// The bytes that a runtime sends after its reply.
+    /// Encodes the data that a runtime sends after its reply.
+    ///
+    /// # Errors
+    ///
+    /// [`RejectedRequest::Nul`] if an entry contains a NUL character, and [`RejectedRequest::TooLong`]
+    /// if a length exceeds 32 bits.
     pub fn encode(&self) -> Result<Vec<u8>, RejectedRequest> {
         let mut out = Vec::new();
         put_count(&mut out, self.entries.len())?;
@@ -142,12 +164,12 @@ impl Environment {
         self.entries.iter().map(|e| e.split_once('=').unwrap_or((e, "")))
     }
 
-    /// How many variables there are.
+    /// Number of variables.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no variables.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -160,7 +182,7 @@ impl FromIterator<String> for Environment {
     }
 }
 
-/// The size of an environment, if it is not more than `limit`.
+/// The size of an environment, checked against `limit`.
 pub(crate) fn checked_size(header: EnvironmentHeader, limit: usize) -> Result<usize, DecodeError> {
     usize::try_from(header.size).ok().filter(|size| *size <= limit).ok_or(DecodeError {
         offset: 0,

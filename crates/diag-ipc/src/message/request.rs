@@ -13,13 +13,13 @@ use trace_common::Cursor;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum DumpType {
-    /// Stacks, modules and what is needed to list them.
+    /// Stacks, modules and the data required to list them.
     Normal = 1,
     /// With the managed heap.
     WithHeap = 2,
-    /// Like [`DumpType::Normal`], without what may identify a person.
+    /// Like [`DumpType::Normal`], without data that can identify a person.
     Triage = 3,
-    /// All of the process's memory. The only kind that a single-file application can write.
+    /// The whole memory of the process. The only type that a single-file application can write.
     Full = 4,
 }
 
@@ -31,17 +31,17 @@ bitflags::bitflags! {
     /// Logging and crash report of a memory dump.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct DumpFlags: u32 {
-        /// The target prints what it does. The only flag that `CreateCoreDump` has.
+        /// The target prints log messages. The only flag that `CreateCoreDump` supports.
         const LOGGING = 1;
-        /// The target prints what it does in detail. Needs `CreateCoreDump2` (.NET 6).
+        /// The target prints detailed log messages. Needs `CreateCoreDump2` (.NET 6).
         const VERBOSE_LOGGING = 2;
-        /// A crash report in JSON beside the dump. Needs `CreateCoreDump2` (.NET 6).
+        /// Writes a crash report in JSON beside the dump. Needs `CreateCoreDump2` (.NET 6).
         const CRASH_REPORT = 4;
         const _ = !0;
     }
 }
 
-/// The files that perf reads to name jitted code.
+/// The files in which perf finds the names of jitted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PerfMapType {
@@ -59,7 +59,7 @@ impl PerfMapType {
 
 /// A request to a runtime.
 ///
-/// Requests with several versions name the version that they are encoded as.
+/// A request with several versions contains the version to encode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
@@ -69,14 +69,14 @@ pub enum Request {
         command: DumpCommand,
         /// The file to write, in the target's file system.
         path: String,
-        /// What the dump contains.
+        /// The contents of the dump.
         dump_type: DumpType,
         /// Logging and crash report.
         flags: DumpFlags,
     },
     /// `StopTracing`.
     StopTracing {
-        /// The session. Runtimes accept unknown ids silently.
+        /// The session. Runtimes report success for unknown ids.
         session: u64,
     },
     /// `CollectTracing` to `CollectTracing6`.
@@ -86,8 +86,8 @@ pub enum Request {
         /// The session to start.
         config: TracingConfig,
     },
-    /// `CollectTracing5` or later, to the kernel. The runtime then waits for the descriptor of
-    /// `user_events_data`.
+    /// `CollectTracing5` or later, with output to the kernel. After the request, the runtime waits
+    /// for the descriptor of `user_events_data`.
     CollectUserEvents {
         /// The version to encode.
         command: UserEventsCommand,
@@ -96,13 +96,13 @@ pub enum Request {
     },
     /// `AttachProfiler`.
     AttachProfiler {
-        /// How long the runtime may take, in milliseconds.
+        /// Time limit for the runtime, in milliseconds.
         timeout_ms: u32,
         /// The profiler's class.
         clsid: Guid,
         /// The profiler's library, in the target's file system.
         path: String,
-        /// Bytes for the profiler.
+        /// Data for the profiler.
         client_data: Vec<u8>,
     },
     /// `StartupProfiler`.
@@ -162,12 +162,12 @@ impl Request {
         }
     }
 
-    /// Encodes the whole message, header included. Send it with one write.
+    /// Encodes the whole message, including the header. Send it with one write.
     ///
     /// # Errors
     ///
-    /// A request that is known to end or hang a runtime, or that the protocol cannot express, is
-    /// a [`RejectedRequest`].
+    /// [`RejectedRequest`] if the request is known to end or hang a runtime, or cannot be encoded
+    /// in the protocol.
     pub fn encode(&self) -> Result<Vec<u8>, RejectedRequest> {
         let mut payload = Vec::new();
         let out = &mut payload;
@@ -201,7 +201,7 @@ impl Request {
             Self::ApplyStartupHook { path } => {
                 put_name(out, path, "the path of the startup hook")?;
             }
-            // A payload where none is expected makes .NET 9 and 10 echo it, with memory beyond.
+            // .NET 9 and 10 echo a payload where none is expected, with the memory beyond it.
             Self::ProcessInfo { .. }
             | Self::ResumeRuntime
             | Self::ProcessEnvironment
@@ -211,11 +211,11 @@ impl Request {
         message(command.set() as u8, command.id(), &payload)
     }
 
-    /// Decodes a whole message, as a server does.
+    /// Decodes a whole message, for a server.
     ///
     /// # Errors
     ///
-    /// A message that is malformed, or that is not a request, with the byte offset.
+    /// [`DecodeError`] with the byte offset, if the message is malformed or not a request.
     pub fn decode(message: &[u8]) -> Result<Self, DecodeError> {
         let (command, mut c) = split(message)?;
         let request = Self::decode_payload(command, &mut c)?;
@@ -288,7 +288,7 @@ impl Request {
     }
 }
 
-/// Reads a `u32` that stands for one of `all`.
+/// Reads a `u32` that is the number of one of `all`.
 fn number<T: Copy>(
     c: &mut Cursor<'_>,
     what: &'static str,
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn two_providers_without_arguments() {
-        // A client that writes the empty string as u16 0 gets BAD_ENCODING from every runtime
+        // Every runtime replies BAD_ENCODING to a client that encodes the empty string as u16 0,
         // for the second provider.
         let config = TracingConfig::new([
             Provider::new("A").keywords(1),

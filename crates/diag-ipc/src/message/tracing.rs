@@ -1,4 +1,4 @@
-//! What a tracing session is asked for, and the six ways to write it down.
+//! The configuration of a tracing session, and its six encodings.
 
 use super::TracingCommand;
 use super::wire::{
@@ -9,25 +9,26 @@ use std::fmt;
 use std::str::FromStr;
 use trace_common::Cursor;
 
-/// The rundown keywords of sessions that do not say (`CollectTracing` to `CollectTracing3`).
+/// The rundown keywords of sessions that do not specify them (`CollectTracing` to
+/// `CollectTracing3`).
 pub const DEFAULT_RUNDOWN_KEYWORD: u64 = 0x8002_0139;
 
-/// How detailed the events of a provider are.
+/// The verbosity of the events of a provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
     /// Only events that are always logged.
     LogAlways = 0,
-    /// And critical ones.
+    /// Also critical events.
     Critical = 1,
-    /// And errors.
+    /// Also errors.
     Error = 2,
-    /// And warnings.
+    /// Also warnings.
     Warning = 3,
-    /// And what is useful to know.
+    /// Also informational events.
     #[default]
     Informational = 4,
-    /// Everything.
+    /// All events.
     Verbose = 5,
 }
 
@@ -41,7 +42,7 @@ const LEVELS: [(Level, &str); 6] = [
 ];
 
 impl Level {
-    /// The level of this number; the runtime accepts 0 to 5.
+    /// The level with this number; the runtime accepts 0 to 5.
     pub fn from_number(number: u32) -> Option<Self> {
         LEVELS.get(number as usize).map(|(level, _)| *level)
     }
@@ -55,7 +56,7 @@ pub struct ParseLevelError;
 impl FromStr for Level {
     type Err = ParseLevelError;
 
-    /// By number or by name.
+    /// Parses a number or a name.
     fn from_str(text: &str) -> Result<Self, ParseLevelError> {
         match text.parse() {
             Ok(number) => Self::from_number(number),
@@ -74,22 +75,22 @@ impl fmt::Display for Level {
     }
 }
 
-/// Which events of a provider are written, after keywords and level have been applied.
+/// A filter by event id, applied after keywords and level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
-    /// Whether [`EventFilter::ids`] are the only events that are written, or the only ones that
-    /// are not.
+    /// Whether only the events in [`EventFilter::ids`] are written (`true`), or all except these
+    /// (`false`).
     pub enable: bool,
     /// Event ids.
     pub ids: Vec<u32>,
 }
 
-/// A source of events to turn on.
+/// An event provider to enable.
 ///
-/// Its text form is that of `dotnet-trace`: `Name[:keywords[:level[:arguments]]]` with keywords
-/// in hexadecimal (with or without `0x`) and the level as a number or a name. Without a level it
-/// is `Informational`, as there; without keywords it is all of them, where `dotnet-trace` has
-/// none, which leaves out every event that has one.
+/// Its text form is that of `dotnet-trace`: `Name[:keywords[:level[:arguments]]]` with keywords in
+/// hexadecimal (with or without `0x`) and the level as a number or a name. The default level is
+/// `Informational`, as in `dotnet-trace`. The default keywords are all of them. In `dotnet-trace`
+/// the default is none, which disables every event that has a keyword.
 ///
 /// ```
 /// use diag_ipc::{Level, Provider};
@@ -104,18 +105,18 @@ pub struct EventFilter {
 pub struct Provider {
     /// Its name.
     pub name: String,
-    /// Which groups of events: one bit each, defined by the provider.
+    /// Groups of events to enable: one bit each, defined by the provider.
     pub keywords: u64,
-    /// How detailed.
+    /// Verbosity.
     pub level: Level,
-    /// `key=value` pairs for the provider, separated by `;`. Empty for none.
+    /// `key=value` pairs for the provider, separated by `;`. Empty if there are none.
     pub arguments: String,
-    /// Which event ids (needs `CollectTracing5`, .NET 10).
+    /// Filter by event id (needs `CollectTracing5`, .NET 10).
     pub filter: Option<EventFilter>,
 }
 
 impl Provider {
-    /// A provider with all keywords at [`Level::Verbose`]: all that it has.
+    /// A provider with all keywords at [`Level::Verbose`].
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -126,28 +127,28 @@ impl Provider {
         }
     }
 
-    /// With these keywords.
+    /// Sets the keywords.
     #[must_use]
     pub const fn keywords(mut self, keywords: u64) -> Self {
         self.keywords = keywords;
         self
     }
 
-    /// With this level.
+    /// Sets the level.
     #[must_use]
     pub const fn level(mut self, level: Level) -> Self {
         self.level = level;
         self
     }
 
-    /// With these arguments.
+    /// Sets the arguments.
     #[must_use]
     pub fn arguments(mut self, arguments: impl Into<String>) -> Self {
         self.arguments = arguments.into();
         self
     }
 
-    /// With a filter of event ids.
+    /// Sets a filter by event id.
     #[must_use]
     pub fn filter(mut self, enable: bool, ids: impl Into<Vec<u32>>) -> Self {
         self.filter = Some(EventFilter { enable, ids: ids.into() });
@@ -160,7 +161,7 @@ impl Provider {
         put_name(out, &self.name, "the name of a provider")?;
         put_string(out, &self.arguments, "the arguments of a provider")?;
         if filter {
-            // No filter is one that disables nothing.
+            // An absent filter is encoded as one that disables no event.
             let none = EventFilter::default();
             let filter = self.filter.as_ref().unwrap_or(&none);
             out.push(filter.enable.into());
@@ -232,24 +233,24 @@ impl fmt::Display for Provider {
 /// The format of the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// The legacy format, which is not meant for streaming.
+    /// The legacy format, which is not designed for streaming.
     NetPerf,
     /// NetTrace.
     #[default]
     NetTrace,
 }
 
-/// What the runtime sends at the end of a session: the methods, modules and so on that were
-/// there, without which addresses have no names.
+/// The rundown: events at the end of a session that describe the loaded methods, modules and so on.
+/// Without them, addresses cannot be resolved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rundown {
-    /// Nothing. Stopping is fast. Needs `CollectTracing2`.
+    /// No rundown. Stopping is fast. Needs `CollectTracing2`.
     None,
-    /// What the runtime sends by default.
+    /// The default rundown of the runtime.
     #[default]
     Default,
-    /// The events of these keywords of the rundown provider. Needs `CollectTracing4` (.NET 9)
-    /// unless they are 0 or [`DEFAULT_RUNDOWN_KEYWORD`].
+    /// The rundown events with these keywords. Needs `CollectTracing4` (.NET 9) unless they are 0
+    /// or [`DEFAULT_RUNDOWN_KEYWORD`].
     Keywords(u64),
 }
 
@@ -271,17 +272,17 @@ impl Rundown {
     }
 }
 
-/// What happens to events when the buffer of a session is full.
+/// The handling of events when the buffer of a session is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BufferingMode {
-    /// They are dropped.
+    /// Events are dropped.
     #[default]
     Drop,
-    /// The thread that writes one waits. Needs `CollectTracing6` (.NET 11).
+    /// The writing thread blocks. Needs `CollectTracing6` (.NET 11).
     Block,
 }
 
-/// What a streaming session is asked for.
+/// The configuration of a streaming session.
 ///
 /// ```
 /// use diag_ipc::{Provider, Rundown, TracingConfig};
@@ -293,23 +294,23 @@ pub enum BufferingMode {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracingConfig {
-    /// Megabytes of memory that the runtime may buffer events in. The default is 256.
+    /// Maximum size of the runtime's event buffer in megabytes. The default is 256.
     pub buffer_mb: u32,
     /// The format of the stream.
     pub format: Format,
-    /// What is sent at the end.
+    /// The rundown at the end.
     pub rundown: Rundown,
-    /// Whether events carry the stack of their thread. Without it (needs `CollectTracing3`,
-    /// .NET 9) a session costs the target far less.
+    /// Whether events contain the call stack of their thread. Without stacks (needs
+    /// `CollectTracing3`, .NET 9) the overhead in the target is far lower.
     pub stacks: bool,
-    /// What happens when the buffer is full.
+    /// The handling of events when the buffer is full.
     pub buffering: BufferingMode,
-    /// What is traced: 1 to 1000 providers.
+    /// The providers to enable: 1 to 1000.
     pub providers: Vec<Provider>,
 }
 
 impl TracingConfig {
-    /// A session of these providers with the defaults of `dotnet-trace`.
+    /// A session with these providers and the defaults of `dotnet-trace`.
     pub fn new(providers: impl IntoIterator<Item = Provider>) -> Self {
         Self {
             buffer_mb: 256,
@@ -321,42 +322,42 @@ impl TracingConfig {
         }
     }
 
-    /// With a buffer of so many megabytes.
+    /// Sets the buffer size, in megabytes.
     #[must_use]
     pub const fn buffer_mb(mut self, megabytes: u32) -> Self {
         self.buffer_mb = megabytes;
         self
     }
 
-    /// In this format.
+    /// Sets the format of the stream.
     #[must_use]
     pub const fn format(mut self, format: Format) -> Self {
         self.format = format;
         self
     }
 
-    /// With this rundown.
+    /// Sets the rundown.
     #[must_use]
     pub const fn rundown(mut self, rundown: Rundown) -> Self {
         self.rundown = rundown;
         self
     }
 
-    /// With or without stacks.
+    /// Enables or disables stacks.
     #[must_use]
     pub const fn stacks(mut self, stacks: bool) -> Self {
         self.stacks = stacks;
         self
     }
 
-    /// With this buffering mode.
+    /// Sets the buffering mode.
     #[must_use]
     pub const fn buffering(mut self, mode: BufferingMode) -> Self {
         self.buffering = mode;
         self
     }
 
-    /// The oldest command that can express all of this, and the option that needs it.
+    /// The oldest command that can encode this configuration, and the option that requires it.
     pub fn needs(&self) -> (TracingCommand, &'static str) {
         let rundown = self.rundown.keywords();
         if self.buffering == BufferingMode::Block {
@@ -374,15 +375,15 @@ impl TracingConfig {
         }
     }
 
-    /// The payload of `command`, one of the `CollectTracing` family.
+    /// Encodes the payload of `command`, one of the `CollectTracing` family.
     ///
-    /// What the command cannot express is left out: see [`TracingConfig::needs`].
+    /// Options that the command does not support are omitted: see [`TracingConfig::needs`].
     pub(super) fn encode(
         &self,
         command: TracingCommand,
         out: &mut Vec<u8>,
     ) -> Result<(), RejectedRequest> {
-        // Each of these ends a .NET 9 process. It must not get that far.
+        // Each of these ends a .NET 9 process, so they are rejected here.
         if self.buffer_mb == 0 {
             return Err(RejectedRequest::NoBuffer);
         }
@@ -412,7 +413,7 @@ impl TracingConfig {
         Ok(())
     }
 
-    /// Decodes what follows the session type, which `CollectTracing5` and later have.
+    /// Decodes the payload after the session type, which `CollectTracing5` and later have.
     pub(super) fn decode(command: TracingCommand, c: &mut Cursor<'_>) -> Result<Self, DecodeError> {
         let version = version(command);
         let buffer_mb = c.u32()?;
@@ -465,40 +466,40 @@ const fn check_count(providers: usize) -> Result<(), RejectedRequest> {
     }
 }
 
-/// The events of a provider that go to a tracepoint of their own.
+/// The events of a provider that go to a separate tracepoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracepointSet {
     /// The name of the tracepoint.
     pub name: String,
-    /// The event ids; each in at most one set of a provider.
+    /// The event ids. Each may be in at most one set of a provider.
     pub ids: Vec<u32>,
 }
 
-/// Which tracepoints the events of a provider go to: at least one.
+/// The tracepoints of the events of a provider: at least one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tracepoints {
-    /// The tracepoint of events that are in no set. Empty: those are not written.
+    /// The tracepoint of events that are in no set. If it is empty, these are not written.
     pub default: String,
-    /// Tracepoints of chosen events.
+    /// Tracepoints for selected events.
     pub sets: Vec<TracepointSet>,
 }
 
 /// A provider of a user_events session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserEventsProvider {
-    /// What is turned on.
+    /// The provider to enable.
     pub provider: Provider,
-    /// Where it goes.
+    /// The tracepoints of its events.
     pub tracepoints: Tracepoints,
 }
 
-/// What a session is asked for whose events go to the kernel's user_events (.NET 10 on Linux
-/// 6.4), from where perf and ftrace read them.
+/// The configuration of a session whose events go to the kernel's user_events (.NET 10 on Linux
+/// 6.4), from which perf and ftrace read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserEventsConfig {
-    /// What is sent at the end.
+    /// The rundown at the end.
     pub rundown: Rundown,
-    /// What is traced: 1 to 1000 providers.
+    /// The providers to enable: 1 to 1000.
     pub providers: Vec<UserEventsProvider>,
 }
 
@@ -523,7 +524,7 @@ impl UserEventsConfig {
         Ok(())
     }
 
-    /// After the session type.
+    /// Decodes the payload after the session type.
     pub(super) fn decode(c: &mut Cursor<'_>) -> Result<Self, DecodeError> {
         let rundown = Rundown::from_keywords(c.u64()?);
         let providers = array(c, 33, |c| {

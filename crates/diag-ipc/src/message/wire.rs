@@ -1,4 +1,4 @@
-//! Header, strings and arrays: the encodings that all messages are made of.
+//! Header, strings and arrays: the encodings that all messages share.
 
 use super::Command;
 use crate::{Guid, HResult, RejectedRequest};
@@ -7,55 +7,55 @@ use trace_common::{Cursor, ReadError, ReadErrorKind};
 /// The first 14 bytes of every message.
 pub const MAGIC: [u8; 14] = *b"DOTNET_IPC_V1\0";
 
-/// The longest payload that the 16-bit size of a message allows.
+/// Maximum length of a payload, given by the 16-bit size of a message.
 pub const MAX_PAYLOAD: usize = u16::MAX as usize - Header::LEN;
 
 const SERVER: u8 = super::CommandSet::Server as u8;
 const OK: u8 = 0x00;
 const ERROR: u8 = 0xff;
 
-/// Bytes that are not a message of the protocol.
+/// Malformed data of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} at offset {offset}")]
 pub struct DecodeError {
-    /// Offset of what is wrong, from the start of the message or payload.
+    /// Offset of the error from the start of the message or payload.
     pub offset: u64,
-    /// What is wrong.
+    /// Kind of error.
     pub kind: DecodeErrorKind,
 }
 
-/// What is wrong with a message.
+/// Kind of error in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
-    /// Fewer bytes are left than are needed.
+    /// The data is too short.
     #[error(transparent)]
     Read(#[from] ReadErrorKind),
-    /// It does not begin with [`MAGIC`].
+    /// The message does not begin with [`MAGIC`].
     #[error("the magic is not DOTNET_IPC_V1")]
     BadMagic,
-    /// An advertisement that does not begin with `ADVR_V1`.
+    /// The advertisement does not begin with `ADVR_V1`.
     #[error("the magic is not ADVR_V1")]
     BadAdvertise,
     /// The size in the header is smaller than the header, or not that of the reply.
     #[error("a message of {0} bytes is not possible here")]
     BadSize(u16),
-    /// A command that is not of this protocol, or a reply that is not of the server's set.
+    /// The command is unknown, or a reply is not of the server's set.
     #[error("command {0:02x}.{1:02x} is not expected")]
     BadCommand(u8, u8),
-    /// A string that does not end with NUL.
+    /// A string without a terminating NUL.
     #[error("a string is not terminated")]
     NotTerminated,
-    /// A string that goes on after NUL.
+    /// A string with data after NUL.
     #[error("a string contains NUL")]
     Nul,
-    /// A number that stands for nothing.
+    /// A number without a meaning in the protocol.
     #[error("{1} is not a valid {0}")]
     BadValue(&'static str, u64),
     /// Bytes after the end of the message.
     #[error("{0} bytes too many")]
     Trailing(usize),
-    /// More than the client is willing to hold.
+    /// More data than the client accepts.
     #[error("{0} bytes are more than the limit of {1}")]
     Limit(u64, u64),
 }
@@ -70,7 +70,7 @@ impl From<ReadError> for DecodeError {
 /// set, `u8` command, `u16` 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Header and payload, in bytes: at least 20.
+    /// Size of header and payload, in bytes: at least 20.
     pub size: u16,
     /// A [`CommandSet`](super::CommandSet).
     pub set: u8,
@@ -83,6 +83,11 @@ impl Header {
     pub const LEN: usize = 20;
 
     /// Decodes and checks a header.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeErrorKind::BadMagic`] if the data is not a message of the protocol, and
+    /// [`DecodeErrorKind::BadSize`] if its size is smaller than the header.
     pub fn decode(bytes: &[u8; Self::LEN]) -> Result<Self, DecodeError> {
         let mut c = Cursor::new(bytes);
         if c.array()? != MAGIC {
@@ -96,7 +101,7 @@ impl Header {
         Ok(Self { size, set: c.u8()?, id: c.u8()? })
     }
 
-    /// Bytes that follow the header.
+    /// Number of bytes that follow the header.
     pub const fn payload_len(self) -> usize {
         (self.size as usize).saturating_sub(Self::LEN)
     }
@@ -108,7 +113,7 @@ impl Header {
     }
 }
 
-/// Puts `payload` behind a header.
+/// Encodes a message of a header and `payload`.
 pub(super) fn message(set: u8, id: u8, payload: &[u8]) -> Result<Vec<u8>, RejectedRequest> {
     let size = u16::try_from(Header::LEN + payload.len())
         .map_err(|_| RejectedRequest::TooLong(payload.len()))?;
@@ -118,14 +123,14 @@ pub(super) fn message(set: u8, id: u8, payload: &[u8]) -> Result<Vec<u8>, Reject
     Ok(out)
 }
 
-/// What a runtime answers.
+/// The reply of a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
     /// Success, with the payload.
     Ok(&'a [u8]),
     /// Failure.
     Error {
-        /// The reason.
+        /// The error code.
         code: HResult,
         /// An explanation: only `CreateCoreDump3` has one.
         message: Option<Box<str>>,
@@ -133,7 +138,12 @@ pub enum Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// Decodes the `payload` that came with `header`, whose size says how long it is.
+    /// Decodes the `payload` that came with `header`, which contains its size.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeErrorKind::BadSize`] if the length of `payload` or of the error code does not match, and
+    /// [`DecodeErrorKind::BadCommand`] if the message is not a reply.
     pub fn decode(header: Header, payload: &'a [u8]) -> Result<Self, DecodeError> {
         let size = || DecodeError { offset: 14, kind: DecodeErrorKind::BadSize(header.size) };
         if header.payload_len() != payload.len() {
@@ -144,7 +154,7 @@ impl<'a> Reply<'a> {
             (SERVER, ERROR) => {
                 let mut c = Cursor::with_base(payload, Header::LEN as u64);
                 let code = HResult::from(c.u32().map_err(|_| size())?);
-                // An explanation is a courtesy: one that cannot be read does not hide the code.
+                // An explanation that cannot be decoded does not hide the error code.
                 let message = match string(&mut c) {
                     Ok(text) if !text.is_empty() => Some(text.into()),
                     _ => None,
@@ -157,7 +167,12 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The message that a server would send.
+    /// Encodes the message, for a server.
+    ///
+    /// # Errors
+    ///
+    /// [`RejectedRequest::TooLong`] if the payload does not fit in a message, and
+    /// [`RejectedRequest::Nul`] if the error text contains a NUL character.
     pub fn encode(&self) -> Result<Vec<u8>, RejectedRequest> {
         match self {
             Self::Ok(payload) => message(SERVER, OK, payload),
@@ -172,11 +187,11 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// What a runtime says when it connects to a reverse server: 34 bytes of `"ADVR_V1\0"`, GUID
-/// cookie, `u64` process id, `u16` 0.
+/// The first message of a runtime on a reverse connection, 34 bytes: `"ADVR_V1\0"`, GUID cookie,
+/// `u64` process id, `u16` 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advertise {
-    /// Tells runtimes apart; the same for every connection of one runtime.
+    /// Unique id of the runtime, the same on all of its connections.
     pub cookie: Guid,
     /// The process id in the runtime's own namespace.
     pub pid: u64,
@@ -188,6 +203,10 @@ impl Advertise {
     const MAGIC: [u8; 8] = *b"ADVR_V1\0";
 
     /// Decodes an advertisement.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeErrorKind::BadAdvertise`] if the data does not begin with `ADVR_V1`.
     pub fn decode(bytes: &[u8; Self::LEN]) -> Result<Self, DecodeError> {
         let mut c = Cursor::new(bytes);
         if c.array()? != Self::MAGIC {
@@ -196,7 +215,7 @@ impl Advertise {
         Ok(Self { cookie: Guid::from_bytes(c.array()?), pid: c.u64()? })
     }
 
-    /// The bytes that a runtime sends.
+    /// Encodes the advertisement.
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         out[..8].copy_from_slice(&Self::MAGIC);
@@ -206,8 +225,8 @@ impl Advertise {
     }
 }
 
-/// `u32` count of UTF-16 units *including* a NUL, then the units; the empty string is the count
-/// 0 alone, which every server takes for an absent one.
+/// `u32` count of UTF-16 units *including* a NUL, then the units. The empty string is the count 0
+/// alone, which every server decodes as an absent string.
 pub(super) fn put_string(
     out: &mut Vec<u8>,
     text: &str,
@@ -221,14 +240,14 @@ pub(super) fn put_string(
         return Ok(());
     }
     let units = text.encode_utf16().count() + 1;
-    // One that does not fit in 32 bits does not fit in a message either.
+    // A string that does not fit in 32 bits does not fit in a message either.
     out.extend(u32::try_from(units).map_err(|_| RejectedRequest::TooLong(units))?.to_le_bytes());
     out.extend(text.encode_utf16().flat_map(u16::to_le_bytes));
     out.extend([0; 2]);
     Ok(())
 }
 
-/// The same for a string that must not be empty.
+/// Encodes a string that must not be empty.
 pub(super) fn put_name(
     out: &mut Vec<u8>,
     text: &str,
@@ -282,7 +301,7 @@ pub(super) fn array<'a, T>(
 ) -> Result<Vec<T>, DecodeError> {
     let count = c.u32()? as usize;
     if count.saturating_mul(least) > c.remaining() {
-        // Says so at the place where the data would end.
+        // Reports the error at the offset where the data would end.
         c.bytes(count.saturating_mul(least))?;
     }
     (0..count).map(|_| element(c)).collect()
@@ -302,7 +321,7 @@ pub(super) const fn bad(offset: u64, what: &'static str, value: u64) -> DecodeEr
     DecodeError { offset, kind: DecodeErrorKind::BadValue(what, value) }
 }
 
-/// Fails unless all has been read.
+/// Fails unless all data was read.
 pub(crate) fn end(c: &Cursor<'_>) -> Result<(), DecodeError> {
     match c.remaining() {
         0 => Ok(()),
@@ -361,7 +380,7 @@ mod tests {
         assert_eq!(
             out,
             [
-                0, 0, 0, 0, // nothing at all
+                0, 0, 0, 0, // zero bytes only
                 5, 0, 0, 0, b'a', 0, 0xe9, 0, 0x3d, 0xd8, 0x00, 0xde, 0, 0
             ]
         );
@@ -378,7 +397,7 @@ mod tests {
         assert_eq!(kind(&[1, 0, 0, 0, b'a', 0]), DecodeErrorKind::NotTerminated);
         assert_eq!(kind(&[3, 0, 0, 0, 0, 0, b'a', 0, 0, 0]), DecodeErrorKind::Nul);
         assert!(matches!(kind(&[0xff, 0xff, 0xff, 0xff, 0, 0]), DecodeErrorKind::Read(_)));
-        // An empty string with an explicit NUL is what some clients write.
+        // Some clients write an empty string with an explicit NUL.
         assert_eq!(string(&mut Cursor::new(&[1, 0, 0, 0, 0, 0])).unwrap(), "");
     }
 }

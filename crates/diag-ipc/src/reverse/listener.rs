@@ -1,4 +1,4 @@
-//! The socket of a server and the thread that accepts.
+//! The socket of a server and its accept thread.
 
 use super::Shared;
 use crate::message::Advertise;
@@ -15,13 +15,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a connection may take to identify itself.
+/// Time limit for a connection to identify itself.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many connections may be open that have not identified themselves.
+/// Maximum number of open connections that have not identified themselves.
 const MAX_PENDING: usize = 64;
 
-/// The file of a socket. It is removed when this is dropped, if it still is that file.
+/// The file of a socket. Dropping it removes the file, if it is still the same file.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -31,7 +31,7 @@ pub(super) struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.id) {
-            let _ = fs::remove_file(&self.path); // nobody is left to report it to
+            let _ = fs::remove_file(&self.path); // no caller to report it to
         }
     }
 }
@@ -42,9 +42,9 @@ pub(super) fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map_err(|e| error(e.into()))?;
-    // The file gets the mode that the socket has: there is no moment at which others can connect.
+    // The file inherits the mode of the socket, so other users can never connect.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| error(e.into()))?;
-    // Binding makes a new file: it fails for whatever is there, a symbolic link included.
+    // Binding creates a new file. It fails if the path exists, even as a symbolic link.
     match rustix::net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) if is_dead(path) => {
             fs::remove_file(path).map_err(error)?;
@@ -58,7 +58,7 @@ pub(super) fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
     Ok((socket.into(), file))
 }
 
-/// Whether this is a socket of this user on which nobody listens any more.
+/// Whether this is a socket of this user without a listener.
 fn is_dead(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|m| m.file_type().is_socket() && m.uid() == rustix::process::geteuid().as_raw())
@@ -80,7 +80,7 @@ enum Progress {
 }
 
 impl Pending {
-    /// Reads what is there, and puts itself back among the waiting if that is not all.
+    /// Reads the available bytes, and returns to `waiting` if the advertisement is incomplete.
     fn advance(self, waiting: &mut Vec<Self>, shared: &Shared) {
         match self.read() {
             Progress::Waiting(one) if one.since.elapsed() < TIMEOUT => waiting.push(one),
@@ -94,7 +94,7 @@ impl Pending {
 
     fn read(mut self) -> Progress {
         loop {
-            // Nothing after the advertisement is read: a runtime sends nothing more.
+            // Read no data after the advertisement: a runtime sends none.
             match self.stream.read(self.bytes.get_mut(self.filled..).unwrap_or_default()) {
                 Ok(0) => return Progress::Malformed,
                 Ok(n) => self.filled += n,
@@ -133,7 +133,7 @@ pub(super) fn run(listener: &UnixListener, asleep: &UnixStream, shared: &Shared)
                 .and_then(|d| Timespec::try_from(d).ok());
             match rustix::event::poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return, // out of memory: nothing to go on with
+                Err(_) => return, // out of memory: nothing can be done
             }
             fds.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>()
         };
@@ -162,7 +162,7 @@ fn accept(listener: &UnixListener, pending: &mut Vec<Pending>, shared: &Shared) 
             Ok((stream, _)) => stream,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
             Err(_) => {
-                // Out of descriptors, or a connection that went away again: not in a tight loop.
+                // Out of descriptors, or the connection was closed again: avoid a tight loop.
                 std::thread::sleep(Duration::from_millis(10));
                 return;
             }
@@ -170,11 +170,11 @@ fn accept(listener: &UnixListener, pending: &mut Vec<Pending>, shared: &Shared) 
         if stream.set_nonblocking(true).is_err() {
             continue;
         }
-        // A runtime sends its advertisement at once, so it never waits among the silent.
+        // A runtime sends its advertisement at once, so it never waits among idle connections.
         let bytes = [0; Advertise::LEN];
         Pending { stream, bytes, filled: 0, since: Instant::now() }.advance(pending, shared);
         if pending.len() > MAX_PENDING {
-            // The one that has been silent for longest makes room.
+            // The connection that was idle for longest is closed.
             let before = pending.len();
             pending.remove(0).advance(pending, shared);
             if pending.len() == before {

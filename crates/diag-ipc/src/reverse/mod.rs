@@ -1,9 +1,9 @@
 //! A server that runtimes connect to: `DOTNET_DiagnosticPorts` (.NET 5).
 //!
-//! A runtime that is started with `DOTNET_DiagnosticPorts=PATH` connects to the socket at
-//! `PATH`, identifies itself, and is suspended at startup until it is resumed (unless the variable
-//! ends in `,nosuspend`). A session that is started meanwhile sees the first line of the program.
-//! The runtime keeps one idle connection open. A command uses it up, and the runtime connects
+//! A runtime that is started with `DOTNET_DiagnosticPorts=PATH` connects to the socket at `PATH`,
+//! identifies itself, and is suspended at startup until it is resumed (unless the variable ends in
+//! `,nosuspend`). A session that is started before that records the program from its first line.
+//! The runtime keeps one idle connection open. A command consumes it, and the runtime connects
 //! again at once.
 //!
 //! ```no_run
@@ -35,10 +35,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How many runtimes a server keeps track of.
+/// Maximum number of runtimes that a server tracks.
 const MAX_RUNTIMES: usize = 1024;
 
-/// A server that runtimes connect to. Dropping it is a [`Server::shutdown`].
+/// A server for reverse connections. Dropping it calls [`Server::shutdown`].
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -46,10 +46,10 @@ pub struct Server {
     listener: Mutex<Option<Listener>>,
 }
 
-/// What ends with the server.
+/// The resources that end with the server.
 #[derive(Debug)]
 struct Listener {
-    /// The thread ends when the other end of this is closed.
+    /// The thread ends when the other end of this socket is closed.
     wake: UnixStream,
     thread: JoinHandle<()>,
     /// Dropped last: the file is removed after the thread has ended.
@@ -59,13 +59,12 @@ struct Listener {
 impl Server {
     /// Listens at `path`.
     ///
-    /// The socket has mode 0600 from the moment that it exists. A symbolic link at `path` is not
-    /// followed. An existing file is replaced only if it is a socket of this user on which nobody
-    /// listens.
+    /// The socket has mode 0600 from its creation. A symbolic link at `path` is not followed. An
+    /// existing file is replaced only if it is a socket of this user without a listener.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the socket cannot be made.
+    /// [`Error::Io`] if the socket cannot be created.
     pub fn bind(path: &Path) -> Result<Self> {
         let (listener, file) = listener::bind(path)?;
         let error = |source| Error::Io { operation: Operation::Bind, source };
@@ -123,7 +122,7 @@ impl Server {
         let _ = thread.join(); // it does not panic
         let mut state = self.shared.lock();
         state.closed = true;
-        // Clients may live on, but the runtimes have to see that nobody listens any more.
+        // Clients can outlive the server, but the runtimes must detect that it is gone.
         state.slots.clear();
         state.fresh.clear();
         self.shared.changed.notify_all();
@@ -142,13 +141,13 @@ impl Drop for Server {
 pub struct Stats {
     /// Connections of runtimes.
     pub advertised: u64,
-    /// Connections that sent something else, or closed before they had identified themselves.
+    /// Connections that sent other data, or closed before they identified themselves.
     pub malformed: u64,
     /// Connections that did not identify themselves within a second.
     pub timed_out: u64,
-    /// Connections with the cookie of a runtime that is another process.
+    /// Connections from another process with the cookie of a known runtime.
     pub impostors: u64,
-    /// Connections beyond what a server keeps open at a time.
+    /// Connections beyond the maximum number of open connections.
     pub refused: u64,
 }
 
@@ -181,8 +180,8 @@ impl Runtime {
         self.peer
     }
 
-    /// A client that sends its commands on the runtime's own connections. Its connect timeout
-    /// is how long it waits for one.
+    /// A client that sends its commands over the runtime's reverse connections. Its connect timeout
+    /// is the time that it waits for one.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -248,7 +247,7 @@ impl Shared {
     }
 }
 
-/// The connections that a runtime makes.
+/// The connections of one runtime.
 #[derive(Debug)]
 struct ReverseEndpoint {
     shared: Arc<Shared>,
@@ -267,14 +266,14 @@ impl Endpoint for ReverseEndpoint {
             let slot = state.slots.get_mut(&self.cookie).ok_or(Error::Closed { operation })?;
             match slot.connection.take() {
                 Some(connection) if is_idle(&connection) => return Ok(connection),
-                // The runtime has closed it, and is about to connect again, or is gone.
+                // The runtime has closed it, and will connect again or has ended.
                 _ => state = self.shared.wait(state, deadline.remaining(operation)?),
             }
         }
     }
 }
 
-/// Whether nothing has happened on a connection: a runtime sends only replies.
+/// Whether a connection is idle: a runtime sends only replies.
 fn is_idle(connection: &Connection) -> bool {
     let Some(fd) = connection.as_fd() else { return false };
     let mut poll = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];

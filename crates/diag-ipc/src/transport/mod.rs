@@ -1,4 +1,4 @@
-//! Connections with a deadline on everything.
+//! Connections with a deadline for every operation.
 
 #[cfg(any(windows, test))]
 mod pipe;
@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where a diagnostic server listens.
+/// The address of a diagnostic server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Address {
@@ -50,13 +50,13 @@ impl From<&Path> for Address {
     }
 }
 
-/// The address of the server of process `pid` on Windows. On Linux, where the name depends on
-/// more than the process id, see `discovery::default_server_address`.
+/// The address of the server of process `pid` on Windows. On Linux the name depends on more than
+/// the process id: see `discovery::default_server_address`.
 pub fn pipe_address(pid: u32) -> Address {
     Address::NamedPipe(format!(r"\\.\pipe\dotnet-diagnostic-{pid}").into())
 }
 
-/// How long each step of a conversation may take.
+/// Time limits of the steps of an exchange.
 ///
 /// ```
 /// use diag_ipc::Timeouts;
@@ -68,7 +68,7 @@ pub fn pipe_address(pid: u32) -> Address {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timeouts {
-    /// Making a connection; with a reverse server, waiting for the runtime's. 5 s.
+    /// Opening a connection; with a reverse server, waiting for the runtime's. 5 s.
     pub connect: Duration,
     /// Sending a request. 5 s.
     pub send: Duration,
@@ -76,10 +76,10 @@ pub struct Timeouts {
     pub reply: Duration,
     /// Waiting for a dump to be written. 10 min.
     pub dump: Duration,
-    /// How long the stream of a session may be silent after the request to stop: the runtime
-    /// collects the rundown of a large application for a while. 30 s.
+    /// Maximum time without data after the stop request: the runtime can take a while to collect
+    /// the rundown of a large application. 30 s.
     pub drain: Duration,
-    /// How long the stream of a session may go on after the request to stop. 10 min.
+    /// Maximum length of the stream after the stop request. 10 min.
     pub end: Duration,
 }
 
@@ -116,7 +116,7 @@ impl Default for Timeouts {
     }
 }
 
-/// The time at which an operation is given up.
+/// The time limit of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     start: Instant,
@@ -128,7 +128,7 @@ impl Deadline {
         Self { start: Instant::now(), limit }
     }
 
-    /// The time that is left, which is never zero.
+    /// The remaining time, which is never zero.
     pub(crate) fn remaining(&self, operation: Operation) -> Result<Duration, Error> {
         match self.limit.checked_sub(self.start.elapsed()) {
             Some(left) if !left.is_zero() => Ok(left),
@@ -141,10 +141,10 @@ impl Deadline {
     }
 }
 
-/// The process at the other end, as far as the operating system reports it.
+/// The process at the other end, as reported by the operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process id in *our* namespace, if it can be seen from there.
+    /// Its process id in the namespace of the caller, if it is visible there.
     pub pid: Option<u32>,
     /// Its effective user id.
     pub uid: Option<u32>,
@@ -192,8 +192,8 @@ impl Connection {
         }
     }
 
-    /// One read of what is there, after waiting for at most `timeout`; `WouldBlock` if nothing
-    /// comes.
+    /// Reads available data once, after waiting for at most `timeout`; `WouldBlock` if no data
+    /// arrives.
     fn read(&mut self, buf: &mut [u8], timeout: Duration) -> io::Result<usize> {
         match &mut self.stream {
             #[cfg(unix)]
@@ -212,7 +212,7 @@ impl Connection {
         }
     }
 
-    /// Sends a whole message. One write does it unless the peer is slow: messages are smaller
+    /// Sends a whole message. One write is enough unless the peer is slow: messages are smaller
     /// than the buffer of a socket, and half a header blocks a diagnostic server.
     pub(crate) fn send(&mut self, mut bytes: &[u8], deadline: Deadline) -> Result<(), Error> {
         let operation = Operation::Send;
@@ -243,7 +243,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads `len` bytes and allocates as they come: the peer may announce more than it sends.
+    /// Reads `len` bytes and allocates as they arrive: the peer can announce more than it sends.
     pub(crate) fn read_vec(&mut self, len: usize, deadline: Deadline) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         while bytes.len() < len {
@@ -267,7 +267,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there of a stream; `WouldBlock` after `tick`.
+    /// Reads the available data of a stream; `WouldBlock` after `tick`.
     pub(crate) fn stream(&mut self, buf: &mut [u8], tick: Duration) -> io::Result<usize> {
         loop {
             match self.read(buf, tick) {
@@ -277,7 +277,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there of a stream, without waiting.
+    /// Reads the available data of a stream, without waiting.
     #[cfg(all(feature = "tokio", unix))]
     pub(crate) fn try_stream(&self, buf: &mut [u8]) -> io::Result<usize> {
         match &self.stream {
@@ -316,8 +316,8 @@ impl From<unix::Stream> for Connection {
     }
 }
 
-/// Decides whether an operation is retried after an error: it is after an interruption or a wait,
-/// until the deadline has passed.
+/// Decides whether an operation is retried after an error: after an interruption or a wait, until
+/// the deadline has passed.
 fn check(error: io::Error, operation: Operation, deadline: Deadline) -> Result<(), Error> {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, Interrupted, TimedOut, WouldBlock};
     match error.kind() {

@@ -1,8 +1,8 @@
 //! Windows named pipes.
 //!
-//! Synchronous pipes know no timeouts, so they are read and written without blocking, in
-//! intervals. The module is built on the portable part of `interprocess`, so that its logic is
-//! tested on other systems too, over what they have instead.
+//! Synchronous pipes have no timeouts, so they are polled with non-blocking reads and writes. The
+//! module uses the portable part of `interprocess`, so that its logic is also tested on other
+//! systems, with their local sockets.
 
 use super::Deadline;
 use crate::{Error, Operation};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 pub(super) type Stream = interprocess::local_socket::Stream;
 
-/// How often a pipe is looked at.
+/// The polling interval of a pipe.
 const INTERVAL: Duration = Duration::from_millis(1);
 
 pub(super) fn connect(name: &Path, deadline: Deadline) -> Result<Stream, Error> {
@@ -27,7 +27,8 @@ pub(super) fn connect(name: &Path, deadline: Deadline) -> Result<Stream, Error> 
                 stream.set_nonblocking(true).map_err(error)?;
                 return Ok(stream);
             }
-            // All instances of the pipe are taken: the server makes another one when it is done.
+            // All instances of the pipe are in use: the server creates another one when it is
+            // ready.
             Err(e) if is_busy(&e) => {
                 deadline.remaining(operation)?;
                 std::thread::sleep(INTERVAL);
@@ -44,7 +45,7 @@ fn is_busy(error: &io::Error) -> bool {
 }
 
 pub(super) fn read(stream: &mut Stream, buf: &mut [u8], timeout: Duration) -> io::Result<usize> {
-    // The other end's close is the end of the stream, whatever it is called.
+    // When the other end closes, the stream ends, whatever the error is called.
     match retry(timeout, || (&*stream).read(buf)) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(0),
         other => other,
@@ -52,7 +53,7 @@ pub(super) fn read(stream: &mut Stream, buf: &mut [u8], timeout: Duration) -> io
 }
 
 pub(super) fn write(stream: &mut Stream, bytes: &[u8], timeout: Duration) -> io::Result<usize> {
-    // A pipe whose buffer is full takes nothing and says so by success.
+    // A pipe with a full buffer accepts no bytes and returns success.
     retry(timeout, || match (&*stream).write(bytes) {
         Ok(0) if !bytes.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
         other => other,
@@ -91,7 +92,7 @@ mod tests {
             stream.read_exact(&mut request).unwrap();
             assert_eq!(Request::decode(&request), Ok(Request::ResumeRuntime));
             stream.write_all(&Reply::Ok(&[0; 4]).encode().unwrap()).unwrap();
-            // The second one is never answered.
+            // The server does not reply to the second one.
             (stream, listener.accept().unwrap())
         });
         let deadline = || Deadline::after(Duration::from_millis(200));

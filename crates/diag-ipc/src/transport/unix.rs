@@ -12,17 +12,17 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// The standard library's stream, in a wrapper that can ask for the peer's credentials.
+/// The standard library's stream, in a wrapper that can read the peer's credentials.
 pub(crate) type Stream = interprocess::os::unix::uds_local_socket::Stream;
 
 /// Connects to the socket at `path`.
 ///
-/// A blocking `connect` waits for room in the server's queue for as long as the send timeout of
-/// the socket says; a non-blocking one would fail at once and leave nothing to wait for.
+/// A blocking `connect` waits for space in the server's queue for as long as the send timeout of
+/// the socket; a non-blocking one would fail at once, with no way to wait.
 pub(super) fn connect(path: &Path, deadline: Deadline) -> Result<Stream, Error> {
     let operation = Operation::Connect;
     let error = |errno: Errno| Error::Io { operation, source: errno.into() };
-    // Keeps the directory open until the connection is made, if the path is too long.
+    // Keeps the directory open until the connection is established, if the path is too long.
     let mut directory = None;
     let address = match SocketAddrUnix::new(path) {
         Err(Errno::NAMETOOLONG) => SocketAddrUnix::new(shorten(path, &mut directory)?),
@@ -49,7 +49,7 @@ pub(super) fn connect(path: &Path, deadline: Deadline) -> Result<Stream, Error> 
     }
 }
 
-/// A name for the socket at `path` that fits in a socket address, by way of its directory's
+/// A name for the socket at `path` that fits in a socket address, through its directory's
 /// descriptor.
 fn shorten(
     path: &Path,
@@ -83,7 +83,7 @@ pub(super) fn write(stream: &mut Stream, bytes: &[u8], timeout: Duration) -> io:
     stream.inner().write(bytes)
 }
 
-/// Socket timeouts count in microseconds, and 0 stands for none.
+/// Socket timeouts are in microseconds, and 0 disables them.
 fn at_least_one(timeout: Duration) -> Duration {
     timeout.max(Duration::from_millis(1))
 }
@@ -91,7 +91,7 @@ fn at_least_one(timeout: Duration) -> Duration {
 pub(crate) fn peer(stream: &Stream) -> Peer {
     let Ok(credentials) = stream.peer_creds() else { return Peer::default() };
     Peer {
-        // 0 stands for a process that cannot be seen from our namespace.
+        // 0 is a process that is not visible in our namespace.
         pid: credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0),
         uid: credentials.euid(),
     }

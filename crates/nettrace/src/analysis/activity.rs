@@ -3,8 +3,8 @@ use std::fmt::Write as _;
 
 use crate::{Event, Guid};
 
-/// Work that has a start and a stop event: a request, a task of the program's own. Times are
-/// ticks of the event clock.
+/// A unit of work with a start and a stop event, such as a request or a task. Times are ticks of
+/// the event clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Activity {
@@ -14,13 +14,13 @@ pub struct Activity {
     pub name: String,
     /// The activity's id, if the events have one.
     pub id: Option<Guid>,
-    /// The id as the path that .NET packs into it, `//1/2/3`, if it is one.
+    /// The id as the path that .NET packs into it, such as `//1/2/3`, if the id is a path.
     pub path: Option<String>,
-    /// The activity that started it, if the start event says.
+    /// Id of the parent activity, if the start event has one.
     pub parent: Option<Guid>,
     /// Thread of the start event.
     pub start_thread_id: u64,
-    /// Thread of the stop event: with asynchronous code often another one.
+    /// Thread of the stop event. Asynchronous code often stops on another thread.
     pub stop_thread_id: u64,
     /// Start.
     pub start: i64,
@@ -33,31 +33,30 @@ pub struct Activity {
 const OPCODE_START: u8 = 1;
 const OPCODE_STOP: u8 = 2;
 
-/// What an event is to the activities of its stream.
+/// The effect of an event on the activities of its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ActivityStep {
     /// An activity starts: see [`ActivityTracker::get`].
     Start(u64),
-    /// The activity of this number has ended.
+    /// The activity with this number has ended.
     Stop(u64, Activity),
-    /// A start that is not followed because too many are open, or a stop whose start was not
-    /// seen.
+    /// A start that is not tracked because too many activities are open, or a stop without a start.
     Unpaired,
 }
 
 /// Pairs start and stop events of event sources: opcodes 1 and 2, or names that end in `Start`
 /// and `Stop`.
 ///
-/// Events with activity ids are paired by those; they come when
-/// `System.Threading.Tasks.TplEventSource` is on with keyword 0x80. Without ids a stop ends the
-/// last start of the same name whose fields of the same names have the same values, on the same
-/// thread if there is one. Start and stop events that share no field are paired on their thread.
+/// Events with activity ids are paired by those ids. Runtimes write ids while
+/// `System.Threading.Tasks.TplEventSource` is enabled with keyword 0x80. Without ids, a stop ends
+/// the last start of the same name whose common fields have the same values, preferably on the same
+/// thread. Start and stop events without a common field are paired on their thread.
 #[derive(Debug, Default)]
 pub struct ActivityTracker {
-    /// By number.
+    /// Open activities by number.
     open: HashMap<u64, Open>,
-    /// Numbers of the open activities that a stop with this key may end, the newest last.
+    /// Numbers of the open activities that a stop with this key can end, newest last.
     by_key: HashMap<(Box<str>, Key), Vec<u64>>,
     started: u64,
     unpaired: u64,
@@ -78,13 +77,13 @@ struct Open {
     activity: Activity,
     name: Box<str>,
     keys: Vec<Key>,
-    /// Fields of the start event that pair it with a stop.
+    /// Fields of the start event that are compared with the fields of a stop.
     fields: Vec<FieldText>,
 }
 
 impl Open {
-    /// How many fields of a stop event the start has too; `None` if one has another value, so
-    /// that they are of two activities.
+    /// Number of fields of a stop event that the start also has; `None` if a common field has
+    /// another value, because the events then belong to different activities.
     fn shared(&self, stop: &[FieldText]) -> Option<usize> {
         let mut shared = 0;
         for (name, value) in stop {
@@ -98,16 +97,16 @@ impl Open {
     }
 }
 
-/// Activities that may be open: more can only be if stops were lost.
+/// Maximum number of open activities. Only lost stops can lead to more.
 const MAX_OPEN: usize = 1 << 18;
 
-/// Fields that pair activities: the first ones.
+/// Maximum number of fields that are compared, from the first on.
 const MAX_FIELDS: usize = 8;
 
-/// Bytes of text of a value that pairs activities.
+/// Maximum length of a compared value, in bytes of text.
 const MAX_VALUE: usize = 256;
 
-/// Activities that may be open by one key: older ones are forgotten by it.
+/// Maximum number of open activities per key. Older ones are no longer found by the key.
 const MAX_BY_KEY: usize = 64;
 
 impl ActivityTracker {
@@ -116,22 +115,23 @@ impl ActivityTracker {
         Self::default()
     }
 
-    /// Stops without a start, and starts that were not kept because too many were open.
+    /// Number of stops without a start, plus starts that were not tracked because too many were
+    /// open.
     pub fn unpaired(&self) -> u64 {
         self.unpaired
     }
 
-    /// Activities that have been started and not stopped.
+    /// Activities that have started and not stopped.
     pub fn open(&self) -> impl Iterator<Item = &Activity> {
         self.open.values().map(|open| &open.activity)
     }
 
-    /// An activity that has been started and not stopped, by its number.
+    /// An activity that has started and not stopped, by its number.
     pub fn get(&self, number: u64) -> Option<&Activity> {
         self.open.get(&number).map(|open| &open.activity)
     }
 
-    /// Takes in an event; gives an activity that ends with it.
+    /// Processes an event and returns the activity that it ends, if any.
     pub fn observe(&mut self, event: &Event<'_>) -> Option<Activity> {
         match self.step(event)? {
             ActivityStep::Stop(_, activity) => Some(activity),
@@ -139,7 +139,7 @@ impl ActivityTracker {
         }
     }
 
-    /// Takes in an event; says what it is to the activities of the stream, if anything.
+    /// Processes an event and returns its effect on the activities of the stream, if any.
     pub fn step(&mut self, event: &Event<'_>) -> Option<ActivityStep> {
         let (base, start) = kind(event)?;
         let name: Box<str> = format!("{}/{base}", event.provider()).into();
@@ -207,7 +207,7 @@ impl ActivityTracker {
         fields: &[FieldText],
     ) -> ActivityStep {
         let thread = event.thread_id();
-        // Best is an activity of this thread, then the newest.
+        // Prefer an activity of this thread, then the newest.
         let mut best: Option<(bool, u64)> = None;
         for key in keys {
             let numbers = self.by_key.get(&(name.clone(), key.clone()));
@@ -243,7 +243,7 @@ impl ActivityTracker {
     }
 }
 
-/// The fields of an event that pair it with another one.
+/// The fields of an event that are compared to pair it with another event.
 fn pairing_fields(event: &Event<'_>) -> Vec<FieldText> {
     let fields = event.fields().map_while(Result::ok).take(MAX_FIELDS);
     let fields = fields.map(|(name, value)| (name.into(), value.to_string().into()));
@@ -266,7 +266,7 @@ fn arguments(event: &Event<'_>) -> String {
 
 /// The name without `Start` or `Stop`, and whether it is a start.
 fn kind<'a>(event: &Event<'a>) -> Option<(&'a str, bool)> {
-    // The runtime's own starts and stops have trackers of their own.
+    // The runtime's own start and stop events have other trackers.
     if event.known().is_some() {
         return None;
     }

@@ -2,27 +2,27 @@ use super::text;
 use crate::Event;
 use crate::manifest::Provider;
 
-/// How a counter's value is to be read.
+/// The meaning of a counter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CounterKind {
-    /// The value at the time, or the mean over the interval.
+    /// The current value, or the mean over the interval.
     Gauge,
-    /// How much was added during the interval.
+    /// The increment during the interval.
     Rate,
     /// The distribution of values during the interval.
     Histogram,
 }
 
-/// A value of a counter.
+/// One value of a counter.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Counter {
     /// Ticks of the event clock.
     pub timestamp: i64,
-    /// The event source, or the meter.
+    /// Name of the event source or the meter.
     pub provider: String,
-    /// The counter's, or the instrument's, name.
+    /// Name of the counter or the instrument.
     pub name: String,
     /// Name to show; empty if there is none.
     pub display_name: String,
@@ -30,23 +30,23 @@ pub struct Counter {
     pub unit: String,
     /// Tags of the instrument's time series, `key=value,…`; empty if there are none.
     pub tags: String,
-    /// How the value is to be read.
+    /// Meaning of the value.
     pub kind: CounterKind,
-    /// The value: for [`CounterKind::Rate`] what was added during the interval, for
-    /// [`CounterKind::Histogram`] the sum (of a meter) or the mean.
+    /// The value. For [`CounterKind::Rate`], the increment during the interval; for
+    /// [`CounterKind::Histogram`], the sum (meters) or the mean.
     pub value: f64,
-    /// Seconds that the value is about, if the event says.
+    /// Length of the interval in seconds, if the event has it.
     pub interval_seconds: Option<f64>,
-    /// Number of values, if the event says.
+    /// Number of values, if the event has it.
     pub count: Option<u64>,
-    /// Smallest and greatest value, if the event says.
+    /// Smallest and greatest value, if the event has them.
     pub range: Option<(f64, f64)>,
-    /// Quantiles and their values, of a meter's histogram.
+    /// Quantiles and their values, for a meter's histogram.
     pub quantiles: Vec<(f64, f64)>,
 }
 
 impl Counter {
-    /// What was added per second, for a [`CounterKind::Rate`] whose interval is known.
+    /// The increment per second, for a [`CounterKind::Rate`] with a known interval.
     pub fn per_second(&self) -> Option<f64> {
         match (self.kind, self.interval_seconds) {
             (CounterKind::Rate, Some(interval)) if interval > 0.0 => Some(self.value / interval),
@@ -60,7 +60,7 @@ impl Counter {
 /// 0x2).
 #[derive(Debug, Default)]
 pub struct CounterTracker {
-    /// Seconds of the interval that the meters' values are about.
+    /// Interval of the meters' values, in seconds.
     interval: Option<f64>,
     errors: u64,
 }
@@ -71,13 +71,13 @@ impl CounterTracker {
         Self::default()
     }
 
-    /// Events by which `System.Diagnostics.Metrics` said that it does not collect everything:
-    /// limits on time series or histograms, or an error.
+    /// Number of events in which `System.Diagnostics.Metrics` reported an error, or that it reached
+    /// a limit on time series or histograms.
     pub fn errors(&self) -> u64 {
         self.errors
     }
 
-    /// Takes in an event; gives a value if it has one.
+    /// Processes an event and returns the counter value that it contains, if any.
     pub fn observe(&mut self, event: &Event<'_>) -> Option<Counter> {
         if event.known() == Some(Provider::Metrics) {
             return self.meter(event);
@@ -108,15 +108,15 @@ impl CounterTracker {
                 return None;
             }
             "CounterRateValuePublished" => (CounterKind::Rate, "rate"),
-            // An up-down counter says how much it is, not how fast it goes.
+            // An up-down counter reports its level, not a rate.
             "UpDownCounterRateValuePublished" => (CounterKind::Gauge, "value"),
             "GaugeValuePublished" => (CounterKind::Gauge, "lastValue"),
             "HistogramValuePublished" => (CounterKind::Histogram, "sum"),
             _ => return None,
         };
-        // The first report of a rate is empty: there is nothing yet that it is relative to.
+        // The first report of a rate is empty, because there is no earlier value.
         let value = event.field(value)?;
-        // Numbers are text, but for the sum of a histogram.
+        // Numbers are text, except the sum of a histogram.
         let value = match value.as_f64() {
             Some(value) => value,
             None => value.as_text()?.to_string().parse().ok()?,
@@ -151,7 +151,7 @@ fn parse_quantiles(text: &str) -> Vec<(f64, f64)> {
 }
 
 fn event_counter(event: &Event<'_>) -> Option<Counter> {
-    // In an object, or in the event itself, by the runtime's version.
+    // In an object or in the event itself, depending on the runtime's version.
     let payload = event.field("Payload").and_then(|v| v.as_object());
     let get = |name: &str| match &payload {
         Some(object) => object.get(name),

@@ -37,7 +37,7 @@ macro_rules! names {
 }
 
 names! {
-    /// Why a collection was started.
+    /// Why a GC started.
     GcReason {
         /// Allocation of small objects.
         0 => AllocSmall,
@@ -53,7 +53,7 @@ names! {
         5 => OutOfSpaceSoh,
         /// No space for large objects.
         6 => OutOfSpaceLoh,
-        /// `GC.Collect` that leaves the decision to the collector.
+        /// `GC.Collect` that leaves the decision to the GC.
         7 => InducedNotForced,
         /// A stress test of the runtime.
         8 => Internal,
@@ -61,17 +61,17 @@ names! {
         9 => InducedLowMemory,
         /// Induced, compacting.
         10 => InducedCompacting,
-        /// The host says that memory is low.
+        /// The host reports low memory.
         11 => LowMemoryHost,
-        /// Full collection of provisional mode.
+        /// Full GC of provisional mode.
         12 => PmFullGc,
-        /// The host says that memory is low, blocking.
+        /// The host reports low memory; blocking.
         13 => LowMemoryHostBlocking,
-        /// Tuning of background collections of small objects.
+        /// Tuning of background GCs, small objects.
         14 => BgcTuningSoh,
-        /// Tuning of background collections of large objects.
+        /// Tuning of background GCs, large objects.
         15 => BgcTuningLoh,
-        /// Stepping of background collections.
+        /// Stepping of background GCs.
         16 => BgcStepping,
         /// `GC.Collect` in aggressive mode.
         17 => InducedAggressive,
@@ -79,23 +79,23 @@ names! {
 }
 
 names! {
-    /// How a collection runs beside the program.
+    /// How a GC runs relative to the program.
     GcKind {
-        /// The program is stopped all the while.
+        /// Managed threads are suspended during the whole GC.
         0 => NonConcurrent,
-        /// The program runs most of the while.
+        /// Managed threads run during most of the GC.
         1 => Background,
-        /// While a background collection runs.
+        /// A blocking GC during a background GC.
         2 => Foreground,
     }
 }
 
 names! {
-    /// Why managed threads were stopped.
+    /// Why managed threads were suspended.
     SuspendReason {
         /// Another reason.
         0 => Other,
-        /// A collection.
+        /// A GC.
         1 => Gc,
         /// Shutdown of an application domain.
         2 => AppDomainShutdown,
@@ -103,7 +103,7 @@ names! {
         3 => CodePitching,
         /// Shutdown.
         4 => Shutdown,
-        /// A debugger.
+        /// Preparation of a GC.
         5 => Debugger,
         /// Preparation of a collection.
         6 => GcPrep,
@@ -112,21 +112,22 @@ names! {
     }
 }
 
-/// The heap after a collection, bytes.
+/// The heap after a GC, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeapStats {
-    /// Size of generations 0, 1, 2, of the large object heap (3) and of the pinned one (4).
+    /// Size of generations 0, 1 and 2, of the large object heap (3) and of the pinned object heap
+    /// (4).
     pub generation_sizes: [u64; 5],
-    /// What survived of each.
+    /// Promoted bytes of each generation.
     pub promoted: [u64; 5],
-    /// What finalization kept alive.
+    /// Bytes that finalization kept alive.
     pub finalization_promoted_size: u64,
-    /// Objects that finalization kept alive.
+    /// Number of objects that finalization kept alive.
     pub finalization_promoted_count: u64,
-    /// Pinned objects.
+    /// Number of pinned objects.
     pub pinned_objects: u32,
-    /// Handles.
+    /// Number of GC handles.
     pub handles: u32,
 }
 
@@ -141,57 +142,57 @@ impl HeapStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GarbageCollection {
-    /// Number of the collection since the process started.
+    /// Number of the GC since the process started.
     pub number: u32,
-    /// Generation that is collected, with the younger ones.
+    /// Oldest generation that is collected. All younger ones are collected too.
     pub generation: u32,
-    /// Why.
+    /// Reason.
     pub reason: GcReason,
-    /// Beside the program, or stopping it.
+    /// Blocking, background or foreground.
     pub kind: GcKind,
-    /// Thread that started it.
+    /// Thread that started the GC.
     pub thread_id: u64,
     /// Start.
     pub start: i64,
     /// End.
     pub end: i64,
-    /// How long managed threads were stopped for it, in all.
+    /// Total time that managed threads were suspended for this GC.
     pub pause: i64,
-    /// The heap after it.
+    /// Heap statistics after the GC.
     pub heap: Option<HeapStats>,
 }
 
-/// A time in which managed threads were stopped. Times are ticks of the event clock.
+/// A period in which managed threads were suspended. Times are ticks of the event clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Suspension {
-    /// Why.
+    /// Reason.
     pub reason: SuspendReason,
-    /// Thread that stops the others.
+    /// Thread that suspends the others.
     pub thread_id: u64,
-    /// It starts to stop the threads.
+    /// The suspension begins.
     pub start: i64,
-    /// All threads are stopped.
+    /// All managed threads are suspended.
     pub suspended: Option<i64>,
-    /// All threads run again.
+    /// All managed threads have resumed.
     pub end: i64,
-    /// Number of a collection that started in it.
+    /// Number of a GC that started during the suspension.
     pub gc: Option<u32>,
 }
 
-/// Follows collections and pauses.
+/// Tracks GCs and suspensions.
 ///
-/// Needs keyword `GC` (0x1) at level 4; heap sizes come with it.
+/// Needs keyword `GC` (0x1) at level 4, which also includes heap sizes.
 #[derive(Debug, Default)]
 pub struct GcTracker {
-    /// By the thread that stops the others: a sampler and a collection may both be at it.
+    /// By suspending thread: the sampler and the GC can suspend at the same time.
     suspensions: Vec<Suspension>,
     open: Vec<GarbageCollection>,
     done: std::collections::VecDeque<GarbageCollection>,
 }
 
-/// Collections that may be open at once: a background one and the foreground ones in it. More
-/// can only be if ends were lost.
+/// Maximum number of open GCs: a background GC and the foreground GCs during it. Only lost end
+/// events can lead to more.
 const MAX_OPEN: usize = 16;
 
 impl GcTracker {
@@ -200,7 +201,7 @@ impl GcTracker {
         Self::default()
     }
 
-    /// Takes in an event; gives a pause that ends with it.
+    /// Processes an event and returns the suspension that it ends, if any.
     pub fn observe(&mut self, event: &Event<'_>) -> Option<Suspension> {
         if event.known() != Some(Provider::Runtime) {
             return None;
@@ -240,13 +241,13 @@ impl GcTracker {
             }
             // GCRestartEEEnd
             3 => return self.resume(event.thread_id(), now),
-            // GCHeapStats: of the collection that ended last
+            // GCHeapStats: belongs to the GC that ended last
             4 => {
                 let heap = heap_stats(event);
                 if let Some(gc) = self.open.iter_mut().rev().find(|gc| gc.end != 0) {
                     gc.heap = Some(heap);
                 }
-                // A blocking collection is done when its pause is.
+                // A blocking GC is complete when its suspension ends.
                 if self.suspensions.iter().all(|s| s.gc.is_none()) {
                     self.close_ended();
                 }
@@ -279,7 +280,7 @@ impl GcTracker {
         None
     }
 
-    /// A collection that is complete: call until there is none.
+    /// Returns the next completed GC. Call it until it returns `None`.
     pub fn next_gc(&mut self) -> Option<GarbageCollection> {
         self.done.pop_front()
     }
@@ -289,7 +290,8 @@ impl GcTracker {
         let mut suspension = self.suspensions.swap_remove(index);
         suspension.end = now;
         if matches!(suspension.reason, SuspendReason::Gc | SuspendReason::GcPrep) {
-            // A foreground collection's pause is not the background one's that goes on under it.
+            // The pause of a foreground GC does not count for the background GC that runs at the
+            // same time.
             let during = match suspension.gc {
                 Some(number) => self.open.iter_mut().find(|gc| gc.number == number),
                 None => self.open.iter_mut().find(|gc| gc.kind == GcKind::Background),

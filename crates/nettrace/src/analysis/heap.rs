@@ -10,7 +10,7 @@ use crate::{Event, Object, Value};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeapType {
-    /// The runtime's id of it.
+    /// The runtime's type id.
     pub id: u64,
     /// Id of the module that defines it.
     pub module_id: u64,
@@ -28,11 +28,11 @@ pub struct HeapNode {
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// Id of its type: see [`HeapSnapshot::type_of`].
+    /// Type id: see [`HeapSnapshot::type_of`].
     pub type_id: u64,
-    /// Where its references begin in [`HeapSnapshot::edges`].
+    /// Index of its first reference in [`HeapSnapshot::edges`].
     first_edge: u64,
-    /// References that it holds.
+    /// Number of references that the object holds.
     pub edges: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct HeapNode {
 pub struct HeapRoot {
     /// Address of the object.
     pub address: u64,
-    /// What refers to it.
+    /// Kind of the reference.
     pub kind: RootKind,
     /// `GCRootFlags`: 1 pinning, 2 weak reference, 4 interior, 8 reference counted.
     pub flags: u32,
@@ -65,7 +65,7 @@ impl HeapRoot {
     }
 }
 
-/// The kind of a root (`GCRootKind`, and the roots that events of their own report).
+/// The kind of a root: `GCRootKind`, and the roots that have their own events.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum RootKind {
@@ -87,7 +87,7 @@ pub enum RootKind {
     Com,
     /// A static variable, by name.
     StaticVar(String),
-    /// A kind that this version does not know.
+    /// A kind that this version of the crate does not know.
     Other(u8),
 }
 
@@ -108,11 +108,11 @@ impl std::fmt::Display for RootKind {
     }
 }
 
-/// How much of the heap objects of a type take.
+/// Total number and size of the objects of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TypeTotal {
-    /// Name of the type; its id where the stream has no name for it.
+    /// Name of the type, or its id if the stream has no name for it.
     pub name: String,
     /// Objects.
     pub count: u64,
@@ -120,15 +120,15 @@ pub struct TypeTotal {
     pub size: u64,
 }
 
-/// The managed heap as the runtime walked it: types, objects, references, roots.
+/// A snapshot of the managed heap: types, objects, references, roots.
 ///
 /// Needs the keywords `GCHeapDump`, `GCHeapCollect`, `GCHeapAndTypeNames` and `Type` (0x1980001
-/// with `GC`) at level 5; enabling them makes the runtime collect and walk its heap once. A
-/// stream with several walks gives the last.
+/// with `GC`) at level 5. Enabling them makes the runtime perform a full GC and dump its heap once.
+/// If a stream has several heap dumps, the snapshot is the last one.
 #[derive(Debug, Default)]
 pub struct HeapSnapshot {
     types: HashMap<u64, HeapType>,
-    /// Types of nodes that have not been described yet: that may come after the walk.
+    /// Types of nodes without a description so far: it can follow the heap dump.
     undescribed: HashSet<u64>,
     nodes: Vec<HeapNode>,
     edges: Vec<u64>,
@@ -145,12 +145,12 @@ pub struct HeapSnapshot {
 }
 
 impl HeapSnapshot {
-    /// A snapshot of nothing.
+    /// Creates an empty snapshot.
     pub fn new() -> Self {
         Self::with_limits(Limits::default())
     }
 
-    /// A snapshot of nothing that holds at most what the limits allow.
+    /// Creates an empty snapshot that holds at most what `limits` allows.
     pub fn with_limits(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
     }
@@ -167,7 +167,7 @@ impl HeapSnapshot {
         self.edges.get(first..end.min(self.edges.len())).unwrap_or_default()
     }
 
-    /// References in all.
+    /// Total number of references.
     pub fn edge_count(&self) -> usize {
         self.edges.len()
     }
@@ -177,22 +177,22 @@ impl HeapSnapshot {
         &self.roots
     }
 
-    /// The type of an object, if the stream says.
+    /// The type of an object, if the stream describes it.
     pub fn type_of(&self, node: &HeapNode) -> Option<&HeapType> {
         self.types.get(&node.type_id)
     }
 
-    /// The type with an id, if the stream says.
+    /// The type with this id, if the stream describes it.
     pub fn type_by_id(&self, id: u64) -> Option<&HeapType> {
         self.types.get(&id)
     }
 
-    /// Types known.
+    /// All known types.
     pub fn types(&self) -> impl Iterator<Item = &HeapType> {
         self.types.values()
     }
 
-    /// Whether the walk was seen to its end, without a part missing, and every type is described.
+    /// Whether the whole heap dump was read, no part is missing, and every type is described.
     pub fn is_complete(&self) -> bool {
         self.complete
             && self.lost_chunks == 0
@@ -201,12 +201,12 @@ impl HeapSnapshot {
             && self.edges_expected == self.edges.len() as u64
     }
 
-    /// Number of types that objects have and the stream has not described.
+    /// Number of types that objects have and the stream does not describe.
     pub fn undescribed_types(&self) -> usize {
         self.undescribed.len()
     }
 
-    /// Parts of the walk that are missing, and items that the limits did not allow.
+    /// Number of missing parts of the heap dump, and number of items dropped because of the limits.
     pub fn missing(&self) -> (u64, u64) {
         (self.lost_chunks, self.dropped)
     }
@@ -224,7 +224,7 @@ impl HeapSnapshot {
             total.0 += 1;
             total.1 = total.1.saturating_add(node.size);
         }
-        // Several ids can have one name: a type in several load contexts.
+        // Several ids can have one name, such as a type in several load contexts.
         let mut named: HashMap<String, (u64, u64)> = HashMap::new();
         for (id, (count, size)) in totals {
             let name = match self.types.get(&id) {
@@ -243,13 +243,13 @@ impl HeapSnapshot {
         list
     }
 
-    /// Takes in an event.
+    /// Processes an event.
     pub fn observe(&mut self, event: &Event<'_>) {
         if event.known() != Some(Provider::Runtime) {
             return;
         }
         match event.id() {
-            // GCStart, GCEnd: a walk is within a collection
+            // GCStart, GCEnd: a heap dump is within a GC
             1 => {
                 self.walk = Some(number(event, "Count") as u32);
             }
@@ -283,7 +283,7 @@ impl HeapSnapshot {
                 let flags = get(&v, "GCRootFlag") as u32;
                 this.root(get(&v, "RootedNodeAddress"), kind, flags);
             }),
-            // GCBulkRootConditionalWeakTableElementEdge: an entry lives as long as its key
+            // GCBulkRootConditionalWeakTableElementEdge: an entry is alive while its key is alive
             17 => self.each(event, |this, v| {
                 if get(&v, "GCKeyNodeID") != 0 {
                     this.root(get(&v, "GCValueNodeID"), RootKind::DependentHandle, 0);
@@ -343,7 +343,7 @@ impl HeapSnapshot {
         }
     }
 
-    /// A further walk begins: it replaces the last one. Types stay.
+    /// Starts the next heap dump, which replaces the previous one. Types are kept.
     fn restart(&mut self) {
         self.nodes.clear();
         self.undescribed.clear();

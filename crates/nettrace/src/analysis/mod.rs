@@ -1,9 +1,9 @@
-//! What events add up to: collections and pauses, compilations, exceptions, waits, activities,
-//! counters, heap snapshots.
+//! Trackers that derive records from events: GCs and suspensions, JIT compilations, exceptions,
+//! lock waits, activities, counters, heap snapshots.
 //!
-//! Every tracker is fed with all events of a stream, in the order of time, and gives a record
-//! when one is complete. What is needed to switch the events on is said with each (provider
-//! `Microsoft-Windows-DotNETRuntime` unless another is named).
+//! Pass all events of a stream to a tracker, in time order. It returns a record when one is
+//! complete. Each tracker documents the keywords and level that it needs, of provider
+//! `Microsoft-Windows-DotNETRuntime` unless it names another one.
 
 mod activity;
 mod counters;
@@ -25,12 +25,12 @@ pub use stacks::{EventStacks, StackEvent, StackTotal};
 
 use crate::{Event, Text};
 
-/// The field `name` as an unsigned integer; 0 if there is none.
+/// The field `name` as an unsigned integer; 0 if it does not exist.
 fn number(event: &Event<'_>, name: &str) -> u64 {
     event.field(name).and_then(|v| v.as_u64()).unwrap_or(0)
 }
 
-/// The field `name` as text; empty if there is none.
+/// The field `name` as text; empty if it does not exist.
 fn text(event: &Event<'_>, name: &str) -> String {
     event
         .field(name)

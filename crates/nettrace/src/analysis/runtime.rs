@@ -23,7 +23,7 @@ pub struct JitCompilation {
     pub il_size: u32,
     /// Bytes of code.
     pub code_size: u32,
-    /// How far it was optimised.
+    /// Optimization tier.
     pub tier: OptimizationTier,
 }
 
@@ -55,11 +55,11 @@ pub struct Contention {
     pub start: i64,
     /// End.
     pub end: i64,
-    /// The lock, 0 if the runtime does not say (before .NET 8).
+    /// The lock; 0 before .NET 8, which does not report it.
     pub lock_id: u64,
-    /// Thread that had the lock: the operating system's id, 0 if the runtime does not say.
+    /// Operating system id of the thread that owned the lock; 0 if the runtime does not report it.
     pub owner_thread_id: u64,
-    /// Whether it was a lock of managed code, not of the runtime.
+    /// Whether it was a managed lock, not a lock of the runtime.
     pub managed: bool,
 }
 
@@ -67,18 +67,18 @@ pub struct Contention {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ThreadPool {
-    /// So many worker threads are active.
+    /// The number of active worker threads changed.
     Workers {
         /// Ticks of the event clock.
         timestamp: i64,
         /// Active worker threads.
         active: u32,
     },
-    /// The pool changed how many threads it wants.
+    /// The thread pool changed its target number of threads.
     Adjustment {
         /// Ticks of the event clock.
         timestamp: i64,
-        /// Threads wanted.
+        /// Target number of threads.
         workers: u32,
         /// Completed work items per second.
         throughput: f64,
@@ -88,7 +88,7 @@ pub enum ThreadPool {
     },
 }
 
-/// A sample of allocations: one about every 100 kB.
+/// An allocation sample: one about every 100 kB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Allocation {
@@ -100,13 +100,13 @@ pub struct Allocation {
     pub type_name: String,
     /// Bytes allocated since the last sample.
     pub amount: u64,
-    /// Bytes of the object, if the runtime says.
+    /// Bytes of the object, if the runtime reports it.
     pub object_size: Option<u64>,
     /// Whether it is on the large object heap (1) or pinned (2).
     pub kind: u32,
 }
 
-/// Something that happened in the runtime.
+/// A record of the runtime.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RuntimeRecord {
@@ -114,7 +114,7 @@ pub enum RuntimeRecord {
     JitCompilation(JitCompilation),
     /// An exception was thrown: keyword `Exception` (0x8000), level 2.
     Exception(Exception),
-    /// A lock was waited for: keyword `Contention` (0x4000), level 4.
+    /// A thread waited for a lock: keyword `Contention` (0x4000), level 4.
     Contention(Contention),
     /// The thread pool changed: keyword `Threading` (0x10000), level 4.
     ThreadPool(ThreadPool),
@@ -123,14 +123,14 @@ pub enum RuntimeRecord {
     Allocation(Allocation),
 }
 
-/// Follows compilations, exceptions, lock waits, the thread pool and allocations.
+/// Tracks compilations, exceptions, lock waits, the thread pool and allocations.
 #[derive(Debug, Default)]
 pub struct RuntimeTracker {
     jitting: HashMap<(u64, u64), (i64, u32)>,
     waiting: HashMap<u64, Contention>,
 }
 
-/// Compilations or waits that may be under way: more can only be if ends were lost.
+/// Maximum number of open compilations and waits. Only lost end events can lead to more.
 const MAX_OPEN: usize = 1 << 16;
 
 impl RuntimeTracker {
@@ -139,7 +139,7 @@ impl RuntimeTracker {
         Self::default()
     }
 
-    /// Takes in an event; gives what is complete with it.
+    /// Processes an event and returns the record that it completes, if any.
     pub fn observe(&mut self, event: &Event<'_>) -> Option<RuntimeRecord> {
         if event.known() != Some(Provider::Runtime) {
             return None;
@@ -237,7 +237,7 @@ impl RuntimeTracker {
         let flags = number(event, "MethodFlags");
         let thread_id = event.thread_id();
         let started = self.jitting.remove(&(thread_id, number(event, "MethodID")));
-        // Precompiled methods are loaded too.
+        // Precompiled methods also have load events.
         if started.is_none() && flags & JITTED == 0 {
             return None;
         }

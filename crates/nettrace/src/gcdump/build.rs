@@ -1,19 +1,19 @@
-//! A graph from the events of a heap walk.
+//! Builds a graph from the events of a heap dump.
 
 use super::{DumpInfo, GraphType, HeapGraph, Node};
 use crate::analysis::{HeapRoot, HeapSnapshot, RootKind};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// Objects larger than this have types of their own by size, as `dotnet-gcdump` makes them.
+/// Objects larger than this get a separate type per size, as in `dotnet-gcdump`.
 const LARGE: u32 = 1000;
 
 impl HeapGraph {
-    /// The graph of a heap walk, with type names as `dotnet-gcdump` writes them:
-    /// ``List`1[System.String]`` becomes `List<System.String>`, and objects of more than 1000
-    /// bytes carry their order of size in the name of their type.
+    /// Builds the graph of a heap dump, with type names as `dotnet-gcdump` writes them:
+    /// ``List`1[System.String]`` becomes `List<System.String>`, and the type names of objects of
+    /// more than 1000 bytes contain their order of size.
     ///
-    /// References to objects that the walk does not contain lead to nodes of type `UNDEFINED`.
+    /// References to objects that the heap dump does not contain lead to nodes of type `UNDEFINED`.
     pub fn from_snapshot(snapshot: &HeapSnapshot, info: DumpInfo) -> Self {
         let mut builder = Builder::default();
         builder.kind("UNDEFINED", None);
@@ -59,7 +59,7 @@ impl Builder {
         index
     }
 
-    /// Sets the references of a node. The last walk of an address wins.
+    /// Sets the references of a node. If an address occurs twice, the last one is used.
     fn connect(&mut self, index: u32, children: &[u32]) {
         let first_edge = self.heap.edges.len() as u32;
         self.heap.edges.extend(children);
@@ -107,7 +107,7 @@ impl Builder {
             let (parent, name) = group(root);
             let mut target = self.node_at(root.address);
             if let RootKind::StaticVar(variable) = &root.kind {
-                // A node of its own shows which variable it is.
+                // A separate node shows the name of the variable.
                 let kind = self.kind(&format!("[static var {variable}]"), None);
                 let index = self.group_node(kind);
                 self.connect(index, &[target]);
@@ -143,7 +143,7 @@ impl Builder {
     }
 }
 
-/// The group of a root below which group, by the names that viewers know.
+/// The group of a root and its parent group, by the names that viewers know.
 fn group(root: &HeapRoot) -> (&'static str, &'static str) {
     const OTHER: &str = "[other roots]";
     match root.kind {
@@ -159,7 +159,7 @@ fn group(root: &HeapRoot) -> (&'static str, &'static str) {
     }
 }
 
-/// The name of a type as C# writes it, as far as `dotnet-gcdump` goes.
+/// The name of a type in C# syntax, to the extent that `dotnet-gcdump` converts it.
 fn friendly(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut rest = name.chars().peekable();
@@ -169,7 +169,7 @@ fn friendly(name: &str) -> String {
                 while rest.next_if(char::is_ascii_digit).is_some() {}
             }
             '[' => {
-                // An array has nothing but commas between its brackets.
+                // An array has only commas between its brackets.
                 let mut ahead = rest.clone();
                 let commas = std::iter::from_fn(|| ahead.next_if_eq(&',')).count();
                 if ahead.next_if_eq(&']').is_some() {

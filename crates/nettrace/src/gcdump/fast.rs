@@ -46,7 +46,7 @@ pub(super) fn put_string(out: &mut Vec<u8>, text: Option<&str>) {
 /// Reads a string; `Ok(None)` is null. Unpaired surrogates become U+FFFD.
 pub(super) fn string(c: &mut Cursor<'_>) -> Result<Option<String>, trace_common::ReadError> {
     let Ok(length) = usize::try_from(c.i32()?) else { return Ok(None) };
-    // Each unit takes a byte at least, so the input bounds the allocation.
+    // Each unit takes at least one byte, so the input bounds the allocation.
     let mut units = Vec::with_capacity(length.min(c.remaining()));
     for _ in 0..length {
         let first = u16::from(c.u8()?);
@@ -77,7 +77,7 @@ fn fits(value: i32, bits: u32) -> bool {
     value << (32 - bits) >> (32 - bits) == value
 }
 
-/// Reads what [`put_compressed`] writes.
+/// Reads an integer that [`put_compressed`] wrote.
 pub(super) fn compressed(c: &mut Cursor<'_>) -> Result<i32, trace_common::ReadError> {
     let mut byte = c.u8()?;
     let mut value = i32::from(byte) << 25 >> 25;

@@ -1,7 +1,7 @@
 //! Managed heaps as graphs: `.gcdump` files, totals by type, differences, paths to roots.
 //!
-//! A [`HeapGraph`] is made from a heap walk of a trace ([`HeapGraph::from_snapshot`]) or read
-//! from a `.gcdump` file ([`HeapGraph::read`]), the format of `dotnet-gcdump`, PerfView and Visual
+//! A [`HeapGraph`] is built from a heap dump in a trace ([`HeapGraph::from_snapshot`]) or read from
+//! a `.gcdump` file ([`HeapGraph::read`]), the format of `dotnet-gcdump`, PerfView and Visual
 //! Studio. [`HeapGraph::write`] writes that format.
 
 mod build;
@@ -15,22 +15,22 @@ pub use totals::{PathStep, TypeDelta, difference};
 
 use std::time::SystemTime;
 
-/// A heap: objects, their types and references, below one root.
+/// A heap: objects, their types and references, reachable from one root.
 ///
-/// Nodes whose address is 0 are no objects: they group roots (`[local vars]`, `[static vars]`, …).
+/// Nodes with address 0 are not objects: they group roots (`[local vars]`, `[static vars]`, …).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeapGraph {
-    /// The first is that of objects which are referred to and were not walked.
+    /// The first type is that of referenced objects that the heap dump does not contain.
     types: Vec<GraphType>,
     nodes: Vec<Node>,
     /// Indexes of nodes.
     edges: Vec<u32>,
     root: u32,
-    /// Where and when the heap was walked.
+    /// Where and when the heap was dumped.
     pub info: DumpInfo,
 }
 
-/// Where and when a heap was walked, and by what.
+/// Where and when a heap was dumped, and by which tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DumpInfo {
@@ -40,7 +40,7 @@ pub struct DumpInfo {
     pub pid: u32,
     /// Name of the machine.
     pub machine: Option<String>,
-    /// Time of the walk.
+    /// Time of the heap dump.
     pub collected: Option<SystemTime>,
     /// Program that wrote the file.
     pub tool: Option<String>,
@@ -71,7 +71,7 @@ impl HeapGraph {
         self.objects().count()
     }
 
-    /// Number of references, those from root groups among them.
+    /// Number of references, including those from root groups.
     pub fn reference_count(&self) -> usize {
         self.edges.len()
     }

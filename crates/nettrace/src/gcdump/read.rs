@@ -13,38 +13,38 @@ use trace_common::{Cursor, ReadError, ReadErrorKind};
 pub struct GcDumpError {
     /// Offset from the start of the file.
     pub offset: u64,
-    /// What was wrong.
+    /// The kind of error.
     pub kind: GcDumpErrorKind,
 }
 
-/// Why a `.gcdump` file cannot be read.
+/// The kind of error in a `.gcdump` file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GcDumpErrorKind {
-    /// The file does not begin as FastSerialization files do.
+    /// The file does not begin with the FastSerialization header.
     #[error("not a .gcdump file")]
     NotGcDump,
-    /// The file holds another object than a heap dump.
+    /// The file contains another object than a heap dump.
     #[error("expected an object of type {expected}, found {found:?}")]
     UnexpectedType {
-        /// Type that belongs here.
+        /// Expected type.
         expected: &'static str,
-        /// Type that is here.
+        /// Found type.
         found: String,
     },
-    /// A version of the format that this reader does not know.
+    /// A version of the format that this reader does not support.
     #[error("version {0} of the format is not supported (8 to 10 are, without deferred types)")]
     UnsupportedVersion(i32),
-    /// The file ends early.
+    /// The file is too short.
     #[error("{0}")]
     Truncated(ReadErrorKind),
-    /// A tag that does not belong here.
+    /// A tag that is not valid at this position.
     #[error("unexpected tag {0}")]
     UnexpectedTag(u8),
-    /// A count or index that the rest of the file contradicts.
+    /// A count or index that does not fit the rest of the file.
     #[error("invalid {what}: {value}")]
     Invalid {
-        /// Which count or index.
+        /// Name of the count or index.
         what: &'static str,
         /// Its value.
         value: i64,
@@ -70,7 +70,7 @@ struct Type {
 struct File<'a> {
     bytes: &'a [u8],
     c: Cursor<'a>,
-    /// Types by the offset of their definition: later objects refer to it.
+    /// Types by the offset of their definition; later objects refer to it.
     types: Vec<(u64, Type)>,
 }
 
@@ -78,8 +78,8 @@ impl HeapGraph {
     /// Bytes from the start of a file that [`HeapGraph::is_gcdump`] needs.
     pub const PREFIX: usize = 49;
 
-    /// Whether a file that begins with these bytes is a `.gcdump` file. (NetPerf files begin with
-    /// the same signature and hold another object.)
+    /// Whether a file that begins with these bytes is a `.gcdump` file. (NetPerf files have the
+    /// same signature and contain another object.)
     pub fn is_gcdump(prefix: &[u8]) -> bool {
         let name = b"GCHeapDump";
         prefix.get(4..4 + SIGNATURE.len()) == Some(SIGNATURE)
@@ -93,8 +93,8 @@ impl HeapGraph {
     ///
     /// # Errors
     ///
-    /// What is wrong with the file and the offset where. Version 8 to 10 of the format can be read;
-    /// files of .NET Native (with deferred types) cannot.
+    /// [`GcDumpError`] with the byte offset. Versions 8 to 10 of the format are supported; files of
+    /// .NET Native (with deferred types) are not.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let mut file = File { bytes, c: Cursor::new(bytes), types: Vec::new() };
         let begins = file.c.u32().is_ok_and(|n| n as usize == SIGNATURE.len())
@@ -103,8 +103,8 @@ impl HeapGraph {
             return Err(GcDumpError { offset: 0, kind: GcDumpErrorKind::NotGcDump });
         }
         let dump = file.object("GCHeapDump")?;
-        // Version 8 was never written with this layout by a released tool, but readers of it are
-        // those that files of version 9 and 10 ask for.
+        // No released tool wrote version 8 with this layout, but files of versions 9 and 10 require
+        // a reader of version 8.
         if !(8..=10).contains(&dump.version) || dump.minimum_reader > 10 {
             return Err(file.error(GcDumpErrorKind::UnsupportedVersion(dump.version)));
         }
@@ -133,7 +133,7 @@ impl<'a> File<'a> {
         Err(self.error(GcDumpErrorKind::UnexpectedTag(tag)))
     }
 
-    /// A count of items that take at least `least` bytes each.
+    /// Reads a count of items that take at least `least` bytes each.
     fn count(&mut self, what: &'static str, least: usize) -> Result<usize> {
         let before = self.c;
         let value = self.c.i32()?;
@@ -146,7 +146,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Begins to read an object of a type.
+    /// Reads the begin tag and the type of an object.
     fn object(&mut self, expected: &'static str) -> Result<Type> {
         self.tag(BEGIN_OBJECT)?;
         let found = self.object_type()?;
@@ -156,7 +156,7 @@ impl<'a> File<'a> {
         Err(self.error(GcDumpErrorKind::UnexpectedType { expected, found: found.name }))
     }
 
-    /// The type of an object: its definition, or a reference to an earlier one.
+    /// The type of an object: a definition, or a reference to an earlier one.
     fn object_type(&mut self) -> Result<Type> {
         let at = self.c.offset();
         if self.c.peek() == Some(OBJECT_REFERENCE) {
@@ -241,7 +241,7 @@ impl<'a> File<'a> {
         Ok(DumpInfo { process_name, pid, machine, collected, tool })
     }
 
-    /// An object of a type, or null.
+    /// Reads an object of a type, or null.
     fn optional(
         &mut self,
         name: &'static str,
@@ -256,7 +256,7 @@ impl<'a> File<'a> {
         self.rest_of_object().map(drop)
     }
 
-    /// Skips tagged fields up to the end of an object; gives the last string among them.
+    /// Skips tagged fields up to the end of an object and returns the last string among them.
     fn rest_of_object(&mut self) -> Result<Option<String>> {
         let mut last = None;
         loop {
@@ -284,7 +284,8 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Continues at a forward reference, by the table that the last four bytes lead to.
+    /// Moves to the target of a forward reference, using the table at the offset in the last four
+    /// bytes.
     fn go_to(&mut self, reference: u32) -> Result<()> {
         let at = |offset: usize| {
             let mut c = Cursor::new(self.bytes);
@@ -293,7 +294,7 @@ impl<'a> File<'a> {
         let trailer = at(self.bytes.len().saturating_sub(4))?;
         let table = at(trailer)?;
         let target = at(table.saturating_add(4).saturating_add(4 * reference as usize))?;
-        // Only forwards: a reference back would read the same bytes forever.
+        // Only forward: a backward reference would read the same bytes in an endless loop.
         if (target as u64) <= self.c.offset() {
             let kind = GcDumpErrorKind::Invalid { what: "forward reference", value: target as i64 };
             return Err(self.error(kind));
@@ -305,7 +306,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// One node of the compressed graph; its address is elsewhere.
+/// Reads one node of the compressed graph; its address is in another table.
 fn node(
     c: &mut Cursor<'_>,
     heap: &mut HeapGraph,
@@ -324,12 +325,12 @@ fn node(
     let size = sizes.get(usize::try_from(kind).unwrap_or(usize::MAX)).copied();
     let size = size.ok_or_else(|| invalid("index of a type", kind))?;
     let size = if kind_and_size & 1 != 0 { compressed(c)? } else { size };
-    // A negative size is one that did not fit.
+    // A negative size did not fit in 32 bits.
     let size = u32::try_from(size).unwrap_or(i32::MAX as u32);
     let children = compressed(c)?;
     let edge_count =
         u32::try_from(children).map_err(|_| invalid("number of references", children))?;
-    // Nodes do not share references, so the references of all fit in the bytes of all.
+    // Nodes do not share references, so all references must fit in the bytes of the graph.
     if edge_count as usize > blob_length.saturating_sub(heap.edges.len()) {
         return Err(invalid("number of references", children));
     }

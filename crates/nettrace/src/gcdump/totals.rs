@@ -1,10 +1,10 @@
-//! Answers from a heap graph.
+//! Totals, differences and root paths of a heap graph.
 
 use super::HeapGraph;
 use crate::analysis::TypeTotal;
 use std::collections::{HashMap, VecDeque};
 
-/// The change of what the objects of a type take.
+/// The change of the number and size of the objects of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TypeDelta {
@@ -17,18 +17,18 @@ pub struct TypeDelta {
 }
 
 impl TypeDelta {
-    /// Objects more than before.
+    /// Change of the number of objects.
     pub fn count_change(&self) -> i64 {
         self.count.1.wrapping_sub(self.count.0) as i64
     }
 
-    /// Bytes more than before.
+    /// Change of the size in bytes.
     pub fn size_change(&self) -> i64 {
         self.size.1.wrapping_sub(self.size.0) as i64
     }
 }
 
-/// An object or a root group on the way from the root to an object.
+/// An object or a root group on the path from the root to an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathStep {
@@ -59,8 +59,8 @@ impl HeapGraph {
 
     /// The shortest paths from the root to the `most` largest objects of a type, largest first.
     ///
-    /// Each path begins with the root and ends with the object. An object that nothing keeps alive
-    /// (it was garbage when the heap was walked, or its root was not recorded) has an empty path.
+    /// Each path begins with the root and ends with the object. The path of an unreachable object
+    /// is empty: it was garbage at the time of the heap dump, or its root was not recorded.
     pub fn paths_to(&self, type_name: &str, most: usize) -> Vec<Vec<PathStep>> {
         let mut wanted: Vec<usize> = (0..self.nodes.len())
             .filter(|&i| {
@@ -79,7 +79,7 @@ impl HeapGraph {
         wanted.into_iter().map(|index| self.path(&parents, index)).collect()
     }
 
-    /// For each node the one before it on the shortest path from the root.
+    /// For each node, its predecessor on the shortest path from the root.
     fn shortest_parents(&self) -> Vec<Option<u32>> {
         let mut parents: Vec<Option<u32>> = vec![None; self.nodes.len()];
         let mut queue = VecDeque::from([self.root]);
@@ -117,8 +117,7 @@ impl HeapGraph {
     }
 }
 
-/// The change by type from one heap to a later one, the largest growth first. Types that did not
-/// change are left out.
+/// The change per type between two heaps, the largest growth first. Unchanged types are omitted.
 pub fn difference(before: &[TypeTotal], after: &[TypeTotal]) -> Vec<TypeDelta> {
     let mut by_name: HashMap<&str, TypeDelta> = HashMap::new();
     let empty = |name: &str| TypeDelta { name: name.to_owned(), count: (0, 0), size: (0, 0) };

@@ -14,8 +14,8 @@ impl HeapGraph {
     ///
     /// # Errors
     ///
-    /// Errors of `out`, and `InvalidInput` if the file would exceed 4 GiB or 2³¹ nodes, which the
-    /// format cannot hold.
+    /// Errors of `out`; [`io::ErrorKind::InvalidInput`] if the file would exceed 4 GiB or 2³¹
+    /// nodes, the limits of the format.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         let mut file = Vec::with_capacity(64 + self.nodes.len() * 24);
         put_string(&mut file, std::str::from_utf8(SIGNATURE).ok());
@@ -62,7 +62,7 @@ impl HeapGraph {
         file.extend(self.nodes.iter().map(|n| i64::from(n.size)).sum::<i64>().to_le_bytes());
         file.extend(self.root.to_le_bytes());
 
-        // The size of a type is that of its first object; other objects carry their own.
+        // The size of a type is that of its first object; other objects contain their own.
         let mut sizes: Vec<Option<u32>> = vec![None; self.types.len()];
         if let Some(undefined) = sizes.first_mut() {
             *undefined = Some(0);
@@ -113,7 +113,7 @@ fn clamp(node: &Node) -> u32 {
     node.size.min(i32::MAX as u32)
 }
 
-/// Begins an object, with the definition of its type.
+/// Writes the begin tag and the type of an object.
 fn begin(file: &mut Vec<u8>, name: &str, version: i32, minimum_reader: i32) {
     file.extend([BEGIN_OBJECT, BEGIN_OBJECT, NULL_REFERENCE]);
     file.extend(version.to_le_bytes());
@@ -130,7 +130,7 @@ fn too_large() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the heap is too large for a .gcdump file (4 GiB)")
 }
 
-/// Time as .NET's `DateTime` counts it.
+/// A time in the ticks of .NET's `DateTime`.
 fn ticks(time: SystemTime) -> i64 {
     let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() / 100;
     UNIX_TICKS.saturating_add(i64::try_from(since_1970).unwrap_or(i64::MAX))

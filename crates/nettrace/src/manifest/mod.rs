@@ -1,21 +1,22 @@
-//! What the events of the runtime's own providers are called and made of.
+//! Names and fields of the events of the runtime's own providers.
 //!
-//! An `EventSource` writes the names and fields of its events into the stream. The runtime's
-//! native providers do not: a reader has to know them. `events.txt` beside this file lists
-//! them, from the runtime's published event manifest (`ClrEtwAll.man`) and its documentation.
+//! An `EventSource` writes the names and fields of its events into the stream. The runtime's native
+//! providers do not, so a reader must know them. `events.txt` beside this file lists them, from the
+//! runtime's published event manifest (`ClrEtwAll.man`) and its documentation.
 
 use std::sync::OnceLock;
 
 use crate::metadata::{FieldSource, Metadata};
 use crate::types::{Field, FieldType};
 
-/// A provider of the runtime or of a collector, whose events this crate knows.
+/// A provider of the runtime or of a collector, with built-in event descriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Provider {
     /// `Microsoft-Windows-DotNETRuntime`: GC, JIT, loader, exceptions, contention, threads.
     Runtime,
-    /// `Microsoft-Windows-DotNETRuntimeRundown`: what was there when the session ended.
+    /// `Microsoft-Windows-DotNETRuntimeRundown`: methods, modules and so on at the end of the
+    /// session.
     Rundown,
     /// `Microsoft-Windows-DotNETRuntimeStress`.
     Stress,
@@ -23,11 +24,11 @@ pub enum Provider {
     Private,
     /// `Microsoft-DotNETCore-SampleProfiler`: CPU samples.
     SampleProfiler,
-    /// `Microsoft-DotNETCore-EventPipe`: about the process and the session.
+    /// `Microsoft-DotNETCore-EventPipe`: information about the process and the session.
     EventPipe,
     /// `System.Threading.Tasks.TplEventSource`: tasks and activities.
     Tpl,
-    /// `System.Diagnostics.Metrics`: values of meters' instruments.
+    /// `System.Diagnostics.Metrics`: values of the instruments of meters.
     Metrics,
     /// `Universal.System`: processes, mappings and symbols of version 6.
     UniversalSystem,
@@ -49,7 +50,7 @@ impl Provider {
         (Self::UniversalEvents, "Universal.Events"),
     ];
 
-    /// The provider called `name`.
+    /// The provider with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, n)| *n == name).map(|(p, _)| *p)
     }
@@ -72,9 +73,9 @@ pub struct ManifestEvent {
     pub version: u32,
     /// The event's name, as in the runtime's documentation, without the version.
     pub name: &'static str,
-    /// The keywords that switch it on (any of them).
+    /// The keywords that enable it (any of them).
     pub keywords: u64,
-    /// The level that switches it on: 1 critical to 5 verbose, 0 always.
+    /// The level that enables it: 1 critical to 5 verbose, 0 always.
     pub level: u8,
     /// Opcode: 1 start, 2 stop, …
     pub opcode: u8,
@@ -111,8 +112,8 @@ pub fn events() -> &'static [ManifestEvent] {
     })
 }
 
-/// The event's description: that of its version, or of the newest one before it (later versions
-/// add fields at the end), or of the oldest.
+/// The description of an event: of its version, otherwise of the newest earlier version (later
+/// versions add fields at the end), otherwise of the oldest.
 pub fn event(provider: Provider, id: u32, version: u32) -> Option<&'static ManifestEvent> {
     let table = events();
     let after = table.partition_point(|e| (e.provider, e.id, e.version) <= (provider, id, version));
@@ -178,11 +179,11 @@ fn simple(name: &str) -> Option<FieldType> {
     })
 }
 
-/// Gives metadata the names and fields that its stream leaves out.
+/// Fills in the names and fields that the stream does not contain.
 pub(crate) fn complete(metadata: &mut Metadata) {
     let Some(provider) = metadata.known else { return };
-    // one-collect declares the strings of Universal.System as single UTF-8 code units, and
-    // writes a 16-bit length and bytes, as the description of these providers says.
+    // one-collect declares the strings of Universal.System as single UTF-8 code units, but writes a
+    // 16-bit length and bytes, as the description of these providers specifies.
     if provider == Provider::UniversalSystem {
         for field in &mut metadata.fields {
             if field.ty == FieldType::Utf8Unit {

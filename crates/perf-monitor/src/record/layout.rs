@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use trace_common::{ReadErrorKind, Timestamp};
 
-/// Sample fields that have a fixed size, in the order of the kernel, up to the first that has not.
+/// Sample fields of fixed size, in the order of the kernel, up to the first of variable size.
 const FIXED: [SampleFlags; 9] = [
     SampleFlags::IDENTIFIER,
     SampleFlags::IP,
@@ -33,7 +33,7 @@ const TRAILER: [SampleFlags; 6] = [
 
 /// The layout of the records of one event, computed once from its attribute.
 ///
-/// The time, the id and the raw data are then found without decoding the rest: a reader can order
+/// The time, the id and the raw data are then found without decoding the rest: a reader can sort
 /// records first, and decode only those that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordLayout {
@@ -54,7 +54,7 @@ pub struct RecordLayout {
     /// Offsets in the sample id of other records, from its start.
     trailer_time: Option<usize>,
     trailer_id: Option<usize>,
-    /// The same of the id, from the end of the record.
+    /// Offset of the id from the end of the record.
     id_from_end: Option<usize>,
 }
 
@@ -97,7 +97,7 @@ impl RecordLayout {
         }
     }
 
-    /// Where records have the id of their event: in a sample, and from the end of others.
+    /// Offsets of the event id: in a sample, and from the end of other records.
     const fn id_places(&self) -> (Option<usize>, Option<usize>) {
         (self.id_at, self.id_from_end)
     }
@@ -129,8 +129,8 @@ impl RecordLayout {
         }
     }
 
-    /// The time of a record, of any type, without decoding it. `None` if the event does not
-    /// record the time, or not in records other than samples (`sample_id_all`).
+    /// The time of a record of any type, without decoding it. `None` if the event does not record
+    /// the time, or only in samples (without `sample_id_all`).
     #[inline]
     pub fn timestamp(&self, raw: RawRecord<'_>) -> Option<Timestamp> {
         let nanos = self.find(raw, self.time_at, self.trailer_time)?;
@@ -156,8 +156,8 @@ impl RecordLayout {
         self.find(raw, self.cpu_at, None).map(|word| word as u32)
     }
 
-    /// The raw data of a sample (of a tracepoint), without decoding the rest of it. `None` if it
-    /// has none, or fields of variable size before it.
+    /// The raw data of a sample (of a tracepoint), without decoding the rest. `None` if it has
+    /// none, or if fields of variable size precede it.
     #[inline]
     pub fn raw_data<'a>(&self, raw: RawRecord<'a>) -> Option<&'a [u8]> {
         let at = self.raw_at?;
@@ -185,14 +185,14 @@ impl RecordLayout {
         sideband::decode(self, raw)
     }
 
-    /// Whether branch stacks may begin with the index of the newest branch in the hardware.
+    /// Whether branch stacks can begin with the index of the newest branch in the hardware.
     #[inline]
     pub(super) fn has_branch_index(&self) -> bool {
         self.sample.contains(SampleFlags::BRANCH_STACK)
             && self.branches.contains(BranchFlags::HW_INDEX)
     }
 
-    /// Splits the bytes after the header in the body and the sample id.
+    /// Splits the bytes after the header into the body and the sample id.
     pub(super) fn split_trailer<'a>(
         &self,
         raw: RawRecord<'a>,
@@ -233,8 +233,8 @@ impl RecordLayout {
 
 /// Decodes the records of several events that share a ring or a file.
 ///
-/// With one event, all records are in its layout. With more, each record is in the layout of the
-/// event whose id it has.
+/// With one event, all records have its layout. With more, each record has the layout of the event
+/// with its id.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     first: Arc<RecordLayout>,
@@ -248,18 +248,19 @@ impl Decoder {
         Self { first: Arc::new(RecordLayout::new(attr)), layouts: HashMap::new() }
     }
 
-    /// Adds an event by its id ([`Counter::id`](crate::Counter::id)); one event may have several
-    /// ids, one for each CPU. From the first call on, the event of [`new`](Self::new) needs its id
-    /// added, too.
+    /// Adds an event by its id ([`Counter::id`](crate::Counter::id)). An event can have several
+    /// ids, one for each CPU. From the first call on, the event of [`new`](Self::new) also needs
+    /// its id added.
     ///
     /// # Errors
     ///
-    /// [`Error::NoCommonId`] if the records of this event do not have their id where those of the
-    /// first event have it. With `SampleFlags::IDENTIFIER` and `sample_id_all` they always have.
+    /// [`Error::NoCommonId`] if the records of this event have their id at another offset than
+    /// those of the first event. With `SampleFlags::IDENTIFIER` and `sample_id_all` the offsets are
+    /// always equal.
     pub fn add(&mut self, id: u64, attr: &perf_event_attr) -> Result<(), Error> {
         let layout = RecordLayout::new(attr);
         if layout == *self.first && layout.id_at.is_none() {
-            return Ok(()); // one event whose records have no id and need none
+            return Ok(()); // a single event whose records have no id
         }
         if layout.id_at.is_none() || layout.id_places() != self.first.id_places() {
             return Err(Error::NoCommonId);
@@ -269,7 +270,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The id that says whose record this is.
+    /// The id that identifies the event of this record.
     #[inline]
     fn id(&self, raw: RawRecord<'_>) -> Option<u64> {
         match raw.type_() {
@@ -283,7 +284,7 @@ impl Decoder {
 
     /// The layout of this record. `None` if it has the id of an event that was not added.
     ///
-    /// Records without an id are in the layout of the first event: those that `perf` itself writes
+    /// Records without an id have the layout of the first event: those that `perf` itself writes
     /// into a file have none (types from 64) or 0, and without `sample_id_all` only samples have
     /// one.
     #[inline]
@@ -327,7 +328,7 @@ impl Decoder {
         DecodeError { what: "the id of a record", offset: raw.offset(), why }
     }
 
-    /// The time of a record: see [`RecordLayout::timestamp`]. `None` also for records of events
+    /// The time of a record: see [`RecordLayout::timestamp`]. Also `None` for records of events
     /// that were not added.
     #[inline]
     pub fn timestamp(&self, raw: RawRecord<'_>) -> Option<Timestamp> {

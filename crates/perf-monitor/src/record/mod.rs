@@ -1,4 +1,4 @@
-//! Records: the items of a ring and of `perf.data` files.
+//! Records of rings and of `perf.data` files.
 
 mod layout;
 mod sample;
@@ -25,13 +25,13 @@ pub struct RawRecord<'a> {
 }
 
 impl<'a> RawRecord<'a> {
-    /// A record of at least a header; `offset` is its offset in the input, for errors.
+    /// Creates a record of at least a header; `offset` is its offset in the input, for errors.
     pub(crate) const fn new(bytes: &'a [u8], offset: u64) -> Self {
         Self { bytes, offset }
     }
 
-    /// The first record of `bytes` and the bytes after it. `None` if the header, or the size in it,
-    /// is beyond `bytes`. `offset` is the offset of `bytes` in the input, for errors.
+    /// Splits off the first record of `bytes`. `None` if `bytes` does not contain its header, or
+    /// the whole size in it. `offset` is the offset of `bytes` in the input, for errors.
     pub fn split_first(bytes: &'a [u8], offset: u64) -> Option<(Self, &'a [u8])> {
         let header = bytes.first_chunk::<8>()?;
         let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
@@ -42,7 +42,7 @@ impl<'a> RawRecord<'a> {
         Some((Self::new(record, offset), rest))
     }
 
-    /// All bytes, the header included.
+    /// All bytes, including the header.
     #[inline]
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -88,7 +88,7 @@ impl<'a> RawRecord<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CpuMode {
-    /// Not known.
+    /// Unknown.
     Unknown,
     /// In the kernel.
     Kernel,

@@ -15,8 +15,8 @@ pub struct Sample<'a> {
     pub identifier: Option<u64>,
     /// Instruction address.
     pub ip: Option<u64>,
-    /// Process id in the pid namespace of the process that opened the event: 0 for processes outside
-    /// of it, -1 (as `u32::MAX`) for processes that exited.
+    /// Process id in the pid namespace of the process that opened the event: 0 for processes
+    /// outside it, -1 (as `u32::MAX`) for processes that exited.
     pub pid: Option<u32>,
     /// Thread id, likewise.
     pub tid: Option<u32>,
@@ -36,7 +36,8 @@ pub struct Sample<'a> {
     pub read: Option<ReadValues<'a>>,
     /// Callchain.
     pub callchain: Option<Callchain<'a>>,
-    /// Data of a tracepoint: see [`TracepointFormat`](crate::TracepointFormat). It may end with padding.
+    /// Data of a tracepoint: see [`TracepointFormat`](crate::TracepointFormat). It can end with
+    /// padding.
     pub raw: Option<&'a [u8]>,
     /// Last branches.
     pub branch_stack: Option<BranchStack<'a>>,
@@ -64,7 +65,7 @@ pub struct Sample<'a> {
     pub aux: Option<&'a [u8]>,
 }
 
-/// U64Slice of 8 bytes, not necessarily aligned.
+/// Values of 8 bytes, not necessarily aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct U64Slice<'a>(&'a [u8]);
 
@@ -73,12 +74,12 @@ impl<'a> U64Slice<'a> {
         Self(bytes)
     }
 
-    /// Their number.
+    /// Number of values.
     pub const fn len(&self) -> usize {
         self.0.len() / 8
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -174,12 +175,12 @@ pub struct BranchStack<'a> {
 }
 
 impl<'a> BranchStack<'a> {
-    /// Their number.
+    /// Number of branches.
     pub const fn len(&self) -> usize {
         self.entries.len() / 3
     }
 
-    /// Whether there are none.
+    /// Whether there are no branches.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -198,9 +199,9 @@ impl<'a> BranchStack<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Registers<'a> {
-    /// `PERF_SAMPLE_REGS_ABI_*`: 0 is none, then no registers follow.
+    /// `PERF_SAMPLE_REGS_ABI_*`; with 0 (none) no registers follow.
     pub abi: u64,
-    /// Which registers, as in `sample_regs_user` or `sample_regs_intr`.
+    /// The register mask, as in `sample_regs_user` or `sample_regs_intr`.
     pub mask: u64,
     /// Their values.
     pub values: U64Slice<'a>,
@@ -235,7 +236,7 @@ impl<'a> StackUser<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// Fills in the fields of an empty sample, which is large: copying one costs more than this.
+    /// Fills in the fields of an empty sample. A sample is large: copying one costs more than this.
     #[inline]
     pub(super) fn fill(
         &mut self,
@@ -251,8 +252,8 @@ impl<'a> Sample<'a> {
         filled.map_err(|e| DecodeError::read("a sample", e))
     }
 
-    /// An empty branch stack has no `hw_idx` if the hardware gave no stack at all, and one if it
-    /// gave an empty stack: the end of the record tells which.
+    /// An empty branch stack has no `hw_idx` if the hardware provided no stack, and has one if it
+    /// provided an empty stack: the end of the record distinguishes the two.
     #[cold]
     fn fill_with_branches(
         &mut self,
@@ -403,7 +404,7 @@ const AFTER_RAW: SampleFlags = SampleFlags::all()
     .difference(SampleFlags::CALLCHAIN)
     .difference(SampleFlags::RAW);
 
-/// A length that cannot be in memory is one that the cursor refuses.
+/// A length that exceeds the address space is rejected by the cursor.
 fn length(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }

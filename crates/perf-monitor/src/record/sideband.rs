@@ -76,9 +76,9 @@ pub enum FileId<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lost {
-    /// Id of the event that lost; `None` in `PERF_RECORD_LOST_SAMPLES`.
+    /// Id of the event that lost records; `None` in `PERF_RECORD_LOST_SAMPLES`.
     pub id: Option<u64>,
-    /// Their number.
+    /// Number of lost records or samples.
     pub lost: u64,
     /// Event, time and place.
     pub sample_id: SampleId,
@@ -150,7 +150,7 @@ pub struct Read<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Aux {
-    /// Start offset in the area, counted from the first byte ever written.
+    /// Offset of the new data, counted from the first byte ever written to the area.
     pub aux_offset: u64,
     /// Bytes.
     pub aux_size: u64,
@@ -183,13 +183,13 @@ pub struct ThreadId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Switch {
-    /// The thread leaves the CPU; otherwise it gets the CPU.
+    /// The thread leaves the CPU (`true`), or gets it.
     pub out: bool,
-    /// It was preempted: it could have continued.
+    /// It was preempted while runnable.
     pub preempted: bool,
     /// The other thread, for a CPU-wide event.
     pub peer: Option<SwitchPeer>,
-    /// Event, time and place: the thread is here.
+    /// Event, time and place. The thread is in it.
     pub sample_id: SampleId,
 }
 
@@ -237,7 +237,7 @@ pub struct Ksymbol<'a> {
     pub len: u32,
     /// `PERF_RECORD_KSYMBOL_TYPE_*`.
     pub ksym_type: u16,
-    /// It was unregistered; otherwise it was registered.
+    /// It was unregistered (`true`), or registered.
     pub unregister: bool,
     /// Its name.
     pub name: &'a [u8],
@@ -299,7 +299,7 @@ pub struct CallchainDeferred<'a> {
     pub sample_id: SampleId,
 }
 
-/// Up to the first NUL.
+/// Text up to the first NUL.
 fn text(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     bytes.get(..end).unwrap_or_default()

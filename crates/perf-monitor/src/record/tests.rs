@@ -1,5 +1,5 @@
-//! Records from bytes that are put together by name: what real kernels here cannot make, and
-//! every field in the order of the kernel.
+//! Records from bytes that are put together by name: records that real kernels here cannot produce,
+//! and every field in the order of the kernel.
 
 use super::*;
 use crate::error::DecodeErrorKind;
@@ -95,7 +95,7 @@ fn check(type_: u32, misc: u16, body: Bytes, want: impl Fn(SampleId) -> Record<'
     let bytes = body.record(type_, misc);
     assert_eq!(layout.decode(raw(&bytes)).unwrap(), want(SampleId::default()));
     assert_eq!(layout.timestamp(raw(&bytes)), None);
-    // Cut anywhere, it is an error or shorter text, never a panic.
+    // Truncated at any offset, it is an error or shorter text, never a panic.
     let layout = RecordLayout::new(&attr(ID_FIELDS));
     for cut in 8..with_id.len() {
         let mut short = with_id[..cut].to_vec();
@@ -252,7 +252,7 @@ fn records_with_lists_are_decoded() {
     }
 }
 
-/// The layouts of perf-sys are those that the decoder, which `perf` judges, reads.
+/// The layouts of perf-sys match the decoder, which is verified with `perf`.
 #[test]
 fn records_put_together_of_their_layouts_decode() {
     use zerocopy::IntoBytes;
@@ -338,7 +338,7 @@ fn unknown_types_stay_undecoded() {
     }
 }
 
-/// A sample with every field that may be together, and what it holds.
+/// A sample with every field that can be combined, and its values.
 fn full_sample() -> (perf_event_attr, Vec<u8>) {
     let mut attr = attr(SampleFlags::all() - SampleFlags::WEIGHT);
     attr.sample_type =
@@ -574,7 +574,7 @@ fn records_of_unknown_events_are_refused() {
         let error = decoder.decode(raw(bytes)).unwrap_err();
         assert!(matches!(error.why, DecodeErrorKind::Read(_)), "{error}");
     }
-    // What perf writes into its files has no id, or 0.
+    // Records that perf writes into its files have no id, or 0.
     let of_perf = b().u64(3).record(68, 0);
     assert_eq!(decoder.decode(raw(&of_perf)).unwrap(), Record::Unknown(raw(&of_perf)));
     let of_perf = b().u32(1).u32(2).name("a").u64(0).u64(0).record(3, 0);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The AUX area of an event: the raw trace of a PMU such as Intel PT or Arm SPE.
-/// [`Record::Aux`](crate::Record::Aux) reports what is new in it.
+/// [`Record::Aux`](crate::Record::Aux) reports new data in it.
 #[derive(Debug)]
 pub struct AuxArea {
     control: Arc<Mapping>,
@@ -44,7 +44,7 @@ impl AuxArea {
         Ok(Self::of(control, map, size))
     }
 
-    /// Reports to the kernel where the area is to be: behind the data ring.
+    /// Sets the offset of the area in the mapping: behind the data ring.
     pub(super) fn place(control: &Mapping, size: usize) -> u64 {
         let offset = control.memory.len() as u64;
         control.aux_offset().store(offset, Ordering::Relaxed);
@@ -61,8 +61,8 @@ impl AuxArea {
         self.size
     }
 
-    /// Appends the bytes that a [`Record::Aux`](crate::Record::Aux) reports to `out`: never more
-    /// than the area holds, then the newest.
+    /// Appends the bytes that a [`Record::Aux`](crate::Record::Aux) reports to `out`. If they
+    /// exceed the area, only the newest are appended.
     pub fn copy(&self, aux_offset: u64, aux_size: u64, out: &mut Vec<u8>) {
         // The record was written after the data; it came through the ring with acquire ordering.
         let len = aux_size.min(self.size as u64) as usize;
@@ -72,17 +72,17 @@ impl AuxArea {
         self.map.copy(0, self.size, at, out.get_mut(from..).unwrap_or_default());
     }
 
-    /// Gives the bytes up to this offset (of a record: `aux_offset + aux_size`) back to the PMU.
+    /// Releases the bytes up to this offset (of a record: `aux_offset + aux_size`) to the PMU.
     pub fn release(&self, up_to: u64) {
         // Ordering: the copy comes before this store (D in perf_output_put_handle).
         // https://github.com/torvalds/linux/blob/v6.12/kernel/events/ring_buffer.c
         self.control.aux_tail().store(up_to, Ordering::Release);
     }
 
-    /// Where the PMU is writing.
+    /// The current write position of the PMU.
     pub fn head(&self) -> u64 {
-        // Ordering: what is copied after this was written before it. The control page is mapped
-        // writable, so that an acquire load is allowed.
+        // Ordering: data copied after this was written before it. The control page is mapped
+        // writable, so an acquire load is allowed.
         self.control.aux_head().load(Ordering::Acquire)
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that is shared with the kernel. All unsafe code of the crate is here.
+//! Memory shared with the kernel. All unsafe code of the crate is here.
 //!
 //! # Why reading is sound
 //!
@@ -14,16 +14,16 @@
 //! [put]: https://github.com/torvalds/linux/blob/v6.12/kernel/events/ring_buffer.c
 //!
 //! In a mapping that is only readable Rust allows [relaxed loads alone][ro], so there the acquire
-//! is a fence after a relaxed load. The two are equally strong for what follows.
+//! is a fence after a relaxed load. Both order the following accesses equally.
 //!
 //! [ro]: std::sync::atomic#atomic-accesses-to-read-only-memory
 //!
-//! No reference to mapped memory is ever made but to atomics: bytes are copied by pointer, and
+//! References to mapped memory are only created to atomics: bytes are copied by pointer, and
 //! records borrow from the copy. Copying costs less than reading in place (see
 //! `docs/benchmarks/perf.md`), hides the wrap of the ring, and frees room in the ring early.
 //!
-//! The unit tests put plain memory in the place of a mapping and a thread in the place of the
-//! kernel, so that an interpreter such as miri can check both sides.
+//! The unit tests replace the mapping by plain memory and the kernel by a thread, so that an
+//! interpreter such as miri can check both sides.
 #![allow(unsafe_code, reason = "the mapped ring; each block has its proof")]
 
 mod aux_area;
@@ -132,9 +132,9 @@ impl Mapping {
     }
 
     /// Copies `out.len()` bytes from position `at` of the ring that starts at byte `start` of the
-    /// mapping and has `size` bytes; it goes on at the start of the ring when its end comes.
+    /// mapping and has `size` bytes. The copy wraps at the end of the ring.
     ///
-    /// Panics if the ring is not in the mapping or is smaller than `out`; callers keep to that.
+    /// Panics if the ring is not in the mapping or is smaller than `out`; callers guarantee both.
     fn copy(&self, start: usize, size: usize, at: u64, out: &mut [u8]) {
         assert!(
             start <= self.memory.len() && size <= self.memory.len() - start && out.len() <= size
@@ -147,12 +147,12 @@ impl Mapping {
         let (head, rest) = out.split_at_mut(first);
         // SAFETY: `start + size` is in the mapping and `from` is below `size`.
         let source = unsafe { self.memory.as_ptr().add(start + from) };
-        // SAFETY: `first` bytes are left of the ring at `from`, and `head` is that long; `head`
-        // is memory of ours, so that the two do not overlap.
+        // SAFETY: `first` bytes are left of the ring at `from`, and `head` has that length; `head`
+        // is local memory, so the two do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(source, head.as_mut_ptr(), head.len()) };
         // SAFETY: `start` is in the mapping.
         let source = unsafe { self.memory.as_ptr().add(start) };
-        // SAFETY: `rest` is shorter than the ring, and memory of ours.
+        // SAFETY: `rest` is shorter than the ring, and is local memory.
         unsafe { std::ptr::copy_nonoverlapping(source, rest.as_mut_ptr(), rest.len()) };
     }
 }
@@ -181,22 +181,22 @@ pub struct RingStats {
     pub samples: u64,
     /// Bytes of all records.
     pub bytes: u64,
-    /// Records that did not fit in the ring: the sum of all `PERF_RECORD_LOST`, or the kernel's
-    /// own count where that is more (see [`Sampler::count_losses`](crate::Sampler::count_losses)).
+    /// Records that did not fit in the ring: the sum of all `PERF_RECORD_LOST`, or the kernel's own
+    /// count if that is larger (see [`Sampler::count_losses`](crate::Sampler::count_losses)).
     pub lost: u64,
-    /// The part of `lost` that no `PERF_RECORD_LOST` reported, as no record fitted after it.
-    /// `None` until [`Sampler::count_losses`](crate::Sampler::count_losses) found it, and on
+    /// The part of `lost` that no `PERF_RECORD_LOST` reported, because no record fitted after it.
+    /// `None` until [`Sampler::count_losses`](crate::Sampler::count_losses) determined it, and on
     /// kernels without `PERF_FORMAT_LOST` (Linux 6.0).
     pub lost_at_end: Option<u64>,
     /// Samples that the hardware lost: the sum of all `PERF_RECORD_LOST_SAMPLES`.
     pub lost_samples: u64,
-    /// Number of `PERF_RECORD_THROTTLE`: the kernel stopped an event for its rate.
+    /// Number of `PERF_RECORD_THROTTLE`: the kernel stopped an event because of its rate.
     pub throttled: u64,
     /// Number of `PERF_RECORD_UNTHROTTLE`.
     pub unthrottled: u64,
     /// Records of events that the [`Decoder`](crate::Decoder) does not know. They are skipped.
     pub unknown_ids: u64,
-    /// Bytes that are not records and were skipped. No kernel writes any.
+    /// Bytes that are not records and were skipped. Kernels write none.
     pub corrupt_bytes: u64,
 }
 
@@ -246,9 +246,9 @@ impl RingBuffer {
         self.size
     }
 
-    /// Bytes that can be read now.
+    /// Number of available bytes.
     pub fn available(&self) -> u64 {
-        // Nothing is read through this number: `batch` loads it again, with ordering.
+        // This load does not order reads of the data: `batch` loads it again, with ordering.
         let head = self.mapping.data_head().load(Ordering::Relaxed);
         head.wrapping_sub(self.mapping.data_tail().load(Ordering::Relaxed))
     }
@@ -262,7 +262,7 @@ impl RingBuffer {
         self.stats.unknown_ids += count;
     }
 
-    /// The kernel counts this many losses of the events of this ring.
+    /// Sets the number of losses that the kernel counts for the events of this ring.
     pub(crate) const fn set_kernel_losses(&mut self, lost: u64) {
         let reported = match self.stats.lost_at_end {
             Some(at_end) => self.stats.lost.saturating_sub(at_end),
@@ -273,8 +273,7 @@ impl RingBuffer {
         self.stats.lost_at_end = Some(at_end);
     }
 
-    /// Takes the records that are in the ring, up to 128 KiB of them. An empty batch means that the
-    /// ring is empty.
+    /// Reads up to 128 KiB of the available records. An empty batch means that the ring is empty.
     pub fn batch(&mut self) -> Batch<'_> {
         // Only this reader stores `data_tail`.
         let tail = self.mapping.data_tail().load(Ordering::Relaxed);
@@ -283,7 +282,7 @@ impl RingBuffer {
         let head = self.mapping.data_head().load(Ordering::Acquire);
         let available = head.wrapping_sub(tail);
         if available > self.size as u64 {
-            // Only another writer of the control page can do that.
+            // Only another writer of the control page can cause this.
             self.stats.corrupt_bytes = self.stats.corrupt_bytes.saturating_add(available);
             self.mapping.data_tail().store(head, Ordering::Release);
             return Batch { ring: self, tail: head, filled: 0, at: 0, whole: true };
@@ -306,15 +305,15 @@ impl RingBuffer {
 
 /// Records of a ring, lent one by one.
 ///
-/// Dropping the batch frees the room of the records that were lent, also in a panic of the reader.
-/// The next batch starts with the first record that was not lent.
+/// Dropping the batch frees the space of the records that were lent, also if the reader panics. The
+/// next batch starts with the first record that was not lent.
 #[derive(Debug)]
 pub struct Batch<'a> {
     ring: &'a mut RingBuffer,
     tail: u64,
     filled: usize,
     at: usize,
-    /// Whether everything that was there is in the batch.
+    /// Whether the batch contains all available records.
     whole: bool,
 }
 
@@ -329,7 +328,7 @@ impl Batch<'_> {
         };
         let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
         if size < HEADER || size > rest.len() {
-            // The rest of a record that was cut by the end of the chunk comes with the next batch.
+            // The rest of a record that was truncated by the end of the chunk is in the next batch.
             if size < HEADER || self.whole {
                 self.corrupt();
             }
@@ -353,7 +352,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Skips everything that is there.
+    /// Skips all available data.
     #[cold]
     fn corrupt(&mut self) {
         self.ring.stats.corrupt_bytes += (self.filled - self.at) as u64;
@@ -381,7 +380,7 @@ fn count(stats: &mut RingStats, record: RawRecord<'_>) {
     }
 }
 
-/// Losses that the kernel's own count already has are not added again.
+/// Losses that are included in the kernel's own count are not added again.
 #[cold]
 fn count_lost(stats: &mut RingStats, lost: u64) {
     let mut new = lost;

@@ -5,12 +5,12 @@ use crate::error::{Error, Result};
 use crate::record::RawRecord;
 use std::sync::atomic::{Ordering, fence};
 
-/// A ring that the kernel writes from its end to its start, over the oldest records: a flight
-/// recorder (Linux 4.7).
+/// A ring that the kernel writes from its end to its start and overwrites the oldest records: a
+/// flight recorder (Linux 4.7).
 ///
-/// The event is opened with [`write_backward`](crate::EventBuilder::write_backward). Only the oldest
-/// records are lost, and no reader is woken: take a [`snapshot`](Self::snapshot) when something
-/// interesting happened.
+/// The event is opened with [`write_backward`](crate::EventBuilder::write_backward). Only the
+/// oldest records are lost, and readers are not woken: take a [`snapshot`](Self::snapshot) after an
+/// interesting event.
 #[derive(Debug)]
 pub struct OverwriteRing {
     counter: Counter,
@@ -33,7 +33,7 @@ impl OverwriteRing {
             let reason = diagnose::map(counter.attr(), counter.follows_thread(), errno);
             super::map_error(pages, errno, reason)
         };
-        // A read-only mapping tells the kernel not to wait for the reader.
+        // With a read-only mapping, the kernel does not wait for the reader.
         let mapping = map(&counter, pages, false).map_err(refused)?;
         let size = pages * rustix::param::page_size();
         Ok(Self { counter, mapping, start: rustix::param::page_size(), size })
@@ -44,11 +44,11 @@ impl OverwriteRing {
         &self.counter
     }
 
-    /// Copies the content of the ring. Writing is paused meanwhile; the kernel counts the records of
-    /// that time as lost.
+    /// Copies the content of the ring. Writing is paused meanwhile; the kernel counts the records
+    /// of that period as lost.
     ///
-    /// It takes `&mut self` because pausing and resuming are of the ring: of two snapshots at the
-    /// same time, the first to end would resume writing while the second still copies.
+    /// It takes `&mut self` because pausing applies to the whole ring: of two concurrent snapshots,
+    /// the first to end would resume writing while the second is still copying.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl OverwriteRing {
     }
 }
 
-/// The records that an [`OverwriteRing`] held, newest first.
+/// The records of an [`OverwriteRing`], newest first.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     bytes: Vec<u8>,
@@ -69,14 +69,14 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Copies a ring that nobody writes to now.
+    /// Copies a ring that is paused.
     pub(super) fn take(mapping: &Mapping, start: usize, size: usize) -> Self {
         // Rust allows only relaxed loads of memory that is mapped read-only; the fence makes it an
         // acquire. Ordering: C in perf_output_put_handle, as for other rings.
         // https://github.com/torvalds/linux/blob/v6.12/kernel/events/ring_buffer.c
         let head = mapping.data_head().load(Ordering::Relaxed);
         fence(Ordering::Acquire);
-        // The position goes down from 0 and wraps around below.
+        // The position decreases from 0 and wraps.
         let written = head.wrapping_neg();
         let mut bytes = vec![0; written.min(size as u64) as usize];
         mapping.copy(start, size, head, &mut bytes);
@@ -90,7 +90,7 @@ impl Snapshot {
             let rest = self.bytes.get(at..)?;
             let header = rest.first_chunk::<HEADER>()?;
             let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
-            // The oldest one may be overwritten in part.
+            // The oldest record can be partly overwritten.
             let record = rest.get(..size).filter(|_| size >= HEADER)?;
             let offset = at as u64;
             at += size;

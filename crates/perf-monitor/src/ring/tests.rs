@@ -1,14 +1,15 @@
-//! Plain memory stands in for a mapping, and the test for the kernel: for what a real kernel never
-//! does (wraps at chosen places, broken records, AUX data), and so that miri can look at both sides.
+//! Plain memory replaces the mapping, and the test replaces the kernel: for cases that a real
+//! kernel does not produce (wraps at chosen positions, invalid records, AUX data), and so that miri
+//! can check both sides.
 
 use super::*;
 use std::cell::UnsafeCell;
 
-/// Memory of two sides, as a mapping is.
+/// Memory with two sides, like a mapping.
 #[derive(Clone, Debug)]
 pub(super) struct PlainMemory(Arc<[UnsafeCell<u64>]>);
 
-// SAFETY: the two sides access it by the protocol of the ring, which is what the tests are for.
+// SAFETY: the two sides access it by the protocol of the ring, which the tests verify.
 unsafe impl Send for PlainMemory {}
 // SAFETY: as above.
 unsafe impl Sync for PlainMemory {}
@@ -35,7 +36,7 @@ impl PlainMemory {
         assert!(at <= self.len() && bytes.len() <= self.len() - at);
         // SAFETY: in the memory, as was just checked.
         let to = unsafe { self.as_ptr().add(at) };
-        // SAFETY: as many bytes are there, and `bytes` is other memory.
+        // SAFETY: the range is in the memory, and `bytes` does not overlap it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 }
@@ -63,7 +64,7 @@ impl FakeKernel {
         Self::at(pages, 0)
     }
 
-    /// Starts at a position as if so much had gone through already.
+    /// Starts at a position, as if that many bytes had already passed through.
     fn at(pages: usize, position: u64) -> (Self, RingBuffer) {
         let memory = PlainMemory::new(1 + pages);
         let control = memory.mapping();
@@ -90,7 +91,7 @@ impl FakeKernel {
         self.publish();
     }
 
-    /// Bytes that may be written, as the reader reports it.
+    /// Free space in bytes, as the reader reports it.
     fn room(&self) -> usize {
         let tail = self.control.data_tail().load(Ordering::Acquire);
         self.size - self.written.wrapping_sub(tail) as usize
@@ -119,7 +120,7 @@ fn records_are_whole_wherever_the_ring_wraps() {
     let body: Vec<u8> = (0..200).collect();
     let step = if cfg!(miri) { 504 } else { 8 };
     for start in (0..PAGE as u64).step_by(step).chain([PAGE as u64 - 8, PAGE as u64 - 208]) {
-        // The positions themselves may wrap too.
+        // The positions themselves can wrap too.
         for base in [0, u64::MAX - PAGE as u64 + 1] {
             let (mut kernel, mut ring) = FakeKernel::at(1, base.wrapping_add(start));
             kernel.record(9, &body);
@@ -137,7 +138,7 @@ fn a_reader_and_a_writer_share_a_ring() {
     let count = if cfg!(miri) { 300 } else { 50_000 };
     let writer = std::thread::spawn(move || {
         for n in 0..count {
-            // Of several sizes, so that they wrap everywhere.
+            // Several sizes, so that they wrap at every position.
             let bytes = record_of(9, &words(&vec![n; 1 + n as usize % 7]));
             while kernel.room() < bytes.len() {
                 std::thread::yield_now();
@@ -223,7 +224,7 @@ fn bytes_that_are_no_record_are_skipped_and_counted() {
         kernel.record(9, &[2; 8]);
         assert_eq!(read(&mut ring), [[2; 8]], "reading resumes after it");
     }
-    // A head that is ahead of the tail by more than the ring.
+    // A head that exceeds the tail by more than the ring.
     let (kernel, mut ring) = FakeKernel::new(1);
     kernel.control.data_head().store(1 << 40, Ordering::Release);
     assert!(read(&mut ring).is_empty());
@@ -244,7 +245,7 @@ fn losses_and_throttling_are_counted() {
     assert_eq!((stats.lost, stats.lost_samples, stats.lost_at_end), (12, 11, None));
     assert_eq!((stats.throttled, stats.unthrottled, stats.records), (1, 1, 6));
     assert_eq!(stats.corrupt_bytes, 0);
-    // Too short to have a number.
+    // Too short to contain a number.
     kernel.record(PERF_RECORD_LOST, &words(&[1]));
     kernel.record(PERF_RECORD_LOST_SAMPLES, &[]);
     read(&mut ring);
@@ -260,13 +261,13 @@ fn losses_at_the_end_are_counted_once() {
     assert_eq!((ring.stats().lost, ring.stats().lost_at_end), (12, Some(7)));
     ring.set_kernel_losses(13);
     assert_eq!((ring.stats().lost, ring.stats().lost_at_end), (13, Some(8)));
-    // A record reports them after all, with three more.
+    // A later record reports them, with three more.
     kernel.record(PERF_RECORD_LOST, &words(&[1, 11]));
     read(&mut ring);
     assert_eq!((ring.stats().lost, ring.stats().lost_at_end), (16, Some(0)));
     ring.set_kernel_losses(16);
     assert_eq!((ring.stats().lost, ring.stats().lost_at_end), (16, Some(0)));
-    // A kernel that counts less than its records report is not believed.
+    // A kernel count below that of the records is ignored.
     ring.set_kernel_losses(2);
     assert_eq!((ring.stats().lost, ring.stats().lost_at_end), (16, Some(0)));
 }
@@ -357,11 +358,11 @@ fn a_ring_with_impossible_sizes_is_refused() {
     control.data_offset().store(PAGE as u64, Ordering::Relaxed);
     control.data_size().store(2048, Ordering::Relaxed);
     assert_eq!(RingBuffer::of(memory.mapping(), 1, PAGE).unwrap().size(), 2048);
-    // Without a control page there is nothing to read.
+    // Without a control page there is no data to read.
     assert!(Mapping::new(Memory::Plain(PlainMemory::new(0))).is_none());
 }
 
-/// What interpreters do not have: files in memory that are mapped.
+/// Interpreters do not support mapped files in memory.
 #[cfg(not(miri))]
 mod mapped {
     use super::*;

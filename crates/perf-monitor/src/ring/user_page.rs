@@ -8,8 +8,8 @@ use rustix::thread::{Pid, gettid};
 use std::marker::PhantomData;
 use std::sync::atomic::{Ordering, fence};
 
-/// The control page of a counter of this thread: its count and times, read without a system call
-/// where the PMU supports it.
+/// The control page of a counter of this thread: its count and times, read without a system call if
+/// the PMU supports it.
 ///
 /// On x86 this depends on `/sys/bus/event_source/devices/cpu/rdpmc`; on arm64 on
 /// `kernel.perf_user_access` (Linux 5.17) and on `config1` of the event having bit 1 (and bit 0
@@ -35,8 +35,8 @@ pub struct UserCount {
     pub time_enabled: u64,
     /// Nanoseconds that it was on the PMU, up to now if `times_are_current`.
     pub time_running: u64,
-    /// Whether the hardware clock brought the times up to now. Otherwise they are of the last update
-    /// of the page by the kernel.
+    /// Whether the hardware clock extrapolated the times up to now. Otherwise they are from the
+    /// kernel's last update of the page.
     pub times_are_current: bool,
 }
 
@@ -61,7 +61,7 @@ impl UserPage {
         self.has(CAP_USER_RDPMC)
     }
 
-    /// Whether the times can be brought up to now.
+    /// Whether the times can be extrapolated up to now.
     pub fn offers_time(&self) -> bool {
         self.has(CAP_USER_TIME)
     }
@@ -74,9 +74,9 @@ impl UserPage {
     /// Begins a read under the sequence lock `perf_event_mmap_page::lock`. `None` while the kernel
     /// writes the page.
     ///
-    /// The page is mapped read-only, of which Rust allows only relaxed loads: fences order them.
-    /// The kernel's side is [`perf_event_update_userpage`][update]; the loop is the one that
-    /// [`struct perf_event_mmap_page`][page] documents.
+    /// The page is mapped read-only, for which Rust allows only relaxed loads: fences order them.
+    /// The kernel's side is [`perf_event_update_userpage`][update]; [`struct
+    /// perf_event_mmap_page`][page] documents this loop.
     ///
     /// [update]: https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c
     /// [page]: https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/perf_event.h
@@ -120,10 +120,11 @@ impl UserPage {
             }
             if self.counts_this_thread && self.has(CAP_USER_RDPMC) && index != 0 {
                 let width = u32::from(page.pmc_width().load(Ordering::Relaxed)).clamp(1, 64);
-                // SAFETY: the kernel offers the instruction to this thread (cap_user_rdpmc; the
-                // event counts the thread that we are on, as `UserPage` is not `Send`), and told
-                // that the event is on this counter. If the kernel moves it between the two
-                // loads, the value is of another counter and the sequence tells us to try again.
+                // SAFETY: the kernel permits the instruction to this thread (cap_user_rdpmc; the
+                // event counts the current thread, as `UserPage` is not `Send`), and reported that
+                // the event is on this counter. If the kernel moves it between the two loads, the
+                // value is of another counter, and the sequence number shows that the read must be
+                // retried.
                 if let Some(raw) = unsafe { rdpmc(index - 1) } {
                     let signed = (raw << (64 - width)) as i64 >> (64 - width);
                     let offset = page.offset().load(Ordering::Relaxed);
@@ -207,7 +208,7 @@ mod tests {
         assert!(!page.offers_rdpmc() && !page.offers_time() && !page.offers_time_zero());
     }
 
-    /// A clock that the mask holds still, so that the result is known: 1001 cycles at 3/2 ns.
+    /// A clock that the mask keeps constant, so that the result is known: 1001 cycles at 3/2 ns.
     #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
     fn page_with_clock() -> UserPage {
         let page = page();

@@ -1,4 +1,5 @@
-//! `triscope completions` and `triscope man`: what shells and `man` read, made from the arguments.
+//! `triscope completions` and `triscope man`: shell completions and manual pages, generated from
+//! the arguments.
 
 use crate::failure::{Failure, Result};
 use clap::Command;
@@ -6,7 +7,7 @@ use clap_complete::Shell;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Print the completions of a shell
+/// Print shell completions
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,7 +33,7 @@ Examples:
   triscope man | man -l -
   triscope man ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// Where to write the pages of all commands
+    /// Output directory for the pages of all commands
     #[arg(value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
 }
@@ -44,7 +45,7 @@ impl Man {
             clap_mangen::Man::new(program).render(&mut page).map_err(Failure::new)?;
             return io::stdout().write_all(&page).map_err(|error| Failure::output(&error));
         };
-        // Names of pages are those of whole commands: triscope-go-stats.
+        // Pages are named after the full command: triscope-go-stats.
         program.build();
         pages(&program, directory)
     }

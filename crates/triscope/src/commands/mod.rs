@@ -1,4 +1,5 @@
-//! The commands. None imports another: what they share is in `run`, `io`, `sources` and `timeline`.
+//! The commands. They do not import each other: shared code is in `run`, `io`, `sources` and
+//! `timeline`.
 
 pub(crate) mod convert;
 pub(crate) mod dotnet;

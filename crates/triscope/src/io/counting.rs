@@ -1,16 +1,16 @@
-//! Bytes that are read or written, counted.
+//! Counts of bytes read or written.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What bytes are counted for.
+/// A counter of bytes.
 pub(crate) trait Tally {
     /// Adds bytes.
     fn add(&mut self, bytes: u64);
 }
 
-/// A number of bytes that others can see while it grows.
+/// A number of bytes that other threads can read while it grows.
 #[derive(Clone, Default)]
 pub(crate) struct Count(Arc<AtomicU64>);
 

@@ -8,10 +8,10 @@ use std::io::{self, Read};
 use std::path::Path;
 use trace_common::Cursor;
 
-/// The format of an input, by its first bytes.
+/// The format of an input, detected by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// A Go execution trace, of whatever version.
+    /// A Go execution trace of any version.
     GoTrace,
     /// A Go execution trace as text: `Trace Go1.N`.
     GoText,
@@ -46,7 +46,7 @@ impl Format {
         }
     }
 
-    /// What a person calls it, if it is anything.
+    /// The usual name of the format, if it is known.
     pub(crate) fn description(self) -> Option<&'static str> {
         Some(match self {
             Self::GoTrace | Self::GoText | Self::GoTest => "a Go execution trace",
@@ -58,8 +58,8 @@ impl Format {
     }
 }
 
-/// Whether this is how a protobuf message begins that has the fields of a profile, in whatever
-/// order, and among them the type of a value.
+/// Whether this is the beginning of a protobuf message with the fields of a profile, in any order,
+/// including the type of a value.
 ///
 /// Source: `proto/profile.proto` of pprof.
 fn looks_like_pprof(head: &[u8]) -> bool {
@@ -75,7 +75,7 @@ fn looks_like_pprof(head: &[u8]) -> bool {
             }
             (field @ (1..=6 | 11 | 13), BYTES) => {
                 let len = cursor.uvarint().unwrap_or(0);
-                // A value type is two indexes of strings: for what it is, and for its unit.
+                // A value type consists of two string indexes: name and unit.
                 if matches!(field, 1 | 11) {
                     if !(2..=12).contains(&len) || cursor.peek().is_some_and(|key| key != 0x08) {
                         return false;
@@ -90,11 +90,11 @@ fn looks_like_pprof(head: &[u8]) -> bool {
     }
 }
 
-/// An input that is open: [`Read`] gives what it holds, decompressed.
+/// An open input: [`Read`] returns its content, decompressed.
 pub(crate) struct Input {
-    /// What to call it in messages.
+    /// Its name in messages.
     pub(crate) name: String,
-    /// What it holds.
+    /// The format of its content.
     pub(crate) format: Format,
     bytes: Box<dyn Read + Send>,
 }
@@ -144,7 +144,7 @@ impl Input {
         Ok(Self { name, format, bytes: Box::new(bytes) })
     }
 
-    /// A failure that has to do with this input.
+    /// A failure of this input.
     pub(crate) fn failure(&self, message: impl std::fmt::Display) -> Failure {
         Failure::about(&self.name, message)
     }
@@ -156,16 +156,16 @@ impl Read for Input {
     }
 }
 
-/// The message of an error without the number that Rust puts behind it.
+/// The message of an error without the number that Rust appends.
 fn describe(error: &io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.clone(), |(text, _)| text.to_lowercase())
 }
 
-/// How many of the first bytes are looked at.
+/// Number of bytes used to detect the format.
 const HEAD: u64 = 64;
 
-/// The first bytes of a source, and the source with them in front again.
+/// Returns the first bytes of a source, and a reader that starts with these bytes again.
 fn peek(mut source: impl Read) -> io::Result<(Vec<u8>, impl Read)> {
     let mut head = Vec::new();
     source.by_ref().take(HEAD).read_to_end(&mut head)?;

@@ -1,4 +1,4 @@
-//! What the commands read and write.
+//! Inputs and outputs of the commands.
 
 pub(crate) mod counting;
 pub(crate) mod input;

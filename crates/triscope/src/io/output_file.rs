@@ -1,4 +1,4 @@
-//! A file that appears when it is complete.
+//! An output file that appears when it is complete.
 
 use crate::failure::{Failure, Result};
 use crate::run::cleanup;
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::NamedTempFile;
 
-/// An output: written to `NAME.partial`, which is renamed when all is there. What is no regular
-/// file (a device, a pipe, standard output) is written to as it is.
+/// An output: written to `NAME.partial`, which is renamed when it is complete. Files other
+/// than regular files (a device, a pipe, standard output) are written directly.
 pub(crate) struct OutputFile {
     path: PathBuf,
     kind: Kind,
-    /// Set when `NAME.partial` is of use to the user: it is left where it is then.
+    /// Set if `NAME.partial` is useful on its own: it is then not removed.
     is_kept: Arc<AtomicBool>,
 }
 
@@ -39,7 +39,9 @@ impl OutputFile {
         let fail = |message: &str| Err(Failure::about(path.display(), message));
         if path.as_os_str() == "-" {
             if io::stdout().is_terminal() {
-                return fail("a timeline is not for a terminal: name a file with -o FILE");
+                return fail(
+                    "a timeline cannot be written to a terminal: name a file with -o FILE",
+                );
             }
             return Ok(Self::new(path, Kind::Stdout));
         }
@@ -63,7 +65,7 @@ impl OutputFile {
         Self { path, kind, is_kept: Arc::default() }
     }
 
-    /// Opens it. To be called once.
+    /// Opens it. Call this once.
     pub(crate) fn writer(&mut self) -> Result<Box<dyn Write + Send>> {
         let opened = match &mut self.kind {
             Kind::Stdout => return Ok(Box::new(io::stdout())),
@@ -82,7 +84,7 @@ impl OutputFile {
         matches!(self.kind, Kind::Stdout)
     }
 
-    /// What to call it in messages.
+    /// Its name in messages.
     pub(crate) fn name(&self) -> String {
         if self.is_stdout() {
             "standard output".to_owned()
@@ -91,20 +93,20 @@ impl OutputFile {
         }
     }
 
-    /// From now on `NAME.partial` is left where it is, whatever ends the program: it can be read
-    /// up to what was written last.
+    /// Keeps `NAME.partial` from now on, however the program ends: it can be read up to the last
+    /// write.
     pub(crate) fn keep(&self) {
         self.is_kept.store(true, Ordering::Release);
     }
 
-    /// The file that is [kept](Self::keep), if anything is in it.
+    /// The file that is [kept](Self::keep), if it is not empty.
     pub(crate) fn kept(&self) -> Option<&Path> {
         let Kind::File(Some(Partial { file, .. })) = &self.kind else { return None };
         let has_content = file.as_file().metadata().is_ok_and(|metadata| metadata.len() > 0);
         (has_content && self.is_kept.load(Ordering::Acquire)).then(|| file.path())
     }
 
-    /// A failure to write it.
+    /// A failure to write this output.
     pub(crate) fn failure(&self, error: &io::Error) -> Failure {
         if self.is_stdout() {
             return Failure::output(error);
@@ -112,7 +114,7 @@ impl OutputFile {
         Failure::about(self.path.display(), format!("cannot be written: {error}"))
     }
 
-    /// Gives the file its name.
+    /// Renames the file to its final name.
     pub(crate) fn complete(mut self) -> Result {
         if let Kind::File(partial) = &mut self.kind {
             if let Some(Partial { file, .. }) = partial.take() {
@@ -127,15 +129,14 @@ impl Drop for OutputFile {
     fn drop(&mut self) {
         if self.kept().is_some() {
             if let Kind::File(partial) = &mut self.kind {
-                // Without the guard it would be removed when it is dropped.
+                // Dropping the guard would remove the file.
                 let _ = partial.take().map(|partial| partial.file.keep());
             }
         }
     }
 }
 
-/// Opens `NAME.partial`, never through a link that somebody put there. One that was left by a
-/// program that was killed is replaced.
+/// Opens `NAME.partial`, never through a symbolic link. Replaces a file that a killed program left.
 fn open_partial(path: &Path) -> io::Result<NamedTempFile> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
@@ -162,12 +163,12 @@ fn open_partial(path: &Path) -> io::Result<NamedTempFile> {
         }
         other => other?,
     };
-    // Says that it is in use; some file systems have no locks.
+    // The lock marks the file as in use; some file systems have no locks.
     let _ = flock(file.as_file(), FlockOperation::NonBlockingLockExclusive);
     Ok(file)
 }
 
-/// Whether nobody writes to this file any more.
+/// Whether no process writes to this file any more.
 fn is_abandoned(partial: &Path) -> bool {
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     let file = OpenOptions::new().write(true).custom_flags(no_follow).open(partial);
@@ -177,19 +178,19 @@ fn is_abandoned(partial: &Path) -> bool {
     })
 }
 
-/// What becomes of `NAME.partial` when a signal ends the program.
+/// The action on `NAME.partial` when a signal ends the program.
 fn remover(path: &Path, is_kept: &Arc<AtomicBool>) -> cleanup::Guard {
     let (path, is_kept) = (path.to_owned(), Arc::clone(is_kept));
     cleanup::on_exit(move || {
         if is_kept.load(Ordering::Acquire) {
             eprintln!("triscope: interrupted; {} has what was written so far", path.display());
         } else {
-            let _ = fs::remove_file(&path); // it may not be there any more
+            let _ = fs::remove_file(&path); // it may not exist any more
         }
     })
 }
 
-/// The path of a file without links, also of one that is not there yet.
+/// The path of a file without symbolic links, also if the file does not exist yet.
 fn resolved(path: &Path) -> Option<PathBuf> {
     if let Ok(path) = fs::canonicalize(path) {
         return Some(path);
@@ -198,7 +199,7 @@ fn resolved(path: &Path) -> Option<PathBuf> {
     Some(fs::canonicalize(dir).ok()?.join(path.file_name()?))
 }
 
-/// What is known of the file, if it is there.
+/// The metadata of the file, if it exists.
 fn present(path: &Path) -> io::Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),

@@ -1,4 +1,4 @@
-//! What a command shows on standard error while it works.
+//! Progress and status of a command on standard error.
 
 use super::counting::Tally;
 use crate::failure::OneLine;
@@ -6,11 +6,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-/// A progress bar on standard error, if that is a terminal, for work that takes long.
+/// A progress bar on standard error, if that is a terminal, for long operations.
 #[derive(Clone)]
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// When to show it; `None` if it is shown, or never will be.
+    /// When to show it; `None` if it is already shown, or never will be.
     due: Option<Instant>,
 }
 
@@ -25,7 +25,7 @@ impl Progress {
     }
 
     /// Progress in bytes of input, for a command that writes text to standard output: no bar if
-    /// that is a terminal too.
+    /// that is also a terminal.
     pub(crate) fn beside_output() -> Self {
         let mut progress = Self::bytes();
         if io::stdout().is_terminal() {
@@ -34,7 +34,7 @@ impl Progress {
         progress
     }
 
-    /// Sets the number of bytes that there are.
+    /// Sets the total number of bytes.
     pub(crate) fn set_total(&self, bytes: u64) {
         self.bar.set_length(bytes);
     }
@@ -68,8 +68,8 @@ impl Drop for Progress {
     }
 }
 
-/// The state of a recording on standard error: a line that changes on a terminal, or one line a
-/// second elsewhere if `--progress` asks for it.
+/// The status of a recording on standard error: an updated line on a terminal, or with `--progress`
+/// one line per second elsewhere.
 pub(crate) struct Status {
     bar: Option<ProgressBar>,
     start: Instant,
@@ -78,7 +78,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// A status for a recording; without a terminal it is shown only if it is `wanted`.
+    /// Creates the status of a recording; without a terminal it is shown only if it is `wanted`.
     pub(crate) fn new(wanted: bool) -> Self {
         let is_terminal = io::stderr().is_terminal();
         let bar = is_terminal.then(|| {
@@ -98,7 +98,8 @@ impl Status {
         Self { bar, start: now, last: now, interval }
     }
 
-    /// Shows what `message` says, which gets the time since it was asked last, if it is time.
+    /// Shows the result of `message` if an update is due. `message` gets the time since its last
+    /// call.
     pub(crate) fn update(&mut self, message: impl FnOnce(Duration) -> String) {
         let now = Instant::now();
         let since = now.duration_since(self.last);

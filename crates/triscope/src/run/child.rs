@@ -1,4 +1,4 @@
-//! A command that is started and watched.
+//! A command that is started and monitored.
 
 use super::stop::{self, Listener, Next};
 use crate::failure::{Failure, OneLine, Result};
@@ -10,11 +10,11 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A command that runs as a child of this process, with signals as [`stop`] has them.
+/// A command that runs as a child of this process, with the signal policy of [`stop`].
 ///
-/// The first signal is passed on, except for Ctrl-C, which the terminal has sent to both. When the
-/// command has ended, the second signal ends this process: the first one may have ended the
-/// command.
+/// The first signal is passed on, except for Ctrl-C, which the terminal sends to both processes.
+/// After the command has ended, the second signal ends this process: the first one may have ended
+/// the command.
 pub(crate) struct Launched {
     shared: Arc<Mutex<Shared>>,
     pid: Pid,
@@ -24,21 +24,22 @@ pub(crate) struct Launched {
 
 struct Shared {
     child: Option<Child>,
-    /// Signals that came.
+    /// Number of received signals.
     asked: u32,
-    /// The command has been waited for: its number may be another process's by now.
+    /// Set once the command was waited for: another process may then have its process id.
     status: Option<ExitStatus>,
 }
 
-/// Shells' exit codes of commands that could not be started.
+/// Exit codes of shells for commands that could not be started.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
 impl Launched {
-    /// Starts a command. Events of this thread that are inherited and enabled by `execve(2)`
-    /// begin with its first instruction.
+    /// Starts a command. Events of this thread that are inherited and enabled by `execve(2)` begin
+    /// with its first instruction.
     ///
-    /// It gets what this process has (environment, outputs), but for what `prepare` changes.
+    /// It inherits everything from this process (environment, outputs), except for the changes of
+    /// `prepare`.
     pub(crate) fn start(command: &[String], prepare: impl FnOnce(&mut Command)) -> Result<Self> {
         let (program, args) = command.split_first().ok_or(Failure::new("no command"))?;
         let shared = Arc::new(Mutex::new(Shared { child: None, asked: 0, status: None }));
@@ -66,24 +67,24 @@ impl Launched {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Ready when the command has ended.
+    /// Closed when the command has ended.
     pub(crate) const fn exited(&self) -> &Receiver<()> {
         &self.exited
     }
 
-    /// How it has ended, if it has.
+    /// Its exit status, if it has ended.
     pub(crate) fn status(&self) -> Result<Option<ExitStatus>> {
         lock(&self.shared).reap().map_err(|error| Failure::about("waiting", error))
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM to it.
     pub(crate) fn terminate(&self) {
         lock(&self.shared).send(Signal::TERM);
     }
 }
 
 impl Drop for Launched {
-    /// Nobody watches a command that is left behind by a failure: it is not left running.
+    /// Kills a command that a failure would leave without supervision.
     fn drop(&mut self) {
         let mut shared = lock(&self.shared);
         if shared.status.is_none() {
@@ -92,8 +93,8 @@ impl Drop for Launched {
     }
 }
 
-/// A channel that is closed when a child has ended. Its status is left for [`Launched::status`]:
-/// until that is taken no other process gets the number.
+/// A channel that is closed when a child has ended. Its exit status is left for
+/// [`Launched::status`]: until then no other process gets its process id.
 fn exit_of(pid: Pid) -> Receiver<()> {
     let (running, exited) = bounded(0);
     std::thread::spawn(move || {
@@ -119,7 +120,7 @@ impl Shared {
 
     fn send(&mut self, signal: Signal) {
         if let (Some(child), None) = (&self.child, self.status) {
-            // It may have ended, but its number is kept until it is waited for.
+            // It may have ended, but its process id stays reserved until it is waited for.
             let _ = kill_process(Pid::from_child(child), signal);
         }
     }
@@ -136,8 +137,8 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether this process is in the foreground of a terminal, whose Ctrl-C then goes to the command,
-/// too.
+/// Whether this process is in the foreground of a terminal, so that Ctrl-C also goes to the
+/// command.
 fn is_from_terminal() -> bool {
     let terminal = std::fs::File::open("/dev/tty");
     terminal.is_ok_and(|t| rustix::termios::tcgetpgrp(t).is_ok_and(|group| group == getpgrp()))
@@ -148,7 +149,7 @@ fn not_started(program: &str, error: &io::Error) -> Failure {
     let is_there =
         if program.contains('/') { Path::new(program).exists() } else { in_path(program) };
     match (error.kind(), is_there) {
-        // A directory of the search path that may not be read is no reason.
+        // A directory of the search path that is not readable is not the reason.
         (NotFound | PermissionDenied, false) => {
             Failure::about(program, "command not found").with_code(NOT_FOUND)
         }
@@ -166,7 +167,7 @@ fn in_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-/// The result of this program when all it did for a command went well: that of the command.
+/// The result of this program after a successful run: that of the command.
 pub(crate) fn outcome(status: ExitStatus) -> Result {
     use std::os::unix::process::ExitStatusExt;
     if status.success() {

@@ -1,7 +1,7 @@
-//! What is removed or reported when a signal ends the program at once.
+//! Actions to run when a signal ends the program at once.
 //!
-//! Values clean up after themselves when they are dropped, but a signal that ends the program
-//! drops nothing. Each value that leaves something in the file system registers an action here.
+//! Values clean up when they are dropped, but a signal that ends the program drops nothing. Each
+//! value with a file in the file system registers an action here.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ fn actions() -> MutexGuard<'static, BTreeMap<u64, Action>> {
     ACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An action that is registered until this is dropped.
+/// A registered action; dropping this unregisters it.
 pub(crate) struct Guard(u64);
 
 impl Drop for Guard {
@@ -23,7 +23,7 @@ impl Drop for Guard {
     }
 }
 
-/// Registers what to do before a signal ends the program.
+/// Registers an action to run before a signal ends the program.
 pub(crate) fn on_exit(action: impl Fn() + Send + 'static) -> Guard {
     let mut actions = actions();
     let key = actions.last_key_value().map_or(0, |(last, _)| last + 1);

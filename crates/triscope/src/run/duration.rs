@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Parses seconds (`2`, `0.5`, `10s`) or `dd:hh:mm:ss`, of which the front may be missing.
+/// Parses seconds (`2`, `0.5`, `10s`) or `dd:hh:mm:ss`, whose leading parts may be omitted.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let error = || "expected a time above 0: seconds, or dd:hh:mm:ss".to_owned();
     let (front, seconds) = match text.trim_end_matches('s').rsplit_once(':') {

@@ -1,4 +1,4 @@
-//! What the commands start, watch and stop.
+//! Starting, monitoring and stopping commands and processes.
 
 pub(crate) mod child;
 pub(crate) mod cleanup;

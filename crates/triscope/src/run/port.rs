@@ -1,4 +1,4 @@
-//! A diagnostic port of our own, for runtimes of a command that is started.
+//! A private diagnostic port for the runtimes of a started command.
 
 use super::cleanup;
 use crate::failure::{Failure, Result};
@@ -6,10 +6,10 @@ use diag_ipc::reverse::{Runtime, Server};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What brings a runtime to a port.
+/// The variable that makes a runtime connect to a port.
 pub(crate) const VARIABLE: &str = "DOTNET_DiagnosticPorts";
 
-/// A socket that runtimes come to and wait at, before the first line of their programs.
+/// A socket that runtimes connect to at startup, before the first line of their programs.
 pub(crate) struct Port {
     pub(crate) server: Arc<Server>,
     _directory: tempfile::TempDir,
@@ -18,7 +18,7 @@ pub(crate) struct Port {
 
 impl Port {
     pub(crate) fn bind() -> Result<Self> {
-        // Nobody else can even look into it.
+        // Only this user can access the directory.
         let directory = tempfile::Builder::new()
             .prefix("triscope-")
             .tempdir()
@@ -31,13 +31,13 @@ impl Port {
                 if let Some(server) = server.upgrade() {
                     server.shutdown();
                 }
-                let _ = path.parent().map(std::fs::remove_dir); // nothing helps now
+                let _ = path.parent().map(std::fs::remove_dir); // no error handling is possible here
             }
         });
         Ok(Self { server, _directory: directory, _guard: guard })
     }
 
-    /// The variable that brings runtimes here, and its value.
+    /// The variable that makes runtimes connect here, and its value.
     pub(crate) fn variable(&self) -> (&str, &Path) {
         (VARIABLE, self.server.path())
     }
@@ -49,7 +49,8 @@ impl Drop for Port {
     }
 }
 
-/// The process of a runtime, by its number here: its own may be that of a container.
+/// The process of a runtime, by its process id in this namespace: its own one may be that of a
+/// container.
 pub(crate) fn process_of(runtime: &Runtime) -> u64 {
     runtime.peer().pid.map_or(runtime.pid(), u64::from)
 }

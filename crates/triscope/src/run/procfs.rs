@@ -1,22 +1,22 @@
-//! Processes and threads, as `/proc` shows them.
+//! Processes and threads in `/proc`.
 
 use std::path::Path;
 
-/// All processes that can be seen.
+/// All visible processes.
 pub(crate) fn processes() -> Vec<u32> {
     numbers("/proc")
 }
 
-/// The process that a thread is one of.
+/// The process that a thread belongs to.
 ///
-/// `/proc/TID` is there for every thread, and its `task` has all threads of the process.
+/// `/proc/TID` exists for every thread, and its `task` lists all threads of the process.
 pub(crate) fn thread_group(tid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|l| l.strip_prefix("Tgid:")?.trim().parse().ok())
 }
 
-/// The threads of a process; of a thread that leads none, that thread alone. Nothing if there is
-/// no such process.
+/// The threads of a process; for a thread that is not a leader, only that thread. `None` if the
+/// process does not exist.
 pub(crate) fn threads_of(pid: u32) -> Option<Vec<u32>> {
     if thread_group(pid)? != pid {
         return Some(vec![pid]);
@@ -25,11 +25,11 @@ pub(crate) fn threads_of(pid: u32) -> Option<Vec<u32>> {
     (!threads.is_empty()).then_some(threads)
 }
 
-/// Whether any thread of a process runs: one that has ended and was not waited for is in `/proc`.
+/// Whether any thread of a process runs: zombies are also in `/proc`.
 pub(crate) fn is_running(pid: u32) -> bool {
     let ended = |tid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
-        // The state is behind the name, which may have anything in it.
+        // The state follows the name, which can contain any characters.
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         matches!(state, None | Some('Z' | 'X'))
     };
@@ -45,7 +45,7 @@ pub(crate) fn comm(pid: u32, tid: u32) -> Vec<u8> {
     name
 }
 
-/// The words of a process's command line.
+/// The arguments of a process's command line.
 pub(crate) fn command_line(pid: u32) -> Vec<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let line = String::from_utf8_lossy(&line);
@@ -59,9 +59,9 @@ pub(crate) fn has_variable(pid: u32, name: &str, value: &Path) -> bool {
     environment.split(|b| *b == 0).any(|entry| entry == variable)
 }
 
-/// Whether this program runs in another PID namespace than the first.
+/// Whether this program runs in another PID namespace than the initial one.
 pub(crate) fn is_in_container() -> bool {
-    // The number of the first one: PROC_PID_INIT_INO in linux/proc_ns.h.
+    // The inode of the initial one: PROC_PID_INIT_INO in linux/proc_ns.h.
     const FIRST: &str = "pid:[4026531836]";
     std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != FIRST)
 }

@@ -1,4 +1,4 @@
-//! Signals that ask the program to end: one policy for all commands.
+//! Signals that stop the program: one policy for all commands.
 //!
 //! | SIGINT, SIGTERM, SIGHUP | with a COMMAND | live, without a COMMAND | files only |
 //! | --- | --- | --- | --- |
@@ -6,27 +6,27 @@
 //! | second | SIGTERM to the COMMAND | exit | |
 //! | third | SIGKILL to the COMMAND | | |
 //!
-//! "Exit" means: temporary files are removed, the status is 128 + the signal's number. SIGTERM and
-//! SIGHUP stay ignored if they were ignored from the start, as `nohup` has it. SIGINT does not: a
-//! shell that runs a script starts background jobs with SIGINT ignored, and `kill -INT $!` has to
-//! end a recording there. `perf record` does the same.
+//! "Exit" means: temporary files are removed, and the status is 128 + the signal number. SIGTERM
+//! and SIGHUP stay ignored if they were ignored at startup, as with `nohup`. SIGINT does not: a
+//! shell that runs a script starts background jobs with SIGINT ignored, and `kill -INT $!` must end
+//! a recording there. `perf record` does the same.
 
 use super::cleanup;
 use crate::failure::{Failure, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
-/// What a signal leads to.
+/// The effect of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The program ends by itself.
+    /// The program continues and ends by itself.
     Wait,
-    /// The program ends now.
+    /// The program exits now.
     Exit,
 }
 
-/// Receives SIGINT, SIGTERM and SIGHUP on a thread. Once one was started the signals have no other
-/// effect until the program ends.
+/// Receives SIGINT, SIGTERM and SIGHUP on a thread. From then on, the signals have no other effect
+/// until the program ends.
 pub(crate) struct Listener {
     handle: Handle,
 }
@@ -51,12 +51,12 @@ impl Listener {
         Ok(Self { handle })
     }
 
-    /// Ends the program with the first signal.
+    /// Exits on the first signal.
     pub(crate) fn exit() -> Result<Self> {
         Self::start(|_| Next::Exit)
     }
 
-    /// Calls `stop` with the first signal. The second one ends the program.
+    /// Calls `stop` on the first signal. The second one ends the program.
     pub(crate) fn stop(stop: impl FnOnce() + Send + 'static) -> Result<Self> {
         let mut stop = Some(stop);
         Self::start(move |_| match stop.take() {
@@ -75,12 +75,12 @@ impl Drop for Listener {
     }
 }
 
-/// The exit status that shells report for a process that this signal has ended.
+/// The exit status that shells report for a process killed by this signal.
 pub(crate) const fn exit_code(signal: i32) -> u8 {
     128 + signal as u8
 }
 
-/// A set of signals, as the kernel shows it: a bit for each.
+/// A set of signals in the kernel's format: one bit for each.
 struct Set(u64);
 
 impl Set {

@@ -1,14 +1,14 @@
-//! The processes and threads that a command watches.
+//! The processes and threads that a command monitors.
 
 use super::procfs::threads_of;
 use crate::failure::{Failure, Result};
 use perf_monitor::OpenErrorReason;
 
-/// What to watch.
+/// The processes, threads or CPUs to monitor.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Target {
-    /// Running processes or threads, separated by commas, and what they start from now on
+    /// Running processes or threads, separated by commas, and their future children
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pub(crate) pid: Vec<u32>,
     /// Everything, on all CPUs
@@ -19,7 +19,7 @@ pub(crate) struct Target {
     pub(crate) command: Vec<String>,
 }
 
-/// All threads of the processes with these identifiers; of a thread, the thread itself.
+/// All threads of the processes with these ids; for a thread id, only that thread.
 pub(crate) fn threads(pids: &[u32]) -> Result<Vec<u32>> {
     let mut all = Vec::new();
     for &pid in pids {
@@ -30,7 +30,7 @@ pub(crate) fn threads(pids: &[u32]) -> Result<Vec<u32>> {
     Ok(all)
 }
 
-/// Opens something for each thread, but those that have ended meanwhile, unless all have.
+/// Opens an item for each thread. Skips threads that have ended, unless all have.
 pub(crate) fn of_living<T>(
     tids: &[u32],
     mut open: impl FnMut(u32) -> perf_monitor::Result<T>,
@@ -52,7 +52,7 @@ pub(crate) fn of_living<T>(
     }
 }
 
-/// The failure to find a process.
+/// The failure for a process that does not exist.
 pub(crate) fn no_process(pid: u32) -> Failure {
     Failure::new(format_args!("there is no process {pid}"))
 }

@@ -1,4 +1,4 @@
-//! What is counted or recorded until it ends: a command, running processes, or everything.
+//! The subject of a count or recording: a command, running processes, or the whole system.
 
 use super::child::{self, Launched};
 use super::procfs::is_running;
@@ -8,14 +8,14 @@ use crossbeam_channel::{Receiver, after, bounded, never, select, tick};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How often the processes that are watched are looked at: nothing reports the end of a process
-/// that is not a child on every kernel (pidfd_open(2) came with Linux 5.3).
+/// Poll interval of running processes: not every kernel reports the exit of a process that is not a
+/// child (pidfd_open(2) came with Linux 5.3).
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits for the end: of the command, of the processes, of the time, or by a signal.
+/// Waits for the end: of the command, of the processes, of the time limit, or by a signal.
 pub(crate) struct Watch {
     subject: Subject,
-    /// The time is over.
+    /// Ready at the time limit.
     deadline: Receiver<Instant>,
 }
 
@@ -24,18 +24,18 @@ enum Subject {
         launched: Launched,
         status: Option<ExitStatus>,
     },
-    /// Processes; none if everything is watched.
+    /// Processes; empty if the whole system is monitored.
     Running {
         pids: Vec<u32>,
         look: Receiver<Instant>,
-        /// A signal asks for the end.
+        /// Ready when a signal requests the end.
         stopped: Receiver<()>,
         _listener: Listener,
     },
 }
 
 impl Watch {
-    /// Starts a command, which gets SIGTERM when the time is over.
+    /// Starts a command, which gets SIGTERM at the time limit.
     pub(crate) fn command(
         command: &[String],
         time: Option<Duration>,
@@ -45,11 +45,11 @@ impl Watch {
         Ok(Self { subject: Subject::Command { launched, status: None }, deadline: timer(time) })
     }
 
-    /// Watches processes until all have ended, or everything if there are none.
+    /// Monitors processes until all have ended, or the whole system if there are none.
     pub(crate) fn running(pids: &[u32], time: Option<Duration>) -> Result<Self> {
         let (stop, stopped) = bounded(1);
         let listener = Listener::stop(move || {
-            let _ = stop.send(()); // the watch may be over already
+            let _ = stop.send(()); // the watch may have ended
         })?;
         let look = if pids.is_empty() { never() } else { tick(LOOK) };
         let pids = pids.to_vec();
@@ -57,7 +57,7 @@ impl Watch {
         Ok(Self { subject, deadline: timer(time) })
     }
 
-    /// The process identifier of the command.
+    /// The process id of the command.
     pub(crate) fn command_pid(&self) -> Option<u32> {
         match &self.subject {
             Subject::Command { launched, .. } => Some(launched.id()),
@@ -65,7 +65,7 @@ impl Watch {
         }
     }
 
-    /// Waits for the next round, or for the end: says whether that was the end.
+    /// Waits for the next round, or for the end. Returns whether it was the end.
     pub(crate) fn wait(&mut self, round: &Receiver<Instant>) -> Result<bool> {
         let Self { subject, deadline } = self;
         match subject {
@@ -103,7 +103,7 @@ impl Watch {
         Ok(())
     }
 
-    /// How the command has ended.
+    /// The exit status of the command.
     pub(crate) const fn status(&self) -> Option<ExitStatus> {
         match &self.subject {
             Subject::Command { status, .. } => *status,
@@ -111,7 +111,7 @@ impl Watch {
         }
     }
 
-    /// The result of this program when all went well: that of the command, if there is one.
+    /// The result of this program after a successful run: that of the command, if there is one.
     pub(crate) fn outcome(&self) -> Result {
         match &self.subject {
             Subject::Command { status: Some(status), .. } => child::outcome(*status),
@@ -121,7 +121,7 @@ impl Watch {
     }
 }
 
-/// Ready when the time is over, if there is a limit.
+/// Ready at the time limit, if there is one.
 pub(crate) fn timer(time: Option<Duration>) -> Receiver<Instant> {
     time.map_or_else(never, after)
 }

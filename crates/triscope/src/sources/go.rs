@@ -1,4 +1,4 @@
-//! Go execution traces, as the commands read them.
+//! Go execution traces as input of the commands.
 
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{Format, Input};
@@ -17,17 +17,17 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Opens a trace, be it binary or text, or says what the file is instead.
+    /// Opens a trace, binary or text. The error names the actual format of the file.
     pub(crate) fn open(path: &Path, progress: Progress) -> Result<Self> {
         Self::of(Input::open(path, progress.clone())?, path, progress)
     }
 
-    /// The trace in an input, be it binary or text; or says what the input is instead.
+    /// The trace in an input, binary or text. The error names the actual format of the input.
     pub(crate) fn of(mut input: Input, path: &Path, progress: Progress) -> Result<Self> {
         let name = input.name.clone();
         let mut format = input.format;
         if format == Format::Unknown && path.extension().is_some_and(|ext| ext == "test") {
-            format = Format::GoTest; // it may begin with a comment
+            format = Format::GoTest; // it can begin with a comment
         }
         let bytes: Box<dyn Read + Send> = match format {
             Format::GoTrace => Box::new(input),
@@ -46,7 +46,7 @@ impl Trace {
                 }
                 let test = TestFile::parse(&file).map_err(|e| input.failure(e))?;
                 let mut wire = Vec::new();
-                // A test is small: its text is checked as a whole first, as Go does.
+                // A test is small: its whole text is checked first, as in Go.
                 test.to_wire()
                     .map_err(|e| input.failure(e))?
                     .read_to_end(&mut wire)
@@ -61,7 +61,7 @@ impl Trace {
 
 const MAX_TEST: u64 = 256 << 20;
 
-/// What to say of an input that is something else.
+/// The message for an input of another format.
 fn not_a_trace(format: Format) -> String {
     let Some(description) = format.description() else {
         return "is not a Go execution trace: those begin with \"go 1.\"; they are made by \
@@ -79,19 +79,19 @@ fn not_a_trace(format: Format) -> String {
     format!("looks like {description}, not a Go execution trace: {hint}")
 }
 
-/// What to do about damage.
+/// How to handle damaged data.
 #[derive(Clone, Copy, Default, clap::Args)]
 pub(crate) struct Recovery {
     /// Resume after damaged data, and report what is lost
     #[arg(long = "recover")]
     wanted: bool,
-    /// Limits on what a Go trace may cost: max_buffer=BYTES of one generation (default 256M),
+    /// Limits on the resources of a Go trace: max_buffer=BYTES of one generation (default 256M),
     /// max_entries=N goroutines, strings or stacks, max_work_per_byte=N steps to order events
     #[arg(long = "limit", value_name = "NAME=N,...", value_parser = parse_limits)]
     limits: Option<Limits>,
 }
 
-/// Limits by the names of their fields. K, M and G stand for powers of 1024.
+/// Parses limits by field name. K, M and G are powers of 1024.
 fn parse_limits(arg: &str) -> std::result::Result<Limits, String> {
     let mut limits = Limits::default();
     for limit in arg.split(',') {
@@ -117,34 +117,34 @@ fn parse_limits(arg: &str) -> std::result::Result<Limits, String> {
 }
 
 impl Recovery {
-    /// What to add to a message about damage.
+    /// The hint to append to a message about damage.
     pub(crate) const fn hint(self) -> &'static str {
         if self.wanted { "" } else { "; --recover resumes after damage" }
     }
 }
 
-/// How reading a trace went.
+/// The result of reading a trace.
 pub(crate) struct Reading {
     pub(crate) name: String,
     pub(crate) version: Version,
-    /// The error that ended the reading, or the first one that it recovered from.
+    /// The error that ended reading, or the first one that the reader recovered from.
     pub(crate) error: Option<Error>,
     /// Number of errors that the reader recovered from.
     pub(crate) losses: u64,
-    /// Bytes that are lost, and those of them in batches of events.
+    /// Number of lost bytes, and how many of them are in batches of events.
     pub(crate) lost_bytes: u64,
     pub(crate) lost_event_bytes: u64,
-    /// Strings and stacks that are lost, in what was recovered.
+    /// Lost strings and stacks in the recovered part.
     pub(crate) unresolved: u64,
-    /// Events that can be decoded but are lost all the same.
+    /// Events that can be decoded but are lost nevertheless.
     pub(crate) lost_events: u64,
-    /// Generations that are missing between others.
+    /// Number of missing generations between others.
     pub(crate) missing_generations: u64,
     recovery: Recovery,
 }
 
 impl Reading {
-    /// A failure if anything is missing or was wrong.
+    /// A failure if data is missing or was invalid.
     pub(crate) fn into_result(self) -> Result {
         let Self { name, missing_generations: missing, .. } = &self;
         if missing > &0 {
@@ -173,12 +173,12 @@ impl Reading {
     }
 }
 
-/// Losses that are reported one by one; a trace may be damaged in very many places.
+/// Maximum number of losses reported individually; a trace can have many damaged parts.
 const MAX_REPORTS: u64 = 20;
 
-/// What is done with a trace while it is read. A closure does something with every event.
+/// Processes a trace while it is read. A closure processes every event.
 pub(crate) trait Visitor {
-    /// The trace has begun; its times are on this clock.
+    /// The trace begins; its times are on this clock.
     fn begin(&mut self, _clock: ClockDomain) -> Result {
         Ok(())
     }
@@ -186,7 +186,7 @@ pub(crate) trait Visitor {
     /// The next event.
     fn event(&mut self, event: Event<'_>) -> Result;
 
-    /// Reading resumes after damaged data: the state before it is lost.
+    /// Reading resumes after damaged data: the previous state is lost.
     fn loss(&mut self, _error: &Error, _loss: &gotrace::Loss) -> Result {
         Ok(())
     }
@@ -198,10 +198,11 @@ impl<F: FnMut(Event<'_>) -> Result> Visitor for F {
     }
 }
 
-/// Reads a trace to its end, and resumes after damaged data if that is wanted.
+/// Reads a trace to its end, and resumes after damaged data if requested.
 ///
-/// An error of the trace, other than that it cannot be begun with, is part of the result: the
-/// caller first shows what was read. Damage that it resumes after is reported at once.
+/// An error of the trace is part of the result, so that the caller can first show the events before
+/// it, unless the trace cannot be read at all. Damage that reading resumes after is reported at
+/// once.
 pub(crate) fn read(
     trace: Trace,
     recovery: Recovery,
@@ -244,10 +245,10 @@ pub(crate) fn read(
                     if reading.losses <= MAX_REPORTS {
                         progress.note(&report(&reading.name, &error, loss));
                     } else if reading.losses == MAX_REPORTS + 1 {
-                        progress.note(&format!("{}: and so on", reading.name));
+                        progress.note(&format!("{}: further losses are not listed", reading.name));
                     }
                 } else if reading.losses > 0 {
-                    // The last error is one that nothing comes behind.
+                    // There is nothing after the last error.
                     progress.note(&format!("{}: {error}", reading.name));
                 }
                 let ended = loss.is_none();

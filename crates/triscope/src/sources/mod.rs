@@ -1,4 +1,4 @@
-//! What several commands share to read traces and to open events.
+//! Shared code to read traces and to open events.
 
 pub(crate) mod go;
 pub(crate) mod kernel;

@@ -1,4 +1,4 @@
-//! Traces of several clocks on one timeline.
+//! Traces with several clocks on one timeline.
 
 use crate::failure::{Failure, Result};
 use std::io;
@@ -8,19 +8,19 @@ use trace_export::{
     Sink, StackId, TextId, Timestamp, Track, TrackEvent, TrackId,
 };
 
-/// How the clock of a trace relates to the timeline's.
+/// The relation of the clock of a trace to the timeline's.
 #[derive(Clone, Copy)]
 pub(crate) enum Clock<'a> {
-    /// Nothing else is on the timeline: it takes the clock of the trace.
+    /// The trace is alone on the timeline, which takes its clock.
     Adopt,
-    /// The trace is on this clock, or, if there is none, on the one that it names.
+    /// The trace is on this clock or, if it is `None`, on the one that the trace names.
     Related(&'a ClockMap, Option<ClockDomain>),
-    /// The trace is drawn beside the kernel's events, and has to be on the timeline's clock.
+    /// The trace is drawn together with kernel events, and must be on the timeline's clock.
     Kernel,
 }
 
 impl Clock<'_> {
-    /// What to add to the times of a trace that names this `clock`, in nanoseconds.
+    /// The offset to add to the times of a trace on this `clock`, in nanoseconds.
     pub(crate) fn offset(
         self,
         name: &str,
@@ -45,7 +45,7 @@ impl Clock<'_> {
     }
 }
 
-/// A sink that gets its times moved to the clock of another one.
+/// A sink that moves times to the clock of another sink.
 pub(crate) struct Moved<'a, S> {
     pub(crate) sink: &'a mut S,
     /// In nanoseconds.
@@ -64,7 +64,7 @@ impl<S: Sink> Sink for Moved<'_, S> {
     }
 
     fn clock_snapshot(&mut self, readings: &[(ClockDomain, Timestamp)]) -> io::Result<()> {
-        // What the trace says of its own clock does not hold for the timeline's.
+        // The clock snapshots of the trace do not hold for the timeline's clock.
         if self.offset == 0 { self.sink.clock_snapshot(readings) } else { Ok(()) }
     }
 

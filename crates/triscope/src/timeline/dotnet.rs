@@ -11,9 +11,9 @@ use std::path::Path;
 use trace_export::Sink;
 use trace_export::dotnet::{DotnetNames, DotnetOptions, DotnetSource, DotnetStats};
 
-/// Puts a .NET trace on the timeline; what went wrong in it is the second result.
+/// Draws a .NET trace on the timeline; the second result is the error in it, if any.
 ///
-/// The names of methods come at the end of a trace, so it is read twice.
+/// The rundown with the names of methods is at the end of a trace, so it is read twice.
 pub(crate) fn draw_input(
     mut input: Input,
     path: &Path,
@@ -32,7 +32,7 @@ pub(crate) fn draw_input(
     draw(&name, Input::open(path, Progress::bytes())?, names, options, sink, output)
 }
 
-/// Puts the trace in a file on the timeline.
+/// Draws the trace in a file on the timeline.
 pub(crate) fn draw_file(
     name: &str,
     mut file: std::fs::File,
@@ -47,11 +47,10 @@ pub(crate) fn draw_file(
     draw(name, file, names, options, sink, output)
 }
 
-/// Damaged blocks after which a trace is given up.
+/// Maximum number of damaged blocks before a trace is given up.
 const MAX_ERRORS: u32 = 1_000;
 
-/// Collects the names of methods, processes and threads. Errors are reported when the trace is read
-/// again.
+/// Collects the names of methods, processes and threads. The second pass reports errors.
 fn collect_names(source: impl Read) -> DotnetNames {
     let mut names = DotnetNames::new();
     let mut reader = Reader::new(source);
@@ -121,7 +120,7 @@ fn draw(
     Ok((part, if errors == 0 { Ok(()) } else { Err(Failure::Quiet(1)) }))
 }
 
-/// The samples, and where the threads were.
+/// Summary of the samples, by the state of their threads.
 fn samples(stats: &DotnetStats) -> String {
     let text = counted(stats.samples, "sample");
     match (stats.samples_on_cpu, stats.samples_off_cpu) {
@@ -130,9 +129,9 @@ fn samples(stats: &DotnetStats) -> String {
     }
 }
 
-/// What is not shown, and most of what.
+/// Summary of the events that are not shown, most frequent first.
 fn not_shown(source: &DotnetSource) -> String {
-    /// Kinds of events that are named.
+    /// Number of event types that are named.
     const MOST: usize = 3;
     let kinds = source.not_shown();
     let all: u64 = kinds.iter().map(|(.., count)| count).sum();

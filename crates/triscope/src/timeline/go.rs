@@ -9,7 +9,7 @@ use gotrace::Event;
 use trace_export::go::{GoOptions, GoSource, GoStats};
 use trace_export::{ClockDomain, Loss, Sink};
 
-/// Puts a Go trace on the timeline.
+/// Draws a Go trace on the timeline.
 pub(crate) fn draw(
     trace: Trace,
     recovery: Recovery,
@@ -25,7 +25,7 @@ pub(crate) fn draw(
     Ok((visitor.source.stats(), reading))
 }
 
-/// Everything between a reader and a file.
+/// The conversion between the reader and the timeline.
 struct GoVisitor<'a> {
     name: String,
     source: GoSource,
@@ -55,7 +55,7 @@ impl Visitor for GoVisitor<'_> {
     }
 }
 
-/// What has been converted of a Go trace.
+/// The summary of a converted Go trace.
 pub(crate) fn part(stats: &GoStats, reading: &Reading) -> Part {
     let seconds = match (stats.first, stats.last) {
         (Some(first), Some(last)) => last.nanos_since(first) as f64 / 1e9,

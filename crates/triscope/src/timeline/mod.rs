@@ -1,4 +1,4 @@
-//! The timeline that `convert` and `record` write, and what they draw on it alike.
+//! The timeline that `convert` and `record` write, and shared drawing code.
 
 pub(crate) mod clock;
 pub(crate) mod dotnet;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use trace_export::{ClockDomain, Compressor, PerfettoSink, Timestamp};
 
-/// What timelines are written to.
+/// The output of a timeline.
 pub(crate) type Timeline = PerfettoSink<Box<dyn Write + Send>>;
 
 /// Opens the output for a timeline on `CLOCK_MONOTONIC`.
@@ -28,18 +28,18 @@ pub(crate) fn open(output: &mut OutputFile, uncompressed: bool) -> Result<(Timel
     Ok((PerfettoSink::new(writer, ClockDomain::Monotonic), written))
 }
 
-/// What was written of a timeline so far.
+/// Statistics of the output so far.
 #[derive(Clone, Default)]
 pub(crate) struct Written {
     pub(crate) bytes: Count,
-    /// Nanoseconds that writing took.
+    /// Time spent writing, in nanoseconds.
     nanos: Count,
 }
 
 impl Written {
-    /// Says so if writing has held up a recording that took this `long`.
+    /// A note if writing blocked a recording that took this `long`.
     pub(crate) fn stall(&self, long: Duration) -> Option<String> {
-        /// What a busy disk may take.
+        /// The usual delay of a busy disk.
         const USUAL: Duration = Duration::from_millis(250);
         let time = Duration::from_nanos(self.nanos.get());
         let is_much = time > USUAL && time > long / 10;
@@ -47,7 +47,7 @@ impl Written {
     }
 }
 
-/// A writer that measures how long it takes.
+/// A writer that measures its time.
 struct Timed<W> {
     inner: W,
     /// In nanoseconds.
@@ -73,11 +73,11 @@ impl<W: Write> Write for Timed<W> {
     }
 }
 
-/// Refuses the name of an output that stands for another format.
+/// Rejects the name of an output that belongs to another format.
 pub(crate) fn check_format(path: &Path) -> Result {
     const EXTENSIONS: [&str; 3] = ["pftrace", "perfetto-trace", "perfetto"];
     match path.extension() {
-        // A name that says nothing is no other format; devices have such names.
+        // Other names do not imply a format; devices have such names.
         None => Ok(()),
         Some(extension) if EXTENSIONS.iter().any(|known| extension == *known) => Ok(()),
         Some(extension) => {
@@ -92,25 +92,25 @@ pub(crate) fn check_format(path: &Path) -> Result {
     }
 }
 
-/// Says how to look at a timeline that was written.
+/// Prints how to open the written timeline.
 pub(crate) fn print_next_step() {
     eprintln!("open it at https://ui.perfetto.dev (\"Open trace file\")");
 }
 
-/// The current time of `CLOCK_MONOTONIC`, which every kernel has.
+/// The current time of `CLOCK_MONOTONIC`, which every kernel supports.
 pub(crate) fn now() -> Timestamp {
     perf_monitor::now(ClockDomain::Monotonic).unwrap_or_default()
 }
 
 /// Summary of one trace on the timeline.
 pub(crate) struct Part {
-    /// How much of what is on the timeline.
+    /// Counts of the items on the timeline.
     pub(crate) what: String,
-    /// What is not on it: `; …; …`.
+    /// Counts of the items that are not on it: `; …; …`.
     pub(crate) notes: String,
 }
 
-/// What there is any of, each `; N …`: the text is for one, and for several.
+/// The non-zero counts, each as `; N …`: with a text for one, and one for several.
 fn notes(counts: &[(u64, &str, &str)]) -> String {
     let present = counts.iter().filter(|(count, ..)| *count > 0);
     present
@@ -118,7 +118,7 @@ fn notes(counts: &[(u64, &str, &str)]) -> String {
         .collect()
 }
 
-/// A number of things, in the plural where there is not one.
+/// A number with a noun, in the plural unless it is one.
 pub(crate) fn counted(count: u64, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),
@@ -127,7 +127,7 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
     }
 }
 
-/// A number of bytes, for people.
+/// A number of bytes in readable form.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => counted(bytes, "byte"),

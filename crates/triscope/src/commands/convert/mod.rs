@@ -1,4 +1,4 @@
-//! `triscope convert`: traces of any kind to one timeline.
+//! `triscope convert`: converts traces of any kind to one timeline.
 
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{Format, Input};
@@ -55,15 +55,15 @@ pub(crate) struct Args {
     /// Draw no arrows from where a goroutine is unblocked or created to where it runs
     #[arg(long)]
     no_arrows: bool,
-    /// Process identifier of the program in a Go trace, which does not record it; with several
-    /// traces FILE=PID
+    /// Process id of the program in a Go trace, which does not record it; with several traces
+    /// FILE=PID
     #[arg(long, value_name = "[FILE=]PID")]
     pid: Vec<String>,
     /// Name of the program; with several traces FILE=NAME
     #[arg(long, value_name = "[FILE=]NAME")]
     name: Vec<String>,
-    /// The time of CLOCK_MONOTONIC at which the clock of a trace shows 0, in seconds; with several
-    /// traces FILE=SECONDS
+    /// CLOCK_MONOTONIC time in seconds at which the clock of a trace shows 0; with several traces
+    /// FILE=SECONDS
     #[arg(long, value_name = "[FILE=]SECONDS", allow_hyphen_values = true)]
     offset: Vec<String>,
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result {
-    // What cannot be read is reported before anything is written.
+    // Report unreadable inputs before anything is written.
     let plans = plan(args)?;
     let mut inputs = Vec::new();
     for file in &args.files {
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result {
     result
 }
 
-/// What was asked for of one trace.
+/// The options for one trace.
 struct Plan<'a> {
     path: &'a Path,
     pid: Option<i32>,
@@ -154,7 +154,7 @@ fn plan(args: &Args) -> Result<Vec<Plan<'_>>> {
             Ok(seconds) if seconds.is_finite() => Ok((seconds * 1e9).round() as i64),
             _ => Err(usage(format!("--offset: {text} is not a number of seconds"))),
         });
-        // Beside others each Go trace is a process of its own.
+        // If there are several traces, each Go trace gets its own process.
         let default = (args.files.len() > 1).then(|| unknown_process(index as u32 + 1));
         plans.push(Plan {
             path,
@@ -167,7 +167,7 @@ fn plan(args: &Args) -> Result<Vec<Plan<'_>>> {
     Ok(plans)
 }
 
-/// The values of an option that is given as `FILE=VALUE`, or as `VALUE` if there is one file.
+/// The values of an option in the form `FILE=VALUE`, or `VALUE` if there is one file.
 fn per_file<'a>(
     values: &'a [String],
     option: &str,
@@ -195,7 +195,7 @@ fn per_file<'a>(
     Ok(found)
 }
 
-/// Refuses what is no trace, with the formats that are.
+/// Rejects inputs that are not traces and lists the supported formats.
 fn check(input: &Input, path: &Path) -> Result {
     let is_test = path.extension().is_some_and(|extension| extension == "test");
     match (input.format, input.format.description()) {
@@ -246,7 +246,7 @@ fn convert_dotnet(
     dotnet::draw_input(input, plan.path, options, &mut Moved { sink, offset }, output)
 }
 
-/// The name of the program on the timeline: that of the trace, if none is given.
+/// The name of the program on the timeline: from the option, otherwise the file name of the trace.
 fn process_name(plan: &Plan<'_>) -> Vec<u8> {
     match (plan.name, plan.path.file_stem()) {
         (Some(name), _) => name.as_bytes().to_vec(),

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Record a trace of a .NET process: until Ctrl-C, for a time, or from startup to exit
 ///
-/// With a COMMAND, that program is started and traced from its startup until it ends (.NET 5);
-/// its exit code is that of this command then.
+/// With a COMMAND, that program is started and traced from startup to exit (.NET 5). The exit code
+/// is then that of COMMAND.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,13 +36,13 @@ gc-collect, database. A provider is Name[:keywords[:level[:arguments]]], keyword
 pub(crate) struct Args {
     #[command(flatten)]
     target: Selector,
-    /// Where the trace is written; - is standard output [default: NAME_DATE_TIME.nettrace]
+    /// Output file; - is standard output [default: NAME_DATE_TIME.nettrace]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Providers to turn on, separated by commas
+    /// Providers to enable, separated by commas
     #[arg(long, value_name = "LIST")]
     providers: Vec<String>,
-    /// Sets of providers for a purpose, separated by commas
+    /// Predefined sets of providers, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     profile: Vec<String>,
     /// Keywords of the runtime's provider by name, such as gc+jit+exception
@@ -51,26 +51,26 @@ pub(crate) struct Args {
     /// The level for --clrevents
     #[arg(long, value_name = "LEVEL", requires = "clrevents")]
     clreventlevel: Option<String>,
-    /// Megabytes that the process may buffer events in
+    /// Size of the event buffer in the process, in megabytes
     #[arg(long, value_name = "MB", default_value_t = 256)]
     buffersize: u32,
-    /// When to stop: dd:hh:mm:ss, or a shorter form, or a number of seconds
+    /// Stop after TIME: dd:hh:mm:ss, or a shorter form, or a number of seconds
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
-    /// Whether the names of methods are sent at the end [default: true]
+    /// Whether to record the rundown (names of methods) at the end [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     rundown: Option<bool>,
-    /// Record no stacks, which costs the process far less (.NET 9)
+    /// Record no stacks, which greatly reduces the overhead in the process (.NET 9)
     #[arg(long)]
     no_stacks: bool,
-    /// What happens when the buffer is full: drop events, or block the threads that write them
-    /// (.NET 11)
+    /// When the buffer is full, drop events, or block the threads that write them (.NET 11)
     #[arg(long, value_enum, ignore_case = true, default_value_t = Buffering::Drop)]
     buffering_mode: Buffering,
-    /// Whether a runtime that is suspended at a diagnostic port is resumed once the session runs
+    /// Whether to resume a runtime that is suspended at a diagnostic port after the session has
+    /// started
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value_t = true, action = clap::ArgAction::Set)]
     resume_runtime: bool,
-    /// Show what COMMAND prints, and let it read the terminal
+    /// Show the output of COMMAND, and connect it to the terminal
     #[arg(long)]
     show_child_io: bool,
     /// A program to start and trace
@@ -86,7 +86,7 @@ enum Buffering {
     Block,
 }
 
-/// How long a program that was started may take until its runtime connects.
+/// Time limit for the runtime of a started program to connect.
 const STARTUP: Duration = Duration::from_secs(30);
 
 pub(super) fn run(args: &Args) -> Result {
@@ -136,7 +136,7 @@ fn config(args: &Args) -> Result<TracingConfig> {
             Failure::new(format!("there is no profile {name}; there are {}", known.join(", ")))
         })?;
         providers = ProviderPreset::merge(providers, profile.providers());
-        // What one profile alone can do without, several may need.
+        // Several profiles together can need the rundown that one of them does not need.
         rundown = if profiles.len() == 1 && args.providers.is_empty() {
             profile.rundown()
         } else {
@@ -158,7 +158,7 @@ fn config(args: &Args) -> Result<TracingConfig> {
         }))
 }
 
-/// Splits a list at commas that are not in quotes, as the arguments of a provider may be.
+/// Splits a list at commas outside quotes: arguments of a provider can contain quoted commas.
 fn split(list: &str) -> Vec<&str> {
     let mut quoted = false;
     list.split(|c| {
@@ -170,12 +170,13 @@ fn split(list: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Starts a session, writing down what an old runtime cannot do and a profile can do without.
+/// Starts a session and reports options that an old runtime does not support and a profile does not
+/// require.
 fn start(target: &Target, config: &TracingConfig, explicit: bool) -> Result<Session> {
     match target.client.collect_tracing(config) {
         Err(Error::Unsupported { needs: Ipc::CollectTracing4, .. }) if !explicit => {
             eprintln!(
-                "triscope: this runtime cannot be asked for a part of the rundown: without it"
+                "triscope: this runtime does not support rundown keywords: recording without rundown"
             );
             let config = config.clone().rundown(Rundown::None);
             target.client.collect_tracing(&config).map_err(target.failure())
@@ -184,7 +185,7 @@ fn start(target: &Target, config: &TracingConfig, explicit: bool) -> Result<Sess
     }
 }
 
-/// Prepares for the end, and resumes a suspended runtime.
+/// Installs the stop conditions, and resumes a suspended runtime.
 fn begin(args: &Args, target: &Target, session: &Session, resume: bool) -> Result<StopOnSignal> {
     let stop_on_signal = StopOnSignal::new(session.stop_handle(), args.duration)?;
     if resume && args.resume_runtime {
@@ -196,8 +197,8 @@ fn begin(args: &Args, target: &Target, session: &Session, resume: bool) -> Resul
     Ok(stop_on_signal)
 }
 
-/// Resumes every other runtime that connects to the port while it is open: programs that the traced
-/// one starts inherit its environment, and would wait for ever.
+/// Resumes every other runtime that connects to the open port: child processes of the traced
+/// program inherit its environment, and would stay suspended forever.
 pub(super) fn resume_others(server: &Arc<Server>) {
     let server = Arc::downgrade(server);
     std::thread::spawn(move || {
@@ -206,7 +207,7 @@ pub(super) fn resume_others(server: &Arc<Server>) {
                 Ok(runtime) => {
                     let pid = process_of(&runtime);
                     match runtime.client().resume_runtime() {
-                        Ok(()) => eprintln!("process {pid} has connected, too, and is not traced"),
+                        Ok(()) => eprintln!("process {pid} has also connected and is not traced"),
                         Err(e) => eprintln!("process {pid} has connected, and waits: {e}"),
                     }
                 }
@@ -217,15 +218,15 @@ pub(super) fn resume_others(server: &Arc<Server>) {
     });
 }
 
-/// Records until the end. Returns whether it was this side that ended it.
+/// Records to the end. Returns whether triscope stopped the session.
 fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -> Result<bool> {
-    // What can fail for other reasons comes first: a session has to be ended as it should.
+    // Do first what can fail for other reasons: a session must be stopped properly.
     let mut sink = Sink::create(args, target)?;
     let session = start(target, config, args.rundown.is_some())?;
     let stop_on_signal = match begin(args, target, &session, resume) {
         Ok(stop_on_signal) => stop_on_signal,
         Err(failure) => {
-            let _ = session.stop(); // the failure says more
+            let _ = session.stop(); // the first failure is more useful
             return Err(failure);
         }
     };
@@ -246,7 +247,7 @@ fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -
     }
 }
 
-/// Copies the session to its end. What could not be written ends it.
+/// Copies the session to its end. A failure to write ends the session.
 fn record(
     mut session: Session,
     sink: &mut Sink,
@@ -287,7 +288,7 @@ fn summary(name: &str, end: &SessionEnd, counts: Option<Counts>) -> String {
     format!("{}: {} bytes, {events}, {end}", OneLine(name), end.bytes)
 }
 
-/// Where the stream goes.
+/// Where the stream is written.
 struct Sink {
     name: String,
     path: Option<PathBuf>,
@@ -317,7 +318,7 @@ impl Sink {
         self.to.flush()
     }
 
-    /// Counts what has been written, if it can be read again.
+    /// Counts the events of the output, if it can be read again.
     fn recount(&self) -> Option<Counts> {
         let path = self.path.as_ref()?;
         std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
@@ -340,7 +341,7 @@ fn default_name(args: &Args, target: &Target) -> PathBuf {
     format!("{}_{now}.nettrace", program.replace('/', "_")).into()
 }
 
-/// What the status line has shown.
+/// The last state of the status line.
 #[derive(Default)]
 struct Shown {
     events: u64,
@@ -348,7 +349,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// The status of a recording, with rates since the last one.
+    /// The status of a recording, with rates since the previous status.
     fn message(
         &mut self,
         since: Duration,
@@ -373,7 +374,7 @@ impl Shown {
     }
 }
 
-/// A program that was started to be traced.
+/// A program started to be traced.
 pub(super) struct Launched {
     child: Child,
     pub(super) target: Target,
@@ -409,8 +410,8 @@ impl Launched {
         }
     }
 
-    /// What becomes of the program when the recording is complete: it runs to its end, or
-    /// ends with a recording that was ended here, as Ctrl-C does to both.
+    /// Waits for the program to exit after the recording is complete, or kills it if the recording
+    /// was `stopped`, as Ctrl-C ends both.
     pub(super) fn end(&mut self, stopped: bool) -> Result {
         if stopped {
             self.kill();
@@ -426,7 +427,7 @@ impl Launched {
     }
 }
 
-/// Waits for the runtime of `child`, or of what it starts.
+/// Waits for the runtime of `child`, or of one of its children.
 fn connection(
     child: &mut Child,
     server: &Server,
@@ -456,14 +457,14 @@ fn connection(
     }
 }
 
-/// Whether the runtime of this process listens and does not know `ProcessInfo`: it is older than
+/// Whether the runtime of this process listens and does not support `ProcessInfo`: it is older than
 /// .NET 5, and does not connect to a diagnostic port.
 fn is_too_old(pid: u32) -> bool {
     let info = Client::for_process(pid).and_then(|client| client.process_info());
     info.is_err_and(|error| error.is_unknown_command())
 }
 
-/// As a shell has it.
+/// The exit code as shells report it.
 fn code(status: ExitStatus) -> u8 {
     use std::os::unix::process::ExitStatusExt as _;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());

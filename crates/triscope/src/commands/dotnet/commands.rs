@@ -1,4 +1,4 @@
-//! The commands that are one question and one answer.
+//! Commands that consist of one request and one reply.
 
 use super::target::{self, Options, Selector};
 use crate::failure::{Failure, OneLine, Result};
@@ -40,7 +40,7 @@ impl Info {
                 "portable_rid": info.portable_rid,
                 "suspended": suspended,
             });
-            let _ = writeln!(out, "{value:#}"); // a vector takes everything
+            let _ = writeln!(out, "{value:#}"); // writing to a vector does not fail
         } else {
             let state = match suspended {
                 Some(true) => "suspended at startup (triscope dotnet resume resumes it)",
@@ -68,7 +68,7 @@ impl Info {
         output.finish()
     }
 
-    /// What `/proc` has of a process whose runtime is older than .NET 5.
+    /// Information from `/proc` about a process whose runtime is older than .NET 5.
     fn without_protocol(&self, target: &target::Target) -> Result {
         let pid = target.client.peer().map_err(target.failure())?.pid;
         let words = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok());
@@ -84,7 +84,7 @@ impl Info {
                 "os": std::env::consts::OS,
                 "suspended": false,
             });
-            let _ = writeln!(out, "{value:#}"); // a vector takes everything
+            let _ = writeln!(out, "{value:#}"); // writing to a vector does not fail
         } else {
             let pid = pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
             for (name, value) in [
@@ -100,7 +100,7 @@ impl Info {
     }
 }
 
-/// Print the environment variables of a process, as its runtime has them now
+/// Print the current environment variables of a process
 #[derive(clap::Args)]
 pub(crate) struct Env {
     #[command(flatten)]
@@ -108,7 +108,7 @@ pub(crate) struct Env {
     /// Print JSON
     #[arg(long, conflicts_with = "null")]
     json: bool,
-    /// End each variable with NUL instead of a new line, and escape nothing
+    /// End each variable with NUL instead of a newline, and escape nothing
     #[arg(short = '0', long)]
     null: bool,
 }
@@ -140,8 +140,8 @@ impl Env {
 
 /// Set or unset environment variables of a process
 ///
-/// A running program sees them where it asks its runtime from then on; a suspended one sees them
-/// from the start.
+/// A running program sees the change when it next queries its runtime; a suspended one sees it from
+/// the start.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -151,7 +151,7 @@ Examples:
 pub(crate) struct SetEnv {
     #[command(flatten)]
     target: Options,
-    /// The process, and what to set; a NAME alone is unset
+    /// The process, and the variables to set; a NAME alone is unset
     #[arg(value_name = "PID|NAME[=VALUE]", required = true)]
     words: Vec<String>,
 }
@@ -166,7 +166,9 @@ impl SetEnv {
             _ => (self.target.resolve()?, &self.words[..]),
         };
         if variables.is_empty() {
-            return Err(Failure::new("which variables? Give NAME=VALUE to set, NAME to unset"));
+            return Err(Failure::new(
+                "no variables specified: pass NAME=VALUE to set, NAME to unset",
+            ));
         }
         for variable in variables {
             let (name, value) = match variable.split_once('=') {
@@ -174,7 +176,7 @@ impl SetEnv {
                 None => (variable.as_str(), None),
             };
             if value == Some("") {
-                let hint = "cannot be set to nothing, the runtime unsets it then: leave the = away";
+                let hint = "cannot be set to an empty value: to unset it, omit the =";
                 return Err(Failure::about(name, hint));
             }
             target.client.set_environment_variable(name, value).map_err(target.failure())?;
@@ -185,8 +187,8 @@ impl SetEnv {
 
 /// Write a memory dump of a process
 ///
-/// The process is paused meanwhile, and writes the file itself: as its own user, in its own file
-/// system.
+/// The process is suspended meanwhile. It writes the file itself, as its own user and in its own
+/// file system.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -198,23 +200,23 @@ pub(crate) struct Dump {
     /// Where the process writes the dump
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// How much it holds
+    /// Contents of the dump
     #[arg(long = "type", value_enum, ignore_case = true, default_value_t = Kind::Full)]
     kind: Kind,
-    /// Have the process print what it does
+    /// Print log messages in the process
     #[arg(long)]
     diag: bool,
-    /// Have the process print what it does in detail (.NET 6)
+    /// Print detailed log messages in the process (.NET 6)
     #[arg(long)]
     verbose: bool,
-    /// Write a crash report beside it (.NET 6)
+    /// Write a crash report beside the dump (.NET 6)
     #[arg(long, visible_alias = "crashreport")]
     crash_report: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Kind {
-    /// All of the process's memory
+    /// The whole memory of the process
     Full,
     /// Modules, threads, stacks and the managed heap
     #[value(alias = "withheap")]
@@ -222,14 +224,14 @@ enum Kind {
     /// Modules, threads and stacks
     #[value(alias = "normal")]
     Mini,
-    /// The same without what may identify a person
+    /// Like mini, without data that can identify a person
     Triage,
 }
 
 impl Dump {
     pub(super) fn run(&self) -> Result {
         let target = self.target.resolve()?;
-        // The target's working directory is another one.
+        // The target has another working directory.
         let path = std::path::absolute(&self.output)
             .map_err(|e| Failure::about(self.output.display(), e))?;
         let text = utf8(&path)?;
@@ -244,7 +246,7 @@ impl Dump {
         flags.set(DumpFlags::VERBOSE_LOGGING, self.verbose);
         flags.set(DumpFlags::CRASH_REPORT, self.crash_report);
         target.client.create_core_dump(text, dump_type, flags).map_err(target.failure())?;
-        // Where the target has another root, the file is not to be seen from here.
+        // If the target has another root directory, the file is not visible here.
         match std::fs::metadata(&path) {
             Ok(metadata) => eprintln!("{}: {} bytes", path.display(), metadata.len()),
             Err(_) => eprintln!("{}: written in the file system of the target", path.display()),
@@ -271,7 +273,7 @@ impl Resume {
         let target = self.target.resolve()?;
         target.client.resume_runtime().map_err(target.failure())?;
         if target.client.is_suspended().map_err(target.failure())? == Some(true) {
-            // It takes a moment to start its threads.
+            // The runtime needs a moment to start its threads.
             std::thread::sleep(std::time::Duration::from_millis(500));
             if target.client.is_suspended().map_err(target.failure())? == Some(true) {
                 let hint = "is still suspended: it was started with DOTNET_DiagnosticPorts and can only \
@@ -283,7 +285,7 @@ impl Resume {
     }
 }
 
-/// Enable or disable the files by which perf names jitted code (.NET 8)
+/// Enable or disable the files in which perf finds the names of jitted code (.NET 8)
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -295,7 +297,7 @@ pub(crate) struct PerfMap {
     switch: Switch,
     #[command(flatten)]
     target: Selector,
-    /// Which files
+    /// Files to write
     #[arg(long = "type", value_enum, ignore_case = true, default_value_t = MapKind::All)]
     kind: MapKind,
 }
@@ -336,7 +338,7 @@ impl PerfMap {
 /// A running process runs the hook at once, a suspended one at startup. A process that cannot load
 /// the assembly, or in which the hook throws an exception, ENDS. So the assembly is checked first,
 /// as the process sees it: it must have the method `static void Initialize()` in a class
-/// `StartupHook` outside of namespaces.
+/// `StartupHook` in the global namespace.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -347,7 +349,7 @@ pub(crate) struct StartupHook {
     /// The assembly, in the file system of the process
     #[arg(long, value_name = "DLL")]
     assembly: PathBuf,
-    /// Send the request without checking the assembly. A path or an assembly name is sent as it is
+    /// Send the request without checking the assembly. A path or an assembly name is sent unchanged
     #[arg(long)]
     force: bool,
 }
@@ -371,7 +373,7 @@ impl StartupHook {
     }
 }
 
-/// The protocol has no other paths.
+/// The protocol supports only UTF-8 paths.
 fn utf8(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| Failure::about(path.display(), "is not valid UTF-8"))
 }

@@ -2,10 +2,10 @@ use nettrace::{Options, Order, Parser};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// Counts the events of a stream while it is recorded, as long as that costs next to nothing.
+/// Counts the events of a stream while it is recorded, as long as the overhead is small.
 ///
-/// What records must keep up with the runtime, or events are lost on its account: a stream that
-/// takes too much time to parse is counted from the file when it is complete.
+/// The recorder must keep up with the runtime, or the runtime loses events. A stream that takes too
+/// much time to parse is counted from the file when it is complete.
 pub(super) struct Counter {
     parser: Parser,
     start: Instant,
@@ -13,7 +13,7 @@ pub(super) struct Counter {
     gave_up: bool,
 }
 
-/// What is known of a stream's events.
+/// Totals of the events of a stream.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) events: u64,
@@ -22,7 +22,7 @@ pub(super) struct Counts {
 }
 
 impl Counter {
-    /// Counting may take one part in `SHARE` of the time.
+    /// Counting may take 1/`SHARE` of the time.
     const SHARE: u32 = 20;
 
     pub(super) fn new() -> Self {
@@ -43,11 +43,11 @@ impl Counter {
     }
 
     fn pull(&mut self) {
-        // Damage is counted by the parser, which resumes after it where it can.
+        // The parser counts damage and resumes after it where possible.
         while !matches!(self.parser.next_event(), Ok(None)) {}
     }
 
-    /// What has been counted so far, if counting was not given up.
+    /// The counts so far, unless counting was given up.
     pub(super) fn counts(&self) -> Option<Counts> {
         (!self.gave_up).then(|| self.so_far())
     }
@@ -57,7 +57,7 @@ impl Counter {
         Counts { events: stats.events, lost: stats.lost }
     }
 
-    /// What there is in all, if counting was not given up.
+    /// The final counts, unless counting was given up.
     pub(super) fn finish(mut self) -> Option<Counts> {
         self.parser.finish();
         self.pull();

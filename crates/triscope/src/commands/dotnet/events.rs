@@ -9,7 +9,7 @@ use nettrace::{Event, Order};
 use std::io::Write;
 use std::time::Duration;
 
-/// Print events of a trace or of a live process, in the order of time
+/// Print events of a trace or of a live process, in time order
 ///
 /// One line per event: time in seconds (of CLOCK_MONOTONIC), thread, provider/event, fields.
 #[derive(clap::Args)]
@@ -23,10 +23,10 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     source: SourceOrCommand,
-    /// Only this provider; of a process `NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]]`
+    /// Only this provider; for a process `NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]]`
     #[arg(long, value_name = "PROVIDER")]
     provider: Vec<Provider>,
-    /// Only events of this name
+    /// Only events with this name
     #[arg(long, value_name = "NAME")]
     event: Vec<String>,
     /// Print JSON, one object per line
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Print the addresses of each event's stack
     #[arg(long)]
     stacks: bool,
-    /// End a live session after SECONDS
+    /// Stop after SECONDS (live session)
     #[arg(long, value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }
@@ -61,11 +61,11 @@ pub(super) fn run(args: &Args) -> Result {
         }
         if args.json {
             let line = json::event(event, args.stacks);
-            let _ = writeln!(output.buffer, "{line}"); // a vector takes everything
+            let _ = writeln!(output.buffer, "{line}"); // writing to a vector does not fail
         } else {
             text(event, args.stacks, &mut output.buffer);
         }
-        // Who watches a process wants to see it now.
+        // Live output must appear at once.
         if live { output.write() } else { output.write_if_full() }
     })?;
     output.finish()?;
@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> Result {
 }
 
 fn text(event: &Event<'_>, stacks: bool, out: &mut Vec<u8>) {
-    // Everything below writes to a vector, which takes everything.
+    // Writing to a vector does not fail.
     let _ = write!(
         out,
         "{} {:>7} {}/{}",

@@ -21,10 +21,10 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     source: SourceOrCommand,
-    /// Print JSON, one object per collection
+    /// Print JSON, one object per GC
     #[arg(long)]
     json: bool,
-    /// End a live session after SECONDS
+    /// Stop after SECONDS (live session)
     #[arg(long, value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }

@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use trace_common::Timestamp;
 
-/// Show what is on the managed heap, by type
+/// Show the contents of the managed heap by type
 ///
-/// Of a process, the runtime performs a full GC and walks its heap once; all its threads are
+/// For a process, the runtime performs a full GC and dumps its heap once. All managed threads are
 /// suspended meanwhile.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -33,7 +33,7 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     source: SourceArgs,
-    /// Write the heap as a .gcdump file, which Visual Studio and PerfView open
+    /// Write the heap to a .gcdump file, for Visual Studio and PerfView
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Show the difference from an earlier heap: a .gcdump file or a trace
@@ -48,13 +48,13 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Give up a heap walk after SECONDS
+    /// Give up a heap dump after SECONDS
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = duration)]
     timeout: Duration,
 }
 
 pub(super) fn run(args: &Args) -> Result {
-    // The baseline first: a file that cannot be read should not cost the process a full GC.
+    // The baseline first: an unreadable file must not cost the process a full GC.
     let baseline = args.baseline.as_deref().map(heap_of_file).transpose()?;
     let heap = match args.source.source() {
         Some(Source::File(path)) => heap_of_file(path)?,
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> Result {
     match (&baseline, &args.roots) {
         (Some(before), _) => print_difference(args, before, &heap, &mut output.buffer),
         (None, Some(name)) => print_roots(args, name, &heap, &mut output.buffer)?,
-        // With an output file the table is printed only if JSON is asked for.
+        // With an output file, print the table only if JSON is requested.
         (None, None) if args.output.is_some() && !args.json => {}
         (None, None) => print_totals(args, &heap, &mut output.buffer),
     }
@@ -78,13 +78,13 @@ pub(super) fn run(args: &Args) -> Result {
     Ok(())
 }
 
-/// A heap and where it came from.
+/// A heap and its source.
 struct Heap {
     name: String,
     graph: HeapGraph,
-    /// The walk, if it came as events.
+    /// The heap dump, if it came as events.
     walk: Option<HeapSnapshot>,
-    /// How the reading of the events went, if it went to the end of the stream.
+    /// How reading the events went, if they were read to the end of the stream.
     reading: Option<Reading>,
 }
 
@@ -109,9 +109,9 @@ fn heap_of_process(args: &Args) -> Result<Heap> {
 
 /// Makes a runtime describe its types again.
 ///
-/// .NET Core 3.1 describes a type once and then not again, until its provider is enabled without
-/// the keyword `Type`; seen on 3.1.23, whereas 9 and 10 describe types in every session. Between
-/// them it is done for safety's sake: an empty session costs nothing.
+/// .NET Core 3.1 describes a type once, and again only after its provider was enabled without the
+/// keyword `Type` (observed on 3.1.23). .NET 9 and 10 describe types in every session. It is also
+/// done for the versions between, which were not tested: an empty session has almost no cost.
 fn describe_types_again(target: &Target) -> Result {
     const FIRST_WITHOUT: u32 = 9;
     let version = target.client.process_info().ok().and_then(|info| info.clr_version);
@@ -121,7 +121,7 @@ fn describe_types_again(target: &Target) -> Result {
     }
     let config = TracingConfig::new([providers::gc()]).rundown(Rundown::None);
     let session = target.client.collect_tracing(&config).map_err(target.failure())?;
-    // What goes wrong at its end goes wrong in the session that follows, too.
+    // A failure at its end also occurs in the following session.
     let _ = session.stop();
     Ok(())
 }
@@ -136,7 +136,7 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
         info.pid = u32::try_from(event.process_id()).unwrap_or_default();
         let collected = event.trace().map(|trace| trace.utc(event.header().timestamp));
         info.collected = collected.and_then(system_time);
-        // Nothing else is of interest in the stream of a live process.
+        // The rest of the stream of a live process is not needed.
         if is_live && walk.is_complete() {
             is_walked = true;
             return Err(Failure::Quiet(0));
@@ -162,7 +162,7 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
     Ok(Heap { name, graph: HeapGraph::from_snapshot(&walk, info), walk: Some(walk), reading })
 }
 
-/// The bytes of a `.gcdump` file; `None` if it is something else.
+/// The bytes of a `.gcdump` file; `None` if the file has another format.
 fn gcdump_file(path: &Path) -> Result<Option<Vec<u8>>> {
     let fail = |e: std::io::Error| Failure::about(path.display(), e);
     if path == Path::new("-") {

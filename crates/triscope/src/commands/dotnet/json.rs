@@ -3,7 +3,7 @@
 use nettrace::{Event, Value};
 use serde_json::{Map, json};
 
-/// One event on one line. Times are nanoseconds of CLOCK_MONOTONIC for traces made on Linux.
+/// One event on one line. For traces recorded on Linux, times are nanoseconds of CLOCK_MONOTONIC.
 pub(crate) fn event(event: &Event<'_>, stack: bool) -> serde_json::Value {
     let mut fields = Map::new();
     let mut error = None;

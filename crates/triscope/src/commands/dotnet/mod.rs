@@ -1,7 +1,7 @@
-//! `triscope dotnet`: .NET processes, by their own diagnostics, and the traces they make.
+//! `triscope dotnet`: .NET processes and traces.
 //!
-//! What the commands share: [`target`] (which process, and how it is reached), [`source`] (a
-//! trace or a session, read event by event), [`providers`] (what to ask a process for).
+//! Shared modules: [`target`] (selects and connects to a process), [`source`] (reads a trace or a
+//! session event by event), [`providers`] (the providers to enable).
 
 mod collect;
 mod commands;

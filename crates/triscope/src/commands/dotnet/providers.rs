@@ -1,4 +1,4 @@
-//! Which providers commands ask a process for.
+//! The providers that commands enable in a process.
 
 use diag_ipc::{Level, Provider};
 
@@ -26,7 +26,7 @@ pub(crate) fn runtime_default() -> Provider {
         .level(Level::Informational)
 }
 
-/// Stacks of all managed threads, about every millisecond, and what names them.
+/// Stacks of all managed threads, about every millisecond, and the events to resolve them.
 pub(crate) fn samples() -> [Provider; 2] {
     [
         Provider::new("Microsoft-DotNETCore-SampleProfiler").level(Level::Informational),
@@ -34,12 +34,12 @@ pub(crate) fn samples() -> [Provider; 2] {
     ]
 }
 
-/// Collections and pauses.
+/// GCs and suspensions.
 pub(crate) fn gc() -> Provider {
     Provider::new(RUNTIME).keywords(keywords::GC).level(Level::Informational)
 }
 
-/// One heap walk when the session starts.
+/// One heap dump when the session starts.
 pub(crate) fn heap_walk() -> Provider {
     use keywords::{GC, GC_HEAP_AND_TYPE_NAMES, GC_HEAP_COLLECT, GC_HEAP_DUMP, TYPE};
     Provider::new(RUNTIME)

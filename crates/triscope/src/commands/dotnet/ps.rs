@@ -6,10 +6,9 @@ use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
 
-/// List .NET processes: yours or, as root, those of all users, containers included
+/// List .NET processes of this user or, as root, of all users, including containers
 ///
-/// A socket that bears the name of a process and is not that process's own is not used, and is
-/// reported.
+/// A socket that is named after a process and does not belong to it is reported and not used.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +22,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A busy process must not hold up the list.
+/// A busy process must not delay the list.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 pub(super) fn run(args: &Args) -> Result {
@@ -48,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result {
             "stale_sockets": found.stale,
             "unreadable_processes": found.unreadable,
         });
-        let _ = writeln!(buffer, "{value:#}"); // a vector takes everything
+        let _ = writeln!(buffer, "{value:#}"); // writing to a vector does not fail
     } else {
         let _ = print(&rows, buffer);
     }
@@ -65,7 +64,7 @@ struct Row<'a> {
 impl Row<'_> {
     fn version(&self) -> Option<&str> {
         let version = self.info.as_ref()?.clr_version.as_deref()?;
-        // The commit behind it says nothing in a table.
+        // The commit hash is of no use in a table.
         Some(version.split_once(['+', ' ']).map_or(version, |(version, _)| version))
     }
 
@@ -101,7 +100,7 @@ fn print(rows: &[Row<'_>], out: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What is not in the list.
+/// Reports processes and sockets that are not in the list.
 fn remarks(found: &ProcessList) {
     for error in &found.rejected {
         eprintln!("triscope: {}", OneLine(&error.to_string()));
@@ -115,7 +114,7 @@ fn remarks(found: &ProcessList) {
     if found.unreadable > 0 {
         let count = found.unreadable;
         eprintln!(
-            "triscope: processes of other users that may be missing: {count} (root sees all)"
+            "triscope: processes of other users that may be missing: {count} (run as root to list all)"
         );
     }
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Ends a session when a signal or the time limit asks for it.
+/// Stops a session on a signal or at the time limit.
 ///
-/// The first signal asks the runtime for the end, which comes with the rest of the stream; the
-/// second one does not wait for that.
+/// The first signal requests the end from the runtime, which then sends the rest of the stream. The
+/// second signal does not wait for it.
 pub(super) struct StopOnSignal {
     _listener: Listener,
     asked: Arc<AtomicBool>,
     stop_handle: StopHandle,
-    /// Closed when this is dropped, which ends the thread that asks.
+    /// Closed when this is dropped, which ends the thread that sends stop requests.
     _running: Sender<()>,
 }
 
@@ -27,14 +27,14 @@ impl StopOnSignal {
         let mut first = true;
         let listener = Listener::start(move |_| {
             if std::mem::take(&mut first) {
-                let _ = signal.try_send(()); // the session may be over already
+                let _ = signal.try_send(()); // the session may have ended
                 return Next::Wait;
             }
             eprintln!("triscope: interrupted: the trace is truncated");
             Next::Exit
         })?;
         let time = timer(after);
-        // Asking may take its time, and the next signal must not wait for it.
+        // A request can take time, and the next signal must not wait for it.
         let ask = {
             let (asked, stop_handle) = (Arc::clone(&asked), stop_handle.clone());
             move || {
@@ -54,12 +54,12 @@ impl StopOnSignal {
         Ok(Self { _listener: listener, asked, stop_handle, _running: running })
     }
 
-    /// Asks for the end, and says whether that could be done.
+    /// Requests the end, and returns whether the request was sent.
     pub(super) fn end(&self) -> bool {
         self.stop_handle.stop().is_ok()
     }
 
-    /// Whether the end was asked for.
+    /// Whether the end was requested.
     pub(super) fn is_stopping(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }

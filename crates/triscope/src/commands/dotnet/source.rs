@@ -1,4 +1,4 @@
-//! Where .NET events come from: a file, standard input, or a session with a live process.
+//! Sources of .NET events: a file, standard input, or a session with a live process.
 
 use super::collect::{Launched, resume_others};
 use super::signals::StopOnSignal;
@@ -22,7 +22,7 @@ pub(crate) enum Source {
 impl std::str::FromStr for Source {
     type Err = std::convert::Infallible;
 
-    /// A number is a process, unless there is a file of that name.
+    /// A number is a process id, unless a file with that name exists.
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
         Ok(match text.parse() {
             Ok(pid) if !Path::new(text).exists() => Self::Process(pid),
@@ -46,22 +46,21 @@ pub(crate) struct SourceArgs {
 pub(crate) struct SourceOrCommand {
     #[command(flatten)]
     source: SourceArgs,
-    /// Start a program and read its events from its first moment to its end (.NET 5); its output
-    /// is discarded
+    /// Start a program and read its events from startup to exit (.NET 5); its output is discarded
     #[arg(last = true, value_name = "COMMAND", group = "target")]
     command: Vec<String>,
 }
 
-/// A stream of events that is open.
+/// An open stream of events.
 pub(crate) struct Stream {
     pub(crate) name: String,
     reader: Reader<Box<dyn Read + Send>>,
-    /// Ends a session by signal or clock.
+    /// Stops a session on a signal or at a time limit.
     stop_on_signal: Option<StopOnSignal>,
     live: Option<Live>,
 }
 
-/// The process that a session is with.
+/// The process of a session.
 enum Live {
     Running(Target),
     Launched(Launched),
@@ -77,17 +76,17 @@ impl Live {
 }
 
 impl SourceArgs {
-    /// The file or process that was named as such.
+    /// The source in the arguments: a file or a process.
     pub(crate) const fn source(&self) -> Option<&Source> {
         self.source.as_ref()
     }
 
-    /// Whether it is a process.
+    /// Whether the source is a process.
     pub(crate) const fn is_live(&self) -> bool {
         !matches!(self.source, Some(Source::File(_)))
     }
 
-    /// The process; for commands that do more with it than to read its events.
+    /// The process, for commands that do more than read its events.
     pub(crate) fn target(&self) -> Result<Target> {
         match self.source {
             Some(Source::Process(pid)) => target::process(pid),
@@ -95,8 +94,8 @@ impl SourceArgs {
         }
     }
 
-    /// Opens the file, or starts a session with the process that ends after `duration` (never,
-    /// if there is none).
+    /// Opens the file, or starts a session with the process that ends after `duration` (`None`:
+    /// never).
     pub(crate) fn open(
         &self,
         config: &TracingConfig,
@@ -112,13 +111,13 @@ impl SourceArgs {
 }
 
 impl SourceOrCommand {
-    /// Whether it is a process.
+    /// Whether the source is a process.
     pub(crate) const fn is_live(&self) -> bool {
         self.source.is_live()
     }
 
-    /// Opens the file, or starts a session with the process that ends after `duration` (never,
-    /// if there is none).
+    /// Opens the file, or starts a session with the process that ends after `duration` (`None`:
+    /// never).
     pub(crate) fn open(
         &self,
         config: &TracingConfig,
@@ -215,10 +214,10 @@ impl Stream {
 }
 
 impl Stream {
-    /// Ends a session that nobody reads any more: closing it in the middle can crash its target.
+    /// Ends a session that is no longer read: closing it before its end can crash the target.
     fn leave(&mut self) {
         if let Some(Live::Launched(launched)) = &mut self.live {
-            let _ = launched.end(true); // another failure is being reported
+            let _ = launched.end(true); // the other failure is reported
             return;
         }
         if self.stop_on_signal.as_ref().is_some_and(StopOnSignal::end) {
@@ -233,13 +232,13 @@ impl Stream {
     }
 }
 
-/// How the reading of a stream went.
+/// The result of reading a stream.
 pub(crate) struct Reading {
     pub(crate) name: String,
     pub(crate) stats: Stats,
     pub(crate) trace: Option<nettrace::Trace>,
     pub(crate) errors: Vec<String>,
-    /// The result of a program that was started.
+    /// The result of a started program.
     outcome: Result,
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
-/// Print the stack of every managed thread of a process, now
+/// Print the current stack of every managed thread of a process
 ///
 /// Innermost frame first.
 #[derive(clap::Args)]
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// How long to sample: the sampler goes over all threads every millisecond or so.
+/// Sampling time: the sampler visits all threads about every millisecond.
 const ENOUGH: Duration = Duration::from_millis(100);
 
 pub(super) fn run(args: &Args) -> Result {

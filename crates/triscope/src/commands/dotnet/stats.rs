@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result {
             "pid": trace.map(|t| t.process_id),
             "by_event": by_event,
         });
-        // Only what is amiss has a place beside what every trace has.
+        // Only counts of problems are added to the counts of every trace.
         let amiss = [
             ("truncated_at", stats.truncated_at),
             ("damaged_blocks", Some(stats.damaged_blocks).filter(|n| *n > 0)),
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result {
                 }
             }
         }
-        let _ = writeln!(out, "{value:#}"); // a vector takes everything
+        let _ = writeln!(out, "{value:#}"); // writing to a vector does not fail
     } else {
         let _ = writeln!(out, "{}: {} bytes", OneLine(&reading.name), stats.bytes);
         if let Some(t) = trace {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which process a command is for.
+/// The process of a command.
 #[derive(clap::Args)]
 pub(crate) struct Selector {
     /// The process
@@ -19,14 +19,14 @@ pub(crate) struct Selector {
     options: Options,
 }
 
-/// Which process a command is for, without a positional PID.
+/// The process of a command, without a positional PID.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Target")]
 pub(crate) struct Options {
-    /// The process, as dotnet-trace has it
+    /// The process, as in dotnet-trace
     #[arg(short, long = "process-id", value_name = "PID", group = "target")]
     process_id: Option<u32>,
-    /// The process by the name of its program or entry assembly, if there is only one
+    /// The process with this program or entry assembly, if there is only one
     #[arg(short, long, group = "target")]
     name: Option<String>,
     /// A diagnostic port: a socket to listen on for a runtime that was started with
@@ -40,12 +40,12 @@ pub(crate) struct Options {
     diagnostic_port: Option<String>,
 }
 
-/// A process that can be asked.
+/// A process with a diagnostic server.
 pub(crate) struct Target {
     pub(crate) client: Client,
-    /// What to call it.
+    /// Its name in messages.
     pub(crate) name: String,
-    /// The server that it connected to, which has to live as long as it is talked to.
+    /// The server that it connected to, which must live as long as the connection is used.
     pub(crate) server: Option<Arc<Server>>,
     /// Removes the server's socket if a signal ends the program.
     pub(crate) _guard: Option<cleanup::Guard>,
@@ -60,7 +60,7 @@ impl Drop for Target {
 }
 
 impl Selector {
-    /// Whether none was named.
+    /// Whether no process was specified.
     pub(crate) const fn is_empty(&self) -> bool {
         self.pid.is_none() && self.options.is_empty()
     }
@@ -72,7 +72,7 @@ impl Selector {
 }
 
 impl Options {
-    /// Whether none was named.
+    /// Whether no process was specified.
     pub(crate) const fn is_empty(&self) -> bool {
         self.process_id.is_none() && self.name.is_none() && self.diagnostic_port.is_none()
     }
@@ -101,13 +101,13 @@ impl Options {
     }
 }
 
-/// The process of this id.
+/// The process with this id.
 pub(crate) fn process(pid: u32) -> Result<Target> {
     let client = Client::for_process(pid).map_err(Failure::new)?;
     Ok(Target { client, name: format!("process {pid}"), server: None, _guard: None })
 }
 
-/// How long a process may take to report its entry assembly.
+/// Time limit for a process to report its entry assembly.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The only process with this program or entry assembly.
@@ -120,7 +120,7 @@ fn find(name: &str) -> Result<u32> {
                 || path.file_stem().is_some_and(|n| n == name)
         })
     };
-    // Only a runtime knows its entry assembly, so it is asked if no program has the name.
+    // Only the runtime knows its entry assembly, so it is queried if no program has the name.
     let has_assembly = |process: &&Process| {
         let client = process.client().timeouts(Timeouts::default().connect(TIMEOUT).reply(TIMEOUT));
         let assembly = client.process_info().ok().and_then(|info| info.entry_assembly);
@@ -172,7 +172,7 @@ fn listen(path: &Path) -> Result<Target> {
 }
 
 impl Target {
-    /// A failure of something that was asked of it.
+    /// Converts an error of a request to this process to a failure.
     pub(crate) fn failure(&self) -> impl Fn(Error) -> Failure + '_ {
         |error| Failure::about(&self.name, error)
     }

@@ -1,4 +1,4 @@
-//! Profiles in the forms of other tools.
+//! Profiles in the formats of other tools.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// A form of profile.
+/// A format of profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Speedscope,
@@ -18,7 +18,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// The form that the name of a file asks for.
+    /// The format that a file name selects.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
         let forms = [
@@ -31,7 +31,7 @@ impl Form {
     }
 }
 
-/// What the weights of a profile are.
+/// The measure of a profile: its events and their weights.
 #[derive(Clone, Copy)]
 pub(crate) struct Measure {
     /// Name of the events, plural.
@@ -190,7 +190,7 @@ impl Frames {
     }
 }
 
-/// Writes stacks in a form.
+/// Writes stacks in a format.
 pub(crate) fn write(
     form: Form,
     title: &str,
@@ -390,14 +390,14 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// What a flame graph is made of: a frame below others, with the weight of all stacks through it.
+/// A node of a flame graph: a frame below others, with the weight of all stacks through it.
 #[derive(Default)]
 struct Node {
     weight: u64,
     below: BTreeMap<u32, Node>,
 }
 
-/// A flame graph that needs no script: the full name and share of each box is its tooltip.
+/// A flame graph without scripts: the tooltip of each box has its full name and share.
 fn svg(title: &str, stacks: &Stacks, out: &mut impl Write) -> io::Result<()> {
     const WIDTH: f64 = 1_200.0;
     const ROW: usize = 17;
@@ -426,7 +426,7 @@ fn svg(title: &str, stacks: &Stacks, out: &mut impl Write) -> io::Result<()> {
     let mut todo: Vec<(&Node, Option<u32>, f64, usize)> = vec![(&root, None, 0.0, 0)];
     while let Some((node, frame, x, level)) = todo.pop() {
         let width = node.weight as f64 * scale;
-        // Narrower than a hair: not to be seen, nor is what is above it.
+        // Too narrow to be visible, like everything above it.
         if width < 0.2 {
             continue;
         }

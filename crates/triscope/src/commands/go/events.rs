@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 /// Print every event of a trace as text, in order
 ///
-/// The text is that of go tool trace -d=parsed to the byte: one line per event, and its stacks
-/// below it. Wall clocks are printed in UTC. What stands before an error is printed too.
+/// The output is byte for byte that of go tool trace -d=parsed: one line per event, followed by its
+/// stacks. Wall clocks are printed in UTC. Events before an error are printed too.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,7 +32,7 @@ pub(super) fn run(args: &Args) -> Result {
     let reading = go::read(trace, args.recovery, &mut |event: Event<'_>| {
         formatter.append(event, &mut output.buffer);
         output.buffer.push(b'\n');
-        // Of a trace that is still being made, every generation is shown as it comes.
+        // Show the generations of a trace that is still being written as they arrive.
         if event.kind() == EventKind::Sync { output.write() } else { output.write_if_full() }
     })?;
     output.finish()?;

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 /// Summarize a trace: version, time, events by kind, goroutines, losses
 ///
-/// Of a damaged trace, the part before the damage is counted; with --recover also the rest. The
-/// exit status is 1 then.
+/// For a damaged trace, the part before the damage is counted; with --recover also the rest. The
+/// exit status is then 1.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -49,19 +49,19 @@ pub(super) fn run(args: &Args) -> Result {
         output.buffer.extend_from_slice(text.as_bytes());
         output.buffer.push(b'\n');
     } else {
-        let _ = stats.print(&reading, &mut output.buffer); // a vector takes everything
+        let _ = stats.print(&reading, &mut output.buffer); // writing to a vector does not fail
     }
     output.finish()?;
     reading.into_result()
 }
 
-/// What is counted of a trace.
+/// The counts of a trace.
 struct Stats {
     bytes: u64,
     events: u64,
     generations: u64,
     by_type: [u64; 256],
-    /// Of what kind each type is that has occurred.
+    /// The kind of each event type that has occurred.
     kinds: [Option<EventKind>; 256],
     syncs: u64,
     time: Option<(Timestamp, Timestamp)>,
@@ -246,8 +246,8 @@ impl Stats {
     }
 }
 
-/// Whether events of this type may be the first to name a goroutine or proc. All others are about
-/// those that run on the event's own thread, or about goroutines that have a state already.
+/// Whether events of this type can be the first to name a goroutine or proc. All others are about
+/// the current thread's goroutine and proc, or about goroutines that already have a state.
 const fn introduces(ty: EventType) -> bool {
     use EventType as T;
     matches!(
@@ -273,7 +273,7 @@ struct Ids {
 }
 
 impl Ids {
-    /// Identifiers below this take a bit each: half a megabyte at most.
+    /// Smaller identifiers take one bit each: half a megabyte at most.
     const SMALL: i64 = 1 << 22;
 
     #[inline]

@@ -5,11 +5,11 @@ use crate::sources::go::Trace;
 use gotrace::raw;
 use std::path::PathBuf;
 
-/// Print the wire events of a trace, in the order of the file
+/// Print the wire events of a trace, in file order
 ///
-/// The text is that of go tool trace -d=wire: one line per event with its arguments, the frames
-/// of a stack and the data of a string on lines of their own. Nothing is ordered or resolved.
-/// Traces of Go 1.22 and later have such events.
+/// The output is that of go tool trace -d=wire: one line per event with its arguments; the frames
+/// of a stack and the data of a string are on separate lines. Nothing is ordered or resolved.
+/// Traces of Go 1.22 and later have wire events.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// The trace; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Begin with the header line "Trace Go1.N", so that the text can be read again
+    /// Begin with the header line "Trace Go1.N", so that the text can be parsed again
     #[arg(long)]
     header: bool,
 }

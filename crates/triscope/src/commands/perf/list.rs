@@ -7,8 +7,8 @@ use std::io::Write as _;
 
 /// List the events that this machine can count and sample
 ///
-/// Hardware and cache events are shown if they can be opened here; tracepoints if tracefs can be
-/// read.
+/// Hardware and cache events are listed if they can be opened here; tracepoints if tracefs is
+/// readable.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -16,10 +16,10 @@ Examples:
   triscope perf list sched:       tracepoints of the scheduler
   triscope perf list --features   what this kernel can do for this user")]
 pub(crate) struct Args {
-    /// Only events whose names contain this
+    /// Only events whose names contain WORD
     #[arg(value_name = "WORD", default_value = "")]
     word: String,
-    /// Show what the kernel can do for this user instead
+    /// Show the kernel features available to this user instead
     #[arg(long)]
     features: bool,
     /// Print JSON, one object per line
@@ -38,7 +38,7 @@ fn events(args: &Args, out: &mut Output) -> Result {
     let mut line = |out: &mut Output, name: &str, kind: &str| {
         if name.contains(&args.word) {
             shown += 1;
-            // A buffer in memory takes everything.
+            // Writing to a vector does not fail.
             let _ = match args.json {
                 true => writeln!(out.buffer, "{}", json!({ "name": name, "kind": kind })),
                 false => writeln!(out.buffer, "{name:<50} {kind}"),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// The events that are counted by default; those that this machine lacks are left out.
+/// The default events; those that this machine lacks are left out.
 const DEFAULT: &[&str] = &[
     "task-clock",
     "context-switches",
@@ -23,12 +23,12 @@ const DEFAULT: &[&str] = &[
 /// Count events of a command, of processes, or of everything
 ///
 /// Without -e: task-clock, context-switches, cpu-migrations, page-faults, cycles, instructions,
-/// branches and branch-misses, as far as this machine has them. Beside a count is how often that
-/// is per second of CPU time; with -a, of the time of all CPUs.
+/// branches and branch-misses, if this machine has them. Beside each count is its rate per second
+/// of CPU time; with -a, per second of the time of all CPUs.
 ///
-/// The counts go to standard error; the exit status is that of COMMAND. Counts that were
-/// extrapolated, because there were more events than hardware counters, are marked with the share
-/// of the time that was counted.
+/// The counts are written to standard error; the exit status is that of COMMAND. Counts that were
+/// extrapolated, because there were more events than hardware counters, are marked with the
+/// fraction of the time that was counted.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -40,10 +40,10 @@ Counting your own processes needs no privilege while kernel.perf_event_paranoid 
 1 only user space is counted, and marked so. Everything else needs root or CAP_PERFMON.
 triscope perf list shows the events.")]
 pub(crate) struct Args {
-    /// Events, separated by commas; may be given several times
+    /// Events, separated by commas; can be repeated
     #[arg(short, long, value_name = "EVENTS")]
     event: Vec<String>,
-    /// Stop after SECONDS; a command gets SIGTERM then
+    /// Stop after SECONDS; a command then gets SIGTERM
     #[arg(long, value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
     /// Print JSON
@@ -57,7 +57,7 @@ pub(crate) struct Args {
 struct EventCounters {
     event: Event,
     counters: Vec<Counter>,
-    /// The kernel was left out, as this user may not count it.
+    /// The kernel is excluded, because this user may not count it.
     user_only: bool,
 }
 
@@ -75,7 +75,7 @@ impl EventCounters {
         Ok(sum.scaled())
     }
 
-    /// Whether part of what the event is about is not counted: time is counted in the kernel, too.
+    /// Whether a part of the event is not counted: time is also counted in the kernel.
     fn is_user_only(&self) -> bool {
         self.user_only && !self.is_cpu_time()
     }
@@ -140,7 +140,7 @@ fn report(
     let cpu_time = counted.iter().zip(&values).find(|(event, _)| event.is_cpu_time());
     let cpu_time = cpu_time.and_then(|(_, value)| Some(value.as_ref()?.value as f64 / 1e9));
     for (event, value) in counted.iter().zip(&values) {
-        // A string in memory takes everything.
+        // Writing to a string does not fail.
         let _ = writeln!(text, "{}", line(event, value.as_ref(), elapsed, cpu_time));
     }
     for (name, error) in left_out {
@@ -181,7 +181,7 @@ fn to_json(
     Ok(json!({ "seconds": elapsed.as_secs_f64(), "events": events, "not_counted": not_counted }))
 }
 
-/// Splits at commas that are not inside `/ /` of a PMU's event.
+/// Splits at commas outside the `/ /` of a PMU event.
 fn split(list: &str) -> Vec<&str> {
     let mut inside = false;
     list.split(|c| {
@@ -192,7 +192,7 @@ fn split(list: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Opens an event for all that are watched; without the kernel if that alone is allowed.
+/// Opens an event for all targets; without the kernel if only that is permitted.
 fn open(event: Event, target: &WatchTarget, tids: &[u32]) -> perf_monitor::Result<EventCounters> {
     let open_with = |user_only: bool| {
         let mut builder = event.builder();
@@ -221,7 +221,7 @@ fn open(event: Event, target: &WatchTarget, tids: &[u32]) -> perf_monitor::Resul
     Ok(EventCounters { event, counters, user_only })
 }
 
-/// One line of the report. The rates are per second of `cpu_time`, where that was counted.
+/// One line of the report. The rates are per second of `cpu_time`, if it was counted.
 fn line(
     counted: &EventCounters,
     scaled: Option<&Scaled>,
@@ -257,7 +257,7 @@ fn line(
     format!("{value:>20}  {name:<36} {rate:>19}{estimate}").trim_end().to_owned()
 }
 
-/// A frequency, with three digits that count.
+/// A frequency with three significant digits.
 fn rate(per_second: f64) -> String {
     let (value, unit) = [(1e9, "G"), (1e6, "M"), (1e3, "K")]
         .into_iter()

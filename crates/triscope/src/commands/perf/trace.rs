@@ -17,12 +17,12 @@ use trace_common::{ClockDomain, Merge, Timestamp};
 
 /// Show tracepoints live, with their fields
 ///
-/// Lines are in the order of time over all CPUs: `time cpu thread event field=value …`, the time
-/// in seconds of CLOCK_MONOTONIC; a text that is empty or has spaces is in quotation marks. Events
-/// that did not fit in the kernel's buffers are reported where they are missing. The exit status
-/// is that of COMMAND.
+/// Lines are in time order over all CPUs: `time cpu thread event field=value …`, with the time in
+/// seconds of CLOCK_MONOTONIC. Text that is empty or contains spaces is quoted. Events that did not
+/// fit in the kernel's buffers are reported at the position of the loss. The exit status is that of
+/// COMMAND.
 ///
-/// Needs root, or CAP_PERFMON and a tracefs that this user may read.
+/// Needs root, or CAP_PERFMON and a tracefs that is readable for this user.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,17 +33,17 @@ Examples:
 triscope perf list : shows the tracepoints. An invalid filter is refused with the fields of the
 tracepoint. Filters are described in the kernel's Documentation/trace/events.rst.")]
 pub(crate) struct Args {
-    /// Tracepoints, separated by commas; may be given several times
+    /// Tracepoints, separated by commas; can be repeated
     #[arg(short, long, value_name = "SYSTEM:NAME", required = true, value_delimiter = ',')]
     event: Vec<String>,
-    /// Only events whose fields match, in the language of the kernel: id == 257 && ret < 0. With
+    /// Only events whose fields match, in the kernel's filter syntax: id == 257 && ret < 0. With
     /// several tracepoints, all must have the fields
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
-    /// Stop after SECONDS; a command gets SIGTERM then
+    /// Stop after SECONDS; a command then gets SIGTERM
     #[arg(long, value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
-    /// Pages of each CPU's buffer, a power of two [default: 256, or what this user may have]
+    /// Pages of each CPU's buffer, a power of two [default: 256, or the maximum for this user]
     #[arg(long, value_name = "N")]
     pages: Option<usize>,
     #[command(flatten)]
@@ -53,16 +53,16 @@ pub(crate) struct Args {
 /// How long events wait for earlier ones of other CPUs, in nanoseconds.
 const SLACK: i64 = 5_000_000;
 
-/// Pages of a CPU's buffer, by default.
+/// Default number of pages of a CPU's buffer.
 const PAGES: usize = 256;
 
-/// How often the rings are read, so that lines are live.
+/// Interval between reads of the rings, short enough for live output.
 const ROUND: Duration = Duration::from_millis(20);
 
-/// The rings, with the numbers of their CPUs.
+/// The rings with their CPU numbers.
 type Rings = Vec<(u32, Ring)>;
 
-/// What is printed of an event, by its id.
+/// The printed fields of an event, by event id.
 struct Printed<'a> {
     id: u64,
     plan: RecordLayout,
@@ -70,9 +70,9 @@ struct Printed<'a> {
     name: &'a str,
 }
 
-/// What waits to be printed.
+/// An item that waits to be printed.
 enum Item {
-    /// A sample, as it was in the ring.
+    /// A sample, as in the ring.
     Sample(Box<[u8]>),
     Lost {
         cpu: u32,
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result {
     let mut formats = Vec::new();
     for text in &args.event {
         let event = Event::parse_in(text, &tracefs).map_err(failure)?;
-        // There may be modifiers behind the name.
+        // The name can be followed by modifiers.
         let mut parts = event.name().split(':');
         let (Some(_), Some(system), Some(name)) =
             (event.as_tracepoint(), parts.next(), parts.next())
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result {
     watch.outcome()
 }
 
-/// Opens the events: a ring for each CPU, and what is printed of which event.
+/// Opens the events: a ring for each CPU, and the fields to print of each event.
 fn open<'a>(
     args: &Args,
     pages: usize,
@@ -134,7 +134,7 @@ fn open<'a>(
     let command = !args.target.command.is_empty();
     let (mut rings, mut printed) = (Vec::new(), Vec::new());
     for cpu in online_cpus() {
-        // Inheriting events have rings if they are of one CPU each.
+        // Inheriting events can have rings if they are per CPU.
         let targets = match tids {
             _ if args.target.all_cpus => vec![Target::Cpu(cpu)],
             [] => vec![Target::ThreadOnCpu { tid: 0, cpu }],
@@ -171,7 +171,7 @@ fn open<'a>(
     Ok((rings, printed))
 }
 
-/// Names the fields of the tracepoint with a filter that was refused.
+/// Adds the fields of the tracepoint to the error of a rejected filter.
 fn with_fields(error: perf_monitor::Error, format: &TracepointFormat) -> perf_monitor::Error {
     match error {
         perf_monitor::Error::Filter { event, filter, errno, .. } => {
@@ -188,12 +188,12 @@ struct Tracer<'a> {
     printed: Vec<Printed<'a>>,
     merge: Merge<Item>,
     lost: u64,
-    /// Samples of no known event or layout.
+    /// Samples of unknown events or layouts.
     undecodable: u64,
 }
 
 impl Tracer<'_> {
-    /// Prints until the watch is over.
+    /// Prints until the watch ends.
     fn run(&mut self, watch: &mut Watch) -> Result {
         let mut out = Output::new();
         let rounds = tick(ROUND);
@@ -202,7 +202,7 @@ impl Tracer<'_> {
         while !ended {
             let round = now();
             self.take()?;
-            // What was written before the previous round began has been seen in this one.
+            // Data written before the previous round began was read in this one.
             self.print(watermark.saturating_add_nanos(-SLACK), &mut out)?;
             out.write()?;
             watermark = round;
@@ -220,7 +220,7 @@ impl Tracer<'_> {
         out.finish()
     }
 
-    /// Moves what is in the rings to the merge.
+    /// Moves the contents of the rings to the merge.
     fn take(&mut self) -> Result {
         let Self { rings, merge, .. } = self;
         for (number, (cpu, ring)) in rings.iter_mut().enumerate() {
@@ -245,7 +245,7 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Prints what is not after the watermark.
+    /// Prints the items up to the watermark.
     fn print(&mut self, watermark: Timestamp, out: &mut Output) -> Result {
         while let Some(merged) = self.merge.pop(watermark) {
             match merged.value {
@@ -257,7 +257,7 @@ impl Tracer<'_> {
                 Item::Lost { cpu, count } => {
                     self.lost += count;
                     let at = merged.at;
-                    // A buffer in memory takes everything.
+                    // Writing to a vector does not fail.
                     let _ = writeln!(out.buffer, "{at} {cpu:03} {:>7} {count} events lost", "-");
                 }
             }
@@ -266,7 +266,7 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Prints a sample; nothing if it cannot be decoded.
+    /// Prints a sample; `None` if it cannot be decoded.
     fn line(&self, at: Timestamp, bytes: &[u8], out: &mut Output) -> Option<()> {
         let (raw, _) = RawRecord::split_first(bytes, 0)?;
         let id = bytes.get(8..16).and_then(|b| b.first_chunk()).map(|b| u64::from_ne_bytes(*b));
@@ -279,7 +279,7 @@ impl Tracer<'_> {
         for field in event.format.fields() {
             let name = field.name();
             let _ = match sample.raw.and_then(|raw| field.value(raw)) {
-                // Quoted, so that spaces do not look like the next field.
+                // Quoted, so that spaces do not look like the start of another field.
                 Some(value @ FieldValue::Text(text)) if is_to_be_quoted(text) => {
                     write!(out.buffer, " {name}=\"{value}\"")
                 }

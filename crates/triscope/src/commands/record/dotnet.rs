@@ -1,4 +1,4 @@
-//! The .NET runtimes of what is recorded: sessions to temporary files.
+//! The .NET runtimes of the recorded processes: sessions to temporary files.
 
 use crate::failure::{Failure, Result};
 use crate::io::counting::{Count, Counted};
@@ -10,15 +10,14 @@ use std::fs::File;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a runtime is waited for before the recorder looks whether it is over.
+/// Poll interval while the recorder waits for a runtime.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How long the command's runtime may take to connect to the port when it answers at its own
-/// socket.
+/// Time limit for the command's runtime to connect to the port after it replies at its own socket.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Port {
-    /// The processes whose runtimes connect to this port, if they have any.
+    /// The processes whose runtimes connect to this port, if any.
     fn processes(&self) -> impl Iterator<Item = u32> {
         let path = self.server.path();
         procfs::processes()
@@ -26,7 +25,7 @@ impl Port {
             .filter(move |pid| procfs::has_variable(*pid, VARIABLE, path))
     }
 
-    /// The next runtime that connects within a moment, and its process.
+    /// The next runtime that connects within a tick, and its process.
     fn accept(&self) -> std::result::Result<(Client, u32), Error> {
         let runtime = self.server.accept(TICK)?;
         let pid = u32::try_from(process_of(&runtime)).unwrap_or_default();
@@ -34,7 +33,7 @@ impl Port {
     }
 
     /// Resumes runtimes that connect after the recording has ended: without the port they would
-    /// stay suspended. Reports a process whose runtime may still connect later.
+    /// stay suspended. Reports a process whose runtime can still connect later.
     fn resume_late_runtimes(&self, mut came: Vec<u32>) -> Option<Failure> {
         let start = Instant::now();
         loop {
@@ -64,17 +63,17 @@ fn still_suspended(pid: u32, error: &Error) -> Failure {
     )
 }
 
-/// What was recorded of one runtime.
+/// The recording of one runtime.
 pub(super) struct Recording {
     pub(super) pid: u32,
     pub(super) file: File,
-    /// Why it is not whole, if that is known.
+    /// Why it is truncated, if known.
     pub(super) failure: Option<Failure>,
 }
 
-/// Records runtimes until they end, or until it is finished.
+/// Records runtimes until they end or the recorder is finished.
 pub(super) struct Recorder {
-    /// Closed when the recording is over.
+    /// Closed when the recording ends.
     running: Option<Sender<()>>,
     thread: Option<JoinHandle<(Vec<Session>, Option<Failure>)>>,
     /// Bytes of all streams.
@@ -82,11 +81,11 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Records every runtime that connects to the port: the command's, and those of what it
-    /// starts. .NET Core 3.1 does not connect; the command itself is asked then.
+    /// Records every runtime that connects to the port: that of the command and those of its
+    /// children. .NET Core 3.1 does not connect, so the command's own socket is used.
     pub(super) fn of_command(port: Port, pid: u32) -> Self {
         Self::start(move |over, received| {
-            let port = port; // the whole of it, with its directory
+            let port = port; // moves the whole port, including its directory, into the closure
             let mut sessions: Vec<Session> = Vec::new();
             let mut came = Vec::new();
             let mut failure = None;
@@ -109,7 +108,7 @@ impl Recorder {
                         Ok(session) => sessions.push(session),
                         Err(error) => failure = Some(error),
                     }
-                    // Whatever came of it, the program has to run. 3.1 is never suspended.
+                    // The program must run in any case. 3.1 is never suspended.
                     match client.resume_runtime() {
                         Err(error) if !error.is_unknown_command() => {
                             let error = still_suspended(pid, &error);
@@ -125,7 +124,7 @@ impl Recorder {
             if sessions.is_empty() && failure.is_none() {
                 failure = Some(Failure::about("the command", "no .NET runtime was started"));
             }
-            // Commands for runtimes that connected to the port go through it.
+            // Commands for runtimes that connected to the port need the port.
             (Session::end(sessions), failure)
         })
     }
@@ -163,7 +162,7 @@ impl Recorder {
         self.received.get()
     }
 
-    /// Ends what has not ended. Returns what was recorded, and what was not.
+    /// Stops all running sessions. Returns the recordings, and a failure, if any.
     pub(super) fn finish(mut self) -> (Vec<Recording>, Option<Failure>) {
         let failed = || (Vec::new(), Some(Failure::new("the .NET recorder failed")));
         let (sessions, mut failure) = self.join().unwrap_or_else(failed);
@@ -186,16 +185,16 @@ impl Recorder {
 }
 
 impl Drop for Recorder {
-    /// A failure elsewhere leaves no session, no suspended runtime and no port behind.
+    /// A failure elsewhere must not leave a session, a suspended runtime or a port behind.
     fn drop(&mut self) {
         let _ = self.join();
     }
 }
 
-/// The command's runtime at the socket that every runtime has.
+/// The command's runtime at its default socket.
 struct OwnSocket {
     pid: u32,
-    /// Since when it answers there and has not connected to the port.
+    /// Time since which it replies there and has not connected to the port.
     answers: Option<Instant>,
     is_reported: bool,
 }
@@ -205,10 +204,11 @@ impl OwnSocket {
         Self { pid, answers: None, is_reported: false }
     }
 
-    /// The runtime, if it has to be asked there: .NET Core 3.1 connects to no port.
+    /// The runtime, if only its default socket can be used: .NET Core 3.1 connects to no port.
     ///
-    /// Neither does one whose environment was changed, which is not suspended. A newer one that
-    /// is suspended and does not connect can be resumed in no other way: that is reported.
+    /// A runtime whose environment was changed does not connect either, and is not suspended. A
+    /// newer runtime that is suspended and does not connect cannot be resumed otherwise: that is
+    /// reported.
     fn look(&mut self) -> Option<Client> {
         let client = Client::for_process(self.pid).ok()?;
         match client.process_info() {
@@ -227,7 +227,7 @@ impl OwnSocket {
     }
 }
 
-/// A session that a thread records.
+/// A session recorded by a thread.
 struct Session {
     pid: u32,
     stop_handle: StopHandle,
@@ -256,7 +256,7 @@ impl Session {
         let (running, ended) = bounded(0);
         let thread = std::thread::spawn(move || {
             let _running = running;
-            // Whether the stream is whole is seen when it is read, but not why it was not kept.
+            // The reader detects a truncated stream, but not why the file is incomplete.
             let failure = match session.record(&mut Counted::new(&mut file, received)).truncation {
                 Some(TruncationReason::Output(error)) => {
                     Some(Failure::about("a temporary file", error))
@@ -268,15 +268,15 @@ impl Session {
         Ok(Self { pid, stop_handle, ended, thread })
     }
 
-    /// Asks those that have not ended for their end.
+    /// Requests the end of all running sessions.
     fn ask(sessions: &[Self]) {
         for session in sessions.iter().filter(|session| !session.thread.is_finished()) {
-            // A process that has just ended cannot be asked, and its stream ends by itself.
+            // A process that has just ended cannot receive the request; its stream ends by itself.
             let _ = session.stop_handle.stop();
         }
     }
 
-    /// Asks those that have not ended for their end, and waits for it.
+    /// Requests the end of all running sessions, and waits for it.
     fn end(sessions: Vec<Self>) -> Vec<Self> {
         Self::ask(&sessions);
         for session in &sessions {

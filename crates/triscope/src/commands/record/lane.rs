@@ -1,31 +1,32 @@
-//! What is drawn on one CPU.
+//! The threads drawn on one CPU.
 
-/// The thread that has a CPU, and the one that is drawn there.
+/// The thread that runs on a CPU, and the thread drawn there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lane {
-    /// The thread that has it, if that is known.
+    /// The running thread, if known.
     running: Option<i32>,
-    /// The thread that is drawn; nothing before the first switch.
+    /// The drawn thread; `None` before the first switch.
     pub(super) drawn: Option<i32>,
 }
 
-/// What to draw of a switch.
+/// How to draw a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// The thread that leaves is not the one that came: there were switches between of which the
-    /// kernel has reported nothing, not even a loss.
+    /// The previous thread of this switch is not the next thread of the last one: the kernel did
+    /// not report the switches between, not even as lost.
     ///
-    /// Measured on Linux 6.18, where `perf record` sees it, too: switches away from some threads
-    /// are in no ring.
+    /// Observed on Linux 6.18, also with `perf record`: switches away from some threads appear in
+    /// no ring buffer.
     pub(super) is_behind_a_gap: bool,
-    /// The thread that is drawn, where it has left unseen: the one that leaves now has come since.
+    /// The drawn thread, if the switch away from it was not reported. The previous thread of this
+    /// switch came after it.
     pub(super) left_unseen: Option<i32>,
-    /// Nothing (more) changes of what is drawn.
+    /// The drawing does not change.
     pub(super) is_nothing: bool,
 }
 
 impl Lane {
-    /// The CPU goes from thread `prev` to `next`, which are drawn as `before` and `after`.
+    /// The CPU switches from thread `prev` to `next`, which are drawn as `before` and `after`.
     pub(super) fn switch(&mut self, prev: i32, next: i32, before: i32, after: i32) -> Step {
         let running = self.running.replace(next);
         let drawn = self.drawn.replace(after);
@@ -37,7 +38,7 @@ impl Lane {
         }
     }
 
-    /// The kernel has reported lost switches: the running thread is not known.
+    /// The kernel reported lost switches: the running thread is unknown.
     pub(super) const fn lost(&mut self) {
         self.running = None;
     }
@@ -69,10 +70,10 @@ mod tests {
         let step = lane.switch(1, 8, 1, OTHER);
         let gap = Step { is_behind_a_gap: true, left_unseen: Some(OTHER), is_nothing: false };
         assert_eq!(step, gap, "1 has come back unseen");
-        // Between others a gap makes no difference to what is drawn, but there was one.
+        // Between other threads a gap does not change the drawing, but it is reported.
         let step = lane.switch(9, 10, OTHER, OTHER);
         assert_eq!(step, Step { is_behind_a_gap: true, is_nothing: true, ..plain() });
-        // A reported loss is no gap.
+        // A reported loss is not a gap.
         lane.lost();
         assert_eq!(lane.switch(1, 1, OTHER, 1), plain());
         lane.lost();

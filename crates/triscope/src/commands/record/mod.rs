@@ -1,4 +1,4 @@
-//! `triscope record`: a command on one timeline, as the kernel and its runtime saw it.
+//! `triscope record`: kernel, Go and .NET events of a command on one timeline.
 
 mod dotnet;
 mod lane;
@@ -32,19 +32,20 @@ use trace_export::{
 
 /// Record a command or a running process on one Perfetto timeline
 ///
-/// Each CPU has the threads of the command by name, and "other" where something else ran; each
-/// thread of the command and of its children has its states, wake-ups, name and end. --all-tasks
+/// Each CPU track shows the threads of the command by name, and "other" for everything else. Each
+/// thread of the command and of its children has its states, wake-ups, name and exit. --all-tasks
 /// draws every thread of the machine by name. If the command writes a Go execution trace (Go 1.22
-/// or later), its goroutines are on the same timeline, by the same clock.
+/// or later), its goroutines are on the same timeline and clock.
 ///
 /// The recording ends with the command, whose exit status is that of triscope. Ctrl-C goes to the
-/// command, and SIGTERM and SIGHUP are passed on to it; a second signal becomes SIGTERM, a third
-/// one SIGKILL. A running process is recorded until it ends, until Ctrl-C, or for --seconds.
+/// command, and SIGTERM and SIGHUP are passed on to it. The second signal is passed on as SIGTERM,
+/// the third one as SIGKILL. A running process is recorded until it exits, until Ctrl-C, or for
+/// --seconds.
 ///
-/// Until it is complete the timeline is in FILE.partial, which is written at least once a second.
-/// If the recorder is killed or the disk is full, that file opens up to its last second; Go and
-/// .NET events are drawn at the end and are not in it. If the recorder is killed, the command
-/// runs on.
+/// During the recording the timeline is in FILE.partial, which is written at least once a second.
+/// If the recorder is killed or the disk is full, that file can be opened and lacks at most the
+/// last second; Go and .NET events are added at the end and are not in it. If the recorder is
+/// killed, the command continues.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -63,34 +64,34 @@ pub(crate) struct Args {
     /// Record the kernel's scheduler; this is the default without --go-trace and --dotnet
     #[arg(long)]
     sched: bool,
-    /// Draw every thread of the machine by its name, not only those of the command
+    /// Draw every thread of the machine by name, not only those of the command
     #[arg(long)]
     all_tasks: bool,
-    /// The Go execution trace that the command writes
+    /// The Go execution trace written by the command
     #[arg(long, value_name = "FILE")]
     go_trace: Option<PathBuf>,
     /// Record the .NET runtimes of the command and of its children from startup (.NET Core 3.1: of
-    /// the command alone), or that of the process PID: managed stack samples, GCs, compilations,
+    /// the command only), or the runtime of process PID: managed stack samples, GCs, compilations,
     /// lock waits, exceptions
     #[arg(long, value_name = "PID", num_args = 0..=1)]
     dotnet: Option<Option<u32>>,
-    /// Record a running process, and what it starts from now on, instead of a command
+    /// Record a running process and its future children instead of a command
     #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
-    /// The timeline to write (.pftrace); - is standard output, and the output of the command goes
-    /// to standard error then
+    /// The timeline to write (.pftrace); with -, standard output, and the output of the command
+    /// goes to standard error
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Do not compress the output: for tools that read the format themselves
     #[arg(long)]
     uncompressed: bool,
-    /// Stop after SECONDS; a command gets SIGTERM then
+    /// Stop after SECONDS; a command then gets SIGTERM
     #[arg(long, value_name = "SECONDS", value_parser = crate::run::duration::duration)]
     seconds: Option<Duration>,
-    /// Pages of each CPU's buffer, a power of two [default: 1024, or what this user may have]
+    /// Pages of each CPU's buffer, a power of two [default: 1024, or the maximum for this user]
     #[arg(long, value_name = "N")]
     pages: Option<usize>,
-    /// Show the progress also where standard error is no terminal: a line each second
+    /// Show progress if standard error is not a terminal too, one line per second
     #[arg(long)]
     progress: bool,
     /// The command, with its arguments
@@ -98,10 +99,10 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// How often the kernel's buffers are read.
+/// Interval between reads of the kernel's buffers.
 const ROUND: Duration = Duration::from_millis(10);
 
-/// How often what is buffered is written out: a recorder that is killed loses less than a second.
+/// Flush interval of the output: a killed recorder loses less than a second.
 const FLUSH: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: &Args) -> Result {
@@ -127,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result {
     }
 }
 
-/// Records and draws: the summary, and what the recording has come to.
+/// Records and draws. Returns the summary and the outcome of the recording.
 fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
     let running = subject::process(args)?;
     let scheduler = if args.sched || args.go_trace.is_none() && args.dotnet.is_none() {
@@ -150,13 +151,13 @@ struct Recording<'a> {
     scheduler: Option<Scheduler>,
     subject: Subject,
     runtimes: Option<dotnet::Recorder>,
-    /// The Go trace before the command was started.
+    /// State of the Go trace before the command was started.
     earlier: Option<Version>,
     start: Instant,
 }
 
 impl<'a> Recording<'a> {
-    /// Starts the command, or attaches to the process that runs.
+    /// Starts the command, or attaches to the running process.
     fn start(
         args: &'a Args,
         running: Option<u32>,
@@ -219,7 +220,7 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// What is recorded so far.
+    /// Status of the recording so far.
     fn status(&self) -> String {
         let mut parts = Vec::new();
         if let Some(stats) = self.scheduler.as_ref().map(Scheduler::stats) {
@@ -233,13 +234,13 @@ impl<'a> Recording<'a> {
         parts.join(", ")
     }
 
-    /// Draws the rest, and says what the recording has come to.
+    /// Draws the rest, and returns the summary and the outcome.
     fn finish(mut self) -> Result<(String, Result)> {
         let fail = |error| self.output.failure(&error);
         let end = now();
         let recorded = self.start.elapsed();
         let mut summary = Vec::new();
-        // What was asked for and is not there. The rest of the timeline is good, and is written.
+        // Requested data that is missing. The rest of the timeline is valid, and is written.
         let mut missing = Vec::new();
         let (exits, intervals) = match self.scheduler.take() {
             Some(scheduler) => {
@@ -325,7 +326,7 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// Puts the Go trace of the command on the timeline, and says what was in it.
+    /// Draws the Go trace of the command on the timeline, and returns a summary of it.
     fn draw_go(&mut self, path: &Path, earlier: &Version) -> Result<String> {
         if Version::of(path) == *earlier {
             return Err(Failure::about(path.display(), "the command did not write it"));
@@ -351,7 +352,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// What the scheduler did.
+/// Summary of the scheduler events.
 fn switches(stats: &sched::Stats) -> String {
     let mut text = counted(stats.switches, "context switch");
     if stats.gaps > 0 {
@@ -361,8 +362,8 @@ fn switches(stats: &sched::Stats) -> String {
     format!("{text}, {}", counted(stats.wakings, "wake-up"))
 }
 
-/// Opens the scheduler's events: those of the machine, or else of the command alone, which takes no
-/// privilege; that is reported, with the remedy.
+/// Opens the scheduler's events of the machine. Without that privilege, opens those of the command
+/// only, and reports the restriction with a remedy.
 fn open_scheduler(args: &Args, is_running: bool) -> Result<Scheduler> {
     let refused = if is_in_container() {
         "the kernel's tracepoints are not usable inside of a container (a PID namespace): they \
@@ -393,7 +394,7 @@ fn open_scheduler(args: &Args, is_running: bool) -> Result<Scheduler> {
     }
 }
 
-/// What a file was at some time; nothing if it was not there.
+/// Identity of a file at a point in time; `None` if it did not exist.
 #[derive(PartialEq, Eq)]
 struct Version(Option<(u64, u64, i64, i64)>);
 
@@ -405,7 +406,7 @@ impl Version {
     }
 }
 
-/// Draws the subject as a whole: what it was, from when to when, and how it ended.
+/// Draws the subject as one slice: its name, duration and outcome.
 fn draw_command(subject: &Subject, end: Timestamp, sink: &mut Timeline) -> std::io::Result<()> {
     let track = sink.track(&Track::custom(b"Command").description(b"What was recorded"))?;
     sink.begin(subject.begin, track, &TrackEvent::new(subject.line().as_bytes()))?;
@@ -415,7 +416,7 @@ fn draw_command(subject: &Subject, end: Timestamp, sink: &mut Timeline) -> std::
     sink.end(end, track, &[DebugAnnotation { name: ended, value: status }])
 }
 
-/// Relates the clocks: events of the scheduler are drawn by `CLOCK_BOOTTIME`.
+/// Relates the clocks: scheduler events are drawn on `CLOCK_BOOTTIME`.
 fn snapshot(sink: &mut Timeline) -> std::io::Result<()> {
     let clocks = [ClockDomain::Monotonic, ClockDomain::Boottime, ClockDomain::Realtime];
     let readings: Vec<(ClockDomain, Timestamp)> =

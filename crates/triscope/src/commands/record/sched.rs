@@ -1,4 +1,4 @@
-//! The kernel's scheduler on the timeline.
+//! The kernel's scheduler events on the timeline.
 
 use super::lane::Lane;
 use super::tasks::{Comm, Counts, Tasks, comm, text};
@@ -21,18 +21,18 @@ use trace_export::{
 /// How long events wait for earlier ones of other CPUs, in nanoseconds.
 const SLACK: i64 = 5_000_000;
 
-/// Pages of a CPU's buffer, by default: 4 MiB take more than a million events a second
+/// Default number of pages of a CPU's buffer: 4 MiB hold more than a million events per second
 /// between two rounds.
 const PAGES: usize = 1024;
 
-/// Pages of a CPU's second buffer, for starts, ends and names of threads: whatever happens to the
-/// switches, it is known whose they are.
+/// Pages of a CPU's sideband buffer, for forks, exits and names of threads: if switches are lost,
+/// their threads are still known.
 const SIDE_PAGES: usize = 16;
 
-/// The same where only the command is recorded, by a user who may lock little memory.
+/// Pages if only the command is recorded, for a user who can lock little memory.
 const OWN_PAGES: usize = 64;
 
-/// A refusal of the kernel, or of the output.
+/// An error of the kernel, or of the output.
 pub(super) enum Error {
     Perf(perf_monitor::Error),
     Output(io::Error),
@@ -59,24 +59,24 @@ impl From<io::Error> for Error {
     }
 }
 
-/// What was recorded.
+/// Statistics of the recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stats {
-    /// Switches that are drawn.
+    /// Number of drawn switches.
     pub(super) switches: u64,
-    /// Wake-ups that are drawn.
+    /// Number of drawn wake-ups.
     pub(super) wakings: u64,
-    /// Whose they are.
+    /// Threads and processes of the command.
     pub(super) command: Counts,
     pub(super) lost: u64,
     pub(super) late: u64,
-    /// Switches that the kernel has not reported, nor counted as lost.
+    /// Switches that the kernel neither reported nor counted as lost.
     pub(super) gaps: u64,
-    /// Records of a layout that is not known.
+    /// Records of an unknown layout.
     pub(super) undecodable: u64,
 }
 
-/// An event that waits for its turn; small and without allocations.
+/// An event that waits to be drawn; small and without allocations.
 #[derive(Clone, Copy)]
 enum Item {
     Switch {
@@ -104,7 +104,7 @@ enum Item {
     Exit {
         tid: u32,
     },
-    /// A thread gets the CPU, or leaves it: known of the command's own.
+    /// A thread of the command gets the CPU, or leaves it.
     In {
         cpu: u32,
         tid: u32,
@@ -136,7 +136,7 @@ impl TaskInfo {
 /// A nice value of 0.
 const DEFAULT_PRIO: i32 = 120;
 
-/// A thread that is not of the command, or the idle thread.
+/// A thread outside the command, or the idle thread.
 const UNKNOWN: TaskInfo = TaskInfo { tid: -1, prio: DEFAULT_PRIO, comm: [0; 16] };
 
 /// The tracepoints.
@@ -152,7 +152,7 @@ struct Fields {
     new: Woken,
 }
 
-/// The fields of a tracepoint of a thread that is to run.
+/// The fields of a wake-up tracepoint.
 struct Woken {
     who: [FieldFormat; 3],
     target_cpu: FieldFormat,
@@ -198,12 +198,12 @@ fn who(fields: &[FieldFormat; 3], raw: &[u8]) -> Option<TaskInfo> {
     })
 }
 
-/// One CPU: its rings.
+/// The rings of one CPU.
 struct Cpu {
     number: u32,
     /// The tracepoints, with their ids.
     events: Option<(Ring, [u64; 3])>,
-    /// Starts, ends and names of threads; without tracepoints also when they have the CPU.
+    /// Sideband: forks, exits and names of threads; without tracepoints also context switches.
     side: Ring,
     lane: Lane,
 }
@@ -217,22 +217,22 @@ impl Cpu {
 /// Records switches, wake-ups, forks, exits and names on all CPUs.
 pub(super) struct Scheduler {
     cpus: Vec<Cpu>,
-    /// Nothing without tracepoints.
+    /// `None` without tracepoints.
     fields: Option<Fields>,
     merge: Merge<Item>,
-    /// When the last round began: everything before was seen in this one.
+    /// Start of the last round: all earlier events were read in it.
     watermark: Timestamp,
     tasks: Tasks,
-    /// When threads had a CPU, if that is to be kept.
+    /// The intervals in which threads had a CPU, if they are kept.
     intervals: Option<CpuIntervals>,
     stats: Stats,
 }
 
-/// What all events have in common.
+/// Sample fields of all events.
 const COMMON: SampleFlags =
     SampleFlags::IDENTIFIER.union(SampleFlags::TID).union(SampleFlags::TIME);
 
-/// The sideband event: starts, ends and names of threads.
+/// The sideband event: forks, exits and names of threads.
 fn sideband() -> EventBuilder {
     Event::software(Software::Dummy)
         .builder()
@@ -276,9 +276,9 @@ impl Scheduler {
         Ok(Self::of(cpus, Some(fields), Tasks::new(all_tasks)))
     }
 
-    /// Opens what a user needs no privilege for, while `kernel.perf_event_paranoid` is 2 or less:
-    /// when the threads of the command have a CPU, with their starts, ends and names. The command
-    /// is to be started by this thread.
+    /// Opens the events that need no privilege while `kernel.perf_event_paranoid` is 2 or less:
+    /// context switches, forks, exits and names of the command's threads. This thread must start
+    /// the command.
     pub(super) fn open_own(pages: Option<usize>) -> perf_monitor::Result<Self> {
         let side = sideband()
             .exclude_kernel(true)
@@ -314,13 +314,13 @@ impl Scheduler {
         self.fields.is_some()
     }
 
-    /// What has been recorded so far.
+    /// Statistics of the recording so far.
     pub(super) const fn stats(&self) -> Stats {
         self.stats
     }
 
     pub(super) fn enable(&mut self) -> perf_monitor::Result<()> {
-        // Events of the command alone begin with it.
+        // If only the command is recorded, its events begin with its start.
         if self.is_of_all() {
             self.cpus.iter().flat_map(Cpu::rings).try_for_each(Ring::enable)?;
             self.tasks.scan();
@@ -328,22 +328,22 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The command is this process, with what it starts.
+    /// Sets the process of the command, which is recorded with its children.
     pub(super) fn follow(&mut self, pid: u32) {
         self.tasks.follow(pid);
     }
 
-    /// This process, which runs, is what is recorded, with what it starts from now on.
+    /// Sets the running process to record, with its future children.
     pub(super) fn follow_running(&mut self, pid: u32) {
         self.tasks.follow_running(pid);
     }
 
-    /// Keeps when threads had a CPU, for the samples of their runtimes.
+    /// Keeps the intervals in which threads had a CPU, for the samples of their runtimes.
     pub(super) fn keep_intervals(&mut self) {
         self.intervals = Some(CpuIntervals::new());
     }
 
-    /// Takes what is there, and writes what nothing earlier can come before.
+    /// Reads the available events, and draws those that no earlier event can precede.
     pub(super) fn round(&mut self, sink: &mut Timeline) -> Result<(), Error> {
         let begin = now();
         self.take()?;
@@ -352,7 +352,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Takes and writes the rest, but for the [ends](ThreadExits) of threads.
+    /// Reads and draws the rest, except the [ends](ThreadExits) of threads.
     pub(super) fn finish(
         mut self,
         sink: &mut Timeline,
@@ -384,7 +384,7 @@ impl Scheduler {
             let Cpu { number, events, side, .. } = cpu;
             if let (Some(fields), Some((ring, ids))) = (&*fields, events) {
                 ring.take(|decoder, raw, at| {
-                    // Samples in their common layout, without decoding more.
+                    // Use the common layout of samples, without decoding more.
                     let item = match fields.plan.raw_data(raw) {
                         Some(data) => {
                             let id = fields.plan.id(raw);
@@ -434,14 +434,16 @@ impl Scheduler {
                 }
                 Item::Comm { cpu, tid, comm } => {
                     self.tasks.rename(tid, comm);
-                    // A thread that renames itself is running: no switch reports the command's first moment.
+                    // A thread that renames itself is running: no switch reports the command's
+                    // start.
                     if !self.is_of_all() && self.drawn_on(cpu).is_none() {
                         self.gets_cpu(at, cpu, tid, sink)?;
                     }
                 }
                 Item::In { cpu, tid } => self.gets_cpu(at, cpu, tid, sink)?,
                 Item::Out { cpu, tid, preempted } => {
-                    // TASK_RUNNING, EXIT_DEAD, TASK_INTERRUPTIBLE: whatever it sleeps for.
+                    // TASK_RUNNING, EXIT_DEAD, TASK_INTERRUPTIBLE: the reason for the sleep is
+                    // unknown.
                     let ended = self.tasks.has_ended(tid);
                     let state = if preempted {
                         0
@@ -493,10 +495,10 @@ impl Scheduler {
             self.stats.gaps += 1;
             self.gap(at, cpu, sink)?;
         }
-        // Others are not seen waiting for the CPU all the time that they do not have it.
+        // Draw other threads as asleep, not as waiting for the CPU, while they are off it.
         const ASLEEP: i64 = 1;
         if let Some(tid) = step.left_unseen {
-            // When the thread came is not known: now at the latest.
+            // The time of the switch to this thread is unknown: now is the latest possible one.
             let left = Task { tid, comm: b"", prio: DEFAULT_PRIO };
             let switch = SchedSwitch { cpu, prev: left, prev_state: ASLEEP, next: before };
             sink.sched_switch(at, &switch)?;
@@ -540,8 +542,8 @@ impl Scheduler {
     }
 }
 
-/// Where the command's threads ended. Their tracks may belong to a runtime, and this is the last
-/// that happens on them.
+/// The ends of the command's threads. Their tracks can also belong to a runtime, so these are drawn
+/// after all its events.
 pub(super) struct ThreadExits(Vec<(Timestamp, TrackId)>);
 
 impl ThreadExits {

@@ -1,4 +1,4 @@
-//! What is recorded: a command that is started, or a running process.
+//! The subject of a recording: a started command, or a running process.
 
 use super::Args;
 use crate::failure::{Failure, Result};
@@ -12,17 +12,17 @@ use std::process::Command;
 use trace_export::Timestamp;
 
 pub(super) struct Subject {
-    /// Its process identifier.
+    /// Its process id.
     pub(super) pid: u32,
-    /// The words of its command line.
+    /// The arguments of its command line.
     words: Vec<String>,
-    /// From when it is recorded.
+    /// Start of the recording.
     pub(super) begin: Timestamp,
-    /// Waits for its end.
+    /// Waits for the end of the recording.
     pub(super) watch: Watch,
 }
 
-/// Which process to record; nothing for a command.
+/// The process to record; `None` for a command.
 pub(super) fn process(args: &Args) -> Result<Option<u32>> {
     let usage = |what| Err(Failure::new(what).with_code(2));
     let pid = match (args.pid, args.dotnet.flatten()) {
@@ -40,8 +40,8 @@ pub(super) fn process(args: &Args) -> Result<Option<u32>> {
 }
 
 impl Subject {
-    /// Starts the command. Where the timeline is standard output, what the command writes there
-    /// goes to standard error.
+    /// Starts the command. If the timeline goes to standard output, the command's standard output
+    /// is redirected to standard error.
     pub(super) fn start(args: &Args, port: Option<&Port>, is_stdout_taken: bool) -> Result<Self> {
         let begin = now();
         let prepare = |command: &mut Command| {
@@ -72,13 +72,13 @@ impl Subject {
         Path::new(program).file_name().map_or(program.into(), |n| n.to_string_lossy().into_owned())
     }
 
-    /// The name of a process: of the subject that of its program, of what it has started with the
-    /// identifier.
+    /// The name of a process: the program's name for the subject, with the process id appended for
+    /// its children.
     pub(super) fn process_name(&self, pid: u32) -> String {
         if pid == self.pid { self.name() } else { format!("{} ({pid})", self.name()) }
     }
 
-    /// How the recording has ended.
+    /// How the recording ended.
     pub(super) fn end(&self) -> String {
         match self.watch.status() {
             Some(status) => status.to_string(),

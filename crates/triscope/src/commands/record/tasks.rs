@@ -1,11 +1,11 @@
-//! The threads of the command, and of others.
+//! The threads of the command and of other processes.
 
 use crate::run::procfs;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use trace_export::{Sink, Task, Timestamp, Track, TrackId};
 
-/// A name of a thread, as the kernel keeps it.
+/// The name of a thread, as stored by the kernel.
 pub(super) type Comm = [u8; 16];
 
 pub(super) fn text(comm: &Comm) -> &[u8] {
@@ -25,34 +25,34 @@ struct Thread {
     pid: u32,
     tid: u32,
     comm: Comm,
-    /// It is one of the command's.
+    /// Whether it belongs to the command.
     is_ours: bool,
     exit: Option<Timestamp>,
 }
 
-/// The threads that are drawn by their names: those of the command, or all.
+/// The threads drawn by name: those of the command, or all.
 pub(super) struct Tasks {
     with_others: bool,
-    /// By thread identifier.
+    /// By thread id.
     threads: HashMap<u32, Thread>,
-    /// Threads whose identifiers belong to others by now.
+    /// Threads whose ids were reused.
     former: Vec<Thread>,
-    /// CPUs on which others are drawn without their names.
+    /// CPUs on which other threads are drawn without their names.
     others_on: BTreeSet<u32>,
-    /// The command, until its own start is read.
+    /// The command, until its first record is read.
     starting: Option<u32>,
 }
 
-/// How many threads and processes of the command there were.
+/// Number of threads and processes of the command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) threads: usize,
     pub(super) processes: usize,
 }
 
-/// All others on CPU 0 are drawn as the thread of this number, those of CPU 1 as the next, and so
-/// on: no thread has it, as the kernel's own limit for process identifiers (`PID_MAX_LIMIT`) is
-/// the first.
+/// All other threads on CPU 0 are drawn as the thread with this id, those of CPU 1 as the next one,
+/// and so on. No thread has these ids: the first one is the kernel's limit for process ids
+/// (`PID_MAX_LIMIT`).
 const OTHERS: u32 = 4 << 20;
 
 impl Tasks {
@@ -66,8 +66,8 @@ impl Tasks {
         }
     }
 
-    /// Takes in every thread that there is, if all are to be drawn. To be called when forks are
-    /// recorded already, so that none is missed between.
+    /// Adds every existing thread, if all are drawn. Call this after forks are recorded, so that
+    /// none is missed in between.
     pub(super) fn scan(&mut self) {
         if !self.with_others {
             return;
@@ -79,14 +79,14 @@ impl Tasks {
         }
     }
 
-    /// This process, which runs, is what is recorded. To be called when forks are recorded already.
+    /// Sets the running process to record. Call this after forks are recorded.
     pub(super) fn follow_running(&mut self, pid: u32) {
         for thread in threads(pid, true) {
             self.insert(thread);
         }
     }
 
-    /// This process is the command.
+    /// Sets the process of the command.
     pub(super) fn follow(&mut self, pid: u32) {
         let thread = Thread { pid, tid: pid, comm: comm(b""), is_ours: true, exit: None };
         self.insert(thread);
@@ -95,7 +95,7 @@ impl Tasks {
 
     pub(super) fn fork(&mut self, parent: u32, parent_thread: u32, pid: u32, tid: u32) {
         let maker = self.threads.get(&parent_thread).or_else(|| self.threads.get(&parent));
-        // A name is inherited until another one is set.
+        // A thread inherits its name until another one is set.
         let comm = maker.map_or([0; 16], |thread| thread.comm);
         let is_command = self.starting == Some(tid);
         if is_command {
@@ -115,7 +115,7 @@ impl Tasks {
         }
     }
 
-    /// The name of a thread, as it is known now.
+    /// The current name of a thread.
     pub(super) fn comm(&self, tid: u32) -> Comm {
         self.threads.get(&tid).map_or([0; 16], |thread| thread.comm)
     }
@@ -132,7 +132,8 @@ impl Tasks {
 
     fn insert(&mut self, thread: Thread) {
         let before = self.threads.insert(thread.tid, thread);
-        // One that has not ended is the same: the command, or a fork that was scanned already.
+        // If it has not ended it is the same thread: the command, or a fork that was scanned
+        // already.
         self.former.extend(before.filter(|thread| thread.exit.is_some()));
     }
 
@@ -140,12 +141,12 @@ impl Tasks {
         self.threads.get(&tid).is_some_and(|thread| thread.is_ours)
     }
 
-    /// Whether a thread is drawn by its name.
+    /// Whether a thread is drawn by name.
     pub(super) fn is_named(&self, tid: i32) -> bool {
         self.with_others || u32::try_from(tid).is_ok_and(|tid| self.is_ours(tid))
     }
 
-    /// As what a thread is drawn on a CPU: itself, the idle thread, or one of the others.
+    /// How a thread is drawn on a CPU: as itself, as the idle thread, or as another thread.
     pub(super) fn drawn<'a>(&mut self, task: Task<'a>, cpu: u32) -> Task<'a> {
         if task.tid == 0 || self.is_named(task.tid) {
             return task;
@@ -154,9 +155,10 @@ impl Tasks {
         Task { tid: id(OTHERS.saturating_add(cpu)), comm: b"other", prio: 120 }
     }
 
-    /// Declares the tracks, and returns where the command's threads ended.
+    /// Declares the tracks, and returns the ends of the command's threads.
     ///
-    /// At the end, when the names are known: a track has one, and that is the last.
+    /// Called at the end of the recording: a track has only one name, which is the last name of its
+    /// thread.
     pub(super) fn declare(
         self,
         is_idle_known: bool,
@@ -192,7 +194,7 @@ impl Tasks {
     }
 }
 
-/// The threads that a process has now.
+/// The current threads of a process.
 fn threads(pid: u32, is_ours: bool) -> impl Iterator<Item = Thread> {
     procfs::threads_of(pid).into_iter().flatten().map(move |tid| {
         let comm = comm(&procfs::comm(pid, tid));
@@ -221,7 +223,7 @@ mod tests {
     fn what_the_command_starts_is_its_own() {
         let mut tasks = Tasks::new(false);
         tasks.follow(10);
-        tasks.fork(1, 1, 10, 10); // how the command began, read after it was followed
+        tasks.fork(1, 1, 10, 10); // the first record of the command, read after `follow`
         tasks.fork(10, 10, 11, 11);
         tasks.fork(11, 11, 11, 12); // a thread of a child
         tasks.exit(10, at(5)); // a daemon: its parent is gone

@@ -1,4 +1,4 @@
-//! Rings that several events write into.
+//! Rings shared by several events.
 
 use perf_monitor::{
     Counter, EventBuilder, OpenErrorReason, RawRecord, RecordLayout, Result, Sampler, Target,
@@ -16,7 +16,7 @@ impl Ring {
         Ok(Self { sampler: event.open_sampler(target, pages)? })
     }
 
-    /// Adds an event that writes into it.
+    /// Adds an event to it.
     pub(crate) fn add(&mut self, event: &EventBuilder, target: Target<'_>) -> Result<&Counter> {
         self.sampler.add(event, target)
     }
@@ -29,8 +29,8 @@ impl Ring {
         self.sampler.disable()
     }
 
-    /// Hands out the records that are there now, with their time. What is written meanwhile is left
-    /// for the next call, so that a flood does not hold the caller here.
+    /// Passes the available records with their time to `with`. Records written meanwhile are left
+    /// for the next call, so that a flood does not block the caller here.
     pub(crate) fn take(
         &mut self,
         mut with: impl FnMut(&RecordLayout, RawRecord<'_>, Timestamp) -> Result<()>,
@@ -43,22 +43,22 @@ impl Ring {
             .map(drop)
     }
 
-    /// The losses that no record reported, because none came after them. To be called when the
-    /// events are disabled and everything has been taken.
+    /// The losses that no record reported, because none followed them. Call this when the events
+    /// are disabled and all records were read.
     pub(crate) fn lost_at_the_end(&mut self) -> Result<u64> {
         self.sampler.count_losses()?;
         Ok(self.sampler.stats().lost_at_end.unwrap_or(0)) // unknown before Linux 6.0
     }
 }
 
-/// Opens rings of as many pages as are asked for. If nobody asks: of the usual number, or of half,
-/// a quarter… of it, as many as this user may have; a smaller number is reported.
+/// Opens rings with the requested number of pages. Without a request, tries the default, then half,
+/// a quarter and so on, until this user may map it; a smaller number is reported.
 pub(crate) fn with_pages<T>(
     asked: Option<usize>,
     usual: usize,
     mut open: impl FnMut(usize) -> Result<T>,
 ) -> Result<T> {
-    /// Below that too much is lost to be of use.
+    /// With fewer pages, losses are too frequent.
     const LEAST: usize = 8;
     let mut pages = asked.unwrap_or(usual);
     loop {

@@ -3,14 +3,14 @@
 use nettrace::analysis::Counter;
 use std::str::FromStr;
 
-/// Event sources, each with the counters that are wanted of it.
+/// Event sources, each with the selected counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Selection(Vec<Wanted>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     provider: String,
-    /// Names of counters; none means all of them.
+    /// Names of counters; an empty list selects all.
     names: Vec<String>,
 }
 
@@ -24,8 +24,8 @@ impl Selection {
     }
 }
 
-/// Whether a counter is wanted: by a selection of its event source, or because its source (a
-/// meter, another source of a trace) is in no selection.
+/// Whether a counter is selected: by a selection of its event source, or because no selection names
+/// its source (a meter, or another source of a trace).
 pub(super) fn is_selected(selections: &[Selection], counter: &Counter) -> bool {
     let mut of_source = selections
         .iter()

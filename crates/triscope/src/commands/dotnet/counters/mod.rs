@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args) -> Result {
     let is_terminal = std::io::stdout().is_terminal();
     let format = format(args, is_terminal)?;
     let config = TracingConfig::new(providers(args)).rundown(Rundown::None).buffer_mb(10);
-    // Values are few and wanted at once: stream order does not wait for older events.
+    // Values are rare and should appear at once: stream order does not wait for older events.
     let stream =
         args.source.open(&config, args.duration, Order::Stream, Progress::beside_output())?;
     let is_live = args.source.is_live();
@@ -92,7 +92,9 @@ pub(super) fn run(args: &Args) -> Result {
     writer.finish()?;
     if tracker.errors() > 0 {
         let n = tracker.errors();
-        eprintln!("triscope: the runtime reported {n} times that it does not collect every series");
+        eprintln!(
+            "triscope: the runtime reported {n} times that it does not collect all time series"
+        );
     }
     reading.into_result()
 }
@@ -110,7 +112,7 @@ fn format(args: &Args, is_terminal: bool) -> Result<Format> {
         Some("prom") => Ok(Format::Prometheus),
         _ => Err(Failure::about(
             path.display(),
-            "the format is not known by the name: use .csv, .json or .prom, or pass --format",
+            "unknown file name extension: use .csv, .json or .prom, or pass --format",
         )),
     }
 }
@@ -141,7 +143,7 @@ fn providers(args: &Args) -> Vec<Provider> {
     providers
 }
 
-/// A rate per second, anything else as it is.
+/// The value to print: per second for a rate, otherwise unchanged.
 fn shown(counter: &Counter) -> f64 {
     counter.per_second().unwrap_or(counter.value)
 }
@@ -154,7 +156,7 @@ fn kind(counter: &Counter) -> &'static str {
     }
 }
 
-/// Where values go.
+/// Destination of the values.
 enum Writer {
     Rows { format: rows::Format, to: To, is_live: bool },
     Table { table: table::Table, output: Output, is_live: bool },
@@ -253,7 +255,7 @@ impl Writer {
     }
 }
 
-/// Replaces the file as a whole, so that a scrape never sees half of it.
+/// Replaces the whole file atomically, so that a scrape never reads a partial one.
 fn replace(path: &Path, metrics: &prometheus::Metrics) -> Result {
     let mut file = OutputFile::create(path, &[])?;
     let mut to = file.writer()?;

@@ -1,8 +1,8 @@
 //! The newest values in Prometheus text format (exposition format 0.0.4).
 //!
-//! A metric is named after the event source or meter and the counter; what Prometheus does not
-//! allow in a name becomes `_`. Rates are gauges whose names end in `_per_second`: the runtime
-//! reports differences, not totals. Histograms are summaries.
+//! A metric is named after the event source or meter and the counter; characters that Prometheus
+//! does not allow in a name become `_`. Rates are gauges whose names end in `_per_second`, because
+//! the runtime reports differences, not totals. Histograms are summaries.
 
 use super::shown;
 use nettrace::analysis::{Counter, CounterKind};
@@ -17,9 +17,10 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// Whether a value of this time begins a new interval: then those before it belong together.
+    /// Whether a value with this time begins a new interval: the values before it are then
+    /// complete.
     pub(super) fn is_next_interval(&self, time: i64) -> bool {
-        // The values of one interval come in a row.
+        // The values of one interval arrive together.
         const SAME_INTERVAL: i64 = 200_000_000;
         self.interval_began.is_some_and(|began| time - began > SAME_INTERVAL)
     }

@@ -19,7 +19,7 @@ impl Format {
         }
     }
 
-    /// A counter's value; in CSV each percentile of a histogram has a line of its own.
+    /// A counter's value; in CSV each percentile of a histogram has a separate line.
     pub(super) fn rows(self, time: i64, utc: Option<i64>, counter: &Counter) -> Vec<u8> {
         let utc = utc.map(wall_clock);
         let mut out = Vec::new();
@@ -69,13 +69,13 @@ impl Format {
     }
 }
 
-/// RFC 3339 with milliseconds, which is what the trace has.
+/// RFC 3339 with milliseconds, the resolution of the trace.
 fn wall_clock(nanos: i64) -> String {
     jiff::Timestamp::from_nanosecond(nanos.into())
         .map_or_else(|_| String::new(), |time| format!("{time:.3}"))
 }
 
-/// A field of CSV, in quotes where it needs them.
+/// A field of CSV, quoted if necessary.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -17,7 +17,7 @@ impl Table {
     pub(super) fn add(&mut self, now: i64, counter: Counter, is_live: bool, out: &mut Vec<u8>) {
         let key = (counter.provider.clone(), counter.name.clone(), counter.tags.clone());
         self.rows.insert(key, counter);
-        // The values of one interval come in a row.
+        // The values of one interval arrive together.
         if is_live && now - self.drawn_at > 200_000_000 {
             self.drawn_at = now;
             self.draw(true, out);
@@ -28,7 +28,7 @@ impl Table {
         self.draw(is_live, out);
     }
 
-    /// Draws the table, over the previous one if that is on the terminal.
+    /// Draws the table, and replaces the previous one on the terminal if `over` is set.
     fn draw(&mut self, over: bool, out: &mut Vec<u8>) {
         // Writing to a vector does not fail.
         if over && self.lines > 0 {
