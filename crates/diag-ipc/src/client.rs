@@ -61,10 +61,10 @@ where
 ///
 /// Every command can fail with
 /// - [`Error::Rejected`] if the request is known to harm the target or cannot be encoded; nothing
-/// was sent;
+///   was sent;
 /// - [`Error::NoSocket`], [`Error::WrongOwner`] and [`Error::Io`] if no connection can be opened;
 /// - [`Error::Timeout`], [`Error::TargetStopped`], [`Error::Closed`], [`Error::TargetEnded`] and
-/// [`Error::Malformed`] if the exchange fails;
+///   [`Error::Malformed`] if the exchange fails;
 /// - [`Error::Runtime`] with the runtime's error code.
 ///
 /// ```no_run

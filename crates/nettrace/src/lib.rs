@@ -20,7 +20,7 @@
 //! ```
 //!
 //! - [`Reader`] reads from a file, a slice, or the socket of a session. It is built on [`Parser`],
-//! which does no I/O: push bytes, pull [`Item`]s.
+//!   which does no I/O: push bytes, pull [`Item`]s.
 //! - [`Event`] borrows from the parser's buffer. Its [fields](Event::fields) are decoded on
 //!   demand, with the stream's metadata or, for the runtime's events, which have none, with the
 //!   built-in [`manifest`]. A payload that does not match is a [`PayloadError`].
