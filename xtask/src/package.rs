@@ -94,7 +94,9 @@ fn pack(target: &Path, names: &[&str]) -> Result<PathBuf> {
     for name in names {
         let file = format!("{name}-{}", env!("CARGO_PKG_VERSION"));
         let file = packed.join(format!("{file}.crate"));
-        run::output(Command::new("tar").arg("-xzf").arg(&file).arg("-C").arg(&dir))?;
+        // Packages have a fixed time in their files, by which cargo would take an earlier build of
+        // other contents for this one: -m sets the time of unpacking.
+        run::output(Command::new("tar").arg("-xzmf").arg(&file).arg("-C").arg(&dir))?;
         fs::rename(dir.join(format!("{name}-{}", env!("CARGO_PKG_VERSION"))), dir.join(name))?;
         manifest += &format!("{name} = {{ path = \"{name}\" }}\n");
     }
