@@ -31,6 +31,8 @@ pub(crate) struct Generation {
     pub(crate) events: Events,
     /// CPU samples, the earliest last.
     pub(crate) samples: Vec<Record>,
+    /// Where the data of the batches with CPU samples begin in the window.
+    pub(crate) sample_batches: Vec<usize>,
 }
 
 /// The positions of a generation's events, which are still encoded.
@@ -94,6 +96,7 @@ pub(crate) struct Loader {
     events: Events,
     thread_index: HashMap<i64, u32, SeededState>,
     samples: Vec<Record>,
+    sample_batches: Vec<usize>,
     /// Ticks of the clock snapshot: the frequency may follow it.
     snapshot_ticks: u64,
 }
@@ -111,6 +114,7 @@ impl Loader {
             events: Events::default(),
             thread_index: HashMap::default(),
             samples: Vec::new(),
+            sample_batches: Vec::new(),
             snapshot_ticks: 0,
         }
     }
@@ -191,7 +195,10 @@ impl Loader {
         match kind {
             Some(EventType::STRINGS) => self.strings(&mut cursor),
             Some(EventType::STACKS) => self.stacks(&mut cursor),
-            Some(EventType::CPU_SAMPLES) => self.cpu_samples(&mut cursor),
+            Some(EventType::CPU_SAMPLES) => {
+                self.sample_batches.push(batch.data.start);
+                self.cpu_samples(&mut cursor)
+            }
             Some(ty) if ty == self.sync_type() => self.sync(&mut cursor, batch.ticks),
             Some(EventType::END_OF_GENERATION) => {
                 Err(Error::at(offset, ErrorKind::UnexpectedEvent(EventType::END_OF_GENERATION)))
@@ -390,6 +397,7 @@ impl Loader {
             table: Arc::new(self.table),
             events: Events { scale, ..self.events },
             samples: self.samples,
+            sample_batches: self.sample_batches,
         };
         (generation, self.at)
     }

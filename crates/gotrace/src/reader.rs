@@ -48,6 +48,8 @@ pub struct Reader<R> {
     frontier: Frontier,
     /// The remaining CPU samples of the current generation, the earliest last.
     samples: Vec<Record>,
+    /// Where its batches with CPU samples begin in the window.
+    sample_batches: Vec<usize>,
     /// Number of bytes of the source that the current generation takes.
     generation_len: usize,
     /// The action after the current generation.
@@ -189,6 +191,7 @@ impl<R: Read> Reader<R> {
             order: Ordering::new(&limits),
             frontier: Frontier::default(),
             samples: Vec::new(),
+            sample_batches: Vec::new(),
             generation_len: 0,
             after: After::Unknown,
             event: Record::sync(0, 0, false),
@@ -491,9 +494,10 @@ impl<R: Read> Reader<R> {
 
     /// Begins a generation.
     fn install(&mut self, generation: Generation, len: usize) -> Result<bool, Error> {
-        let Generation { min_time, table, events, samples } = generation;
+        let Generation { min_time, table, events, samples, sample_batches } = generation;
         self.begin(table, len);
         self.samples = samples;
+        self.sample_batches = sample_batches;
         let number = self.last_generation;
         let (bytes, order) = (self.source.window(), &mut self.order);
         let started = self.frontier.start(events, bytes, |id| order.slot_of(id), |_| 0);
@@ -601,9 +605,9 @@ impl<R: Read> Reader<R> {
             FailedIn::Damaged(recovery) => self.give_up(*recovery, &mut loss),
             FailedIn::Generation { frontier, samples, pending, begun } => {
                 let positions: HashMap<_, _> = frontier.positions().into_iter().collect();
-                let (number, read) = (self.last_generation, self.generation_len);
+                let (number, loaded) = (self.last_generation, mem::take(&mut self.sample_batches));
                 let (version, limits) = (self.version, self.limits);
-                let salvage = Salvage::again(&mut self.source, version, limits, number, read);
+                let salvage = Salvage::again(&mut self.source, version, limits, number, loaded);
                 let mut salvaged = salvage.load(self.nanos_per_tick);
                 if let Some(generation) = &mut salvaged.generation {
                     generation.samples.extend(samples);
@@ -655,7 +659,7 @@ impl<R: Read> Reader<R> {
             self.phase = Phase::Load;
             return;
         };
-        let Generation { min_time, table, events, samples } = *generation;
+        let Generation { min_time, table, events, samples, .. } = *generation;
         let number = table.generation;
         if !begun && number > self.last_generation + 1 {
             // The bytes between are a reported loss.

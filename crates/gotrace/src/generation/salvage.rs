@@ -27,8 +27,9 @@ pub(crate) struct Salvage<'a, R> {
     /// Whether that batch is truncated by the end of the input. If its size is wrong, it may
     /// contain other batches.
     cut: bool,
-    /// Bytes of the window that were read before the damage was found.
-    read: usize,
+    /// Batches with CPU samples that were loaded before the damage was found, in order. Damage can
+    /// hide others: a batch of a wrong size contains the batches that follow it.
+    loaded: Vec<usize>,
     lost: Lost,
 }
 
@@ -96,26 +97,25 @@ impl<'a, R: Read> Salvage<'a, R> {
             Some(batch) => batch.generation,
             None => last,
         };
-        Some(Self::again(source, version, limits, number, 0))
+        Some(Self::again(source, version, limits, number, Vec::new()))
     }
 
-    /// Loads the generation `number` at the start of the window, of which `read` bytes have been
-    /// read.
+    /// Loads the generation `number` at the start of the window again, except for the batches with
+    /// CPU samples at the positions `loaded`.
     pub(crate) fn again(
         source: &'a mut Source<R>,
         version: Version,
         limits: Limits,
         number: u64,
-        read: usize,
+        loaded: Vec<usize>,
     ) -> Self {
         let mut loader = Loader::new(version, limits);
         loader.number = number;
-        Self { source, loader, last: None, cut: false, read, lost: Lost::default() }
+        Self { source, loader, last: None, cut: false, loaded, lost: Lost::default() }
     }
 
     /// Loads the generation. Its clock has the frequency `nanos_per_tick` if its own frequency is
-    /// lost; 0 if no generation had one. CPU samples in the bytes that were read before are
-    /// skipped.
+    /// lost; 0 if no generation had one.
     pub(crate) fn load(mut self, nanos_per_tick: f64) -> Salvaged {
         let at_end = self.batches();
         let Self { mut loader, lost, .. } = self;
@@ -231,7 +231,9 @@ impl<'a, R: Read> Salvage<'a, R> {
         let (intact, of_events) = match kind {
             Some(EventType::STRINGS) => (table(&mut cursor, |cursor| loader.string(cursor)), false),
             Some(EventType::STACKS) => (table(&mut cursor, |cursor| loader.stack(cursor)), false),
-            Some(EventType::CPU_SAMPLES) if data.end <= self.read => (data.len(), true),
+            Some(EventType::CPU_SAMPLES) if self.loaded.binary_search(&data.start).is_ok() => {
+                (data.len(), true)
+            }
             Some(EventType::CPU_SAMPLES) => match loader.cpu_samples(&mut cursor) {
                 Ok(()) => (data.len(), true),
                 Err(error) => (error.position().offset as usize, true),
