@@ -239,7 +239,7 @@ fn a_payload_that_fits_both_layouts_is_ambiguous() {
     let (values, error) = decode_v4(MANIFEST, &fields, &payload);
     assert_eq!(values, [""; 0]);
     assert_eq!(error.unwrap().kind, PayloadErrorKind::Ambiguous);
-    // A boolean that is neither 0 nor 1 tells the layouts apart again.
+    // A boolean that is neither 0 nor 1 distinguishes the layouts again.
     let mut odd = payload;
     odd[4] = 2;
     let (values, error) = decode_v4(MANIFEST, &fields, &odd);

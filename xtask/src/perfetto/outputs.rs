@@ -105,8 +105,8 @@ impl Outputs {
             let name = format!("kernel-and-dotnet-{version}");
             let recorded = record(self.file(&name), &["--dotnet"], &[&program.to_string_lossy()])?;
             if !recorded.status.success() {
-                let told = String::from_utf8_lossy(&recorded.stderr);
-                return Err(format!("record --dotnet {version}: {told}").into());
+                let errors = String::from_utf8_lossy(&recorded.stderr);
+                return Err(format!("record --dotnet {version}: {errors}").into());
             }
         }
         Ok(())
