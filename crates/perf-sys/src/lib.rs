@@ -79,11 +79,12 @@ pub use sys::{
     PERF_EVENT_IOC_DISABLE, PERF_EVENT_IOC_ENABLE, PERF_EVENT_IOC_ID,
     PERF_EVENT_IOC_MODIFY_ATTRIBUTES, PERF_EVENT_IOC_PAUSE_OUTPUT, PERF_EVENT_IOC_PERIOD,
     PERF_EVENT_IOC_QUERY_BPF, PERF_EVENT_IOC_REFRESH, PERF_EVENT_IOC_RESET, PERF_EVENT_IOC_SET_BPF,
-    PERF_EVENT_IOC_SET_FILTER, PERF_EVENT_IOC_SET_OUTPUT, Target, attr_size_of_kernel,
+    PERF_EVENT_IOC_SET_FILTER, PERF_EVENT_IOC_SET_OUTPUT, SchedPolicy, Target, attr_size_of_kernel,
     ioctl_disable, ioctl_enable, ioctl_id, ioctl_modify_attributes, ioctl_pause_output,
     ioctl_period, ioctl_query_bpf, ioctl_refresh, ioctl_reset, ioctl_set_bpf, ioctl_set_filter,
-    ioctl_set_output, perf_event_open, perf_event_open_path, rdpmc, read_hardware_clock,
-    sigtrap_block, sigtrap_unblock, sigtrap_wait,
+    ioctl_set_output, membarrier_global, perf_event_open, perf_event_open_path, rdpmc,
+    read_hardware_clock, sched_getscheduler, sched_setscheduler, sigtrap_block, sigtrap_unblock,
+    sigtrap_wait,
 };
 
 #[cfg(doctest)]

@@ -498,3 +498,65 @@ pub fn read_hardware_clock() -> Option<u64> {
         None
     }
 }
+
+/// The scheduling policy of a thread: the first two arguments of `sched_setscheduler(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedPolicy {
+    policy: c_int,
+    priority: c_int,
+}
+
+impl SchedPolicy {
+    /// `SCHED_FIFO` with this priority, 1 to 99. Children do not inherit it
+    /// (`SCHED_RESET_ON_FORK`).
+    pub const fn fifo(priority: u8) -> Self {
+        Self { policy: libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority: priority as c_int }
+    }
+}
+
+/// Sets the scheduling policy of the calling thread: `sched_setscheduler(2)`.
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_SYS_NICE` and a sufficient `RLIMIT_RTPRIO`, `EINVAL` for other priorities.
+pub fn sched_setscheduler(policy: SchedPolicy) -> Result<(), Errno> {
+    let param = libc::sched_param { sched_priority: policy.priority };
+    // SAFETY: the thread 0 is the calling one, and the kernel reads `param`, which is initialised
+    // and lives until the call returns. The call is made directly because musl's function fails.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy.policy, &raw const param) };
+    if result < 0 { Err(last_errno()) } else { Ok(()) }
+}
+
+/// The scheduling policy of the calling thread: `sched_getscheduler(2)` and `sched_getparam(2)`.
+///
+/// # Errors
+///
+/// None of the kernel's applies to the calling thread.
+pub fn sched_getscheduler() -> Result<SchedPolicy, Errno> {
+    // SAFETY: the thread 0 is the calling one; the call has no other arguments.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    let mut param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel writes `param`, which lives until the call returns.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getparam, 0, &raw mut param) };
+    if policy < 0 || result < 0 {
+        return Err(last_errno());
+    }
+    Ok(SchedPolicy { policy: policy as c_int, priority: param.sched_priority })
+}
+
+/// Waits until no CPU runs a section of the kernel with disabled preemption that it runs now:
+/// `membarrier(2)` with `MEMBARRIER_CMD_GLOBAL`, which is `synchronize_rcu()` in the kernel. It takes
+/// some milliseconds.
+///
+/// A tracepoint that is being hit when its event is disabled still writes its sample. After this
+/// call it has done so.
+///
+/// # Errors
+///
+/// `ENOSYS` without `CONFIG_MEMBARRIER`, `EINVAL` with `nohz_full` CPUs.
+pub fn membarrier_global() -> Result<(), Errno> {
+    // SAFETY: the call has no pointers, and only waits.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if result < 0 { Err(last_errno()) } else { Ok(()) }
+}
