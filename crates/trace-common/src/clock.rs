@@ -8,6 +8,9 @@ use std::fmt;
 pub struct Timestamp(i64);
 
 impl Timestamp {
+    /// The earliest representable time.
+    pub const MIN: Self = Self(i64::MIN);
+
     /// The latest representable time.
     pub const MAX: Self = Self(i64::MAX);
 
@@ -135,19 +138,18 @@ impl ClockMap {
         to: ClockDomain,
     ) -> Result<Timestamp, ClockError> {
         // Breadth first, to use the fewest snapshots; there are only a few domains.
-        let mut reached = vec![(from, at)];
+        // The range of a clock that is only passed does not matter.
+        let mut reached = vec![(from, i128::from(at.nanos()))];
         let mut next = 0;
-        while let Some(&(domain, at)) = reached.get(next) {
+        while let Some(&(domain, nanos)) = reached.get(next) {
             if domain == to {
-                return Ok(at);
+                return i64::try_from(nanos).map(Timestamp).map_err(|_| ClockError::OutOfRange(at));
             }
             next += 1;
             for other in self.neighbours(domain) {
                 if reached.iter().all(|(d, _)| *d != other) {
-                    if let Some(offset) = self.offset(at, domain, other) {
-                        let moved = i64::try_from(i128::from(at.nanos()) + offset)
-                            .map_err(|_| ClockError::OutOfRange(at))?;
-                        reached.push((other, Timestamp(moved)));
+                    if let Some(offset) = self.offset(nanos, domain, other) {
+                        reached.push((other, nanos.saturating_add(offset)));
                     }
                 }
             }
@@ -164,10 +166,13 @@ impl ClockMap {
     }
 
     /// Returns the offset to add to `from` to get `to` at the time `at` (on `from`).
-    fn offset(&self, at: Timestamp, from: ClockDomain, to: ClockDomain) -> Option<i128> {
-        let mut best: Option<(Timestamp, i128)> = None;
+    fn offset(&self, at: i128, from: ClockDomain, to: ClockDomain) -> Option<i128> {
+        let mut best: Option<(i128, i128)> = None;
         for snapshot in &self.snapshots {
-            let reading = |domain| snapshot.iter().find(|(d, _)| *d == domain).map(|(_, t)| *t);
+            let reading = |domain| {
+                let found = snapshot.iter().find(|(d, _)| *d == domain);
+                found.map(|(_, t)| i128::from(t.nanos()))
+            };
             let (Some(a), Some(b)) = (reading(from), reading(to)) else { continue };
             let better = match best {
                 None => true,
@@ -175,7 +180,7 @@ impl ClockMap {
                 Some((best, _)) => a < best,
             };
             if better {
-                best = Some((a, i128::from(b.nanos()) - i128::from(a.nanos())));
+                best = Some((a, b - a));
             }
         }
         best.map(|(_, offset)| offset)
@@ -186,6 +191,8 @@ impl ClockMap {
 mod tests {
     use super::ClockDomain::{Boottime, Local, Monotonic, Realtime};
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     const fn ns(n: i64) -> Timestamp {
         Timestamp::from_nanos(n)
@@ -225,6 +232,78 @@ mod tests {
         map.add([(Monotonic, ns(0)), (Realtime, ns(i64::MAX))]);
         assert_eq!(map.convert(ns(1), Monotonic, Realtime), Err(ClockError::OutOfRange(ns(1))));
         assert!(map.relates(Monotonic, Realtime));
+    }
+
+    const DOMAINS: [ClockDomain; 4] = [Monotonic, Realtime, Boottime, Local(1)];
+
+    /// Snapshots that have some of the clocks each, in any order.
+    fn maps() -> impl Strategy<Value = ClockMap> {
+        let reading = (proptest::sample::select(&DOMAINS[..]), any::<i64>().prop_map(ns));
+        vec(vec(reading, 0..4), 0..6).prop_map(|snapshots| {
+            let mut map = ClockMap::new();
+            snapshots.into_iter().for_each(|snapshot| map.add(snapshot));
+            map
+        })
+    }
+
+    proptest! {
+        /// An unrelated pair is an error in both directions, at all times.
+        #[test]
+        fn relations_hold_in_both_directions(map in maps(), times: [i64; 3]) {
+            for (from, to) in DOMAINS.into_iter().flat_map(|a| DOMAINS.map(|b| (a, b))) {
+                prop_assert_eq!(map.relates(from, to), map.relates(to, from));
+                for at in times {
+                    let result = map.convert(ns(at), from, to);
+                    let is_unrelated = matches!(result, Err(ClockError::Unrelated { .. }));
+                    prop_assert_eq!(is_unrelated, !map.relates(from, to), "{:?}", result);
+                }
+            }
+        }
+
+        /// The clocks of the snapshots differ by a constant, so that every path must give it.
+        #[test]
+        fn constant_offsets_are_found_on_every_path(
+            offsets in [-1_i64 << 40..1 << 40, -1_i64 << 40..1 << 40, -1_i64 << 40..1 << 40],
+            moments in vec((0_i64..1 << 50, 0_usize..3), 1..8),
+            at in -1_i64 << 50..1 << 50,
+        ) {
+            let clocks = [(Monotonic, 0), (Realtime, offsets[0]), (Boottime, offsets[1]),
+                          (Local(1), offsets[2])];
+            let mut map = ClockMap::new();
+            for (moment, first) in moments {
+                let pair = &clocks[first..first + 2];
+                map.add(pair.iter().map(|(domain, offset)| (*domain, ns(moment + offset))));
+            }
+            for ((from, a), (to, b)) in clocks.iter().flat_map(|x| clocks.map(|y| (*x, y))) {
+                match map.convert(ns(at), from, to) {
+                    Ok(moved) => prop_assert_eq!(moved.nanos() - at, b - a),
+                    Err(error) => prop_assert_eq!(error, ClockError::Unrelated { from, to }),
+                }
+            }
+        }
+
+        /// Between two snapshots, the earlier one decides, in whatever order they were added.
+        #[test]
+        fn the_order_of_snapshots_does_not_matter(
+            mut steps in vec((1_i64..1 << 30, any::<i32>()), 1..8),
+            at in -1_i64 << 10..1 << 34,
+            rotation: usize,
+        ) {
+            let mut moment = 0;
+            for (step, _) in &mut steps {
+                moment += *step;
+                *step = moment;
+            }
+            let nearest = steps.iter().rev().find(|(moment, _)| *moment <= at).unwrap_or(&steps[0]);
+            let expected = at + i64::from(nearest.1);
+            let middle = rotation % steps.len();
+            steps.rotate_left(middle);
+            let mut map = ClockMap::new();
+            for (moment, offset) in steps {
+                map.add([(Monotonic, ns(moment)), (Realtime, ns(moment + i64::from(offset)))]);
+            }
+            prop_assert_eq!(map.convert(ns(at), Monotonic, Realtime), Ok(ns(expected)));
+        }
     }
 
     #[test]

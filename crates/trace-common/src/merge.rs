@@ -1,7 +1,6 @@
 //! Merging several sources in time order into one stream.
 
 use crate::Timestamp;
-use std::collections::{BinaryHeap, VecDeque};
 
 /// Merges the items of several sources into one stream in time order, up to a watermark before
 /// which no more items can arrive.
@@ -40,43 +39,69 @@ use std::collections::{BinaryHeap, VecDeque};
 /// assert!(late.late && merge.late() == 1);
 /// assert_eq!(merge.pop(Timestamp::MAX).map(|i| i.value), Some('d'));
 /// ```
+///
+/// # Cost
+///
+/// Items stay where their source pushed them until they are released, so `T` should be small: large
+/// records stay in the buffers they were read into, and `T` is their position. A release compares
+/// the first items of the sources in a tournament tree, which takes log₂(sources) comparisons. When
+/// one source leads for several items, its items are compared with the runner-up alone.
 #[derive(Clone, Debug)]
 pub struct Merge<T> {
     sources: Vec<Source<T>>,
-    /// The first item of every non-empty source. An entry is stale if its source has a new, earlier
-    /// first item; stale entries are skipped.
-    heads: BinaryHeap<Head>,
-    released: Option<Timestamp>,
-    sequence: u64,
+    /// The tournament: node `n` has the earlier of the nodes `2n` and `2n + 1`, the root is node 1,
+    /// and the second half are the first items of the sources.
+    ///
+    /// A tree of losers needs one load less for each level, but only the winner can change in it;
+    /// here a push to any source can.
+    nodes: Vec<Key>,
+    /// Until when the source of the last item leads, while its place in the tree is out of date.
+    lead: Option<Lead>,
+    /// Items in a row from one source.
+    wins: u32,
+    /// The time of the last item that was not late.
+    released: Timestamp,
     len: usize,
     late: u64,
     latest_by: i64,
 }
 
+/// The items of a source. Those before `next` were released.
 #[derive(Clone, Debug)]
 struct Source<T> {
-    items: VecDeque<(Timestamp, u64, T)>,
+    items: Vec<(Timestamp, T)>,
+    next: usize,
 }
 
-/// Ordered so that the earliest is the greatest, because the heap returns the greatest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Head {
-    at: Timestamp,
+/// Time and source of an item in one number, which compares without a branch: an earlier item is
+/// less, and of two at the same time that of the lower source.
+type Key = u128;
+
+/// The first item of an empty source, which comes after all others.
+const EMPTY: Key = Key::MAX;
+
+#[inline]
+fn key(at: Timestamp, source: usize) -> Key {
+    Key::from(at.nanos() as u64 ^ 1 << 63) << 64 | source as Key
+}
+
+#[inline]
+const fn source_of(key: Key) -> usize {
+    key as usize
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lead {
     source: usize,
-    sequence: u64,
+    /// The first item of all other sources.
+    until: Key,
 }
 
-impl Ord for Head {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (other.at, other.source, other.sequence).cmp(&(self.at, self.source, self.sequence))
-    }
-}
+/// Items in a row from one source after which it is expected to lead for longer.
+const GALLOP: u32 = 4;
 
-impl PartialOrd for Head {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
+/// Released items of a source are removed in batches of at least so many.
+const MIN_BATCH: usize = 1024;
 
 /// An item that [`Merge::pop`] released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,14 +116,51 @@ pub struct Merged<T> {
     pub late: bool,
 }
 
-impl<T> Merge<T> {
+impl<T: Copy> Source<T> {
+    #[inline]
+    fn first(&self) -> Option<Timestamp> {
+        self.items.get(self.next).map(|(at, _)| *at)
+    }
+
+    /// Adds an item; returns whether it is the first now.
+    #[inline]
+    fn push(&mut self, at: Timestamp, value: T) -> bool {
+        if self.next == self.items.len() {
+            self.items.clear();
+            self.next = 0;
+        } else if self.next >= MIN_BATCH && self.next * 2 >= self.items.len() {
+            // At most one item moves for each that was released.
+            self.items.drain(..self.next);
+            self.next = 0;
+        }
+        match self.items.last() {
+            Some((last, _)) if *last > at => self.insert(at, value),
+            _ => {
+                self.items.push((at, value));
+                self.items.len() - self.next == 1
+            }
+        }
+    }
+
+    /// Adds an item before later ones.
+    #[cold]
+    fn insert(&mut self, at: Timestamp, value: T) -> bool {
+        let waiting = self.items.get(self.next..).unwrap_or_default();
+        let place = self.next + waiting.partition_point(|(t, _)| *t <= at);
+        self.items.insert(place, (at, value));
+        place == self.next
+    }
+}
+
+impl<T: Copy> Merge<T> {
     /// Makes a merge of `sources` sources, numbered from 0. More can be added.
     pub fn new(sources: usize) -> Self {
         let mut this = Self {
             sources: Vec::new(),
-            heads: BinaryHeap::new(),
-            released: None,
-            sequence: 0,
+            nodes: vec![EMPTY; 2],
+            lead: None,
+            wins: 0,
+            released: Timestamp::MIN,
             len: 0,
             late: 0,
             latest_by: 0,
@@ -111,61 +173,120 @@ impl<T> Merge<T> {
 
     /// Adds a source and returns its number.
     pub fn add_source(&mut self) -> usize {
-        self.sources.push(Source { items: VecDeque::new() });
+        self.sources.push(Source { items: Vec::new(), next: 0 });
+        if self.sources.len() > self.nodes.len() / 2 {
+            self.lead = None;
+            self.nodes = vec![EMPTY; 2 * self.nodes.len()];
+            for source in 0..self.sources.len() {
+                self.replay_of(source);
+            }
+        }
         self.sources.len() - 1
     }
 
     /// Adds an item of a source.
     ///
     /// If the source does not exist yet, it is added, together with the sources before it.
+    #[inline]
     pub fn push(&mut self, source: usize, at: Timestamp, value: T) {
         while source >= self.sources.len() {
             self.add_source();
         }
-        let sequence = self.sequence;
-        self.sequence += 1;
         self.len += 1;
-        let Some(Source { items }) = self.sources.get_mut(source) else { return };
-        // Nearly always at the end; otherwise before the later ones.
-        let behind = items.iter().rev().take_while(|(t, ..)| *t > at).count();
-        let place = items.len() - behind;
-        items.insert(place, (at, sequence, value));
-        if place == 0 {
-            self.heads.push(Head { at, source, sequence });
+        if self.sources.get_mut(source).is_some_and(|s| s.push(at, value)) {
+            self.first_changed(source);
         }
+    }
+
+    /// A push gave a source another first item.
+    fn first_changed(&mut self, source: usize) {
+        if let Some(lead) = self.lead.take() {
+            self.replay_of(lead.source);
+        }
+        self.replay_of(source);
+    }
+
+    fn replay_of(&mut self, source: usize) {
+        let first = self.sources.get(source).and_then(Source::first);
+        self.replay(source, first.map_or(EMPTY, |at| key(at, source)));
     }
 
     /// Releases the earliest item, if it is not after the watermark.
     ///
     /// The watermark is the time up to which all sources have pushed all items; [`Timestamp::MAX`]
     /// at the end of all sources.
+    #[inline]
     pub fn pop(&mut self, watermark: Timestamp) -> Option<Merged<T>> {
-        loop {
-            let head = *self.heads.peek()?;
-            let first = self.sources.get(head.source).and_then(|s| s.items.front());
-            if first.is_none_or(|(_, sequence, _)| *sequence != head.sequence) {
-                self.heads.pop(); // another item became the first of its source
-                continue;
-            }
-            if head.at > watermark {
-                return None;
-            }
-            self.heads.pop();
-            let items = &mut self.sources.get_mut(head.source)?.items;
-            let (at, _, value) = items.pop_front()?;
-            if let Some((at, sequence, _)) = items.front() {
-                self.heads.push(Head { at: *at, source: head.source, sequence: *sequence });
-            }
-            self.len -= 1;
-            let late = self.released.is_some_and(|released| at < released);
-            if let (true, Some(released)) = (late, self.released) {
-                self.late += 1;
-                self.latest_by = self.latest_by.max(released.nanos_since(at));
-            } else {
-                self.released = Some(at);
-            }
-            return Some(Merged { source: head.source, at, value, late });
+        let number = match self.lead {
+            Some(lead) => lead.source,
+            None => source_of(*self.nodes.get(1)?),
+        };
+        let source = self.sources.get_mut(number)?; // no number is so high if all are empty
+        let (at, value) = *source.items.get(source.next)?;
+        if at > watermark {
+            return None;
         }
+        source.next += 1;
+        self.len -= 1;
+        let next = source.first().map_or(EMPTY, |at| key(at, number));
+        match self.lead {
+            Some(lead) if next < lead.until => {}
+            _ => self.next_round(number, next),
+        }
+        let late = at < self.released;
+        if late {
+            self.count_late(at);
+        } else {
+            self.released = at;
+        }
+        Some(Merged { source: number, at, value, late })
+    }
+
+    /// Finds the source of the next item, after one of `source` was released and `first` came.
+    #[inline]
+    fn next_round(&mut self, source: usize, first: Key) {
+        self.lead = None;
+        if source_of(self.replay(source, first)) != source {
+            self.wins = 0;
+            return;
+        }
+        self.wins += 1;
+        if self.wins >= GALLOP {
+            self.lead = Some(Lead { source, until: self.runner_up(source) });
+        }
+    }
+
+    /// Updates the tree for a source with another first item. Returns the root.
+    #[inline]
+    fn replay(&mut self, source: usize, first: Key) -> Key {
+        let mut winner = first;
+        let mut node = self.nodes.len() / 2 + source;
+        while let Some(place) = self.nodes.get_mut(node) {
+            *place = winner;
+            if node <= 1 {
+                break;
+            }
+            winner = winner.min(self.nodes.get(node ^ 1).copied().unwrap_or(EMPTY));
+            node /= 2;
+        }
+        winner
+    }
+
+    /// The first item of all sources but `source`.
+    fn runner_up(&self, source: usize) -> Key {
+        let mut first = EMPTY;
+        let mut node = self.nodes.len() / 2 + source;
+        while node > 1 {
+            first = first.min(self.nodes.get(node ^ 1).copied().unwrap_or(EMPTY));
+            node /= 2;
+        }
+        first
+    }
+
+    #[cold]
+    fn count_late(&mut self, at: Timestamp) {
+        self.late += 1;
+        self.latest_by = self.latest_by.max(self.released.nanos_since(at));
     }
 
     /// Number of items that are not released yet.
@@ -180,7 +301,8 @@ impl<T> Merge<T> {
 
     /// The time of the last unreleased item of a source, up to which the source has pushed.
     pub fn newest_of(&self, source: usize) -> Option<Timestamp> {
-        self.sources.get(source)?.items.back().map(|(at, ..)| *at)
+        let source = self.sources.get(source)?;
+        source.items.get(source.next..)?.last().map(|(at, _)| *at)
     }
 
     /// Number of items that were released late so far.
@@ -203,7 +325,7 @@ mod tests {
         Timestamp::from_nanos(n)
     }
 
-    fn drain<T>(merge: &mut Merge<T>, watermark: i64) -> Vec<Merged<T>> {
+    fn drain<T: Copy>(merge: &mut Merge<T>, watermark: i64) -> Vec<Merged<T>> {
         std::iter::from_fn(|| merge.pop(ns(watermark))).collect()
     }
 
@@ -233,32 +355,147 @@ mod tests {
     #[test]
     fn sources_are_added_as_they_come() {
         let mut merge = Merge::new(0);
+        assert_eq!(merge.pop(Timestamp::MAX), None::<Merged<char>>);
         merge.push(3, ns(1), 'x');
         assert_eq!(merge.newest_of(3), Some(ns(1)));
         assert_eq!(merge.add_source(), 4);
         assert_eq!((merge.len(), merge.newest_of(9)), (1, None));
     }
 
-    proptest! {
-        /// Every pushed item comes out once, and without late items in time order.
-        #[test]
-        fn the_merge_is_a_sort(items: Vec<(u8, i16)>, cut in 0usize..50, watermark: i16) {
-            let mut merge = Merge::new(4);
-            let mut out = Vec::new();
-            for (i, (source, at)) in items.iter().enumerate() {
-                if i == cut {
-                    out.extend(drain(&mut merge, watermark.into()));
-                }
-                merge.push(usize::from(source % 4), ns((*at).into()), i);
-            }
-            out.extend(drain(&mut merge, i64::MAX));
-            prop_assert!(merge.is_empty());
-            let mut seen: Vec<usize> = out.iter().map(|m| m.value).collect();
-            seen.sort_unstable();
-            prop_assert_eq!(seen, (0..items.len()).collect::<Vec<_>>());
-            let punctual: Vec<_> = out.iter().filter(|m| !m.late).map(|m| m.at).collect();
-            prop_assert!(punctual.windows(2).all(|w| w[0] <= w[1]));
-            prop_assert_eq!(merge.late() as usize, out.iter().filter(|m| m.late).count());
+    #[test]
+    fn the_ends_of_time_are_times() {
+        let mut merge = Merge::new(3);
+        merge.push(2, ns(i64::MAX), 'd');
+        merge.push(1, ns(i64::MAX), 'c');
+        merge.push(1, ns(i64::MIN), 'b');
+        merge.push(0, ns(i64::MIN), 'a');
+        let values: String = drain(&mut merge, i64::MAX).iter().map(|m| m.value).collect();
+        assert_eq!(values, "abcd");
+    }
+
+    #[test]
+    fn a_push_ends_the_lead_of_another_source() {
+        let mut merge = Merge::new(2);
+        for at in 0..20 {
+            merge.push(1, ns(at), at);
         }
+        merge.push(0, ns(100), 100);
+        assert_eq!(drain(&mut merge, 9).len(), 10, "source 1 leads");
+        merge.push(0, ns(10), -1);
+        merge.push(0, ns(12), -2);
+        let values: Vec<_> = drain(&mut merge, 13).iter().map(|m| m.value).collect();
+        assert_eq!(values, [-1, 10, 11, -2, 12, 13]);
+    }
+
+    /// What the documentation of [`Merge`] says, in the simplest form.
+    #[derive(Default)]
+    struct Model {
+        waiting: Vec<(i64, usize, usize)>,
+        released: Option<i64>,
+        late: u64,
+        latest_by: i64,
+    }
+
+    impl Model {
+        fn pop(&mut self, watermark: i64) -> Option<Merged<usize>> {
+            let first = *self.waiting.iter().min()?;
+            let (at, source, value) = first;
+            if at > watermark {
+                return None;
+            }
+            self.waiting.retain(|item| *item != first);
+            let late = self.released.is_some_and(|released| at < released);
+            if late {
+                self.late += 1;
+                self.latest_by = self.latest_by.max(self.released.unwrap_or(at) - at);
+            }
+            self.released = self.released.max(Some(at));
+            Some(Merged { source, at: ns(at), value, late })
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push {
+            source: usize,
+            at: i64,
+        },
+        /// A source that leads.
+        PushRun {
+            source: usize,
+            at: i64,
+            count: i64,
+        },
+        Pop {
+            watermark: i64,
+            count: usize,
+        },
+        Drain {
+            watermark: i64,
+        },
+    }
+
+    /// Few times, so that many are equal.
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let at = -20i64..60;
+        let step = prop_oneof![
+            6 => (0usize..9, at.clone()).prop_map(|(source, at)| Step::Push { source, at }),
+            2 => (0usize..9, at.clone(), 1i64..30)
+                .prop_map(|(source, at, count)| Step::PushRun { source, at, count }),
+            3 => (at.clone(), 1usize..12).prop_map(|(watermark, count)| Step::Pop { watermark, count }),
+            1 => at.prop_map(|watermark| Step::Drain { watermark }),
+        ];
+        proptest::collection::vec(step, 0..80)
+    }
+
+    proptest! {
+        /// Order, ties, lateness and counters are those of the model, also after the source of the
+        /// first item changed in the middle of a lead.
+        #[test]
+        fn the_merge_is_the_model(steps in steps(), sources in 0usize..9) {
+            let (mut merge, mut model) = (Merge::new(sources), Model::default());
+            let mut pushed = 0;
+            let mut push = |merge: &mut Merge<usize>, model: &mut Model, source, at| {
+                merge.push(source, ns(at), pushed);
+                model.waiting.push((at, source, pushed));
+                pushed += 1;
+            };
+            for step in steps {
+                match step {
+                    Step::Push { source, at } => push(&mut merge, &mut model, source, at),
+                    Step::PushRun { source, at, count } => {
+                        for i in 0..count {
+                            push(&mut merge, &mut model, source, at + i / 2);
+                        }
+                    }
+                    Step::Pop { watermark, count } => for _ in 0..count {
+                        prop_assert_eq!(merge.pop(ns(watermark)), model.pop(watermark));
+                    },
+                    Step::Drain { watermark } => while let Some(item) = model.pop(watermark) {
+                        prop_assert_eq!(merge.pop(ns(watermark)), Some(item));
+                    },
+                }
+                prop_assert_eq!(merge.len(), model.waiting.len());
+                prop_assert_eq!(merge.is_empty(), model.waiting.is_empty());
+            }
+            while let Some(item) = model.pop(i64::MAX) {
+                prop_assert_eq!(merge.pop(Timestamp::MAX), Some(item));
+            }
+            prop_assert_eq!(merge.pop(Timestamp::MAX), None);
+            prop_assert_eq!(merge.late(), model.late);
+            prop_assert_eq!(merge.latest_by_nanos(), model.latest_by);
+        }
+    }
+
+    #[test]
+    fn released_items_are_forgotten() {
+        let mut merge = Merge::new(1);
+        for at in 0..1_000_000 {
+            merge.push(0, ns(at), ());
+            if at >= 10 {
+                assert!(merge.pop(ns(at - 10)).is_some());
+            }
+        }
+        assert!(merge.sources[0].items.capacity() <= 4 * MIN_BATCH);
     }
 }
