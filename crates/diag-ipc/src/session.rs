@@ -1,6 +1,6 @@
 use crate::message::TracingCommand;
 use crate::transport::Connection;
-use crate::{Client, Error, Operation, Result};
+use crate::{Client, Error, Operation, Result, target};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -234,7 +234,9 @@ impl Session {
         drop(self.connection.take());
         let stop = match truncation {
             // The time limit for the reply has passed.
-            Some(TruncationReason::Silent(after)) => {
+            Some(
+                TruncationReason::Silent(after) | TruncationReason::TargetStopped { after, .. },
+            ) => {
                 let operation = Operation::Reply;
                 let asked = matches!(
                     std::mem::replace(&mut *self.shared.lock(), Stop::Ended),
@@ -258,9 +260,9 @@ impl Session {
     fn fail(&mut self, reason: TruncationReason) -> io::Error {
         let error = io::Error::new(
             match &reason {
-                TruncationReason::Silent(_) | TruncationReason::Overrun(_) => {
-                    io::ErrorKind::TimedOut
-                }
+                TruncationReason::Silent(_)
+                | TruncationReason::TargetStopped { .. }
+                | TruncationReason::Overrun(_) => io::ErrorKind::TimedOut,
                 TruncationReason::Io(e) => e.kind(),
                 _ => io::ErrorKind::Other,
             },
@@ -349,11 +351,19 @@ impl Session {
                 if self.shared.asked.get().is_none() {
                     self.silent = Instant::now();
                 } else if self.silent.elapsed() > limit {
-                    return Err(self.fail(TruncationReason::Silent(limit)));
+                    return Err(self.fail(self.silence(limit)));
                 }
                 Err(e)
             }
             Err(e) => Err(self.fail(TruncationReason::Io(e))),
+        }
+    }
+
+    /// Why no data arrived for `after`.
+    fn silence(&self, after: Duration) -> TruncationReason {
+        match self.connection.as_ref().and_then(|connection| connection.peer().pid) {
+            Some(pid) if target::is_stopped(pid) => TruncationReason::TargetStopped { pid, after },
+            _ => TruncationReason::Silent(after),
         }
     }
 
@@ -446,6 +456,18 @@ pub enum TruncationReason {
          diagnostic server hangs"
     )]
     Silent(Duration),
+    /// As [`TruncationReason::Silent`], and the target process is stopped: by SIGSTOP, Ctrl-Z or a
+    /// debugger.
+    #[error(
+        "process {pid} is stopped and sent nothing for {after:?} after the request to stop the \
+         session: resume it with SIGCONT"
+    )]
+    TargetStopped {
+        /// The process id in the namespace of the caller.
+        pid: u32,
+        /// The time without data.
+        after: Duration,
+    },
     /// The stream did not end within [`Timeouts::end`](crate::Timeouts::end) of the stop request.
     #[error("the stream did not end within {0:?} of the request to stop")]
     Overrun(Duration),

@@ -3,6 +3,7 @@ use std::fmt;
 /// The first byte of a command: the component of the runtime that executes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum CommandSet {
     /// Memory dumps.
     Dump = 0x01,

@@ -12,6 +12,7 @@ use trace_common::Cursor;
 /// The contents of a memory dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum DumpType {
     /// Stacks, modules and the data required to list them.
     Normal = 1,
@@ -44,6 +45,7 @@ bitflags::bitflags! {
 /// The files in which perf finds the names of jitted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum PerfMapType {
     /// Both.
     All = 1,

@@ -232,6 +232,7 @@ impl fmt::Display for Provider {
 
 /// The format of the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Format {
     /// The legacy format, which is not designed for streaming.
     NetPerf,
@@ -243,6 +244,7 @@ pub enum Format {
 /// The rundown: events at the end of a session that describe the loaded methods, modules and so on.
 /// Without them, addresses cannot be resolved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rundown {
     /// No rundown. Stopping is fast. Needs `CollectTracing2`.
     None,
@@ -274,6 +276,7 @@ impl Rundown {
 
 /// The handling of events when the buffer of a session is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BufferingMode {
     /// Events are dropped.
     #[default]

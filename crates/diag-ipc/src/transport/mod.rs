@@ -143,6 +143,7 @@ impl Deadline {
 
 /// The process at the other end, as reported by the operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Peer {
     /// Its process id in the namespace of the caller, if it is visible there.
     pub pid: Option<u32>,

@@ -2,7 +2,7 @@
 
 use super::*;
 use diag_ipc::asynchronous::{Client, Server};
-use diag_ipc::{Provider, TracingConfig, TruncationReason};
+use diag_ipc::{Provider, Rundown, TracingConfig, TruncationReason};
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 
@@ -16,7 +16,11 @@ async fn commands_and_sessions() {
             Ok(info) => assert_eq!(info.pid, u64::from(target.pid())),
             Err(e) => assert!(runtime == Runtime::Core31 && e.is_unknown_command(), "{e}"),
         }
-        let config = || TracingConfig::new([Provider::new("Triscope-Workload")]);
+        // .NET Core 3.1 can deadlock in the rundown when it stops a session.
+        let config = || {
+            let config = TracingConfig::new([Provider::new("Triscope-Workload")]);
+            if runtime == Runtime::Core31 { config.rundown(Rundown::None) } else { config }
+        };
 
         let mut session = client.collect_tracing(config()).await.unwrap();
         let stop_handle = session.stop_handle();
@@ -31,7 +35,8 @@ async fn commands_and_sessions() {
         stop.await.unwrap().unwrap();
         assert!(end.is_complete(), "{runtime:?}: {end:?}");
         assert!(matches!(end.stop, Some(Ok(()))), "{runtime:?}: {end:?}");
-        assert!(holds(&stream, "héllo-😀-") && holds(&stream, "Burn"), "{runtime:?}");
+        let has_rundown = runtime == Runtime::Core31 || holds(&stream, "Burn");
+        assert!(holds(&stream, "héllo-😀-") && has_rundown, "{runtime:?}");
 
         let session = client.collect_tracing(config()).await.unwrap();
         let mut stream = Vec::new();
