@@ -69,7 +69,6 @@ mod header;
 mod id;
 mod order;
 mod printable;
-#[expect(clippy::indexing_slicing, reason = "indexes are those of bytes found in the same slice")]
 mod quote;
 pub mod raw;
 mod reader;

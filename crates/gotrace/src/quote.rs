@@ -10,7 +10,9 @@ static PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = b' ';
     while byte < 0x7f {
-        plain[byte as usize] = byte != b'"' && byte != b'\\';
+        #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+        let place = &mut plain[byte as usize];
+        *place = byte != b'"' && byte != b'\\';
         byte += 1;
     }
     plain
@@ -29,28 +31,32 @@ pub(crate) fn append_quoted(text: &[u8], out: &mut Vec<u8>) {
 pub(crate) fn append_escaped(text: &[u8], out: &mut Vec<u8>) {
     let mut rest = text;
     loop {
-        let plain = rest.iter().position(|&b| !PLAIN[b as usize]).unwrap_or(rest.len());
-        out.extend_from_slice(&rest[..plain]);
-        rest = &rest[plain..];
-        let Some(&first) = rest.first() else { break };
+        let is_escaped = |b: &u8| PLAIN.get(usize::from(*b)) != Some(&true);
+        let plain = rest.iter().position(is_escaped).unwrap_or(rest.len());
+        let (before, escaped) = rest.split_at(plain);
+        out.extend_from_slice(before);
+        let Some((&first, after)) = escaped.split_first() else { break };
         rest = if first < 0x80 {
             append_escaped_ascii(first, out);
-            &rest[1..]
+            after
         } else {
-            match bstr::decode_utf8(rest) {
-                (Some(c), len) if is_printable(c) => {
-                    out.extend_from_slice(&rest[..len]);
-                    &rest[len..]
+            let (c, len) = bstr::decode_utf8(escaped);
+            // The length is at most that of the text.
+            let (sequence, following) = escaped.split_at(len);
+            match c {
+                Some(c) if is_printable(c) => {
+                    out.extend_from_slice(sequence);
+                    following
                 }
-                (Some(c), len) => {
+                Some(c) => {
                     let (prefix, digits) = if c < '\u{10000}' { (b'u', 4) } else { (b'U', 8) };
                     append_hex(prefix, u32::from(c), digits, out);
-                    &rest[len..]
+                    following
                 }
                 // Each byte of an invalid UTF-8 sequence is escaped separately.
-                (None, _) => {
+                None => {
                     append_hex(b'x', first.into(), 2, out);
-                    &rest[1..]
+                    after
                 }
             }
         };
@@ -75,7 +81,8 @@ fn append_escaped_ascii(byte: u8, out: &mut Vec<u8>) {
 fn append_hex(prefix: u8, value: u32, digits: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'\\', prefix]);
     for digit in (0..digits).rev() {
-        out.push(HEX[(value >> (4 * digit) & 0xf) as usize]);
+        let nibble = (value >> (4 * digit) & 0xf) as usize;
+        out.extend(HEX.get(nibble)); // always one of the sixteen
     }
 }
 
@@ -122,8 +129,9 @@ fn unquote_char<'a>(text: &'a [u8], quote: u8, out: &mut Vec<u8>) -> Option<&'a 
         let (c, len) = bstr::decode_utf8(text);
         return match c {
             Some(_) => {
-                out.extend_from_slice(&text[..len]);
-                Some(&text[len..])
+                let (sequence, following) = text.split_at(len); // at most the whole text
+                out.extend_from_slice(sequence);
+                Some(following)
             }
             // Each byte that is not valid UTF-8 becomes U+FFFD.
             None => {

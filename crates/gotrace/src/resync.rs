@@ -47,6 +47,29 @@ pub(crate) fn skip<R: Read>(source: &mut Source<R>, generation: u64) -> bool {
     }
 }
 
+/// Whether a batch of `generation` or of the next one begins at the start of the source's window;
+/// of any generation if `generation` is 0, before the first.
+///
+/// For a position that is the end of another batch, or of the trace's header: a header is enough
+/// there, even of a batch that is truncated. A later generation must not be followed by another
+/// one.
+pub(crate) fn continues<R: Read>(source: &mut Source<R>, generation: u64) -> bool {
+    let _ = source.ensure(2 * BATCH); // an error of the input is returned by the next read
+    let bytes = source.window();
+    let Some((first, len)) = header(bytes, 0) else { return false };
+    if first.end_of_generation || first.generation == 0 {
+        return false;
+    }
+    match first.generation.wrapping_sub(generation) {
+        0 => true,
+        gap if gap == 1 || (generation == 0 && gap < MAX_GAP) => {
+            header(bytes, len + first.data.len())
+                .is_none_or(|(next, _)| next.generation == first.generation)
+        }
+        _ => false,
+    }
+}
+
 enum Scan {
     Found(usize),
     /// Not before this index.

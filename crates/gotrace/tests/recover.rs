@@ -203,6 +203,44 @@ fn a_cut_trace_gives_all_events_before_the_cut() {
 }
 
 #[test]
+fn a_cut_first_batch_with_a_short_size_is_recovered() {
+    // Runtimes write sizes in ten bytes; other writers of traces do not.
+    let goroutine_event: (u8, &[u64]) = (EventType::GO_UNBLOCK.0, &[1, 7, 1, 0]);
+    // The first generation of a flight recording has another number than 1.
+    for generation in [1, 3] {
+        for with_frequency in [true, false] {
+            let mut trace = Assembler::new(22);
+            if with_frequency {
+                trace.frequency(generation);
+            }
+            let start = trace.0.len();
+            trace.batch(generation, 5, 100, &[goroutine_event; 30]);
+            let cut = trace.0.len() - 50;
+            let recovered = read(&trace.0[..cut]);
+            let decodable = events(&trace.0[start + 6..cut]).0;
+            assert!(decodable >= 20, "{decodable}");
+            assert_eq!(recovered.events.len() as u64 + recovered.lost_events, decodable);
+            assert!(recovered.lost_bytes() < 5, "{:?}", recovered.losses);
+        }
+    }
+}
+
+#[test]
+fn repeating_events_of_a_cut_batch_are_not_mistaken_for_batches() {
+    // From the second argument on it looks like the header of a batch of five bytes.
+    let event: (u8, &[u64]) = (EventType::GO_UNBLOCK.0, &[5, 1, 1, 1]);
+    let mut trace = Assembler::new(22);
+    trace.frequency(1);
+    let start = trace.0.len();
+    trace.batch(1, 5, 100, &[event; 400]);
+    let cut = trace.0.len() - 300;
+    let recovered = read(&trace.0[..cut]);
+    let decodable = events(&trace.0[start + 6..cut]).0;
+    assert!(decodable >= 300, "{decodable}");
+    assert_eq!(recovered.events.len() as u64 + recovered.lost_events, decodable);
+}
+
+#[test]
 fn unresolved_names_of_a_cut_trace_are_counted() {
     // The tables are the last batches of the only generation.
     let trace = recorded("shop.trace");

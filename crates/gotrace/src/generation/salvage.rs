@@ -88,7 +88,7 @@ impl<'a, R: Read> Salvage<'a, R> {
         lost: &mut Lost,
     ) -> Option<Self> {
         let from = source.offset();
-        let found = resync::skip(source, last);
+        let found = resync::continues(source, last) || resync::skip(source, last);
         lost.add(from..source.offset());
         if !found {
             return None;
@@ -191,8 +191,12 @@ impl<'a, R: Read> Salvage<'a, R> {
     /// Moves to the next batch after damage, or to the end of the readable bytes.
     fn resync(&mut self) {
         let (at, number) = (self.loader.at, self.loader.number);
-        // If the size of the last batch is damaged, that batch contains the next one.
-        let from = self.last.as_ref().map_or(at, |(start, _)| *start) + 1;
+        // If the size of the last batch is damaged, that batch contains the next one: behind its
+        // events, because no event begins like a batch.
+        let from = match &self.last {
+            Some((start, batch)) => (start + 1).max(self.end_of_events(batch)),
+            None => at + 1,
+        };
         let mut found = resync::find(self.source, from, number);
         if found == Some(at) {
             found = resync::find(self.source, at + 1, number);
@@ -204,6 +208,19 @@ impl<'a, R: Read> Salvage<'a, R> {
         };
         self.lose(damaged..next);
         self.loader.at = next;
+    }
+
+    /// Where the decodable events of a batch end; 0 if it is no batch of events.
+    fn end_of_events(&self, batch: &Batch) -> usize {
+        let bytes = self.source.window();
+        let tables = [EventType::STRINGS, EventType::STACKS, EventType::CPU_SAMPLES];
+        match batch.kind(bytes) {
+            Some(ty) if !tables.contains(&ty) && ty != self.loader.sync_type() => {
+                let data = bytes.get(batch.data.clone()).unwrap_or_default();
+                batch.data.start + decodable(data)
+            }
+            _ => 0,
+        }
     }
 
     fn lose(&mut self, lost: Range<usize>) {
