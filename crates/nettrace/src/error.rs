@@ -5,6 +5,7 @@ use trace_common::{ReadError, ReadErrorKind};
 /// An error and its position in the input.
 #[derive(Debug, thiserror::Error)]
 #[error("{kind} at byte {offset}")]
+#[non_exhaustive]
 pub struct Error {
     /// Bytes from the start of the input to the item that could not be read.
     pub offset: u64,

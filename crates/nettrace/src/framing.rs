@@ -228,3 +228,77 @@ fn tag(c: &mut Cursor<'_>, expected_tag: u8, expected: &'static str) -> Result<(
         Err(Error::new(at, ErrorKind::UnexpectedTag { expected, found }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A type with this name and version, up to the content of its object.
+    fn object(begin: u8, name: &str, version: i32) -> Vec<u8> {
+        let mut out = vec![begin, begin, TAG_NULL];
+        out.extend(version.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend((name.len() as i32).to_le_bytes());
+        out.extend(name.as_bytes());
+        out.push(TAG_END);
+        out
+    }
+
+    fn fast(begin: u8, name: &str, version: i32) -> Vec<u8> {
+        let start: &[u8] = if begin == TAG_BEGIN { b"" } else { MAGIC };
+        let header = [start, &20u32.to_le_bytes(), FAST].concat();
+        [header, object(begin, name, version)].concat()
+    }
+
+    fn v6(kind: u8, size: u32) -> Vec<u8> {
+        let header = (u32::from(kind) << 24 | size).to_le_bytes();
+        [&MAGIC[..], &0u32.to_le_bytes(), &6u32.to_le_bytes(), &0u32.to_le_bytes(), &header]
+            .concat()
+    }
+
+    fn first(bytes: &[u8], max_block: usize) -> Result<Frame> {
+        Framing::new(max_block).peek(bytes).map(|frame| frame.expect("a whole header"))
+    }
+
+    #[test]
+    fn the_limit_of_a_block_is_the_largest_size_that_is_read() {
+        let frame = first(&v6(2, 1000), 1000).unwrap();
+        assert_eq!((frame.kind, frame.start, frame.end), (Kind::Event, 24, 1024));
+        let error = first(&v6(2, 1001), 1000).unwrap_err();
+        assert_eq!(error.offset, 24);
+        let limit = matches!(error.kind, ErrorKind::Limit { value: 1001, limit: 1000, .. });
+        assert!(limit, "{error}");
+    }
+
+    /// Version 3 is the only one without the magic number, versions 4 and 5 the only ones with it.
+    #[test]
+    fn the_form_of_a_stream_decides_its_versions() {
+        for (begin, good) in [(TAG_BEGIN, &[3][..]), (TAG_BEGIN_PRIVATE, &[4, 5])] {
+            for version in 0..8 {
+                let bytes = fast(begin, "Trace", version);
+                match first(&bytes, 100) {
+                    Ok(frame) => {
+                        assert!(good.contains(&version), "version {version}");
+                        assert_eq!(frame.kind, Kind::Trace);
+                        assert_eq!(frame.end - frame.start, 48);
+                    }
+                    Err(error) => {
+                        assert!(!good.contains(&version), "version {version}: {error}");
+                        assert!(
+                            matches!(error.kind, ErrorKind::UnsupportedVersion(v) if v == version)
+                        );
+                        let at = bytes.len() as u64 - 18; // version, reader, name, end tag
+                        assert_eq!(error.offset, at);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_object_of_versions_1_and_2_is_named_in_the_error() {
+        let bytes = fast(TAG_BEGIN, "Microsoft.DotNet.Runtime.EventPipeFile", 2);
+        let kind = first(&bytes, 100).unwrap_err().kind;
+        assert!(matches!(kind, ErrorKind::UnsupportedVersion(2)), "{kind:?}");
+    }
+}

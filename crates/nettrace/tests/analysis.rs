@@ -7,9 +7,10 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use common::assemble;
 use nettrace::analysis::{
-    ActivityTracker, CounterKind, CounterTracker, GcTracker, HeapSnapshot, RootKind, RuntimeRecord,
-    RuntimeTracker,
+    ActivityTracker, CounterKind, CounterTracker, GarbageCollection, GcTracker, HeapSnapshot,
+    RootKind, RuntimeRecord, RuntimeTracker,
 };
 use nettrace::{Event, MethodMap, Profile, Reader};
 
@@ -128,6 +129,131 @@ fn meters_have_values_and_tags() {
     assert!(values.iter().any(|v| v.kind == CounterKind::Rate && v.value > 0.0));
 }
 
+/// A stream of events of the runtime's provider: id, version and payload.
+fn runtime_events(events: &[(u32, u32, Vec<u8>)]) -> Vec<u8> {
+    let (mut types, mut blobs) = (Vec::new(), Vec::new());
+    for (number, (id, version, payload)) in events.iter().enumerate() {
+        let provider = "Microsoft-Windows-DotNETRuntime";
+        let mut metadata = assemble::metadata(provider, *id, *version, "", 0, &[0; 4]);
+        let index = number as u32 + 1;
+        metadata[..4].copy_from_slice(&index.to_le_bytes());
+        types.extend(assemble::blob(&[0x80, 0], &metadata));
+        blobs.extend(assemble::blob(&[0xc7, index as u8, 0, 9, 0, 9, 5], payload));
+    }
+    assemble::Stream::v4()
+        .compressed("MetadataBlock", &types)
+        .compressed("EventBlock", &blobs)
+        .end()
+}
+
+fn numbers(numbers: &[u32], rest: usize) -> Vec<u8> {
+    let mut payload: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+    payload.resize(payload.len() + rest, 0);
+    payload
+}
+
+fn collections(stream: &[u8]) -> (Vec<GarbageCollection>, GcTracker) {
+    let (mut tracker, mut done) = (GcTracker::new(), Vec::new());
+    let mut parser = Reader::new(stream);
+    while let Some(event) = parser.next_event().unwrap() {
+        tracker.observe(&event);
+        done.extend(std::iter::from_fn(|| tracker.next_gc()));
+    }
+    (done, tracker)
+}
+
+#[test]
+fn the_pause_of_a_gc_is_unknown_if_its_suspension_was_not_seen() {
+    let start = |number| (1, 2, numbers(&[number, 1, 0, 0], 10));
+    let end = |number| (2, 1, numbers(&[number, 1], 2));
+    let resumed = || (3, 1, numbers(&[], 2));
+    let suspend = || (9, 1, numbers(&[1, 2], 2));
+    let stream =
+        runtime_events(&[start(1), end(1), resumed(), suspend(), start(2), end(2), resumed()]);
+    let (done, tracker) = collections(&stream);
+    assert_eq!(done.len(), 2, "{done:?}");
+    assert_eq!((done[0].number, done[0].pause), (1, None));
+    assert_eq!((done[1].number, done[1].pause), (2, Some(15)));
+    assert_eq!(tracker.incomplete(), 0);
+}
+
+#[test]
+fn events_of_a_gc_without_their_fields_are_counted() {
+    // A version of GCStart that ends after the generation.
+    let stream = runtime_events(&[
+        (1, 0, numbers(&[7, 1], 0)),
+        (2, 1, numbers(&[], 0)),
+        (3, 1, numbers(&[], 2)),
+    ]);
+    let (done, tracker) = collections(&stream);
+    assert_eq!(done, []);
+    assert_eq!(tracker.incomplete(), 2);
+}
+
+fn records(stream: &[u8]) -> (Vec<RuntimeRecord>, u64) {
+    let (mut tracker, mut records) = (RuntimeTracker::new(), Vec::new());
+    let mut parser = Reader::new(stream);
+    while let Some(event) = parser.next_event().unwrap() {
+        records.extend(tracker.observe(&event));
+    }
+    (records, tracker.incomplete())
+}
+
+#[test]
+fn events_of_the_runtime_without_their_fields_are_counted() {
+    // Each payload ends too early: allocation, sampled allocation, thread pool, exception, wait,
+    // compilation and its end.
+    let ids = [(10, 3), (303, 0), (50, 0), (57, 0), (55, 0), (80, 1), (81, 2), (145, 1), (143, 2)];
+    let short = ids.map(|(id, version)| (id, version, Vec::new()));
+    assert_eq!(records(&runtime_events(&short)), (vec![], ids.len() as u64));
+    // A wait on .NET 7 has no lock: only its flags and the runtime's number.
+    let stream = runtime_events(&[(81, 1, vec![0, 1, 0]), (91, 1, vec![0; 11])]);
+    let (records, incomplete) = records(&stream);
+    assert_eq!(incomplete, 0);
+    match records.as_slice() {
+        [RuntimeRecord::Contention(wait)] => {
+            assert_eq!((wait.lock_id, wait.owner_thread_id), (None, None));
+            assert!(wait.managed && wait.end > wait.start, "{wait:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_size_of_a_compilation_is_unknown_if_its_start_was_not_seen() {
+    let loaded = {
+        // MethodID, ModuleID, address, size, token, flags (jitted), and three names.
+        let mut payload = [7_u64, 1, 2].map(u64::to_le_bytes).concat();
+        payload.extend([100_u32, 3, 8].map(u32::to_le_bytes).concat());
+        for name in ["N", "M", "void ()"] {
+            payload.extend(name.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
+        }
+        payload.extend([0; 2 + 8]); // number of the runtime, id of the rejit
+        payload
+    };
+    let (records, incomplete) = records(&runtime_events(&[(143, 2, loaded)]));
+    assert_eq!(incomplete, 0);
+    match records.as_slice() {
+        [RuntimeRecord::JitCompilation(jit)] => {
+            assert_eq!((jit.il_size, jit.code_size, jit.start), (None, 100, None));
+            assert_eq!(jit.method, "N.M");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn heap_items_without_their_fields_are_counted() {
+    let mut heap = HeapSnapshot::new();
+    // GCStart, GCBulkNode and GCBulkRootEdge without a field.
+    let stream = runtime_events(&[(1, 2, vec![]), (18, 0, vec![]), (16, 0, vec![])]);
+    let mut parser = Reader::new(&stream[..]);
+    while let Some(event) = parser.next_event().unwrap() {
+        heap.observe(&event);
+    }
+    assert_eq!((heap.nodes().len(), heap.roots().len(), heap.missing()), (0, 0, (0, 3)));
+}
+
 /// The capture's own counts: 45 GCStart, 249 exceptions, 265 waits, 1651 pauses begun.
 #[test]
 fn collections_exceptions_and_waits_are_as_many_as_their_events() {
@@ -144,7 +270,7 @@ fn collections_exceptions_and_waits_are_as_many_as_their_events() {
         }
         while let Some(done) = gc.next_gc() {
             collections += 1;
-            assert!(done.pause >= done.end - done.start, "blocking: {done:?}");
+            assert!(done.pause.unwrap() >= done.end - done.start, "blocking: {done:?}");
             let heap = done.heap.unwrap();
             assert!(heap.total() > 0 && heap.total() < 1 << 30, "{heap:?}");
             assert_eq!(done.number, last_number.map_or(done.number, |n: u32| n + 1));
@@ -158,7 +284,7 @@ fn collections_exceptions_and_waits_are_as_many_as_their_events() {
             }
             Some(RuntimeRecord::Contention(wait)) => {
                 waits += 1;
-                assert!(wait.managed && wait.lock_id != 0 && wait.owner_thread_id != 0);
+                assert!(wait.managed && wait.lock_id > Some(0) && wait.owner_thread_id > Some(0));
             }
             _ => {}
         }

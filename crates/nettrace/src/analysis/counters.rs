@@ -122,16 +122,18 @@ impl CounterTracker {
             None => value.as_text()?.to_string().parse().ok()?,
         };
         let quantiles = match kind {
-            CounterKind::Histogram => parse_quantiles(&text(event, "quantiles")),
+            CounterKind::Histogram => {
+                parse_quantiles(&text(event, "quantiles").unwrap_or_default())
+            }
             _ => Vec::new(),
         };
         Some(Counter {
             timestamp: event.header().timestamp,
-            provider: text(event, "meterName"),
-            name: text(event, "instrumentName"),
+            provider: text(event, "meterName").unwrap_or_default(),
+            name: text(event, "instrumentName").unwrap_or_default(),
             display_name: String::new(),
-            unit: text(event, "unit"),
-            tags: text(event, "tags"),
+            unit: text(event, "unit").unwrap_or_default(),
+            tags: text(event, "tags").unwrap_or_default(),
             kind,
             value,
             interval_seconds: self.interval,

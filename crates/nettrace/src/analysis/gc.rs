@@ -156,8 +156,9 @@ pub struct GarbageCollection {
     pub start: i64,
     /// End.
     pub end: i64,
-    /// Total time that managed threads were suspended for this GC.
-    pub pause: i64,
+    /// Total time that managed threads were suspended for this GC. `None` if the suspension began
+    /// before the first event, as it can for the first GC of a session.
+    pub pause: Option<i64>,
     /// Heap statistics after the GC.
     pub heap: Option<HeapStats>,
 }
@@ -189,6 +190,7 @@ pub struct GcTracker {
     suspensions: Vec<Suspension>,
     open: Vec<GarbageCollection>,
     done: std::collections::VecDeque<GarbageCollection>,
+    incomplete: u64,
 }
 
 /// Maximum number of open GCs: a background GC and the foreground GCs during it. Only lost end
@@ -206,22 +208,40 @@ impl GcTracker {
         if event.known() != Some(Provider::Runtime) {
             return None;
         }
+        // A GC with number 0 of generation 0 would be a guess.
+        let suspension = self.event(event);
+        if suspension.is_none() {
+            self.incomplete += 1;
+        }
+        suspension.flatten()
+    }
+
+    /// Number of events that were ignored because a field is missing or has another type.
+    pub const fn incomplete(&self) -> u64 {
+        self.incomplete
+    }
+
+    /// Processes an event; `None` if it lacks a field.
+    fn event(&mut self, event: &Event<'_>) -> Option<Option<Suspension>> {
         let now = event.header().timestamp;
+        let number = |name| number(event, name);
         match event.id() {
             // GCStart
             1 => {
+                let (count, depth) = (number("Count")?, number("Depth")?);
+                let (reason, kind) = (number("Reason")?, number("Type")?);
                 if self.open.len() >= MAX_OPEN {
                     self.open.remove(0);
                 }
-                let gc = GarbageCollection {
-                    number: number(event, "Count") as u32,
-                    generation: number(event, "Depth") as u32,
-                    reason: GcReason::from_code(number(event, "Reason") as u32),
-                    kind: GcKind::from_code(number(event, "Type") as u32),
+                let mut gc = GarbageCollection {
+                    number: count as u32,
+                    generation: depth as u32,
+                    reason: GcReason::from_code(reason as u32),
+                    kind: GcKind::from_code(kind as u32),
                     thread_id: event.thread_id(),
                     start: now,
                     end: 0,
-                    pause: 0,
+                    pause: None,
                     heap: None,
                 };
                 let for_gc = |s: &&mut Suspension| {
@@ -229,28 +249,27 @@ impl GcTracker {
                 };
                 if let Some(suspension) = self.suspensions.iter_mut().find(for_gc) {
                     suspension.gc = Some(gc.number);
+                    gc.pause = Some(0);
                 }
                 self.open.push(gc);
             }
             // GCEnd
             2 => {
-                let count = number(event, "Count") as u32;
+                let count = number("Count")? as u32;
                 if let Some(gc) = self.open.iter_mut().find(|gc| gc.number == count) {
                     gc.end = now;
                 }
             }
             // GCRestartEEEnd
-            3 => return self.resume(event.thread_id(), now),
+            3 => return Some(self.resume(event.thread_id(), now)),
             // GCHeapStats: belongs to the GC that ended last
             4 => {
-                let heap = heap_stats(event);
+                let heap = heap_stats(event)?;
                 if let Some(gc) = self.open.iter_mut().rev().find(|gc| gc.end != 0) {
                     gc.heap = Some(heap);
                 }
                 // A blocking GC is complete when its suspension ends.
-                if self.suspensions.iter().all(|s| s.gc.is_none()) {
-                    self.close_ended();
-                }
+                self.close_between_suspensions();
             }
             // GCSuspendEEEnd
             8 => {
@@ -261,13 +280,14 @@ impl GcTracker {
             }
             // GCSuspendEEBegin
             9 => {
+                let reason = SuspendReason::from_code(number("Reason")? as u32);
                 let thread = event.thread_id();
                 self.suspensions.retain(|s| s.thread_id != thread);
                 if self.suspensions.len() >= MAX_OPEN {
                     self.suspensions.remove(0);
                 }
                 self.suspensions.push(Suspension {
-                    reason: SuspendReason::from_code(number(event, "Reason") as u32),
+                    reason,
                     thread_id: thread,
                     start: now,
                     suspended: None,
@@ -277,7 +297,7 @@ impl GcTracker {
             }
             _ => {}
         }
-        None
+        Some(None)
     }
 
     /// Returns the next completed GC. Call it until it returns `None`.
@@ -286,7 +306,11 @@ impl GcTracker {
     }
 
     fn resume(&mut self, thread: u64, now: i64) -> Option<Suspension> {
-        let index = self.suspensions.iter().position(|s| s.thread_id == thread)?;
+        let Some(index) = self.suspensions.iter().position(|s| s.thread_id == thread) else {
+            // It began before the first event.
+            self.close_between_suspensions();
+            return None;
+        };
         let mut suspension = self.suspensions.swap_remove(index);
         suspension.end = now;
         if matches!(suspension.reason, SuspendReason::Gc | SuspendReason::GcPrep) {
@@ -297,16 +321,18 @@ impl GcTracker {
                 None => self.open.iter_mut().find(|gc| gc.kind == GcKind::Background),
             };
             if let Some(gc) = during {
-                gc.pause += now - suspension.start;
+                gc.pause = gc.pause.map(|pause| pause + (now - suspension.start));
             }
         }
-        if self.suspensions.iter().all(|s| s.gc.is_none()) {
-            self.close_ended();
-        }
+        self.close_between_suspensions();
         Some(suspension)
     }
 
-    fn close_ended(&mut self) {
+    /// Completes the GCs that have ended, unless a suspension of a GC still lasts.
+    fn close_between_suspensions(&mut self) {
+        if self.suspensions.iter().any(|s| s.gc.is_some()) {
+            return;
+        }
         let done = &mut self.done;
         self.open.retain(|gc| {
             if gc.end != 0 {
@@ -317,19 +343,26 @@ impl GcTracker {
     }
 }
 
-fn heap_stats(event: &Event<'_>) -> HeapStats {
+/// `None` if a field is missing. The pinned object heap (.NET 5) is empty in older runtimes.
+fn heap_stats(event: &Event<'_>) -> Option<HeapStats> {
+    const PINNED: usize = 4;
+    let number = |name: &str| number(event, name);
     let mut stats = HeapStats {
-        finalization_promoted_size: number(event, "FinalizationPromotedSize"),
-        finalization_promoted_count: number(event, "FinalizationPromotedCount"),
-        pinned_objects: number(event, "PinnedObjectCount") as u32,
-        handles: number(event, "GCHandleCount") as u32,
+        finalization_promoted_size: number("FinalizationPromotedSize")?,
+        finalization_promoted_count: number("FinalizationPromotedCount")?,
+        pinned_objects: number("PinnedObjectCount")? as u32,
+        handles: number("GCHandleCount")? as u32,
         ..HeapStats::default()
     };
+    let of_generation = |name: &str, i| match number(&format!("{name}{i}")) {
+        None if i == PINNED => Some(0),
+        other => other,
+    };
     for (i, size) in stats.generation_sizes.iter_mut().enumerate() {
-        *size = number(event, &format!("GenerationSize{i}"));
+        *size = of_generation("GenerationSize", i)?;
     }
     for (i, size) in stats.promoted.iter_mut().enumerate() {
-        *size = number(event, &format!("TotalPromotedSize{i}"));
+        *size = of_generation("TotalPromotedSize", i)?;
     }
-    stats
+    Some(stats)
 }

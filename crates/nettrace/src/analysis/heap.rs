@@ -4,7 +4,7 @@ use trace_common::Limits;
 
 use super::number;
 use crate::manifest::Provider;
-use crate::{Event, Object, Value};
+use crate::{Event, Object};
 
 /// A type of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -248,29 +248,34 @@ impl HeapSnapshot {
         if event.known() != Some(Provider::Runtime) {
             return;
         }
+        // An object at address 0, or a chunk with number 0, would be a guess.
+        if self.event(event).is_none() {
+            self.dropped += 1;
+        }
+    }
+
+    /// Processes an event; `None` if it lacks a field.
+    fn event(&mut self, event: &Event<'_>) -> Option<()> {
         match event.id() {
             // GCStart, GCEnd: a heap dump is within a GC
-            1 => {
-                self.walk = Some(number(event, "Count") as u32);
-            }
-            2 if self.walk == Some(number(event, "Count") as u32) => {
+            1 => self.walk = Some(number(event, "Count")? as u32),
+            2 if self.walk == Some(number(event, "Count")? as u32) => {
                 self.complete |= !self.nodes.is_empty();
             }
             // BulkType
             15 => self.each(event, |this, v| {
-                let id = get(&v, "TypeID");
-                let name = v.get("Name").and_then(|n| n.as_text());
-                let name = name.map_or_else(String::new, |t| t.to_string());
+                let id = get(&v, "TypeID")?;
+                let name = v.get("Name")?.as_text()?.to_string();
+                let (module_id, flags) = (get(&v, "ModuleID")?, get(&v, "Flags")? as u32);
                 if this.room(size_of::<HeapType>() + name.len()) {
-                    let module_id = get(&v, "ModuleID");
-                    let flags = get(&v, "Flags") as u32;
                     this.undescribed.remove(&id);
                     this.types.insert(id, HeapType { id, module_id, name, flags });
                 }
-            }),
+                Some(())
+            })?,
             // GCBulkRootEdge
             16 => self.each(event, |this, v| {
-                let kind = match get(&v, "GCRootKind") as u8 {
+                let kind = match get(&v, "GCRootKind")? as u8 {
                     0 => RootKind::Stack,
                     1 => RootKind::Finalizer,
                     2 => RootKind::Handle,
@@ -280,67 +285,69 @@ impl HeapSnapshot {
                     6 => RootKind::DependentHandle,
                     kind => RootKind::Other(kind),
                 };
-                let flags = get(&v, "GCRootFlag") as u32;
-                this.root(get(&v, "RootedNodeAddress"), kind, flags);
-            }),
+                let flags = get(&v, "GCRootFlag")? as u32;
+                this.root(get(&v, "RootedNodeAddress")?, kind, flags);
+                Some(())
+            })?,
             // GCBulkRootConditionalWeakTableElementEdge: an entry is alive while its key is alive
             17 => self.each(event, |this, v| {
-                if get(&v, "GCKeyNodeID") != 0 {
-                    this.root(get(&v, "GCValueNodeID"), RootKind::DependentHandle, 0);
+                if get(&v, "GCKeyNodeID")? != 0 {
+                    this.root(get(&v, "GCValueNodeID")?, RootKind::DependentHandle, 0);
                 }
-            }),
+                Some(())
+            })?,
             // GCBulkNode
             18 => {
-                let chunk = number(event, "Index");
+                let chunk = number(event, "Index")?;
                 if chunk == 0 && !self.nodes.is_empty() {
                     self.restart();
                 }
                 self.lost_chunks += chunk.saturating_sub(self.next_node_chunk);
                 self.next_node_chunk = chunk.saturating_add(1);
                 self.each(event, |this, v| {
+                    let (type_id, edges) = (get(&v, "TypeID")?, get(&v, "EdgeCount")?);
+                    let (address, size) = (get(&v, "Address")?, get(&v, "Size")?);
                     if this.room(size_of::<HeapNode>()) {
-                        let edges = get(&v, "EdgeCount");
-                        let type_id = get(&v, "TypeID");
                         if !this.types.contains_key(&type_id) {
                             this.undescribed.insert(type_id);
                         }
-                        this.nodes.push(HeapNode {
-                            address: get(&v, "Address"),
-                            size: get(&v, "Size"),
-                            type_id,
-                            first_edge: this.edges_expected,
-                            edges,
-                        });
+                        let first_edge = this.edges_expected;
+                        this.nodes.push(HeapNode { address, size, type_id, first_edge, edges });
                         this.edges_expected = this.edges_expected.saturating_add(edges);
                     }
-                });
+                    Some(())
+                })?;
             }
             // GCBulkEdge
             19 => {
-                let chunk = number(event, "Index");
+                let chunk = number(event, "Index")?;
                 if chunk == 0 && !self.edges.is_empty() {
                     self.restart();
                 }
                 self.lost_chunks += chunk.saturating_sub(self.next_edge_chunk);
                 self.next_edge_chunk = chunk.saturating_add(1);
                 self.each(event, |this, v| {
+                    let target = get(&v, "Value")?;
                     if this.room(size_of::<u64>()) {
-                        this.edges.push(get(&v, "Value"));
+                        this.edges.push(target);
                     }
-                });
+                    Some(())
+                })?;
             }
             // GCBulkRootCCW
             36 => self.each(event, |this, v| {
-                this.root(get(&v, "ObjectID"), RootKind::Com, 0);
-            }),
+                this.root(get(&v, "ObjectID")?, RootKind::Com, 0);
+                Some(())
+            })?,
             // GCBulkRootStaticVar
             38 => self.each(event, |this, v| {
-                let name = v.get("FieldName").and_then(|n| n.as_text());
-                let name = name.map_or_else(String::new, |t| t.to_string());
-                this.root(get(&v, "ObjectID"), RootKind::StaticVar(name), 0);
-            }),
+                let name = v.get("FieldName")?.as_text()?.to_string();
+                this.root(get(&v, "ObjectID")?, RootKind::StaticVar(name), 0);
+                Some(())
+            })?,
             _ => {}
         }
+        Some(())
     }
 
     /// Starts the next heap dump, which replaces the previous one. Types are kept.
@@ -356,14 +363,18 @@ impl HeapSnapshot {
         self.complete = false;
     }
 
-    fn each<'a>(&mut self, event: &Event<'a>, mut take: impl FnMut(&mut Self, Object<'a>)) {
-        let Some(values) = event.field("Values").and_then(|v| v.as_array()) else {
-            self.dropped += 1;
-            return;
-        };
-        for value in values.filter_map(|v: Value<'a>| v.as_object()) {
-            take(self, value);
+    /// Passes the items of an event on; counts those that lack a field. `None` if there is no list.
+    fn each<'a>(
+        &mut self,
+        event: &Event<'a>,
+        mut take: impl FnMut(&mut Self, Object<'a>) -> Option<()>,
+    ) -> Option<()> {
+        for value in event.field("Values")?.as_array()? {
+            if value.as_object().and_then(|object| take(self, object)).is_none() {
+                self.dropped += 1;
+            }
         }
+        Some(())
     }
 
     fn root(&mut self, address: u64, kind: RootKind, flags: u32) {
@@ -381,6 +392,6 @@ impl HeapSnapshot {
     }
 }
 
-fn get(object: &Object<'_>, name: &str) -> u64 {
-    object.get(name).and_then(|v| v.as_u64()).unwrap_or(0)
+fn get(object: &Object<'_>, name: &str) -> Option<u64> {
+    object.get(name)?.as_u64()
 }

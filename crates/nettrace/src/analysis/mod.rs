@@ -25,15 +25,12 @@ pub use stacks::{EventStacks, StackEvent, StackTotal};
 
 use crate::{Event, Text};
 
-/// The field `name` as an unsigned integer; 0 if it does not exist.
-fn number(event: &Event<'_>, name: &str) -> u64 {
-    event.field(name).and_then(|v| v.as_u64()).unwrap_or(0)
+/// The field `name` as an unsigned integer; `None` if it is missing or has another type.
+fn number(event: &Event<'_>, name: &str) -> Option<u64> {
+    event.field(name)?.as_u64()
 }
 
-/// The field `name` as text; empty if it does not exist.
-fn text(event: &Event<'_>, name: &str) -> String {
-    event
-        .field(name)
-        .and_then(|v| v.as_text())
-        .map_or_else(String::new, |t: Text<'_>| t.to_string())
+/// The field `name` as text; `None` if it is missing or has another type.
+fn text(event: &Event<'_>, name: &str) -> Option<String> {
+    event.field(name)?.as_text().map(|text: Text<'_>| text.to_string())
 }

@@ -19,8 +19,8 @@ pub struct JitCompilation {
     pub start: Option<i64>,
     /// End.
     pub end: i64,
-    /// Bytes of IL.
-    pub il_size: u32,
+    /// Bytes of IL; `None` if only the end was seen.
+    pub il_size: Option<u32>,
     /// Bytes of code.
     pub code_size: u32,
     /// Optimization tier.
@@ -55,10 +55,10 @@ pub struct Contention {
     pub start: i64,
     /// End.
     pub end: i64,
-    /// The lock; 0 before .NET 8, which does not report it.
-    pub lock_id: u64,
-    /// Operating system id of the thread that owned the lock; 0 if the runtime does not report it.
-    pub owner_thread_id: u64,
+    /// The lock (.NET 8).
+    pub lock_id: Option<u64>,
+    /// Operating system id of the thread that owned the lock (.NET 8); 0 if it is unknown.
+    pub owner_thread_id: Option<u64>,
     /// Whether it was a managed lock, not a lock of the runtime.
     pub managed: bool,
 }
@@ -128,6 +128,7 @@ pub enum RuntimeRecord {
 pub struct RuntimeTracker {
     jitting: HashMap<(u64, u64), (i64, u32)>,
     waiting: HashMap<u64, Contention>,
+    incomplete: u64,
 }
 
 /// Maximum number of open compilations and waits. Only lost end events can lead to more.
@@ -144,117 +145,128 @@ impl RuntimeTracker {
         if event.known() != Some(Provider::Runtime) {
             return None;
         }
+        // A size of 0 or a thread without a name would be a guess.
+        let record = self.event(event);
+        if record.is_none() {
+            self.incomplete += 1;
+        }
+        record.flatten()
+    }
+
+    /// Number of events that were ignored because a field is missing or has another type.
+    pub const fn incomplete(&self) -> u64 {
+        self.incomplete
+    }
+
+    /// Processes an event; `None` if it lacks a field.
+    fn event(&mut self, event: &Event<'_>) -> Option<Option<RuntimeRecord>> {
         let timestamp = event.header().timestamp;
         let thread_id = event.thread_id();
-        match event.id() {
+        let number = |name| number(event, name);
+        let text = |name| text(event, name);
+        Some(Some(match event.id() {
             // GCAllocationTick
-            10 => {
-                let amount = match event.field("AllocationAmount64").and_then(|v| v.as_u64()) {
-                    Some(amount) => amount,
-                    None => number(event, "AllocationAmount"),
-                };
-                Some(RuntimeRecord::Allocation(Allocation {
+            10 => RuntimeRecord::Allocation(Allocation {
+                timestamp,
+                thread_id,
+                type_name: text("TypeName")?,
+                amount: number("AllocationAmount64").or_else(|| number("AllocationAmount"))?,
+                object_size: number("ObjectSize"),
+                kind: number("AllocationKind")? as u32,
+            }),
+            // AllocationSampled
+            303 => {
+                let size = number("ObjectSize")?;
+                RuntimeRecord::Allocation(Allocation {
                     timestamp,
                     thread_id,
-                    type_name: text(event, "TypeName"),
-                    amount,
-                    object_size: event.field("ObjectSize").and_then(|v| v.as_u64()),
-                    kind: number(event, "AllocationKind") as u32,
-                }))
+                    type_name: text("TypeName")?,
+                    amount: size,
+                    object_size: Some(size),
+                    kind: number("AllocationKind")? as u32,
+                })
             }
-            // AllocationSampled
-            303 => Some(RuntimeRecord::Allocation(Allocation {
-                timestamp,
-                thread_id,
-                type_name: text(event, "TypeName"),
-                amount: number(event, "ObjectSize"),
-                object_size: event.field("ObjectSize").and_then(|v| v.as_u64()),
-                kind: number(event, "AllocationKind") as u32,
-            })),
             // Worker threads start, stop, wait
-            50 | 51 | 57 => Some(RuntimeRecord::ThreadPool(ThreadPool::Workers {
+            50 | 51 | 57 => RuntimeRecord::ThreadPool(ThreadPool::Workers {
                 timestamp,
-                active: number(event, "ActiveWorkerThreadCount") as u32,
-            })),
+                active: number("ActiveWorkerThreadCount")? as u32,
+            }),
             // ThreadPoolWorkerThreadAdjustmentAdjustment
-            55 => Some(RuntimeRecord::ThreadPool(ThreadPool::Adjustment {
+            55 => RuntimeRecord::ThreadPool(ThreadPool::Adjustment {
                 timestamp,
-                workers: number(event, "NewWorkerThreadCount") as u32,
-                throughput: event
-                    .field("AverageThroughput")
-                    .and_then(|v| v.as_f64())
-                    .unwrap_or(0.0),
-                reason: number(event, "Reason") as u32,
-            })),
+                workers: number("NewWorkerThreadCount")? as u32,
+                throughput: event.field("AverageThroughput")?.as_f64()?,
+                reason: number("Reason")? as u32,
+            }),
             // ExceptionThrown
-            80 => Some(RuntimeRecord::Exception(Exception {
+            80 => RuntimeRecord::Exception(Exception {
                 timestamp,
                 thread_id,
-                type_name: text(event, "ExceptionType"),
-                message: text(event, "ExceptionMessage"),
-                hresult: number(event, "ExceptionHRESULT") as u32,
-                flags: number(event, "ExceptionFlags") as u16,
-            })),
+                type_name: text("ExceptionType")?,
+                message: text("ExceptionMessage")?,
+                hresult: number("ExceptionHRESULT")? as u32,
+                flags: number("ExceptionFlags")? as u16,
+            }),
             // ContentionStart
             81 => {
+                let wait = Contention {
+                    thread_id,
+                    start: timestamp,
+                    end: timestamp,
+                    lock_id: number("LockID"),
+                    owner_thread_id: number("LockOwnerThreadID"),
+                    managed: number("ContentionFlags")? == 0,
+                };
                 if self.waiting.len() < MAX_OPEN {
-                    self.waiting.insert(
-                        thread_id,
-                        Contention {
-                            thread_id,
-                            start: timestamp,
-                            end: timestamp,
-                            lock_id: number(event, "LockID"),
-                            owner_thread_id: number(event, "LockOwnerThreadID"),
-                            managed: number(event, "ContentionFlags") == 0,
-                        },
-                    );
+                    self.waiting.insert(thread_id, wait);
                 }
-                None
+                return Some(None);
             }
             // ContentionStop
             91 => {
-                let wait = self.waiting.remove(&thread_id)?;
-                Some(RuntimeRecord::Contention(Contention { end: timestamp, ..wait }))
+                let Some(wait) = self.waiting.remove(&thread_id) else { return Some(None) };
+                RuntimeRecord::Contention(Contention { end: timestamp, ..wait })
             }
             // MethodJittingStarted
             145 => {
+                let key = (thread_id, number("MethodID")?);
+                let il_size = number("MethodILSize")? as u32;
                 if self.jitting.len() < MAX_OPEN {
-                    let key = (thread_id, number(event, "MethodID"));
-                    let il_size = number(event, "MethodILSize") as u32;
                     self.jitting.insert(key, (timestamp, il_size));
                 }
-                None
+                return Some(None);
             }
             // MethodLoadVerbose
-            143 => self.loaded(event),
-            _ => None,
-        }
+            143 => return self.loaded(event),
+            _ => return Some(None),
+        }))
     }
 
-    fn loaded(&mut self, event: &Event<'_>) -> Option<RuntimeRecord> {
+    /// Processes the end of a compilation; `None` if the event lacks a field.
+    fn loaded(&mut self, event: &Event<'_>) -> Option<Option<RuntimeRecord>> {
         const JITTED: u64 = 8;
-        let flags = number(event, "MethodFlags");
+        let (number, text) = (|name| number(event, name), |name| text(event, name));
+        let flags = number("MethodFlags")?;
         let thread_id = event.thread_id();
-        let started = self.jitting.remove(&(thread_id, number(event, "MethodID")));
+        let started = self.jitting.remove(&(thread_id, number("MethodID")?));
         // Precompiled methods also have load events.
         if started.is_none() && flags & JITTED == 0 {
-            return None;
+            return Some(None);
         }
-        let mut method = text(event, "MethodNamespace");
+        let mut method = text("MethodNamespace")?;
         if !method.is_empty() {
             method.push('.');
         }
-        method.push_str(&text(event, "MethodName"));
-        Some(RuntimeRecord::JitCompilation(JitCompilation {
+        method.push_str(&text("MethodName")?);
+        Some(Some(RuntimeRecord::JitCompilation(JitCompilation {
             method,
-            signature: text(event, "MethodSignature"),
+            signature: text("MethodSignature")?,
             thread_id,
             start: started.map(|(start, _)| start),
             end: event.header().timestamp,
-            il_size: started.map_or(0, |(_, size)| size),
-            code_size: number(event, "MethodSize") as u32,
+            il_size: started.map(|(_, size)| size),
+            code_size: number("MethodSize")? as u32,
             tier: OptimizationTier::of_flags(flags as u32),
-        }))
+        })))
     }
 }

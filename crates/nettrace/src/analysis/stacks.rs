@@ -145,6 +145,11 @@ impl EventStacks {
         }
     }
 
+    /// Number of events that were ignored because a field is missing or has another type.
+    pub const fn incomplete(&self) -> u64 {
+        self.tracker.incomplete()
+    }
+
     /// The sums, in the order of their first events.
     pub fn totals(&self) -> &[StackTotal] {
         &self.totals

@@ -10,6 +10,7 @@ use trace_common::{Cursor, ReadError, ReadErrorKind};
 /// A `.gcdump` file that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} at byte {offset}")]
+#[non_exhaustive]
 pub struct GcDumpError {
     /// Offset from the start of the file.
     pub offset: u64,
