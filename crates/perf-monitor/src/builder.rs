@@ -125,6 +125,12 @@ impl EventBuilder {
         self
     }
 
+    /// Adds fields of a sample.
+    pub(crate) fn with_sample(mut self, fields: SampleFlags) -> Self {
+        self.attr.sample_type |= fields.bits();
+        self
+    }
+
     /// The values that reading returns. The default is the count and both times, so that the count
     /// can be [scaled](crate::Count::scaled).
     #[must_use]
@@ -332,6 +338,23 @@ impl EventBuilder {
     pub(crate) fn for_shared_ring(&self) -> Self {
         let mut this = self.clone().for_records();
         this.attr.sample_type |= PERF_SAMPLE_IDENTIFIER;
+        this
+    }
+
+    /// The event as the leader or a member of a group, all of whose counts are read together.
+    pub(crate) fn in_group(&self) -> Self {
+        let format = ReadFormat::from_bits_retain(self.attr.read_format)
+            | ReadFormat::GROUP
+            | ReadFormat::ID
+            | ReadFormat::TOTAL_TIME_ENABLED
+            | ReadFormat::TOTAL_TIME_RUNNING;
+        self.clone().read_format(format)
+    }
+
+    /// The event for a set of rings, whose records have an id and a time on the clock of the set.
+    pub(crate) fn for_set(&self, clock: ClockDomain) -> Self {
+        let mut this = self.for_shared_ring().clock(clock);
+        this.attr.sample_type |= PERF_SAMPLE_TIME;
         this
     }
 

@@ -1,8 +1,9 @@
 use rustix::time::{ClockId, DynamicClockId, clock_gettime, clock_gettime_dynamic};
 use trace_common::{ClockDomain, Timestamp};
 
-/// The `clockid_t` of a clock that perf events can use.
-pub(crate) const fn clock_id(clock: ClockDomain) -> Option<i32> {
+/// The `clockid_t` of a clock that perf events can use; `None` for other clocks such as
+/// [`ClockDomain::Local`].
+pub const fn clock_id(clock: ClockDomain) -> Option<i32> {
     match clock {
         ClockDomain::Realtime => Some(0),
         ClockDomain::Monotonic => Some(1),

@@ -183,7 +183,8 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// [`Error::Filter`], with the names of the fields.
+    /// [`Error::Filter`], with the kernel's explanation (where tracefs is mounted and may be written)
+    /// and the names of the fields.
     pub fn set_filter(&self, filter: &str) -> Result<()> {
         let refused = |errno, why: String| Error::Filter {
             event: self.event.name().to_owned(),
@@ -197,19 +198,24 @@ impl Counter {
             let why = if self.event.as_tracepoint().is_none() {
                 "only tracepoints (and the AUX events of tracing PMUs) have filters".to_owned()
             } else {
-                match self.field_names() {
-                    Some(names) => format!("the fields are {names}"),
-                    None => "a field that does not exist, or a syntax error".to_owned(),
-                }
+                self.explain_filter(filter)
+                    .unwrap_or_else(|| "a field that does not exist, or a syntax error".to_owned())
             };
             refused(errno, why)
         })
     }
 
-    fn field_names(&self) -> Option<String> {
+    /// The kernel's explanation of a rejected filter, and the names of the fields.
+    fn explain_filter(&self, filter: &str) -> Option<String> {
         let (system, name) = self.event.name().split_once(':')?;
-        let format = crate::Tracefs::find().ok()?.format(system, name).ok()?;
-        Some(format.fields().iter().map(crate::FieldFormat::name).collect::<Vec<_>>().join(", "))
+        let tracefs = crate::Tracefs::find().ok()?;
+        let format = tracefs.format(system, name).ok()?;
+        let names: Vec<&str> = format.fields().iter().map(crate::FieldFormat::name).collect();
+        let names = format!("the fields are {}", names.join(", "));
+        Some(match tracefs.explain_filter(system, name, filter) {
+            Some(reason) => format!("{reason}; {names}"),
+            None => names,
+        })
     }
 
     /// Attaches a BPF program as a filter: the kernel drops the events for which it returns 0. It
@@ -297,12 +303,14 @@ impl Counter {
         let mut buffer = [0u8; 6 * 8];
         let len = read_size(format, 1).min(buffer.len());
         let buffer = buffer.get_mut(..len).unwrap_or_default();
-        let bytes = self.read_into(buffer)?;
-        decode(bytes, format)?.iter().next().ok_or(Error::Decode(DecodeError {
-            what: "the values of a counter",
-            offset: 0,
-            why: ReadErrorKind::UnexpectedEnd { wanted: 8, left: 0 }.into(),
-        }))
+        first_count(self.read_into(buffer)?, format)
+    }
+
+    /// Reads the count of this event, the leader of a group with so many events.
+    pub(crate) fn read_first_of(&self, events: usize) -> Result<Count> {
+        let format = ReadFormat::from_bits_retain(self.attr.read_format);
+        let mut buffer = vec![0; read_size(format, events)];
+        first_count(self.read_into(&mut buffer)?, format)
     }
 
     pub(crate) fn read_into<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
@@ -347,4 +355,12 @@ impl AsFd for Counter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+fn first_count(bytes: &[u8], format: ReadFormat) -> Result<Count> {
+    decode(bytes, format)?.iter().next().ok_or(Error::Decode(DecodeError {
+        what: "the values of a counter",
+        offset: 0,
+        why: ReadErrorKind::UnexpectedEnd { wanted: 8, left: 0 }.into(),
+    }))
 }

@@ -74,6 +74,106 @@ pub enum Error {
         /// The PMU: `kprobe` or `uprobe`.
         pmu: &'static str,
     },
+    /// This kernel cannot create probes through tracefs.
+    #[error(
+        "{}: this kernel has no such file (CONFIG_KPROBE_EVENTS, CONFIG_UPROBE_EVENTS)",
+        path.display()
+    )]
+    NoProbeFile {
+        /// The file: `kprobe_events` or `uprobe_events`.
+        path: PathBuf,
+    },
+    /// A part of the definition of a probe cannot be written in the syntax of the kernel.
+    #[error("cannot define a probe with {text:?}: {why} (at byte {position})")]
+    ProbeSyntax {
+        /// The text.
+        text: String,
+        /// Position of the problem, in bytes.
+        position: usize,
+        /// The problem.
+        why: &'static str,
+    },
+    /// The kernel refused the definition of a probe.
+    #[error("the kernel refused the probe {definition:?} ({errno}){}{}", LogEntry(why, *position),
+        NearMatches(.near))]
+    Probe {
+        /// The line for `kprobe_events` or `uprobe_events`.
+        definition: String,
+        /// The error number of the write.
+        errno: Errno,
+        /// The explanation in the `error_log` of tracefs (Linux 5.2).
+        why: Option<String>,
+        /// The position in `definition` to which the explanation refers, in bytes.
+        position: Option<usize>,
+        /// Similar symbols, if the kernel has none with this name.
+        near: Vec<String>,
+    },
+    /// An event with the name of a new probe exists.
+    #[error("there is an event {name} already: choose another name, or delete that probe")]
+    ProbeExists {
+        /// Group and name.
+        name: String,
+    },
+    /// A probe cannot be removed while a perf event or ftrace uses it.
+    #[error("the probe {name} is in use: close its events first")]
+    ProbeBusy {
+        /// Group and name.
+        name: String,
+    },
+    /// An object file is malformed, or is not one.
+    #[error("{}: not a usable ELF file: {why}", path.display())]
+    Elf {
+        /// The file.
+        path: PathBuf,
+        /// The problem.
+        why: String,
+    },
+    /// A file has no function or USDT probe with this name.
+    #[error("{} has no {what} {name:?}{}", path.display(), NearMatches(.near))]
+    UnknownSymbol {
+        /// The file.
+        path: PathBuf,
+        /// `function` or `USDT probe`.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// Similar names in the file.
+        near: Vec<String>,
+    },
+    /// Several functions of a file have this name.
+    #[error("{} has {} functions {name:?}: choose one of {}", path.display(), candidates.len(),
+        candidates.iter().take(8).map(|(symbol, offset)| format!("{symbol} ({offset:#x})"))
+            .collect::<Vec<_>>().join(", "))]
+    AmbiguousSymbol {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+        /// Their symbols, and their offsets in the file.
+        candidates: Vec<(String, u64)>,
+    },
+    /// A function of a file cannot be probed there.
+    #[error("cannot probe {name:?} of {}: {why}", path.display())]
+    UnusableSymbol {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+        /// The problem.
+        why: &'static str,
+    },
+    /// An argument of a USDT probe cannot be fetched by the kernel.
+    #[error("argument {argument} of the USDT probe {probe}, {text:?}, cannot be fetched: {why}")]
+    UsdtArgument {
+        /// Provider and name of the probe.
+        probe: String,
+        /// Number of the argument, from 1.
+        argument: u8,
+        /// Its description in the file.
+        text: String,
+        /// The problem.
+        why: &'static str,
+    },
     /// The description of an event has a syntax error.
     #[error("syntax error in the event {text:?}: {why}")]
     EventSyntax {
@@ -163,6 +263,50 @@ pub enum Error {
          each of them SampleFlags::IDENTIFIER and sample_id_all"
     )]
     NoCommonId,
+    /// The set has no such event, or it is one that its rings belong to and cannot be removed.
+    #[error("the set has no such event, or its rings depend on it")]
+    UnknownSetEvent,
+    /// Records can only be ordered by a clock that programs can read.
+    #[error(
+        "the clock {0:?} cannot be read by programs, so that records cannot be ordered by it: use \
+         ClockDomain::Monotonic"
+    )]
+    UnreadableClock(trace_common::ClockDomain),
+    /// The monitor has no event or group with this id.
+    #[error("the monitor has no such event or group: it was never registered, or unregistered")]
+    NotRegistered,
+    /// Values can only be enqueued for external events.
+    #[error("{name} is not an external event: its values come from the kernel")]
+    NotExternal {
+        /// The event.
+        name: String,
+    },
+    /// The monitor does not take more external events, because it is not run or too slow.
+    #[error("{0} external events wait already: run the monitor")]
+    TooManyExternal(usize),
+    /// The monitor is running.
+    #[error("the monitor is running: stop it first")]
+    MonitorRuns,
+    /// No hierarchy of cgroups is mounted.
+    #[error(
+        "no cgroup hierarchy is mounted; as root: mount -t cgroup2 none /sys/fs/cgroup \
+         (or give its directory by perf_event_dir)"
+    )]
+    NoCgroups,
+    /// A thread could not be started.
+    #[error("cannot start the reading thread: {0}")]
+    Thread(std::io::Error),
+    /// The kernel refused a realtime priority.
+    #[error(
+        "cannot run this thread with SCHED_FIFO and priority {priority}: {errno} (this needs \
+         CAP_SYS_NICE, or a sufficient RLIMIT_RTPRIO: ulimit -r)"
+    )]
+    Realtime {
+        /// The priority.
+        priority: u8,
+        /// The error number of the system call.
+        errno: Errno,
+    },
     /// A record or a read is shorter than its layout, or belongs to an unknown event.
     #[error(transparent)]
     Decode(#[from] DecodeError),
@@ -188,6 +332,8 @@ impl Error {
             | Self::Map { errno, .. }
             | Self::Filter { errno, .. }
             | Self::Control { errno, .. }
+            | Self::Realtime { errno, .. }
+            | Self::Probe { errno, .. }
             | Self::System { errno, .. } => Some(*errno),
             Self::File { source, .. } => Errno::from_io_error(source),
             _ => None,
@@ -409,6 +555,20 @@ impl fmt::Display for OpenErrorReason {
             Self::Group => f.write_str("the event cannot join this group"),
             Self::Unknown => f.write_str("the kernel gave no reason"),
         }
+    }
+}
+
+struct LogEntry<'a>(&'a Option<String>, Option<usize>);
+
+impl fmt::Display for LogEntry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self(Some(why), position) = self {
+            write!(f, ": {why}")?;
+            if let Some(position) = position {
+                write!(f, " (at byte {position})")?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -327,6 +327,24 @@ impl Event {
         Self::probe("uprobe", file.as_os_str().as_bytes(), &file.to_string_lossy(), offset, true)
     }
 
+    /// A uprobe with a counter that the kernel increments while the probe is enabled, at the offset
+    /// `counter` of the file; 0 is none.
+    pub(crate) fn uprobe_at(
+        file: &str,
+        offset: u64,
+        at_return: bool,
+        counter: u64,
+    ) -> Result<Self> {
+        let mut this = Self::probe("uprobe", file.as_bytes(), file, offset, at_return)?;
+        if counter != 0 {
+            let bits = Pmu::open("uprobe")?.term_bits("ref_ctr_offset", counter)?;
+            for (word, bits) in this.config.iter_mut().zip(bits) {
+                *word |= bits;
+            }
+        }
+        Ok(this)
+    }
+
     fn probe(
         pmu: &'static str,
         path: &[u8],

@@ -247,6 +247,11 @@ impl TracepointFormat {
         self.fields.get(..self.common).unwrap_or_default()
     }
 
+    /// Index of a field, counted with the common ones.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.fields.iter().position(|f| f.name == name)
+    }
+
     /// A field by name, including common ones. Look it up once, not for each sample.
     pub fn field(&self, name: &str) -> Option<&FieldFormat> {
         self.fields.iter().find(|f| f.name == name)

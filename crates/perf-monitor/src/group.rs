@@ -79,7 +79,7 @@ impl Group {
     /// [`Error::Open`]; [`Error::System`] if the directory of a cgroup cannot be duplicated.
     pub fn open(leader: &EventBuilder, target: Target<'_>) -> Result<Self> {
         let owned = OwnedTarget::new(target)?;
-        let leader = as_member(leader).disabled(true);
+        let leader = leader.in_group().disabled(true);
         let counter = leader.open(target)?;
         Ok(Self { counters: vec![counter], target: owned, enabled: false })
     }
@@ -99,7 +99,7 @@ impl Group {
     ///
     /// [`Error::Open`], and [`Error::Control`] if the group cannot be disabled and enabled.
     pub fn add(&mut self, event: &EventBuilder) -> Result<usize> {
-        let member = as_member(event).disabled(false);
+        let member = event.in_group().disabled(false);
         let leader = self.leader();
         let counter = member.open_in(self.target.as_target(), Some(leader.as_fd()), 0)?;
         let software_led = leader.attr().type_ == PERF_TYPE_SOFTWARE;
@@ -192,13 +192,4 @@ impl Group {
         let counts = after.counts.iter().zip(&before.counts).map(|(a, b)| a.since(b)).collect();
         Ok((result, counts))
     }
-}
-
-fn as_member(event: &EventBuilder) -> EventBuilder {
-    let format = ReadFormat::from_bits_retain(event.attr().read_format)
-        | ReadFormat::GROUP
-        | ReadFormat::ID
-        | ReadFormat::TOTAL_TIME_ENABLED
-        | ReadFormat::TOTAL_TIME_RUNNING;
-    event.clone().read_format(format)
 }

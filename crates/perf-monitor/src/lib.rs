@@ -1,4 +1,4 @@
-//! Linux perf events: counters, groups, ring buffers, records and tracepoints.
+//! Linux perf events: counters, groups, ring buffers, records, tracepoints and probes.
 //!
 //! Count page faults around a piece of code:
 //!
@@ -24,9 +24,15 @@
 //!   multiplexed count and marks it as an estimate. [`UserPage`] reads without a system call.
 //! - [`Sampler`]: an event with its ring. It lends records, decoded ([`Record`]) or not
 //!   ([`RawRecord`]). [`OverwriteRing`] is a flight recorder, [`AuxArea`] the trace of a PMU.
+//! - [`RingSet`]: events on many CPUs, threads and cgroups, read in time order.
+//! - [`EventMonitor`]: tracepoints, probes, counters and external events in one stream, in time
+//!   order, each with its decoder. Events are registered at any time.
 //! - [`SigtrapReceiver`]: the `SIGTRAP` signals of events.
 //! - [`RecordLayout`] and [`Decoder`]: decode records of any origin, such as a `perf.data` file.
-//! - [`Tracefs`] and [`TracepointFormat`]: tracepoints and the typed fields of their data.
+//! - [`Tracefs`], [`TracepointFormat`] and [`PrintFormat`]: tracepoints, the typed fields of their
+//!   data, and their text.
+//! - [`probe`]: kprobes, uprobes and USDT probes with typed arguments.
+//! - [`Tasks`]: names, executables, cgroups and containers of tasks at the time of an event.
 //! - [`KernelFeatures`]: the features of the running kernel for this user, found by trying them.
 //!   One binary runs on every kernel. [`Error::Open`] names the field that was refused and a
 //!   remedy.
@@ -53,6 +59,10 @@
 //! Tests run on Linux 5.10 to 7.2, x86-64 and arm64. Documentation names the release that an item
 //! needs.
 //!
+//! # Features
+//!
+//! - `symbols` (default): finds functions and USDT probes of programs by name, for [`probe`].
+//!
 //! # Not included
 //!
 //! The crate does not symbolise addresses and reads no files of recordings. It does not compile for
@@ -76,13 +86,19 @@ mod features;
 mod flags;
 mod format;
 mod group;
+mod monitor;
 mod pmu;
+mod print;
+pub mod probe;
+mod realtime;
 mod record;
 mod ring;
+mod ring_set;
 mod sampler;
 mod sigtrap;
 mod system;
 mod target;
+mod tasks;
 mod tracefs;
 
 // Types of other crates in the public API.
@@ -93,7 +109,7 @@ pub use rustix::io::Errno;
 pub use trace_common::{ClockDomain, ReadErrorKind, Timestamp};
 
 pub use builder::EventBuilder;
-pub use clock::now;
+pub use clock::{clock_id, now};
 pub use count::{Count, GroupCounts, ReadValues, Scaled};
 pub use counter::Counter;
 pub use error::{DecodeError, DecodeErrorKind, Error, Field, OpenErrorReason, Result};
@@ -105,7 +121,14 @@ pub use features::KernelFeatures;
 pub use flags::{BranchFlags, ReadFormat, SampleFlags};
 pub use format::{ArrayValue, FieldFormat, FieldKind, FieldValue, TracepointFormat};
 pub use group::Group;
+pub use monitor::{
+    DecoderError, EventId, EventMonitor, EventMonitorBuilder, EventSource, EventType, GroupId,
+    MonitorCounts, MonitorSample, MonitorStats, MonitorStream, Overflow, RecordView, Registration,
+    SampleView,
+};
 pub use pmu::Pmu;
+pub use print::{Names, PrintFormat};
+pub use realtime::RealtimeThread;
 pub use record::{
     Aux, BpfEvent, BranchStack, Callchain, CallchainContext, CallchainDeferred, Cgroup, Comm,
     CpuMode, Decoder, FileId, Frame, Ksymbol, Lost, Mmap, Namespaces, ProcessEvent, RawRecord,
@@ -115,6 +138,9 @@ pub use record::{
 pub use ring::{
     AuxArea, Batch, OverwriteRing, RingBuffer, RingStats, Snapshot, UserCount, UserPage,
 };
+pub use ring_set::{
+    CpuChanges, EventCounts, RingSet, RingSetBuilder, SetEvent, SetRecord, SetStats,
+};
 pub use sampler::{Readiness, Sampler};
 pub use sigtrap::{SigtrapInfo, SigtrapReceiver};
 pub use system::{
@@ -122,6 +148,7 @@ pub use system::{
     online_cpus, paranoid_level,
 };
 pub use target::Target;
+pub use tasks::{Container, ContainerKind, Task, Tasks};
 pub use tracefs::Tracefs;
 
 #[cfg(doctest)]

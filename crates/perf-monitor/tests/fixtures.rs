@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask update-golden` regenerates the expected texts.
 
+#![cfg(feature = "symbols")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,6 +10,7 @@
     reason = "a test that fails is to panic"
 )]
 
+use perf_monitor::probe::{ElfFile, ProbeDefinition, ProbeKind};
 use perf_monitor::{Decoder, RawRecord, TracepointFormat};
 use perf_sys::perf_event_attr;
 use std::fmt::Write as _;
@@ -75,4 +77,27 @@ fn recorded_format_files_are_read_as_before() {
         }
         check(&file, &text);
     }
+}
+
+#[test]
+fn an_assembled_file_has_functions_and_usdt_probes() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/functions.elf");
+    let bytes = std::fs::read(&path).unwrap();
+    let at = bytes.iter().position(|b| *b == 0).unwrap();
+    let mut elf = ElfFile::new(std::io::Cursor::new(&bytes[at + 1..]), &path).unwrap();
+    let name = std::str::from_utf8(&bytes[..at]).unwrap();
+    assert_eq!((name, elf.function(name).unwrap().offset), ("main", 0x110));
+    let probes = elf.usdt_probes().unwrap();
+    assert_eq!(probes.iter().map(|p| p.offset).collect::<Vec<_>>(), [0x114, 0x124]);
+}
+
+#[test]
+fn lines_of_probes_are_written_as_they_were_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/names.probes");
+    let text = std::fs::read_to_string(path).unwrap();
+    for line in text.lines() {
+        let kind = if line.contains(" /") { ProbeKind::Uprobe } else { ProbeKind::Kprobe };
+        assert_eq!(ProbeDefinition::parse(kind, line).unwrap().to_string(), line);
+    }
+    assert_eq!(text.lines().count(), 6);
 }

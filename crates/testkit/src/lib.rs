@@ -18,4 +18,5 @@
 pub mod digest;
 pub mod dotnet;
 pub mod golden;
+pub mod nettrace;
 pub mod perfetto;

@@ -102,6 +102,12 @@ impl RecordLayout {
         (self.id_at, self.id_from_end)
     }
 
+    /// Bytes of the sample id at the end of records that are not samples; 0 without
+    /// `sample_id_all`.
+    pub const fn sample_id_size(&self) -> usize {
+        self.trailer
+    }
+
     /// The fields of a sample.
     pub const fn sample_flags(&self) -> SampleFlags {
         self.sample

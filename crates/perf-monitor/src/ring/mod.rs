@@ -200,6 +200,27 @@ pub struct RingStats {
     pub corrupt_bytes: u64,
 }
 
+impl RingStats {
+    /// Adds the statistics of another ring.
+    pub(crate) fn add(&mut self, other: Self) {
+        let Self { records, samples, bytes, lost, lost_at_end, lost_samples, .. } = other;
+        let Self { throttled, unthrottled, unknown_ids, corrupt_bytes, .. } = other;
+        self.records += records;
+        self.samples += samples;
+        self.bytes += bytes;
+        self.lost = self.lost.saturating_add(lost);
+        self.lost_at_end = match (self.lost_at_end, lost_at_end) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
+        self.lost_samples = self.lost_samples.saturating_add(lost_samples);
+        self.throttled += throttled;
+        self.unthrottled += unthrottled;
+        self.unknown_ids += unknown_ids;
+        self.corrupt_bytes = self.corrupt_bytes.saturating_add(corrupt_bytes);
+    }
+}
+
 /// The reading end of a ring that the kernel writes into.
 ///
 /// Usually part of a [`Sampler`](crate::Sampler).
@@ -256,6 +277,23 @@ impl RingBuffer {
     /// Statistics of the ring so far.
     pub const fn stats(&self) -> RingStats {
         self.stats
+    }
+
+    /// Takes the memory with the records of the last [`batch`](Self::batch), and leaves `spare` for
+    /// the next one.
+    pub(crate) fn take_chunk(&mut self, mut spare: Vec<u8>) -> Vec<u8> {
+        spare.resize(self.chunk.len(), 0);
+        std::mem::replace(&mut self.chunk, spare)
+    }
+
+    /// Maximum number of bytes of a [`batch`](Self::batch).
+    pub(crate) fn chunk_len(&self) -> usize {
+        self.chunk.len()
+    }
+
+    /// The first `len` bytes of the last [`batch`](Self::batch).
+    pub(crate) fn chunk(&self, len: usize) -> &[u8] {
+        self.chunk.get(..len).unwrap_or_default()
     }
 
     pub(crate) const fn count_unknown_ids(&mut self, count: u64) {
@@ -409,4 +447,4 @@ fn map_error(pages: usize, errno: Errno, reason: crate::OpenErrorReason) -> Erro
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -52,7 +52,7 @@ fn record_of(type_: u32, body: &[u8]) -> Vec<u8> {
 }
 
 /// The writing end of a ring.
-struct FakeKernel {
+pub(crate) struct FakeKernel {
     memory: PlainMemory,
     control: Mapping,
     size: usize,
@@ -60,7 +60,7 @@ struct FakeKernel {
 }
 
 impl FakeKernel {
-    fn new(pages: usize) -> (Self, RingBuffer) {
+    pub(crate) fn new(pages: usize) -> (Self, RingBuffer) {
         Self::at(pages, 0)
     }
 
@@ -74,7 +74,7 @@ impl FakeKernel {
         (Self { memory, control, size: pages * PAGE, written: position }, ring)
     }
 
-    fn put(&mut self, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
         let at = (self.written % self.size as u64) as usize;
         let (first, rest) = bytes.split_at(bytes.len().min(self.size - at));
         self.memory.write(PAGE + at, first);
@@ -82,11 +82,11 @@ impl FakeKernel {
         self.written = self.written.wrapping_add(bytes.len() as u64);
     }
 
-    fn publish(&self) {
+    pub(crate) fn publish(&self) {
         self.control.data_head().store(self.written, Ordering::Release);
     }
 
-    fn record(&mut self, type_: u32, body: &[u8]) {
+    pub(crate) fn record(&mut self, type_: u32, body: &[u8]) {
         self.put(&record_of(type_, body));
         self.publish();
     }

@@ -12,6 +12,7 @@
 //! instructions exactly; `PERF_TEST_OWN_MOUNTS` that its mounts
 //! are, `PERF_TEST_MODULE` that a kernel module of ours was built for it; `PERF_TEST_STRICT` turns tests that cannot run into failures.
 
+#![cfg(feature = "symbols")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,14 +21,19 @@
 )]
 
 mod bpf;
+mod cgroups;
 mod counters;
 mod errors;
 mod fixtures;
 mod hardware;
+mod monitor;
+mod probes;
 mod records;
 mod rings;
+mod sets;
 mod sigtrap;
 mod support;
+mod tasks;
 mod tracepoints;
 
 /// Not a test: what the tests start as a child process, told by `PERF_TEST_CHILD`.

@@ -231,6 +231,16 @@ impl TestChild {
         assert!(status.success(), "child: {status}");
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Kills it where it waits.
+    pub(crate) fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
     /// The same, whatever its end is.
     pub(crate) fn go_to_its_end(mut self) -> ExitStatus {
         self.process.stdin.take().unwrap().write_all(b"\n").unwrap();
@@ -239,10 +249,15 @@ impl TestChild {
 }
 
 pub(crate) fn child_main(role: &str) -> ! {
+    let prepared = super::probes::prepare(role);
     println!("tid {}", rustix::thread::gettid().as_raw_nonzero());
     std::io::stdout().flush().unwrap();
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
+    if let Some(prepared) = prepared {
+        prepared();
+        std::process::exit(0);
+    }
     let (role, number) = role.split_once(' ').unwrap_or((role, "0"));
     let number: usize = number.parse().unwrap();
     match role {
@@ -256,6 +271,9 @@ pub(crate) fn child_main(role: &str) -> ! {
         }
         "files" => super::errors::run_out_of_files(),
         "trap" => super::sigtrap::trap(),
+        "probed" => (0..number).for_each(|i| {
+            super::probes::probed(i as u64, -1, c"in a child");
+        }),
         // Becomes another program after so many calls, which makes as many again.
         "exec" => {
             use std::os::unix::process::CommandExt;

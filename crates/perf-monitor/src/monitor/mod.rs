@@ -1,0 +1,736 @@
+//! Events of all kinds in one stream.
+
+mod builder;
+mod registration;
+mod runner;
+mod sample;
+mod stream;
+
+pub use builder::EventMonitorBuilder;
+pub use registration::{EventSource, EventType, Registration};
+pub use sample::{DecoderError, MonitorSample, RecordView, SampleView};
+pub use stream::{MonitorStream, Overflow};
+
+use crate::builder::EventBuilder;
+use crate::error::{Error, Result};
+use crate::probe::ProbeBuilder;
+use crate::ring_set::{Alarm, Control, EventCounts, SetEvent, SetStats};
+use crate::tracefs::Tracefs;
+use crate::{clock, flags::SampleFlags};
+pub(crate) use registration::matches;
+use registration::{Handler, Source, Tally, TallySum, each};
+use runner::{External, Runner, Sink};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use trace_common::{ClockDomain, Timestamp};
+
+/// A registered event. It is one for all CPUs, threads and cgroups, and is not used again after it
+/// was unregistered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId(u64);
+
+/// A group of registered events: [`EventMonitor::register_group`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(u64);
+
+/// One stream, in time order, of tracepoints, probes, counters and external events.
+///
+/// Each event has a decoder, which makes a value of type `T` of its samples. Events are registered,
+/// changed and unregistered at any time, by any thread, also while the monitor runs.
+///
+/// ```no_run
+/// use perf_monitor::{EventMonitor, Registration};
+///
+/// let monitor = EventMonitor::builder().build()?; // everything on all CPUs
+/// monitor.register(Registration::tracepoint("sched:sched_process_exec").decoder_of(|format| {
+///     let filename = format.and_then(|f| f.field("filename")).cloned();
+///     Ok(move |sample: &perf_monitor::SampleView<'_>| {
+///         let name = filename.as_ref().and_then(|field| sample.str(field));
+///         Ok(name.map(|name| String::from_utf8_lossy(name).into_owned()))
+///     })
+/// }))?;
+/// monitor.run(|batch| {
+///     for sample in batch {
+///         println!("{:?} {:?}", sample.time, sample.value);
+///     }
+/// })?;
+/// # Ok::<(), perf_monitor::Error>(())
+/// ```
+///
+/// # Running
+///
+/// Events record while the monitor runs: [`run`](Self::run) reads on the calling thread and passes
+/// batches to a callback, [`spawn`](Self::spawn) starts a thread and passes them to a channel.
+/// [`stop`](Self::stop) ends both; the events are then paused, and what they recorded is delivered
+/// before `run` returns. The monitor can run again. Dropping it closes everything.
+///
+/// One thread reads. It takes no lock that registration holds, except at start and stop, and when a
+/// CPU comes online.
+///
+/// # Order and lateness
+///
+/// Samples of all CPUs and external events are delivered in time order, with a delay: see
+/// [`RingSet`](crate::RingSet#order). One that is too late for that is delivered, marked
+/// ([`MonitorSample::late`]) and counted.
+///
+/// # Accounting
+///
+/// Every sample is accounted for: when the monitor is stopped, [`MonitorCounts`] of an event with a
+/// sample period of 1 have `count == delivered + dropped + overflow + lost`, with the exception of
+/// [`RingSet`](crate::RingSet#losses).
+pub struct EventMonitor<T> {
+    inner: Arc<Inner<T>>,
+}
+
+impl<T> std::fmt::Debug for EventMonitor<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventMonitor")
+            .field("registry", &self.inner.registry)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts of an event of an [`EventMonitor`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MonitorCounts {
+    /// How often the event happened, by the kernel's count; for external events, how many were
+    /// delivered.
+    pub count: u64,
+    /// Samples that did not fit in the rings; `None` if this kernel does not count them (before
+    /// Linux 6.0): then only [`MonitorStats::set`] has the losses, by ring.
+    pub lost: Option<u64>,
+    /// Delivered samples, also those with an error as their value.
+    pub delivered: u64,
+    /// Samples that the decoder dropped.
+    pub dropped: u64,
+    /// Samples whose decoder returned an error.
+    pub errors: u64,
+    /// Samples that did not fit in the channel: [`Overflow::Drop`].
+    pub overflow: u64,
+    /// External events that were delivered late.
+    pub late: u64,
+}
+
+impl MonitorCounts {
+    fn new(counts: EventCounts, tally: TallySum) -> Self {
+        let TallySum { dropped, errors, overflow, external, late } = tally;
+        Self {
+            count: counts.count + external,
+            lost: counts.lost,
+            delivered: (counts.delivered + external).saturating_sub(dropped + overflow),
+            dropped,
+            errors,
+            overflow,
+            late,
+        }
+    }
+}
+
+/// Statistics of an [`EventMonitor`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MonitorStats {
+    /// Those of its rings, after the last round.
+    pub set: SetStats,
+    /// Sums of the counts of all events that were unregistered.
+    pub unregistered: MonitorCounts,
+}
+
+/// What the threads of a monitor share.
+pub(crate) struct Inner<T> {
+    registry: Mutex<Registry>,
+    inbox: Inbox<T>,
+    /// `None` while it runs.
+    runner: Mutex<Option<Runner<T>>>,
+    /// Whether it runs, and on which thread, once that has started.
+    running: Mutex<Option<Option<ThreadId>>>,
+    idle: Condvar,
+    is_stopping: AtomicBool,
+    /// The channel must not block any more.
+    is_abandoned: AtomicBool,
+    alarm: Alarm,
+    stats: Mutex<SetStats>,
+    clock: ClockDomain,
+}
+
+/// What registration keeps. Fields are dropped in this order: first the descriptors of the events,
+/// then the guards.
+struct Registry {
+    control: Control,
+    events: BTreeMap<EventId, Registered>,
+    groups: BTreeMap<GroupId, String>,
+    next_id: u64,
+    tracefs: Option<Tracefs>,
+    default_options: Option<Box<dyn Fn(EventBuilder) -> EventBuilder + Send>>,
+    unregistered: TallySum,
+    /// Tallies of unregistered events that the reader still knows.
+    waiting: Vec<Arc<Tally>>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry")
+            .field("events", &self.events)
+            .field("groups", &self.groups)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Registered {
+    name: String,
+    type_: EventType,
+    /// `None` for external events.
+    set_event: Option<SetEvent>,
+    group: Option<GroupId>,
+    is_enabled: bool,
+    tally: Arc<Tally>,
+    guard: Option<Box<dyn Any + Send>>,
+}
+
+impl std::fmt::Debug for Registered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registered")
+            .field("name", &self.name)
+            .field("type", &self.type_)
+            .field("group", &self.group)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What other threads leave for the reader.
+struct Inbox<T> {
+    handlers: Mutex<Vec<(u32, Handler<T>)>>,
+    externals: Mutex<Vec<External<T>>>,
+    has_externals: AtomicBool,
+}
+
+/// External events that wait until a monitor takes them.
+const MAX_EXTERNAL: usize = 1 << 20;
+
+impl<T> Inbox<T> {
+    fn take_handlers(&self) -> Vec<(u32, Handler<T>)> {
+        std::mem::take(&mut *lock(&self.handlers))
+    }
+
+    fn take_externals(&self) -> Vec<External<T>> {
+        if self.has_externals.swap(false, Ordering::Acquire) {
+            std::mem::take(&mut *lock(&self.externals))
+        } else {
+            Vec::new()
+        }
+    }
+}
+
+/// A panic of a decoder does not make the monitor unusable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T> Inner<T> {
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.registry)
+    }
+
+    fn publish(&self, stats: SetStats) {
+        *lock(&self.stats) = stats;
+    }
+
+    /// Starts the events, and reserves the reader for a thread that will [run](Self::run_begun).
+    fn begin(&self) -> Result<()> {
+        let mut running = lock(&self.running);
+        if running.is_some() {
+            return Err(Error::MonitorRuns);
+        }
+        let mut registry = self.registry();
+        if let Err(error) = registry.control.resume() {
+            // The first error is the reason.
+            let _ = registry.control.pause();
+            return Err(error);
+        }
+        *running = Some(None);
+        // A request to stop is meant for this run from now on.
+        self.is_stopping.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn end(&self) {
+        // If a decoder panicked, or a thread could not start, the events still record.
+        let _ = self.registry().control.pause();
+        *lock(&self.running) = None;
+        self.idle.notify_all();
+    }
+
+    fn run_begun(&self, sink: &mut dyn Sink<T>) -> Result<()> {
+        /// Also if a decoder panics.
+        struct End<'a, T> {
+            inner: &'a Inner<T>,
+            runner: Option<Runner<T>>,
+        }
+        impl<T> Drop for End<'_, T> {
+            fn drop(&mut self) {
+                *lock(&self.inner.runner) = self.runner.take();
+                self.inner.end();
+            }
+        }
+        *lock(&self.running) = Some(Some(std::thread::current().id()));
+        let mut end = End { inner: self, runner: lock(&self.runner).take() };
+        match &mut end.runner {
+            Some(runner) => runner.run(self, sink),
+            None => Err(Error::MonitorRuns), // never so: the reader is reserved
+        }
+    }
+
+    fn stop(&self, wait: bool) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.alarm.ring();
+        let mut running = lock(&self.running);
+        // The reader cannot wait for itself.
+        let this = Some(std::thread::current().id());
+        while wait && running.is_some_and(|thread| thread != this) {
+            running = self.idle.wait(running).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl<T> EventMonitor<T> {
+    /// Options of a monitor, which measures everything on all CPUs unless told otherwise.
+    pub fn builder() -> EventMonitorBuilder<T> {
+        EventMonitorBuilder::new()
+    }
+
+    /// Registers an event. It records while the monitor runs, unless it is registered
+    /// [disabled](Registration::disabled).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`], [`Error::UnknownEvent`], [`Error::NoTracefs`], [`Error::Filter`],
+    /// [`Error::NotRegistered`] for an unknown group, and those of the decoder's maker.
+    pub fn register(&self, registration: Registration<T>) -> Result<EventId> {
+        let mut registry = self.inner.registry();
+        let Registration { source, options, is_enabled, filter, group, decoder } = registration;
+        if group.is_some_and(|group| !registry.groups.contains_key(&group)) {
+            return Err(Error::NotRegistered);
+        }
+        let mut source = match source {
+            Source::Tracepoint(name) => registry.tracepoint(&name)?,
+            Source::Probe(probe) => registry.probe(*probe)?,
+            Source::Kernel(source) => *source,
+            Source::External(name) => {
+                let event = Registered {
+                    name,
+                    type_: EventType::External,
+                    set_event: None,
+                    group,
+                    is_enabled,
+                    tally: Arc::default(),
+                    guard: None,
+                };
+                return Ok(registry.insert(event));
+            }
+        };
+        if let Some(default) = &registry.default_options {
+            source.event = default(source.event);
+        }
+        let event = options.into_iter().fold(source.event, |event, option| option(event));
+        let event = match source.members.is_empty() {
+            true => event,
+            false => event.with_sample(SampleFlags::READ).in_group(),
+        };
+        let decoder = decoder.map(|make| make(source.format.as_ref())).transpose()?;
+        let name = event.event().name().to_owned();
+        let control = &mut registry.control;
+        // The reader gets the decoder before there is a sample.
+        let (set_event, place) = control.add(&event.disabled(true), source.members, filter)?;
+        let tally = Arc::new(Tally::default());
+        let id = registry.insert(Registered {
+            name,
+            type_: source.type_,
+            set_event: Some(set_event),
+            group,
+            is_enabled,
+            tally: Arc::clone(&tally),
+            guard: source.guard,
+        });
+        let handler = Handler { event: id, set_event, format: source.format, decoder, tally };
+        lock(&self.inner.inbox.handlers).push((place, handler));
+        let enabled =
+            if is_enabled { registry.control.set_enabled(set_event, true) } else { Ok(()) };
+        if let Err(error) = enabled {
+            // The first error is the reason.
+            let _ = registry.unregister(id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Registers each tracepoint that matches a pattern with `*` and `?`, such as `sched:*`, by the
+    /// registration that `with` makes of its name. If one cannot be registered, none is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`register`](Self::register), and [`Error::UnknownEvent`] if none matches.
+    pub fn register_all(
+        &self,
+        pattern: &str,
+        mut with: impl FnMut(&str) -> Registration<T>,
+    ) -> Result<Vec<EventId>> {
+        let names = self.inner.registry().tracefs()?.events()?;
+        let mut ids = Vec::new();
+        for name in names.iter().filter(|name| matches(pattern, name)) {
+            match self.register(with(name)) {
+                Ok(id) => ids.push(id),
+                // Some of ftrace's own have no id.
+                Err(Error::UnknownEvent { .. }) => {}
+                Err(error) => {
+                    for id in ids {
+                        self.unregister(id)?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        if ids.is_empty() {
+            return Err(Error::UnknownEvent { name: pattern.to_owned(), near: Vec::new() });
+        }
+        Ok(ids)
+    }
+
+    /// Adds a group of events, which are enabled, disabled and unregistered together.
+    pub fn register_group(&self, name: impl Into<String>) -> GroupId {
+        let mut registry = self.inner.registry();
+        let id = GroupId(registry.take_id());
+        registry.groups.insert(id, name.into());
+        id
+    }
+
+    /// Unregisters an event. What it recorded before is still delivered. Its guard is dropped when
+    /// its descriptors are closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRegistered`] and [`Error::Control`].
+    pub fn unregister(&self, event: EventId) -> Result<()> {
+        let guard = self.inner.registry().unregister(event)?;
+        // Closing a probe can take long, and its guard may be anything.
+        drop(guard);
+        // Decoders are dropped by the reader; if there is none, here.
+        if let Some(runner) = &mut *lock(&self.inner.runner) {
+            runner.settle(&self.inner);
+        }
+        Ok(())
+    }
+
+    /// Unregisters a group with all its events.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`unregister`](Self::unregister).
+    pub fn unregister_group(&self, group: GroupId) -> Result<()> {
+        let members = self.inner.registry().members(group)?;
+        for event in members {
+            match self.unregister(event) {
+                Ok(()) | Err(Error::NotRegistered) => {} // another thread was faster
+                Err(error) => return Err(error),
+            }
+        }
+        self.inner.registry().groups.remove(&group);
+        Ok(())
+    }
+
+    /// The type of a registered event; `None` if it is not registered.
+    pub fn registered_event_type(&self, event: EventId) -> Option<EventType> {
+        self.inner.registry().events.get(&event).map(|event| event.type_)
+    }
+
+    /// The name of a registered event.
+    pub fn name(&self, event: EventId) -> Option<String> {
+        self.inner.registry().events.get(&event).map(|event| event.name.clone())
+    }
+
+    /// The name of a group.
+    pub fn group_name(&self, group: GroupId) -> Option<String> {
+        self.inner.registry().groups.get(&group).cloned()
+    }
+
+    /// Enables an event.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRegistered`] and [`Error::Control`].
+    pub fn enable(&self, event: EventId) -> Result<()> {
+        self.inner.registry().set_enabled(event, true)
+    }
+
+    /// Disables an event.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRegistered`] and [`Error::Control`].
+    pub fn disable(&self, event: EventId) -> Result<()> {
+        self.inner.registry().set_enabled(event, false)
+    }
+
+    /// Enables all events of a group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRegistered`] and [`Error::Control`].
+    pub fn enable_group(&self, group: GroupId) -> Result<()> {
+        self.inner.registry().set_group_enabled(group, true)
+    }
+
+    /// Disables all events of a group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRegistered`] and [`Error::Control`].
+    pub fn disable_group(&self, group: GroupId) -> Result<()> {
+        self.inner.registry().set_group_enabled(group, false)
+    }
+
+    /// Enables all events.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn enable_all(&self) -> Result<()> {
+        self.inner.registry().set_all_enabled(true)
+    }
+
+    /// Disables all events.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn disable_all(&self) -> Result<()> {
+        self.inner.registry().set_all_enabled(false)
+    }
+
+    /// Changes the filter of an event in the kernel, also while it records:
+    /// [`RingSet::set_filter`](crate::RingSet::set_filter).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRegistered`], and [`Error::Filter`] with the kernel's explanation.
+    pub fn set_filter(&self, event: EventId, filter: &str) -> Result<()> {
+        let mut registry = self.inner.registry();
+        let set_event = registry.get(event)?.set_event.ok_or(Error::NotRegistered)?;
+        registry.control.set_filter(set_event, filter)
+    }
+
+    /// Adds a value of an external event. It is delivered in its place in time. Returns `false`,
+    /// and drops the value, if the event is disabled.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRegistered`], [`Error::NotExternal`], and [`Error::TooManyExternal`] if a million
+    /// wait.
+    pub fn enqueue(&self, event: EventId, time: Timestamp, value: T) -> Result<bool> {
+        let tally = {
+            let registry = self.inner.registry();
+            let registered = registry.get(event)?;
+            if registered.type_ != EventType::External {
+                return Err(Error::NotExternal { name: registered.name.clone() });
+            }
+            if !registered.is_enabled {
+                return Ok(false);
+            }
+            Arc::clone(&registered.tally)
+        };
+        let mut externals = lock(&self.inner.inbox.externals);
+        if externals.len() >= MAX_EXTERNAL {
+            return Err(Error::TooManyExternal(MAX_EXTERNAL));
+        }
+        externals.push(External { event, time, value, tally });
+        self.inner.inbox.has_externals.store(true, Ordering::Release);
+        Ok(true)
+    }
+
+    /// The time now, on the clock of the monitor.
+    pub fn now(&self) -> Timestamp {
+        clock::now(self.inner.clock).unwrap_or_default()
+    }
+
+    /// Runs on this thread until [`stop`](Self::stop), and passes batches of samples to `f`. Samples
+    /// that `f` leaves in the batch are dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MonitorRuns`], [`Error::Realtime`], [`Error::Control`] and [`Error::System`].
+    pub fn run(&self, f: impl FnMut(&mut Vec<MonitorSample<T>>)) -> Result<()> {
+        struct Callback<F>(F);
+        impl<T, F: FnMut(&mut Vec<MonitorSample<T>>)> Sink<T> for Callback<F> {
+            fn deliver(&mut self, batch: &mut Vec<MonitorSample<T>>) -> ControlFlow<()> {
+                (self.0)(batch);
+                batch.clear();
+                ControlFlow::Continue(())
+            }
+        }
+        self.inner.begin()?;
+        self.inner.run_begun(&mut Callback(f))
+    }
+
+    /// Runs on a new thread until [`stop`](Self::stop), and passes batches of samples to a channel
+    /// for `capacity` batches.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MonitorRuns`] and [`Error::Thread`]. Those of [`run`](Self::run) are returned by
+    /// [`MonitorStream::join`].
+    pub fn spawn(&self, capacity: usize, overflow: Overflow) -> Result<MonitorStream<T>>
+    where
+        T: Send + 'static,
+    {
+        MonitorStream::start(Arc::clone(&self.inner), capacity, overflow)
+    }
+
+    /// Stops a running monitor: the events are paused, and what they recorded is delivered. With
+    /// `wait`, this returns when all is delivered, except on the thread that runs the monitor. It
+    /// does nothing if the monitor does not run.
+    pub fn stop(&self, wait: bool) {
+        self.inner.stop(wait);
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&self) -> bool {
+        lock(&self.inner.running).is_some()
+    }
+
+    /// Counts of an event so far.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRegistered`], and those of [`Counter::read`](crate::Counter::read).
+    pub fn counts(&self, event: EventId) -> Result<MonitorCounts> {
+        let registry = self.inner.registry();
+        let registered = registry.get(event)?;
+        let counts = match registered.set_event {
+            Some(event) => registry.control.counts(event)?,
+            None => EventCounts::default(),
+        };
+        let mut tally = TallySum::default();
+        tally.add(&registered.tally);
+        Ok(MonitorCounts::new(counts, tally))
+    }
+
+    /// Statistics so far.
+    pub fn stats(&self) -> MonitorStats {
+        let registry = self.inner.registry();
+        let removed = registry.control.removed_counts();
+        let mut tallies = registry.unregistered;
+        registry.waiting.iter().for_each(|tally| tallies.add(tally));
+        let unregistered = MonitorCounts::new(removed, tallies);
+        MonitorStats { set: *lock(&self.inner.stats), unregistered }
+    }
+
+    /// Stops the monitor, waits until it has stopped, and closes all events. Dropping it does the
+    /// same.
+    pub fn close(self) {
+        drop(self);
+    }
+}
+
+impl<T> Drop for EventMonitor<T> {
+    fn drop(&mut self) {
+        self.inner.is_abandoned.store(true, Ordering::Release);
+        self.inner.stop(true);
+    }
+}
+
+impl Registry {
+    fn take_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn insert(&mut self, event: Registered) -> EventId {
+        let id = EventId(self.take_id());
+        self.events.insert(id, event);
+        id
+    }
+
+    fn get(&self, event: EventId) -> Result<&Registered> {
+        self.events.get(&event).ok_or(Error::NotRegistered)
+    }
+
+    fn members(&self, group: GroupId) -> Result<Vec<EventId>> {
+        if !self.groups.contains_key(&group) {
+            return Err(Error::NotRegistered);
+        }
+        let of_group = self.events.iter().filter(|(_, event)| event.group == Some(group));
+        Ok(of_group.map(|(id, _)| *id).collect())
+    }
+
+    fn tracefs(&mut self) -> Result<Tracefs> {
+        match &self.tracefs {
+            Some(tracefs) => Ok(tracefs.clone()),
+            None => {
+                let tracefs = match Tracefs::find() {
+                    Err(Error::NoTracefs) => Tracefs::detached().map_err(|_| Error::NoTracefs)?,
+                    other => other?,
+                };
+                Ok(self.tracefs.insert(tracefs).clone())
+            }
+        }
+    }
+
+    fn tracepoint(&mut self, name: &str) -> Result<EventSource> {
+        let tracefs = self.tracefs()?;
+        let (system, event) = name.split_once(':').ok_or(Error::EventSyntax {
+            text: name.to_owned(),
+            why: "a tracepoint is SYSTEM:NAME",
+        })?;
+        let format = tracefs.format(system, event)?;
+        let builder = each(tracefs.event(system, event)?.builder());
+        Ok(EventSource::new(builder).format(format))
+    }
+
+    fn probe(&mut self, probe: ProbeBuilder) -> Result<EventSource> {
+        // Not every probe needs one.
+        let probe = match self.tracefs() {
+            Ok(tracefs) => probe.or_tracefs(&tracefs),
+            Err(_) => probe,
+        };
+        Ok(probe.create()?.into())
+    }
+
+    fn set_enabled(&mut self, event: EventId, on: bool) -> Result<()> {
+        let registered = self.events.get_mut(&event).ok_or(Error::NotRegistered)?;
+        registered.is_enabled = on;
+        match registered.set_event {
+            Some(event) => self.control.set_enabled(event, on),
+            None => Ok(()),
+        }
+    }
+
+    fn set_group_enabled(&mut self, group: GroupId, on: bool) -> Result<()> {
+        self.members(group)?.into_iter().try_for_each(|event| self.set_enabled(event, on))
+    }
+
+    fn set_all_enabled(&mut self, on: bool) -> Result<()> {
+        let all: Vec<EventId> = self.events.keys().copied().collect();
+        all.into_iter().try_for_each(|event| self.set_enabled(event, on))
+    }
+
+    fn unregister(&mut self, event: EventId) -> Result<Option<Box<dyn Any + Send>>> {
+        let registered = self.events.remove(&event).ok_or(Error::NotRegistered)?;
+        if let Some(event) = registered.set_event {
+            self.control.remove(event)?;
+        }
+        let Self { waiting, unregistered, .. } = self;
+        waiting.retain(|tally| {
+            let is_final = Arc::strong_count(tally) == 1;
+            if is_final {
+                unregistered.add(tally);
+            }
+            !is_final
+        });
+        waiting.push(registered.tally);
+        Ok(registered.guard)
+    }
+}

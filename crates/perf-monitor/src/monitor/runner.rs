@@ -1,0 +1,311 @@
+//! The reading loop of a monitor.
+
+use super::registration::{Handler, Tally};
+use super::sample::{MonitorSample, RecordView, SampleView};
+use super::{EventId, Inner};
+use crate::error::Result;
+use crate::realtime::RealtimeThread;
+use crate::ring_set::{Reader, SetRecord, Visitor, Waker, count_losses};
+use crate::system;
+use perf_sys::PERF_RECORD_SAMPLE;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use trace_common::Timestamp;
+
+/// Interval between looks for CPUs that came online.
+const CPU_CHECK: Duration = Duration::from_secs(1);
+
+/// Makes values of records that are not samples.
+pub(super) type RecordDecoder<T> = Box<dyn FnMut(&RecordView<'_>) -> Option<T> + Send>;
+
+/// An external event that waits.
+pub(super) struct External<T> {
+    pub(super) event: EventId,
+    pub(super) time: Timestamp,
+    pub(super) value: T,
+    pub(super) tally: Arc<Tally>,
+}
+
+/// Where batches go.
+pub(super) trait Sink<T> {
+    /// Takes a batch, and leaves the samples in it that it does not take. Returns whether to stop.
+    fn deliver(&mut self, batch: &mut Vec<MonitorSample<T>>) -> ControlFlow<()>;
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunnerOptions {
+    pub(super) poll_interval: Duration,
+    pub(super) batch: usize,
+    pub(super) realtime: Option<u8>,
+}
+
+/// What the reader alone uses.
+pub(super) struct Runner<T> {
+    reader: Reader,
+    waker: Waker,
+    options: RunnerOptions,
+    desk: Desk<T>,
+    /// CPUs that were online when they were last looked at.
+    cpus: Vec<u32>,
+}
+
+/// Makes samples of what the set passes on.
+struct Desk<T> {
+    /// By place of the event in the set.
+    handlers: Vec<Option<Handler<T>>>,
+    externals: HashMap<u64, External<T>>,
+    next_external: u64,
+    /// Tallies of external events.
+    external_tallies: HashMap<EventId, Weak<Tally>>,
+    records: Option<RecordDecoder<T>>,
+    batch: Vec<MonitorSample<T>>,
+    /// Samples of a batch.
+    size: usize,
+}
+
+impl<T> Runner<T> {
+    pub(super) fn new(
+        reader: Reader,
+        waker: Waker,
+        options: RunnerOptions,
+        records: Option<RecordDecoder<T>>,
+    ) -> Self {
+        let desk = Desk {
+            handlers: Vec::new(),
+            externals: HashMap::new(),
+            next_external: 0,
+            external_tallies: HashMap::new(),
+            records,
+            batch: Vec::new(),
+            size: options.batch.max(1),
+        };
+        Self { reader, waker, options, desk, cpus: Vec::new() }
+    }
+
+    /// Reads until the monitor is stopped or the sink has enough. Then reads the rest.
+    pub(super) fn run(&mut self, inner: &Inner<T>, sink: &mut dyn Sink<T>) -> Result<()> {
+        let realtime = self.options.realtime.map(RealtimeThread::begin).transpose();
+        let result = match &realtime {
+            Ok(_) => self.until_stopped(inner, sink),
+            Err(_) => Ok(()),
+        };
+        let paused = inner.registry().control.pause();
+        let Self { reader, desk, .. } = self;
+        desk.take_externals(inner, reader);
+        let mut delivery = Delivery { desk, inner, sink, is_over: false };
+        let Ok(_) = reader.drain(&mut delivery);
+        delivery.flush();
+        let counted = count_losses(&inner.registry().control, reader);
+        self.settle(inner);
+        realtime.and(result).and(paused).and(counted)
+    }
+
+    fn until_stopped(&mut self, inner: &Inner<T>, sink: &mut dyn Sink<T>) -> Result<()> {
+        self.cpus = system::online_cpus();
+        let mut next_check = Instant::now() + CPU_CHECK;
+        while !inner.is_stopping.load(Ordering::Acquire) {
+            let Self { reader, desk, .. } = self;
+            desk.take_externals(inner, reader);
+            let mut delivery = Delivery { desk, inner, sink, is_over: false };
+            let Ok(_) = reader.round(&mut delivery);
+            delivery.flush();
+            if delivery.is_over {
+                break;
+            }
+            self.publish(inner);
+            if Instant::now() >= next_check {
+                next_check = Instant::now() + CPU_CHECK;
+                self.check_cpus(inner)?;
+            }
+            // When all threads of the set have exited the monitor goes on: events can be
+            // registered, and external ones come.
+            self.waker.wait(Some(self.options.poll_interval), |_| false)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets removed events, while nothing is read.
+    pub(super) fn settle(&mut self, inner: &Inner<T>) {
+        self.reader.settle();
+        self.publish(inner);
+    }
+
+    /// Publishes the statistics, and drops the decoders of events that are forgotten.
+    fn publish(&mut self, inner: &Inner<T>) {
+        for place in self.reader.take_forgotten() {
+            if let Some(handler) = self.desk.handlers.get_mut(place as usize) {
+                *handler = None;
+            }
+        }
+        inner.publish(self.reader.stats());
+    }
+
+    fn check_cpus(&mut self, inner: &Inner<T>) -> Result<()> {
+        let online = system::online_cpus();
+        if online != self.cpus {
+            inner.registry().control.check_cpus()?;
+            self.cpus = online;
+        }
+        Ok(())
+    }
+}
+
+impl<T> Desk<T> {
+    fn take_externals(&mut self, inner: &Inner<T>, reader: &mut Reader) {
+        for external in inner.inbox.take_externals() {
+            let token = self.next_external;
+            self.next_external += 1;
+            reader.push_external(external.time, token);
+            self.external_tallies.insert(external.event, Arc::downgrade(&external.tally));
+            self.externals.insert(token, external);
+        }
+    }
+
+    /// The handler of an event. Decoders arrive before their event is enabled.
+    #[inline]
+    fn handler(&mut self, inner: &Inner<T>, record: &SetRecord<'_>) -> Option<&mut Handler<T>> {
+        let place = record.place as usize;
+        let is_of =
+            |h: &Option<Handler<T>>| h.as_ref().is_some_and(|h| h.set_event == record.event);
+        if !self.handlers.get(place).is_some_and(is_of) {
+            self.take_handlers(inner);
+            if !self.handlers.get(place).is_some_and(is_of) {
+                return None;
+            }
+        }
+        self.handlers.get_mut(place)?.as_mut()
+    }
+
+    #[cold]
+    fn take_handlers(&mut self, inner: &Inner<T>) {
+        for (place, handler) in inner.inbox.take_handlers() {
+            let place = place as usize;
+            if place >= self.handlers.len() {
+                self.handlers.resize_with(place + 1, || None);
+            }
+            if let Some(entry) = self.handlers.get_mut(place) {
+                *entry = Some(handler);
+            }
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, inner: &Inner<T>, record: SetRecord<'_>) {
+        let SetRecord { time, late, cpu, .. } = record;
+        let is_sample = record.raw.type_() == PERF_RECORD_SAMPLE;
+        let handler = self.handler(inner, &record);
+        let event = handler.as_ref().map(|h| h.event);
+        let value = match handler {
+            Some(handler) if is_sample => {
+                let Some(decoder) = &mut handler.decoder else {
+                    handler.tally.dropped.add(1);
+                    return;
+                };
+                let view = SampleView {
+                    event: handler.event,
+                    record: &record,
+                    format: handler.format.as_ref(),
+                };
+                match decoder(&view) {
+                    Ok(Some(value)) => Ok(value),
+                    Ok(None) => {
+                        handler.tally.dropped.add(1);
+                        return;
+                    }
+                    Err(error) => {
+                        handler.tally.errors.add(1);
+                        Err(error)
+                    }
+                }
+            }
+            _ => {
+                let Some(records) = &mut self.records else { return };
+                match records(&RecordView { event, record: &record }) {
+                    Some(value) => Ok(value),
+                    None => return,
+                }
+            }
+        };
+        self.batch.push(MonitorSample { event, time, cpu: Some(cpu), late, value });
+    }
+
+    /// Counts and drops the samples that the sink did not take.
+    #[cold]
+    fn count_overflow(&mut self) {
+        let mut counts = HashMap::<EventId, u64>::new();
+        for event in self.batch.drain(..).filter_map(|sample| sample.event) {
+            *counts.entry(event).or_default() += 1;
+        }
+        for handler in self.handlers.iter().flatten() {
+            handler.tally.overflow.add(counts.remove(&handler.event).unwrap_or(0));
+        }
+        for (event, count) in counts {
+            if let Some(tally) = self.external_tallies.get(&event).and_then(Weak::upgrade) {
+                tally.overflow.add(count);
+            }
+        }
+    }
+
+    fn external(&mut self, token: u64, time: Timestamp, late: bool) {
+        let Some(external) = self.externals.remove(&token) else { return };
+        let External { event, value, tally, .. } = external;
+        tally.external.add(1);
+        if late {
+            tally.late.add(1);
+        }
+        self.batch.push(MonitorSample {
+            event: Some(event),
+            time,
+            cpu: None,
+            late,
+            value: Ok(value),
+        });
+    }
+}
+
+/// One round.
+struct Delivery<'a, T> {
+    desk: &'a mut Desk<T>,
+    inner: &'a Inner<T>,
+    sink: &'a mut dyn Sink<T>,
+    /// The sink has enough.
+    is_over: bool,
+}
+
+impl<T> Delivery<'_, T> {
+    fn flush(&mut self) {
+        let batch = &mut self.desk.batch;
+        if !batch.is_empty() {
+            self.is_over |= self.sink.deliver(batch).is_break();
+            if !batch.is_empty() {
+                self.desk.count_overflow();
+            }
+        }
+    }
+
+    #[inline]
+    fn flush_if_full(&mut self) {
+        if self.desk.batch.len() >= self.desk.size {
+            self.flush();
+        }
+    }
+}
+
+impl<T> Visitor<Infallible> for Delivery<'_, T> {
+    #[inline]
+    fn record(&mut self, record: SetRecord<'_>) -> Result<(), Infallible> {
+        self.desk.record(self.inner, record);
+        self.flush_if_full();
+        Ok(())
+    }
+
+    fn external(&mut self, token: u64, time: Timestamp, late: bool) -> Result<(), Infallible> {
+        self.desk.external(token, time, late);
+        self.flush_if_full();
+        Ok(())
+    }
+}

@@ -1,0 +1,380 @@
+//! Creates and removes probes through the files of tracefs.
+
+use super::definition::{self, ProbeDefinition, ProbeKind};
+use super::owner::Owner;
+use crate::error::{Error, Result};
+use crate::system::{self, read_text};
+use crate::tracefs::Tracefs;
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The most that is read of a list of probes: a kernel has at most 64 Ki events.
+const MAX_LIST: u64 = 64 << 20;
+
+/// A probe in the kernel, which is removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Installed {
+    pub(super) tracefs: Tracefs,
+    pub(super) kind: ProbeKind,
+    pub(super) group: String,
+    pub(super) name: String,
+    /// A child process that was forked while this existed must not remove it.
+    creator: u32,
+}
+
+/// What the probes of this process share.
+struct Shared {
+    has_swept: bool,
+    /// Probes that were in use when they were to be removed.
+    busy: Vec<Installed>,
+}
+
+static SHARED: Mutex<Shared> = Mutex::new(Shared { has_swept: false, busy: Vec::new() });
+
+fn shared() -> MutexGuard<'static, Shared> {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Installed {
+    /// Creates one event with these definitions, which differ in their location only.
+    pub(super) fn create(tracefs: &Tracefs, definitions: &[ProbeDefinition]) -> Result<Self> {
+        let Some(first) = definitions.first() else {
+            return Err(definition::refused("", 0, "no location"));
+        };
+        definitions.iter().try_for_each(ProbeDefinition::check)?;
+        let mut shared = shared();
+        if !shared.has_swept {
+            shared.has_swept = true;
+            // A probe that cannot be swept does not stop a new one.
+            let _ = sweep_unlocked(tracefs);
+        }
+        retry(&mut shared.busy);
+        let full_name = format!("{}:{}", first.group, first.name);
+        // The kernel would append a second probe to the event, if their arguments agree.
+        let dir = tracefs.root().join("events").join(&first.group).join(&first.name);
+        if dir.exists() {
+            return Err(Error::ProbeExists { name: full_name });
+        }
+        for definition in definitions {
+            if let Err(failed) = append(tracefs, definition.kind.file(), &definition.to_string()) {
+                let error = explain(tracefs, definition, &full_name, failed);
+                // The locations before this one.
+                let _ = remove(tracefs, first.kind, &first.group, &first.name);
+                return Err(error);
+            }
+        }
+        Ok(Self {
+            tracefs: tracefs.clone(),
+            kind: first.kind,
+            group: first.group.clone(),
+            name: first.name.clone(),
+            creator: std::process::id(),
+        })
+    }
+
+    /// Removes it now. Without success it is queued.
+    pub(super) fn remove(self) -> Result<()> {
+        let result = self.try_remove();
+        match &result {
+            Err(_) => drop(self), // queues it
+            Ok(()) => self.forget(),
+        }
+        result
+    }
+
+    /// Leaves it in the kernel.
+    pub(super) fn forget(mut self) {
+        self.creator = 0;
+    }
+
+    /// What the kernel counted: the lines of `kprobe_profile` are in the order of `kprobe_events`,
+    /// which has the groups.
+    pub(super) fn counts(&self) -> Result<super::ProbeCounts> {
+        const ATTEMPTS: usize = 16;
+        let path = self.tracefs.root().join(match self.kind.is_user() {
+            true => "uprobe_profile",
+            false => "kprobe_profile",
+        });
+        // Probes of other processes come and go between the two reads.
+        for _ in 0..ATTEMPTS {
+            let before = list(&self.tracefs, self.kind)?;
+            let profile = read_list(&path).map_err(|e| Error::file(&path, e))?;
+            if list(&self.tracefs, self.kind)? == before {
+                let mut sum = super::ProbeCounts::default();
+                for (probe, line) in before.iter().zip(profile.lines()) {
+                    if (probe.group.as_str(), probe.name.as_str()) == (&self.group, &self.name) {
+                        sum.add(self.kind, line)?;
+                    }
+                }
+                return Ok(sum);
+            }
+        }
+        Err(Error::file(path, std::io::Error::other("the list of probes changes all the time")))
+    }
+
+    fn try_remove(&self) -> Result<()> {
+        remove(&self.tracefs, self.kind, &self.group, &self.name)
+    }
+}
+
+impl Drop for Installed {
+    // Never dropped while `SHARED` is locked.
+    fn drop(&mut self) {
+        if self.creator != std::process::id() {
+            return;
+        }
+        if matches!(self.try_remove(), Err(Error::ProbeBusy { .. })) {
+            let queued = Self {
+                tracefs: self.tracefs.clone(),
+                kind: self.kind,
+                group: std::mem::take(&mut self.group),
+                name: std::mem::take(&mut self.name),
+                creator: self.creator,
+            };
+            shared().busy.push(queued);
+        }
+    }
+}
+
+/// Removes the probes that were in use before, and returns how many still are.
+pub(super) fn retry_removals() -> usize {
+    let mut shared = shared();
+    retry(&mut shared.busy);
+    shared.busy.len()
+}
+
+fn retry(busy: &mut Vec<Installed>) {
+    for installed in std::mem::take(busy) {
+        if matches!(installed.try_remove(), Err(Error::ProbeBusy { .. })) {
+            busy.push(installed);
+        } else {
+            installed.forget();
+        }
+    }
+}
+
+/// Removes a probe.
+pub(super) fn remove(tracefs: &Tracefs, kind: ProbeKind, group: &str, name: &str) -> Result<()> {
+    match append(tracefs, kind.file(), &format!("-:{group}/{name}")) {
+        Ok(()) => Ok(()),
+        Err(Failed { errno: Some(Errno::BUSY), .. }) => {
+            Err(Error::ProbeBusy { name: format!("{group}:{name}") })
+        }
+        Err(Failed { errno: Some(Errno::NOENT), .. }) => {
+            Err(Error::UnknownEvent { name: format!("{group}:{name}"), near: Vec::new() })
+        }
+        Err(failed) => Err(failed.into()),
+    }
+}
+
+/// The probes in the file of `kind`, of all processes.
+pub(super) fn list(tracefs: &Tracefs, kind: ProbeKind) -> Result<Vec<ProbeDefinition>> {
+    let path = tracefs.root().join(kind.file());
+    match read_list(&path) {
+        // Kernels without such probes do not have the file.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && has_root(tracefs) => {
+            Ok(Vec::new())
+        }
+        Err(error) => Err(Error::file(path, error)),
+        Ok(text) => text.lines().map(|line| ProbeDefinition::parse(kind, line)).collect(),
+    }
+}
+
+fn read_list(path: &Path) -> std::io::Result<String> {
+    let mut text = Vec::new();
+    File::open(path)?.take(MAX_LIST).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+impl super::ProbeCounts {
+    /// Adds a line: `NAME HITS MISSED` of a kprobe, `FILE NAME HITS` of a uprobe.
+    fn add(&mut self, kind: ProbeKind, line: &str) -> Result<()> {
+        let mut words = line.split_ascii_whitespace().rev();
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
+        let missed = if kind.is_user() { None } else { number() };
+        let (Some(hits), true) = (number(), kind.is_user() || missed.is_some()) else {
+            let what = "a line of kprobe_profile or uprobe_profile";
+            return Err(Error::Format { what, offset: 0, why: "no counts at its end" });
+        };
+        self.hits = self.hits.saturating_add(hits);
+        if let Some(missed) = missed {
+            self.missed = Some(self.missed.unwrap_or(0).saturating_add(missed));
+        }
+        Ok(())
+    }
+}
+
+/// Removes the probes of processes that do not exist any more: [`super::sweep`].
+pub(super) fn sweep(tracefs: &Tracefs) -> Result<super::Swept> {
+    let _shared = shared();
+    sweep_unlocked(tracefs)
+}
+
+fn sweep_unlocked(tracefs: &Tracefs) -> Result<super::Swept> {
+    let mut swept = super::Swept::default();
+    let Some(this) = Owner::this() else { return Ok(swept) };
+    for group in tracefs.systems()? {
+        let Some(owner) = Owner::of_group(&group) else { continue };
+        if !owner.is_gone(this) {
+            continue;
+        }
+        for name in tracefs.events_of(&group).unwrap_or_default() {
+            let is_removed = [ProbeKind::Kprobe, ProbeKind::Uprobe]
+                .iter()
+                .any(|kind| remove(tracefs, *kind, &group, &name).is_ok());
+            let list = if is_removed { &mut swept.removed } else { &mut swept.busy };
+            list.push(format!("{group}:{name}"));
+        }
+    }
+    Ok(swept)
+}
+
+/// A write that failed.
+#[derive(Debug)]
+struct Failed {
+    path: PathBuf,
+    errno: Option<Errno>,
+    error: std::io::Error,
+    is_missing: bool,
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        if failed.is_missing {
+            return Self::NoProbeFile { path: failed.path };
+        }
+        Self::file(failed.path, failed.error)
+    }
+}
+
+fn has_root(tracefs: &Tracefs) -> bool {
+    tracefs.root().join("events").is_dir()
+}
+
+/// Appends one line in one write: every other way to open the file removes all probes.
+fn append(tracefs: &Tracefs, file: &str, line: &str) -> Result<(), Failed> {
+    let path = tracefs.root().join(file);
+    let failed = |error: std::io::Error, path: &Path, is_missing| Failed {
+        path: path.to_owned(),
+        errno: Errno::from_io_error(&error),
+        error,
+        is_missing,
+    };
+    let mut file = OpenOptions::new().append(true).open(&path).map_err(|e| {
+        // Where a file does not exist, tracefs refuses to create it.
+        let is_missing = has_root(tracefs) && !path.exists();
+        failed(e, &path, is_missing)
+    })?;
+    file.write_all(format!("{line}\n").as_bytes()).map_err(|e| failed(e, &path, false))
+}
+
+fn explain(
+    tracefs: &Tracefs,
+    definition: &ProbeDefinition,
+    full_name: &str,
+    failed: Failed,
+) -> Error {
+    match failed.errno {
+        Some(Errno::EXIST) if definition_exists(tracefs, definition) => {
+            Error::ProbeExists { name: full_name.to_owned() }
+        }
+        None | Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => failed.into(),
+        Some(_) if failed.is_missing => failed.into(),
+        Some(errno) => {
+            let text = definition.to_string();
+            let log = read_text(tracefs.root().join("error_log")).unwrap_or_default();
+            let (why, position) = match from_log(&log, &text) {
+                Some((why, position)) => (Some(why), position),
+                None => (None, None),
+            };
+            Error::Probe { near: near_symbols(definition), definition: text, errno, why, position }
+        }
+    }
+}
+
+fn definition_exists(tracefs: &Tracefs, definition: &ProbeDefinition) -> bool {
+    let events = tracefs.root().join("events");
+    events.join(&definition.group).join(&definition.name).exists()
+}
+
+/// Similar symbols of the kernel, if it has none with the name in this definition.
+fn near_symbols(definition: &ProbeDefinition) -> Vec<String> {
+    if definition.kind.is_user() || definition.location.starts_with("0x") {
+        return Vec::new();
+    }
+    let location = &definition.location;
+    let symbol = location.split_once('+').map_or(location.as_str(), |(symbol, _)| symbol);
+    let symbol = symbol.rsplit_once(':').map_or(symbol, |(_, symbol)| symbol);
+    let Ok(text) = read_list(Path::new("/proc/kallsyms")) else { return Vec::new() };
+    // ADDRESS TYPE NAME [MODULE]
+    let functions = text.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        words.next().filter(|type_| matches!(*type_, "t" | "T" | "w" | "W"))?;
+        words.next()
+    });
+    if functions.clone().any(|name| name == symbol) {
+        return Vec::new();
+    }
+    system::near_matches(symbol, functions, 3)
+}
+
+/// The kernel's explanation of why it refused this command (Linux 5.2), with the position in it.
+///
+/// ```text
+/// [12341.446694] trace_uprobe: error: Failed to find the given file
+///   Command: p:pt_1/a /bin/nosuch:0x99 x=%di
+///                     ^
+/// ```
+fn from_log(log: &str, command: &str) -> Option<(String, Option<usize>)> {
+    const COMMAND: &str = "  Command: ";
+    let mut found = None;
+    let mut lines = log.lines().peekable();
+    let mut why = None;
+    while let Some(line) = lines.next() {
+        if let Some((_, message)) = line.split_once(": error: ") {
+            why = Some(message);
+        } else if line.strip_prefix(COMMAND).is_some_and(|text| text.trim_end() == command) {
+            let caret = lines.peek().filter(|line| line.trim_start() == "^");
+            let position = caret.and_then(|line| line.find('^')?.checked_sub(COMMAND.len()));
+            // The log is ordered: the last one is the newest.
+            found = why.map(|why| (why.to_owned(), position));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_at_the_end_of_a_line() {
+        let mut counts = super::super::ProbeCounts::default();
+        counts.add(ProbeKind::Kprobe, "  open_1          12              3").unwrap();
+        counts.add(ProbeKind::Kretprobe, "  open_1          8              0").unwrap();
+        assert_eq!((counts.hits, counts.missed), (20, Some(3)));
+        let mut counts = super::super::ProbeCounts::default();
+        counts.add(ProbeKind::Uprobe, "  /bin/x f_1       12").unwrap();
+        assert_eq!((counts.hits, counts.missed), (12, None));
+        for bad in ["", "  f_1", "  f_1 x"] {
+            assert!(counts.add(ProbeKind::Uprobe, bad).is_err(), "{bad}");
+        }
+        assert!(counts.add(ProbeKind::Kprobe, "  f_1 7").is_err());
+    }
+
+    #[test]
+    fn explanations_are_found_in_the_log() {
+        let log = "[1.0] trace_kprobe: error: Old one\n  Command: p:a/b c\n             ^\n\
+            [2.0] trace_uprobe: error: Failed to find the given file\n  Command: p:a/x y:0\n  \
+            \u{20}               ^\n\
+            [3.0] trace_kprobe: error: Bad argument name\n  Command: p:a/b c\n             ^\n";
+        let found = |command| from_log(log, command);
+        assert_eq!(found("p:a/b c"), Some(("Bad argument name".to_owned(), Some(2))));
+        assert_eq!(found("p:a/x y:0").unwrap().0, "Failed to find the given file");
+        assert_eq!(found("p:a/b"), None);
+        assert_eq!(from_log("  Command: x\n", "x"), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! The functions of a Go program without symbols, from the table that its runtime uses
+//! (`.gopclntab`, Go 1.18 and later): `internal/abi.PCHeader`-like words, then entries of two
+//! 32-bit offsets.
+
+use trace_common::{Cursor, ReadError};
+
+/// Magic numbers of Go 1.18 and of Go 1.20.
+const MAGIC: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
+
+/// A table of functions.
+pub(super) struct GoFunctions<'a> {
+    table: &'a [u8],
+    /// Entries, and one for the end of the last function.
+    functions: &'a [u8],
+    /// Names, each with a NUL.
+    names: &'a [u8],
+    /// The address of the first function, if the linker wrote it.
+    pub(super) text: u64,
+}
+
+/// A function: its name, and its offsets from the start of the text.
+pub(super) struct GoFunction<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) start: u32,
+    pub(super) end: u32,
+}
+
+impl<'a> GoFunctions<'a> {
+    /// Parses the header of little-endian 64-bit programs.
+    pub(super) fn parse(table: &'a [u8]) -> Option<Self> {
+        Self::header(table).ok().flatten()
+    }
+
+    fn header(table: &'a [u8]) -> Result<Option<Self>, ReadError> {
+        let mut cursor = Cursor::new(table);
+        let magic = cursor.u32()?;
+        let [_, _, _, word] = cursor.array()?;
+        if !MAGIC.contains(&magic) || word != 8 {
+            return Ok(None);
+        }
+        let (count, _files, text) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
+        let names = cursor.u64()?;
+        cursor.skip(3 * 8)?;
+        let functions = cursor.u64()?;
+        let from = |offset: u64| usize::try_from(offset).ok().and_then(|at| table.get(at..));
+        let (Some(names), Some(functions)) = (from(names), from(functions)) else {
+            return Ok(None);
+        };
+        let len = usize::try_from(count).ok().and_then(|n| n.checked_mul(8)?.checked_add(4));
+        let Some(entries) = len.and_then(|len| functions.get(..len)) else { return Ok(None) };
+        Ok(Some(Self { table: functions, functions: entries, names, text }))
+    }
+
+    /// The functions, in the order of their addresses.
+    pub(super) fn iter(&self) -> impl Iterator<Item = GoFunction<'a>> + '_ {
+        self.functions.chunks_exact(8).enumerate().filter_map(|(i, entry)| {
+            let word = |bytes: &[u8], at: usize| {
+                Some(u32::from_le_bytes(bytes.get(at..)?.first_chunk().copied()?))
+            };
+            let start = word(entry, 0)?;
+            // The data of the function: its start again, then the offset of its name.
+            let name = word(self.table, (word(entry, 4)? as usize).checked_add(4)?)?;
+            let end = word(self.functions, (i + 1) * 8)?;
+            Some(GoFunction { name: self.name(name)?, start, end })
+        })
+    }
+
+    fn name(&self, at: u32) -> Option<&'a [u8]> {
+        const MAX_NAME: usize = 4096;
+        let text = self.names.get(at as usize..)?;
+        text.get(..MAX_NAME).unwrap_or(text).split(|b| *b == 0).next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Two functions, in the layout of Go 1.20.
+    fn table() -> Vec<u8> {
+        let mut bytes = Vec::from(MAGIC[1].to_le_bytes());
+        bytes.extend([0, 0, 1, 8]);
+        for word in [2u64, 1, 0x40_1000, 72, 0, 0, 0, 96] {
+            bytes.extend(word.to_le_bytes());
+        }
+        assert_eq!(bytes.len(), 72);
+        bytes.extend(b"main.main\0main.add\0\0\0\0\0\0");
+        assert_eq!(bytes.len(), 96);
+        // Two entries, the end, and the data of both.
+        for word in [0u32, 20, 0x40, 28, 0x90, 0, 0, 0x40, 10] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn functions_have_names_and_ends() {
+        let bytes = table();
+        let functions = GoFunctions::parse(&bytes).unwrap();
+        assert_eq!(functions.text, 0x40_1000);
+        let all: Vec<_> = functions.iter().map(|f| (f.name, f.start, f.end)).collect();
+        assert_eq!(all, [(&b"main.main"[..], 0, 0x40), (b"main.add", 0x40, 0x90)]);
+        let mut old = bytes.clone();
+        old[0] = 0xfb; // Go 1.2
+        assert!(GoFunctions::parse(&old).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_tables_do_no_harm(
+            damage in proptest::collection::vec((0usize..140, any::<u8>()), 1..6), cut in 0usize..140,
+        ) {
+            let mut bytes = table();
+            for (at, byte) in damage {
+                let len = bytes.len();
+                bytes[at % len] = byte;
+            }
+            bytes.truncate(cut);
+            if let Some(functions) = GoFunctions::parse(&bytes) {
+                prop_assert!(functions.iter().count() <= bytes.len());
+            }
+        }
+    }
+}

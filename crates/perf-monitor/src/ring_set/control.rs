@@ -1,0 +1,632 @@
+//! The registering side of a set: opens, changes and closes its events on all targets.
+
+use super::SetOptions;
+use super::reader::Reader;
+use super::table::{NewRing, Retiring, RingNumber, SetEvent, Shared, Slot};
+use super::targets::{self, Targets};
+use crate::builder::EventBuilder;
+use crate::counter::Counter;
+use crate::diagnose;
+use crate::error::{Error, Result};
+use crate::record::RecordLayout;
+use crate::ring::RingBuffer;
+use crate::{Target, system};
+use perf_sys::perf_event_attr;
+use rustix::event::epoll;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The kernel's counts of an event of a [`RingSet`](super::RingSet), summed over all CPUs, tasks and
+/// cgroups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EventCounts {
+    /// How often it happened. For an event with a sample period of 1 this is the number of its
+    /// samples.
+    pub count: u64,
+    /// Samples that did not fit in the rings; `None` if this kernel does not count them (before
+    /// Linux 6.0): then only the losses of the rings are known.
+    pub lost: Option<u64>,
+    /// Samples that were passed on.
+    pub delivered: u64,
+}
+
+impl EventCounts {
+    fn add(&mut self, other: Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.lost = self.lost.zip(other.lost).map(|(a, b)| a.saturating_add(b));
+        self.delivered += other.delivered;
+    }
+
+    const NONE: Self = Self { count: 0, lost: Some(0), delivered: 0 };
+}
+
+/// Which of a CPU's rings an event writes into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Main,
+    Sideband,
+}
+
+/// An event on all targets.
+#[derive(Debug)]
+struct OpenEvent {
+    event: SetEvent,
+    slot: Arc<Slot>,
+    lane: Lane,
+    builder: EventBuilder,
+    /// Counters that are read with each sample.
+    members: Vec<EventBuilder>,
+    filter: Option<String>,
+    is_enabled: bool,
+    opened: Vec<Opened>,
+    /// Counts of kernel events that were closed.
+    closed: EventCounts,
+}
+
+/// An event on one target.
+#[derive(Debug)]
+struct Opened {
+    cpu: u32,
+    ring: RingNumber,
+    counter: Counter,
+    members: Vec<Counter>,
+    id: u64,
+}
+
+/// CPUs that changed while a set was open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CpuChanges {
+    /// CPUs that went offline. Their events are closed; what they recorded is still passed on.
+    pub gone: Vec<u32>,
+    /// CPUs that came online, and on which all events were opened.
+    pub opened: Vec<u32>,
+}
+
+impl CpuChanges {
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.gone.is_empty() && self.opened.is_empty()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Control {
+    targets: Targets,
+    options: SetOptions,
+    pages: usize,
+    /// The anchors are first: the events that the rings were mapped with.
+    events: Vec<OpenEvent>,
+    cpus: BTreeSet<u32>,
+    /// Nothing is enabled for the time being.
+    is_paused: bool,
+    next_event: u64,
+    next_ring: RingNumber,
+    shared: Arc<Shared>,
+    epoll: Arc<OwnedFd>,
+    /// Counts of removed events.
+    removed: EventCounts,
+    removed_slots: Vec<Arc<Slot>>,
+    /// Losses of closed events by ring, for rings that are still open.
+    closed_losses: Vec<(RingNumber, u64)>,
+}
+
+impl Control {
+    /// Opens the rings. Without a request for a number of pages, halves the default until this user
+    /// may map it.
+    pub(crate) fn open(targets: Targets, options: SetOptions) -> Result<(Self, Reader)> {
+        const LEAST: usize = 8;
+        let lanes = 1 + usize::from(options.sideband_ring.is_some());
+        let rings = targets.online().len().max(1) * lanes;
+        let usual = || system::default_ring_pages(rings).min(options.max_pages);
+        let mut pages = options.pages.unwrap_or_else(usual);
+        loop {
+            match Self::open_with(targets.clone(), options.clone(), pages) {
+                Err(error)
+                    if options.pages.is_none()
+                        && pages > LEAST
+                        && targets::is_short_of_memory(&error) =>
+                {
+                    pages /= 2;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn open_with(targets: Targets, options: SetOptions, pages: usize) -> Result<(Self, Reader)> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| Error::System { call: "epoll_create1", errno })?;
+        let shared = Arc::new(Shared::default());
+        let reader = Reader::new(Arc::clone(&shared), options.clock, options.slack);
+        let mut this = Self {
+            targets,
+            options,
+            pages,
+            events: Vec::new(),
+            cpus: BTreeSet::new(),
+            is_paused: false,
+            next_event: 0,
+            next_ring: 0,
+            shared,
+            epoll: Arc::new(epoll),
+            removed: EventCounts::NONE,
+            removed_slots: Vec::new(),
+            closed_losses: Vec::new(),
+        };
+        let anchor = this.options.anchor(!this.targets.threads.is_empty());
+        this.new_event(&anchor, Vec::new(), Lane::Main)?;
+        if let Some((sideband, _)) = this.options.sideband_ring.clone() {
+            this.new_event(&sideband, Vec::new(), Lane::Sideband)?;
+        }
+        let mut offline = None;
+        for cpu in this.targets.online() {
+            match this.open_cpu(cpu) {
+                Ok(()) => {}
+                Err(error) if targets::is_offline(&error) => offline = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match offline {
+            Some(error) if this.cpus.is_empty() => Err(error),
+            _ => Ok((this, reader)),
+        }
+    }
+
+    pub(crate) const fn pages(&self) -> usize {
+        self.pages
+    }
+
+    pub(crate) fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
+        self.cpus.iter().copied()
+    }
+
+    pub(crate) fn epoll(&self) -> &Arc<OwnedFd> {
+        &self.epoll
+    }
+
+    /// The event that all rings of the set, or of its sideband, were mapped with.
+    pub(crate) fn anchor(&self, lane: Lane) -> Option<SetEvent> {
+        self.events.iter().find(|e| e.lane == lane).map(|e| e.event)
+    }
+
+    /// Whether all threads have exited whose event was reported as hung up.
+    pub(crate) fn have_all_ended(&self, hung_up: &BTreeSet<u64>) -> bool {
+        self.anchors().flat_map(|e| &e.opened).all(|o| hung_up.contains(&o.id))
+    }
+
+    fn is_anchor(&self, event: SetEvent) -> bool {
+        self.anchors().any(|anchor| anchor.event == event)
+    }
+
+    fn anchors(&self) -> impl Iterator<Item = &OpenEvent> {
+        self.events.iter().take(1 + usize::from(self.options.sideband_ring.is_some()))
+    }
+
+    fn new_event(
+        &mut self,
+        builder: &EventBuilder,
+        members: Vec<EventBuilder>,
+        lane: Lane,
+    ) -> Result<usize> {
+        let clock = self.options.clock;
+        // Members of a group need the clock of its leader, and start with it.
+        let members: Vec<_> = members.into_iter().map(|m| m.clock(clock).disabled(false)).collect();
+        let is_enabled = !builder.attr().disabled();
+        let builder = builder.for_set(clock).disabled(true);
+        let event = SetEvent(self.next_event);
+        self.next_event += 1;
+        let slot = self.shared.add_event(event, RecordLayout::new(builder.attr()));
+        self.events.push(OpenEvent {
+            event,
+            slot,
+            lane,
+            builder,
+            members,
+            filter: None,
+            is_enabled,
+            opened: Vec::new(),
+            closed: EventCounts::NONE,
+        });
+        Ok(self.events.len() - 1)
+    }
+
+    /// Opens an event on all CPUs.
+    pub(crate) fn add(
+        &mut self,
+        builder: &EventBuilder,
+        members: Vec<EventBuilder>,
+        filter: Option<String>,
+    ) -> Result<(SetEvent, u32)> {
+        let index = self.new_event(builder, members, Lane::Main)?;
+        let cpus: Vec<u32> = self.cpus.iter().copied().collect();
+        let result = cpus.into_iter().try_for_each(|cpu| match self.open_event(index, cpu) {
+            Err(error) if targets::is_offline(&error) => Ok(()), // `check_cpus` notices it
+            other => other,
+        });
+        let result = result.and_then(|()| match filter {
+            Some(filter) => self.filter_at(index, filter),
+            None => Ok(()),
+        });
+        let is_paused = self.is_paused;
+        let result = result.and_then(|()| match self.events.get(index) {
+            Some(event) if event.is_enabled && !is_paused => event.enable(),
+            _ => Ok(()),
+        });
+        let Some(added) = self.events.get(index) else { return Err(Error::UnknownSetEvent) };
+        let (event, place) = (added.event, added.slot.place);
+        match result {
+            Ok(()) => Ok((event, place)),
+            Err(error) => {
+                // The first error is the reason; closing what was opened cannot add to it.
+                let _ = self.remove(event);
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the rings of a CPU, and all events on it.
+    fn open_cpu(&mut self, cpu: u32) -> Result<()> {
+        let result = (0..self.events.len()).try_for_each(|index| self.open_event(index, cpu));
+        match result {
+            Ok(()) => {
+                self.cpus.insert(cpu);
+                Ok(())
+            }
+            Err(error) => {
+                self.close_cpu(cpu);
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens an event on the targets of one CPU. It stays disabled.
+    fn open_event(&mut self, index: usize, cpu: u32) -> Result<()> {
+        let Some(event) = self.events.get(index) else { return Ok(()) };
+        let opened = self.targets.open(cpu, |target| {
+            let counter = event.builder.open_in(target, None, self.options.flags)?;
+            let members = event.open_members(&counter, target)?;
+            Ok((counter, members))
+        })?;
+        let (lane, slot) = (event.lane, Arc::clone(&event.slot));
+        let is_anchor = self.is_anchor(event.event);
+        for (counter, members) in opened {
+            let id = counter.id()?;
+            self.shared.add_id(&slot, id);
+            let ring = match self.ring_of(cpu, lane) {
+                Some((output, ring)) => {
+                    counter.set_output(Some(output))?;
+                    ring
+                }
+                None => self.map_ring(&counter, cpu, lane)?,
+            };
+            if is_anchor {
+                // Edge-triggered: an ended thread is reported once, and not in each round.
+                let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+                let data = epoll::EventData::new_u64(id);
+                epoll::add(&*self.epoll, &counter, data, flags)
+                    .map_err(|errno| Error::System { call: "epoll_ctl", errno })?;
+            }
+            if let Some(event) = self.events.get_mut(index) {
+                event.opened.push(Opened { cpu, ring, counter, members, id });
+            }
+        }
+        Ok(())
+    }
+
+    /// The descriptor that owns the ring of a CPU.
+    fn ring_of(&self, cpu: u32, lane: Lane) -> Option<(BorrowedFd<'_>, RingNumber)> {
+        let anchor = self.events.iter().find(|e| e.lane == lane)?;
+        let owner = anchor.opened.iter().find(|o| o.cpu == cpu)?;
+        Some((owner.counter.as_fd(), owner.ring))
+    }
+
+    fn map_ring(&mut self, counter: &Counter, cpu: u32, lane: Lane) -> Result<RingNumber> {
+        let pages = match (lane, &self.options.sideband_ring) {
+            (Lane::Sideband, Some((_, pages))) => *pages,
+            _ => self.pages,
+        };
+        if !pages.is_power_of_two() {
+            return Err(Error::RingPages(pages));
+        }
+        let buffer = RingBuffer::map(counter, pages).map_err(|errno| Error::Map {
+            pages,
+            errno,
+            reason: diagnose::map(counter.attr(), counter.follows_thread(), errno),
+        })?;
+        let number = self.next_ring;
+        self.next_ring += 1;
+        self.shared.publish(|published| {
+            published.new_rings.push(NewRing { number, cpu, buffer });
+        });
+        Ok(number)
+    }
+
+    fn find(&self, event: SetEvent) -> Result<&OpenEvent> {
+        self.events.iter().find(|e| e.event == event).ok_or(Error::UnknownSetEvent)
+    }
+
+    /// The attribute that an event was opened with.
+    pub(crate) fn attr(&self, event: SetEvent) -> Result<perf_event_attr> {
+        let event = self.find(event)?;
+        let opened = event.opened.first().map(|opened| opened.counter.attr());
+        Ok(*opened.unwrap_or(event.builder.attr()))
+    }
+
+    /// The ids of an event in its records.
+    pub(crate) fn ids(&self, event: SetEvent) -> Result<Vec<u64>> {
+        Ok(self.find(event)?.opened.iter().map(|opened| opened.id).collect())
+    }
+
+    fn index(&self, event: SetEvent) -> Result<usize> {
+        self.events.iter().position(|e| e.event == event).ok_or(Error::UnknownSetEvent)
+    }
+
+    /// Removes an event. Its records in the rings are still passed on.
+    pub(crate) fn remove(&mut self, event: SetEvent) -> Result<EventCounts> {
+        let index = self.index(event)?;
+        if self.is_anchor(event) {
+            return Err(Error::UnknownSetEvent);
+        }
+        let mut removed = self.events.remove(index);
+        removed.disable()?;
+        wait_for_the_last();
+        let opened = std::mem::take(&mut removed.opened);
+        let ids = opened.iter().map(|opened| opened.id).collect();
+        for opened in opened {
+            let counts = opened.counts()?;
+            removed.closed.add(counts);
+            self.add_closed_loss(opened.ring, counts.lost);
+        }
+        let counts = removed.counts()?;
+        self.removed.add(EventCounts { delivered: 0, ..counts });
+        // Slots that the reader forgot are counted to the end.
+        let Self { removed: sum, removed_slots, .. } = self;
+        removed_slots.retain(|slot| {
+            let is_forgotten = Arc::strong_count(slot) == 1;
+            if is_forgotten {
+                sum.delivered += slot.delivered();
+            }
+            !is_forgotten
+        });
+        removed_slots.push(Arc::clone(&removed.slot));
+        self.shared.publish(|published| {
+            published.retiring.push(Retiring { ids, removed: Some(removed.slot.place) });
+        });
+        Ok(counts)
+    }
+
+    fn add_closed_loss(&mut self, ring: RingNumber, lost: Option<u64>) {
+        let lost = lost.unwrap_or(0); // the reader's own count remains
+        match self.closed_losses.iter_mut().find(|(number, _)| *number == ring) {
+            Some((_, sum)) => *sum = sum.saturating_add(lost),
+            None => self.closed_losses.push((ring, lost)),
+        }
+    }
+
+    pub(crate) fn set_enabled(&mut self, event: SetEvent, on: bool) -> Result<()> {
+        let index = self.index(event)?;
+        self.set_enabled_at(index, on)
+    }
+
+    pub(crate) fn set_all_enabled(&mut self, on: bool) -> Result<()> {
+        (0..self.events.len()).try_for_each(|index| self.set_enabled_at(index, on))?;
+        if !on {
+            wait_for_the_last();
+        }
+        Ok(())
+    }
+
+    fn set_enabled_at(&mut self, index: usize, on: bool) -> Result<()> {
+        let Some(event) = self.events.get_mut(index) else { return Ok(()) };
+        event.is_enabled = on;
+        match on {
+            _ if self.is_paused => Ok(()),
+            true => event.enable(),
+            false => event.disable(),
+        }
+    }
+
+    /// Disables what is enabled, until [`resume`](Self::resume).
+    pub(crate) fn pause(&mut self) -> Result<()> {
+        if self.is_paused {
+            return Ok(());
+        }
+        self.is_paused = true;
+        self.events.iter().filter(|e| e.is_enabled).try_for_each(OpenEvent::disable)?;
+        wait_for_the_last();
+        Ok(())
+    }
+
+    /// Enables what was enabled.
+    pub(crate) fn resume(&mut self) -> Result<()> {
+        self.is_paused = false;
+        self.events.iter().filter(|e| e.is_enabled).try_for_each(OpenEvent::enable)
+    }
+
+    pub(crate) fn set_filter(&mut self, event: SetEvent, filter: &str) -> Result<()> {
+        let index = self.index(event)?;
+        self.filter_at(index, filter.to_owned())
+    }
+
+    fn filter_at(&mut self, index: usize, filter: String) -> Result<()> {
+        let Some(event) = self.events.get(index) else { return Ok(()) };
+        if event.filter.is_some() {
+            // The kernel does not change a filter: `EEXIST`.
+            return self.replace_with_filter(index, filter);
+        }
+        for opened in &event.opened {
+            opened.counter.set_filter(&filter)?;
+        }
+        if let Some(event) = self.events.get_mut(index) {
+            event.filter = Some(filter);
+        }
+        Ok(())
+    }
+
+    /// Opens an event again with another filter. It misses what happens between the end of the old
+    /// and the start of the new one, so that nothing is recorded twice.
+    fn replace_with_filter(&mut self, index: usize, filter: String) -> Result<()> {
+        let Some(event) = self.events.get_mut(index) else { return Ok(()) };
+        let old = std::mem::take(&mut event.opened);
+        let cpus: BTreeSet<u32> = old.iter().map(|opened| opened.cpu).collect();
+        let opened = cpus.into_iter().try_for_each(|cpu| match self.open_event(index, cpu) {
+            Err(error) if targets::is_offline(&error) => Ok(()),
+            other => other,
+        });
+        let Some(event) = self.events.get_mut(index) else { return Ok(()) };
+        let ready = opened
+            .and_then(|()| event.opened.iter().try_for_each(|o| o.counter.set_filter(&filter)));
+        if let Err(error) = ready {
+            let new = std::mem::replace(&mut event.opened, old);
+            let ids = new.iter().map(|opened| opened.id).collect();
+            self.shared.publish(|published| {
+                published.retiring.push(Retiring { ids, removed: None });
+            });
+            return Err(error);
+        }
+        event.filter = Some(filter);
+        old.iter().try_for_each(|o| o.counter.disable_group())?;
+        wait_for_the_last();
+        if event.is_enabled && !self.is_paused {
+            event.enable()?;
+        }
+        let ids = old.iter().map(|opened| opened.id).collect();
+        for opened in &old {
+            let counts = opened.counts()?;
+            event.closed.add(counts);
+        }
+        for opened in old {
+            let lost = opened.counts()?.lost;
+            self.add_closed_loss(opened.ring, lost);
+        }
+        self.shared.publish(|published| {
+            published.retiring.push(Retiring { ids, removed: None });
+        });
+        Ok(())
+    }
+
+    /// Counts of an event so far.
+    pub(crate) fn counts(&self, event: SetEvent) -> Result<EventCounts> {
+        self.find(event)?.counts()
+    }
+
+    /// Counts of all removed events.
+    pub(crate) fn removed_counts(&self) -> EventCounts {
+        let waiting: u64 = self.removed_slots.iter().map(|slot| slot.delivered()).sum();
+        EventCounts { delivered: self.removed.delivered + waiting, ..self.removed }
+    }
+
+    /// The kernel's count of the losses of each open ring; `None` if it has none.
+    pub(crate) fn losses(&self) -> Result<Option<Vec<(RingNumber, u64)>>> {
+        let mut losses = self.closed_losses.clone();
+        for opened in self.events.iter().flat_map(|e| &e.opened) {
+            let Some(lost) = opened.counts()?.lost else { return Ok(None) };
+            losses.push((opened.ring, lost));
+        }
+        Ok(Some(losses))
+    }
+
+    /// Opens all events on CPUs that came online, and closes those of CPUs that went offline: the
+    /// kernel never revives them.
+    pub(crate) fn check_cpus(&mut self) -> Result<CpuChanges> {
+        let online: BTreeSet<u32> = self.targets.online().into_iter().collect();
+        let gone: Vec<u32> = self.cpus.difference(&online).copied().collect();
+        let came: Vec<u32> = online.difference(&self.cpus).copied().collect();
+        self.replace_cpus(gone, came)
+    }
+
+    fn replace_cpus(&mut self, gone: Vec<u32>, came: Vec<u32>) -> Result<CpuChanges> {
+        for cpu in &gone {
+            self.close_cpu(*cpu);
+        }
+        let mut opened = Vec::new();
+        for cpu in came {
+            match self.open_cpu(cpu) {
+                Ok(()) => {}
+                Err(error) if targets::is_offline(&error) => continue,
+                Err(error) => return Err(error),
+            }
+            let of_cpu = |e: &OpenEvent| -> Result<()> {
+                for opened in e.opened.iter().filter(|o| o.cpu == cpu) {
+                    if let Some(filter) = &e.filter {
+                        opened.counter.set_filter(filter)?;
+                    }
+                    if e.is_enabled && !self.is_paused {
+                        opened.counter.enable_group()?;
+                    }
+                }
+                Ok(())
+            };
+            self.events.iter().try_for_each(of_cpu)?;
+            opened.push(cpu);
+        }
+        Ok(CpuChanges { gone, opened })
+    }
+
+    /// Closes the events of a CPU, and leaves its rings to the reader. The counts of events that
+    /// cannot be read any more are those of their samples, which are still passed on.
+    fn close_cpu(&mut self, cpu: u32) {
+        self.cpus.remove(&cpu);
+        let mut closed = Vec::new();
+        for event in &mut self.events {
+            let (gone, rest) =
+                std::mem::take(&mut event.opened).into_iter().partition(|o| o.cpu == cpu);
+            event.opened = rest;
+            let gone: Vec<Opened> = gone;
+            for opened in gone {
+                let counts = opened.counts().unwrap_or(EventCounts::NONE);
+                event.closed.add(counts);
+                closed.push((opened, counts.lost));
+            }
+        }
+        let mut rings: Vec<RingNumber> = closed.iter().map(|(opened, _)| opened.ring).collect();
+        rings.sort_unstable();
+        rings.dedup();
+        for (opened, lost) in closed {
+            self.add_closed_loss(opened.ring, lost);
+        }
+        self.shared.publish(|published| published.ended_rings.extend(rings));
+    }
+}
+
+/// An event that is counted on another CPU while it is disabled writes its sample after that, or not
+/// at all if it is closed first: waits until all samples are written that were counted.
+fn wait_for_the_last() {
+    // Without it, one sample of each CPU can be missing from the counts.
+    let _ = perf_sys::membarrier_global();
+}
+
+impl OpenEvent {
+    fn open_members(&self, leader: &Counter, target: Target<'_>) -> Result<Vec<Counter>> {
+        self.members.iter().map(|m| m.open_in(target, Some(leader.as_fd()), 0)).collect()
+    }
+
+    fn enable(&self) -> Result<()> {
+        self.opened.iter().try_for_each(|o| o.counter.enable_group())
+    }
+
+    fn disable(&self) -> Result<()> {
+        self.opened.iter().try_for_each(|o| o.counter.disable_group())
+    }
+
+    fn counts(&self) -> Result<EventCounts> {
+        let mut counts = EventCounts { delivered: self.slot.delivered(), ..self.closed };
+        for opened in &self.opened {
+            counts.add(opened.counts()?);
+        }
+        Ok(counts)
+    }
+}
+
+impl Opened {
+    fn counts(&self) -> Result<EventCounts> {
+        let read = match self.members.len() {
+            0 => self.counter.read()?,
+            members => self.counter.read_first_of(1 + members)?,
+        };
+        Ok(EventCounts { count: read.value, lost: read.lost, delivered: 0 })
+    }
+}

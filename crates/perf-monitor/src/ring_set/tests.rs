@@ -1,0 +1,279 @@
+//! Rings in plain memory, so that the order of their records is chosen.
+
+use super::reader::{Reader, SetRecord};
+use super::table::{NewRing, Retiring, SetEvent, Shared, Slot};
+use crate::clock;
+use crate::flags::SampleFlags;
+use crate::record::RecordLayout;
+use crate::ring::tests::FakeKernel;
+use perf_sys::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE, PERF_TYPE_TRACEPOINT, perf_event_attr};
+use std::convert::Infallible;
+use std::sync::Arc;
+use trace_common::{ClockDomain, Timestamp};
+
+const FLAGS: SampleFlags = SampleFlags::IDENTIFIER
+    .union(SampleFlags::TID)
+    .union(SampleFlags::TIME)
+    .union(SampleFlags::CPU)
+    .union(SampleFlags::RAW);
+
+/// The id of the event in the records.
+const ID: u64 = 4711;
+
+struct Fake {
+    reader: Reader,
+    shared: Arc<Shared>,
+    slot: Arc<Slot>,
+    kernels: Vec<FakeKernel>,
+    /// A time that is long past.
+    start: i64,
+}
+
+impl Fake {
+    fn new(rings: usize, pages: usize) -> Self {
+        let shared = Arc::new(Shared::default());
+        let mut attr = perf_event_attr::new(PERF_TYPE_TRACEPOINT, 1);
+        attr.sample_type = FLAGS.bits();
+        attr.set_sample_id_all(true);
+        let slot = shared.add_event(SetEvent(3), RecordLayout::new(&attr));
+        shared.add_id(&slot, ID);
+        let reader = Reader::new(Arc::clone(&shared), ClockDomain::Monotonic, 0);
+        let mut this = Self { reader, shared, slot, kernels: Vec::new(), start: now() - 1_000_000 };
+        for number in 0..rings {
+            let (kernel, buffer) = FakeKernel::new(pages);
+            let cpu = 10 + number as u32;
+            this.shared.publish(|published| {
+                published.new_rings.push(NewRing { number: number as u64, cpu, buffer });
+            });
+            this.kernels.push(kernel);
+        }
+        this
+    }
+
+    fn sample(&mut self, ring: usize, time: i64) {
+        let time = (self.start + time) as u64;
+        self.kernels[ring].record(PERF_RECORD_SAMPLE, &sample(ID, time, 0));
+    }
+
+    /// The CPUs and times that a round passes on, and whether they are late.
+    fn round(&mut self) -> Vec<(u32, i64, bool)> {
+        let (mut out, start) = (Vec::new(), self.start);
+        let result: Result<_, Infallible> = self.reader.round(&mut |record: SetRecord<'_>| {
+            assert_eq!(record.event, SetEvent(3));
+            assert_eq!(record.layout.timestamp(record.raw), Some(record.time));
+            out.push((record.cpu, record.time.nanos() - start, record.late));
+            Ok(())
+        });
+        assert_eq!(result, Ok(out.len()));
+        out
+    }
+}
+
+fn now() -> i64 {
+    clock::now(ClockDomain::Monotonic).map_or(0, Timestamp::nanos)
+}
+
+fn words(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// A sample of 112 bytes, like those of `raw_syscalls:sys_enter`.
+fn sample(id: u64, time: u64, call: u64) -> Vec<u8> {
+    let mut body = words(&[id, 5 << 32 | 4, time, 1]);
+    body.extend(68u32.to_ne_bytes());
+    body.extend(words(&[350, call, 0, 0, 0, 0, 0, 0]));
+    body.extend([0; 4]);
+    assert_eq!(body.len(), 104);
+    body
+}
+
+#[test]
+fn a_round_releases_what_the_one_before_read() {
+    let mut fake = Fake::new(2, 1);
+    fake.sample(0, 10);
+    fake.sample(1, 5);
+    fake.sample(0, 12);
+    assert_eq!(fake.round(), [], "a record of the other ring can come");
+    fake.sample(1, 11); // committed late, but in the next round
+    fake.sample(1, 20);
+    let expected = [(11, 5, false), (10, 10, false), (11, 11, false), (10, 12, false)];
+    assert_eq!(fake.round(), expected);
+    assert!(!fake.reader.is_empty());
+    fake.sample(0, 15); // later than that
+    fake.sample(0, 19);
+    assert_eq!(fake.round(), [(10, 15, false), (10, 19, false), (11, 20, false)]);
+    fake.sample(1, 18);
+    assert_eq!(fake.round(), [(11, 18, true)]);
+    let stats = fake.reader.stats();
+    assert_eq!((stats.late, stats.latest_by_nanos, stats.inversions), (1, 2, 1));
+    assert_eq!((fake.slot.delivered(), stats.rings.samples), (8, 8));
+}
+
+#[test]
+fn the_slack_holds_records_back() {
+    let mut fake = Fake::new(1, 1);
+    fake.reader.set_slack(3_600_000_000_000);
+    fake.sample(0, 1);
+    for _ in 0..5 {
+        assert_eq!(fake.round(), []);
+    }
+    fake.reader.set_slack(0);
+    assert_eq!(fake.round(), [(10, 1, false)]);
+}
+
+#[test]
+fn what_is_no_record_of_the_set_is_counted() {
+    let mut fake = Fake::new(1, 1);
+    fake.kernels[0].record(PERF_RECORD_SAMPLE, &sample(ID + 1, 1, 0));
+    fake.kernels[0].record(PERF_RECORD_SAMPLE, &words(&[ID])); // it ends before its time
+    fake.kernels[0].record(PERF_RECORD_SAMPLE, &[]);
+    // A loss, with thread, time, CPU and id at its end.
+    let time = (fake.start + 7) as u64;
+    fake.kernels[0].record(PERF_RECORD_LOST, &words(&[ID, 3, 0, time, 0, ID]));
+    fake.sample(0, 8);
+    fake.round();
+    assert_eq!(fake.round(), [(10, 7, false), (10, 8, false)]);
+    let stats = fake.reader.stats();
+    assert_eq!((stats.rings.unknown_ids, stats.undecodable, stats.rings.lost), (2, 1, 3));
+    assert_eq!(fake.slot.delivered(), 1, "samples only");
+}
+
+#[test]
+fn records_of_removed_events_are_passed_on() {
+    let mut fake = Fake::new(1, 1);
+    fake.sample(0, 1);
+    fake.round();
+    fake.sample(0, 2);
+    let place = fake.slot.place;
+    fake.shared.publish(|published| {
+        published.retiring.push(Retiring { ids: vec![ID], removed: Some(place) });
+    });
+    assert_eq!(fake.round(), [(10, 1, false)]);
+    assert_eq!(fake.reader.take_forgotten().count(), 0);
+    assert_eq!(fake.round(), [(10, 2, false)]);
+    assert_eq!(fake.reader.take_forgotten().collect::<Vec<_>>(), [place]);
+    // Now its id is unknown, and its place is free.
+    fake.sample(0, 3);
+    assert_eq!((fake.round(), fake.round()), (vec![], vec![]));
+    assert_eq!(fake.reader.stats().rings.unknown_ids, 1);
+    let layout = fake.slot.layout.clone();
+    assert_eq!(fake.shared.add_event(SetEvent(9), layout).place, place);
+}
+
+#[test]
+fn rings_that_ended_are_read_to_their_end() {
+    let mut fake = Fake::new(2, 1);
+    fake.sample(1, 1);
+    fake.shared.publish(|published| published.ended_rings.push(1));
+    fake.round();
+    assert_eq!(fake.reader.rings().count(), 2);
+    assert_eq!(fake.round(), [(11, 1, false)]);
+    assert_eq!(fake.reader.rings().count(), 1);
+    assert_eq!(fake.reader.stats().rings.samples, 1, "its statistics stay");
+    // The CPU is back.
+    let (mut kernel, buffer) = FakeKernel::new(1);
+    fake.shared.publish(|published| {
+        published.new_rings.push(NewRing { number: 2, cpu: 11, buffer });
+    });
+    kernel.record(PERF_RECORD_SAMPLE, &sample(ID, (fake.start + 5) as u64, 0));
+    // The round before read nothing, and this is older.
+    assert_eq!(fake.round(), [(11, 5, false)]);
+}
+
+#[test]
+fn an_error_resumes_after_its_record() {
+    let mut fake = Fake::new(1, 1);
+    (1..=4).for_each(|time| fake.sample(0, time));
+    let mut seen = Vec::new();
+    let mut f = |record: SetRecord<'_>| {
+        seen.push(record.time.nanos());
+        if seen.len() == 2 { Err("refused") } else { Ok(()) }
+    };
+    assert_eq!(fake.reader.drain(&mut f), Err("refused"));
+    assert_eq!(fake.reader.drain(&mut f), Ok(2));
+    assert!(seen.is_sorted() && seen.len() == 4);
+}
+
+#[test]
+fn many_chunks_are_merged_in_place() {
+    // Rings whose times interleave, with more in a round than a chunk has.
+    const RINGS: usize = 16;
+    let mut fake = Fake::new(RINGS, 64);
+    let mut state = 1u64;
+    let mut times = [0; RINGS];
+    let (mut expected, mut seen) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        for (ring, time) in times.iter_mut().enumerate() {
+            for _ in 0..1500 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *time += (state >> 60) as i64;
+                fake.sample(ring, *time);
+                expected.push((10 + ring as u32, *time, false));
+            }
+        }
+        seen.extend(fake.round());
+    }
+    seen.extend(fake.round());
+    assert!(fake.reader.is_empty());
+    expected.sort_by_key(|(cpu, time, _)| (*time, *cpu));
+    // Rings do not end at the same time: what is late is out of place.
+    assert_eq!(seen.len(), expected.len());
+    seen.sort_by_key(|(cpu, time, _)| (*time, *cpu));
+    let same = seen.iter().zip(&expected).all(|(a, b)| (a.0, a.1) == (b.0, b.1));
+    assert!(same);
+    assert_eq!(fake.slot.delivered(), expected.len() as u64);
+}
+
+/// CPU time of a round with four typed fields for each record: `cargo test --release -p perf-monitor
+/// -- --ignored --nocapture ordered`.
+#[test]
+#[ignore = "a measurement"]
+fn ordered_and_typed() {
+    use rustix::time::{ClockId, clock_gettime};
+    let cpu_nanos = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec * 1_000_000_000 + time.tv_nsec
+    };
+    let format = "name: e\nformat:\n\tfield:u16 common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+        \tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n";
+    let format = crate::TracepointFormat::parse("s", format).unwrap();
+    let call = format.field("id").unwrap();
+    // As many records in a round as a fast reader finds, and as many as a slow one.
+    for (rings, each) in [(1, 2000), (2, 2000), (8, 2000), (64, 128), (64, 512), (64, 2000)] {
+        let mut fake = Fake::new(rings, 64);
+        fake.start -= 3_600_000_000_000;
+        let (mut state, mut times) = (1u64, vec![0; rings]);
+        let (mut nanos, mut records, mut sum) = (0, 0, 0);
+        let mut batch = Vec::new();
+        for _ in 0..1_000_000 / (rings * each) {
+            for (kernel, time) in fake.kernels.iter_mut().zip(&mut times) {
+                let mut bytes = Vec::new();
+                for _ in 0..each {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    *time += (state >> 54) as i64;
+                    let body = sample(ID, (fake.start + *time) as u64, state);
+                    bytes.extend([9, 0, 0, 0, 0, 0, 112, 0]);
+                    bytes.extend(body);
+                }
+                kernel.put(&bytes);
+                kernel.publish();
+            }
+            let before = cpu_nanos();
+            let read: Result<_, Infallible> = fake.reader.round(&mut |record: SetRecord<'_>| {
+                let layout = record.layout;
+                let call = layout.raw_data(record.raw).and_then(|data| call.u64(data));
+                let (_, tid) = layout.tid(record.raw).unwrap_or_default();
+                batch.push((record.event, record.time, record.cpu, record.late, tid, call));
+                if batch.len() == 1024 {
+                    sum ^= batch.drain(..).fold(0, |sum, item| sum ^ item.5.unwrap_or(0));
+                }
+                Ok(())
+            });
+            nanos += cpu_nanos() - before;
+            records += read.unwrap();
+        }
+        std::hint::black_box(sum);
+        let each_record = nanos as f64 / records as f64;
+        println!("{rings} rings of {each} records: {each_record:.1} ns CPU per record");
+    }
+}

@@ -1,0 +1,514 @@
+//! Tasks by the records of the kernel: who a thread was at the time of an event.
+
+mod container;
+mod proc;
+#[cfg(test)]
+mod tests;
+
+pub use container::{Container, ContainerKind};
+
+use crate::record::{FileId, ProcessEvent, Record};
+use proc::{Proc, ProcTask};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use trace_common::Timestamp;
+
+/// Maximum number of characters of a name; the kernel's have 15 bytes.
+pub(crate) const MAX_NAME: usize = 64;
+
+/// `PROT_EXEC` of `mmap(2)`.
+const PROT_EXEC: u32 = 4;
+
+/// The time of what was there before any record.
+const EARLIEST: Timestamp = Timestamp::from_nanos(i64::MIN);
+
+/// Maximum number of names and executables that a task is remembered with.
+const MAX_CHANGES: usize = 32;
+
+/// The tasks of a machine, from the records `FORK`, `COMM`, `EXIT`, `MMAP2` and `CGROUP`.
+///
+/// Pass records in time order. Names, executables and the rest are then known as they were at a time:
+/// also of tasks that ended, for as long as [`keep_ended`](Self::keep_ended) says, and of thread ids
+/// that the kernel used again.
+///
+/// ```
+/// use perf_monitor::{Tasks, Timestamp};
+///
+/// let mut tasks = Tasks::live();
+/// tasks.scan(Timestamp::from_nanos(1));
+/// let this = tasks.at(std::process::id(), Timestamp::from_nanos(2)).unwrap();
+/// println!("{} runs {:?} in {:?}", this.name(), this.executable(), this.container());
+/// ```
+///
+/// The events need `task`, `comm`, `comm_exec`, `mmap` and `mmap2` (and `build_id` for
+/// [`Task::build_id`]); `cgroup` for [`Tasks::cgroup`]. In the records, ids are those of the PID
+/// namespace of the process that opened the event.
+#[derive(Debug)]
+pub struct Tasks {
+    /// `None` for records of another time or machine.
+    proc: Option<Proc>,
+    /// The lives of each thread id, the last one last.
+    lives: HashMap<u32, Vec<Life>>,
+    count: usize,
+    /// Ended threads in the order of their end.
+    ended: VecDeque<(Timestamp, u32)>,
+    /// Paths by the ids in samples.
+    cgroups: HashMap<u64, Arc<str>>,
+    keep_ended: i64,
+    max_tasks: usize,
+    forgotten: u64,
+    latest: Timestamp,
+}
+
+/// The life of a thread.
+#[derive(Clone, Debug)]
+struct Life {
+    /// From its start, if that was seen.
+    from: Option<Timestamp>,
+    until: Option<Timestamp>,
+    /// When it was added.
+    seen: Timestamp,
+    pid: u32,
+    parent: u32,
+    ns_pids: Arc<[u32]>,
+    cgroups: Changes<Arc<str>>,
+    names: Changes<Arc<str>>,
+    executables: Changes<Executable>,
+}
+
+/// Values with the times since when they hold.
+#[derive(Clone, Debug)]
+struct Changes<T>(VecDeque<(Timestamp, T)>);
+
+impl<T: PartialEq> Changes<T> {
+    const NONE: Self = Self(VecDeque::new());
+
+    /// The value at a time: the last change before it, otherwise the first one.
+    fn at(&self, time: Timestamp) -> Option<&T> {
+        let before = self.0.iter().rev().find(|(since, _)| *since <= time);
+        before.or(self.0.front()).map(|(_, value)| value)
+    }
+
+    /// Adds a change. Of too many, the oldest is forgotten.
+    fn add(&mut self, time: Timestamp, value: T) {
+        if self.0.back().is_some_and(|(_, last)| *last == value) {
+            return;
+        }
+        if self.0.len() >= MAX_CHANGES {
+            self.0.pop_front();
+        }
+        self.0.push_back((time, value));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Executable {
+    /// `None` between an `execve(2)` and its first mapping.
+    path: Option<Arc<str>>,
+    build_id: Option<Arc<[u8]>>,
+}
+
+/// A thread at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Task<'a> {
+    tid: u32,
+    at: Timestamp,
+    life: &'a Life,
+    /// The main thread of the process, which has the executable.
+    leader: &'a Life,
+}
+
+impl<'a> Task<'a> {
+    /// The thread.
+    pub const fn tid(&self) -> u32 {
+        self.tid
+    }
+
+    /// Its process.
+    pub const fn pid(&self) -> u32 {
+        self.life.pid
+    }
+
+    /// The parent of its process, at its start.
+    pub const fn parent(&self) -> u32 {
+        self.life.parent
+    }
+
+    /// Its name: empty if no record or `/proc` told it.
+    pub fn name(&self) -> &'a str {
+        self.life.names.at(self.at).map_or("", |name| name)
+    }
+
+    /// The executable of its process.
+    pub fn executable(&self) -> Option<&'a str> {
+        self.leader.executables.at(self.at)?.path.as_deref()
+    }
+
+    /// The build id of the executable.
+    pub fn build_id(&self) -> Option<&'a [u8]> {
+        self.leader.executables.at(self.at)?.build_id.as_deref()
+    }
+
+    /// Its cgroup: that of its parent at its start; with [`Tasks::live`] also what `/proc` said at
+    /// each `execve(2)`. A task that is moved to another cgroup later is not noticed: the id in
+    /// samples is exact ([`Tasks::cgroup`]).
+    pub fn cgroup(&self) -> Option<&'a str> {
+        self.life.cgroups.at(self.at).map(AsRef::as_ref)
+    }
+
+    /// What its cgroup says.
+    pub fn container(&self) -> Option<Container> {
+        Container::of_cgroup(self.cgroup()?)
+    }
+
+    /// Its ids in its PID namespaces, the outermost first; empty if `/proc` did not tell them.
+    pub fn ns_pids(&self) -> &'a [u32] {
+        &self.life.ns_pids
+    }
+
+    /// The time of its start; `None` if it was there before the records.
+    pub const fn started(&self) -> Option<Timestamp> {
+        self.life.from
+    }
+
+    /// The time of its end; `None` if it has not ended.
+    pub const fn ended(&self) -> Option<Timestamp> {
+        self.life.until
+    }
+}
+
+/// Text of a task's choice, of a bounded length.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().take(MAX_NAME).collect()
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tasks {
+    /// No tasks, for records of a recording: `/proc` is not read. Ended ones are kept for a minute,
+    /// at most 1 Mi tasks altogether.
+    pub fn new() -> Self {
+        Self {
+            proc: None,
+            lives: HashMap::new(),
+            count: 0,
+            ended: VecDeque::new(),
+            cgroups: HashMap::new(),
+            keep_ended: 60_000_000_000,
+            max_tasks: 1 << 20,
+            forgotten: 0,
+            latest: EARLIEST,
+        }
+    }
+
+    /// No tasks yet, for records of this machine as they are written: `/proc` tells what they do not
+    /// say. It is read by [`scan`](Self::scan), and for each process that starts or calls
+    /// `execve(2)`, if it is still there.
+    pub fn live() -> Self {
+        Self { proc: Some(Proc::new("/proc")), ..Self::new() }
+    }
+
+    /// How long tasks are known after their end.
+    #[must_use]
+    pub fn keep_ended(mut self, time: Duration) -> Self {
+        self.keep_ended = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        self
+    }
+
+    /// Maximum number of tasks. With more, those that ended first are forgotten, then new ones are
+    /// not added: see [`forgotten`](Self::forgotten).
+    #[must_use]
+    pub const fn max_tasks(mut self, max: usize) -> Self {
+        self.max_tasks = max;
+        self
+    }
+
+    /// Number of tasks, with those that ended and are kept.
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are no tasks.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Number of tasks that were forgotten, or not added, because there were too many.
+    pub const fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// Adds the tasks that run, from `/proc`, at the time `now` of the events' clock. Call this after
+    /// the events were enabled, so that none is missed. Does nothing without [`live`](Self::live).
+    pub fn scan(&mut self, now: Timestamp) {
+        let Some(proc) = self.proc.clone() else { return };
+        for pid in proc.processes() {
+            for tid in proc.threads(pid) {
+                if let Some(task) = proc.task(pid, tid) {
+                    self.add_from_proc(task, now);
+                }
+            }
+        }
+    }
+
+    fn add_from_proc(&mut self, task: ProcTask, now: Timestamp) {
+        let tid = task.tid;
+        match self.running(tid) {
+            Some(life) => life.complete(task, now),
+            None => {
+                let mut life = Life::new(None, now, task.pid, task.parent);
+                life.complete(task, now);
+                self.insert(tid, life);
+            }
+        }
+    }
+
+    /// The present life of a thread.
+    fn running(&mut self, tid: u32) -> Option<&mut Life> {
+        self.lives.get_mut(&tid)?.last_mut().filter(|life| life.until.is_none())
+    }
+
+    /// Applies a record. Records that say nothing about tasks are ignored.
+    pub fn apply(&mut self, record: &Record<'_>) {
+        let Some(id) = record.sample_id() else { return };
+        let time = match record {
+            Record::Fork(event) | Record::Exit(event) => Some(event.time),
+            _ => id.time,
+        };
+        // Without a time it is about the start, as `perf` writes it.
+        let time = time.filter(|time| time.nanos() != 0).unwrap_or(EARLIEST);
+        self.latest = self.latest.max(time);
+        match record {
+            Record::Fork(fork) => self.fork(fork, time),
+            Record::Exit(exit) => self.exit(exit.tid, time),
+            Record::Comm(comm) => {
+                let name = Arc::from(text(comm.comm));
+                if comm.by_exec && self.running(comm.pid).is_none() {
+                    self.exec_by_thread(comm.pid, time);
+                }
+                let Some(life) = self.life(comm.pid, comm.tid, time) else { return };
+                life.names.add(time, name);
+                if comm.by_exec {
+                    life.executables.add(time, Executable::default());
+                    self.look_after_exec(comm.pid, time);
+                }
+            }
+            Record::Mmap(mmap) => {
+                let is_code = mmap.file.is_none() || mmap.prot & PROT_EXEC != 0;
+                if is_code && !mmap.is_data && mmap.filename.starts_with(b"/") {
+                    self.map(mmap.pid, mmap.filename, mmap.file, time);
+                }
+            }
+            // The kernel does not use ids again; their number is bounded as that of tasks is.
+            Record::Cgroup(cgroup) if self.cgroups.len() < self.max_tasks => {
+                self.cgroups.insert(cgroup.id, String::from_utf8_lossy(cgroup.path).into());
+            }
+            _ => {}
+        }
+        self.forget_ended();
+    }
+
+    fn fork(&mut self, fork: &ProcessEvent, time: Timestamp) {
+        let ProcessEvent { pid, tid, ppid, ptid, .. } = *fork;
+        let from = (time != EARLIEST).then_some(time);
+        if let Some(life) = self.running(tid) {
+            let is_known = match (life.from, from) {
+                // The record of what /proc told.
+                (None, Some(from)) if from <= life.seen => {
+                    life.from = Some(from);
+                    true
+                }
+                (known, from) => from.is_none() || known == from,
+            };
+            if is_known {
+                return;
+            }
+            // Its exit was lost.
+            self.exit(tid, time);
+        }
+        let is_thread = pid == ppid;
+        let mut life = Life::new(from, time, pid, if is_thread { 0 } else { ppid });
+        if let Some(parent) = self.at(ptid, time) {
+            life.names.0.extend(parent.life.names.at(time).map(|name| (time, name.clone())));
+            life.cgroups.0.extend(parent.life.cgroups.at(time).map(|path| (time, path.clone())));
+            if is_thread {
+                life.parent = parent.parent();
+            } else {
+                let executable = parent.leader.executables.at(time);
+                life.executables.0.extend(executable.map(|e| (time, e.clone())));
+            }
+        }
+        life.ns_pids = self.ns_pids_of(pid, tid);
+        self.insert(tid, life);
+    }
+
+    /// The ids of a new thread in its PID namespaces. Threads of a process are in the same ones.
+    fn ns_pids_of(&self, pid: u32, tid: u32) -> Arc<[u32]> {
+        let leader = self.lives.get(&pid).and_then(|lives| lives.last());
+        match (&self.proc, leader) {
+            (Some(_), Some(leader)) if pid != tid && leader.ns_pids.len() == 1 => Arc::from([tid]),
+            // It may have ended since.
+            (Some(proc), _) => proc.task(pid, tid).map_or_else(Arc::default, |t| t.ns_pids.into()),
+            (None, _) => Arc::default(),
+        }
+    }
+
+    /// A thread that calls `execve(2)` becomes the main thread, whose end was recorded. The end of the
+    /// thread with its former id is not.
+    fn exec_by_thread(&mut self, pid: u32, time: Timestamp) {
+        let Some(last) = self.lives.get(&pid).and_then(|lives| lives.last()).cloned() else {
+            return;
+        };
+        let is_other = |life: &&mut Life| life.pid == pid && life.until.is_none();
+        for (tid, lives) in &mut self.lives {
+            if let Some(life) = lives.last_mut().filter(is_other) {
+                life.until = Some(time);
+                self.ended.push_back((time, *tid));
+            }
+        }
+        self.insert(pid, Life { from: Some(time), until: None, seen: time, ..last });
+    }
+
+    /// Container engines move a process to its cgroup before it calls `execve(2)`.
+    fn look_after_exec(&mut self, pid: u32, time: Timestamp) {
+        let Some(task) = self.proc.as_ref().and_then(|proc| proc.task(pid, pid)) else { return };
+        if let Some(life) = self.running(pid) {
+            life.ns_pids = task.ns_pids.into();
+            if let Some(path) = task.cgroup {
+                life.cgroups.add(time, Arc::from(path));
+            }
+        }
+    }
+
+    fn exit(&mut self, tid: u32, time: Timestamp) {
+        if let Some(life) = self.running(tid) {
+            life.until = Some(time);
+            self.ended.push_back((time, tid));
+        }
+    }
+
+    /// The first executable mapping after an `execve(2)` is that of the executable; the next one is
+    /// its interpreter.
+    fn map(&mut self, pid: u32, path: &[u8], file: Option<FileId<'_>>, time: Timestamp) {
+        let Some(life) = self.life(pid, pid, time) else { return };
+        let build_id = match file {
+            Some(FileId::BuildId(id)) => Some(Arc::from(id)),
+            _ => None,
+        };
+        let path: Arc<str> = String::from_utf8_lossy(path).into();
+        match life.executables.0.back_mut() {
+            None => life.executables.add(time, Executable { path: Some(path), build_id }),
+            Some((_, executable)) if executable.path.is_none() => {
+                *executable = Executable { path: Some(path), build_id };
+            }
+            // What /proc told had no build id.
+            Some((_, executable)) if executable.path.as_ref() == Some(&path) => {
+                executable.build_id = build_id.or(executable.build_id.take());
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The present life of a thread; a new one if it is not known.
+    fn life(&mut self, pid: u32, tid: u32, time: Timestamp) -> Option<&mut Life> {
+        if self.running(tid).is_none() {
+            let life = Life::new(None, time, pid, 0);
+            self.insert(tid, life);
+        }
+        self.running(tid)
+    }
+
+    fn insert(&mut self, tid: u32, life: Life) {
+        if self.count >= self.max_tasks {
+            self.forgotten += 1;
+            match self.ended.pop_front() {
+                Some((_, oldest)) => self.forget(oldest),
+                None => return,
+            }
+        }
+        self.lives.entry(tid).or_default().push(life);
+        self.count += 1;
+    }
+
+    /// Forgets the tasks that ended too long ago.
+    fn forget_ended(&mut self) {
+        let limit = self.latest.saturating_add_nanos(-self.keep_ended);
+        while let Some((_, tid)) = self.ended.front().copied().filter(|(time, _)| *time < limit) {
+            self.ended.pop_front();
+            self.forget(tid);
+        }
+    }
+
+    /// Forgets the first life of a thread id.
+    fn forget(&mut self, tid: u32) {
+        if let Some(lives) = self.lives.get_mut(&tid) {
+            if !lives.is_empty() {
+                lives.remove(0);
+                self.count -= 1;
+            }
+            if lives.is_empty() {
+                self.lives.remove(&tid);
+            }
+        }
+    }
+
+    /// The thread with this id at a time. For a time before its start that of its start is taken, so
+    /// that records that come late find it. `None` if it is not known.
+    pub fn at(&self, tid: u32, time: Timestamp) -> Option<Task<'_>> {
+        let life = self.life_at(tid, time)?;
+        let leader = if life.pid == tid { Some(life) } else { self.life_at(life.pid, time) };
+        Some(Task { tid, at: time, life, leader: leader.unwrap_or(life) })
+    }
+
+    fn life_at(&self, tid: u32, time: Timestamp) -> Option<&Life> {
+        let lives = self.lives.get(&tid)?;
+        let started = lives.iter().rev().find(|life| life.from.is_none_or(|from| from <= time));
+        started.or(lives.first())
+    }
+
+    /// The path of a cgroup by its id in samples (`SampleFlags::CGROUP`).
+    pub fn cgroup(&self, id: u64) -> Option<&str> {
+        self.cgroups.get(&id).map(AsRef::as_ref)
+    }
+}
+
+impl Life {
+    fn new(from: Option<Timestamp>, seen: Timestamp, pid: u32, parent: u32) -> Self {
+        Self {
+            from,
+            until: None,
+            seen,
+            pid,
+            parent,
+            ns_pids: Arc::default(),
+            cgroups: Changes::NONE,
+            names: Changes::NONE,
+            executables: Changes::NONE,
+        }
+    }
+
+    /// Fills in what is not known yet.
+    fn complete(&mut self, task: ProcTask, now: Timestamp) {
+        (self.pid, self.parent) = (task.pid, task.parent);
+        self.ns_pids = task.ns_pids.into();
+        if let (true, Some(path)) = (self.cgroups.is_empty(), task.cgroup) {
+            self.cgroups.add(now, Arc::from(path));
+        }
+        if self.names.is_empty() {
+            self.names.add(now, Arc::from(task.name));
+        }
+        if let (true, Some(path)) = (self.executables.is_empty(), task.executable) {
+            let executable = Executable { path: Some(Arc::from(path)), build_id: None };
+            self.executables.add(now, executable);
+        }
+    }
+}

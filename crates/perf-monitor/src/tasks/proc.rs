@@ -1,0 +1,132 @@
+//! Tasks in `/proc`. Everything there can vanish at any time, and names are of the tasks' choice.
+
+use super::text;
+use crate::system::read_bytes;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A thread as `/proc` shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ProcTask {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) parent: u32,
+    pub(super) name: String,
+    pub(super) ns_pids: Vec<u32>,
+    pub(super) executable: Option<String>,
+    pub(super) cgroup: Option<String>,
+}
+
+/// The `proc` file system.
+#[derive(Clone, Debug)]
+pub(super) struct Proc {
+    root: PathBuf,
+}
+
+impl Proc {
+    pub(super) fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    pub(super) fn processes(&self) -> Vec<u32> {
+        numbers(&self.root)
+    }
+
+    pub(super) fn threads(&self, pid: u32) -> Vec<u32> {
+        numbers(&self.root.join(format!("{pid}/task")))
+    }
+
+    /// A thread. `None` if it does not exist.
+    pub(super) fn task(&self, pid: u32, tid: u32) -> Option<ProcTask> {
+        let dir = self.root.join(format!("{pid}/task/{tid}"));
+        let status = read_bytes(dir.join("status")).ok()?;
+        let field = |name: &[u8]| {
+            let line = status.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(name))?;
+            Some(String::from_utf8_lossy(line.trim_ascii()).into_owned())
+        };
+        let number = |name: &[u8]| field(name)?.parse().ok();
+        // The name in `status` has escapes.
+        let mut name = read_bytes(dir.join("comm")).ok()?;
+        if name.last() == Some(&b'\n') {
+            name.pop();
+        }
+        let ns_pids = field(b"NSpid:").unwrap_or_default();
+        Some(ProcTask {
+            pid: number(b"Tgid:")?,
+            tid,
+            parent: number(b"PPid:")?,
+            name: text(&name),
+            ns_pids: ns_pids.split_whitespace().filter_map(|n| n.parse().ok()).collect(),
+            executable: fs::read_link(dir.join("exe")).ok().map(|p| p.display().to_string()),
+            cgroup: read_bytes(dir.join("cgroup")).ok().and_then(|file| cgroup(&file)),
+        })
+    }
+}
+
+/// The path in a `/proc/PID/cgroup` file: that of version 2, or of version 1's `perf_event`
+/// hierarchy, or of another one.
+fn cgroup(file: &[u8]) -> Option<String> {
+    let file = String::from_utf8_lossy(file);
+    // number:controllers:path
+    let lines = file.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        Some((parts.next()?, parts.next()?, parts.next()?))
+    });
+    let rank = |(number, controllers, path): &(&str, &str, &str)| {
+        let is_perf = controllers.split(',').any(|name| name == "perf_event");
+        let is_unified = *number == "0";
+        // A hierarchy without the task's cgroup shows its root.
+        (*path != "/", is_perf, is_unified)
+    };
+    lines.max_by_key(rank).map(|(_, _, path)| path.to_owned())
+}
+
+fn numbers(dir: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut numbers: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_most_telling_cgroup_counts() {
+        let file = b"12:cpu,cpuacct:/a\n3:perf_event:/p\n1:name=systemd:/s\n0::/u\n";
+        assert_eq!(cgroup(file).as_deref(), Some("/p"));
+        assert_eq!(cgroup(b"3:perf_event:/\n1:name=systemd:/s:x\n0::/\n").as_deref(), Some("/s:x"));
+        assert_eq!(cgroup(b"0::/\n").as_deref(), Some("/"));
+        assert_eq!(cgroup(b"garbage\n"), None);
+    }
+
+    #[test]
+    fn this_thread_is_found() {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let task = Proc::new("/proc").task(std::process::id(), tid).unwrap();
+        assert_eq!((task.pid, task.tid), (std::process::id(), tid));
+        assert_eq!(task.ns_pids.first(), Some(&tid));
+        let own = std::env::current_exe().unwrap();
+        assert_eq!(task.executable, Some(own.display().to_string()));
+        assert_eq!(Proc::new("/nonexistent").task(1, 1), None);
+        assert!(Proc::new("/proc").threads(std::process::id()).contains(&tid));
+    }
+
+    proptest! {
+        #[test]
+        fn any_files_are_no_panic(status: Vec<u8>, comm: Vec<u8>, cgroup: Vec<u8>) {
+            let root = std::env::temp_dir().join(format!("perf-tasks-{}", std::process::id()));
+            let dir = root.join("1/task/1");
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("status"), [b"Tgid: 1\nPPid: 0\n".to_vec(), status].concat()).unwrap();
+            fs::write(dir.join("comm"), comm).unwrap();
+            fs::write(dir.join("cgroup"), cgroup).unwrap();
+            let task = Proc::new(&root).task(1, 1).unwrap();
+            prop_assert!(task.name.chars().count() <= super::super::MAX_NAME);
+            fs::remove_dir_all(&root).unwrap();
+        }
+    }
+}

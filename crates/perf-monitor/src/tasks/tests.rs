@@ -1,0 +1,190 @@
+use super::*;
+use crate::record::{Comm, Mmap, SampleId};
+use proptest::prelude::*;
+
+const fn t(nanos: i64) -> Timestamp {
+    Timestamp::from_nanos(nanos)
+}
+
+fn id(time: i64) -> SampleId {
+    SampleId { time: Some(t(time)), ..SampleId::default() }
+}
+
+fn fork(ppid: u32, ptid: u32, pid: u32, tid: u32, time: i64) -> Record<'static> {
+    Record::Fork(ProcessEvent { pid, ppid, tid, ptid, time: t(time), sample_id: id(time) })
+}
+
+fn exit(pid: u32, tid: u32, time: i64) -> Record<'static> {
+    let event = ProcessEvent { pid, ppid: 1, tid, ptid: 1, time: t(time), sample_id: id(time) };
+    Record::Exit(event)
+}
+
+fn comm(pid: u32, tid: u32, comm: &str, by_exec: bool, time: i64) -> Record<'_> {
+    Record::Comm(Comm { pid, tid, comm: comm.as_bytes(), by_exec, sample_id: id(time) })
+}
+
+fn map<'a>(pid: u32, path: &'a str, build_id: &'a [u8], time: i64) -> Record<'a> {
+    Record::Mmap(Mmap {
+        pid,
+        tid: pid,
+        addr: 0,
+        len: 1,
+        pgoff: 0,
+        file: Some(FileId::BuildId(build_id)),
+        prot: PROT_EXEC,
+        flags: 0,
+        filename: path.as_bytes(),
+        is_data: false,
+        sample_id: id(time),
+    })
+}
+
+fn tasks(records: &[Record<'_>]) -> Tasks {
+    let mut tasks = Tasks::new();
+    records.iter().for_each(|record| tasks.apply(record));
+    tasks
+}
+
+#[test]
+fn a_task_is_what_it_was_at_the_time() {
+    let tasks = tasks(&[
+        comm(10, 10, "sh", false, 0),
+        map(10, "/bin/sh", &[1], 0),
+        fork(10, 10, 20, 20, 100),
+        comm(20, 20, "make", true, 110),
+        map(20, "/usr/bin/make", &[2], 111),
+        map(20, "/lib/ld.so", &[3], 112),
+        fork(20, 20, 20, 21, 120),
+        comm(20, 21, "worker", false, 125),
+        exit(20, 21, 130),
+        exit(20, 20, 140),
+        // The id is used again.
+        fork(10, 10, 20, 20, 200),
+    ]);
+    let at = |tid, time| tasks.at(tid, t(time)).unwrap();
+    assert_eq!((at(20, 105).name(), at(20, 105).executable()), ("sh", Some("/bin/sh")));
+    assert_eq!((at(20, 110).name(), at(20, 110).executable()), ("make", Some("/usr/bin/make")));
+    assert_eq!(at(20, 139).build_id(), Some(&[2][..]));
+    assert_eq!(at(20, 205).name(), "sh", "another process");
+    assert_eq!((at(20, 150).ended(), at(20, 205).ended()), (Some(t(140)), None));
+    let thread = at(21, 122);
+    assert_eq!((thread.name(), thread.pid(), thread.parent()), ("make", 20, 10));
+    assert_eq!(thread.executable(), Some("/usr/bin/make"), "that of its process");
+    assert_eq!(at(21, 126).name(), "worker");
+    assert_eq!(at(20, 50).name(), "sh", "before its start: as at its start");
+    assert!(tasks.at(99, t(0)).is_none());
+    assert_eq!(tasks.len(), 4);
+}
+
+#[test]
+fn lost_records_leave_no_wrong_names() {
+    let tasks = tasks(&[
+        comm(10, 10, "sh", false, 0),
+        fork(10, 10, 20, 20, 100),
+        comm(20, 20, "old", true, 110),
+        // Its exit is lost.
+        fork(10, 10, 20, 20, 200),
+        // Its fork is lost.
+        comm(30, 31, "thread", false, 210),
+    ]);
+    assert_eq!(tasks.at(20, t(210)).unwrap().name(), "sh");
+    assert_eq!(tasks.at(20, t(199)).unwrap().name(), "old");
+    assert_eq!(tasks.at(31, t(300)).unwrap().pid(), 30);
+    let unnamed = tasks.at(31, t(300)).unwrap();
+    assert_eq!((unnamed.executable(), unnamed.container()), (None, None));
+}
+
+#[test]
+fn records_of_the_start_do_not_repeat_tasks() {
+    // As perf writes them: without a time.
+    let tasks = tasks(&[
+        fork(1, 1, 10, 10, 0),
+        comm(10, 10, "sh", false, 0),
+        fork(1, 1, 10, 10, 0),
+        fork(1, 1, 10, 10, 0),
+    ]);
+    assert_eq!(tasks.len(), 1);
+    assert_eq!(tasks.at(10, t(5)).unwrap().name(), "sh");
+    assert_eq!(tasks.at(10, t(5)).unwrap().parent(), 1);
+}
+
+#[test]
+fn memory_is_bounded_and_losses_are_counted() {
+    let mut tasks = Tasks::new().keep_ended(Duration::from_nanos(100)).max_tasks(10);
+    for n in 0..1000u32 {
+        let time = i64::from(n) * 10 + 1;
+        tasks.apply(&fork(1, 1, 100 + n, 100 + n, time));
+        tasks.apply(&exit(100 + n, 100 + n, time + 5));
+    }
+    assert!(tasks.len() <= 10);
+    assert!(tasks.forgotten() > 0);
+    assert!(tasks.at(100, t(1)).is_none());
+    // Those that run are not forgotten: new ones are not added.
+    let mut tasks = Tasks::new().max_tasks(3);
+    (0..5).for_each(|n| tasks.apply(&fork(1, 1, 10 + n, 10 + n, 10)));
+    assert_eq!((tasks.len(), tasks.forgotten()), (3, 2));
+    // Ended ones are known for a time.
+    let mut tasks = Tasks::new().keep_ended(Duration::from_nanos(100));
+    tasks.apply(&fork(1, 1, 10, 10, 1));
+    tasks.apply(&exit(10, 10, 2));
+    tasks.apply(&fork(1, 1, 11, 11, 102));
+    assert!(tasks.at(10, t(2)).is_some());
+    tasks.apply(&fork(1, 1, 12, 12, 103));
+    assert!(tasks.at(10, t(2)).is_none());
+    // A task that changes its name all the time.
+    let mut tasks = Tasks::new();
+    for n in 0..1000 {
+        tasks.apply(&comm(10, 10, &n.to_string(), true, n + 1));
+    }
+    assert_eq!(tasks.at(10, t(1000)).unwrap().name(), "999");
+    assert_eq!(tasks.lives[&10][0].names.0.len(), MAX_CHANGES);
+}
+
+#[test]
+fn the_tasks_of_this_machine_are_found() {
+    let mut tasks = Tasks::live();
+    tasks.scan(t(1000));
+    let pid = std::process::id();
+    let this = tasks.at(pid, t(2000)).unwrap();
+    let own = std::env::current_exe().unwrap();
+    assert_eq!(this.executable(), Some(own.to_str().unwrap()));
+    assert_eq!(this.parent(), std::os::unix::process::parent_id());
+    assert_eq!(this.ns_pids().first(), Some(&pid));
+    assert!(this.started().is_none());
+    let cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    assert!(cgroup.lines().any(|line| line.ends_with(this.cgroup().unwrap())), "{cgroup}");
+    // The record of a fork that the scan saw already.
+    let parent = this.parent();
+    let count = tasks.len();
+    tasks.apply(&fork(parent, parent, pid, pid, 900));
+    assert_eq!(tasks.len(), count);
+    assert_eq!(tasks.at(pid, t(2000)).unwrap().started(), Some(t(900)));
+    assert_eq!(tasks.at(pid, t(2000)).unwrap().executable(), Some(own.to_str().unwrap()));
+}
+
+proptest! {
+    #[test]
+    fn any_records_are_no_panic(
+        records in proptest::collection::vec((0u8..4, 0u32..5, 0u32..5, 0i64..300), 0..200),
+        max in 0usize..20,
+    ) {
+        let mut tasks = Tasks::new().keep_ended(Duration::from_nanos(50)).max_tasks(max);
+        for (kind, a, b, time) in records {
+            match kind {
+                0 => tasks.apply(&fork(a, a, b, b, time)),
+                1 => tasks.apply(&exit(a, b, time)),
+                2 => tasks.apply(&comm(a, b, "x", a == b, time)),
+                _ => tasks.apply(&map(a, "/x", &[1], time)),
+            }
+            prop_assert!(tasks.len() <= max);
+            prop_assert_eq!(tasks.len(), tasks.lives.values().map(Vec::len).sum::<usize>());
+            let ended = tasks.lives.values().flatten().filter(|life| life.until.is_some()).count();
+            prop_assert_eq!(ended, tasks.ended.len());
+            for tid in 0..5 {
+                if let Some(task) = tasks.at(tid, t(time)) {
+                    let _ = (task.name(), task.executable(), task.container());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Events of the tasks of a cgroup, in both versions of cgroups.
+
+use crate::kernel_tests;
+use crate::monitor::while_running;
+use crate::sets::system_calls;
+use crate::support::{GETPPID, Test, TestChild, until};
+use perf_monitor::{Errno, Error, EventMonitor, Registration, RingSet};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::path::{Path, PathBuf};
+
+const V2: &str = "/sys/fs/cgroup";
+
+/// A cgroup that is removed at its end.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn create(parent: &Path, name: &str) -> Self {
+        let dir = parent.join(name);
+        std::fs::create_dir(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn add(&self, child: &TestChild) {
+        std::fs::write(self.0.join("cgroup.procs"), child.pid().to_string()).unwrap();
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Counts the calls of two cgroups with one set each, and with one of both.
+fn only_members_are_measured(t: &Test, parent: &Path) -> Result<(), crate::support::Skip> {
+    const CALLS: [usize; 3] = [300, 50, 1000];
+    let (first, second) = (Cgroup::create(parent, "one"), Cgroup::create(parent, "two"));
+    let event = system_calls(t)?;
+    let open = |dirs: &[&Path]| {
+        let mut builder = RingSet::builder().pages(64);
+        for dir in dirs {
+            builder = builder.cgroup_at(dir).unwrap();
+        }
+        let mut set = builder.open().unwrap();
+        let calls = set.add(&event).unwrap();
+        set.set_filter(calls, &format!("id == {GETPPID}")).unwrap();
+        set.enable_event(calls).unwrap();
+        (set, calls)
+    };
+    let mut sets = [open(&[&first.0]), open(&[&second.0]), open(&[&first.0, &second.0])];
+    let children = CALLS.map(|calls| TestChild::start(&format!("getppid {calls}")));
+    first.add(&children[0]);
+    second.add(&children[1]);
+    let members = [&children[..1], &children[1..2], &children[..2]]
+        .map(|children| children.iter().map(TestChild::pid).collect::<Vec<_>>());
+    for child in children {
+        child.go();
+    }
+    let expected = [CALLS[0], CALLS[1], CALLS[0] + CALLS[1]];
+    for (((set, calls), expected), members) in sets.iter_mut().zip(expected).zip(members) {
+        let mut seen = 0;
+        set.finish(|record| {
+            if record.event == *calls {
+                let pid = record.layout.tid(record.raw).map(|(pid, _)| pid);
+                assert!(
+                    pid.is_some_and(|pid| members.contains(&pid)),
+                    "{pid:?} not in {members:?}"
+                );
+                seen += 1;
+            }
+            Ok::<(), Error>(())
+        })
+        .unwrap();
+        let counts = set.counts(*calls).unwrap();
+        assert_eq!((seen, counts.count), (expected, expected as u64), "{counts:?}");
+    }
+    Ok(())
+}
+
+/// Monitors one cgroup, while others make the same calls.
+fn a_monitor_sees_only_members(t: &Test, parent: &Path) -> Result<(), crate::support::Skip> {
+    const CALLS: usize = 200;
+    t.tracefs()?;
+    let (inside, outside) = (Cgroup::create(parent, "in"), Cgroup::create(parent, "out"));
+    let monitor = EventMonitor::builder().perf_event_dir(parent).cgroup("in").pages(64);
+    let monitor = monitor.build().unwrap();
+    let calls = monitor.register(
+        Registration::tracepoint("raw_syscalls:sys_enter")
+            .filter(format!("id == {GETPPID}"))
+            .decoder(|sample| Ok(sample.tid().map(|(pid, _)| pid))),
+    );
+    let calls = calls.unwrap();
+    let (member, other) =
+        (TestChild::start(&format!("getppid {CALLS}")), TestChild::start("getppid 77"));
+    inside.add(&member);
+    outside.add(&other);
+    let pid = member.pid();
+    let mut seen = Vec::new();
+    while_running(
+        &monitor,
+        |sample| seen.push(sample.value.unwrap()),
+        || {
+            other.go();
+            member.go();
+        },
+    );
+    assert_eq!(seen, [pid; CALLS]);
+    assert_eq!(monitor.counts(calls).unwrap().count, CALLS as u64);
+    Ok(())
+}
+
+kernel_tests! {
+    fn the_tasks_of_a_cgroup_v2_are_measured(t) {
+        t.root()?;
+        t.guest()?;
+        // Perf events follow the cgroups of a hierarchy that has an active controller.
+        std::fs::write(format!("{V2}/cgroup.subtree_control"), "+pids").unwrap();
+        only_members_are_measured(t, Path::new(V2))?;
+        a_monitor_sees_only_members(t, Path::new(V2))?;
+    }
+
+    fn the_tasks_of_a_cgroup_v1_are_measured(t) {
+        t.root()?;
+        t.guest()?;
+        let dir = Path::new("/tmp/perf_event");
+        std::fs::create_dir_all(dir).unwrap();
+        let mounted = || mount("cgroup", dir, "cgroup", MountFlags::empty(), Some(c"perf_event"));
+        match mounted() {
+            Ok(()) => {}
+            Err(errno @ (Errno::NODEV | Errno::INVAL)) => {
+                return Err(t.refused(format!("no cgroup v1 for perf events ({errno})")));
+            }
+            // The hierarchy of version 2 has children.
+            Err(errno) => panic!("mounting cgroup v1: {errno}"),
+        }
+        let result = only_members_are_measured(t, dir).and_then(|()| a_monitor_sees_only_members(t, dir));
+        unmount(dir, UnmountFlags::DETACH).unwrap();
+        // The controller returns to version 2 some time after an unmount, if the removed cgroups were
+        // freed before.
+        until("perf events are in the hierarchy of version 2", || {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            let hierarchies = std::fs::read_to_string("/proc/cgroups").unwrap();
+            let is_back = hierarchies.lines().any(|line| line.starts_with("perf_event\t0\t"));
+            if !is_back && mounted().is_ok() {
+                unmount(dir, UnmountFlags::DETACH).unwrap();
+            }
+            is_back
+        });
+        result?;
+    }
+}

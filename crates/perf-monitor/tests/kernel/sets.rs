@@ -1,0 +1,359 @@
+//! Events on all CPUs, in time order and accounted for.
+
+use crate::kernel_tests;
+use crate::support::{GETPPID, TestChild, as_nobody, getppid, until};
+use perf_monitor::{
+    Error, Event, EventBuilder, Record, RingSet, SampleFlags, SetEvent, SetRecord, Software,
+    online_cpus,
+};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use trace_common::Timestamp;
+
+/// System calls of any process, with their number.
+pub(crate) fn system_calls(t: &crate::support::Test) -> Result<EventBuilder, crate::support::Skip> {
+    let event = t.tracefs()?.event("raw_syscalls", "sys_enter").unwrap();
+    Ok(event
+        .builder()
+        .sample_period(1)
+        .sample(SampleFlags::TID | SampleFlags::CPU | SampleFlags::RAW))
+}
+
+/// Calls `getppid` on every CPU at the same time until `f` returns. One CPU pauses now and then.
+pub(crate) fn while_all_cpus_call<R>(f: impl FnOnce() -> R) -> R {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for cpu in online_cpus() {
+            let stop = &stop;
+            scope.spawn(move || {
+                let mut set = rustix::thread::CpuSet::new();
+                set.set(cpu as usize);
+                rustix::thread::sched_setaffinity(None, &set).unwrap();
+                let mut calls = 0u32;
+                while !stop.load(Ordering::Relaxed) {
+                    getppid(7);
+                    calls += 7;
+                    if cpu % 2 == 1 {
+                        (0..calls % 997).for_each(|i| _ = std::hint::black_box(i));
+                    }
+                }
+            });
+        }
+        // Also if `f` panics.
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _stop = Stop(&stop);
+        f()
+    })
+}
+
+/// An independent check of order and lateness.
+#[derive(Default)]
+pub(crate) struct OrderCheck {
+    newest: Option<Timestamp>,
+    pub(crate) records: u64,
+    pub(crate) late: u64,
+    pub(crate) latest_by: i64,
+}
+
+impl OrderCheck {
+    pub(crate) fn record(&mut self, time: Timestamp, late: bool) {
+        let by = self.newest.map_or(0, |newest| newest.nanos() - time.nanos());
+        assert_eq!(late, by > 0, "{time:?} after {:?}", self.newest);
+        self.records += 1;
+        self.late += u64::from(by > 0);
+        self.latest_by = self.latest_by.max(by);
+        self.newest = self.newest.max(Some(time));
+    }
+}
+
+/// Every sample was delivered or lost. Some kernels (6.18 is one) neither write nor count as lost the
+/// sample that a CPU takes while its event is being disabled: at most one for each CPU and disabling.
+#[track_caller]
+pub(crate) fn assert_accounted(count: u64, passed: u64, lost: Option<u64>, disablings: u64) {
+    let known = passed + lost.unwrap_or(0);
+    assert!(known <= count, "{known} of {count}");
+    // Kernels before 6.0 do not count the losses of an event.
+    if lost.is_some() {
+        let most = disablings * online_cpus().len() as u64;
+        assert!(count - known <= most, "{known} of {count}, at most {most} may be missing");
+    }
+}
+
+/// Fails with what is wrong.
+fn ok(_: SetRecord<'_>) -> Result<(), Error> {
+    Ok(())
+}
+
+kernel_tests! {
+    fn sets_order_and_account_for_all_cpus(t) {
+        let event = system_calls(t)?;
+        // So small that records are lost, so large that many are not.
+        let mut set = RingSet::builder().pages(64).open().unwrap();
+        assert_eq!(set.cpus().collect::<Vec<_>>(), online_cpus());
+        let calls = set.add(&event).unwrap();
+        set.set_filter(calls, &format!("id == {GETPPID}")).unwrap();
+        set.enable_event(calls).unwrap();
+        let (mut order, mut samples) = (OrderCheck::default(), BTreeMap::<u32, u64>::new());
+        let mut check = |record: SetRecord<'_>| -> Result<(), Error> {
+            order.record(record.time, record.late);
+            match record.layout.decode(record.raw)? {
+                Record::Sample(sample) => {
+                    assert_eq!((record.event, sample.cpu), (calls, Some(record.cpu)));
+                    assert_eq!(sample.time, Some(record.time));
+                    *samples.entry(record.cpu).or_default() += 1;
+                }
+                Record::Lost(_) => {}
+                other => panic!("{other:?}"),
+            }
+            Ok(())
+        };
+        while_all_cpus_call(|| {
+            let mut rounds = 0;
+            until("200000 records of each CPU", || {
+                // Some rounds come late.
+                if rounds % 10 == 9 {
+                    set.wait(Some(Duration::from_millis(5))).unwrap();
+                }
+                rounds += 1;
+                set.round(&mut check).unwrap();
+                set.stats().rings.samples > 200_000 * online_cpus().len() as u64
+            });
+        });
+        let stats = set.finish(&mut check).unwrap();
+        assert!(!set.has_pending());
+        assert_eq!((stats.late, stats.latest_by_nanos), (order.late, order.latest_by));
+        assert_eq!(samples.len(), online_cpus().len(), "{samples:?}");
+        let counts = set.counts(calls).unwrap();
+        assert_eq!(counts.delivered, samples.values().sum::<u64>());
+        assert_eq!(stats.rings.samples, counts.delivered);
+        assert_eq!((stats.rings.unknown_ids, stats.undecodable), (0, 0));
+        assert_accounted(counts.count, counts.delivered, counts.lost, 1);
+        match counts.lost {
+            Some(lost) => assert_eq!(lost, stats.rings.lost),
+            None => t.lacks("losses are known by ring only"),
+        }
+        t.note(format!("{} samples, {} lost, {} late by at most {} ns, {} inversions",
+            counts.delivered, stats.rings.lost, stats.late, stats.latest_by_nanos, stats.inversions));
+    }
+
+    fn events_come_and_go_while_a_set_is_read(t) {
+        let event = system_calls(t)?;
+        let filter = format!("id == {GETPPID}");
+        let mut set = RingSet::builder().pages(64).slack(Duration::from_millis(1)).open().unwrap();
+        let mut seen = BTreeMap::<SetEvent, u64>::new();
+        let (mut kernel, mut lost) = (0, Some(0));
+        let mut check = |record: SetRecord<'_>| -> Result<(), Error> {
+            if let Record::Sample(_) = record.layout.decode(record.raw)? {
+                *seen.entry(record.event).or_default() += 1;
+            }
+            Ok(())
+        };
+        while_all_cpus_call(|| {
+            let mut open = Vec::new();
+            for round in 0..60 {
+                let added = set.add(&event).unwrap();
+                set.set_filter(added, &filter).unwrap();
+                set.enable_event(added).unwrap();
+                open.push(added);
+                set.round(&mut check).unwrap();
+                if round % 3 != 0 {
+                    let removed = set.remove(open.remove(round % open.len())).unwrap();
+                    kernel += removed.count;
+                    lost = lost.zip(removed.lost).map(|(a, b)| a + b);
+                }
+            }
+            assert_eq!(open.len(), 20);
+        });
+        let stats = set.finish(&mut check).unwrap();
+        assert_eq!(stats.rings.unknown_ids, 0);
+        let removed = set.removed_counts();
+        assert_eq!((removed.count, removed.lost), (kernel, lost));
+        let mut delivered = removed.delivered;
+        for (&event, &samples) in &seen {
+            let Ok(counts) = set.counts(event) else { continue };
+            assert_eq!(counts.delivered, samples);
+            assert_accounted(counts.count, samples, counts.lost, 1);
+            delivered += samples;
+        }
+        assert_eq!(delivered, seen.values().sum::<u64>());
+        assert_eq!((delivered, 0, 0), (stats.rings.samples, stats.undecodable, stats.rings.corrupt_bytes));
+        assert_accounted(removed.count, removed.delivered, removed.lost, 40);
+        t.note(format!("{} samples of {} events, {:?} lost of removed ones", delivered, seen.len(), removed.lost));
+    }
+
+    fn sets_follow_threads_to_their_end(t) {
+        // Unprivileged where `perf_event_paranoid` permits it.
+        let child = TestChild::start("tree 1000");
+        let sideband = Event::software(Software::Dummy).builder()
+            .task(true).comm(true).inherit(true).exclude_kernel(true).exclude_hv(true)
+            .sample(SampleFlags::TID);
+        let mut set = RingSet::builder().thread(child.tid).pages(8).sideband(&sideband).open().unwrap();
+        let dummy = set.sideband().unwrap();
+        set.enable().unwrap();
+        child.go();
+        until("the threads have ended", || set.wait(None).unwrap().hung_up);
+        let (mut order, mut forks, mut exits) = (OrderCheck::default(), 0, 0);
+        let stats = set.finish(|record| -> Result<(), Error> {
+            assert_eq!(record.event, dummy);
+            order.record(record.time, record.late);
+            match record.layout.decode(record.raw)? {
+                Record::Fork(_) => forks += 1,
+                Record::Exit(_) => exits += 1,
+                _ => {}
+            }
+            Ok(())
+        }).unwrap();
+        // A thread and a process, which has a thread of the test harness.
+        assert!(forks >= 2 && exits >= forks, "{forks} forks, {exits} exits");
+        assert_eq!((stats.late, stats.rings.lost), (0, 0));
+        t.note(format!("{forks} forks, {exits} exits"));
+    }
+
+    fn sideband_survives_a_flood_in_its_own_ring(t) {
+        let event = system_calls(t)?;
+        let sideband = Event::software(Software::Dummy).builder().task(true).sample(SampleFlags::TID);
+        let mut set = RingSet::builder().pages(1).sideband_ring(&sideband, 64).open().unwrap();
+        set.add(&event.disabled(false)).unwrap();
+        set.enable().unwrap();
+        // The flood fills its rings at once, as nobody reads.
+        let tid = while_all_cpus_call(|| {
+            getppid(10_000);
+            std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get() as u32).join().unwrap()
+        });
+        let mut forks = Vec::new();
+        let side = set.sideband().unwrap();
+        let stats = set.finish(|record| -> Result<(), Error> {
+            if let Record::Fork(fork) = record.layout.decode(record.raw)? {
+                assert_eq!(record.event, side);
+                forks.push(fork.tid);
+            }
+            Ok(())
+        }).unwrap();
+        assert!(stats.rings.lost > 0, "{stats:?}");
+        assert!(forks.contains(&tid), "{tid} in {forks:?}");
+    }
+
+    fn unordered_reading_keeps_the_order_of_each_ring(t) {
+        let event = system_calls(t)?;
+        let mut set = RingSet::builder().pages(256).open().unwrap();
+        let calls = set.add(&event.disabled(false)).unwrap();
+        let (mut last, mut records) = (BTreeMap::<u32, Timestamp>::new(), 0);
+        let mut check = |record: SetRecord<'_>| -> Result<(), Error> {
+            let before = last.insert(record.cpu, record.time);
+            assert!(before <= Some(record.time));
+            records += 1;
+            Ok(())
+        };
+        while_all_cpus_call(|| {
+            until("100000 records", || {
+                set.read_unordered(&mut check).unwrap();
+                set.stats().rings.samples > 100_000
+            });
+            set.disable().unwrap();
+        });
+        while set.read_unordered(&mut check).unwrap() > 0 {}
+        set.count_losses().unwrap();
+        let (counts, stats) = (set.counts(calls).unwrap(), set.stats());
+        assert_eq!(records, stats.rings.records);
+        assert_accounted(counts.count, counts.delivered, counts.lost, 1);
+    }
+
+    fn groups_of_a_set_are_read_with_their_samples(t) {
+        t.root()?;
+        let counter = |event| Event::software(event).builder();
+        let clock = counter(Software::CpuClock).sample_period(1_000_000)
+            .sample(SampleFlags::READ | SampleFlags::CPU);
+        let mut set = RingSet::builder().pages(16).open().unwrap();
+        let members = [counter(Software::PageFaults), counter(Software::ContextSwitches)];
+        let group = set.add_group(&clock, &members).unwrap();
+        set.enable_event(group).unwrap();
+        let mut samples = 0;
+        while_all_cpus_call(|| until("100 samples", || {
+            set.wait(Some(Duration::from_millis(1))).unwrap();
+            set.round(|record| -> Result<(), Error> {
+                if let Record::Sample(sample) = record.layout.decode(record.raw)? {
+                    let counts: Vec<_> = sample.read.unwrap().iter().collect();
+                    assert_eq!(counts.len(), 3, "{counts:?}");
+                    assert!(counts[0].value > 0 && counts[0].id == sample.identifier);
+                    samples += 1;
+                }
+                Ok(())
+            }).unwrap();
+            samples > 100
+        }));
+        set.finish(ok).unwrap();
+        assert!(set.counts(group).unwrap().count > 0);
+    }
+
+    fn rings_shrink_to_what_may_be_locked(t) {
+        t.root()?;
+        let allowed = perf_monitor::paranoid_level().is_none_or(|level| level <= 2);
+        if !allowed {
+            return Err(t.refused("perf_event_paranoid allows nothing to ordinary users"));
+        }
+        as_nobody(|| {
+            // Other rings of this user use it up.
+            let many = perf_monitor::default_ring_pages(1);
+            let mut held = Vec::new();
+            let event = Event::software(Software::Dummy).builder().exclude_kernel(true).exclude_hv(true);
+            while let Ok(sampler) = event.open_sampler(perf_monitor::Target::ThisThread, many) {
+                held.push(sampler);
+            }
+            let set = RingSet::builder().thread(0).open();
+            let asked = RingSet::builder().thread(0).pages(many * 2).open();
+            assert!(matches!(asked, Err(Error::Map { .. })), "{asked:?}");
+            match set {
+                Ok(set) => assert!(set.pages() < many, "{}", set.pages()),
+                Err(error) => assert!(matches!(error, Error::Map { pages: 8, .. }), "{error}"),
+            }
+        });
+    }
+
+    fn sets_open_their_events_on_cpus_that_come_back(t) {
+        t.root()?;
+        t.guest()?;
+        let cpus = online_cpus();
+        let online = "/sys/devices/system/cpu/cpu1/online";
+        if cpus.len() < 2 || !std::path::Path::new(online).exists() {
+            return Err(t.refused("no CPU can go offline"));
+        }
+        let event = system_calls(t)?;
+        let mut set = RingSet::builder().pages(64).open().unwrap();
+        let calls = set.add(&event).unwrap();
+        set.set_filter(calls, &format!("id == {GETPPID}")).unwrap();
+        set.enable_event(calls).unwrap();
+        let mut seen = BTreeMap::<u32, u64>::new();
+        let mut check = |record: SetRecord<'_>| -> Result<(), Error> {
+            *seen.entry(record.cpu).or_default() += u64::from(record.event == calls);
+            Ok(())
+        };
+        const TIMES: usize = 500;
+        let call_on_cpu_1 = || std::thread::spawn(|| {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(1);
+            rustix::thread::sched_setaffinity(None, &set).unwrap();
+            getppid(TIMES);
+        }).join().unwrap();
+        call_on_cpu_1();
+        assert!(set.check_cpus().unwrap().is_empty());
+        std::fs::write(online, "0").unwrap();
+        let changes = set.check_cpus().unwrap();
+        assert_eq!((&changes.gone[..], &changes.opened[..]), (&[1][..], &[][..]));
+        set.round(&mut check).unwrap();
+        std::fs::write(online, "1").unwrap();
+        let changes = set.check_cpus().unwrap();
+        assert_eq!((&changes.gone[..], &changes.opened[..]), (&[][..], &[1][..]));
+        call_on_cpu_1();
+        let stats = set.finish(&mut check).unwrap();
+        assert_eq!(seen.get(&1), Some(&(2 * TIMES as u64)), "{seen:?} {stats:?}");
+        let counts = set.counts(calls).unwrap();
+        assert_eq!(counts.delivered, seen.values().sum::<u64>());
+        assert_accounted(counts.count, counts.delivered, counts.lost, 2);
+    }
+}
