@@ -1,0 +1,118 @@
+//! Compressed records: one zstd stream, cut into records at any place.
+
+use crate::error::{Error, Result};
+use ruzstd::decoding::FrameDecoder;
+
+/// The longest header of a zstd frame, with its magic number (RFC 8878).
+const LONGEST_HEADER: usize = 18;
+
+/// Bytes of the header of a block, and of a frame's checksum.
+const BLOCK_HEADER: usize = 3;
+const CHECKSUM: usize = 4;
+
+/// An empty last block: it ends a frame whose writer did not.
+const LAST_BLOCK: [u8; BLOCK_HEADER] = [1, 0, 0];
+
+/// Decompresses the data of successive records, block by block: a few bytes can stand for 128 KiB.
+pub(crate) struct Inflater {
+    decoder: FrameDecoder,
+    state: State,
+    input: Vec<u8>,
+    /// Decoded bytes of `input`.
+    at: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Before a frame.
+    Start,
+    /// In a frame.
+    Blocks,
+    /// After the last block of a frame.
+    Checksum,
+}
+
+impl Inflater {
+    pub(crate) fn new() -> Self {
+        Self { decoder: FrameDecoder::new(), state: State::Start, input: Vec::new(), at: 0 }
+    }
+
+    /// Adds the data of a record.
+    pub(crate) fn feed(&mut self, data: &[u8]) {
+        self.input.drain(..self.at);
+        self.at = 0;
+        self.input.extend_from_slice(data);
+    }
+
+    /// Ends the input: `perf` does not end its frame. Returns whether it ended within a block, which
+    /// is then dropped.
+    pub(crate) fn end(&mut self) -> bool {
+        let is_truncated = self.at < self.input.len();
+        self.at = self.input.len();
+        self.feed(if self.state == State::Blocks { &LAST_BLOCK } else { &[] });
+        is_truncated
+    }
+
+    /// Decodes the next block of the record at `offset` and appends what it completes to `out`:
+    /// the decoder keeps as much as the window of the frame until more follows. Returns whether
+    /// there was a whole block.
+    pub(crate) fn step(&mut self, offset: u64, out: &mut Vec<u8>) -> Result<bool> {
+        let failed =
+            |error: &dyn std::fmt::Display| Error::Decompress { offset, why: error.to_string() };
+        let input = self.input.get(self.at..).unwrap_or_default();
+        match self.state {
+            State::Start if input.is_empty() => return Ok(false),
+            State::Start => {
+                let mut rest = input;
+                match self.decoder.init(&mut rest) {
+                    Ok(()) => self.at = self.input.len() - rest.len(),
+                    Err(_) if input.len() < LONGEST_HEADER => return Ok(false),
+                    Err(error) => return Err(failed(&error)),
+                }
+                self.state = State::Blocks;
+            }
+            State::Blocks => {
+                let Some((size, is_last)) = block(input) else { return Ok(false) };
+                let Some(block) = input.get(..size) else { return Ok(false) };
+                let mut chunk = [0; 8 << 10];
+                let (read, mut written) =
+                    self.decoder.decode_from_to(block, &mut chunk).map_err(|e| failed(&e))?;
+                if read != size {
+                    return Err(failed(&"a block of another size than its header says"));
+                }
+                self.at += size;
+                while written > 0 {
+                    out.extend_from_slice(chunk.get(..written).unwrap_or_default());
+                    (_, written) =
+                        self.decoder.decode_from_to(&[], &mut chunk).map_err(|e| failed(&e))?;
+                }
+                if is_last {
+                    let is_whole = self.decoder.is_finished();
+                    self.state = if is_whole { State::Start } else { State::Checksum };
+                }
+            }
+            // The checksum is of the whole frame; damage shows as records that are none.
+            State::Checksum if input.len() < CHECKSUM => return Ok(false),
+            State::Checksum => {
+                self.at += CHECKSUM;
+                self.state = State::Start;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Size of the first block with its header, and whether it is the frame's last one.
+fn block(input: &[u8]) -> Option<(usize, bool)> {
+    const RLE: usize = 1;
+    let [a, b, c] = *input.first_chunk::<BLOCK_HEADER>()?;
+    let header = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
+    let content = if header >> 1 & 3 == RLE { 1 } else { header >> 3 };
+    Some((BLOCK_HEADER + content, header & 1 == 1))
+}
+
+impl std::fmt::Debug for Inflater {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inflater").field("state", &self.state).finish_non_exhaustive()
+    }
+}

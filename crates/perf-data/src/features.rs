@@ -1,0 +1,476 @@
+//! Feature sections: where, when and how a recording was made.
+
+use crate::build_id::{BuildId, BuildIdEntry};
+use crate::bytes::{Section, put_string, put_strings};
+use crate::error::{Error, Result};
+use crate::event::{self, RecordedEvent};
+use crate::layout::Feature;
+use crate::tracing::TracingData;
+use perf_monitor::{Pmu, Timestamp};
+use std::collections::BTreeSet;
+use std::fs;
+use trace_common::{ClockDomain, Cursor, Limits};
+
+/// What a recording says about its machine and itself.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Features {
+    /// Name of the machine.
+    pub hostname: Option<String>,
+    /// Release of its kernel.
+    pub os_release: Option<String>,
+    /// Version of the recorder.
+    pub version: Option<String>,
+    /// Architecture of the machine.
+    pub arch: Option<String>,
+    /// Its CPUs.
+    pub cpus: Option<Cpus>,
+    /// Model of the CPU.
+    pub cpu_desc: Option<String>,
+    /// Vendor, family, model and stepping of the CPU.
+    pub cpu_id: Option<String>,
+    /// Memory in KiB.
+    pub total_memory_kib: Option<u64>,
+    /// Command line of the recorder.
+    pub command_line: Vec<String>,
+    /// Cores and packages.
+    pub topology: Option<CpuTopology>,
+    /// Numbers and names of the PMUs.
+    pub pmus: Vec<(u32, String)>,
+    /// Groups of events.
+    pub groups: Vec<EventGroup>,
+    /// Times of the first and the last sample.
+    pub sample_time: Option<(Timestamp, Timestamp)>,
+    /// Resolution of the clock of the events, in nanoseconds.
+    pub clock_resolution: Option<u64>,
+    /// The clock of the events and the wall clock at one moment.
+    pub clock: Option<ClockReference>,
+    /// Build ids of mapped files.
+    pub build_ids: Vec<BuildIdEntry>,
+    /// Formats of tracepoints.
+    pub tracing: Option<TracingData>,
+    /// Sections that are present but not decoded, with their size.
+    pub others: Vec<(u32, u64)>,
+    /// Sections that could not be decoded.
+    pub damaged: Vec<(u32, Error)>,
+}
+
+/// Numbers of CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpus {
+    /// CPUs that are present.
+    pub available: u32,
+    /// CPUs that were online.
+    pub online: u32,
+}
+
+/// Cores and packages of the CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CpuTopology {
+    /// The lists of CPUs in one package.
+    pub packages: Vec<String>,
+    /// The lists of CPUs in one core.
+    pub cores: Vec<String>,
+    /// Core and package of each CPU.
+    pub cpus: Vec<(u32, u32)>,
+}
+
+/// A group of events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EventGroup {
+    /// Its name, `{anon_group}` without one.
+    pub name: String,
+    /// Index of its leader in the recording's events.
+    pub leader: u32,
+    /// Number of members, with the leader.
+    pub members: u32,
+}
+
+impl EventGroup {
+    /// A group without a name.
+    pub fn new(leader: u32, members: u32) -> Self {
+        Self { name: "{anon_group}".to_owned(), leader, members }
+    }
+}
+
+/// Readings of the wall clock and of the clock of the events, taken together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClockReference {
+    /// The `clockid_t` of the events.
+    pub clock_id: u32,
+    /// Nanoseconds since 1970, UTC.
+    pub realtime: u64,
+    /// Nanoseconds of the clock of the events.
+    pub clock: u64,
+}
+
+impl ClockReference {
+    /// Reads the clocks. `None` for the perf clock, which cannot be read.
+    pub fn now(clock: ClockDomain) -> Option<Self> {
+        let realtime = perf_monitor::now(ClockDomain::Realtime)?.nanos();
+        let now = perf_monitor::now(clock)?.nanos();
+        let clock_id = perf_monitor::clock_id(clock)? as u32;
+        Some(Self { clock_id, realtime: realtime as u64, clock: now as u64 })
+    }
+}
+
+/// The version of [`ClockReference`]'s section.
+const CLOCK_DATA_VERSION: u32 = 1;
+
+impl Features {
+    /// Describes the running machine and this program.
+    pub fn of_this_machine() -> Self {
+        let system = rustix::system::uname();
+        let text = |text: &std::ffi::CStr| Some(text.to_string_lossy().into_owned());
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let online = perf_monitor::online_cpus();
+        let present = fs::read_to_string("/sys/devices/system/cpu/present").unwrap_or_default();
+        let last = present.trim().rsplit(['-', ',']).next().and_then(|n| n.parse::<u32>().ok());
+        let online_count = online.len() as u32;
+        let available = last.map_or(online_count, |last| last.saturating_add(1));
+        Self {
+            hostname: text(system.nodename()),
+            os_release: text(system.release()),
+            arch: text(system.machine()),
+            cpus: Some(Cpus { available, online: online_count }),
+            cpu_desc: cpu_field(&cpuinfo, "model name").map(str::to_owned),
+            cpu_id: cpu_id(&cpuinfo),
+            total_memory_kib: total_memory(),
+            command_line: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+            topology: Some(CpuTopology::of_this_machine(available)),
+            pmus: pmus(),
+            ..Self::default()
+        }
+    }
+
+    /// The sections to write, by number, without build ids and tracing data.
+    pub(crate) fn sections(&self, events: &[RecordedEvent]) -> Vec<(Feature, Vec<u8>)> {
+        let mut all = Vec::new();
+        let mut add = |feature, put: &mut dyn FnMut(&mut Vec<u8>)| {
+            let mut bytes = Vec::new();
+            put(&mut bytes);
+            all.push((feature, bytes));
+        };
+        let strings = [
+            (Feature::Hostname, &self.hostname),
+            (Feature::OsRelease, &self.os_release),
+            (Feature::Version, &self.version),
+            (Feature::Arch, &self.arch),
+            (Feature::CpuDesc, &self.cpu_desc),
+            (Feature::CpuId, &self.cpu_id),
+        ];
+        for (feature, text) in strings {
+            if let Some(text) = text {
+                add(feature, &mut |out| put_string(out, text));
+            }
+        }
+        if let Some(cpus) = self.cpus {
+            add(Feature::NrCpus, &mut |out| {
+                out.extend(cpus.available.to_le_bytes());
+                out.extend(cpus.online.to_le_bytes());
+            });
+        }
+        if let Some(kib) = self.total_memory_kib {
+            add(Feature::TotalMem, &mut |out| out.extend(kib.to_le_bytes()));
+        }
+        if !self.command_line.is_empty() {
+            add(Feature::CmdLine, &mut |out| put_strings(out, self.command_line.iter()));
+        }
+        add(Feature::EventDesc, &mut |out| put_events(out, events));
+        if let (Some(topology), Some(_)) = (&self.topology, self.cpus) {
+            add(Feature::CpuTopology, &mut |out| {
+                put_strings(out, topology.packages.iter());
+                put_strings(out, topology.cores.iter());
+                for (core, package) in &topology.cpus {
+                    out.extend(core.to_le_bytes());
+                    out.extend(package.to_le_bytes());
+                }
+            });
+        }
+        if !self.pmus.is_empty() {
+            add(Feature::PmuMappings, &mut |out| {
+                out.extend((self.pmus.len() as u32).to_le_bytes());
+                for (number, name) in &self.pmus {
+                    out.extend(number.to_le_bytes());
+                    put_string(out, name);
+                }
+            });
+        }
+        if !self.groups.is_empty() {
+            add(Feature::GroupDesc, &mut |out| {
+                out.extend((self.groups.len() as u32).to_le_bytes());
+                for group in &self.groups {
+                    put_string(out, &group.name);
+                    out.extend(group.leader.to_le_bytes());
+                    out.extend(group.members.to_le_bytes());
+                }
+            });
+        }
+        if let Some((first, last)) = self.sample_time {
+            add(Feature::SampleTime, &mut |out| {
+                out.extend(first.nanos().to_le_bytes());
+                out.extend(last.nanos().to_le_bytes());
+            });
+        }
+        if let Some(resolution) = self.clock_resolution {
+            add(Feature::ClockId, &mut |out| out.extend(resolution.to_le_bytes()));
+        }
+        if let Some(clock) = self.clock {
+            add(Feature::ClockData, &mut |out| {
+                out.extend(CLOCK_DATA_VERSION.to_le_bytes());
+                out.extend(clock.clock_id.to_le_bytes());
+                out.extend(clock.realtime.to_le_bytes());
+                out.extend(clock.clock.to_le_bytes());
+            });
+        }
+        all.sort_by_key(|(feature, _)| *feature);
+        all
+    }
+
+    /// Decodes a section. A damaged one is kept in [`damaged`](Self::damaged): the records can be
+    /// read without it.
+    pub(crate) fn read(
+        &mut self,
+        number: u32,
+        bytes: &[u8],
+        offset: u64,
+        limits: Limits,
+        events: &mut [RecordedEvent],
+    ) {
+        let section =
+            Section { what: "a feature section", cursor: Cursor::with_base(bytes, offset), limits };
+        if let Err(error) = self.decode(number, section, events) {
+            self.damaged.push((number, error));
+        }
+    }
+
+    fn decode(
+        &mut self,
+        number: u32,
+        mut s: Section<'_>,
+        events: &mut [RecordedEvent],
+    ) -> Result<()> {
+        let Some(feature) = Feature::from_number(number) else {
+            self.others.push((number, s.cursor.remaining() as u64));
+            return Ok(());
+        };
+        match feature {
+            Feature::Hostname => self.hostname = Some(s.string()?),
+            Feature::OsRelease => self.os_release = Some(s.string()?),
+            Feature::Version => self.version = Some(s.string()?),
+            Feature::Arch => self.arch = Some(s.string()?),
+            Feature::CpuDesc => self.cpu_desc = Some(s.string()?),
+            Feature::CpuId => self.cpu_id = Some(s.string()?),
+            Feature::NrCpus => {
+                self.cpus = Some(Cpus { available: s.u32()?, online: s.u32()? });
+            }
+            Feature::TotalMem => self.total_memory_kib = Some(s.u64()?),
+            Feature::CmdLine => self.command_line = strings(&mut s)?,
+            Feature::EventDesc => read_names(&mut s, events)?,
+            Feature::CpuTopology => {
+                let mut topology = CpuTopology {
+                    packages: strings(&mut s)?,
+                    cores: strings(&mut s)?,
+                    cpus: Vec::new(),
+                };
+                // Older recorders wrote no numbers; newer ones add dies.
+                for _ in 0..self.cpus.map_or(0, |cpus| cpus.available) {
+                    if s.cursor.remaining() < 8 {
+                        break;
+                    }
+                    topology.cpus.push((s.u32()?, s.u32()?));
+                }
+                self.topology = Some(topology);
+            }
+            Feature::PmuMappings => {
+                for _ in 0..s.count(8)? {
+                    self.pmus.push((s.u32()?, s.string()?));
+                }
+            }
+            Feature::GroupDesc => {
+                for _ in 0..s.count(12)? {
+                    let name = s.string()?;
+                    self.groups.push(EventGroup { name, leader: s.u32()?, members: s.u32()? });
+                }
+            }
+            Feature::SampleTime => {
+                let mut time = || Ok::<_, Error>(Timestamp::from_nanos(s.u64()? as i64));
+                self.sample_time = Some((time()?, time()?));
+            }
+            Feature::ClockId => self.clock_resolution = Some(s.u64()?),
+            Feature::ClockData => {
+                let at = s.cursor.offset();
+                if s.u32()? != CLOCK_DATA_VERSION {
+                    return Err(s.malformed(at, "an unknown version of the clock data"));
+                }
+                self.clock = Some(ClockReference {
+                    clock_id: s.u32()?,
+                    realtime: s.u64()?,
+                    clock: s.u64()?,
+                });
+            }
+            Feature::BuildId => {
+                while !s.cursor.is_empty() {
+                    self.build_ids.extend(BuildIdEntry::parse_next(&mut s)?);
+                }
+            }
+            Feature::TracingData => {
+                let (bytes, offset) = (s.cursor.rest(), s.cursor.offset());
+                self.tracing = Some(TracingData::parse(bytes, offset, s.limits)?);
+            }
+            _ => self.others.push((number, s.cursor.remaining() as u64)),
+        }
+        Ok(())
+    }
+
+    /// The build id of a file, if the recording has it.
+    pub fn build_id(&self, file: &str) -> Option<BuildId> {
+        self.build_ids.iter().find(|entry| entry.file == file).map(|entry| entry.build_id)
+    }
+}
+
+fn strings(s: &mut Section<'_>) -> Result<Vec<String>> {
+    (0..s.count(4)?).map(|_| s.string()).collect()
+}
+
+/// Appends the events with their names.
+fn put_events(out: &mut Vec<u8>, events: &[RecordedEvent]) {
+    let size = event::common_size(events.iter().map(|event| &event.attr));
+    out.extend((events.len() as u32).to_le_bytes());
+    out.extend(size.to_le_bytes());
+    for event in events {
+        out.extend(event::to_bytes(&event.attr, size));
+        out.extend((event.ids.len() as u32).to_le_bytes());
+        put_string(out, &event.name);
+        event.ids.iter().for_each(|id| out.extend(id.to_le_bytes()));
+    }
+}
+
+/// Reads the names of events that are known from elsewhere: the same id, otherwise the same place.
+fn read_names(s: &mut Section<'_>, events: &mut [RecordedEvent]) -> Result<()> {
+    let count = s.count(8)?;
+    let size = u64::from(s.u32()?);
+    for place in 0..count {
+        s.bytes(size)?;
+        let ids = s.u32()?;
+        let name = s.string()?;
+        let ids = s.bytes(u64::from(ids) * 8)?;
+        let first = ids.first_chunk().map(|id| u64::from_le_bytes(*id));
+        let same = events.iter().position(|e| first.is_some_and(|id| e.ids.contains(&id)));
+        if let Some(event) = events.get_mut(same.unwrap_or(place)) {
+            event.name = name;
+        }
+    }
+    Ok(())
+}
+
+impl CpuTopology {
+    fn of_this_machine(cpus: u32) -> Self {
+        let mut this = Self::default();
+        let (mut packages, mut cores) = (BTreeSet::new(), BTreeSet::new());
+        for cpu in 0..cpus {
+            let read = |name: &str| {
+                let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/{name}");
+                fs::read_to_string(file).map(|text| text.trim().to_owned()).ok()
+            };
+            packages.extend(read("core_siblings_list"));
+            cores.extend(read("thread_siblings_list"));
+            // -1 (in an unsigned number) is what an offline CPU has in perf too.
+            let number = |name| read(name).and_then(|n| n.parse().ok()).unwrap_or(u32::MAX);
+            this.cpus.push((number("core_id"), number("physical_package_id")));
+        }
+        this.packages = packages.into_iter().collect();
+        this.cores = cores.into_iter().collect();
+        this
+    }
+}
+
+fn cpu_field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
+    let line = cpuinfo.lines().find(|line| line.split(':').next().map(str::trim) == Some(name))?;
+    Some(line.split_once(':')?.1.trim())
+}
+
+/// Vendor, family, model and stepping, as `perf` joins them on x86.
+fn cpu_id(cpuinfo: &str) -> Option<String> {
+    let parts =
+        ["vendor_id", "cpu family", "model", "stepping"].map(|name| cpu_field(cpuinfo, name));
+    let [Some(vendor), Some(family), Some(model), Some(stepping)] = parts else { return None };
+    Some(format!("{vendor},{family},{model},{stepping}"))
+}
+
+fn total_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+fn pmus() -> Vec<(u32, String)> {
+    let names = Pmu::names().unwrap_or_default();
+    let opened = names.into_iter().filter_map(|name| Some((Pmu::open(&name).ok()?.type_(), name)));
+    opened.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perf_sys::perf_event_attr;
+    use proptest::prelude::*;
+
+    fn events() -> Vec<RecordedEvent> {
+        let attr = perf_event_attr::new(1, 0);
+        let event = |name: &str, ids: &[u64]| RecordedEvent {
+            name: name.to_owned(),
+            attr: perf_event_attr { size: 64, ..attr },
+            ids: ids.to_vec(),
+        };
+        vec![event("cpu-clock:u", &[1, 2]), event("b", &[3])]
+    }
+
+    fn decoded(sections: &[(Feature, Vec<u8>)], events: &mut [RecordedEvent]) -> Features {
+        let mut features = Features::default();
+        for (feature, bytes) in sections {
+            features.read(feature.number(), bytes, 0, Limits::default(), events);
+        }
+        features
+    }
+
+    #[test]
+    fn sections_round_trip() {
+        let mut ours = Features::of_this_machine();
+        ours.version = Some("1".into());
+        ours.groups = vec![EventGroup::new(0, 2)];
+        ours.sample_time = Some((Timestamp::from_nanos(1), Timestamp::from_nanos(2)));
+        ours.clock_resolution = Some(1);
+        ours.clock = ClockReference::now(ClockDomain::Monotonic);
+        let mut renamed = events();
+        renamed.iter_mut().for_each(|event| event.name = String::new());
+        let theirs = decoded(&ours.sections(&events()), &mut renamed);
+        assert_eq!(renamed, events());
+        assert!(theirs.damaged.is_empty() && theirs.others.is_empty(), "{theirs:?}");
+        assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+        assert!(ours.total_memory_kib.unwrap() > 0);
+        assert!(ours.clock.unwrap().realtime > ours.clock.unwrap().clock);
+    }
+
+    #[test]
+    fn damaged_sections_are_kept_apart() {
+        let mut sections = Features::of_this_machine().sections(&events());
+        let place = sections.iter().position(|(f, _)| *f == Feature::CmdLine).unwrap();
+        sections[place].1 = u32::MAX.to_le_bytes().to_vec();
+        let theirs = decoded(&sections, &mut events());
+        assert_eq!(theirs.damaged.len(), 1);
+        assert_eq!(theirs.damaged[0].0, Feature::CmdLine.number());
+        assert!(theirs.hostname.is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_no_panic(number in 0u32..40, bytes: Vec<u8>) {
+            let mut features = Features::default();
+            features.read(number, &bytes, 0, Limits::default(), &mut events());
+        }
+    }
+}

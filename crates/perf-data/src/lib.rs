@@ -1,0 +1,89 @@
+//! Reads and writes recordings of `perf record`: `perf.data`.
+//!
+//! ```
+//! use perf_data::{Entry, Limits, Reader, SortedReader};
+//! use perf_monitor::Record;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use perf_data::{FileWriter, RecordWriter, RecordedEvent, Features, perf_event_attr};
+//! # let attr = perf_event_attr { sample_type: 1 << 2, ..perf_event_attr::new(1, 0) };
+//! # let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
+//! # let mut writer = FileWriter::new(std::io::Cursor::new(Vec::new()), vec![event])?;
+//! # let bytes = [9, 0, 0, 0, 0, 0, 16, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+//! # let (raw, _) = perf_monitor::RawRecord::split_first(&bytes, 0).unwrap();
+//! # (writer.record(raw)?, writer.record(raw)?);
+//! # let input = writer.finish(&Features::default())?;
+//! let reader = Reader::open(input, Limits::default())?;
+//! let mut records = SortedReader::new(reader, Limits::default());
+//! let mut samples = 0;
+//! while let Some(entry) = records.next_record()? {
+//!     if let Some(Ok(Record::Sample(sample))) = entry.decode() {
+//!         let event = entry.event().map_or("?", |event| &event.name);
+//!         println!("{event} {:?} {:?}", sample.tid, sample.time);
+//!         samples += 1;
+//!     }
+//! }
+//! # assert_eq!(samples, 2);
+//! # Ok(()) }
+//! ```
+//!
+//! - [`Reader`]: recordings of `perf` and of this crate, in file and pipe mode, compressed or not.
+//!   [`SortedReader`] brings the records into time order.
+//! - [`FileWriter`] and [`PipeWriter`]: recordings that `perf report`, `perf script` and others read.
+//! - [`Synthesizer`]: records about the processes that run when a recording starts.
+//! - [`Features`], [`TracingData`], [`BuildId`]: what a recording says about its machine, its
+//!   tracepoints and the mapped files.
+//!
+//! Records are decoded by [`perf_monitor`].
+//!
+//! # Untrusted input
+//!
+//! Input never panics; sizes are compared with the input and with [`Limits`] before anything is
+//! allocated; errors have the offset of the damage. Features that are damaged do not prevent the
+//! records from being read.
+//!
+//! # Features of the crate
+//!
+//! - `zstd` (default): compressed recordings (`perf record -z`), with a decoder in Rust.
+//!
+//! # Not included
+//!
+//! Recordings of big-endian machines, directories (`perf record --threads`), the data of AUX areas
+//! (skipped), and symbolisation.
+#![forbid(unsafe_code)]
+// Input never panics: bytes are accessed with `get`. (Tests are exempt.)
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![warn(clippy::missing_errors_doc)]
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;
+
+mod build_id;
+mod bytes;
+#[cfg(feature = "zstd")]
+mod compressed;
+mod error;
+mod event;
+mod features;
+mod layout;
+mod reader;
+mod sorted;
+mod synthesize;
+mod tracing;
+mod writer;
+
+// Types of other crates in the public API.
+pub use perf_sys::perf_event_attr;
+pub use trace_common::Limits;
+
+pub use build_id::{BuildId, BuildIdEntry};
+pub use error::{Error, Result};
+pub use event::RecordedEvent;
+pub use features::{ClockReference, CpuTopology, Cpus, EventGroup, Features};
+pub use layout::{Feature, record_type};
+pub use reader::{Entry, Reader, Session};
+pub use sorted::SortedReader;
+pub use synthesize::Synthesizer;
+pub use tracing::TracingData;
+pub use writer::{FileWriter, PipeWriter, RecordWriter};

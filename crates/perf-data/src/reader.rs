@@ -1,0 +1,615 @@
+//! Reading recordings.
+
+use crate::build_id::BuildIdEntry;
+use crate::bytes::{Section, text};
+#[cfg(feature = "zstd")]
+use crate::compressed::Inflater;
+use crate::error::{Error, Result};
+use crate::event::{self, RecordedEvent};
+use crate::features::Features;
+use crate::layout::{
+    FEATURE_BITS, FILE_HEADER, Feature, MAGIC, MAGIC_SWAPPED, PIPE_HEADER, SECTION, record_type,
+};
+use crate::tracing::TracingData;
+use perf_monitor::{DecodeError, Decoder, RawRecord, Record, RecordLayout, Timestamp};
+use perf_sys::{PERF_TYPE_TRACEPOINT, perf_event_attr};
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Read, Seek, SeekFrom};
+use trace_common::{Cursor, Limits};
+
+/// What a recording says beside its records: its events and features.
+///
+/// In pipe mode it grows while records are read.
+#[derive(Debug, Default)]
+pub struct Session {
+    events: Vec<RecordedEvent>,
+    features: Features,
+    decoder: Option<Decoder>,
+    /// Places in `events`.
+    by_id: HashMap<u64, usize>,
+}
+
+impl Session {
+    /// The events.
+    pub fn events(&self) -> &[RecordedEvent] {
+        &self.events
+    }
+
+    /// The features.
+    pub const fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// The decoder of the records. `None` in pipe mode before the first event.
+    pub const fn decoder(&self) -> Option<&Decoder> {
+        self.decoder.as_ref()
+    }
+
+    /// Index of the event of a record in [`events`](Self::events).
+    pub fn event_of(&self, record: RawRecord<'_>) -> Option<usize> {
+        if self.events.len() == 1 {
+            return Some(0);
+        }
+        let id = self.decoder()?.layout(record)?.id(record)?;
+        self.by_id.get(&id).copied()
+    }
+
+    fn add(&mut self, event: RecordedEvent) -> Result<()> {
+        let place = self.events.len();
+        self.by_id.extend(event.ids.iter().map(|id| (*id, place)));
+        self.events.push(event);
+        match (&mut self.decoder, self.events.as_slice()) {
+            (None, [first, ..]) => self.decoder = Some(Decoder::new(&first.attr)),
+            // Records of a single event need no id; those of several have one at the same place.
+            (Some(decoder), [first, second]) => {
+                add_to(decoder, first)?;
+                add_to(decoder, second)?;
+            }
+            (Some(decoder), [.., last]) => add_to(decoder, last)?,
+            (_, []) => {}
+        }
+        Ok(())
+    }
+
+    /// Names events after the tracepoints of the recording, where no other section names them.
+    fn name_tracepoints(&mut self) {
+        let Some(tracing) = &self.features.tracing else { return };
+        let formats: Vec<_> = tracing.formats().collect();
+        for event in &mut self.events {
+            let is_tracepoint = event.attr.type_ == PERF_TYPE_TRACEPOINT;
+            let format = formats.iter().find(|f| is_tracepoint && f.id() == event.attr.config);
+            if let (Some(format), true) = (format, event.name == event::name_of(&event.attr)) {
+                event.name = format!("{}:{}", format.system(), format.name());
+            }
+        }
+    }
+}
+
+fn add_to(decoder: &mut Decoder, event: &RecordedEvent) -> Result<()> {
+    Ok(event.ids.iter().try_for_each(|id| decoder.add(*id, &event.attr))?)
+}
+
+/// A record with the recording that it is from.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The record.
+    pub raw: RawRecord<'a>,
+    /// The recording.
+    pub session: &'a Session,
+}
+
+impl<'a> Entry<'a> {
+    /// Its event. `None` for records that `perf` wrote, and for unknown events.
+    pub fn event(&self) -> Option<&'a RecordedEvent> {
+        self.session.events.get(self.session.event_of(self.raw)?)
+    }
+
+    /// Its layout. `None` for a record of an unknown event.
+    pub fn layout(&self) -> Option<&'a RecordLayout> {
+        self.session.decoder()?.layout(self.raw)
+    }
+
+    /// Its time. `None` without one; records that `perf` wrote at the start have none.
+    pub fn time(&self) -> Option<Timestamp> {
+        self.layout()?.timestamp(self.raw).filter(|time| time.nanos() != 0)
+    }
+
+    /// Decodes the record. `None` before the first event.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Decoder::decode`].
+    pub fn decode(&self) -> Option<Result<Record<'a>, DecodeError>> {
+        Some(self.session.decoder()?.decode(self.raw))
+    }
+}
+
+/// Reads a recording, of file or pipe mode, record by record in the order of the file.
+///
+/// Sections that are read before the records are in [`session`](Self::session); in pipe mode events
+/// and features are between the records, and are added when they are read. Compressed records are
+/// decompressed. Records are in time order within the rounds of the recorder only: see
+/// [`SortedReader`](crate::SortedReader).
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: BufReader<R>,
+    /// Offset of the input.
+    at: u64,
+    /// Offset of the end of the records; `None` if they end with the input.
+    end: Option<u64>,
+    limits: Limits,
+    session: Session,
+    /// The record that was lent.
+    record: Vec<u8>,
+    /// Decompressed records.
+    inflated: Inflated,
+    is_pipe: bool,
+    is_incomplete: bool,
+    /// An error that comes after the decompressed records.
+    failed: Option<Error>,
+}
+
+/// Decompressed records that were not lent yet.
+#[derive(Debug, Default)]
+struct Inflated {
+    #[cfg(feature = "zstd")]
+    inflater: Option<Inflater>,
+    bytes: Vec<u8>,
+    /// Lent bytes of `bytes`.
+    at: usize,
+    /// Offset of the record with the compressed data.
+    offset: u64,
+}
+
+impl<R: Read + Seek> Reader<R> {
+    /// Opens a recording in file or pipe mode that begins at the start of `input`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPerfData`], [`Error::BigEndian`], and the errors of damaged events. Damaged
+    /// features are no error: they are listed in [`Features::damaged`].
+    pub fn open(input: R, limits: Limits) -> Result<Self> {
+        let mut this = Self::start(input, limits)?;
+        if this.is_pipe {
+            return Ok(this);
+        }
+        let len = this.input.seek(SeekFrom::End(0)).map_err(Error::io("find the end", 0))?;
+        this.seek(PIPE_HEADER)?;
+        let header = this.take("the header", FILE_HEADER - PIPE_HEADER)?;
+        let mut s = section("the header", &header, PIPE_HEADER, limits);
+        let entry = s.u64()?;
+        let attrs = (s.u64()?, s.u64()?);
+        let (data, size) = (s.u64()?, s.u64()?);
+        let _event_types = (s.u64()?, s.u64()?);
+        let mut features = Vec::new();
+        for word in 0..FEATURE_BITS / 64 {
+            let bits = s.u64()?;
+            features.extend((0..64).filter(|bit| bits >> bit & 1 == 1).map(|bit| word * 64 + bit));
+        }
+        this.read_events(attrs, entry)?;
+        // A recorder that was killed has not completed the header.
+        let is_open = size == 0 && features.is_empty();
+        let end = if is_open { len } else { data.saturating_add(size) };
+        this.is_incomplete = is_open && data < len || end > len;
+        if !is_open && end <= len {
+            this.read_features(end, &features)?;
+        }
+        this.session.name_tracepoints();
+        this.seek(data)?;
+        this.end = Some(end.min(len));
+        Ok(this)
+    }
+
+    fn seek(&mut self, to: u64) -> Result<()> {
+        self.input.seek(SeekFrom::Start(to)).map_err(Error::io("seek", to))?;
+        self.at = to;
+        Ok(())
+    }
+
+    fn read_events(&mut self, (offset, size): (u64, u64), entry: u64) -> Result<()> {
+        const WHAT: &str = "the events";
+        let malformed = |why| Error::Malformed { what: WHAT, offset, why };
+        self.seek(offset)?;
+        let bytes = self.take(WHAT, size)?;
+        let least = perf_sys::PERF_ATTR_SIZE_VER0 as usize + SECTION;
+        let entry = usize::try_from(entry).ok().filter(|entry| *entry >= least);
+        let entry = entry.ok_or(malformed("an attribute is too short"))?;
+        if bytes.len() / entry > self.limits.max_entries {
+            let limit = self.limits.max_entries as u64;
+            return Err(Error::Limit { what: WHAT, offset, size, limit });
+        }
+        for chunk in bytes.chunks_exact(entry) {
+            let (attr, ids) = chunk.split_at(entry - SECTION);
+            let mut s = section(WHAT, ids, offset, self.limits);
+            let (offset, size) = (s.u64()?, s.u64()?);
+            self.seek(offset)?;
+            let ids = words(&self.take("the ids of an event", size)?);
+            let attr = event::from_bytes(attr);
+            self.session.add(RecordedEvent { name: event::name_of(&attr), attr, ids })?;
+        }
+        if self.session.events.is_empty() {
+            return Err(malformed("there are none"));
+        }
+        Ok(())
+    }
+
+    /// Reads the features, whose table is at `table`.
+    fn read_features(&mut self, table: u64, features: &[u32]) -> Result<()> {
+        self.seek(table)?;
+        let table = match self.take("the table of features", (features.len() * SECTION) as u64) {
+            Ok(table) => words(&table),
+            Err(error) => {
+                self.session.features.damaged.push((0, error));
+                return Ok(());
+            }
+        };
+        for (number, place) in features.iter().zip(table.chunks_exact(2)) {
+            let [offset, size] = *place else { continue };
+            self.seek(offset)?;
+            match self.take("a feature section", size) {
+                Ok(bytes) => self.read_feature(*number, &bytes, offset),
+                Err(error) => self.session.features.damaged.push((*number, error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Opens a recording in pipe mode, from any reader.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPerfData`], [`Error::BigEndian`], and [`Error::NeedsSeek`] for a recording in
+    /// file mode.
+    pub fn open_pipe(input: R, limits: Limits) -> Result<Self> {
+        let this = Self::start(input, limits)?;
+        if this.is_pipe { Ok(this) } else { Err(Error::NeedsSeek) }
+    }
+
+    /// Reads what the headers of both modes begin with.
+    fn start(input: R, limits: Limits) -> Result<Self> {
+        let mut this = Self {
+            input: BufReader::with_capacity(128 << 10, input),
+            at: 0,
+            end: None,
+            limits,
+            session: Session::default(),
+            record: Vec::new(),
+            inflated: Inflated::default(),
+            is_pipe: true,
+            is_incomplete: false,
+            failed: None,
+        };
+        let header = this.take("the header", PIPE_HEADER)?;
+        let (magic, size) = header.split_first_chunk::<8>().unwrap_or((MAGIC, &[]));
+        if magic == MAGIC_SWAPPED {
+            return Err(Error::BigEndian);
+        }
+        if magic != MAGIC {
+            return Err(Error::NotPerfData(*magic));
+        }
+        this.is_pipe = match words(size).first() {
+            Some(&PIPE_HEADER) => true,
+            Some(&FILE_HEADER) => false,
+            _ => {
+                let why = "neither of file nor of pipe mode";
+                return Err(Error::Malformed { what: "the header", offset: 8, why });
+            }
+        };
+        Ok(this)
+    }
+
+    /// Events and features, as far as they were read.
+    pub const fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Whether the recording is in pipe mode.
+    pub const fn is_pipe(&self) -> bool {
+        self.is_pipe
+    }
+
+    /// Whether the recorder did not complete the file: then it has no features, and its last
+    /// records can be missing.
+    pub const fn is_incomplete(&self) -> bool {
+        self.is_incomplete
+    }
+
+    /// Reads this many bytes. Memory grows with what is really there.
+    fn take(&mut self, what: &'static str, size: u64) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.take_into(what, size, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn take_into(&mut self, what: &'static str, size: u64, bytes: &mut Vec<u8>) -> Result<()> {
+        let (offset, limit) = (self.at, self.limits.max_buffer as u64);
+        if size > limit {
+            return Err(Error::Limit { what, offset, size, limit });
+        }
+        let read = (&mut self.input).take(size).read_to_end(bytes);
+        let left = read.map_err(Error::io("read", offset))? as u64;
+        self.at += left;
+        if left < size {
+            return Err(Error::Truncated { what, offset, wanted: size, left });
+        }
+        Ok(())
+    }
+
+    /// The next record. `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]; [`Error::Truncated`] and [`Error::Malformed`] with the offset of the damage,
+    /// after which nothing more can be read; [`Error::Decompress`]; [`Error::Compressed`].
+    pub fn next_record(&mut self) -> Result<Option<Entry<'_>>> {
+        Ok(match self.advance()? {
+            None => None,
+            Some(Place::Input(offset)) => self.lend(&self.record, offset),
+            Some(Place::Inflated(from)) => {
+                self.lend(self.inflated.bytes.get(from..).unwrap_or_default(), self.inflated.offset)
+            }
+        })
+    }
+
+    fn lend<'a>(&'a self, bytes: &'a [u8], offset: u64) -> Option<Entry<'a>> {
+        let (raw, _) = RawRecord::split_first(bytes, offset)?;
+        Some(Entry { raw, session: &self.session })
+    }
+
+    /// Finds the next record that is not for the reader itself.
+    fn advance(&mut self) -> Result<Option<Place>> {
+        loop {
+            if let Some(place) = self.next_inflated()? {
+                return Ok(Some(place));
+            }
+            let offset = self.at;
+            let is_end = self.failed.is_some() || self.end.is_some_and(|end| offset >= end);
+            if is_end || self.is_at_end()? {
+                if self.end_inflating()? {
+                    continue;
+                }
+                if let Some(error) = self.failed.take() {
+                    return Err(error);
+                }
+                self.session.name_tracepoints();
+                return Ok(None);
+            }
+            self.record.clear();
+            let mut record = std::mem::take(&mut self.record);
+            let read = self.read_record(offset, &mut record);
+            self.record = record;
+            if let Err(error) = read {
+                // What was decompressed before is lent first.
+                self.failed = Some(error);
+                continue;
+            }
+            let Some((raw, _)) = RawRecord::split_first(&self.record, offset) else {
+                let why = "smaller than its header";
+                return Err(Error::Malformed { what: "a record", offset, why });
+            };
+            let (type_, misc) = (raw.type_(), raw.misc());
+            if type_ < record_type::HEADER_ATTR {
+                return Ok(Some(Place::Input(offset)));
+            }
+            let record = std::mem::take(&mut self.record);
+            let is_own = self.own_record(type_, misc, record.get(8..).unwrap_or_default(), offset);
+            self.record = record;
+            if !is_own? {
+                return Ok(Some(Place::Input(offset)));
+            }
+        }
+    }
+
+    fn is_at_end(&mut self) -> Result<bool> {
+        let buffer = self.input.fill_buf().map_err(Error::io("read a record", self.at))?;
+        Ok(buffer.is_empty())
+    }
+
+    fn read_record(&mut self, offset: u64, record: &mut Vec<u8>) -> Result<()> {
+        const WHAT: &str = "a record";
+        self.take_into(WHAT, 8, record)?;
+        let size = record.get(6..8).and_then(|size| size.first_chunk());
+        let size = u64::from(size.map_or(0, |size| u16::from_le_bytes(*size)));
+        let Some(rest) = size.checked_sub(8) else {
+            return Err(Error::Malformed { what: WHAT, offset, why: "smaller than its header" });
+        };
+        if self.end.is_some_and(|end| offset + size > end) {
+            let left = self.end.unwrap_or(0) - offset;
+            return Err(Error::Truncated { what: WHAT, offset, wanted: size, left });
+        }
+        self.take_into(WHAT, rest, record)
+    }
+
+    /// Handles a record for readers. Returns whether it was one.
+    fn own_record(&mut self, type_: u32, misc: u16, body: &[u8], offset: u64) -> Result<bool> {
+        let limits = self.limits;
+        let mut s = section("a record", body, offset + 8, limits);
+        match type_ {
+            record_type::HEADER_ATTR => {
+                let size = section("an event", body.get(4..).unwrap_or_default(), offset, limits)
+                    .u32()?
+                    .max(perf_sys::PERF_ATTR_SIZE_VER0);
+                let attr: perf_event_attr = event::from_bytes(s.bytes(size.into())?);
+                let ids = words(s.cursor.rest());
+                self.session.add(RecordedEvent { name: event::name_of(&attr), attr, ids })?;
+            }
+            record_type::HEADER_FEATURE => {
+                let number = s.u64()?;
+                let (bytes, offset) = (s.cursor.rest(), s.cursor.offset());
+                self.read_feature(u32::try_from(number).unwrap_or(u32::MAX), bytes, offset);
+            }
+            record_type::HEADER_TRACING_DATA => {
+                let size = s.u32()?;
+                let at = self.at;
+                let bytes = self.take("tracing data", size.into())?;
+                match TracingData::parse(&bytes, at, limits) {
+                    Ok(tracing) => self.session.features.tracing = Some(tracing),
+                    Err(error) => {
+                        let number = Feature::TracingData.number();
+                        self.session.features.damaged.push((number, error));
+                    }
+                }
+                self.session.name_tracepoints();
+            }
+            record_type::HEADER_BUILD_ID => {
+                let mut record = record_header_of(type_, misc, body.len());
+                record.extend_from_slice(body);
+                let mut s = section("a build id", &record, offset, limits);
+                let entry = BuildIdEntry::parse_next(&mut s)?;
+                if self.session.features.build_ids.len() < limits.max_entries {
+                    self.session.features.build_ids.extend(entry);
+                }
+            }
+            record_type::EVENT_UPDATE => {
+                const NAME: u64 = 2;
+                let (kind, id) = (s.u64()?, s.u64()?);
+                let place = self.session.by_id.get(&id).copied();
+                let event = place.and_then(|place| self.session.events.get_mut(place));
+                if let (NAME, Some(event)) = (kind, event) {
+                    event.name = text(s.cursor.rest());
+                }
+            }
+            record_type::AUXTRACE => {
+                // The data of the AUX area is after the record, and is not read.
+                let size = s.u64()?;
+                let skipped =
+                    std::io::copy(&mut (&mut self.input).take(size), &mut std::io::sink());
+                let left = skipped.map_err(Error::io("skip AUX data", self.at))?;
+                if left < size {
+                    let what = "AUX data";
+                    return Err(Error::Truncated { what, offset: self.at, wanted: size, left });
+                }
+                self.at += size;
+                return Ok(false);
+            }
+            record_type::COMPRESSED => self.inflate(body, offset)?,
+            record_type::COMPRESSED2 => {
+                let size = s.u64()?;
+                let data = s.bytes(size)?;
+                self.inflate(data, offset)?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn read_feature(&mut self, number: u32, bytes: &[u8], offset: u64) {
+        let Session { features, events, .. } = &mut self.session;
+        features.read(number, bytes, offset, self.limits, events);
+    }
+
+    #[cfg(feature = "zstd")]
+    fn inflate(&mut self, data: &[u8], offset: u64) -> Result<()> {
+        self.inflated.offset = offset;
+        self.inflated.inflater.get_or_insert_with(Inflater::new).feed(data);
+        Ok(())
+    }
+
+    #[cfg(not(feature = "zstd"))]
+    fn inflate(&mut self, _: &[u8], _: u64) -> Result<()> {
+        Err(Error::Compressed)
+    }
+
+    /// The next decompressed record, if there is a whole one.
+    fn next_inflated(&mut self) -> Result<Option<Place>> {
+        loop {
+            let rest = self.inflated.bytes.get(self.inflated.at..).unwrap_or_default();
+            if let Some((raw, _)) = RawRecord::split_first(rest, 0) {
+                let (from, size) = (self.inflated.at, raw.bytes().len());
+                let (type_, misc) = (raw.type_(), raw.misc());
+                self.inflated.at += size;
+                if type_ < record_type::HEADER_ATTR {
+                    return Ok(Some(Place::Inflated(from)));
+                }
+                if matches!(type_, record_type::COMPRESSED | record_type::COMPRESSED2) {
+                    let why = "compressed data in compressed data".to_owned();
+                    return Err(Error::Decompress { offset: self.inflated.offset, why });
+                }
+                let body = self.inflated.bytes.get(from + 8..from + size);
+                let body = body.unwrap_or_default().to_vec();
+                if !self.own_record(type_, misc, &body, self.inflated.offset)? {
+                    return Ok(Some(Place::Inflated(from)));
+                }
+                continue;
+            }
+            if rest.first_chunk::<8>().is_some_and(|header| header[6] < 8 && header[7] == 0) {
+                let (what, why) = ("a decompressed record", "smaller than its header");
+                return Err(Error::Malformed { what, offset: self.inflated.offset, why });
+            }
+            if !self.inflate_more()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Decompresses a block. Returns whether there was one.
+    #[cfg(feature = "zstd")]
+    fn inflate_more(&mut self) -> Result<bool> {
+        let Inflated { inflater: Some(inflater), bytes, at, offset } = &mut self.inflated else {
+            return Ok(false);
+        };
+        bytes.drain(..*at);
+        *at = 0;
+        inflater.step(*offset, bytes)
+    }
+
+    #[cfg(not(feature = "zstd"))]
+    fn inflate_more(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Ends the compressed data. Returns whether records can follow.
+    #[cfg(feature = "zstd")]
+    fn end_inflating(&mut self) -> Result<bool> {
+        let offset = self.inflated.offset;
+        let Some(mut inflater) = self.inflated.inflater.take() else {
+            let left = (self.inflated.bytes.len() - self.inflated.at) as u64;
+            self.inflated.bytes.clear();
+            self.inflated.at = 0;
+            if left > 0 && self.failed.is_none() {
+                let what = "a decompressed record";
+                return Err(Error::Truncated { what, offset, wanted: left + 1, left });
+            }
+            return Ok(false);
+        };
+        let is_truncated = inflater.end();
+        while inflater.step(offset, &mut self.inflated.bytes)? {}
+        if is_truncated && self.failed.is_none() {
+            let why = "the last block is truncated".to_owned();
+            self.failed = Some(Error::Decompress { offset, why });
+        }
+        Ok(true)
+    }
+
+    #[cfg(not(feature = "zstd"))]
+    fn end_inflating(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+/// Where the bytes of a record are.
+enum Place {
+    /// In `record`, from this offset of the input.
+    Input(u64),
+    /// In `inflated`, from this byte.
+    Inflated(usize),
+}
+
+fn section<'a>(what: &'static str, bytes: &'a [u8], offset: u64, limits: Limits) -> Section<'a> {
+    Section { what, cursor: Cursor::with_base(bytes, offset), limits }
+}
+
+/// The header of a record whose body was split off.
+fn record_header_of(type_: u32, misc: u16, body: usize) -> Vec<u8> {
+    let size = (body + 8) as u16; // it was in a record
+    let words = [u32::from(misc) | u32::from(size) << 16];
+    type_.to_le_bytes().into_iter().chain(words.iter().flat_map(|w| w.to_le_bytes())).collect()
+}
+
+/// Words of 8 bytes; a rest is dropped.
+fn words(bytes: &[u8]) -> Vec<u64> {
+    let words = bytes.chunks_exact(8).filter_map(|word| word.first_chunk());
+    words.map(|word| u64::from_le_bytes(*word)).collect()
+}

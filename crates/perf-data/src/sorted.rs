@@ -1,0 +1,189 @@
+//! Records in time order.
+
+use crate::error::Result;
+use crate::layout::record_type;
+use crate::reader::{Entry, Reader, Session};
+use perf_monitor::{RawRecord, Timestamp};
+use std::io::Read;
+use trace_common::Limits;
+
+/// Reads a recording in time order, by the rounds of its recorder.
+///
+/// A recorder reads its rings one after another, so that the records of a round are in order within
+/// each ring only. But when a round ends, everything up to the latest time of the round *before* it
+/// has been read:
+///
+/// ```text
+/// ring 1   1 2 4 5    │ 7 9      │ 10      at the end of round 2, all up to 6 (the latest of
+/// ring 2   3 6        │ 8        │ 11      round 1) is lent: 1 2 3 4 5 6; then 7 8 9, then
+///          round 1      round 2    end     the rest
+/// ```
+///
+/// Records without a time are lent at once. At most
+/// [`max_buffer`](trace_common::Limits::max_buffer) bytes of records wait: beyond that the earlier
+/// half of them is lent, and records that come too late for it are out of order and counted by
+/// [`late`](Self::late).
+#[derive(Debug)]
+pub struct SortedReader<R> {
+    reader: Reader<R>,
+    max_buffer: usize,
+    /// Bytes of the waiting records.
+    arena: Vec<u8>,
+    /// Waiting records, the first `ready` of them sorted and to be lent.
+    waiting: Vec<Waiting>,
+    ready: usize,
+    /// Number of ready records that were lent.
+    lent: usize,
+    /// The latest time of the current and of the previous round.
+    latest: Timestamp,
+    latest_before: Timestamp,
+    /// The latest time that was lent.
+    lent_up_to: Timestamp,
+    late: u64,
+    at_end: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    time: Timestamp,
+    /// In the arena.
+    from: usize,
+    /// In the input.
+    offset: u64,
+}
+
+const EARLIEST: Timestamp = Timestamp::from_nanos(i64::MIN);
+
+impl<R: Read> SortedReader<R> {
+    /// Sorts the records of a reader.
+    pub fn new(reader: Reader<R>, limits: Limits) -> Self {
+        Self {
+            reader,
+            max_buffer: limits.max_buffer,
+            arena: Vec::new(),
+            waiting: Vec::new(),
+            ready: 0,
+            lent: 0,
+            latest: EARLIEST,
+            latest_before: EARLIEST,
+            lent_up_to: EARLIEST,
+            late: 0,
+            at_end: false,
+        }
+    }
+
+    /// Events and features, as far as they were read.
+    pub const fn session(&self) -> &Session {
+        self.reader.session()
+    }
+
+    /// The reader of the records.
+    pub const fn reader(&self) -> &Reader<R> {
+        &self.reader
+    }
+
+    /// Number of records that were lent after later ones.
+    pub const fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// The next record in time order. `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Reader::next_record`]. The records before the damage are lent by further calls.
+    pub fn next_record(&mut self) -> Result<Option<Entry<'_>>> {
+        let place = match self.waiting.get(self.lent).filter(|_| self.lent < self.ready) {
+            Some(next) => {
+                self.lent += 1;
+                Some(*next)
+            }
+            None => self.fill()?,
+        };
+        let Some(Waiting { time, from, offset }) = place else { return Ok(None) };
+        if time < self.lent_up_to && time != EARLIEST {
+            self.late += 1;
+        }
+        self.lent_up_to = self.lent_up_to.max(time);
+        let bytes = self.arena.get(from..).unwrap_or_default();
+        let session = self.reader.session();
+        Ok(RawRecord::split_first(bytes, offset).map(|(raw, _)| Entry { raw, session }))
+    }
+
+    /// Reads on until a record can be lent, and returns it.
+    fn fill(&mut self) -> Result<Option<Waiting>> {
+        self.forget_lent();
+        while !self.at_end {
+            let entry = match self.reader.next_record() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => {
+                    self.at_end = true;
+                    self.make_ready(Timestamp::MAX);
+                    break;
+                }
+                Err(error) => {
+                    self.at_end = true;
+                    self.make_ready(Timestamp::MAX);
+                    return Err(error);
+                }
+            };
+            if entry.raw.type_() == record_type::FINISHED_ROUND {
+                let limit = std::mem::replace(&mut self.latest_before, self.latest);
+                self.make_ready(limit);
+            } else {
+                let time = entry.time();
+                let place = Waiting {
+                    time: time.unwrap_or(EARLIEST),
+                    from: self.arena.len(),
+                    offset: entry.raw.offset(),
+                };
+                self.arena.extend_from_slice(entry.raw.bytes());
+                let Some(time) = time else {
+                    // Its bytes are forgotten with those of the records before it.
+                    return Ok(Some(place));
+                };
+                self.latest = self.latest.max(time);
+                self.waiting.push(place);
+                if self.arena.len() > self.max_buffer {
+                    self.waiting.sort_by_key(|waiting| waiting.time);
+                    let middle = self.waiting.get(self.waiting.len() / 2);
+                    let middle = middle.map_or(Timestamp::MAX, |waiting| waiting.time);
+                    self.make_ready(middle);
+                }
+            }
+            if self.ready > 0 {
+                break;
+            }
+        }
+        if self.ready == 0 {
+            return Ok(None);
+        }
+        self.lent = 1;
+        Ok(self.waiting.first().copied())
+    }
+
+    /// Makes the records up to this time ready.
+    fn make_ready(&mut self, limit: Timestamp) {
+        // Stable: records of the same time stay in the order of the file, as in perf.
+        self.waiting.sort_by_key(|waiting| waiting.time);
+        self.ready = self.waiting.partition_point(|waiting| waiting.time <= limit);
+    }
+
+    /// Drops the records that were lent, with their bytes.
+    fn forget_lent(&mut self) {
+        if self.lent == 0 {
+            return;
+        }
+        self.waiting.drain(..self.lent.min(self.waiting.len()));
+        (self.ready, self.lent) = (0, 0);
+        let mut kept = Vec::new();
+        for waiting in &mut self.waiting {
+            let bytes = self.arena.get(waiting.from..).unwrap_or_default();
+            let from = std::mem::replace(&mut waiting.from, kept.len());
+            if let Some((raw, _)) = RawRecord::split_first(bytes, from as u64) {
+                kept.extend_from_slice(raw.bytes());
+            }
+        }
+        self.arena = kept;
+    }
+}

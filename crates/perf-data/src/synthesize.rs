@@ -1,0 +1,386 @@
+//! Records about processes that started before the recording, from `/proc`.
+
+use crate::build_id::BuildId;
+use crate::error::Result;
+use crate::writer::RecordWriter;
+use perf_monitor::{RawRecord, RecordLayout};
+use perf_sys::*;
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use zerocopy::IntoBytes;
+
+/// Writes the records that the kernel would have written if the recording had started with the
+/// machine: names, parents and mappings of the processes that run, and the kernel's own mappings.
+///
+/// They have no time, and go to the start of a recording. Processes that end meanwhile are left out.
+/// What this user may not read is missing: the mappings of other users' processes, and the
+/// addresses of the kernel if `kernel.kptr_restrict` hides them.
+#[derive(Debug)]
+pub struct Synthesizer {
+    /// Bytes of the sample id at the end of each record.
+    trailer: usize,
+    with_build_ids: bool,
+    /// Build ids by path.
+    build_ids: HashMap<Vec<u8>, Option<BuildId>>,
+    record: Vec<u8>,
+}
+
+/// Maximum number of files whose build id is remembered.
+const MAX_FILES: usize = 1 << 16;
+
+impl Synthesizer {
+    /// For a recording whose first event has this attribute.
+    ///
+    /// With `with_build_ids`, mappings have the build id of their file instead of its inode.
+    pub fn new(attr: &perf_event_attr, with_build_ids: bool) -> Self {
+        Self {
+            trailer: RecordLayout::new(attr).sample_id_size(),
+            with_build_ids,
+            build_ids: HashMap::new(),
+            record: Vec::new(),
+        }
+    }
+
+    /// The mappings of the kernel and of its modules.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`](crate::Error::Io) of the output.
+    pub fn kernel(&mut self, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
+        const KERNEL: u32 = u32::MAX;
+        let kallsyms = fs::read("/proc/kallsyms").unwrap_or_default();
+        let text = |name: &str| symbol(&kallsyms, name).filter(|address| *address != 0);
+        let mut maps = Vec::new();
+        if let Some(start) = text("_text") {
+            let end = text("_etext").filter(|end| *end > start).unwrap_or(u64::MAX);
+            maps.push((start, end - start, start, b"[kernel.kallsyms]_text".to_vec()));
+        }
+        for module in modules() {
+            maps.push((module.start, module.size, 0, module.path));
+        }
+        for (addr, len, pgoff, name) in maps {
+            let fixed = perf_record_mmap { pid: KERNEL, tid: 0, addr, len, pgoff };
+            self.put(
+                out,
+                PERF_RECORD_MMAP,
+                PERF_RECORD_MISC_KERNEL,
+                fixed.as_bytes(),
+                Some(&name),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// All processes that this user can see.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`](crate::Error::Io) of the output.
+    pub fn processes(&mut self, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
+        for pid in numbers(Path::new("/proc")) {
+            self.process(pid, out)?;
+        }
+        Ok(())
+    }
+
+    /// A process with its threads. For the id of a thread, its process.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`](crate::Error::Io) of the output.
+    pub fn process(&mut self, pid: u32, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
+        let Some(status) = Status::read(Path::new(&format!("/proc/{pid}/status"))) else {
+            return Ok(());
+        };
+        let pid = status.process;
+        self.task(pid, pid, &status, out)?;
+        self.mappings(pid, out)?;
+        for tid in numbers(Path::new(&format!("/proc/{pid}/task"))) {
+            let path = format!("/proc/{pid}/task/{tid}/status");
+            if let (false, Some(status)) = (tid == pid, Status::read(Path::new(&path))) {
+                self.task(pid, tid, &status, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of samples that were lost at the end of a recording, and that no record of the
+    /// kernel reports: it writes one only with the next record that fits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`](crate::Error::Io) of the output.
+    pub fn lost(&mut self, count: u64, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
+        let fixed = perf_record_lost_samples { lost: count };
+        self.put(out, PERF_RECORD_LOST_SAMPLES, 0, fixed.as_bytes(), None)
+    }
+
+    fn task(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        status: &Status,
+        out: &mut (impl RecordWriter + ?Sized),
+    ) -> Result<()> {
+        let parent = if pid == tid { status.parent } else { pid };
+        let fork = perf_record_fork { pid, ppid: parent, tid, ptid: parent, time: 0 };
+        self.put(out, PERF_RECORD_FORK, 0, fork.as_bytes(), None)?;
+        let comm = perf_record_comm { pid, tid };
+        self.put(out, PERF_RECORD_COMM, 0, comm.as_bytes(), Some(&status.name))
+    }
+
+    fn mappings(&mut self, pid: u32, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
+        // The lines of a process with many mappings are megabytes: as perf does, only those of
+        // code are written.
+        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        for map in maps.split(|b| *b == b'\n').filter_map(Mapping::parse) {
+            if map.prot & PROT_EXEC == 0 {
+                continue;
+            }
+            let id = if self.with_build_ids && map.name.starts_with(b"/") {
+                self.build_id(pid, &map)
+            } else {
+                None
+            };
+            let mut misc = PERF_RECORD_MISC_USER;
+            let mut file = [0; 24];
+            match &id {
+                Some(id) => {
+                    misc |= PERF_RECORD_MISC_MMAP_BUILD_ID;
+                    let size = id.as_bytes().len() as u8;
+                    fill(&mut file, &[&[size, 0, 0, 0], id.as_bytes()].concat());
+                }
+                None => {
+                    let (major, minor) = map.device;
+                    let device = u64::from(major) | u64::from(minor) << 32;
+                    fill(&mut file, [device, map.inode, 0].as_bytes());
+                }
+            }
+            let fixed = perf_record_mmap2 {
+                pid,
+                tid: pid,
+                addr: map.start,
+                len: map.end - map.start,
+                pgoff: map.offset,
+                file,
+                prot: map.prot,
+                flags: map.flags,
+            };
+            self.put(out, PERF_RECORD_MMAP2, misc, fixed.as_bytes(), Some(map.name))?;
+        }
+        Ok(())
+    }
+
+    /// The build id of a mapped file, in the mounts of its process. The path is that of the file
+    /// only if the inode agrees.
+    fn build_id(&mut self, pid: u32, map: &Mapping<'_>) -> Option<BuildId> {
+        use std::os::unix::fs::MetadataExt;
+        if let Some(known) = self.build_ids.get(map.name) {
+            return *known;
+        }
+        let mut path = format!("/proc/{pid}/root").into_bytes();
+        path.extend(map.name);
+        let path = Path::new(std::ffi::OsStr::from_bytes(&path));
+        let is_same = fs::metadata(path).is_ok_and(|metadata| metadata.ino() == map.inode);
+        if !is_same {
+            return None;
+        }
+        let id = BuildId::of_file(path);
+        if self.build_ids.len() < MAX_FILES {
+            self.build_ids.insert(map.name.to_vec(), id);
+        }
+        id
+    }
+
+    /// Writes a record: its fixed part, a text with its NUL, padding, an empty sample id.
+    fn put(
+        &mut self,
+        out: &mut (impl RecordWriter + ?Sized),
+        type_: u32,
+        misc: u16,
+        fixed: &[u8],
+        text: Option<&[u8]>,
+    ) -> Result<()> {
+        let text_size = text.map_or(0, |text| (text.len() + 1).next_multiple_of(8));
+        let size = size_of::<perf_event_header>() + fixed.len() + text_size + self.trailer;
+        // Paths in /proc have at most 4096 bytes; one that does not fit is no path.
+        let Ok(size) = u16::try_from(size) else { return Ok(()) };
+        self.record.clear();
+        self.record.extend(perf_event_header { type_, misc, size }.as_bytes());
+        self.record.extend(fixed);
+        self.record.extend(text.unwrap_or_default());
+        self.record.resize(size.into(), 0);
+        match RawRecord::split_first(&self.record, 0) {
+            Some((record, _)) => out.record(record),
+            None => Ok(()),
+        }
+    }
+}
+
+fn fill(to: &mut [u8], from: &[u8]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from;
+    }
+}
+
+/// The parts of `/proc/PID/status` that records have.
+struct Status {
+    name: Vec<u8>,
+    process: u32,
+    parent: u32,
+}
+
+impl Status {
+    fn read(path: &Path) -> Option<Self> {
+        let status = fs::read(path).ok()?;
+        let field = |name: &[u8]| {
+            let line = status.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(name))?;
+            Some(line.trim_ascii())
+        };
+        let number = |name| std::str::from_utf8(field(name)?).ok()?.parse().ok();
+        Some(Self {
+            name: unescape(field(b"Name:")?),
+            process: number(b"Tgid:")?,
+            parent: number(b"PPid:")?,
+        })
+    }
+}
+
+/// Undoes the escapes of `/proc/PID/status`: `\n` and `\\`.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.iter().copied();
+    while let Some(b) = bytes.next() {
+        out.push(match (b, bytes.clone().next()) {
+            (b'\\', Some(next @ (b'n' | b'\\'))) => {
+                bytes.next();
+                if next == b'n' { b'\n' } else { b'\\' }
+            }
+            _ => b,
+        });
+    }
+    out
+}
+
+const PROT_READ: u32 = 1;
+const PROT_WRITE: u32 = 2;
+const PROT_EXEC: u32 = 4;
+const MAP_SHARED: u32 = 1;
+const MAP_PRIVATE: u32 = 2;
+
+/// A line of `/proc/PID/maps`.
+#[derive(Debug, PartialEq)]
+struct Mapping<'a> {
+    start: u64,
+    end: u64,
+    prot: u32,
+    flags: u32,
+    offset: u64,
+    device: (u32, u32),
+    inode: u64,
+    name: &'a [u8],
+}
+
+impl<'a> Mapping<'a> {
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        // start-end perms offset major:minor inode   name; the name can have spaces.
+        let mut rest = line;
+        let mut word = || {
+            let (word, after) = rest.split_at(rest.iter().position(|b| *b == b' ')?);
+            rest = after.trim_ascii_start();
+            std::str::from_utf8(word).ok()
+        };
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let (start, end) = word()?.split_once('-')?;
+        let permissions = word()?;
+        let offset = hex(word()?)?;
+        let (major, minor) = word()?.split_once(':')?;
+        let inode = word()?.parse().ok()?;
+        let has = |letter: char, bit: u32| if permissions.contains(letter) { bit } else { 0 };
+        let (start, end) = (hex(start)?, hex(end)?);
+        Some(Self {
+            start,
+            end: Some(end).filter(|end| *end > start)?,
+            prot: has('r', PROT_READ) | has('w', PROT_WRITE) | has('x', PROT_EXEC),
+            flags: if permissions.ends_with('s') { MAP_SHARED } else { MAP_PRIVATE },
+            offset,
+            device: (hex(major)? as u32, hex(minor)? as u32),
+            inode,
+            name: if rest.is_empty() { b"//anon" } else { rest },
+        })
+    }
+}
+
+/// The address of a symbol in the text of `/proc/kallsyms`.
+fn symbol(kallsyms: &[u8], name: &str) -> Option<u64> {
+    let line = kallsyms.split(|b| *b == b'\n').find(|line| {
+        line.strip_suffix(name.as_bytes()).is_some_and(|front| front.ends_with(b" "))
+    })?;
+    let address = line.split(|b| *b == b' ').next()?;
+    u64::from_str_radix(std::str::from_utf8(address).ok()?, 16).ok()
+}
+
+struct Module {
+    start: u64,
+    size: u64,
+    /// The name in brackets: the file of the module is for its reader to find.
+    path: Vec<u8>,
+}
+
+fn modules() -> Vec<Module> {
+    let text = fs::read_to_string("/proc/modules").unwrap_or_default();
+    let module = |line: &str| {
+        // name size references users state address
+        let mut words = line.split(' ');
+        let (name, size) = (words.next()?, words.next()?.parse().ok()?);
+        let address = words.find_map(|word| word.strip_prefix("0x"))?;
+        let start = u64::from_str_radix(address, 16).ok().filter(|start| *start != 0)?;
+        Some(Module { start, size, path: format!("[{name}]").into_bytes() })
+    };
+    text.lines().filter_map(module).collect()
+}
+
+/// The entries of a directory that are numbers, in order.
+fn numbers(dir: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut numbers: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps_parse() {
+        let line = b"7f00-8000 r-xp 00001000 fd:1a 42                 /a b (deleted)";
+        let map = Mapping::parse(line).unwrap();
+        let expected = Mapping {
+            start: 0x7f00,
+            end: 0x8000,
+            prot: PROT_READ | PROT_EXEC,
+            flags: MAP_PRIVATE,
+            offset: 0x1000,
+            device: (0xfd, 0x1a),
+            inode: 42,
+            name: b"/a b (deleted)",
+        };
+        assert_eq!(map, expected);
+        let anonymous = Mapping::parse(b"1-2 rw-s 00000000 00:00 0 ").unwrap();
+        assert_eq!((anonymous.name, anonymous.flags), (&b"//anon"[..], MAP_SHARED));
+        assert_eq!(Mapping::parse(b"2-1 rw-s 00000000 00:00 0 "), None);
+        assert_eq!(Mapping::parse(b""), None);
+    }
+
+    #[test]
+    fn names_are_unescaped_and_symbols_found() {
+        assert_eq!(unescape(b"a\\nb\\\\c\\"), b"a\nb\\c\\");
+        let kallsyms = b"0000 A x_text\nffffffff81000000 T _text\n10 t _text [module]\n";
+        assert_eq!(symbol(kallsyms, "_text"), Some(0xffff_ffff_8100_0000));
+        assert_eq!(symbol(kallsyms, "text"), None);
+    }
+}

@@ -1,0 +1,310 @@
+//! Writing recordings.
+
+use crate::build_id::BuildIdEntry;
+use crate::error::{Error, Result};
+use crate::event::{self, RecordedEvent};
+use crate::features::Features;
+use crate::layout::{FEATURE_BITS, FILE_HEADER, Feature, MAGIC, PIPE_HEADER, SECTION, record_type};
+use perf_monitor::RawRecord;
+use perf_sys::perf_event_header;
+use std::io::{Seek, SeekFrom, Write};
+use zerocopy::IntoBytes;
+
+/// A recording that records are appended to.
+///
+/// A reader sorts the records of one round by time, and needs each round's records to be no older
+/// than the round before the last: read every ring once, write what was in it, then end the round.
+pub trait RecordWriter {
+    /// Appends a record as the kernel wrote it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    fn record(&mut self, record: RawRecord<'_>) -> Result<()>;
+
+    /// Ends a round: every ring was read once since the last call. Nothing is written if the round
+    /// had no records.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    fn finish_round(&mut self) -> Result<()>;
+
+    /// Number of bytes of records so far.
+    fn bytes(&self) -> u64;
+}
+
+/// The output, with the number of bytes written.
+#[derive(Debug)]
+struct Output<W> {
+    out: W,
+    at: u64,
+    /// Whether the round has records.
+    is_open: bool,
+}
+
+impl<W: Write> Output<W> {
+    fn put(&mut self, operation: &'static str, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(Error::io(operation, self.at))?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
+        self.is_open = true;
+        self.put("write a record", record.bytes())
+    }
+
+    fn finish_round(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.is_open) {
+            return Ok(());
+        }
+        let header = record_header(record_type::FINISHED_ROUND, 0, 0);
+        self.put("write a record", &header)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.out.flush().map_err(Error::io("flush the recording", self.at))
+    }
+}
+
+/// Maximum number of bytes after the header of a record.
+const MAX_BODY: usize = u16::MAX as usize - size_of::<perf_event_header>();
+
+/// The header of a record with this many bytes after it, of at most [`u16::MAX`] with the header.
+fn record_header(type_: u32, misc: u16, body: usize) -> [u8; 8] {
+    let size = (size_of::<perf_event_header>() + body).min(usize::from(u16::MAX)) as u16;
+    let mut bytes = [0; 8];
+    for (to, from) in bytes.iter_mut().zip(perf_event_header { type_, misc, size }.as_bytes()) {
+        *to = *from;
+    }
+    bytes
+}
+
+/// Writes a recording in file mode. Its header is completed by [`finish`](Self::finish): the file
+/// of a recorder that was killed has all records that were written, but no features.
+///
+/// Writes are small: use a [`BufWriter`](std::io::BufWriter).
+#[derive(Debug)]
+pub struct FileWriter<W> {
+    output: Output<W>,
+    events: Vec<RecordedEvent>,
+    /// Size of an attribute.
+    attr_size: u32,
+    /// Offset of the attributes.
+    attrs: u64,
+    /// Offset of the first record.
+    data: u64,
+}
+
+impl<W: Write + Seek> FileWriter<W> {
+    /// Starts a recording of these events at the start of `out`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn new(out: W, events: Vec<RecordedEvent>) -> Result<Self> {
+        const WHAT: &str = "write the header";
+        let attr_size = event::common_size(events.iter().map(|event| &event.attr));
+        let ids: usize = events.iter().map(|event| event.ids.len() * 8).sum();
+        let attrs = FILE_HEADER + ids as u64;
+        let data = attrs + (events.len() * (attr_size as usize + SECTION)) as u64;
+        let output = Output { out, at: 0, is_open: false };
+        let mut this = Self { output, events, attr_size, attrs, data };
+        let header = this.header(0, &[]);
+        this.output.put(WHAT, &header)?;
+        let mut bytes = Vec::new();
+        for id in this.events.iter().flat_map(|event| &event.ids) {
+            bytes.extend(id.to_le_bytes());
+        }
+        let mut place = FILE_HEADER;
+        for event in &this.events {
+            bytes.extend(event::to_bytes(&event.attr, attr_size));
+            let size = event.ids.len() as u64 * 8;
+            bytes.extend(place.to_le_bytes());
+            bytes.extend(size.to_le_bytes());
+            place += size;
+        }
+        this.output.put(WHAT, &bytes)?;
+        Ok(this)
+    }
+
+    /// The header of a file with this many bytes of records and these features.
+    fn header(&self, size: u64, features: &[Feature]) -> Vec<u8> {
+        let entry = u64::from(self.attr_size) + SECTION as u64;
+        let attrs = (self.attrs, entry * self.events.len() as u64);
+        let mut bits = [0u64; FEATURE_BITS as usize / 64];
+        for feature in features {
+            let number = feature.number();
+            if let Some(word) = bits.get_mut(number as usize / 64) {
+                *word |= 1 << (number % 64);
+            }
+        }
+        let no_event_types = (0, 0);
+        let mut bytes = MAGIC.to_vec();
+        let mut put = |word: u64| bytes.extend(word.to_le_bytes());
+        put(FILE_HEADER);
+        put(entry);
+        for (offset, size) in [attrs, (self.data, size), no_event_types] {
+            put(offset);
+            put(size);
+        }
+        bits.into_iter().for_each(put);
+        bytes
+    }
+
+    fn rewind(&mut self) -> Result<()> {
+        let start = self.output.out.seek(SeekFrom::Start(0));
+        self.output.at = start.map_err(Error::io("seek to the header", self.output.at))?;
+        Ok(())
+    }
+
+    /// Writes the features and completes the header. Returns the output, at its start.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn finish(mut self, features: &Features) -> Result<W> {
+        const WHAT: &str = "write the features";
+        let size = self.output.at - self.data;
+        let mut sections = features.sections(&self.events);
+        if !features.build_ids.is_empty() {
+            let mut bytes = Vec::new();
+            features.build_ids.iter().for_each(|entry| entry.put(&mut bytes));
+            sections.push((Feature::BuildId, bytes));
+        }
+        if let Some(tracing) = &features.tracing {
+            sections.push((Feature::TracingData, tracing.to_bytes()));
+        }
+        sections.sort_by_key(|(feature, _)| *feature);
+        let mut table = Vec::new();
+        let mut place = self.output.at + (sections.len() * SECTION) as u64;
+        for (_, bytes) in &sections {
+            table.extend(place.to_le_bytes());
+            table.extend((bytes.len() as u64).to_le_bytes());
+            place += bytes.len() as u64;
+        }
+        self.output.put(WHAT, &table)?;
+        for (_, bytes) in &sections {
+            self.output.put(WHAT, bytes)?;
+        }
+        let present: Vec<Feature> = sections.iter().map(|(feature, _)| *feature).collect();
+        let header = self.header(size, &present);
+        self.rewind()?;
+        self.output.put("write the header", &header)?;
+        self.output.flush()?;
+        self.rewind()?;
+        Ok(self.output.out)
+    }
+}
+
+impl<W: Write> RecordWriter for FileWriter<W> {
+    fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
+        self.output.record(record)
+    }
+
+    fn finish_round(&mut self) -> Result<()> {
+        self.output.finish_round()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.output.at - self.data
+    }
+}
+
+/// Writes a recording in pipe mode, as `perf record -o -` does: it needs no seeking, and a reader
+/// can follow it.
+#[derive(Debug)]
+pub struct PipeWriter<W> {
+    output: Output<W>,
+    start: u64,
+}
+
+impl<W: Write> PipeWriter<W> {
+    /// Starts a recording of these events. Build ids belong in the `PERF_RECORD_MMAP2` records, or
+    /// in [`finish`](Self::finish).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], and [`Error::Limit`] if an event has so many ids (8000) that they do not fit
+    /// in a record.
+    pub fn new(out: W, events: &[RecordedEvent], features: &Features) -> Result<Self> {
+        const WHAT: &str = "write the header";
+        let mut this = Self { output: Output { out, at: 0, is_open: false }, start: 0 };
+        this.output.put(WHAT, MAGIC)?;
+        this.output.put(WHAT, &PIPE_HEADER.to_le_bytes())?;
+        for event in events {
+            let size = event::common_size([&event.attr]);
+            let mut body = event::to_bytes(&event.attr, size);
+            event.ids.iter().for_each(|id| body.extend(id.to_le_bytes()));
+            if body.len() > MAX_BODY {
+                return Err(Error::Limit {
+                    what: "the ids of an event",
+                    offset: this.output.at,
+                    size: body.len() as u64,
+                    limit: MAX_BODY as u64,
+                });
+            }
+            this.put(WHAT, record_type::HEADER_ATTR, &body)?;
+        }
+        for (feature, section) in features.sections(events) {
+            let mut body = u64::from(feature.number()).to_le_bytes().to_vec();
+            body.extend(section);
+            // One that does not fit in a record cannot be written in this mode.
+            if body.len() <= MAX_BODY {
+                this.put(WHAT, record_type::HEADER_FEATURE, &body)?;
+            }
+        }
+        if let Some(tracing) = &features.tracing {
+            let mut bytes = tracing.to_bytes();
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+            let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+            this.put(WHAT, record_type::HEADER_TRACING_DATA, &size.to_le_bytes())?;
+            this.output.put(WHAT, &bytes)?;
+        }
+        this.start = this.output.at;
+        Ok(this)
+    }
+
+    fn put(&mut self, operation: &'static str, type_: u32, body: &[u8]) -> Result<()> {
+        self.output.put(operation, &record_header(type_, 0, body.len()))?;
+        self.output.put(operation, body)
+    }
+
+    /// Passes what was written so far to the reader.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn flush(&mut self) -> Result<()> {
+        self.output.flush()
+    }
+
+    /// Writes build ids that no mapping of the recording has, and ends the recording. Returns the
+    /// output.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn finish(mut self, build_ids: &[BuildIdEntry]) -> Result<W> {
+        let mut bytes = Vec::new();
+        build_ids.iter().for_each(|entry| entry.put(&mut bytes));
+        self.output.put("write the build ids", &bytes)?;
+        self.output.flush()?;
+        Ok(self.output.out)
+    }
+}
+
+impl<W: Write> RecordWriter for PipeWriter<W> {
+    fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
+        self.output.record(record)
+    }
+
+    fn finish_round(&mut self) -> Result<()> {
+        self.output.finish_round()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.output.at - self.start
+    }
+}

@@ -1,0 +1,115 @@
+//! Compressed records: one zstd stream, cut into records at any byte, that does not end.
+#![cfg(feature = "zstd")]
+#![allow(clippy::unwrap_used, reason = "a test that fails is to panic")]
+
+use perf_data::{
+    Error, Features, Limits, PipeWriter, Reader, RecordWriter, RecordedEvent, record_type,
+};
+use perf_monitor::RawRecord;
+use proptest::prelude::*;
+use std::io::Write;
+
+fn record(type_: u32, body: &[u8]) -> Vec<u8> {
+    let size = (8 + body.len()) as u64;
+    let header = u64::from(type_) | size << 48;
+    [&header.to_le_bytes(), body].concat()
+}
+
+/// A recording in pipe mode whose records, with these times, are compressed in `parts` rounds and cut
+/// into records of `cut` bytes.
+fn recording(times: &[u64], parts: usize, cut: usize, is_new: bool, ends: bool) -> Vec<u8> {
+    let attr =
+        perf_data::perf_event_attr { sample_type: 1 << 2, ..perf_data::perf_event_attr::new(1, 0) };
+    let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
+    let mut writer = PipeWriter::new(Vec::new(), &[event], &Features::default()).unwrap();
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+    for part in times.chunks(times.len().div_ceil(parts).max(1)) {
+        for time in part {
+            encoder.write_all(&record(9, &time.to_le_bytes())).unwrap();
+        }
+        encoder.flush().unwrap();
+    }
+    let data = if ends { encoder.finish().unwrap() } else { encoder.get_ref().clone() };
+    for chunk in data.chunks(cut) {
+        let bytes = if is_new {
+            let mut body = (chunk.len() as u64).to_le_bytes().to_vec();
+            body.extend(chunk);
+            body.resize(body.len().next_multiple_of(8), 0);
+            record(record_type::COMPRESSED2, &body)
+        } else {
+            record(record_type::COMPRESSED, chunk)
+        };
+        writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+    }
+    writer.finish(&[]).unwrap()
+}
+
+fn read(bytes: &[u8]) -> (Vec<u64>, Option<Error>) {
+    let mut times = Vec::new();
+    let mut reader = match Reader::open_pipe(bytes, Limits::default()) {
+        Ok(reader) => reader,
+        Err(error) => return (times, Some(error)),
+    };
+    loop {
+        match reader.next_record() {
+            Ok(Some(entry)) => times.extend(entry.time().map(|time| time.nanos() as u64)),
+            Ok(None) => return (times, None),
+            Err(error) => return (times, Some(error)),
+        }
+    }
+}
+
+#[test]
+fn a_few_bytes_that_stand_for_gigabytes_are_read_block_by_block() {
+    // A frame of repeated zeros: after the first, no record.
+    let zeros = vec![0u8; 64 << 20];
+    let data = zstd::stream::encode_all(&zeros[..], 19).unwrap();
+    assert!(data.len() < 60_000, "{}", data.len());
+    let mut bytes = recording(&[], 1, 1 << 10, false, false);
+    bytes.extend(record(record_type::COMPRESSED, &data));
+    let (times, error) = read(&bytes);
+    assert_eq!(times, [0; 0]);
+    assert!(
+        matches!(error, Some(Error::Malformed { what: "a decompressed record", .. })),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn damage_is_an_error_with_its_place() {
+    let times: Vec<u64> = (1..5000).collect();
+    let whole = recording(&times, 3, 1000, false, false);
+    let (seen, error) = read(&whole);
+    assert!(error.is_none() && seen == times, "{error:?}");
+    // The last record is missing: what was complete is read.
+    let size = whole.len() - 1;
+    let (seen, error) = read(&whole[..size - 1200]);
+    assert!(matches!(error, Some(Error::Truncated { .. } | Error::Decompress { .. })), "{error:?}");
+    assert!(!seen.is_empty() && times.starts_with(&seen));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn records_are_what_was_compressed(
+        times in proptest::collection::vec(1u64..1 << 40, 0..3000),
+        parts in 1usize..5,
+        cut in 1usize..5000,
+        is_new: bool,
+        ends: bool,
+    ) {
+        let (seen, error) = read(&recording(&times, parts, cut, is_new, ends));
+        prop_assert!(error.is_none(), "{error:?}");
+        prop_assert_eq!(seen, times);
+    }
+
+    #[test]
+    fn damage_is_no_panic(at in 0usize..4000, value: u8, cut in 1usize..400, is_new: bool) {
+        let times: Vec<u64> = (1..500).map(|n| n * 0x9e37_79b9).collect();
+        let mut bytes = recording(&times, 2, cut, is_new, false);
+        let len = bytes.len();
+        bytes[at % len] = value;
+        read(&bytes);
+    }
+}

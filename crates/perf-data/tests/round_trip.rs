@@ -1,0 +1,264 @@
+//! What is written is read again; damaged recordings are errors with their place.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails is to panic")]
+
+use perf_data::{
+    BuildId, BuildIdEntry, Error, Features, FileWriter, Limits, PipeWriter, Reader, RecordWriter,
+    RecordedEvent, SortedReader, TracingData, perf_event_attr,
+};
+use perf_monitor::{RawRecord, Record, Timestamp};
+use proptest::prelude::*;
+use std::io::Cursor;
+
+const SAMPLE: u32 = 9;
+const LOST: u32 = 2;
+
+/// `IDENTIFIER | TID | TIME | CPU`, with `sample_id_all`.
+fn attr(config: u64) -> perf_event_attr {
+    let mut attr = perf_event_attr::new(1, config);
+    attr.sample_type = 1 << 16 | 1 << 1 | 1 << 2 | 1 << 7;
+    attr.set_sample_id_all(true);
+    attr
+}
+
+fn events() -> Vec<RecordedEvent> {
+    let event = |name: &str, config, ids: &[u64]| RecordedEvent {
+        name: name.to_owned(),
+        attr: perf_event_attr { size: 64, ..attr(config) },
+        ids: ids.to_vec(),
+    };
+    vec![event("cpu-clock:u", 0, &[1, 2]), event("dummy", 9, &[3])]
+}
+
+fn record(type_: u32, words: &[u64]) -> Vec<u8> {
+    let size = (8 + words.len() * 8) as u64;
+    let header = u64::from(type_) | size << 48;
+    [&[header], words].concat().iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+/// A sample of the event with this id.
+fn sample(id: u64, time: u64) -> Vec<u8> {
+    record(SAMPLE, &[id, 7 | 8 << 32, time, 1])
+}
+
+fn lost(count: u64, time: u64) -> Vec<u8> {
+    record(LOST, &[3, count, 7 | 8 << 32, time, 1, 3])
+}
+
+fn features() -> Features {
+    let mut features = Features::of_this_machine();
+    let mut tracing = TracingData::default();
+    tracing.events.push((
+        "sys".into(),
+        b"name: tp\nID: 5\nformat:\n\tfield:int a;\toffset:0;\tsize:4;\tsigned:1;\n".to_vec(),
+    ));
+    features.tracing = Some(tracing);
+    let id = BuildId::new(&[1, 2, 3]).unwrap();
+    features.build_ids.push(BuildIdEntry::new(id, "/bin/true".into(), false));
+    features
+}
+
+/// Rounds of records, written in both modes.
+fn written(rounds: &[Vec<Vec<u8>>]) -> [Vec<u8>; 2] {
+    fn put(out: &mut impl RecordWriter, rounds: &[Vec<Vec<u8>>]) {
+        for round in rounds {
+            for bytes in round {
+                out.record(RawRecord::split_first(bytes, 0).unwrap().0).unwrap();
+            }
+            out.finish_round().unwrap();
+        }
+    }
+    let features = features();
+    let mut file = FileWriter::new(Cursor::new(Vec::new()), events()).unwrap();
+    put(&mut file, rounds);
+    let mut pipe = PipeWriter::new(Vec::new(), &events(), &features).unwrap();
+    put(&mut pipe, rounds);
+    [file.finish(&features).unwrap().into_inner(), pipe.finish(&features.build_ids).unwrap()]
+}
+
+/// Time of every record, in the order of the file or sorted, until the end or an error.
+fn times(bytes: &[u8], sorted: bool, limits: Limits) -> (Vec<u64>, u64, Option<Error>) {
+    let mut times = Vec::new();
+    let reader = match Reader::open(Cursor::new(bytes), limits) {
+        Ok(reader) => reader,
+        Err(error) => return (times, 0, Some(error)),
+    };
+    let time = |time: Option<Timestamp>| time.map_or(0, |time| time.nanos() as u64);
+    if sorted {
+        let mut reader = SortedReader::new(reader, limits);
+        loop {
+            match reader.next_record() {
+                Ok(Some(entry)) => times.push(time(entry.time())),
+                Ok(None) => return (times, reader.late(), None),
+                Err(error) => return (times, reader.late(), Some(error)),
+            }
+        }
+    }
+    let mut reader = reader;
+    loop {
+        match reader.next_record() {
+            Ok(Some(entry)) if entry.raw.type_() < 64 => times.push(time(entry.time())),
+            Ok(Some(_)) => {}
+            Ok(None) => return (times, 0, None),
+            Err(error) => return (times, 0, Some(error)),
+        }
+    }
+}
+
+#[test]
+fn both_modes_are_read_as_they_were_written() {
+    let rounds = [vec![sample(1, 10), sample(2, 30), lost(4, 20)], vec![], vec![sample(3, 25)]];
+    for (mode, bytes) in written(&rounds).into_iter().enumerate() {
+        let mut reader = Reader::open(Cursor::new(&bytes), Limits::default()).unwrap();
+        assert_eq!(reader.is_pipe(), mode == 1);
+        assert!(!reader.is_incomplete());
+        let mut seen = Vec::new();
+        while let Some(entry) = reader.next_record().unwrap() {
+            match entry.decode().unwrap().unwrap() {
+                Record::Sample(s) => {
+                    assert_eq!((s.pid, s.tid, s.cpu), (Some(7), Some(8), Some(1)));
+                    seen.push((entry.event().unwrap().name.clone(), s.time.unwrap().nanos()));
+                }
+                Record::Lost(l) => {
+                    assert_eq!(l.lost, 4);
+                    seen.push(("lost".into(), l.sample_id.time.unwrap().nanos()));
+                }
+                Record::Unknown(raw) => assert_eq!(raw.type_(), 68, "end of a round"),
+                other => panic!("{other:?}"),
+            }
+        }
+        let expected = [("cpu-clock:u", 10), ("cpu-clock:u", 30), ("lost", 20), ("dummy", 25)];
+        assert_eq!(seen, expected.map(|(name, time)| (name.to_owned(), time)));
+        let session = reader.session();
+        assert_eq!(session.events(), events());
+        let (ours, theirs) = (features(), session.features());
+        assert!(theirs.damaged.is_empty(), "{:?}", theirs.damaged);
+        assert_eq!(ours.tracing, theirs.tracing);
+        assert_eq!(ours.build_ids, theirs.build_ids);
+        assert_eq!(theirs.build_id("/bin/true"), BuildId::new(&[1, 2, 3]));
+        assert_eq!(ours.command_line, theirs.command_line);
+        assert_eq!(ours.topology, theirs.topology);
+    }
+}
+
+#[test]
+fn rounds_bring_records_into_time_order() {
+    // The example of the documentation.
+    let t = |times: &[u64]| times.iter().map(|time| sample(1, *time)).collect::<Vec<_>>();
+    let rounds = [t(&[1, 2, 4, 5, 3, 6]), t(&[7, 9, 8]), t(&[10, 11])];
+    for bytes in written(&rounds) {
+        assert_eq!(times(&bytes, true, Limits::default()).0, (1..=11).collect::<Vec<u64>>());
+    }
+    // A record that is later than the round before the last is late, and is not dropped.
+    let rounds = [t(&[5]), t(&[8]), t(&[9]), t(&[3]), t(&[12])];
+    for bytes in written(&rounds) {
+        let (times, late, error) = times(&bytes, true, Limits::default());
+        assert!(error.is_none());
+        assert_eq!((times, late), (vec![5, 8, 3, 9, 12], 1));
+    }
+}
+
+#[test]
+fn memory_is_bounded_without_rounds() {
+    let round: Vec<_> = (0..1000).map(|i| sample(1, 2000 - (i ^ 1))).collect();
+    let bytes = written(&[round]);
+    // The sections of features fit; the records do not.
+    let limits = Limits { max_buffer: 20_000, ..Limits::default() };
+    let (times, late, error) = times(&bytes[0], true, limits);
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(times.len(), 1000);
+    assert!(late > 0 && late < 1000, "{late}");
+}
+
+#[test]
+fn a_file_of_a_killed_recorder_has_its_records() {
+    let mut file = FileWriter::new(Cursor::new(Vec::new()), events()).unwrap();
+    let bytes = sample(1, 10);
+    file.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+    // Without `finish`; what a writer has passed on is in the file.
+    let debug = format!("{file:?}");
+    assert!(debug.contains("is_open: true"));
+    let whole = written(&[vec![sample(1, 10), sample(1, 11)]])[0].clone();
+    let mut cut = whole;
+    cut[48..56].fill(0); // size of the records
+    cut[72..104].fill(0); // features
+    let end = cut.len();
+    let mut reader = Reader::open(Cursor::new(&cut[..end]), Limits::default()).unwrap();
+    assert!(reader.is_incomplete());
+    assert_eq!(reader.next_record().unwrap().unwrap().time().unwrap().nanos(), 10);
+    assert_eq!(reader.session().events()[0].name, "cpu-clock", "the name of its attribute");
+}
+
+#[test]
+fn errors_name_the_place() {
+    let [file, pipe] = written(&[vec![sample(1, 10), sample(1, 11)]]);
+    let open = |bytes: &[u8]| Reader::open(Cursor::new(bytes.to_vec()), Limits::default());
+    assert!(matches!(open(b"").unwrap_err(), Error::Truncated { offset: 0, wanted: 16, .. }));
+    assert!(matches!(open(&[7; 200]).unwrap_err(), Error::NotPerfData([7, ..])));
+    assert!(matches!(open(b"2ELIFREP\0\0\0\0\0\0\0\x68").unwrap_err(), Error::BigEndian));
+    let error = Reader::open_pipe(&file[..], Limits::default()).unwrap_err();
+    assert!(matches!(error, Error::NeedsSeek));
+
+    // A record that is smaller than its header.
+    let data = u64::from_le_bytes(file[40..48].try_into().unwrap()) as usize;
+    let mut damaged = file.clone();
+    damaged[data + 40 + 6] = 3;
+    let (_, _, error) = times(&damaged, false, Limits::default());
+    let at = data as u64 + 40;
+    assert!(matches!(error, Some(Error::Malformed { offset, .. }) if offset == at), "{error:?}");
+
+    // A pipe that ends within a record.
+    let (seen, _, error) = times(&pipe[..pipe.len() - 120], false, Limits::default());
+    assert!(matches!(error, Some(Error::Truncated { .. })), "{seen:?} {error:?}");
+
+    // A section that is larger than the file, or than allowed, allocates nothing.
+    let mut huge = file.clone();
+    huge[32..40].copy_from_slice(&(1u64 << 60).to_le_bytes());
+    assert!(matches!(open(&huge).unwrap_err(), Error::Limit { .. }));
+    huge[32..40].copy_from_slice(&(1u64 << 20).to_le_bytes());
+    assert!(matches!(open(&huge).unwrap_err(), Error::Truncated { .. }));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn records_round_trip(rounds in proptest::collection::vec(
+        proptest::collection::vec((1u64..4, 1u64..1000), 0..8), 0..8)
+    ) {
+        let made: Vec<Vec<Vec<u8>>> = rounds
+            .iter()
+            .map(|round| round.iter().map(|(id, time)| sample(*id, *time)).collect())
+            .collect();
+        let expected: Vec<u64> = rounds.iter().flatten().map(|(_, time)| *time).collect();
+        for bytes in written(&made) {
+            let (seen, _, error) = times(&bytes, false, Limits::default());
+            prop_assert!(error.is_none(), "{error:?}");
+            prop_assert_eq!(&seen, &expected);
+            // Sorting loses none, and is in order but for the late ones.
+            let (mut sorted, late, _) = times(&bytes, true, Limits::default());
+            let steps_back = sorted.windows(2).filter(|w| w[0] > w[1]).count() as u64;
+            prop_assert!(steps_back <= late);
+            sorted.sort_unstable();
+            let mut all = expected.clone();
+            all.sort_unstable();
+            prop_assert_eq!(sorted, all);
+        }
+    }
+
+    #[test]
+    fn damage_is_no_panic(at in 0usize..4000, value: u8, cut in 0usize..4000, pipe: bool) {
+        let [file, piped] = written(&[vec![sample(1, 10), lost(1, 11)], vec![sample(3, 12)]]);
+        let mut bytes = if pipe { piped } else { file };
+        let len = bytes.len();
+        if let Some(byte) = bytes.get_mut(at % len) {
+            *byte = value;
+        }
+        for len in [len, len.saturating_sub(cut)] {
+            for sorted in [false, true] {
+                let limits = Limits { max_buffer: 1 << 20, ..Limits::default() };
+                times(&bytes[..len], sorted, limits);
+            }
+        }
+    }
+}
