@@ -1,0 +1,371 @@
+//! The critical path of an interval, across the layers.
+
+use super::history::{History, Span};
+use crate::correlate::{Interval, Kernel, Occupant, ResolvedFlow};
+use crate::entity::{Entities, EntityId, EntityKind};
+use crate::event::{Context, FlowKind, SpanKind, State};
+use crate::tables::{StackId, TextId};
+use trace_common::Timestamp;
+
+/// A piece of a [`CriticalPath`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Piece {
+    /// The start.
+    pub begin: Timestamp,
+    /// The end.
+    pub end: Timestamp,
+    /// The goroutine or thread whose time it is.
+    pub entity: EntityId,
+    /// What it did or waited for.
+    pub what: What,
+    /// How many waits lead from the subject to `entity`: 0 for the subject itself.
+    pub depth: u32,
+    /// Why it waited, as its runtime reports it; empty for other pieces.
+    pub reason: TextId,
+    /// Who waits for `entity` meanwhile.
+    pub waiter: Option<EntityId>,
+    /// Why that one waits.
+    pub waiter_reason: TextId,
+    /// The garbage collector's or runtime's span that it is in.
+    pub during: Option<(SpanKind, TextId)>,
+    /// Another task that `entity` worked on: context of the wait, not its cause.
+    pub context: Option<EntityId>,
+    /// Where it stopped.
+    pub stack: Option<StackId>,
+}
+
+impl Piece {
+    /// The duration in nanoseconds.
+    pub const fn nanos(&self) -> i64 {
+        self.end.nanos_since(self.begin)
+    }
+}
+
+/// What a piece of a critical path was spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum What {
+    /// Executed on a CPU.
+    OnCpu {
+        /// The CPU.
+        cpu: EntityId,
+    },
+    /// Executed as far as its runtime knows. The kernel's part was not recorded.
+    Running,
+    /// In a system call. The kernel's part was not recorded.
+    Syscall,
+    /// Its thread waited for a CPU.
+    WaitsForCpu {
+        /// What that CPU executed meanwhile.
+        occupant: Occupant,
+        /// Whether the CPU was taken away from it.
+        is_preempted: bool,
+    },
+    /// A goroutine waited for a P.
+    WaitsForProc {
+        /// The P on which it ran next.
+        proc: Option<EntityId>,
+        /// The goroutine that had that P meanwhile.
+        holder: Option<EntityId>,
+        /// What the kernel did with the thread of that P; [`Kernel::Absent`] if the P was idle.
+        kernel: Kernel,
+    },
+    /// Its thread waited uninterruptibly: for a disk, a page or a lock of the kernel.
+    Blocked,
+    /// Its thread was stopped by a signal or a debugger.
+    Stopped,
+    /// Waited, and nobody is known who ended the wait: network, timer, interrupt, another machine.
+    Waits {
+        /// What the CPU that ended it executed.
+        context: Context,
+    },
+    /// Not known: not recorded, or lost.
+    Unknown,
+}
+
+/// The critical path of an interval of a subject: why it took as long as it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CriticalPath {
+    /// The goroutine or thread at the end of the interval.
+    pub subject: EntityId,
+    /// The start.
+    pub begin: Timestamp,
+    /// The end.
+    pub end: Timestamp,
+    /// The pieces, in time order. They partition the interval.
+    pub pieces: Vec<Piece>,
+}
+
+/// Waits that lead from one entity to the next. A longer chain ends in a leaf.
+const MAX_DEPTH: usize = 1 << 10;
+
+/// Finds the critical path of `subject` from `begin` to `end`; `task` is the task that it works on,
+/// if any.
+///
+/// It walks back from the end. A wait is divided by what the goroutine or thread did that ended
+/// it, found in the same way, but never before the wait began. Each step goes back in time; of
+/// events at the same time each is followed once, so there are no cycles. The number of steps is
+/// that of the pieces. The history must contain the interval.
+pub fn critical_path(
+    history: &History,
+    entities: &Entities,
+    subject: EntityId,
+    begin: Timestamp,
+    end: Timestamp,
+    task: Option<EntityId>,
+) -> CriticalPath {
+    let mut walk = Walk { history, entities, pieces: Vec::new(), frames: Vec::new(), at: end };
+    walk.frames.push(Frame {
+        entity: subject,
+        lower: begin,
+        pushed: end,
+        waiter: None,
+        reason: TextId::EMPTY,
+        is_proxy: false,
+    });
+    // Steps that follow a wait or a creation, without going back in time yet.
+    let mut still = 0;
+    while let Some(frame) = walk.frames.last().copied() {
+        let before = walk.at;
+        if walk.at <= frame.lower {
+            walk.frames.pop();
+        } else if still > 2 * MAX_DEPTH {
+            walk.leaf(frame, frame.lower, What::Unknown, None);
+        } else {
+            walk.step(frame);
+        }
+        still = if walk.at < before { 0 } else { still + 1 };
+    }
+    let mut found = std::mem::take(&mut walk.pieces);
+    found.reverse();
+    let mut pieces = Vec::with_capacity(found.len());
+    for piece in found {
+        walk.split(piece, task, &mut pieces);
+    }
+    CriticalPath { subject, begin, end: end.max(begin), pieces }
+}
+
+struct Walk<'a> {
+    history: &'a History,
+    entities: &'a Entities,
+    /// Latest first.
+    pieces: Vec<Piece>,
+    frames: Vec<Frame>,
+    /// Everything after this time is explained.
+    at: Timestamp,
+}
+
+/// An entity that is followed back to `lower`.
+#[derive(Clone, Copy)]
+struct Frame {
+    entity: EntityId,
+    lower: Timestamp,
+    /// The time at which it was reached.
+    pushed: Timestamp,
+    waiter: Option<EntityId>,
+    reason: TextId,
+    /// A thread that ended the wait for the runtime: what it did before it was woken itself has
+    /// nothing to do with that wait.
+    is_proxy: bool,
+}
+
+impl Walk<'_> {
+    fn step(&mut self, frame: Frame) {
+        let Some((index, interval)) = self.history.before(frame.entity, self.at) else {
+            return self.before_birth(frame);
+        };
+        if interval.end < self.at {
+            // It had ended.
+            return self.leaf(frame, interval.end.max(frame.lower), What::Unknown, None);
+        }
+        let begin = interval.begin.max(frame.lower);
+        match interval.kernel {
+            Kernel::OnCpu { cpu } => self.leaf(frame, begin, What::OnCpu { cpu }, None),
+            Kernel::Runnable { occupant, is_preempted, .. } => {
+                let what = What::WaitsForCpu { occupant, is_preempted };
+                self.leaf(frame, begin, what, None);
+            }
+            Kernel::Sleeping => self.wait(frame, interval, interval.thread, begin),
+            Kernel::Blocked => self.leaf(frame, begin, What::Blocked, Some(interval)),
+            Kernel::Stopped => self.leaf(frame, begin, What::Stopped, Some(interval)),
+            Kernel::Unknown | Kernel::Absent => match interval.state {
+                State::Running => self.leaf(frame, begin, What::Running, None),
+                State::Syscall => self.leaf(frame, begin, What::Syscall, Some(interval)),
+                State::Waiting => self.wait(frame, interval, Some(frame.entity), begin),
+                State::Runnable => self.runnable(frame, index, begin),
+                State::Unknown | State::Idle => self.leaf(frame, begin, What::Unknown, None),
+            },
+        }
+    }
+
+    /// The entity did not exist: continue with its creator.
+    fn before_birth(&mut self, frame: Frame) {
+        let creation = self.history.flows_to(frame.entity).first();
+        let creator = creation.filter(|flow| flow.kind == FlowKind::Creates && flow.at <= self.at);
+        let followed = creator.and_then(|flow| Some((flow.at, self.cause(flow)?)));
+        match followed {
+            Some((at, (creator, is_proxy))) if !self.is_tie(creator) => {
+                if at < self.at {
+                    self.leaf(frame, at.max(frame.lower), What::Unknown, None);
+                }
+                if let Some(last) = self.frames.last_mut() {
+                    (last.entity, last.is_proxy, last.pushed) = (creator, is_proxy, self.at);
+                }
+            }
+            _ => self.leaf(frame, frame.lower, What::Unknown, None),
+        }
+    }
+
+    /// A wait that ended with a flow to `to`.
+    fn wait(&mut self, frame: Frame, interval: &Interval, to: Option<EntityId>, begin: Timestamp) {
+        let flows = to.map_or(&[][..], |to| self.history.flows_to(to));
+        let after = flows.partition_point(|flow| flow.at < interval.end);
+        let flow = flows.get(after).filter(|flow| flow.at == interval.end);
+        let cause = flow.and_then(|flow| self.cause(flow));
+        if frame.is_proxy {
+            let context = flow.map_or(Context::Unknown, |flow| flow.context);
+            match (cause, self.frames.last_mut()) {
+                (Some((cause, is_proxy)), Some(last)) if cause != frame.entity => {
+                    (last.entity, last.is_proxy, last.pushed) = (cause, is_proxy, self.at);
+                }
+                _ => self.leaf(frame, frame.lower, What::Waits { context }, None),
+            }
+            return;
+        }
+        match cause {
+            Some((cause, is_proxy)) if self.frames.len() < MAX_DEPTH && !self.is_tie(cause) => {
+                self.frames.push(Frame {
+                    entity: cause,
+                    lower: begin,
+                    pushed: self.at,
+                    waiter: Some(frame.entity),
+                    reason: interval.reason,
+                    is_proxy,
+                });
+            }
+            _ => {
+                let context = flow.map_or(Context::Unknown, |flow| flow.context);
+                self.leaf(frame, begin, What::Waits { context }, Some(interval));
+            }
+        }
+    }
+
+    /// The entity that caused a flow, if it can be followed, and whether it is a thread that only
+    /// did it for the runtime.
+    fn cause(&self, flow: &ResolvedFlow) -> Option<(EntityId, bool)> {
+        if matches!(flow.context, Context::HardIrq | Context::SoftIrq) {
+            return None;
+        }
+        let from = flow.from?;
+        match self.entities.kind(from)? {
+            // It executed no goroutine: the thread itself, if the kernel's part was recorded.
+            EntityKind::GoThread => flow.from_thread.map(|thread| (thread, true)),
+            _ => Some((from, false)),
+        }
+    }
+
+    /// Whether an entity was already reached without going back in time.
+    fn is_tie(&self, entity: EntityId) -> bool {
+        let mut now = self.frames.iter().rev().take_while(|frame| frame.pushed == self.at);
+        now.any(|frame| frame.entity == entity)
+            || self.frames.last().is_some_and(|frame| frame.entity == entity)
+    }
+
+    /// A goroutine waited for a P: divided by what the P did on which it ran next.
+    fn runnable(&mut self, frame: Frame, index: usize, begin: Timestamp) {
+        let next = self.history.intervals(frame.entity).get(index + 1);
+        let proc = next.and_then(|next| next.proc);
+        while self.at > begin {
+            let known = proc.and_then(|proc| self.history.before(proc, self.at));
+            let (holder, kernel, from) = match known {
+                Some((_, i)) if i.end >= self.at => (i.holder, i.kernel, i.begin),
+                Some((_, i)) => (None, Kernel::Unknown, i.end),
+                None => (None, Kernel::Unknown, begin),
+            };
+            let holder = holder.filter(|holder| *holder != frame.entity);
+            let what = What::WaitsForProc { proc, holder, kernel };
+            self.leaf(frame, from.max(begin), what, None);
+        }
+    }
+
+    /// Explains the time back to `begin`.
+    fn leaf(&mut self, frame: Frame, begin: Timestamp, what: What, wait: Option<&Interval>) {
+        self.pieces.push(Piece {
+            begin,
+            end: self.at,
+            entity: frame.entity,
+            what,
+            depth: u32::try_from(self.frames.len().saturating_sub(1)).unwrap_or(u32::MAX),
+            reason: wait.map_or(TextId::EMPTY, |wait| wait.reason),
+            waiter: frame.waiter,
+            waiter_reason: frame.reason,
+            during: None,
+            context: None,
+            stack: wait.and_then(|wait| wait.stack),
+        });
+        self.at = begin;
+    }
+
+    /// Divides a piece where spans begin and end, and appends the parts.
+    fn split(&self, piece: Piece, task: Option<EntityId>, pieces: &mut Vec<Piece>) {
+        let own = self.history.spans(piece.entity);
+        let process = self.entities.process_of(piece.entity);
+        let global = process.map_or(&[][..], |process| self.history.spans(process));
+        let is_relevant = |span: &&Span| {
+            let is_kind = match span.kind {
+                SpanKind::GcAssist | SpanKind::Jit | SpanKind::LockWait => true,
+                SpanKind::Region | SpanKind::Task => piece.depth > 0,
+                SpanKind::StopTheWorld => true,
+                _ => false,
+            };
+            is_kind && span.begin < piece.end && span.end > piece.begin
+        };
+        let spans: Vec<&Span> = own.iter().chain(global).filter(is_relevant).collect();
+        let mut cuts: Vec<Timestamp> = spans
+            .iter()
+            .flat_map(|span| [span.begin, span.end])
+            .filter(|at| *at > piece.begin && *at < piece.end)
+            .chain([piece.end])
+            .collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut begin = piece.begin;
+        for end in cuts {
+            let here = || spans.iter().filter(|span| span.begin <= begin && span.end >= end);
+            let is_executing = matches!(
+                piece.what,
+                What::OnCpu { .. } | What::Running | What::Syscall | What::WaitsForCpu { .. }
+            );
+            // A stop-the-world holds back whoever does not execute, except who requested it.
+            let during = here().rev().find(|span| match span.kind {
+                SpanKind::StopTheWorld => !is_executing && span.by != piece.entity,
+                SpanKind::Region | SpanKind::Task => false,
+                _ => true,
+            });
+            let works_on = here().rev().find_map(|span| match span.kind {
+                SpanKind::Region => span.of,
+                SpanKind::Task => Some(span.entity),
+                _ => None,
+            });
+            let part = Piece {
+                begin,
+                end,
+                during: during.map(|span| (span.kind, span.name)),
+                context: works_on.filter(|other| Some(*other) != task && piece.depth > 0),
+                ..piece
+            };
+            begin = end;
+            match pieces.last_mut() {
+                Some(last)
+                    if (Piece { begin: last.begin, end: part.end, ..part })
+                        == (Piece { end: part.end, ..*last }) =>
+                {
+                    last.end = part.end;
+                }
+                _ => pieces.push(part),
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The past within a window of time.
+
+use crate::correlate::{Derived, Interval, ResolvedFlow};
+use crate::entity::EntityId;
+use crate::event::{EventKind, SpanKind};
+use crate::tables::{SpanId, TextId};
+use hashbrown::HashMap;
+use trace_common::Timestamp;
+
+/// Intervals, flows and spans of all entities within windows of time: what
+/// [`critical_path`](super::critical_path) needs.
+#[derive(Debug)]
+pub struct History {
+    windows: Vec<(Timestamp, Timestamp)>,
+    intervals: HashMap<EntityId, Vec<Interval>>,
+    flows: HashMap<EntityId, Vec<ResolvedFlow>>,
+    spans: HashMap<EntityId, Vec<Span>>,
+    open: HashMap<SpanId, Span>,
+    items: usize,
+    dropped: u64,
+}
+
+/// A span: see [`EventKind::Begin`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Span {
+    /// The kind.
+    pub kind: SpanKind,
+    /// What it belongs to.
+    pub entity: EntityId,
+    /// The name.
+    pub name: TextId,
+    /// Who began it.
+    pub by: EntityId,
+    /// The task, activity or owner of the lock.
+    pub of: Option<EntityId>,
+    /// The start.
+    pub begin: Timestamp,
+    /// The end; [`Timestamp::MAX`] if it did not end.
+    pub end: Timestamp,
+}
+
+impl History {
+    /// Maximum number of intervals, flows and spans: about 800 MB.
+    pub const MAX: usize = 8 << 20;
+
+    /// Makes an empty history of the time from `begin` to `end`.
+    pub fn new(begin: Timestamp, end: Timestamp) -> Self {
+        Self {
+            windows: vec![(begin, end)],
+            intervals: HashMap::new(),
+            flows: HashMap::new(),
+            spans: HashMap::new(),
+            open: HashMap::new(),
+            items: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Keeps this window of time too.
+    pub fn add_window(&mut self, begin: Timestamp, end: Timestamp) {
+        self.windows.push((begin, end));
+    }
+
+    /// Whether a window overlaps this time.
+    fn overlaps(&self, begin: Timestamp, end: Timestamp) -> bool {
+        self.windows.iter().any(|window| window.1 >= begin && window.0 <= end)
+    }
+
+    /// Adds derived data, if it is within a window.
+    pub fn push(&mut self, derived: &Derived<'_>) {
+        match *derived {
+            Derived::Interval(interval)
+                if self.overlaps(interval.begin, interval.end) && self.has_room() =>
+            {
+                self.intervals.entry(interval.subject).or_default().push(interval);
+            }
+            Derived::Flow(flow) if self.overlaps(flow.at, flow.at) && self.has_room() => {
+                self.flows.entry(flow.to).or_default().push(flow);
+            }
+            Derived::Event(event) => match event.kind {
+                EventKind::Begin { span, entity, kind, name, by, of } => {
+                    let (begin, by) = (event.at, by.unwrap_or(entity));
+                    let end = Timestamp::MAX;
+                    self.open.insert(span, Span { kind, entity, name, by, of, begin, end });
+                }
+                EventKind::Finish { span, .. } => {
+                    if let Some(span) = self.open.remove(&span) {
+                        self.add_span(Span { end: event.at, ..span });
+                    }
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// Ends the history: spans that are still open have no end.
+    pub fn finish(&mut self) {
+        let mut open: Vec<(SpanId, Span)> = self.open.drain().collect();
+        open.sort_unstable_by_key(|(id, _)| *id);
+        for (_, span) in open {
+            self.add_span(span);
+        }
+        for spans in self.spans.values_mut() {
+            spans.sort_by_key(|span| span.begin);
+        }
+    }
+
+    fn add_span(&mut self, span: Span) {
+        if !self.overlaps(span.begin, span.end) || !self.has_room() {
+            return;
+        }
+        self.spans.entry(span.entity).or_default().push(span);
+        // A task belongs to whoever began it, too.
+        if span.by != span.entity && span.kind == SpanKind::Task {
+            self.spans.entry(span.by).or_default().push(span);
+        }
+    }
+
+    fn has_room(&mut self) -> bool {
+        let has_room = self.items < Self::MAX;
+        self.items += usize::from(has_room);
+        self.dropped += u64::from(!has_room);
+        has_room
+    }
+
+    /// Number of intervals, flows and spans that are missing because there were more than
+    /// [`History::MAX`]. Then narrow the window.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// The intervals of a subject, in time order.
+    pub fn intervals(&self, subject: EntityId) -> &[Interval] {
+        self.intervals.get(&subject).map_or(&[], Vec::as_slice)
+    }
+
+    /// The subjects that have intervals, in order.
+    pub fn subjects(&self) -> Vec<EntityId> {
+        let mut subjects: Vec<EntityId> = self.intervals.keys().copied().collect();
+        subjects.sort_unstable();
+        subjects
+    }
+
+    /// The flows to an entity, in time order.
+    pub fn flows_to(&self, entity: EntityId) -> &[ResolvedFlow] {
+        self.flows.get(&entity).map_or(&[], Vec::as_slice)
+    }
+
+    /// The spans of an entity, by their begin; after [`History::finish`].
+    pub fn spans(&self, entity: EntityId) -> &[Span] {
+        self.spans.get(&entity).map_or(&[], Vec::as_slice)
+    }
+
+    /// The last interval that begins before `at`, and its position.
+    pub(super) fn before(&self, subject: EntityId, at: Timestamp) -> Option<(usize, &Interval)> {
+        let intervals = self.intervals(subject);
+        let index = intervals.partition_point(|i| i.begin < at).checked_sub(1)?;
+        intervals.get(index).map(|interval| (index, interval))
+    }
+}

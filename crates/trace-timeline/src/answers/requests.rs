@@ -1,0 +1,116 @@
+//! The requests of a program: tasks, regions and activities.
+
+use crate::correlate::Derived;
+use crate::entity::EntityId;
+use crate::event::{EventKind, SpanKind};
+use crate::tables::{SpanId, TextId};
+use hashbrown::HashMap;
+use trace_common::Timestamp;
+
+/// One task, region or activity, from its begin to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Request {
+    /// The kind.
+    pub kind: SpanKind,
+    /// The type of a task or region, the name of an activity.
+    pub name: TextId,
+    /// The goroutine or thread that ended it: its critical path ends there.
+    pub subject: EntityId,
+    /// The task or activity.
+    pub task: Option<EntityId>,
+    /// The start.
+    pub begin: Timestamp,
+    /// The end.
+    pub end: Timestamp,
+}
+
+impl Request {
+    /// A request of a goroutine or thread that is no task.
+    pub const fn of(
+        kind: SpanKind,
+        name: TextId,
+        subject: EntityId,
+        begin: Timestamp,
+        end: Timestamp,
+    ) -> Self {
+        Self { kind, name, subject, task: None, begin, end }
+    }
+
+    /// The duration in nanoseconds.
+    pub const fn nanos(&self) -> i64 {
+        self.end.nanos_since(self.begin)
+    }
+}
+
+/// Which requests [`Requests`] looks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RequestFilter {
+    /// Of this kind; `None` for tasks, regions and activities.
+    pub kind: Option<SpanKind>,
+    /// With this name.
+    pub name: Option<TextId>,
+}
+
+/// Finds the longest requests of a timeline. It holds these and the open ones.
+#[derive(Debug)]
+pub struct Requests {
+    filter: RequestFilter,
+    worst: usize,
+    open: HashMap<SpanId, Request>,
+    found: Vec<Request>,
+    count: u64,
+}
+
+impl Requests {
+    /// Looks for the `worst` longest requests.
+    pub fn new(filter: RequestFilter, worst: usize) -> Self {
+        Self { filter, worst, open: HashMap::new(), found: Vec::new(), count: 0 }
+    }
+
+    /// Processes derived data.
+    pub fn push(&mut self, derived: &Derived<'_>) {
+        let Derived::Event(event) = derived else { return };
+        match event.kind {
+            EventKind::Begin { span, entity, kind, name, of, .. } => {
+                let RequestFilter { kind: wanted, name: named } = self.filter;
+                let is_request =
+                    matches!(kind, SpanKind::Task | SpanKind::Region | SpanKind::Activity);
+                if is_request && wanted.is_none_or(|k| k == kind) && named.is_none_or(|n| n == name)
+                {
+                    let task = if kind == SpanKind::Region { of } else { Some(entity) };
+                    let (begin, end) = (event.at, event.at);
+                    let request = Request { kind, name, subject: entity, task, begin, end };
+                    self.open.insert(span, request);
+                }
+            }
+            EventKind::Finish { span, by } => {
+                let Some(request) = self.open.remove(&span) else { return };
+                let subject = by.unwrap_or(request.subject);
+                self.count += 1;
+                self.found.push(Request { subject, end: event.at, ..request });
+                if self.found.len() > self.worst.saturating_mul(2).max(64) {
+                    self.shrink();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn shrink(&mut self) {
+        self.found.sort_by_key(|request| (std::cmp::Reverse(request.nanos()), request.begin));
+        self.found.truncate(self.worst);
+    }
+
+    /// Number of requests that ended.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The longest requests, longest first.
+    pub fn into_worst(mut self) -> Vec<Request> {
+        self.shrink();
+        self.found
+    }
+}

@@ -1,0 +1,204 @@
+//! What the correlator derives.
+
+use crate::entity::EntityId;
+use crate::event::{Context, Event, FlowKind, SampleKind, State};
+use crate::tables::{StackId, TextId};
+use trace_common::Timestamp;
+
+/// Derived data, in the order of its end.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Derived<'a> {
+    /// An interval ended.
+    Interval(Interval),
+    /// One entity made another one continue.
+    Flow(ResolvedFlow),
+    /// A stop-the-world ended.
+    Pause(&'a Pause),
+    /// A sample.
+    Sample(Sampled),
+    /// Any other event, unchanged.
+    Event(Event),
+}
+
+/// A time in which nothing known of a subject changed. The intervals of a subject partition the
+/// time from its first mention to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Interval {
+    /// A kernel thread, goroutine, P or .NET thread.
+    pub subject: EntityId,
+    /// The start.
+    pub begin: Timestamp,
+    /// The end.
+    pub end: Timestamp,
+    /// The state in its own scheduler.
+    pub state: State,
+    /// Why it is in this state, as the runtime reports it.
+    pub reason: TextId,
+    /// Where it stopped.
+    pub stack: Option<StackId>,
+    /// The thread that executes it: the kernel's if it is known, otherwise the runtime's.
+    pub thread: Option<EntityId>,
+    /// The P of a goroutine that executes.
+    pub proc: Option<EntityId>,
+    /// What a thread or P executes: a goroutine or a .NET thread.
+    pub holder: Option<EntityId>,
+    /// What the kernel does with the thread.
+    pub kernel: Kernel,
+}
+
+impl Interval {
+    /// The duration in nanoseconds.
+    pub const fn nanos(&self) -> i64 {
+        self.end.nanos_since(self.begin)
+    }
+}
+
+/// What the kernel does with a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Kernel {
+    /// Not known: the scheduler was not recorded, or records were lost.
+    #[default]
+    Unknown,
+    /// No thread executes the subject.
+    Absent,
+    /// Executes on this CPU.
+    OnCpu {
+        /// The CPU.
+        cpu: EntityId,
+    },
+    /// Waits for a CPU.
+    Runnable {
+        /// The CPU whose queue it probably waits in.
+        cpu: Option<EntityId>,
+        /// What that CPU executes meanwhile.
+        occupant: Occupant,
+        /// Whether the CPU was taken away from it; otherwise it was woken.
+        is_preempted: bool,
+    },
+    /// Waits for something, interruptibly.
+    Sleeping,
+    /// Waits for the kernel, uninterruptibly: usually for a disk, a page or a lock.
+    Blocked,
+    /// Stopped by a signal or a debugger.
+    Stopped,
+}
+
+impl Kernel {
+    /// As the state of the thread.
+    pub const fn state(self) -> State {
+        match self {
+            Self::Unknown | Self::Absent => State::Unknown,
+            Self::OnCpu { .. } => State::Running,
+            Self::Runnable { .. } => State::Runnable,
+            Self::Sleeping | Self::Blocked | Self::Stopped => State::Waiting,
+        }
+    }
+}
+
+/// What a CPU executes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Occupant {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// Nothing. A thread that waits for an idle CPU is held back by a CPU quota, a cpuset or the
+    /// cost of a migration, or the CPU is about to leave an idle state.
+    Idle,
+    /// This thread.
+    Thread(EntityId),
+    /// A thread that was not recorded.
+    Unrecorded,
+}
+
+impl Occupant {
+    /// The thread, if it is known.
+    pub const fn thread(self) -> Option<EntityId> {
+        match self {
+            Self::Thread(thread) => Some(thread),
+            _ => None,
+        }
+    }
+}
+
+/// A [flow](crate::EventKind::Flow) across layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ResolvedFlow {
+    /// The time.
+    pub at: Timestamp,
+    /// The kind.
+    pub kind: FlowKind,
+    /// Who caused it: the goroutine or .NET thread if one executed, otherwise the thread.
+    pub from: Option<EntityId>,
+    /// The kernel thread that executed it.
+    pub from_thread: Option<EntityId>,
+    /// What the CPU executed: in an interrupt, nobody is known to have caused it.
+    pub context: Context,
+    /// What continues.
+    pub to: EntityId,
+    /// The goroutine or .NET thread that `to` executes, if `to` is a thread.
+    pub to_holder: Option<EntityId>,
+    /// The stack of the cause.
+    pub stack: Option<StackId>,
+}
+
+/// A sample, with what the kernel did to the thread at the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sampled {
+    /// The time.
+    pub at: Timestamp,
+    /// The sampled goroutine or thread.
+    pub entity: EntityId,
+    /// Its kernel thread.
+    pub thread: Option<EntityId>,
+    /// The kind.
+    pub kind: SampleKind,
+    /// The stack.
+    pub stack: Option<StackId>,
+    /// What it stands for.
+    pub weight: u64,
+    /// What the kernel did with the thread.
+    pub kernel: Kernel,
+}
+
+/// A stop-the-world, from the request to the resumption, and who had to stop for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pause {
+    /// The process.
+    pub process: EntityId,
+    /// The reason.
+    pub reason: TextId,
+    /// Who requested it.
+    pub by: Option<EntityId>,
+    /// The request.
+    pub begin: Timestamp,
+    /// When all had stopped, if it is known.
+    pub stopped: Option<Timestamp>,
+    /// The resumption.
+    pub end: Timestamp,
+    /// Those that executed at the request and had to stop, latest last.
+    pub stops: Vec<Stop>,
+}
+
+/// A P or .NET thread that had to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stop {
+    /// The P or .NET thread.
+    pub entity: EntityId,
+    /// What a P executed.
+    pub holder: Option<EntityId>,
+    /// The kernel thread.
+    pub thread: Option<EntityId>,
+    /// When it stopped: its time to the safepoint begins with the pause.
+    pub at: Timestamp,
+    /// Nanoseconds of that time in which its thread had a CPU.
+    pub on_cpu: i64,
+    /// Nanoseconds of that time in which its thread waited for a CPU.
+    pub runnable: i64,
+}

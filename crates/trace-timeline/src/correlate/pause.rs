@@ -1,0 +1,145 @@
+//! Stop-the-world pauses, and who had to stop.
+
+use super::{Correlator, Pause, Stop, Times};
+use crate::entity::{Entities, EntityId, EntityKind};
+use crate::event::State;
+use crate::tables::{SpanId, TextId};
+use trace_common::Timestamp;
+
+/// The open pauses.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    open: Vec<Open>,
+    /// Live Ps and .NET threads.
+    members: Vec<EntityId>,
+}
+
+#[derive(Debug)]
+struct Open {
+    span: SpanId,
+    pause: Pause,
+    /// Those that still execute: their stop, with the times of their thread at the request.
+    running: Vec<(Stop, Times)>,
+}
+
+/// Maximum number of open pauses. There are more only if ends were lost.
+const MAX_OPEN: usize = 64;
+
+impl Pauses {
+    pub(super) fn add_member(&mut self, id: EntityId) {
+        self.members.push(id);
+    }
+
+    pub(super) fn remove_member(&mut self, id: EntityId, at: Timestamp) {
+        self.members.retain(|member| *member != id);
+        for open in &mut self.open {
+            open.stop(id, at, None);
+        }
+    }
+
+    pub(super) fn finish(&mut self, span: SpanId, at: Timestamp) -> Option<Pause> {
+        let index = self.open.iter().position(|open| open.span == span)?;
+        let Open { mut pause, .. } = self.open.remove(index);
+        pause.end = at;
+        pause.stops.sort_by_key(|stop| (stop.at, stop.entity));
+        pause.stopped = pause.stopped.or_else(|| pause.stops.last().map(|stop| stop.at));
+        Some(pause)
+    }
+}
+
+impl Open {
+    /// A member has stopped. Without the times of its thread, the kernel's part is not known.
+    fn stop(&mut self, id: EntityId, at: Timestamp, times: Option<Times>) {
+        let Some(index) = self.running.iter().position(|(stop, _)| stop.entity == id) else {
+            return;
+        };
+        let (stop, before) = self.running.swap_remove(index);
+        let now = times.unwrap_or(before);
+        self.pause.stops.push(Stop {
+            at,
+            on_cpu: now.on_cpu - before.on_cpu,
+            runnable: now.runnable - before.runnable,
+            ..stop
+        });
+    }
+}
+
+impl Correlator {
+    pub(super) fn begin_pause(
+        &mut self,
+        span: SpanId,
+        process: EntityId,
+        reason: TextId,
+        by: Option<EntityId>,
+        at: Timestamp,
+        entities: &Entities,
+    ) {
+        let mut running = Vec::new();
+        for &entity in &self.pauses.members {
+            let Some(subject) = self.subjects.get(entity.key()) else { continue };
+            let of_process = entities.get(entity).is_some_and(|e| e.parent == Some(process));
+            let is_running = match subject.kind {
+                EntityKind::Proc => subject.state == State::Running,
+                // A managed thread that waits or sleeps need not stop.
+                _ => {
+                    subject.state == State::Running
+                        && subject.thread.is_some_and(|thread| {
+                            matches!(self.kernel(thread).state(), State::Running | State::Runnable)
+                        })
+                }
+            };
+            if !of_process || !is_running {
+                continue;
+            }
+            let thread = self.thread_of(entity);
+            let m = subject.on.and_then(|on| self.subjects.get(on.key()));
+            let holder = m.and_then(|m| m.carries);
+            if by.is_some() && (holder == by || by == Some(entity)) {
+                continue;
+            }
+            let times = self.times(thread, at);
+            let stop = Stop { entity, holder, thread, at, on_cpu: 0, runnable: 0 };
+            running.push((stop, times));
+        }
+        let pause = Pause { process, reason, by, begin: at, stopped: None, end: at, stops: vec![] };
+        if self.pauses.open.len() >= MAX_OPEN {
+            self.pauses.open.remove(0);
+        }
+        self.pauses.open.push(Open { span, pause, running });
+    }
+
+    /// A P no longer executes, or a .NET thread waits.
+    pub(super) fn stopped(&mut self, id: EntityId, at: Timestamp) {
+        if self.pauses.open.iter().all(|open| open.running.is_empty()) {
+            return;
+        }
+        for index in 0..self.pauses.open.len() {
+            let thread = self.pauses.open.get(index).and_then(|open| {
+                open.running.iter().find(|(stop, _)| stop.entity == id).map(|(stop, _)| stop.thread)
+            });
+            let Some(thread) = thread else { continue };
+            let times = self.times(thread, at);
+            if let Some(open) = self.pauses.open.get_mut(index) {
+                open.stop(id, at, Some(times));
+            }
+        }
+    }
+
+    /// The runtime reports that all threads of a process have stopped.
+    pub(super) fn all_stopped(&mut self, process: EntityId, at: Timestamp) {
+        let of_process = |open: &&mut Open| open.pause.process == process;
+        let mut entities = Vec::new();
+        if let Some(open) = self.pauses.open.iter_mut().rev().find(of_process) {
+            open.pause.stopped = Some(at);
+            entities.extend(open.running.iter().map(|(stop, _)| stop.entity));
+        }
+        for entity in entities {
+            self.stopped(entity, at);
+        }
+    }
+
+    fn times(&self, thread: Option<EntityId>, at: Timestamp) -> Times {
+        let thread = thread.and_then(|thread| self.subjects.get(thread.key()));
+        thread.map_or(Times::default(), |thread| thread.times_at(at))
+    }
+}

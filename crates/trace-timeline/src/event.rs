@@ -1,0 +1,281 @@
+//! The events of a timeline.
+
+use crate::entity::EntityId;
+use crate::tables::{SpanId, StackId, TextId};
+use trace_common::Timestamp;
+
+/// Something that happened at one moment. Small and without allocations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Event {
+    /// The time, on the clock of the timeline.
+    pub at: Timestamp,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// The kind of an [`Event`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// An entity is created, or mentioned for the first time: [`Entity::start`](crate::Entity)
+    /// says which.
+    Start {
+        /// The entity.
+        entity: EntityId,
+    },
+    /// An entity ends.
+    End {
+        /// The entity.
+        entity: EntityId,
+    },
+    /// A goroutine, P or runtime thread is in this state from now on.
+    State {
+        /// The goroutine, P or runtime thread.
+        entity: EntityId,
+        /// The state, as its own scheduler reports it.
+        state: State,
+        /// The runtime thread that executes it.
+        on: Option<EntityId>,
+        /// Why it left the state before, e.g. `chan receive`; often empty.
+        reason: TextId,
+        /// Its stack, where it stopped.
+        stack: Option<StackId>,
+    },
+    /// The kernel switches a CPU from one thread to another.
+    Switch {
+        /// The CPU.
+        cpu: EntityId,
+        /// The thread that leaves it; `None` for the idle thread, and for a thread that was not
+        /// recorded.
+        prev: Option<EntityId>,
+        /// The state of that thread from now on.
+        left: ThreadState,
+        /// The thread that gets it; `None` as for `prev`.
+        next: Option<EntityId>,
+        /// Whether `next` is a thread that was not recorded, instead of the idle thread.
+        is_next_unknown: bool,
+    },
+    /// One entity makes another one continue.
+    Flow {
+        /// The kind.
+        kind: FlowKind,
+        /// The entity that caused it, if any is known: a goroutine, or the thread that did it for
+        /// the runtime (network poller, timers).
+        from: Option<EntityId>,
+        /// What the CPU executed at the time.
+        context: Context,
+        /// The entity that continues.
+        to: EntityId,
+        /// Of a thread: the CPU on which it last ran, and probably waits.
+        cpu: Option<EntityId>,
+        /// The stack of the cause.
+        stack: Option<StackId>,
+    },
+    /// A span begins. Spans of one entity may overlap.
+    Begin {
+        /// Its identifier, which [`EventKind::Finish`] repeats.
+        span: SpanId,
+        /// What it belongs to: a goroutine, a thread, a P, or a process.
+        entity: EntityId,
+        /// The kind.
+        kind: SpanKind,
+        /// The name: of a region or task its type, of a stop-the-world its reason.
+        name: TextId,
+        /// Who began it, if that is not `entity`.
+        by: Option<EntityId>,
+        /// The task, activity or owner of the lock.
+        of: Option<EntityId>,
+    },
+    /// A span ends.
+    Finish {
+        /// Its identifier.
+        span: SpanId,
+        /// Who ended it, if that is not its entity.
+        by: Option<EntityId>,
+    },
+    /// Something without a duration.
+    Instant {
+        /// What it belongs to.
+        entity: EntityId,
+        /// The kind.
+        kind: InstantKind,
+        /// The name or message.
+        name: TextId,
+        /// The stack.
+        stack: Option<StackId>,
+    },
+    /// A counter has this value from now on.
+    Counter {
+        /// What it belongs to.
+        entity: EntityId,
+        /// The name.
+        name: TextId,
+        /// The unit, e.g. `B`; empty for a number.
+        unit: TextId,
+        /// The value.
+        value: f64,
+    },
+    /// A sample of a profiler.
+    Sample {
+        /// The sampled goroutine or thread.
+        entity: EntityId,
+        /// The kind.
+        kind: SampleKind,
+        /// The stack.
+        stack: Option<StackId>,
+        /// What it stands for: samples, or bytes.
+        weight: u64,
+    },
+    /// Records are missing.
+    Loss {
+        /// What they were about: a CPU, or a process; `None` if it is unknown.
+        entity: Option<EntityId>,
+        /// The kind.
+        kind: LossKind,
+        /// Nothing is missing before this time.
+        since: Timestamp,
+        /// The number of records, if it is known.
+        count: Option<u64>,
+    },
+}
+
+/// The state of a goroutine, P or runtime thread in its own scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum State {
+    /// Not known: before the first event, or after a loss.
+    #[default]
+    Unknown,
+    /// Executes as far as its scheduler knows. The kernel may have taken the CPU away.
+    Running,
+    /// Could execute, and waits for its scheduler.
+    Runnable,
+    /// Waits for something.
+    Waiting,
+    /// In a system call or in C code.
+    Syscall,
+    /// A P without work.
+    Idle,
+}
+
+/// The state of a thread that leaves a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ThreadState {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// `TASK_RUNNING`: it could continue, and waits for a CPU.
+    Preempted,
+    /// `TASK_INTERRUPTIBLE` and idle kernel threads: waits for something.
+    Sleeping,
+    /// `TASK_UNINTERRUPTIBLE`: waits for the kernel, usually for a disk, a page or a lock.
+    Blocked,
+    /// Stopped by a signal or a debugger.
+    Stopped,
+    /// Ended.
+    Dead,
+}
+
+/// The kind of a [flow](EventKind::Flow).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum FlowKind {
+    /// Ends a wait.
+    Wakes,
+    /// Creates.
+    Creates,
+    /// Hands its P over: a switch of coroutines.
+    HandsOver,
+}
+
+/// What a CPU executes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Context {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// A thread.
+    Task,
+    /// A hardware interrupt, which interrupted a thread that has nothing to do with it.
+    HardIrq,
+    /// A software interrupt, such as received packets or timers.
+    SoftIrq,
+}
+
+/// The kind of a [span](EventKind::Begin).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum SpanKind {
+    /// A task of Go's `runtime/trace`: one request, on any number of goroutines.
+    Task,
+    /// A region of Go's `runtime/trace`.
+    Region,
+    /// An activity of .NET.
+    Activity,
+    /// A garbage collection; in Go its concurrent mark phase.
+    Gc,
+    /// A goroutine helps the garbage collector because it allocates.
+    GcAssist,
+    /// A P sweeps.
+    GcSweep,
+    /// All goroutines or managed threads are stopped, from the request to the resumption.
+    StopTheWorld,
+    /// A method is compiled.
+    Jit,
+    /// A thread waits for a lock; `of` is the owner.
+    LockWait,
+}
+
+/// The kind of an [instant](EventKind::Instant).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum InstantKind {
+    /// A message of the program.
+    Log,
+    /// A label of a goroutine.
+    Label,
+    /// An exception is thrown.
+    Exception,
+    /// All threads of a stop-the-world have stopped.
+    Stopped,
+    /// Any other event of the program or runtime.
+    Other,
+}
+
+/// The kind of a [sample](EventKind::Sample).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum SampleKind {
+    /// Taken by a timer of CPU time.
+    Cpu,
+    /// Taken of all managed threads, whether they had a CPU or not.
+    Stack,
+    /// An allocation.
+    Allocation,
+}
+
+/// The kind of a [loss](EventKind::Loss).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum LossKind {
+    /// The kernel's buffer of a CPU was full.
+    SchedulerRecords,
+    /// The kernel delivered no record of a switch: another thread leaves a CPU than came.
+    UnreportedSwitch,
+    /// A damaged part of a Go trace.
+    GoTrace,
+    /// Buffers of the .NET runtime were full.
+    DotnetEvents,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_small() {
+        assert!(size_of::<Event>() <= 40, "{}", size_of::<Event>());
+    }
+}

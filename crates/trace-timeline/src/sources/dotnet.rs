@@ -1,0 +1,290 @@
+//! .NET traces.
+//!
+//! | .NET | model |
+//! | --- | --- |
+//! | process, thread | an entity each; [`State::Waiting`] while a thread waits for a lock |
+//! | GC, suspension of the managed threads | spans of the process |
+//! | JIT compilation, lock wait | spans of the thread; `of` is the owner of the lock |
+//! | pairs of start and stop events of event sources | activities |
+//! | event counters, meters | counters |
+//! | exceptions, samples | instants, samples |
+//!
+//! Stacks are not resolved.
+//!
+//! ```no_run
+//! use trace_timeline::{Tables, sources::dotnet::DotnetSource};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut reader = nettrace::Reader::new(std::fs::File::open("app.nettrace")?);
+//! let mut tables = Tables::new();
+//! let mut source = DotnetSource::new(0);
+//! let mut events = Vec::new();
+//! while let Some(item) = reader.next_item()? {
+//!     source.push(&item, &mut tables, &mut events);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use super::pusher::Pusher;
+use crate::entity::{Attribute, Entity, EntityId, EntityKind};
+use crate::event::{Event, EventKind, InstantKind, LossKind, SampleKind, SpanKind, State};
+use crate::tables::{SpanId, Tables, TextId};
+use hashbrown::HashMap;
+use nettrace::analysis::{ActivityStep, ActivityTracker, CounterTracker, GcReason, SuspendReason};
+use nettrace::manifest::Provider;
+use nettrace::{Event as NetEvent, Item};
+use trace_common::Timestamp;
+
+/// Makes model events of the events of a .NET trace: see the [module](self).
+#[derive(Debug, Default)]
+pub struct DotnetSource {
+    offset: i64,
+    last: Option<Timestamp>,
+    events: u64,
+    processes: HashMap<u64, Option<EntityId>>,
+    threads: HashMap<(u64, u64), Option<EntityId>>,
+    open: HashMap<Open, SpanId>,
+    activities: ActivityTracker,
+    open_activities: HashMap<u64, (EntityId, SpanId)>,
+    counters: CounterTracker,
+}
+
+/// An open span of the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Open {
+    Gc(EntityId, u64),
+    Suspension(EntityId),
+    Jit(EntityId, u64),
+    LockWait(EntityId),
+}
+
+/// Maximum number of open spans. There are more only if ends were lost.
+const MAX_OPEN: usize = 1 << 16;
+
+impl DotnetSource {
+    /// Makes a source. `offset` nanoseconds are added to all times.
+    pub fn new(offset: i64) -> Self {
+        Self { offset, ..Self::default() }
+    }
+
+    /// Number of events so far.
+    pub const fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Appends the model events of the next item.
+    pub fn push(&mut self, item: &Item<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
+        match item {
+            Item::Event(event) => self.event(event, tables, out),
+            Item::Lost(lost) => {
+                let at = self.last.unwrap_or_default();
+                let push = &mut Pusher { at, tables, out };
+                let kind = LossKind::DotnetEvents;
+                let count = Some(lost.count);
+                push.event(EventKind::Loss { entity: None, kind, since: at, count });
+            }
+            _ => {}
+        }
+    }
+
+    fn event(&mut self, event: &NetEvent<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
+        let at = event.timestamp().saturating_add_nanos(self.offset);
+        // A stream that is not sorted stays in order.
+        let at = self.last.map_or(at, |last| last.max(at));
+        self.last = Some(at);
+        self.events += 1;
+        let push = &mut Pusher { at, tables, out };
+        let Some(process) = self.process(event.process_id(), push) else { return };
+        let Some(thread) = self.thread(event.process_id(), event.thread_id(), process, push) else {
+            return;
+        };
+        match Provider::by_name(event.provider()) {
+            Some(Provider::Runtime) => self.runtime(event, process, thread, push),
+            Some(Provider::SampleProfiler) => push.event(EventKind::Sample {
+                entity: thread,
+                kind: SampleKind::Stack,
+                stack: None,
+                weight: 1,
+            }),
+            Some(Provider::UniversalEvents) if event.name() == "cpu" => {
+                let kind = SampleKind::Cpu;
+                push.event(EventKind::Sample { entity: thread, kind, stack: None, weight: 1 });
+            }
+            Some(Provider::Metrics) => self.counter(event, process, push),
+            Some(_) => {}
+            None if event.name() == "EventCounters" => self.counter(event, process, push),
+            None => self.custom(event, process, thread, push),
+        }
+    }
+
+    fn process(&mut self, pid: u64, push: &mut Pusher<'_>) -> Option<EntityId> {
+        *self.processes.entry(pid).or_insert_with(|| {
+            let number = i64::try_from(pid).unwrap_or(-1);
+            let process = push.start(Entity::new(EntityKind::Process, number))?;
+            let dotnet = push.tables.text(b".NET");
+            push.tables.entities.describe(process, Attribute::Runtime, dotnet);
+            if let Some(entity) = push.tables.entities.get_mut(process) {
+                entity.name = dotnet;
+            }
+            Some(process)
+        })
+    }
+
+    fn thread(
+        &mut self,
+        pid: u64,
+        tid: u64,
+        process: EntityId,
+        push: &mut Pusher<'_>,
+    ) -> Option<EntityId> {
+        *self.threads.entry((pid, tid)).or_insert_with(|| {
+            let number = i64::try_from(tid).unwrap_or(-1);
+            let thread = Entity::new(EntityKind::DotnetThread, number).child_of(Some(process));
+            let thread = push.start(thread)?;
+            push.state(thread, State::Running, None);
+            Some(thread)
+        })
+    }
+
+    fn runtime(
+        &mut self,
+        event: &NetEvent<'_>,
+        process: EntityId,
+        thread: EntityId,
+        push: &mut Pusher<'_>,
+    ) {
+        // Older runtimes write fewer fields; the missing ones count as 0.
+        let number = |name: &str| event.field(name).and_then(|v| v.as_u64()).unwrap_or(0);
+        match event.id() {
+            // GCStart, GCEnd
+            1 => {
+                let reason = GcReason::from_code(number("Reason") as u32);
+                let name = format!("gen {}, {reason}", number("Depth"));
+                let key = Open::Gc(process, number("Count"));
+                self.begin(key, process, SpanKind::Gc, &name, Some(thread), None, push);
+            }
+            2 => self.finish(Open::Gc(process, number("Count")), Some(thread), push),
+            // GCSuspendEEBegin, GCSuspendEEEnd, GCRestartEEEnd
+            9 => {
+                let reason = SuspendReason::from_code(number("Reason") as u32).to_string();
+                let (key, kind) = (Open::Suspension(thread), SpanKind::StopTheWorld);
+                self.begin(key, process, kind, &reason, Some(thread), None, push);
+            }
+            8 => {
+                let kind = InstantKind::Stopped;
+                let name = TextId::EMPTY;
+                push.event(EventKind::Instant { entity: process, kind, name, stack: None });
+            }
+            3 => self.finish(Open::Suspension(thread), Some(thread), push),
+            // ExceptionThrown
+            80 => {
+                let ty = event.field("ExceptionType").map(|v| v.to_string()).unwrap_or_default();
+                let name = push.tables.text(ty.as_bytes());
+                let kind = InstantKind::Exception;
+                push.event(EventKind::Instant { entity: thread, kind, name, stack: None });
+            }
+            // ContentionStart, ContentionStop
+            81 => {
+                let owner = number("LockOwnerThreadID");
+                let owner = Some(owner).filter(|owner| *owner != 0);
+                let pid = event.process_id();
+                let owner = owner.and_then(|tid| self.thread(pid, tid, process, push));
+                let key = Open::LockWait(thread);
+                self.begin(key, thread, SpanKind::LockWait, "lock", None, owner, push);
+                let reason = push.tables.text(b"lock");
+                let (state, on, stack) = (State::Waiting, None, None);
+                push.event(EventKind::State { entity: thread, state, on, reason, stack });
+            }
+            91 => {
+                self.finish(Open::LockWait(thread), None, push);
+                push.state(thread, State::Running, None);
+            }
+            // MethodJittingStarted; MethodLoad, MethodLoadVerbose
+            145 => {
+                let part = |name| event.field(name).map(|v| v.to_string()).unwrap_or_default();
+                let method = format!("{}.{}", part("MethodNamespace"), part("MethodName"));
+                let key = Open::Jit(thread, number("MethodID"));
+                self.begin(key, thread, SpanKind::Jit, &method, None, None, push);
+            }
+            141 | 143 => self.finish(Open::Jit(thread, number("MethodID")), None, push),
+            _ => {}
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of a span")]
+    fn begin(
+        &mut self,
+        key: Open,
+        entity: EntityId,
+        kind: SpanKind,
+        name: &str,
+        by: Option<EntityId>,
+        of: Option<EntityId>,
+        push: &mut Pusher<'_>,
+    ) {
+        self.finish(key, by, push); // its end was lost
+        if self.open.len() < MAX_OPEN {
+            let span = push.begin(entity, kind, name.as_bytes(), by, of);
+            self.open.insert(key, span);
+        }
+    }
+
+    fn finish(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
+        if let Some(span) = self.open.remove(&key) {
+            push.event(EventKind::Finish { span, by });
+        }
+    }
+
+    fn counter(&mut self, event: &NetEvent<'_>, process: EntityId, push: &mut Pusher<'_>) {
+        let Some(counter) = self.counters.observe(event) else { return };
+        let mut name = format!("{}/{}", counter.provider, counter.name);
+        if !counter.tags.is_empty() {
+            name.push_str(&format!(" {}", counter.tags));
+        }
+        let per_second = counter.per_second();
+        let unit = match per_second {
+            Some(_) => format!("{}/s", counter.unit),
+            None => counter.unit.clone(),
+        };
+        let (name, unit) = (push.tables.text(name.as_bytes()), push.tables.text(unit.as_bytes()));
+        let value = per_second.unwrap_or(counter.value);
+        push.event(EventKind::Counter { entity: process, name, unit, value });
+    }
+
+    /// An event of an event source: an activity, or an instant.
+    fn custom(
+        &mut self,
+        event: &NetEvent<'_>,
+        process: EntityId,
+        thread: EntityId,
+        push: &mut Pusher<'_>,
+    ) {
+        match self.activities.step(event) {
+            Some(ActivityStep::Start(number)) => {
+                let Some(activity) = self.activities.get(number) else { return };
+                let name = format!("{}/{}", activity.provider, activity.name);
+                let text = push.tables.text(name.as_bytes());
+                let id = i64::try_from(number).unwrap_or(-1);
+                let entity = Entity::new(EntityKind::Activity, id).child_of(Some(process));
+                let Some(entity) = push.start(entity.named(text).started(push.at)) else { return };
+                let kind = SpanKind::Activity;
+                let span = push.begin(entity, kind, name.as_bytes(), Some(thread), None);
+                self.open_activities.insert(number, (entity, span));
+            }
+            Some(ActivityStep::Stop(number, _)) => {
+                if let Some((entity, span)) = self.open_activities.remove(&number) {
+                    push.event(EventKind::Finish { span, by: Some(thread) });
+                    push.end(entity);
+                }
+            }
+            Some(_) => {}
+            None => {
+                let name = format!("{}/{}", event.provider(), event.name());
+                let name = push.tables.text(name.as_bytes());
+                let kind = InstantKind::Other;
+                push.event(EventKind::Instant { entity: thread, kind, name, stack: None });
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Sources: they turn the events of a parser into events of the model.
+//!
+//! A source appends to a `Vec<Event>`, in time order, and holds only what is live: open spans and
+//! the identifiers of running goroutines and threads. [`Streams`](crate::Streams) merges several.
+
+#[cfg(feature = "dotnet")]
+pub mod dotnet;
+#[cfg(feature = "go")]
+pub mod go;
+#[cfg(feature = "kernel")]
+pub mod kernel;
+#[cfg(feature = "perf")]
+pub mod perf;
+#[cfg(any(feature = "dotnet", feature = "go", feature = "kernel"))]
+#[cfg_attr(
+    not(feature = "go"),
+    allow(dead_code, reason = "the kernel has no spans, and .NET no unknown states")
+)]
+mod pusher;

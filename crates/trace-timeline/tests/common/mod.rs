@@ -1,0 +1,148 @@
+//! A timeline by hand.
+
+use trace_timeline::answers::{CriticalPath, History, What, critical_path};
+use trace_timeline::{
+    Context, Correlator, Derived, Entity, EntityId, EntityKind, Event, EventKind, FlowKind,
+    Interval, LossKind, Pause, SpanId, SpanKind, State, Tables, TextId, ThreadState, Timestamp,
+};
+
+pub(crate) fn at(n: i64) -> Timestamp {
+    Timestamp::from_nanos(n)
+}
+
+#[derive(Default)]
+pub(crate) struct World {
+    pub(crate) tables: Tables,
+    pub(crate) events: Vec<Event>,
+    pub(crate) now: i64,
+}
+
+impl World {
+    /// Everything that follows happens at this time.
+    pub(crate) fn at(&mut self, now: i64) -> &mut Self {
+        assert!(now >= self.now);
+        self.now = now;
+        self
+    }
+
+    pub(crate) fn push(&mut self, kind: EventKind) -> &mut Self {
+        self.events.push(Event { at: at(self.now), kind });
+        self
+    }
+
+    pub(crate) fn entity(
+        &mut self,
+        kind: EntityKind,
+        number: i64,
+        parent: Option<EntityId>,
+    ) -> EntityId {
+        let entity = Entity::new(kind, number).child_of(parent);
+        let entity = self.tables.entity(entity).unwrap();
+        self.push(EventKind::Start { entity });
+        entity
+    }
+
+    pub(crate) fn text(&mut self, text: &str) -> TextId {
+        self.tables.text(text.as_bytes())
+    }
+
+    pub(crate) fn go(
+        &mut self,
+        entity: EntityId,
+        state: State,
+        on: Option<EntityId>,
+        reason: &str,
+    ) {
+        let reason = self.text(reason);
+        self.push(EventKind::State { entity, state, on, reason, stack: None });
+    }
+
+    pub(crate) fn switch(
+        &mut self,
+        cpu: EntityId,
+        prev: Option<EntityId>,
+        left: ThreadState,
+        next: Option<EntityId>,
+    ) {
+        self.push(EventKind::Switch { cpu, prev, left, next, is_next_unknown: false });
+    }
+
+    pub(crate) fn wake(&mut self, from: Option<EntityId>, context: Context, to: EntityId) {
+        let kind = FlowKind::Wakes;
+        self.push(EventKind::Flow { kind, from, context, to, cpu: None, stack: None });
+    }
+
+    pub(crate) fn lost(&mut self, cpu: EntityId, kind: LossKind, since: i64) {
+        self.push(EventKind::Loss { entity: Some(cpu), kind, since: at(since), count: None });
+    }
+
+    pub(crate) fn begin(
+        &mut self,
+        entity: EntityId,
+        kind: SpanKind,
+        name: &str,
+        by: Option<EntityId>,
+        of: Option<EntityId>,
+    ) -> SpanId {
+        let span = self.tables.new_span();
+        let name = self.text(name);
+        self.push(EventKind::Begin { span, entity, kind, name, by, of });
+        span
+    }
+
+    pub(crate) fn finish(&mut self, span: SpanId, by: Option<EntityId>) {
+        self.push(EventKind::Finish { span, by });
+    }
+
+    fn derive(&self, each: &mut dyn FnMut(Derived<'_>)) {
+        let mut correlator = Correlator::new();
+        for event in &self.events {
+            correlator.push(event, &self.tables.entities, each);
+        }
+        correlator.finish(each);
+    }
+
+    pub(crate) fn history(&self) -> History {
+        let mut history = History::new(at(i64::MIN), Timestamp::MAX);
+        self.derive(&mut |derived| history.push(&derived));
+        history.finish();
+        history
+    }
+
+    pub(crate) fn intervals(&self, subject: EntityId) -> Vec<Interval> {
+        self.history().intervals(subject).to_vec()
+    }
+
+    pub(crate) fn pauses(&self) -> Vec<Pause> {
+        let mut pauses = Vec::new();
+        self.derive(&mut |derived| {
+            if let Derived::Pause(pause) = derived {
+                pauses.push(pause.clone());
+            }
+        });
+        pauses
+    }
+
+    pub(crate) fn explain(
+        &self,
+        subject: EntityId,
+        begin: i64,
+        end: i64,
+        task: Option<EntityId>,
+    ) -> CriticalPath {
+        let (begin, end) = (at(begin), at(end));
+        let path = critical_path(&self.history(), &self.tables.entities, subject, begin, end, task);
+        let mut time = begin;
+        for piece in &path.pieces {
+            assert_eq!(piece.begin, time, "{path:#?}");
+            time = piece.end;
+        }
+        assert_eq!(time, end, "{path:#?}");
+        path
+    }
+}
+
+/// Each piece as its end, its entity and what it was spent on.
+pub(crate) fn pieces(path: &CriticalPath) -> Vec<(i64, EntityId, What)> {
+    path.pieces.iter().map(|piece| (piece.end.nanos(), piece.entity, piece.what)).collect()
+}

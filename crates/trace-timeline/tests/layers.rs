@@ -1,0 +1,379 @@
+//! Known answers across the layers, on timelines by hand.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+mod common;
+
+use common::{World, at, pieces};
+use trace_timeline::answers::What;
+use trace_timeline::{
+    Context, EntityId, EntityKind, Kernel, LossKind, Occupant, SpanKind, State, ThreadState,
+};
+
+/// A Go program with two Ms on two CPUs, and another process.
+struct Go {
+    world: World,
+    cpus: [EntityId; 2],
+    /// Kernel threads of the Ms.
+    threads: [EntityId; 2],
+    ms: [EntityId; 2],
+    procs: [EntityId; 2],
+    process: EntityId,
+    other: EntityId,
+}
+
+fn go() -> Go {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 10, None);
+    let kernel_process = w.entity(EntityKind::Process, 10, None);
+    let cpus = [0, 1].map(|n| w.entity(EntityKind::Cpu, n, None));
+    let threads = [10, 11].map(|n| w.entity(EntityKind::Thread, n, Some(kernel_process)));
+    let other = w.entity(EntityKind::Thread, 99, None);
+    let ms = [10, 11].map(|n| w.entity(EntityKind::GoThread, n, Some(process)));
+    let procs = [0, 1].map(|n| w.entity(EntityKind::Proc, n, Some(process)));
+    for n in 0..2 {
+        w.switch(cpus[n], None, ThreadState::Unknown, Some(threads[n]));
+        w.go(procs[n], State::Running, Some(ms[n]), "");
+    }
+    Go { world: w, cpus, threads, ms, procs, process, other }
+}
+
+impl Go {
+    fn goroutine(&mut self, number: i64) -> EntityId {
+        self.world.entity(EntityKind::Goroutine, number, Some(self.process))
+    }
+}
+
+#[test]
+fn running_time_is_split_by_what_the_kernel_did() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, _] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(100).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
+    w.at(130).switch(cpu, Some(go.other), ThreadState::Sleeping, None);
+    w.at(150).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(200).go(g, State::Waiting, None, "chan receive");
+    w.at(250).wake(None, Context::Unknown, g);
+    w.go(g, State::Runnable, None, "");
+
+    let runnable = |occupant| Kernel::Runnable { cpu: Some(cpu), occupant, is_preempted: true };
+    let found: Vec<_> =
+        go.world.intervals(g).iter().map(|i| (i.end.nanos(), i.state, i.kernel)).collect();
+    let expected = [
+        (100, State::Running, Kernel::OnCpu { cpu }),
+        (130, State::Running, runnable(Occupant::Thread(go.other))),
+        // Nobody has the CPU: a quota, a cpuset, or the switch itself.
+        (150, State::Running, runnable(Occupant::Idle)),
+        (200, State::Running, Kernel::OnCpu { cpu }),
+        (250, State::Waiting, Kernel::Absent),
+    ];
+    assert_eq!(found, expected);
+    let thread = go.world.intervals(thread);
+    assert_eq!(thread.last().map(|i| (i.state, i.holder)), Some((State::Running, None)));
+    assert_eq!(thread[0].holder, Some(g));
+}
+
+#[test]
+fn a_lost_record_makes_what_crosses_it_unknown() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, _] = go.cpus;
+    let [thread, second] = go.threads;
+    let w = &mut go.world;
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(20).switch(go.cpus[1], Some(second), ThreadState::Sleeping, None);
+    w.at(50).lost(cpu, LossKind::SchedulerRecords, 30);
+    w.at(80).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(90).go(g, State::Waiting, None, "select");
+    let found: Vec<_> =
+        go.world.intervals(g).iter().map(|i| (i.end.nanos(), i.state, i.kernel)).collect();
+    let expected = [
+        (30, State::Running, Kernel::OnCpu { cpu }),
+        (80, State::Running, Kernel::Unknown),
+        (90, State::Running, Kernel::OnCpu { cpu }),
+    ];
+    assert_eq!(found, expected);
+    // The thread that slept may have run unseen.
+    let second: Vec<_> =
+        go.world.intervals(second).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
+    assert_eq!(second[1..], [(30, Kernel::Sleeping), (90, Kernel::Unknown)]);
+}
+
+/// A switch that the kernel did not report concerns the two threads of that CPU only.
+#[test]
+fn an_unreported_switch_does_not_disturb_other_threads() {
+    let mut go = go();
+    let [cpu, _] = go.cpus;
+    let [thread, second] = go.threads;
+    let w = &mut go.world;
+    w.at(20).switch(go.cpus[1], Some(second), ThreadState::Sleeping, None);
+    w.at(50).lost(cpu, LossKind::UnreportedSwitch, 30);
+    w.switch(cpu, Some(go.other), ThreadState::Sleeping, None);
+    w.at(90).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    let of = |thread| -> Vec<_> {
+        go.world.intervals(thread).iter().map(|i| (i.end.nanos(), i.kernel)).collect()
+    };
+    assert_eq!(of(thread), [(30, Kernel::OnCpu { cpu }), (90, Kernel::Unknown)]);
+    let on = Kernel::OnCpu { cpu: go.cpus[1] };
+    assert_eq!(of(second), [(20, on), (90, Kernel::Sleeping)]);
+}
+
+/// A thread runs although no record switched it in: what it did since the last record of its CPU is
+/// unknown, and from then on it is on the CPU.
+#[test]
+fn a_thread_that_came_unseen_is_on_its_cpu_from_when_it_is_seen() {
+    let mut go = go();
+    let [cpu, _] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    w.at(20).switch(cpu, Some(thread), ThreadState::Preempted, None);
+    w.at(50).lost(cpu, LossKind::UnreportedSwitch, 30);
+    w.switch(cpu, Some(thread), ThreadState::Unknown, Some(thread));
+    w.at(90).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    let found: Vec<_> =
+        go.world.intervals(thread).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
+    let on = Kernel::OnCpu { cpu };
+    let waits = Kernel::Runnable { cpu: Some(cpu), occupant: Occupant::Idle, is_preempted: true };
+    assert_eq!(found, [(20, on), (30, waits), (50, Kernel::Unknown), (90, on)]);
+}
+
+/// G1 waits for G2, which waits for G3: the time is that of G3, then G2, then G1.
+#[test]
+fn a_chain_of_channels_leads_to_its_end() {
+    let mut go = go();
+    let [g1, g2, g3] = [1, 2, 3].map(|n| go.goroutine(n));
+    let [m0, m1] = go.ms;
+    let cpu = |n: usize| What::OnCpu { cpu: go.cpus[n] };
+    let w = &mut go.world;
+    w.go(g3, State::Running, Some(m1), "");
+    w.go(g1, State::Running, Some(m0), "");
+    w.at(10).go(g1, State::Waiting, None, "chan receive");
+    w.go(g2, State::Running, Some(m0), "");
+    w.at(20).go(g2, State::Waiting, None, "chan receive");
+    w.at(100).wake(Some(g3), Context::Task, g2);
+    w.go(g2, State::Runnable, None, "");
+    w.go(g2, State::Running, Some(m0), "");
+    w.at(130).wake(Some(g2), Context::Task, g1);
+    w.go(g1, State::Runnable, None, "");
+    w.at(135).go(g2, State::Waiting, None, "chan send");
+    w.at(140).go(g1, State::Running, Some(m0), "");
+    w.at(150).go(g1, State::Waiting, None, "done");
+    let path = go.world.explain(g1, 0, 150, None);
+    let (proc, kernel) = (Some(go.procs[0]), Kernel::OnCpu { cpu: go.cpus[0] });
+    let expected = [
+        (10, g1, cpu(0)),
+        (20, g2, cpu(0)),
+        (100, g3, cpu(1)),
+        (130, g2, cpu(0)),
+        (135, g1, What::WaitsForProc { proc, holder: Some(g2), kernel }),
+        (140, g1, What::WaitsForProc { proc, holder: None, kernel }),
+        (150, g1, cpu(0)),
+    ];
+    assert_eq!(pieces(&path), expected);
+    let depths: Vec<u32> = path.pieces.iter().map(|piece| piece.depth).collect();
+    assert_eq!(depths, [0, 1, 2, 1, 0, 0, 0]);
+    assert_eq!(path.pieces[2].waiter, Some(g2));
+    assert_eq!(go.world.tables.get(path.pieces[2].waiter_reason), b"chan receive");
+}
+
+/// The holder of a mutex works on another request, and its thread is preempted.
+#[test]
+fn what_the_holder_of_a_mutex_did_for_another_request_is_context() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let [m0, m1] = go.ms;
+    let w = &mut go.world;
+    let [ours, theirs] = [1, 2].map(|n| w.entity(EntityKind::Task, n, Some(go.process)));
+    w.go(g1, State::Running, Some(m0), "");
+    w.go(g2, State::Running, Some(m1), "");
+    let region = w.begin(g2, SpanKind::Region, "save", None, Some(theirs));
+    w.at(10).go(g1, State::Waiting, None, "sync");
+    w.at(30).switch(go.cpus[1], Some(go.threads[1]), ThreadState::Preempted, Some(go.other));
+    w.at(70).switch(go.cpus[1], Some(go.other), ThreadState::Preempted, Some(go.threads[1]));
+    w.at(80).finish(region, None);
+    w.at(90).wake(Some(g2), Context::Task, g1);
+    w.go(g1, State::Runnable, None, "");
+    w.go(g1, State::Running, Some(m0), "");
+    w.at(100).go(g1, State::Waiting, None, "done");
+    let path = go.world.explain(g1, 0, 100, Some(ours));
+    let preempted = What::WaitsForCpu { occupant: Occupant::Thread(go.other), is_preempted: true };
+    let found: Vec<_> =
+        path.pieces.iter().map(|p| (p.end.nanos(), p.entity, p.what, p.context)).collect();
+    let on = |n: usize| What::OnCpu { cpu: go.cpus[n] };
+    let expected = [
+        (10, g1, on(0), None),
+        (30, g2, on(1), Some(theirs)),
+        (70, g2, preempted, Some(theirs)),
+        (80, g2, on(1), Some(theirs)),
+        (90, g2, on(1), None),
+        (100, g1, on(0), None),
+    ];
+    assert_eq!(found, expected);
+}
+
+/// A goroutine reads from a pipe that a thread of another process writes to.
+#[test]
+fn a_system_call_leads_to_the_thread_that_ended_it() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, second] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    w.switch(second, Some(go.threads[1]), ThreadState::Sleeping, Some(go.other));
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(10).go(g, State::Syscall, Some(go.ms[0]), "");
+    w.at(15).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(60).wake(Some(go.other), Context::Task, thread);
+    w.at(70).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(80).go(g, State::Running, Some(go.ms[0]), "");
+    w.at(90).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 90, None);
+    let waits = What::WaitsForCpu { occupant: Occupant::Unknown, is_preempted: false };
+    let expected = [
+        (15, g, What::OnCpu { cpu }),
+        (60, go.other, What::OnCpu { cpu: second }),
+        (70, g, waits),
+        (90, g, What::OnCpu { cpu }),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// The network poller: a thread without a goroutine that another process wakes. What it did before
+/// that is its own affair.
+#[test]
+fn a_poller_leads_to_the_thread_that_woke_it() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, second] = go.cpus;
+    let [_, poller] = go.threads;
+    let w = &mut go.world;
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(10).go(g, State::Waiting, None, "network");
+    w.at(30).switch(second, Some(poller), ThreadState::Sleeping, Some(go.other));
+    w.at(60).wake(Some(go.other), Context::Task, poller);
+    w.at(65).switch(second, Some(go.other), ThreadState::Sleeping, Some(poller));
+    w.at(70).wake(Some(go.ms[1]), Context::Task, g);
+    w.go(g, State::Runnable, None, "");
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(80).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 80, None);
+    let occupant = Occupant::Unknown;
+    let expected = [
+        (10, g, What::OnCpu { cpu }),
+        // The writer was not seen before it had the CPU.
+        (30, go.other, What::Unknown),
+        (60, go.other, What::OnCpu { cpu: second }),
+        (65, poller, What::WaitsForCpu { occupant, is_preempted: false }),
+        (70, poller, What::OnCpu { cpu: second }),
+        (80, g, What::OnCpu { cpu }),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+#[test]
+fn disks_and_interrupts_are_leaves() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, _] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    w.go(g, State::Syscall, Some(go.ms[0]), "");
+    w.at(10).switch(cpu, Some(thread), ThreadState::Blocked, None);
+    w.at(50).wake(None, Context::HardIrq, thread);
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(60).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(90).wake(None, Context::SoftIrq, thread);
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(100).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 100, None);
+    let on = What::OnCpu { cpu };
+    let expected = [
+        (10, g, on),
+        (50, g, What::Blocked),
+        (60, g, on),
+        (90, g, What::Waits { context: Context::SoftIrq }),
+        (100, g, on),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// A P keeps the world from stopping because its thread has no CPU.
+#[test]
+fn a_pause_names_who_was_late_and_why() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let [p0, p1] = go.procs;
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(g2, State::Running, Some(go.ms[1]), "");
+    w.at(10).switch(go.cpus[1], Some(go.threads[1]), ThreadState::Preempted, Some(go.other));
+    let process = go.process;
+    let pause = w.at(20).begin(process, SpanKind::StopTheWorld, "GC mark", Some(g1), None);
+    w.at(60).switch(go.cpus[1], Some(go.other), ThreadState::Sleeping, Some(go.threads[1]));
+    w.at(65).go(g2, State::Runnable, None, "preempted");
+    w.go(p1, State::Idle, None, "");
+    w.at(70).finish(pause, Some(g1));
+    let pauses = go.world.pauses();
+    assert_eq!(pauses.len(), 1);
+    let pause = &pauses[0];
+    assert_eq!((pause.begin, pause.stopped, pause.end), (at(20), Some(at(65)), at(70)));
+    assert_eq!(pause.stops.len(), 1, "{p0:?} requested it");
+    let stop = pause.stops[0];
+    assert_eq!((stop.entity, stop.holder, stop.thread), (p1, Some(g2), Some(go.threads[1])));
+    assert_eq!((stop.at, stop.on_cpu, stop.runnable), (at(65), 5, 40));
+}
+
+#[test]
+fn a_goroutine_that_did_not_exist_yet_is_explained_by_its_creator() {
+    let mut go = go();
+    let g1 = go.goroutine(1);
+    let cpus = go.cpus;
+    let on = |n: usize| What::OnCpu { cpu: cpus[n] };
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.at(40);
+    let g2 = go.goroutine(2);
+    let w = &mut go.world;
+    w.push(trace_timeline::EventKind::Flow {
+        kind: trace_timeline::FlowKind::Creates,
+        from: Some(g1),
+        context: Context::Task,
+        to: g2,
+        cpu: None,
+        stack: None,
+    });
+    w.go(g2, State::Runnable, None, "");
+    w.at(50).go(g2, State::Running, Some(go.ms[1]), "");
+    w.at(90).go(g2, State::Waiting, None, "done");
+    let path = go.world.explain(g2, 0, 90, None);
+    let kernel = Kernel::OnCpu { cpu: cpus[1] };
+    let proc = What::WaitsForProc { proc: Some(go.procs[1]), holder: None, kernel };
+    assert_eq!(pieces(&path), [(40, g1, on(0)), (50, g2, proc), (90, g2, on(1))]);
+}
+
+/// Two goroutines that wake each other at the same moment: no cycle.
+#[test]
+fn wakes_at_the_same_time_are_followed_once() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let w = &mut go.world;
+    for g in [g1, g2] {
+        w.go(g, State::Waiting, None, "tie");
+    }
+    w.at(50).wake(Some(g2), Context::Task, g1);
+    w.go(g1, State::Runnable, None, "");
+    w.wake(Some(g1), Context::Task, g2);
+    w.go(g2, State::Runnable, None, "");
+    w.at(60);
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    let path = go.world.explain(g1, 0, 60, None);
+    assert_eq!(path.pieces[0].what, What::Waits { context: Context::Task });
+    assert_eq!(path.pieces[0].nanos(), 50);
+}
