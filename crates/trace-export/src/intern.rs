@@ -126,10 +126,17 @@ impl<T: Copy + Eq + Hash> Slices<T> {
         if let Some(&found) = index.find(hash, |&i| spans[i as usize].of(items) == slice) {
             return found;
         }
-        let place = spans.len() as u32;
-        spans.push(Span { start: items.len() as u32, len: slice.len() as u32 });
-        items.extend_from_slice(slice);
+        let place = self.push(slice);
+        let Self { items, spans, index } = self;
         index.insert_unique(hash, place, |&i| hasher.hash_one(spans[i as usize].of(items)));
+        place
+    }
+
+    /// Adds `slice`, which [`Slices::intern`] will not find, and returns its index.
+    fn push(&mut self, slice: &[T]) -> u32 {
+        let place = self.spans.len() as u32;
+        self.spans.push(Span { start: self.items.len() as u32, len: slice.len() as u32 });
+        self.items.extend_from_slice(slice);
         place
     }
 
@@ -175,6 +182,13 @@ impl Interner {
     pub fn text(&mut self, text: &[u8]) -> TextId {
         self.make_room();
         TextId { epoch: self.epoch, index: self.text_index(text) }
+    }
+
+    /// Adds `text` without looking for an equal one. [`Interner::text`] does not find it.
+    pub fn unique_text(&mut self, text: &[u8]) -> TextId {
+        self.make_room();
+        let text = text.get(..Self::MAX_TEXT).unwrap_or(text);
+        TextId { epoch: self.epoch, index: self.current.texts.push(text) }
     }
 
     /// Interns a stack, innermost frame first.
@@ -358,6 +372,21 @@ mod tests {
         assert_eq!(names.stack(&mut stack.into_iter()), id);
         assert_ne!(names.stack(&mut stack.into_iter().rev()), id);
         assert_eq!(names.frames_of(id).unwrap().collect::<Vec<_>>(), stack);
+    }
+
+    #[test]
+    fn unique_texts_are_held_but_not_found() {
+        let mut names = Interner::with_limit(1000);
+        let unique = names.unique_text(b"G1 main.main");
+        assert_eq!(names.text_of(unique), Some(&b"G1 main.main"[..]));
+        let interned = names.text(b"G1 main.main");
+        assert_ne!(interned, unique);
+        assert_eq!(names.text(b"G1 main.main"), interned);
+        // They count towards the limit.
+        while names.holds_text(interned) {
+            names.unique_text(b"another");
+        }
+        assert!(!names.holds_text(unique));
     }
 
     #[test]

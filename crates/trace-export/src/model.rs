@@ -382,6 +382,12 @@ pub trait Sink {
     /// Interns a text.
     fn text(&mut self, text: &[u8]) -> TextId;
 
+    /// As [`Sink::text`], for a text that was not interned before and repeats in a few events: a
+    /// sink need not look for an equal one.
+    fn unique_text(&mut self, text: &[u8]) -> TextId {
+        self.text(text)
+    }
+
     /// Interns a stack, innermost frame first.
     fn stack<'a>(&mut self, frames: &mut dyn Iterator<Item = Frame<'a>>) -> StackId;
 

@@ -118,6 +118,6 @@ impl GoSource {
             None if event.proc().is_some() => self.proc_mut(event.proc(), layout, sink)?.track,
             None => layout.process,
         };
-        sink.instant(event.time(), track, &TrackEvent::new(layout.fixed.sample).stack(stack))
+        sink.instant(event.time(), track, &TrackEvent::new(self.fixed.sample).stack(stack))
     }
 }

@@ -19,8 +19,8 @@ pub(super) struct Group {
 pub(super) struct Goroutine {
     pub(super) state: GoState,
     pub(super) place: Place,
-    /// `G7 main.worker`.
-    pub(super) label: TextId,
+    /// `G7 main.worker`, once it is interned.
+    pub(super) label: Option<TextId>,
     /// The P that the goroutine runs on.
     pub(super) proc: ProcId,
     /// The arrow that ends where the goroutine runs next.
@@ -72,17 +72,18 @@ impl GoSource {
         let stack = self.names.stack(transition.stack(), event.generation(), sink);
         if from == GoState::NotExist {
             let entry = transition.stack().and_then(|stack| stack.frames().next());
-            let entry = entry.map_or(UNKNOWN, |frame| &**frame.func);
+            let entry = entry.map(|frame| &**frame.func).filter(|name| !name.is_empty());
+            let entry = entry.unwrap_or(UNKNOWN);
             self.end_goroutine(id, at, sink)?; // an existing one is a different goroutine
             let created = self.names.stack(event.stack(), event.generation(), sink);
             let arrow = if wake_ups {
-                self.arrow(event, layout.fixed.go, created, layout, sink)?
+                self.arrow(event, self.fixed.go, created, layout, sink)?
             } else {
                 None
             };
             self.begin_goroutine(id, entry, at, created, arrow, sink)?;
         } else if !self.goroutines.contains(id.0) {
-            self.meet_goroutine(id, sink);
+            self.meet_goroutine(id);
             if let Some(frame) = transition.stack().and_then(|stack| stack.frames().last()) {
                 self.place(id, frame.func, at, sink)?;
             }
@@ -90,7 +91,7 @@ impl GoSource {
         let mut arrow = None;
         if from == GoState::Waiting && to == GoState::Runnable && wake_ups {
             let by = self.names.stack(event.stack(), event.generation(), sink);
-            arrow = self.arrow(event, layout.fixed.unblock, by, layout, sink)?;
+            arrow = self.arrow(event, self.fixed.unblock, by, layout, sink)?;
         }
 
         let Some(goroutine) = self.goroutines.get_mut(id.0) else { return Ok(()) };
@@ -115,7 +116,7 @@ impl GoSource {
         }
         self.counts.add(was, -1);
         self.counts.add(to, 1);
-        let name = self.names.state(to, transition.reason(), &layout.fixed, sink);
+        let name = self.names.state(to, transition.reason(), &self.fixed, sink);
         self.draw_state(id, Pending { at, name, stack, flow }, sink)
     }
 
@@ -154,11 +155,9 @@ impl GoSource {
     }
 
     /// Adds a goroutine that existed before the trace, or that the trace has not mentioned yet.
-    fn meet_goroutine(&mut self, id: GoId, sink: &mut impl Sink) {
+    fn meet_goroutine(&mut self, id: GoId) {
         self.stats.goroutines += 1;
-        let label = self.names.goroutine(id, b"", sink);
-        let place = Place::Pending(Vec::new());
-        *self.goroutines.insert(id.0) = Goroutine::new(place, label);
+        *self.goroutines.insert(id.0) = Goroutine::new(Place::Pending(Vec::new()));
     }
 
     fn begin_goroutine(
@@ -177,7 +176,8 @@ impl GoSource {
         let track = lanes.lanes[lane as usize].track;
         let label = self.names.goroutine(id, entry, sink);
         sink.begin(at, track, &TrackEvent::new(label).stack(created))?;
-        let mut goroutine = Goroutine::new(Place::Lane { group, lane }, label);
+        let mut goroutine = Goroutine::new(Place::Lane { group, lane });
+        goroutine.label = Some(label);
         goroutine.wake_up = wake_up;
         *self.goroutines.insert(id.0) = goroutine;
         Ok(())
@@ -284,9 +284,10 @@ impl GoSource {
         let track = lanes.lanes[lane as usize].track;
         let place = std::mem::replace(&mut goroutine.place, Place::Lane { group, lane });
         let Place::Pending(states) = place else { return Ok(()) };
-        goroutine.label = self.names.goroutine(id, entry, sink);
+        // It may have a name without the entry function.
+        let label = *goroutine.label.insert(self.names.goroutine(id, entry, sink));
         let begin = states.first().map_or(at, |state| state.at);
-        sink.begin(begin, track, &TrackEvent::new(goroutine.label))?;
+        sink.begin(begin, track, &TrackEvent::new(label))?;
         for state in states {
             draw_state(&state, track, sink)?;
         }
@@ -333,7 +334,7 @@ impl GoSource {
             return Ok(None);
         }
         if !self.goroutines.contains(id.0) {
-            self.meet_goroutine(id, sink);
+            self.meet_goroutine(id);
         }
         if self.lane_of(id).is_none() {
             self.place(id, UNKNOWN, at, sink)?;
@@ -346,15 +347,15 @@ impl GoSource {
 }
 
 impl Goroutine {
-    const fn new(place: Place, label: TextId) -> Self {
-        Self { state: GoState::Undetermined, place, label, proc: ProcId::NONE, wake_up: None }
+    const fn new(place: Place) -> Self {
+        Self { state: GoState::Undetermined, place, label: None, proc: ProcId::NONE, wake_up: None }
     }
 }
 
 /// The placeholder that removing a goroutine leaves.
 impl Default for Goroutine {
     fn default() -> Self {
-        Self::new(Place::Pending(Vec::new()), TextId { epoch: 0, index: 0 })
+        Self::new(Place::Pending(Vec::new()))
     }
 }
 

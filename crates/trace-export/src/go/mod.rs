@@ -109,6 +109,7 @@ pub struct GoSource {
     options: GoOptions,
     stats: GoStats,
     names: Names,
+    fixed: Fixed,
     layout: Option<Layout>,
     goroutines: IdMap<Goroutine>,
     groups: Vec<Group>,
@@ -124,10 +125,9 @@ pub struct GoSource {
     counts: Counts,
 }
 
-/// Tracks of every trace.
+/// Tracks of every trace. Copied for each event, so it stays small.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
-    fixed: Fixed,
     process: TrackId,
     gc: TrackId,
     stw: Option<TrackId>,
@@ -172,10 +172,8 @@ impl GoSource {
         }
         self.stats.first.get_or_insert(at);
         self.stats.last = Some(at);
-        let mut layout = self.layout(sink)?;
-        if layout.fixed.refresh(sink) {
-            self.layout = Some(layout);
-        }
+        let layout = self.layout(sink)?;
+        self.fixed.refresh(sink);
 
         self.learn_entry(event, sink)?;
         match event.kind() {
@@ -187,7 +185,7 @@ impl GoSource {
             EventKind::RangeBegin | EventKind::RangeActive | EventKind::RangeEnd => {
                 self.range(event, &layout, sink)?;
             }
-            EventKind::RegionBegin | EventKind::RegionEnd => self.region(event, &layout, sink)?,
+            EventKind::RegionBegin | EventKind::RegionEnd => self.region(event, sink)?,
             EventKind::TaskBegin | EventKind::TaskEnd => self.task(event, &layout, sink)?,
             EventKind::Log => self.log(event, &layout, sink)?,
             EventKind::Metric => self.metric(event, &layout, sink)?,
@@ -253,9 +251,9 @@ impl GoSource {
         let gc = group(&b"GC"[..], rank::GC)?;
         let procs = group(b"Procs", rank::PROCS)?;
         let goroutines = group(b"Goroutines", rank::GOROUTINES)?;
-        let fixed = Fixed::new(sink);
+        self.fixed = Fixed::new(sink);
         let layout =
-            Layout { fixed, process, gc, stw: None, procs, goroutines, runtime: None, tasks: None };
+            Layout { process, gc, stw: None, procs, goroutines, runtime: None, tasks: None };
         self.layout = Some(layout);
         Ok(layout)
     }

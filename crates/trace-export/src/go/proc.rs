@@ -70,16 +70,19 @@ impl GoSource {
         let previous = self.proc_mut(proc, layout, sink)?.running;
         self.leave_proc(proc, previous, at, sink)?;
         let Some(goroutine) = self.goroutines.get_mut(id.0) else { return Ok(()) };
-        if !sink.holds_text(goroutine.label) {
-            let entry = match goroutine.place {
-                Place::Lane { group, .. } => &self.groups[group as usize].entry[..],
-                Place::Pending(_) => b"",
-            };
-            goroutine.label = self.names.goroutine(id, entry, sink);
-        }
         goroutine.proc = proc;
-        let label = goroutine.label;
-        let proc = self.proc_mut(proc, layout, sink)?;
+        let label = match goroutine.label.filter(|&label| sink.holds_text(label)) {
+            Some(label) => label,
+            None => {
+                let entry = match goroutine.place {
+                    Place::Lane { group, .. } => &self.groups[group as usize].entry[..],
+                    Place::Pending(_) => b"",
+                };
+                *goroutine.label.insert(self.names.goroutine(id, entry, sink))
+            }
+        };
+        // `proc_mut` has made it.
+        let Some(proc) = self.procs.get_mut(&proc) else { return Ok(()) };
         proc.running = id;
         sink.begin(at, proc.track, &TrackEvent::new(label))
     }

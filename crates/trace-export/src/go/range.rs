@@ -15,7 +15,7 @@ impl GoSource {
     ) -> io::Result<()> {
         let Some(range) = event.range() else { return Ok(()) };
         let at = event.time();
-        let fixed = &layout.fixed;
+        let fixed = self.fixed;
         let ends = event.kind() == EventKind::RangeEnd;
         let stack = self.names.stack(event.stack(), event.generation(), sink);
         let (key, name, track, nest) = match (range.name, range.scope) {

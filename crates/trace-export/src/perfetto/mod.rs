@@ -400,15 +400,24 @@ impl<W: Write> PerfettoSink<W> {
     ) -> io::Result<()> {
         let at = self.nanos(at);
         self.prepare_at(at)?;
-        // The data that the event refers to is written before it.
-        let name = match entry.name {
-            Name::Text(id) => self.text_iid(id, TextKind::EventName),
-            Name::Inline(_) => 0,
-        };
+        // The data that the event refers to is written before it, except for its name.
         let stack = entry.stack.and_then(|id| self.stack_iid(id));
         self.write_arg_texts(entry.args);
 
         let message = self.open_packet(at);
+        let name = match entry.name {
+            Name::Text(id) => {
+                let index = self.current_text(id);
+                if !self.is_written(index, TextKind::EventName) {
+                    // Within the packet: most names are short, and many are used once.
+                    let data = self.out.open(packet::INTERNED_DATA);
+                    self.write_text(index, TextKind::EventName);
+                    self.out.close(data);
+                }
+                iid(index)
+            }
+            Name::Inline(_) => 0,
+        };
         let body = self.open_event(ty, track);
         match entry.name {
             Name::Text(_) => self.out.varint(event::NAME_IID, name),
@@ -464,19 +473,28 @@ impl<W: Write> PerfettoSink<W> {
     /// Returns the number of a text in the file, and writes the text if it is not there yet.
     #[inline]
     fn text_iid(&mut self, id: TextId, kind: TextKind) -> u64 {
-        let index = match self.names.current_text(id) {
-            Some(index) => index,
-            None => self.stale_text(),
-        };
-        match self.written.texts.get(index as usize) {
-            Some(bits) if bits & kind.bit() != 0 => {}
-            _ => {
-                let (message, data) = self.open_interned();
-                self.write_text(index, kind);
-                self.close_interned(message, data);
-            }
+        let index = self.current_text(id);
+        if !self.is_written(index, kind) {
+            let (message, data) = self.open_interned();
+            self.write_text(index, kind);
+            self.close_interned(message, data);
         }
         iid(index)
+    }
+
+    /// Returns the index of a text in the current table.
+    #[inline]
+    fn current_text(&mut self, id: TextId) -> u32 {
+        match self.names.current_text(id) {
+            Some(index) => index,
+            None => self.stale_text(),
+        }
+    }
+
+    /// Whether the text at an index of the current table is in the file.
+    #[inline]
+    fn is_written(&self, index: u32, kind: TextKind) -> bool {
+        self.written.texts.get(index as usize).is_some_and(|bits| bits & kind.bit() != 0)
     }
 
     /// Returns the replacement of an evicted text.
@@ -765,6 +783,10 @@ impl<W: Write> Sink for PerfettoSink<W> {
 
     fn text(&mut self, text: &[u8]) -> TextId {
         self.names.text(text)
+    }
+
+    fn unique_text(&mut self, text: &[u8]) -> TextId {
+        self.names.unique_text(text)
     }
 
     fn stack<'a>(&mut self, frames: &mut dyn Iterator<Item = Frame<'a>>) -> StackId {
