@@ -15,7 +15,7 @@ mod sources;
 mod timeline;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use commands::{convert, dotnet, go, manual, perf, record};
+use commands::{convert, dotnet, explain, go, manual, perf, record, report};
 use failure::Failure;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -50,6 +50,8 @@ struct Cli {
 enum Command {
     Convert(convert::Args),
     Record(record::Args),
+    Report(report::Args),
+    Explain(explain::Args),
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
@@ -68,6 +70,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Convert(args) => convert::run(&args),
         Command::Record(args) => record::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Go(command) => command.run(),
         Command::Perf(command) => command.run(),
         Command::Dotnet(command) => command.run(),

@@ -3,7 +3,9 @@
 
 pub(crate) mod convert;
 pub(crate) mod dotnet;
+pub(crate) mod explain;
 pub(crate) mod go;
 pub(crate) mod manual;
 pub(crate) mod perf;
 pub(crate) mod record;
+pub(crate) mod report;

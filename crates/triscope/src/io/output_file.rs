@@ -40,7 +40,7 @@ impl OutputFile {
         if path.as_os_str() == "-" {
             if io::stdout().is_terminal() {
                 return fail(
-                    "a timeline cannot be written to a terminal: name a file with -o FILE",
+                    "binary data cannot be written to a terminal: name a file with -o FILE",
                 );
             }
             return Ok(Self::new(path, Kind::Stdout));
@@ -65,19 +65,28 @@ impl OutputFile {
         Self { path, kind, is_kept: Arc::default() }
     }
 
-    /// Opens it. Call this once.
+    /// Opens it. Call this or [`file`](Self::file) once.
     pub(crate) fn writer(&mut self) -> Result<Box<dyn Write + Send>> {
-        let opened = match &mut self.kind {
-            Kind::Stdout => return Ok(Box::new(io::stdout())),
-            Kind::Device => OpenOptions::new().write(true).open(&self.path),
-            Kind::File(partial) => open_partial(&self.path).and_then(|file| {
-                let writer = file.as_file().try_clone()?;
-                let guard = remover(file.path(), &self.is_kept);
-                *partial = Some(Partial { file, _guard: guard });
-                Ok(writer)
-            }),
-        };
+        if let Some(file) = self.file()? {
+            return Ok(Box::new(file));
+        }
+        if self.is_stdout() {
+            return Ok(Box::new(io::stdout()));
+        }
+        let opened = OpenOptions::new().write(true).open(&self.path);
         Ok(Box::new(opened.map_err(|error| self.failure(&error))?))
+    }
+
+    /// Opens it for writing at any position. `None` if it is no regular file.
+    pub(crate) fn file(&mut self) -> Result<Option<File>> {
+        let Kind::File(partial) = &mut self.kind else { return Ok(None) };
+        let opened = open_partial(&self.path).and_then(|file| {
+            let writer = file.as_file().try_clone()?;
+            let guard = remover(file.path(), &self.is_kept);
+            *partial = Some(Partial { file, _guard: guard });
+            Ok(writer)
+        });
+        opened.map(Some).map_err(|error| self.failure(&error))
     }
 
     pub(crate) const fn is_stdout(&self) -> bool {

@@ -77,9 +77,20 @@ impl Launched {
         lock(&self.shared).reap().map_err(|error| Failure::about("waiting", error))
     }
 
+    /// Waits for its end.
+    pub(crate) fn wait(&self) -> Result<ExitStatus> {
+        let _ = self.exited.recv(); // nothing is sent: it is closed
+        self.status()?.ok_or_else(|| Failure::new("the command has not ended"))
+    }
+
     /// Sends SIGTERM to it.
     pub(crate) fn terminate(&self) {
         lock(&self.shared).send(Signal::TERM);
+    }
+
+    /// Sends SIGKILL to it, for one that cannot handle SIGTERM: a runtime that is suspended.
+    pub(crate) fn kill(&self) {
+        lock(&self.shared).send(Signal::KILL);
     }
 }
 
@@ -108,6 +119,7 @@ fn exit_of(pid: Pid) -> Receiver<()> {
 impl Shared {
     fn on_signal(&mut self, signal: i32) -> Next {
         self.asked += 1;
+        let _ = self.reap(); // an error is reported where the command is waited for
         match self.asked {
             2.. if self.status.is_some() => return Next::Exit,
             1 if signal == SIGINT && is_from_terminal() => {}

@@ -2,21 +2,38 @@
 
 use super::procfs::threads_of;
 use crate::failure::{Failure, Result};
+use crate::sources::kernel::events::Cpus;
 use perf_monitor::OpenErrorReason;
 
 /// The processes, threads or CPUs to monitor.
 #[derive(clap::Args)]
-#[group(required = true, multiple = false)]
+#[group(required = true, multiple = true)]
 pub(crate) struct Target {
     /// Running processes or threads, separated by commas, and their future children
-    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    #[arg(short, long, value_name = "PID", value_delimiter = ',',
+          conflicts_with_all = ["all_cpus", "cpu", "command"])]
     pub(crate) pid: Vec<u32>,
-    /// Everything, on all CPUs
+    /// Everything, on all CPUs; with a COMMAND, while it runs
     #[arg(short = 'a', long)]
     pub(crate) all_cpus: bool,
+    /// Everything, on these CPUs: 0,2-3; with a COMMAND, while it runs
+    #[arg(short = 'C', long, value_name = "CPUS")]
+    pub(crate) cpu: Option<Cpus>,
     /// A command to start, with its arguments; its children are included
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+impl Target {
+    /// Whether CPUs are monitored rather than tasks.
+    pub(crate) const fn is_system_wide(&self) -> bool {
+        self.all_cpus || self.cpu.is_some()
+    }
+
+    /// Whether the command inherits its events, which start with its first instruction.
+    pub(crate) fn starts_on_exec(&self) -> bool {
+        !self.command.is_empty() && !self.is_system_wide()
+    }
 }
 
 /// All threads of the processes with these ids; for a thread id, only that thread.

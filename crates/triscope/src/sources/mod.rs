@@ -2,3 +2,6 @@
 
 pub(crate) mod go;
 pub(crate) mod kernel;
+pub(crate) mod model;
+pub(crate) mod recording;
+pub(crate) mod symbols;

@@ -76,6 +76,10 @@ impl<S: Sink> Sink for Moved<'_, S> {
         self.sink.text(text)
     }
 
+    fn unique_text(&mut self, text: &[u8]) -> TextId {
+        self.sink.unique_text(text)
+    }
+
     fn stack<'a>(&mut self, frames: &mut dyn Iterator<Item = Frame<'a>>) -> StackId {
         self.sink.stack(frames)
     }

@@ -10,7 +10,9 @@
 )]
 
 mod list;
+mod probe;
 mod record;
+mod recording;
 mod signals;
 mod stat;
 mod support;

@@ -517,3 +517,49 @@ fn a_slow_output_is_reported() {
     assert!(ran.stderr.contains("the output is slow"), "{}", ran.stderr);
     assert!(switched_to(&Timeline::read(&timeline)).iter().any(|(name, _)| *name == "pong"));
 }
+
+/// `--keep` writes what `triscope report` and `triscope explain` read.
+#[test]
+fn kept_records_are_reported() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.1; :";
+    let ran =
+        run_in(dir.path(), &["record", "-o", "out.pftrace", "--keep", "raw", "sh", "-c", script]);
+    ran.is_good();
+    assert_eq!(names(&dir.path().join("raw")), ["kernel.perf.data"]);
+
+    let report = run_in(dir.path(), &["report", "--json", "raw"]);
+    report.is_good();
+    let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    let threads = report["threads"].as_array().unwrap();
+    let named = |name: &str| {
+        let mut found = threads.iter().filter(|thread| thread["name"] == name);
+        found.next().unwrap_or_else(|| panic!("{name}: {report}"))
+    };
+    let time = |thread: &serde_json::Value, what: &str| thread["times"][what].as_i64().unwrap();
+    // Only the shell computed. It began to wait when it had a CPU, perhaps after the sleep began.
+    let (sh, sleep) = (named("sh"), named("sleep"));
+    assert!(time(sleep, "sleeping") + time(sleep, "unknown") >= 99_000_000, "{sleep}");
+    assert!(time(sh, "sleeping") > 0, "{sh}");
+    // Kernels do not report all switches: then it is not known since when the shell ran.
+    assert!(time(sh, "on_cpu") + time(sh, "unknown") > time(sleep, "on_cpu"), "{sh} {sleep}");
+    let begin = report["begin"].as_i64().unwrap();
+    let life = report["end"].as_i64().unwrap() - begin;
+    for thread in threads {
+        let times = thread["times"].as_object().unwrap();
+        let sum: i64 = times.values().map(|nanos| nanos.as_i64().unwrap()).sum();
+        assert!(sum <= life, "{thread}");
+    }
+
+    // The shell waits for the sleep, which a timer ends.
+    let tid = sh["tid"].as_i64().unwrap().to_string();
+    let explained = run_in(dir.path(), &["explain", "--thread", &tid, "raw"]);
+    explained.is_good();
+    assert!(explained.stdout.contains("  sum: "), "{}", explained.stdout);
+
+    // What is there is not overwritten.
+    let again = run_in(dir.path(), &["record", "-o", "2.pftrace", "--keep", "raw", "true"]);
+    assert_eq!(again.code, Some(1), "{}", again.stderr);
+    assert!(again.stderr.contains("raw: the directory is not empty"), "{}", again.stderr);
+}

@@ -68,7 +68,14 @@ fn arguments_that_make_no_sense_are_refused() {
         &["perf", "stat"][..],
         &["perf", "stat", "-p", "x"],
         &["perf", "stat", "-a", "-p", "1"],
-        &["perf", "stat", "-a", "true"],
+        &["perf", "stat", "-p", "1", "true"],
+        &["perf", "stat", "-C", "x"],
+        &["perf", "stat", "-C", "0", "-p", "1"],
+        &["perf", "stat", "-r", "0", "true"],
+        &["perf", "stat", "-a", "-r", "2", "--seconds", "1"],
+        &["perf", "stat", "-I", "0", "true"],
+        &["perf", "stat", "-x", ",", "--json", "true"],
+        &["perf", "stat", "--append", "true"],
         &["perf", "stat", "-a", "--seconds", "0"],
         &["perf", "stat", "-a", "--seconds", "-1"],
         &["perf", "stat", "-a", "--seconds", "1e99"],
@@ -238,4 +245,167 @@ fn counts_are_printed_as_json() {
 #[test]
 fn an_unknown_event_names_the_command_that_lists_them() {
     run(&["perf", "stat", "-e", "nosuch", "true"]).is_refused(1, &["nosuch", "triscope perf list"]);
+}
+
+#[test]
+fn fields_are_those_of_perf() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let ran = run(&["perf", "stat", "-x", ";", "-e", "task-clock,page-faults:u", "true"]);
+    ran.is_good();
+    let lines: Vec<Vec<&str>> = ran.stderr.lines().map(|line| line.split(';').collect()).collect();
+    assert_eq!(lines.len(), 2, "{}", ran.stderr);
+    for (line, (unit, event)) in lines.iter().zip([("msec", "task-clock"), ("", "page-faults:u")]) {
+        assert_eq!((line.len(), line[1], line[2]), (7, unit, event), "{}", ran.stderr);
+        assert!(line[0].parse::<f64>().unwrap() > 0.0, "{}", ran.stderr);
+        assert!(line[3].parse::<u64>().unwrap() > 0, "{}", ran.stderr);
+        assert_eq!(line[4], "100.00");
+    }
+    assert_eq!(lines[0][6], "CPUs utilized");
+    assert!(lines[1][6].ends_with("/s"), "{}", ran.stderr);
+}
+
+#[test]
+fn counts_are_written_and_appended_to_a_file() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("counts");
+    let name = file.to_str().unwrap();
+    for (option, lines) in [("--", 1), ("--append", 2), ("--", 1)] {
+        let mut args = vec!["perf", "stat", "-x", ",", "-e", "task-clock", "-o", name];
+        args.extend([option, "true"]);
+        let ran = run(&args);
+        ran.is_good();
+        assert_eq!(ran.stderr, "");
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text.lines().count(), lines, "{option}: {text}");
+        assert!(text.lines().all(|line| line.contains("msec,task-clock,")), "{text}");
+    }
+    let missing = dir.path().join("no/counts");
+    run(&["perf", "stat", "-o", missing.to_str().unwrap(), "true"]).is_refused(1, &["no/counts"]);
+}
+
+#[test]
+fn repeated_runs_are_averaged() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("runs");
+    let script = format!("echo run >> {}", log.display());
+    let args = ["perf", "stat", "-r", "3", "--json", "-e", "page-faults", "sh", "-c", &script];
+    let ran = run(&args);
+    ran.is_good();
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "run\nrun\nrun\n");
+    let value: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert!(value["events"][0]["deviation_percent"].as_f64().unwrap() >= 0.0, "{value}");
+    let faults = value["events"][0]["count"].as_u64().unwrap();
+    let once = count(&run(&["perf", "stat", "-e", "page-faults", "true"]), "page-faults");
+    assert!(faults > 10 && faults < 20 * once, "a mean: {faults}, one run of true: {once}");
+    let ran = run(&["perf", "stat", "-r", "2", "-e", "page-faults", "true"]);
+    assert!(ran.stderr.contains("(+- "), "{}", ran.stderr);
+    // A run that fails is the last one.
+    let ran = run(&["perf", "stat", "-r", "9", "-e", "page-faults", "sh", "-c", "exit 4"]);
+    assert_eq!(ran.code, Some(4));
+}
+
+#[test]
+fn intervals_add_up_to_the_whole() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let script = "for i in 1 2 3 4 5; do sleep 0.05; done";
+    let events = "{context-switches,page-faults}";
+    let args = ["perf", "stat", "-I", "20", "--json", "-e", events, "sh", "-c", script];
+    let ran = run(&args);
+    ran.is_good();
+    let parts: Vec<serde_json::Value> =
+        ran.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(parts.len() > 2, "{}", ran.stderr);
+    let times: Vec<f64> = parts.iter().map(|part| part["time"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    let faults: Vec<u64> =
+        parts.iter().map(|part| part["events"][1]["count"].as_u64().unwrap_or(0)).collect();
+    let whole = run(&["perf", "stat", "-e", "page-faults", "sh", "-c", script]);
+    let (sum, whole) = (faults.iter().sum::<u64>(), count(&whole, "page-faults"));
+    assert!(sum.abs_diff(whole) <= whole / 5 + 10, "{faults:?} of {whole}");
+}
+
+#[test]
+fn members_of_a_group_are_counted_at_the_same_times() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let events = "{task-clock,page-faults}:u,page-faults";
+    let ran = run(&["perf", "stat", "-x", ",", "-e", events, "sh", "-c", "/bin/true"]);
+    ran.is_good();
+    let fields: Vec<Vec<&str>> = ran.stderr.lines().map(|line| line.split(',').collect()).collect();
+    let names: Vec<&str> = fields.iter().map(|line| line[2]).collect();
+    assert_eq!(names, ["task-clock:u", "page-faults:u", "page-faults"]);
+    assert_eq!(fields[0][3], fields[1][3], "the same time: {}", ran.stderr);
+    assert!(fields[1][0].parse::<u64>().unwrap() > 10, "{}", ran.stderr);
+    for wrong in ["{task-clock", "{}", "{task-clock}u"] {
+        run(&["perf", "stat", "-e", wrong, "true"]).is_refused(1, &[wrong]);
+    }
+}
+
+#[test]
+fn patterns_are_all_tracepoints_that_match() {
+    needs_root!();
+    let ran = run(&[
+        "perf",
+        "stat",
+        "-x",
+        ",",
+        "-e",
+        "sched:sched_process_f*,cs",
+        "sh",
+        "-c",
+        "/bin/true; :",
+    ]);
+    ran.is_good();
+    assert!(
+        ran.stderr.lines().next().unwrap().contains("sched:sched_process_fork"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.starts_with("1,"), "one fork: {}", ran.stderr);
+    run(&["perf", "stat", "-e", "sched:nothing*", "true"]).is_refused(1, &["sched:nothing*"]);
+}
+
+#[test]
+fn chosen_cpus_are_counted_while_the_command_runs() {
+    needs_root!();
+    let args = ["perf", "stat", "-C", "0", "-x", ",", "-e", "cpu-clock", "sleep", "0.1"];
+    let ran = run(&args);
+    ran.is_good();
+    let fields: Vec<&str> = ran.stderr.trim_end().split(',').collect();
+    let counted: f64 = fields[0].parse().unwrap();
+    let running = fields[3].parse::<f64>().unwrap() / 1e6;
+    assert!(counted >= 99.0, "one CPU for all of the sleep: {}", ran.stderr);
+    assert!((counted - running).abs() < running / 10.0 + 5.0, "one CPU: {}", ran.stderr);
+    run(&["perf", "stat", "-C", "65535", "true"]).is_refused(1, &["CPU 65535"]);
+}
+
+#[test]
+fn a_cgroup_is_counted_alone() {
+    needs_root!();
+    let run_in = |name: &str| {
+        run(&["perf", "stat", "-a", "-G", name, "-x", ",", "-e", "page-faults", "sleep", "0.01"])
+    };
+    run_in("no/such/cgroup").is_refused(1, &["no/such/cgroup"]);
+    let ran = run(&["perf", "stat", "-G", "x", "-e", "cs", "true"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    let Some(cgroup) = crate::support::empty_cgroup() else {
+        assert!(!can("a cgroup hierarchy with perf events", false));
+        return;
+    };
+    let ran = run_in(&cgroup.name);
+    ran.is_good();
+    let fields: Vec<&str> = ran.stderr.trim_end().split(',').collect();
+    assert_eq!(fields[2..4], ["page-faults", &*cgroup.name], "{}", ran.stderr);
+    assert!(matches!(fields[0], "0" | "<not counted>"), "no task is in it: {}", ran.stderr);
 }

@@ -287,6 +287,9 @@ pub(crate) fn child_main(role: &str) -> ! {
                 thread.join().unwrap();
             }
         }
+        "probed" => (0..number).for_each(|x| {
+            crate::probe::probed(x as u64, 1000);
+        }),
         // Two threads that wake each other in turn.
         "ping-pong" => {
             use std::io::Read;
@@ -308,4 +311,28 @@ pub(crate) fn child_main(role: &str) -> ! {
         other => panic!("no role {other}"),
     }
     std::process::exit(0);
+}
+
+/// A cgroup without tasks in the hierarchy with perf events, removed at the end.
+pub(crate) struct Cgroup {
+    pub(crate) name: String,
+    dir: PathBuf,
+}
+
+/// Makes an empty cgroup; `None` if no hierarchy with perf events is mounted or writable.
+pub(crate) fn empty_cgroup() -> Option<Cgroup> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let fields = || mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let first = fields().find(|f| f[2] == "cgroup" && f[3].split(',').any(|o| o == "perf_event"));
+    let root = first.or_else(|| fields().find(|f| f[2] == "cgroup2"))?[1].to_owned();
+    let name = format!("triscope-test-{}", std::process::id());
+    let dir = Path::new(&root).join(&name);
+    std::fs::create_dir(&dir).ok()?;
+    Some(Cgroup { name, dir })
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.dir); // the test has failed otherwise
+    }
 }

@@ -233,3 +233,121 @@ fn the_same_as_perf_shows() {
         assert!((perfs - ours).abs() < 1e-4, "two events of one moment: {perfs} {ours}");
     }
 }
+
+#[test]
+fn patterns_trace_all_tracepoints_that_match() {
+    needs_root!();
+    let args = ["perf", "trace", "-e", "sched:sched_process_f*,sched:sched_process_exec"];
+    let ran = run(&[&args[..], &["sh", "-c", "/bin/true; :"]].concat());
+    ran.is_good();
+    for event in [" sched:sched_process_fork ", " sched:sched_process_exec "] {
+        assert!(ran.stdout.contains(event), "{event}: {}", ran.stdout);
+    }
+    run(&["perf", "trace", "-e", "sched:nothing*", "true"]).is_refused(1, &["sched:nothing*"]);
+}
+
+#[test]
+fn chosen_cpus_are_traced_while_the_command_runs() {
+    needs_root!();
+    let args = ["perf", "trace", "-C", "0", "-e", SWITCH, "sleep", "0.05"];
+    let ran = run(&args);
+    ran.is_good();
+    let cpus: Vec<&str> =
+        ran.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert!(!cpus.is_empty() && cpus.iter().all(|cpu| *cpu == "000"), "{}", ran.stdout);
+}
+
+/// The lines of the output as JSON.
+fn json_lines(ran: &Ran) -> Vec<serde_json::Value> {
+    ran.is_good();
+    ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn json_has_the_fields_with_their_types() {
+    needs_root!();
+    let args = ["perf", "trace", "--json", "-e", "sched:sched_process_exec"];
+    let lines = json_lines(&run(&[&args[..], &["sh", "-c", "/bin/true; :"]].concat()));
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let line = &lines[1];
+    assert_eq!(line["event"], "sched:sched_process_exec");
+    assert_eq!(line["fields"]["filename"], "/bin/true");
+    assert_eq!(line["fields"]["pid"], line["tid"]);
+    assert!(line["time_ns"].as_u64() > lines[0]["time_ns"].as_u64(), "{lines:?}");
+    assert!(line["cpu"].is_u64() && line["callchain"].is_null(), "{line}");
+}
+
+#[test]
+fn threads_are_selected_by_name() {
+    needs_root!();
+    let traced = |comm: &str, more: &[&str]| {
+        let args = ["perf", "trace", "--json", "-e", "syscalls:sys_enter_exit_group", "--comm"];
+        let script = ["sh", "-c", "/bin/sleep 0; /bin/true; :"];
+        json_lines(&run(&[&args[..], &[comm], more, &script[..]].concat())).len()
+    };
+    assert_eq!(traced("sleep", &[]), 1);
+    assert_eq!(traced("s*", &[]), 2);
+    assert_eq!(traced("nothing", &[]), 0);
+    assert_eq!(traced("*", &["--filter", "error_code == 0"]), 3);
+    assert_eq!(traced("*", &["--filter", "error_code == 1 || error_code == 2"]), 0);
+    let ran = run(&["perf", "trace", "-e", SWITCH, "--comm", "a\"b", "true"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("without quotes"), "{}", ran.stderr);
+}
+
+#[test]
+fn system_calls_are_shown_with_arguments_and_result() {
+    needs_root!();
+    let events = "syscalls:sys_*_chdir,syscalls:sys_*_exit_group,syscalls:sys_enter_execve";
+    let script = ["sh", "-c", "cd /; cd /no-such-directory 2> /dev/null; exit 5"];
+    let ran = run(&[&["perf", "trace", "-e", events][..], &script].concat());
+    assert_eq!(ran.code, Some(5), "{}", ran.stderr);
+    let calls: Vec<&str> = ran.stdout.lines().filter(|line| line.contains("chdir(")).collect();
+    assert_eq!(calls.len(), 2, "{}", ran.stdout);
+    assert!(calls[0].contains(" chdir(filename: 0x") && calls[0].contains(") = 0 <0."));
+    assert!(calls[1].contains(") = -2 (No such file or directory) <0."), "{}", ran.stdout);
+    // A call that does not return, after all others.
+    assert!(ran.stdout.trim_end().ends_with(" exit_group(error_code: 5) = ?"), "{}", ran.stdout);
+
+    let ran = run(&[&["perf", "trace", "--json", "-e", events][..], &script].concat());
+    let lines: Vec<serde_json::Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let results: Vec<_> = lines
+        .iter()
+        .filter(|line| line["syscall"] == "chdir")
+        .map(|line| &line["result"])
+        .collect();
+    assert_eq!(results, [0, -2]);
+    let last = lines.last().unwrap();
+    assert_eq!((&last["syscall"], &last["args"]["error_code"]), (&"exit_group".into(), &5.into()));
+    assert!(last["result"].is_null() && last["duration_ns"].is_null(), "{last}");
+}
+
+#[test]
+fn one_tracepoint_of_a_call_is_an_event_like_others() {
+    needs_root!();
+    let ran = run(&["perf", "trace", "-e", "syscalls:sys_enter_exit_group", "sh", "-c", "exit 5"]);
+    assert_eq!(ran.code, Some(5), "{}", ran.stderr);
+    assert!(ran.stdout.contains(" syscalls:sys_enter_exit_group __syscall_nr="), "{}", ran.stdout);
+}
+
+#[test]
+fn call_chains_have_places_in_the_program_and_the_kernel() {
+    needs_root!();
+    let args = ["perf", "trace", "-g", "-e", "sched:sched_process_exec"];
+    let script = ["sh", "-c", ":"];
+    let ran = run(&[&args[..], &script].concat());
+    ran.is_good();
+    let mut lines = ran.stdout.lines();
+    assert!(lines.next().unwrap().contains("sched:sched_process_exec filename="), "{}", ran.stdout);
+    let frames: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
+    assert!(frames.iter().all(|line| line.starts_with('\t')), "{frames:?}");
+    let is_kernel = |line: &&str| line.ends_with("([kernel.kallsyms])") && line.contains("+0x");
+    let is_program = |line: &&str| line.contains("(/");
+    assert!(frames.iter().any(is_kernel), "{frames:?}");
+    assert!(frames.iter().any(is_program), "{frames:?}");
+
+    let line = &json_lines(&run(&[&args[..], &["--json"], &script].concat()))[0];
+    let frames = line["callchain"].as_array().unwrap();
+    assert!(frames.iter().any(|f| f["file"] == "[kernel.kallsyms]" && f["symbol"].is_string()));
+    assert!(frames.iter().any(|f| f["file"].as_str().is_some_and(|name| name.starts_with('/'))));
+}

@@ -3,6 +3,7 @@ use super::signals::StopOnSignal;
 use super::target::{Selector, Target};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::progress::Status;
+use crate::run::child;
 use crate::run::duration::duration;
 use crate::run::port::{Port, process_of};
 use diag_ipc::reverse::Server;
@@ -13,7 +14,7 @@ use diag_ipc::{
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -99,7 +100,7 @@ pub(super) fn run(args: &Args) -> Result {
     if !args.target.is_empty() {
         return Err(Failure::new("either a process or a COMMAND, not both"));
     }
-    let mut launched = Launched::start(&args.command, args.show_child_io)?;
+    let launched = Launched::start(&args.command, args.show_child_io)?;
     let result = collect(args, &launched.target, &config, true);
     match result {
         Ok(stopped) => launched.end(stopped),
@@ -187,7 +188,8 @@ fn start(target: &Target, config: &TracingConfig, explicit: bool) -> Result<Sess
 
 /// Installs the stop conditions, and resumes a suspended runtime.
 fn begin(args: &Args, target: &Target, session: &Session, resume: bool) -> Result<StopOnSignal> {
-    let stop_on_signal = StopOnSignal::new(session.stop_handle(), args.duration)?;
+    let stop_on_signal =
+        StopOnSignal::new(session.stop_handle(), args.duration, !args.command.is_empty())?;
     if resume && args.resume_runtime {
         target.client.resume_runtime().map_err(target.failure())?;
         if let Some(server) = &target.server {
@@ -376,7 +378,7 @@ impl Shown {
 
 /// A program started to be traced.
 pub(super) struct Launched {
-    child: Child,
+    child: child::Launched,
     pub(super) target: Target,
     _port: Port,
 }
@@ -384,17 +386,12 @@ pub(super) struct Launched {
 impl Launched {
     pub(super) fn start(command: &[String], shows_io: bool) -> Result<Self> {
         let port = Port::bind()?;
-        let (program, rest) = command.split_first().ok_or_else(|| Failure::new("no command"))?;
-        let io = || if shows_io { Stdio::inherit() } else { Stdio::null() };
-        let mut child = Command::new(program)
-            .args(rest)
-            .envs([port.variable()])
-            .stdin(io())
-            .stdout(io())
-            .stderr(io())
-            .spawn()
-            .map_err(|e| Failure::about(program, e))?;
-        match connection(&mut child, &port.server) {
+        let child = child::Launched::start(command, |command| {
+            let io = || if shows_io { Stdio::inherit() } else { Stdio::null() };
+            command.envs([port.variable()]).stdin(io()).stdout(io()).stderr(io());
+        })?;
+        let program = command.first().map_or("", String::as_str);
+        match connection(program, &child, &port.server) {
             Ok(runtime) => {
                 let client = runtime.client();
                 let name = format!("{program} (process {})", child.id());
@@ -402,55 +399,57 @@ impl Launched {
                 let target = Target { client, name, server, _guard: None };
                 Ok(Self { child, target, _port: port })
             }
-            Err(reason) => {
-                let _ = child.kill(); // it may have ended
-                let _ = child.wait();
-                Err(Failure::about(program, reason))
+            Err(failure) => {
+                child.kill();
+                let _ = child.wait(); // the first failure is more useful
+                Err(failure)
             }
         }
     }
 
-    /// Waits for the program to exit after the recording is complete, or kills it if the recording
-    /// was `stopped`, as Ctrl-C ends both.
-    pub(super) fn end(&mut self, stopped: bool) -> Result {
+    /// Waits for the program to exit after the recording is complete. If the recording was
+    /// `stopped`, the program gets SIGTERM, as Ctrl-C and the time limit end both.
+    pub(super) fn end(&self, stopped: bool) -> Result {
         if stopped {
-            self.kill();
-            return Ok(());
+            self.child.terminate();
+            return self.child.wait().map(drop);
         }
-        let status = self.child.wait().map_err(|e| Failure::about(&self.target.name, e))?;
-        if status.success() { Ok(()) } else { Err(Failure::Quiet(code(status))) }
+        child::outcome(self.child.wait()?)
     }
 
-    fn kill(&mut self) {
-        let _ = self.child.kill(); // it may have ended
-        let _ = self.child.wait();
+    /// Ends the program after a failure. Its runtime may still be suspended.
+    pub(super) fn kill(&self) {
+        self.child.kill();
+        let _ = self.child.wait(); // the failure is more useful
     }
 }
 
 /// Waits for the runtime of `child`, or of one of its children.
 fn connection(
-    child: &mut Child,
+    program: &str,
+    child: &child::Launched,
     server: &Server,
-) -> std::result::Result<diag_ipc::reverse::Runtime, String> {
+) -> Result<diag_ipc::reverse::Runtime> {
     let start = Instant::now();
+    let failed = |why: String| Err(Failure::about(program, why));
     loop {
         match server.accept(Duration::from_millis(100)) {
             Ok(runtime) => return Ok(runtime),
             Err(Error::Timeout { .. }) => {}
-            Err(e) => return Err(e.to_string()),
+            Err(e) => return failed(e.to_string()),
         }
         if is_too_old(child.id()) {
-            return Err("runs on .NET Core 3.1, which cannot be traced from startup (that needs \
-                        .NET 5): start it, then trace its PID"
-                .into());
+            return failed(
+                "runs on .NET Core 3.1, which cannot be traced from startup (that needs .NET 5): \
+                 start it, then trace its PID"
+                    .into(),
+            );
         }
-        match child.try_wait() {
-            Ok(None) => {}
-            Ok(Some(status)) => return Err(format!("ended ({status}) before its runtime came up")),
-            Err(e) => return Err(e.to_string()),
+        if let Some(status) = child.status()? {
+            return failed(format!("ended ({status}) before its runtime came up"));
         }
         if start.elapsed() > STARTUP {
-            return Err(format!(
+            return failed(format!(
                 "its runtime has not connected in {STARTUP:?}: is it a program for .NET 5 or later?"
             ));
         }
@@ -462,13 +461,6 @@ fn connection(
 fn is_too_old(pid: u32) -> bool {
     let info = Client::for_process(pid).and_then(|client| client.process_info());
     info.is_err_and(|error| error.is_unknown_command())
-}
-
-/// The exit code as shells report it.
-fn code(status: ExitStatus) -> u8 {
-    use std::os::unix::process::ExitStatusExt as _;
-    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-    u8::try_from(code).unwrap_or(u8::MAX)
 }
 
 #[cfg(test)]

@@ -3,10 +3,12 @@
 use super::target::{self, Options, Selector};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
+use crossbeam_channel::{after, select, tick};
 use diag_ipc::{DumpFlags, DumpType, Error, PerfMapType, RejectedRequest};
 use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Show process information: PID, command line, runtime version, architecture
 #[derive(clap::Args)]
@@ -272,18 +274,25 @@ impl Resume {
     pub(super) fn run(&self) -> Result {
         let target = self.target.resolve()?;
         target.client.resume_runtime().map_err(target.failure())?;
-        if target.client.is_suspended().map_err(target.failure())? == Some(true) {
-            // The runtime needs a moment to start its threads.
-            std::thread::sleep(std::time::Duration::from_millis(500));
-            if target.client.is_suspended().map_err(target.failure())? == Some(true) {
-                let hint = "is still suspended: it was started with DOTNET_DiagnosticPorts and can only \
-                            be resumed at that port (--diagnostic-port)";
-                return Err(Failure::about(&target.name, hint));
+        // The runtime answers before it starts its threads, by which it is recognized.
+        let limit = after(STARTUP);
+        let look = tick(Duration::from_millis(10));
+        while target.client.is_suspended().map_err(target.failure())? == Some(true) {
+            select! {
+                recv(look) -> _ => {}
+                recv(limit) -> _ => {
+                    let hint = "is still suspended: it was started with DOTNET_DiagnosticPorts and \
+                                can only be resumed at that port (--diagnostic-port)";
+                    return Err(Failure::about(&target.name, hint));
+                }
             }
         }
         Ok(())
     }
 }
+
+/// Time limit for a resumed runtime to start its threads.
+const STARTUP: Duration = Duration::from_secs(5);
 
 /// Enable or disable the files in which perf finds the names of jitted code (.NET 8)
 #[derive(clap::Args)]

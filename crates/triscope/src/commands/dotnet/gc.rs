@@ -4,6 +4,7 @@ use crate::failure::Result;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
+use crate::timeline::counted;
 use diag_ipc::{Rundown, TracingConfig};
 use nettrace::analysis::{GarbageCollection, GcTracker};
 use nettrace::{Order, Trace};
@@ -34,6 +35,8 @@ struct Totals {
     count: u64,
     by_generation: [u64; 3],
     pause: f64,
+    /// GCs whose pause began before the trace.
+    unknown: u64,
     longest: f64,
     suspended: f64,
 }
@@ -80,6 +83,16 @@ pub(super) fn run(args: &Args) -> Result {
              managed threads suspended {:.3} ms for any reason",
             totals.pause, totals.longest, totals.suspended,
         );
+        if totals.unknown > 0 {
+            let _ = writeln!(
+                output.buffer,
+                "the pauses marked ? began before the trace and are not included"
+            );
+        }
+    }
+    if tracker.incomplete() > 0 {
+        let events = counted(tracker.incomplete(), "event");
+        eprintln!("triscope: {events} of GCs lack a field and are not shown");
     }
     output.finish()?;
     reading.into_result()
@@ -87,10 +100,14 @@ pub(super) fn run(args: &Args) -> Result {
 
 impl Totals {
     fn add(&mut self, trace: &Trace, gc: &GarbageCollection) {
-        let pause = milliseconds(trace, gc.pause);
         self.count += 1;
-        self.pause += pause;
-        self.longest = self.longest.max(pause);
+        match gc.pause.map(|pause| milliseconds(trace, pause)) {
+            Some(pause) => {
+                self.pause += pause;
+                self.longest = self.longest.max(pause);
+            }
+            None => self.unknown += 1,
+        }
         if let Some(count) = self.by_generation.get_mut(gc.generation as usize) {
             *count += 1;
         }
@@ -106,13 +123,13 @@ fn milliseconds(trace: &Trace, ticks: i64) -> f64 {
 fn print(trace: &Trace, gc: &GarbageCollection, out: &mut Vec<u8>) {
     let _ = write!(
         out,
-        "{:>16} {:>6} {:>4}  {:<13}  {:<17} {:>9.3} {:>9.3}",
+        "{:>16} {:>6} {:>4}  {:<13}  {:<17} {:>9} {:>9.3}",
         trace.timestamp(gc.start).to_string(),
         gc.number,
         gc.generation,
         gc.kind.to_string(),
         gc.reason.to_string(),
-        milliseconds(trace, gc.pause),
+        gc.pause.map_or("?".to_owned(), |pause| format!("{:.3}", milliseconds(trace, pause))),
         milliseconds(trace, gc.end - gc.start),
     );
     if let Some(heap) = &gc.heap {
@@ -135,7 +152,7 @@ fn to_json(trace: &Trace, gc: &GarbageCollection) -> serde_json::Value {
         "kind": gc.kind.to_string(),
         "reason": gc.reason.to_string(),
         "tid": gc.thread_id,
-        "pause_ms": milliseconds(trace, gc.pause),
+        "pause_ms": gc.pause.map(|pause| milliseconds(trace, pause)),
         "heap": gc.heap.map(|h| json!({
             "total": h.total(),
             "generation_sizes": h.generation_sizes,

@@ -6,7 +6,7 @@ use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
-use diag_ipc::{Rundown, TracingConfig};
+use diag_ipc::{Rundown, Timeouts, TracingConfig};
 use nettrace::Order;
 use nettrace::analysis::{HeapSnapshot, TypeTotal};
 use nettrace::gcdump::{DumpInfo, HeapGraph, TypeDelta, difference};
@@ -48,7 +48,8 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Give up a heap dump after SECONDS
+    /// Give up a heap dump after SECONDS, and each step of the exchange with a process that does not
+    /// answer
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = duration)]
     timeout: Duration,
 }
@@ -98,13 +99,24 @@ fn heap_of_file(path: &Path) -> Result<Heap> {
 }
 
 fn heap_of_process(args: &Args) -> Result<Heap> {
-    let target = args.source.target()?;
+    let mut target = args.source.target()?;
+    target.client = target.client.clone().timeouts(within(args.timeout));
     if target.server.is_none() {
         describe_types_again(&target)?;
     }
     let config = TracingConfig::new([providers::heap_walk()]).rundown(Rundown::None);
     let stream = Stream::of_process(target, &config, Some(args.timeout), Order::Time)?;
     heap_of_stream(stream, true)
+}
+
+/// The usual limits, none longer than `limit`.
+fn within(limit: Duration) -> Timeouts {
+    let usual = Timeouts::default();
+    usual
+        .connect(usual.connect.min(limit))
+        .send(usual.send.min(limit))
+        .reply(usual.reply.min(limit))
+        .drain(usual.drain.min(limit))
 }
 
 /// Makes a runtime describe its types again.
@@ -114,7 +126,11 @@ fn heap_of_process(args: &Args) -> Result<Heap> {
 /// done for the versions between, which were not tested: an empty session has almost no cost.
 fn describe_types_again(target: &Target) -> Result {
     const FIRST_WITHOUT: u32 = 9;
-    let version = target.client.process_info().ok().and_then(|info| info.clr_version);
+    let version = match target.client.process_info() {
+        Ok(info) => info.clr_version,
+        Err(error) if error.is_timeout() => return Err(target.failure()(error)),
+        Err(_) => None, // an older runtime does not know the command
+    };
     let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
     if major.is_some_and(|major| major >= FIRST_WITHOUT) {
         return Ok(());
@@ -148,8 +164,16 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
         other => Some(other?),
     };
     if walk.nodes().is_empty() {
-        let why =
-            "the stream contains no heap dump (was it collected with the GCHeapDump keywords?)";
+        // A stream that failed is the reason.
+        if let Some(reading) = reading.filter(|reading| !reading.errors.is_empty()) {
+            reading.into_result()?;
+        }
+        let why = match is_live {
+            true => "the runtime sent no heap dump in time: raise --timeout",
+            false => {
+                "the stream contains no heap dump (was it collected with the GCHeapDump keywords?)"
+            }
+        };
         return Err(Failure::about(&name, why));
     }
     info.tool = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());

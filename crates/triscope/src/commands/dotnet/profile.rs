@@ -5,6 +5,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::run::duration::duration;
+use crate::timeline::counted;
 use diag_ipc::{Level, Provider, TracingConfig};
 use nettrace::analysis::{EventStacks, StackEvent};
 use nettrace::{Order, Profile, SampleKind, Trace};
@@ -142,8 +143,7 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
         if args.managed && !matches!(sample.kind, SampleKind::Managed | SampleKind::Running) {
             continue;
         }
-        let first = span.map_or(sample.timestamp, |(first, _)| first);
-        span = Some((first, sample.timestamp));
+        span = extended(span, sample.timestamp);
         // Stacks are few and samples many.
         let stack = resolved
             .entry((sample.process_id, sample.stack))
@@ -161,11 +161,14 @@ fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Re
     let mut span: Option<(i64, i64)> = None;
     let reading = stream.read(|event| {
         totals.observe(event);
-        let now = event.header().timestamp;
-        span = Some((span.map_or(now, |(first, _)| first), now));
+        span = extended(span, event.header().timestamp);
         Ok(())
     })?;
     let trace = trace(&name, &reading)?;
+    if totals.incomplete() > 0 {
+        let events = counted(totals.incomplete(), "event");
+        eprintln!("triscope: {events} lack a field and are not shown");
+    }
     let mut stacks = Stacks::new(args.of.measure());
     for total in totals.totals() {
         let stack = stacks.resolve(&total.type_name, totals.frames(total));
@@ -173,6 +176,11 @@ fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Re
     }
     stacks.set_span(trace, span);
     Ok((stacks, reading))
+}
+
+/// The first and the last time, after another one in ticks.
+fn extended(span: Option<(i64, i64)>, now: i64) -> Option<(i64, i64)> {
+    Some((span.map_or(now, |(first, _)| first), now))
 }
 
 fn trace<'a>(name: &str, reading: &'a Reading) -> Result<&'a Trace> {

@@ -10,7 +10,8 @@ use std::time::Duration;
 /// Stops a session on a signal or at the time limit.
 ///
 /// The first signal requests the end from the runtime, which then sends the rest of the stream. The
-/// second signal does not wait for it.
+/// second signal does not wait for it, except with a command: then further signals end the command
+/// (see [`stop`](crate::run::stop)), and the stream ends with it.
 pub(super) struct StopOnSignal {
     _listener: Listener,
     asked: Arc<AtomicBool>,
@@ -20,7 +21,11 @@ pub(super) struct StopOnSignal {
 }
 
 impl StopOnSignal {
-    pub(super) fn new(stop_handle: StopHandle, after: Option<Duration>) -> Result<Self> {
+    pub(super) fn new(
+        stop_handle: StopHandle,
+        after: Option<Duration>,
+        has_command: bool,
+    ) -> Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let (signal, signalled) = bounded::<()>(1);
         let (running, ended) = bounded::<()>(0);
@@ -28,6 +33,9 @@ impl StopOnSignal {
         let listener = Listener::start(move |_| {
             if std::mem::take(&mut first) {
                 let _ = signal.try_send(()); // the session may have ended
+                return Next::Wait;
+            }
+            if has_command {
                 return Next::Wait;
             }
             eprintln!("triscope: interrupted: the trace is truncated");

@@ -166,7 +166,10 @@ impl Stream {
         let target = live.target();
         let name = target.name.clone();
         let session = target.client.collect_tracing(config).map_err(target.failure())?;
-        let stop_on_signal = StopOnSignal::new(session.stop_handle(), duration)?;
+        let stop_on_signal = {
+            let has_command = matches!(live, Live::Launched(_));
+            StopOnSignal::new(session.stop_handle(), duration, has_command)?
+        };
         if let Some(server) = &target.server {
             target.client.resume_runtime().map_err(target.failure())?;
             resume_others(server);
@@ -199,7 +202,7 @@ impl Stream {
             }
         }
         let was_stopped = self.stop_on_signal.as_ref().is_some_and(StopOnSignal::is_stopping);
-        let outcome = match &mut self.live {
+        let outcome = match &self.live {
             Some(Live::Launched(launched)) => launched.end(was_stopped),
             _ => Ok(()),
         };
@@ -216,8 +219,8 @@ impl Stream {
 impl Stream {
     /// Ends a session that is no longer read: closing it before its end can crash the target.
     fn leave(&mut self) {
-        if let Some(Live::Launched(launched)) = &mut self.live {
-            let _ = launched.end(true); // the other failure is reported
+        if let Some(Live::Launched(launched)) = &self.live {
+            launched.kill();
             return;
         }
         if self.stop_on_signal.as_ref().is_some_and(StopOnSignal::end) {

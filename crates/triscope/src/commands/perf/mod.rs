@@ -1,7 +1,12 @@
 //! `triscope perf`: events of the Linux kernel.
 
 mod list;
+mod probe;
+mod record;
+mod report;
+mod script;
 mod stat;
+mod top;
 mod trace;
 
 use crate::failure::Result;
@@ -10,7 +15,12 @@ use crate::failure::Result;
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     List(list::Args),
+    Probe(probe::Args),
+    Record(record::Args),
+    Report(report::Args),
+    Script(script::Args),
     Stat(stat::Args),
+    Top(top::Args),
     Trace(trace::Args),
 }
 
@@ -18,7 +28,12 @@ impl Command {
     pub(crate) fn run(self) -> Result {
         match self {
             Self::List(args) => list::run(&args),
+            Self::Probe(args) => probe::run(&args),
+            Self::Record(args) => record::run(&args),
+            Self::Report(args) => report::run(&args),
+            Self::Script(args) => script::run(&args),
             Self::Stat(args) => stat::run(&args),
+            Self::Top(args) => top::run(&args),
             Self::Trace(args) => trace::run(&args),
         }
     }

@@ -1,6 +1,7 @@
 //! `triscope record`: kernel, Go and .NET events of a command on one timeline.
 
 mod dotnet;
+mod keep;
 mod lane;
 mod sched;
 mod subject;
@@ -17,6 +18,7 @@ use crate::timeline::clock::Clock;
 use crate::timeline::dotnet::draw_file;
 use crate::timeline::{self, Timeline, Written, counted, now, size};
 use crossbeam_channel::tick;
+use keep::Keep;
 use perf_monitor::OpenErrorReason;
 use sched::{Scheduler, ThreadExits};
 use std::path::{Path, PathBuf};
@@ -53,6 +55,7 @@ Examples:
   triscope record --go-trace trace.out --sched -o server.pftrace -- ./server -trace trace.out
   triscope record --sched --dotnet -o app.pftrace -- dotnet app.dll
   triscope record --sched --dotnet 1234 --seconds 10 -o app.pftrace
+  triscope record --sched --go-trace trace.out --keep raw -o server.pftrace -- ./server
   sudo triscope record -o app.pftrace sudo -u $USER ./app     record as root, run as yourself
 
 The scheduler needs root; or CAP_PERFMON (or kernel.perf_event_paranoid -1) and a tracefs that the
@@ -82,6 +85,10 @@ pub(crate) struct Args {
     /// goes to standard error
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    /// Also keep the raw sources in DIR, for triscope report and triscope explain: the scheduler's
+    /// records, the Go trace and .NET traces
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
     /// Do not compress the output: for tools that read the format themselves
     #[arg(long)]
     uncompressed: bool,
@@ -136,8 +143,9 @@ fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
     } else {
         None
     };
+    let keep = args.keep.as_deref().map(Keep::create).transpose()?;
     let (sink, written) = timeline::open(output, args.uncompressed)?;
-    let mut recording = Recording::start(args, running, scheduler, sink, written, output)?;
+    let mut recording = Recording::start(args, running, scheduler, keep, sink, written, output)?;
     recording.watch()?;
     recording.finish()
 }
@@ -149,6 +157,7 @@ struct Recording<'a> {
     sink: Timeline,
     written: Written,
     scheduler: Option<Scheduler>,
+    keep: Option<Keep>,
     subject: Subject,
     runtimes: Option<dotnet::Recorder>,
     /// State of the Go trace before the command was started.
@@ -162,6 +171,7 @@ impl<'a> Recording<'a> {
         args: &'a Args,
         running: Option<u32>,
         mut scheduler: Option<Scheduler>,
+        keep: Option<Keep>,
         mut sink: Timeline,
         written: Written,
         output: &'a OutputFile,
@@ -173,6 +183,13 @@ impl<'a> Recording<'a> {
         if let Some(scheduler) = &mut scheduler {
             if args.dotnet.is_some() {
                 scheduler.keep_intervals();
+            }
+            if let Some(keep) = &keep {
+                let kept = scheduler.keep_raw(&keep.scheduler());
+                if !kept.map_err(|error| error.into_failure(output))? {
+                    let why = "--keep needs the scheduler's tracepoints: record as root";
+                    return Err(Failure::new(why));
+                }
             }
             scheduler.enable().map_err(kernel::failure)?;
         }
@@ -196,7 +213,7 @@ impl<'a> Recording<'a> {
         };
         output.keep();
         let start = Instant::now();
-        Ok(Self { args, output, sink, written, scheduler, subject, runtimes, earlier, start })
+        Ok(Self { args, output, sink, written, scheduler, keep, subject, runtimes, earlier, start })
     }
 
     /// Records until the end.
@@ -255,7 +272,13 @@ impl<'a> Recording<'a> {
         }
         if let (Some(path), Some(earlier)) = (&self.args.go_trace, self.earlier.take()) {
             match self.draw_go(path, &earlier) {
-                Ok(text) => summary.push(text),
+                Ok(text) => {
+                    summary.push(text);
+                    let kept = self.keep.as_ref().map(|keep| keep.go(self.subject.pid, path));
+                    if let Some(Err(failure)) = kept {
+                        missing.push(("the Go trace is not kept", failure));
+                    }
+                }
                 Err(failure) => missing.push(("no goroutines", failure)),
             }
         }
@@ -313,6 +336,11 @@ impl<'a> Recording<'a> {
         const PARTIAL: &str = "not all of .NET";
         let (recordings, failure) = runtimes.finish();
         for recording in recordings {
+            if let Some(Err(failure)) =
+                self.keep.as_ref().map(|keep| keep.dotnet(recording.pid, &recording.file))
+            {
+                missing.push(("a .NET trace is not kept", failure));
+            }
             let mut options = DotnetOptions::default();
             options.process = self.subject.process_name(recording.pid).into_bytes();
             options.cpus.clone_from(&intervals);

@@ -1,25 +1,22 @@
 //! The kernel's scheduler events on the timeline.
 
+use super::keep::RawScheduler;
 use super::lane::Lane;
 use super::tasks::{Comm, Counts, Tasks, comm, text};
 use crate::failure::Failure;
 use crate::io::output_file::OutputFile;
 use crate::sources::kernel;
-use crate::sources::kernel::ring::{Ring, with_pages};
 use crate::timeline::{Timeline, now};
 use perf_monitor::{
-    Event, EventBuilder, FieldFormat, Record, RecordLayout, SampleFlags, Software, Target, Tracefs,
-    online_cpus,
+    Event, EventBuilder, FieldFormat, Record, RingSet, SampleFlags, SetEvent, SetRecord, Software,
+    Tracefs,
 };
+use std::collections::BTreeMap;
 use std::io;
-use trace_common::Merge;
+use std::path::Path;
 use trace_export::{
-    ClockDomain, CpuIntervals, Loss, SchedSwitch, SchedWaking, Sink, Task, Timestamp, TrackEvent,
-    TrackId,
+    CpuIntervals, Loss, SchedSwitch, SchedWaking, Sink, Task, Timestamp, TrackEvent, TrackId,
 };
-
-/// How long events wait for earlier ones of other CPUs, in nanoseconds.
-const SLACK: i64 = 5_000_000;
 
 /// Default number of pages of a CPU's buffer: 4 MiB hold more than a million events per second
 /// between two rounds.
@@ -36,6 +33,8 @@ const OWN_PAGES: usize = 64;
 pub(super) enum Error {
     Perf(perf_monitor::Error),
     Output(io::Error),
+    /// Of the raw records that are kept.
+    Raw(perf_data::Error),
 }
 
 impl Error {
@@ -43,6 +42,7 @@ impl Error {
         match self {
             Self::Perf(error) => kernel::failure(error),
             Self::Output(error) => output.failure(&error),
+            Self::Raw(error) => Failure::about("the kept records", error),
         }
     }
 }
@@ -50,6 +50,12 @@ impl Error {
 impl From<perf_monitor::Error> for Error {
     fn from(error: perf_monitor::Error) -> Self {
         Self::Perf(error)
+    }
+}
+
+impl From<perf_data::Error> for Error {
+    fn from(error: perf_data::Error) -> Self {
+        Self::Raw(error)
     }
 }
 
@@ -76,22 +82,22 @@ pub(super) struct Stats {
     pub(super) undecodable: u64,
 }
 
-/// An event that waits to be drawn; small and without allocations.
+/// Rounds between looks for CPUs that came online.
+const ROUNDS_PER_CPU_CHECK: u32 = 64;
+
+/// An event to draw.
 #[derive(Clone, Copy)]
 enum Item {
     Switch {
-        cpu: u32,
         prev: TaskInfo,
         prev_state: i64,
         next: TaskInfo,
     },
     Waking {
-        cpu: u32,
         task: TaskInfo,
         target_cpu: u32,
     },
     Comm {
-        cpu: u32,
         tid: u32,
         comm: Comm,
     },
@@ -106,16 +112,13 @@ enum Item {
     },
     /// A thread of the command gets the CPU, or leaves it.
     In {
-        cpu: u32,
         tid: u32,
     },
     Out {
-        cpu: u32,
         tid: u32,
         preempted: bool,
     },
     Lost {
-        cpu: u32,
         count: u64,
     },
 }
@@ -140,11 +143,10 @@ const DEFAULT_PRIO: i32 = 120;
 const UNKNOWN: TaskInfo = TaskInfo { tid: -1, prio: DEFAULT_PRIO, comm: [0; 16] };
 
 /// The tracepoints.
-const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_new"];
+pub(super) const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_new"];
 
 /// The fields of the tracepoints, and the layout of their samples.
 struct Fields {
-    plan: RecordLayout,
     prev: [FieldFormat; 3],
     prev_state: FieldFormat,
     next: [FieldFormat; 3],
@@ -159,7 +161,7 @@ struct Woken {
 }
 
 impl Fields {
-    fn find(tracefs: &Tracefs, plan: RecordLayout) -> perf_monitor::Result<Self> {
+    fn find(tracefs: &Tracefs) -> perf_monitor::Result<Self> {
         let [switch, waking, new] = TRACEPOINTS.map(|name| tracefs.format("sched", name));
         let switch = switch?;
         let get = |format: &perf_monitor::TracepointFormat, name: &str| {
@@ -179,7 +181,6 @@ impl Fields {
             Ok(Woken { who: who(format, "")?, target_cpu: get(format, "target_cpu")? })
         };
         Ok(Self {
-            plan,
             prev: who(&switch, "prev_")?,
             prev_state: get(&switch, "prev_state")?,
             next: who(&switch, "next_")?,
@@ -198,82 +199,61 @@ fn who(fields: &[FieldFormat; 3], raw: &[u8]) -> Option<TaskInfo> {
     })
 }
 
-/// The rings of one CPU.
-struct Cpu {
-    number: u32,
-    /// The tracepoints, with their ids.
-    events: Option<(Ring, [u64; 3])>,
-    /// Sideband: forks, exits and names of threads; without tracepoints also context switches.
-    side: Ring,
-    lane: Lane,
-}
-
-impl Cpu {
-    fn rings(&self) -> impl Iterator<Item = &Ring> {
-        std::iter::once(&self.side).chain(self.events.as_ref().map(|(ring, _)| ring))
-    }
+/// The tracepoints that are recorded.
+struct Tracepoints {
+    switch: SetEvent,
+    waking: SetEvent,
+    new: SetEvent,
+    fields: Fields,
 }
 
 /// Records switches, wake-ups, forks, exits and names on all CPUs.
 pub(super) struct Scheduler {
-    cpus: Vec<Cpu>,
-    /// `None` without tracepoints.
-    fields: Option<Fields>,
-    merge: Merge<Item>,
-    /// Start of the last round: all earlier events were read in it.
-    watermark: Timestamp,
+    set: RingSet,
+    /// `None` if only the command is recorded.
+    tracepoints: Option<Tracepoints>,
+    drawing: Drawing,
+    rounds: u32,
+    /// The raw records, if they are kept.
+    raw: Option<RawScheduler>,
+}
+
+/// What is drawn of the events.
+struct Drawing {
+    lanes: BTreeMap<u32, Lane>,
+    /// Whether more than the command is recorded.
+    is_of_all: bool,
     tasks: Tasks,
     /// The intervals in which threads had a CPU, if they are kept.
     intervals: Option<CpuIntervals>,
     stats: Stats,
 }
 
-/// Sample fields of all events.
-const COMMON: SampleFlags =
-    SampleFlags::IDENTIFIER.union(SampleFlags::TID).union(SampleFlags::TIME);
+/// Sample fields of all events. The CPU is for raw records that are kept: it is known from the ring.
+const COMMON: SampleFlags = SampleFlags::TID.union(SampleFlags::CPU);
 
 /// The sideband event: forks, exits and names of threads.
 fn sideband() -> EventBuilder {
-    Event::software(Software::Dummy)
-        .builder()
-        .clock(ClockDomain::Monotonic)
-        .sample(COMMON)
-        .comm(true)
-        .comm_exec(true)
-        .task(true)
+    Event::software(Software::Dummy).builder().sample(COMMON).comm(true).comm_exec(true).task(true)
 }
 
 impl Scheduler {
     /// Opens the events, with buffers of `pages` pages, or of the default size.
     pub(super) fn open(pages: Option<usize>, all_tasks: bool) -> perf_monitor::Result<Self> {
         let tracefs = kernel::tracefs()?;
-        let side = sideband();
-        let [switch, waking, new] = TRACEPOINTS.map(|name| -> perf_monitor::Result<_> {
-            Ok(tracefs
-                .event("sched", name)?
-                .builder()
-                .clock(ClockDomain::Monotonic)
-                .sample_period(1)
-                .sample(COMMON | SampleFlags::RAW)
-                .wakeup_watermark(u32::MAX))
-        });
-        let (switch, waking, new) = (switch?, waking?, new?);
-        let fields = Fields::find(&tracefs, RecordLayout::new(switch.attr()))?;
-        let open = |number, pages| -> perf_monitor::Result<_> {
-            let target = Target::Cpu(number);
-            let side = Ring::open(&side, target, SIDE_PAGES)?;
-            let mut events = Ring::open(&switch, target, pages)?;
-            let ids = [
-                events.sampler.counter().id()?,
-                events.add(&waking, target)?.id()?,
-                events.add(&new, target)?.id()?,
-            ];
-            Ok(Cpu { number, events: Some((events, ids)), side, lane: Lane::default() })
+        let mut set = kernel::rings(pages, PAGES).sideband_ring(&sideband(), SIDE_PAGES).open()?;
+        if pages.is_none() {
+            kernel::report_small_rings(&set, PAGES);
+        }
+        let mut add = |name| {
+            let event = tracefs.event("sched", name)?;
+            set.add(&event.builder().sample_period(1).sample(COMMON | SampleFlags::RAW))
         };
-        let cpus = with_pages(pages, PAGES, |pages| {
-            online_cpus().into_iter().map(|number| open(number, pages)).collect()
-        })?;
-        Ok(Self::of(cpus, Some(fields), Tasks::new(all_tasks)))
+        let [switch, waking, new] = TRACEPOINTS.map(&mut add);
+        let (switch, waking, new) = (switch?, waking?, new?);
+        let fields = Fields::find(&tracefs)?;
+        let tracepoints = Tracepoints { switch, waking, new, fields };
+        Ok(Self::of(set, Some(tracepoints), Tasks::new(all_tasks)))
     }
 
     /// Opens the events that need no privilege while `kernel.perf_event_paranoid` is 2 or less:
@@ -286,69 +266,91 @@ impl Scheduler {
             .context_switch(true)
             .inherit(true)
             .enable_on_exec(true);
-        let open = |number, pages| -> perf_monitor::Result<_> {
-            let target = Target::ThreadOnCpu { tid: 0, cpu: number };
-            let side = Ring::open(&side, target, pages)?;
-            Ok(Cpu { number, events: None, side, lane: Lane::default() })
-        };
-        let cpus = with_pages(pages, OWN_PAGES, |pages| {
-            online_cpus().into_iter().map(|number| open(number, pages)).collect()
-        })?;
-        Ok(Self::of(cpus, None, Tasks::new(false)))
+        let set = kernel::rings(pages, OWN_PAGES).thread(0).sideband(&side).open()?;
+        if pages.is_none() {
+            kernel::report_small_rings(&set, OWN_PAGES);
+        }
+        Ok(Self::of(set, None, Tasks::new(false)))
     }
 
-    fn of(cpus: Vec<Cpu>, fields: Option<Fields>, tasks: Tasks) -> Self {
-        Self {
-            merge: Merge::new(2 * cpus.len()),
-            cpus,
-            fields,
-            watermark: Timestamp::default(),
+    fn of(set: RingSet, tracepoints: Option<Tracepoints>, tasks: Tasks) -> Self {
+        let drawing = Drawing {
+            lanes: set.cpus().map(|cpu| (cpu, Lane::default())).collect(),
+            is_of_all: tracepoints.is_some(),
             tasks,
             intervals: None,
             stats: Stats::default(),
-        }
-    }
-
-    /// Whether it records more than the command.
-    const fn is_of_all(&self) -> bool {
-        self.fields.is_some()
+        };
+        Self { set, tracepoints, drawing, rounds: 0, raw: None }
     }
 
     /// Statistics of the recording so far.
-    pub(super) const fn stats(&self) -> Stats {
-        self.stats
+    pub(super) fn stats(&self) -> Stats {
+        let of_set = self.set.stats();
+        let stats = self.drawing.stats;
+        let undecodable = stats.undecodable + of_set.undecodable + of_set.rings.unknown_ids;
+        Stats { late: of_set.late, undecodable, ..stats }
     }
 
     pub(super) fn enable(&mut self) -> perf_monitor::Result<()> {
         // If only the command is recorded, its events begin with its start.
-        if self.is_of_all() {
-            self.cpus.iter().flat_map(Cpu::rings).try_for_each(Ring::enable)?;
-            self.tasks.scan();
+        if self.drawing.is_of_all {
+            self.set.enable()?;
+            self.drawing.tasks.scan();
         }
         Ok(())
     }
 
     /// Sets the process of the command, which is recorded with its children.
     pub(super) fn follow(&mut self, pid: u32) {
-        self.tasks.follow(pid);
+        self.drawing.tasks.follow(pid);
     }
 
     /// Sets the running process to record, with its future children.
     pub(super) fn follow_running(&mut self, pid: u32) {
-        self.tasks.follow_running(pid);
+        self.drawing.tasks.follow_running(pid);
+    }
+
+    /// Writes the raw records to a `perf.data` file too. Without tracepoints there is nothing that
+    /// could be analysed, and this returns `false`.
+    pub(super) fn keep_raw(&mut self, path: &Path) -> Result<bool, Error> {
+        let (Some(tracepoints), Some(side)) = (&self.tracepoints, self.set.sideband()) else {
+            return Ok(false);
+        };
+        let events = [
+            ("dummy:u", side),
+            ("sched:sched_switch", tracepoints.switch),
+            ("sched:sched_waking", tracepoints.waking),
+            ("sched:sched_wakeup_new", tracepoints.new),
+        ];
+        self.raw = Some(RawScheduler::create(path, &kernel::tracefs()?, &self.set, events)?);
+        Ok(true)
     }
 
     /// Keeps the intervals in which threads had a CPU, for the samples of their runtimes.
     pub(super) fn keep_intervals(&mut self) {
-        self.intervals = Some(CpuIntervals::new());
+        self.drawing.intervals = Some(CpuIntervals::new());
     }
 
     /// Reads the available events, and draws those that no earlier event can precede.
     pub(super) fn round(&mut self, sink: &mut Timeline) -> Result<(), Error> {
-        let begin = now();
-        self.take()?;
-        self.write(self.watermark.saturating_add_nanos(-SLACK), sink)?;
-        self.watermark = begin;
+        let Self { set, tracepoints, drawing, rounds, raw } = self;
+        *rounds += 1;
+        // The events of a command can only be opened by the thread that starts it.
+        if drawing.is_of_all && *rounds % ROUNDS_PER_CPU_CHECK == 0 {
+            for cpu in set.check_cpus()?.opened {
+                drawing.lanes.insert(cpu, Lane::default());
+            }
+        }
+        set.round(|record| {
+            if let Some(raw) = raw {
+                raw.record(record.raw)?;
+            }
+            drawing.record(&record, tracepoints.as_ref(), sink)
+        })?;
+        if let Some(raw) = raw {
+            raw.finish_round()?;
+        }
         Ok(())
     }
 
@@ -357,114 +359,110 @@ impl Scheduler {
         mut self,
         sink: &mut Timeline,
     ) -> Result<(Stats, ThreadExits, Option<CpuIntervals>), Error> {
-        self.cpus.iter().flat_map(Cpu::rings).try_for_each(Ring::disable)?;
+        let Self { set, tracepoints, drawing, raw, .. } = &mut self;
+        set.disable()?;
         let end = now();
-        self.take()?;
-        self.write(Timestamp::MAX, sink)?;
-        for number in 0..self.cpus.len() {
-            let Some(cpu) = self.cpus.get_mut(number) else { break };
-            let mut lost = cpu.side.lost_at_the_end()?;
-            if let Some((ring, _)) = &mut cpu.events {
-                lost += ring.lost_at_the_end()?;
+        set.drain(|record| {
+            if let Some(raw) = raw {
+                raw.record(record.raw)?;
             }
+            drawing.record(&record, tracepoints.as_ref(), sink)
+        })?;
+        if let Some(raw) = raw.take() {
+            raw.finish()?;
+        }
+        set.count_losses()?;
+        // Losses that no record reported.
+        for (cpu, ring) in set.rings() {
+            let lost = ring.lost_at_end.unwrap_or(0); // unknown before Linux 6.0
             if lost > 0 {
-                let cpu = cpu.number;
-                self.lost(end, cpu, lost, sink)?;
+                drawing.lost(end, cpu, lost, sink)?;
             }
         }
-        let is_idle_known = self.is_of_all();
-        let (command, exits) = self.tasks.declare(is_idle_known, sink)?;
-        let stats = Stats { command, late: self.merge.late(), ..self.stats };
-        Ok((stats, ThreadExits(exits), self.intervals))
+        let stats = self.stats();
+        let drawing = self.drawing;
+        let (command, exits) = drawing.tasks.declare(drawing.is_of_all, sink)?;
+        Ok((Stats { command, ..stats }, ThreadExits(exits), drawing.intervals))
     }
+}
 
-    fn take(&mut self) -> Result<(), Error> {
-        let Self { cpus, fields, merge, stats, .. } = self;
-        for (place, cpu) in cpus.iter_mut().enumerate() {
-            let Cpu { number, events, side, .. } = cpu;
-            if let (Some(fields), Some((ring, ids))) = (&*fields, events) {
-                ring.take(|decoder, raw, at| {
-                    // Use the common layout of samples, without decoding more.
-                    let item = match fields.plan.raw_data(raw) {
-                        Some(data) => {
-                            let id = fields.plan.id(raw);
-                            let item = match ids.iter().position(|known| Some(*known) == id) {
-                                Some(0) => switch(fields, *number, data),
-                                Some(1) => waking(&fields.waking, *number, data),
-                                Some(_) => waking(&fields.new, *number, data),
-                                None => None,
-                            };
-                            stats.undecodable += u64::from(item.is_none());
-                            item
-                        }
-                        None => sideband_item(decoder.decode(raw)?, *number),
-                    };
-                    if let Some(item) = item {
-                        merge.push(2 * place, at, item);
-                    }
-                    Ok(())
-                })?;
+impl Drawing {
+    fn record(
+        &mut self,
+        record: &SetRecord<'_>,
+        tracepoints: Option<&Tracepoints>,
+        sink: &mut Timeline,
+    ) -> Result<(), Error> {
+        let sample = tracepoints.zip(record.layout.raw_data(record.raw));
+        let item = match sample {
+            Some((tracepoints, data)) => {
+                let item = tracepoints.item(record.event, data);
+                self.stats.undecodable += u64::from(item.is_none());
+                item
             }
-            side.take(|decoder, raw, at| {
-                if let Some(item) = sideband_item(decoder.decode(raw)?, *number) {
-                    merge.push(2 * place + 1, at, item);
-                }
-                Ok(())
-            })?;
+            None => {
+                sideband_item(record.layout.decode(record.raw).map_err(perf_monitor::Error::from)?)
+            }
+        };
+        match item {
+            Some(item) => self.draw(record.time, record.cpu, item, sink),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    fn write(&mut self, watermark: Timestamp, sink: &mut Timeline) -> Result<(), Error> {
-        while let Some(merged) = self.merge.pop(watermark) {
-            let at = merged.at;
-            match merged.value {
-                Item::Switch { cpu, prev, prev_state, next } => {
-                    self.switch(at, cpu, &prev, prev_state, &next, sink)?;
-                }
-                Item::Waking { cpu, task, target_cpu } => {
-                    if self.tasks.is_named(task.tid) {
-                        self.stats.wakings += 1;
-                        let task = task.task();
-                        sink.sched_waking(at, &SchedWaking { cpu, task, target_cpu })?;
-                    }
-                }
-                Item::Fork { parent, parent_thread, pid, tid } => {
-                    self.tasks.fork(parent, parent_thread, pid, tid);
-                }
-                Item::Comm { cpu, tid, comm } => {
-                    self.tasks.rename(tid, comm);
-                    // A thread that renames itself is running: no switch reports the command's
-                    // start.
-                    if !self.is_of_all() && self.drawn_on(cpu).is_none() {
-                        self.gets_cpu(at, cpu, tid, sink)?;
-                    }
-                }
-                Item::In { cpu, tid } => self.gets_cpu(at, cpu, tid, sink)?,
-                Item::Out { cpu, tid, preempted } => {
-                    // TASK_RUNNING, EXIT_DEAD, TASK_INTERRUPTIBLE: the reason for the sleep is
-                    // unknown.
-                    let ended = self.tasks.has_ended(tid);
-                    let state = if preempted {
-                        0
-                    } else if ended {
-                        16
-                    } else {
-                        1
-                    };
-                    let comm = self.tasks.comm(tid);
-                    let who = TaskInfo { tid: tid as i32, prio: DEFAULT_PRIO, comm };
-                    self.switch(at, cpu, &who, state, &UNKNOWN, sink)?;
-                }
-                Item::Exit { tid } => self.tasks.exit(tid, at),
-                Item::Lost { cpu, count } => self.lost(at, cpu, count, sink)?,
+    fn draw(
+        &mut self,
+        at: Timestamp,
+        cpu: u32,
+        item: Item,
+        sink: &mut Timeline,
+    ) -> Result<(), Error> {
+        match item {
+            Item::Switch { prev, prev_state, next } => {
+                self.switch(at, cpu, &prev, prev_state, &next, sink)?;
             }
+            Item::Waking { task, target_cpu } => {
+                if self.tasks.is_named(task.tid) {
+                    self.stats.wakings += 1;
+                    let task = task.task();
+                    sink.sched_waking(at, &SchedWaking { cpu, task, target_cpu })?;
+                }
+            }
+            Item::Fork { parent, parent_thread, pid, tid } => {
+                self.tasks.fork(parent, parent_thread, pid, tid);
+            }
+            Item::Comm { tid, comm } => {
+                self.tasks.rename(tid, comm);
+                // A thread that renames itself is running: no switch reports the command's
+                // start.
+                if !self.is_of_all && self.drawn_on(cpu).is_none() {
+                    self.gets_cpu(at, cpu, tid, sink)?;
+                }
+            }
+            Item::In { tid } => self.gets_cpu(at, cpu, tid, sink)?,
+            Item::Out { tid, preempted } => {
+                // TASK_RUNNING, EXIT_DEAD, TASK_INTERRUPTIBLE: the reason for the sleep is
+                // unknown.
+                let ended = self.tasks.has_ended(tid);
+                let state = if preempted {
+                    0
+                } else if ended {
+                    16
+                } else {
+                    1
+                };
+                let comm = self.tasks.comm(tid);
+                let who = TaskInfo { tid: tid as i32, prio: DEFAULT_PRIO, comm };
+                self.switch(at, cpu, &who, state, &UNKNOWN, sink)?;
+            }
+            Item::Exit { tid } => self.tasks.exit(tid, at),
+            Item::Lost { count } => self.lost(at, cpu, count, sink)?,
         }
         Ok(())
     }
 
     fn drawn_on(&self, cpu: u32) -> Option<i32> {
-        self.cpus.iter().find(|c| c.number == cpu).and_then(|c| c.lane.drawn)
+        self.lanes.get(&cpu).and_then(|lane| lane.drawn)
     }
 
     fn gets_cpu(
@@ -489,9 +487,9 @@ impl Scheduler {
     ) -> io::Result<()> {
         let before = self.tasks.drawn(prev.task(), cpu);
         let after = self.tasks.drawn(next.task(), cpu);
-        let Some(place) = self.cpus.iter_mut().find(|c| c.number == cpu) else { return Ok(()) };
-        let step = place.lane.switch(prev.tid, next.tid, before.tid, after.tid);
-        if step.is_behind_a_gap && self.fields.is_some() {
+        let Some(lane) = self.lanes.get_mut(&cpu) else { return Ok(()) };
+        let step = lane.switch(prev.tid, next.tid, before.tid, after.tid);
+        if step.is_behind_a_gap && self.is_of_all {
             self.stats.gaps += 1;
             self.gap(at, cpu, sink)?;
         }
@@ -529,8 +527,8 @@ impl Scheduler {
 
     fn lost(&mut self, at: Timestamp, cpu: u32, count: u64, sink: &mut Timeline) -> io::Result<()> {
         self.stats.lost += count;
-        if let Some(place) = self.cpus.iter_mut().find(|c| c.number == cpu) {
-            place.lane.lost();
+        if let Some(lane) = self.lanes.get_mut(&cpu) {
+            lane.lost();
         }
         if let Some(intervals) = &mut self.intervals {
             intervals.lost(at, cpu);
@@ -556,36 +554,44 @@ impl ThreadExits {
     }
 }
 
-fn switch(fields: &Fields, cpu: u32, raw: &[u8]) -> Option<Item> {
-    Some(Item::Switch {
-        cpu,
-        prev: who(&fields.prev, raw)?,
-        prev_state: fields.prev_state.i64(raw)?,
-        next: who(&fields.next, raw)?,
-    })
+impl Tracepoints {
+    fn item(&self, event: SetEvent, data: &[u8]) -> Option<Item> {
+        let fields = &self.fields;
+        if event == self.switch {
+            Some(Item::Switch {
+                prev: who(&fields.prev, data)?,
+                prev_state: fields.prev_state.i64(data)?,
+                next: who(&fields.next, data)?,
+            })
+        } else if event == self.waking {
+            fields.waking.item(data)
+        } else if event == self.new {
+            fields.new.item(data)
+        } else {
+            None
+        }
+    }
 }
 
-fn waking(fields: &Woken, cpu: u32, raw: &[u8]) -> Option<Item> {
-    let target_cpu = fields.target_cpu.u64(raw)? as u32;
-    Some(Item::Waking { cpu, task: who(&fields.who, raw)?, target_cpu })
+impl Woken {
+    fn item(&self, data: &[u8]) -> Option<Item> {
+        let target_cpu = self.target_cpu.u64(data)? as u32;
+        Some(Item::Waking { task: who(&self.who, data)?, target_cpu })
+    }
 }
 
-fn sideband_item(record: Record<'_>, cpu: u32) -> Option<Item> {
+fn sideband_item(record: Record<'_>) -> Option<Item> {
     Some(match record {
-        Record::Comm(c) => Item::Comm { cpu, tid: c.tid, comm: comm(c.comm) },
+        Record::Comm(c) => Item::Comm { tid: c.tid, comm: comm(c.comm) },
         Record::Switch(s) => {
             let tid = s.sample_id.tid?;
-            if s.out {
-                Item::Out { cpu, tid, preempted: s.preempted }
-            } else {
-                Item::In { cpu, tid }
-            }
+            if s.out { Item::Out { tid, preempted: s.preempted } } else { Item::In { tid } }
         }
         Record::Fork(f) => {
             Item::Fork { parent: f.ppid, parent_thread: f.ptid, pid: f.pid, tid: f.tid }
         }
         Record::Exit(e) => Item::Exit { tid: e.tid },
-        Record::Lost(l) | Record::LostSamples(l) => Item::Lost { cpu, count: l.lost },
+        Record::Lost(l) | Record::LostSamples(l) => Item::Lost { count: l.lost },
         _ => return None,
     })
 }

@@ -1,0 +1,169 @@
+//! The file or stream of a recording.
+
+use crate::failure::{Failure, Result};
+use crate::io::output_file::OutputFile;
+use perf_data::{
+    BuildId, BuildIdEntry, Error, Features, FileWriter, PipeWriter, RecordWriter, RecordedEvent,
+    Synthesizer, perf_event_attr,
+};
+use perf_monitor::{FileId, RawRecord, Record, RecordLayout, Timestamp};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+
+/// Buffer of the output.
+const CAPACITY: usize = 1 << 20;
+
+/// Maximum number of files whose build id is kept.
+const MAX_FILES: usize = 1 << 16;
+
+/// A recording that is being written.
+pub(super) struct Recording {
+    writer: Writer,
+    features: Features,
+    attr: perf_event_attr,
+    layout: RecordLayout,
+    /// Build ids of mapped files, by name.
+    build_ids: BTreeMap<Vec<u8>, BuildId>,
+    name: String,
+    is_stdout: bool,
+}
+
+enum Writer {
+    File(FileWriter<BufWriter<File>>),
+    Pipe(PipeWriter<BufWriter<Box<dyn Write + Send>>>),
+}
+
+impl Recording {
+    /// Starts a recording: of file mode if the output is a file, otherwise of pipe mode.
+    pub(super) fn start(
+        output: &mut OutputFile,
+        events: Vec<RecordedEvent>,
+        features: Features,
+    ) -> Result<Self> {
+        let attr = events.first().map(|event| event.attr).unwrap_or_default();
+        let (name, is_stdout) = (output.name(), output.is_stdout());
+        let writer = match output.file()? {
+            Some(file) => {
+                FileWriter::new(BufWriter::with_capacity(CAPACITY, file), events).map(Writer::File)
+            }
+            None => {
+                let out = BufWriter::with_capacity(CAPACITY, output.writer()?);
+                PipeWriter::new(out, &events, &features).map(Writer::Pipe)
+            }
+        };
+        let layout = RecordLayout::new(&attr);
+        match writer {
+            Ok(writer) => {
+                let build_ids = BTreeMap::new();
+                Ok(Self { writer, features, attr, layout, build_ids, name, is_stdout })
+            }
+            Err(error) => Err(failed(&name, is_stdout, error)),
+        }
+    }
+
+    pub(super) const fn attr(&self) -> &perf_event_attr {
+        &self.attr
+    }
+
+    pub(super) fn failure(&self, error: Error) -> Failure {
+        failed(&self.name, self.is_stdout, error)
+    }
+
+    /// Writes a record.
+    pub(super) fn record(&mut self, record: RawRecord<'_>) -> Result {
+        RecordWriter::record(self, record).map_err(|error| self.failure(error))
+    }
+
+    /// Ends a round. A stream is passed on to its reader.
+    pub(super) fn finish_round(&mut self) -> Result {
+        RecordWriter::finish_round(self).map_err(|error| self.failure(error))
+    }
+
+    /// Notes losses that no record of the kernel reported.
+    pub(super) fn lost(&mut self, count: u64) -> Result {
+        if count == 0 {
+            return Ok(());
+        }
+        let mut synthesizer = Synthesizer::new(&self.attr, false);
+        synthesizer.lost(count, self).map_err(|error| self.failure(error))
+    }
+
+    /// Completes the recording. Returns the number of bytes of its records.
+    pub(super) fn finish(self, times: Option<(Timestamp, Timestamp)>) -> Result<u64> {
+        let Self { writer, mut features, build_ids, name, is_stdout, .. } = self;
+        let entry = |(file, id): (Vec<u8>, BuildId)| {
+            BuildIdEntry::new(id, String::from_utf8_lossy(&file).into_owned(), false)
+        };
+        let kernel = BuildId::of_kernel()
+            .map(|id| BuildIdEntry::new(id, "[kernel.kallsyms]".to_owned(), true));
+        features.build_ids = kernel.into_iter().chain(build_ids.into_iter().map(entry)).collect();
+        features.sample_time = times;
+        let finished = match writer {
+            Writer::File(writer) => {
+                let bytes = writer.bytes();
+                writer.finish(&features).map(|_| bytes)
+            }
+            Writer::Pipe(writer) => {
+                let bytes = writer.bytes();
+                // Those of files are in the records of their mappings.
+                let kernel = features.build_ids.get(..1).unwrap_or_default();
+                writer.finish(kernel).map(|_| bytes)
+            }
+        };
+        finished.map_err(|error| failed(&name, is_stdout, error))
+    }
+
+    /// Notes the build id of a mapped file.
+    fn note_build_id(&mut self, record: RawRecord<'_>) {
+        const MMAP2: u32 = 10;
+        if record.type_() != MMAP2 || self.build_ids.len() >= MAX_FILES {
+            return;
+        }
+        if let Ok(Record::Mmap(mmap)) = self.layout.decode(record) {
+            if let Some(FileId::BuildId(id)) = mmap.file {
+                if mmap.filename.starts_with(b"/") && !self.build_ids.contains_key(mmap.filename) {
+                    let id = BuildId::new(id).map(|id| (mmap.filename.to_vec(), id));
+                    self.build_ids.extend(id);
+                }
+            }
+        }
+    }
+}
+
+impl RecordWriter for Recording {
+    fn record(&mut self, record: RawRecord<'_>) -> perf_data::Result<()> {
+        self.note_build_id(record);
+        match &mut self.writer {
+            Writer::File(writer) => writer.record(record),
+            Writer::Pipe(writer) => writer.record(record),
+        }
+    }
+
+    fn finish_round(&mut self) -> perf_data::Result<()> {
+        match &mut self.writer {
+            Writer::File(writer) => writer.finish_round(),
+            Writer::Pipe(writer) => {
+                writer.finish_round()?;
+                writer.flush()
+            }
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match &self.writer {
+            Writer::File(writer) => writer.bytes(),
+            Writer::Pipe(writer) => writer.bytes(),
+        }
+    }
+}
+
+fn failed(name: &str, is_stdout: bool, error: Error) -> Failure {
+    match error {
+        Error::Io { source, .. } if is_stdout => Failure::output(&source),
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => {
+            Failure::output(&source)
+        }
+        error => Failure::about(name, error),
+    }
+}

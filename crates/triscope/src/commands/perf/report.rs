@@ -1,0 +1,163 @@
+use crate::failure::{Failure, OneLine, Result};
+use crate::io::stdout::Output;
+use crate::sources::recording::read;
+use crate::sources::symbols::demangled;
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+/// Summarize a recording by thread name, file and symbol, as perf report does
+///
+/// The overhead is the share of the event's periods. An address without a known symbol is shown as
+/// its offset in its file: a symbol is never guessed.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope perf report                       perf.data
+  triscope perf report -s dso -i other.data")]
+pub(crate) struct Args {
+    /// The recording; - is standard input, in pipe mode
+    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
+    input: PathBuf,
+    /// Columns to group by, separated by commas
+    #[arg(
+        short,
+        long,
+        value_name = "COLUMNS",
+        value_delimiter = ',',
+        default_value = "comm,dso,symbol"
+    )]
+    sort: Vec<Column>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Column {
+    /// Name of the thread
+    Comm,
+    /// Process and thread id
+    Pid,
+    /// File, kernel or module
+    Dso,
+    /// Function
+    #[value(alias = "sym")]
+    Symbol,
+    /// CPU
+    Cpu,
+}
+
+impl Column {
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Comm => "Command",
+            Self::Pid => "Pid",
+            Self::Dso => "Shared Object",
+            Self::Symbol => "Symbol",
+            Self::Cpu => "CPU",
+        }
+    }
+}
+
+#[derive(Default)]
+struct Summary {
+    name: String,
+    samples: u64,
+    periods: u64,
+    rows: BTreeMap<Vec<String>, Row>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Row {
+    samples: u64,
+    periods: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result {
+    let mut summaries: BTreeMap<usize, Summary> = BTreeMap::new();
+    let state = read(&args.input, |of, state| {
+        let sample = of.sample;
+        let place = state
+            .symbols
+            .as_ref()
+            .zip(sample.ip)
+            .map(|(symbols, ip)| symbols.at(sample.pid.unwrap_or(0), ip, of.is_kernel));
+        let key = args.sort.iter().map(|column| match column {
+            Column::Comm => of.comm(state),
+            Column::Pid => sample.pid.map_or_else(String::new, |pid| (pid as i32).to_string()),
+            Column::Cpu => sample.cpu.map_or_else(String::new, |cpu| format!("{cpu:03}")),
+            // The name of a file without its directory, as perf shows it.
+            Column::Dso => {
+                let file = place.as_ref().and_then(|place| place.file).unwrap_or("[unknown]");
+                file.rsplit('/').next().unwrap_or(file).to_owned()
+            }
+            Column::Symbol => place.as_ref().map_or_else(String::new, |place| {
+                let level = if place.is_kernel { "[k]" } else { "[.]" };
+                match place.symbol {
+                    Some((name, _)) => format!("{level} {}", demangled(name)),
+                    None => format!("{level} {:#018x}", place.address),
+                }
+            }),
+        });
+        let key: Vec<String> = key.collect();
+        let attr = of.session.events().get(of.event).map(|event| event.attr).unwrap_or_default();
+        let period =
+            sample.period.unwrap_or(if attr.freq() { 1 } else { attr.sample_period }).max(1);
+        let summary = summaries.entry(of.event).or_default();
+        if summary.samples == 0 {
+            summary.name = of.event_name().to_owned();
+        }
+        summary.samples += 1;
+        summary.periods = summary.periods.saturating_add(period);
+        let row = summary.rows.entry(key).or_default();
+        row.samples += 1;
+        row.periods = row.periods.saturating_add(period);
+        Ok(())
+    })?;
+    if summaries.is_empty() {
+        return Err(Failure::about(args.input.display(), "the recording has no samples"));
+    }
+    let mut out = Output::new();
+    for summary in summaries.values() {
+        print(args, summary, state.lost, &mut out);
+        out.write_if_full()?;
+    }
+    out.finish()
+}
+
+/// Prints the rows of an event. Writing to a vector does not fail.
+fn print(args: &Args, summary: &Summary, lost: u64, out: &mut Output) {
+    let out = &mut out.buffer;
+    let _ = writeln!(out, "# Total Lost Samples: {lost}\n#");
+    let _ = writeln!(out, "# Samples: {} of event '{}'", summary.samples, OneLine(&summary.name));
+    let _ = writeln!(out, "# Event count (approx.): {}\n#", summary.periods);
+    let mut rows: Vec<(&Vec<String>, &Row)> = summary.rows.iter().collect();
+    rows.sort_by_key(|(key, row)| (std::cmp::Reverse(row.periods), *key));
+    let shown = |text: &String| OneLine(text).to_string();
+    let widths: Vec<usize> = args
+        .sort
+        .iter()
+        .enumerate()
+        .map(|(n, column)| {
+            let widest =
+                rows.iter().filter_map(|(key, _)| key.get(n)).map(|t| shown(t).chars().count());
+            widest.max().unwrap_or(0).max(column.title().len())
+        })
+        .collect();
+    let titles = args.sort.iter().map(|column| column.title().to_owned());
+    let lines = widths.iter().map(|width| ".".repeat(*width));
+    let _ = writeln!(out, "{}", row("# Overhead", titles, &widths));
+    let _ = writeln!(out, "{}\n#", row("# ........", lines, &widths));
+    for (key, Row { periods, .. }) in rows {
+        let share = *periods as f64 * 100.0 / summary.periods as f64;
+        let _ = writeln!(out, "{}", row(&format!("{share:>9.2}%"), key.iter().map(shown), &widths));
+    }
+    out.push(b'\n');
+}
+
+/// The cells of a row in their widths.
+fn row(first: &str, cells: impl Iterator<Item = String>, widths: &[usize]) -> String {
+    let mut line = format!("{first:<10}");
+    for (cell, width) in cells.zip(widths) {
+        line.push_str(&format!("  {cell:<width$}"));
+    }
+    line.trim_end().to_owned()
+}

@@ -1,0 +1,158 @@
+//! The counters of `perf stat`.
+
+use crate::failure::Result;
+use crate::run::target::{Target as WatchTarget, of_living};
+use crate::sources::kernel::failure;
+use perf_monitor::{
+    Count, Counter, Event, EventBuilder, Group, OpenErrorReason, Target, online_cpus,
+};
+use rustix::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+/// A cgroup and its name.
+pub(super) struct Cgroup {
+    pub(super) name: String,
+    pub(super) dir: OwnedFd,
+}
+
+/// An event, or the members of a group, counted for each thread or CPU.
+pub(super) struct Counted {
+    pub(super) events: Vec<Event>,
+    pub(super) cgroup: Option<Rc<Cgroup>>,
+    instances: Vec<Instance>,
+    /// The kernel is excluded, because this user may not count it.
+    pub(super) user_only: bool,
+}
+
+/// The counters of one thread or CPU.
+enum Instance {
+    Single(Box<Counter>),
+    Group(Group),
+}
+
+impl Instance {
+    fn open(
+        leader: &EventBuilder,
+        members: &[EventBuilder],
+        target: Target<'_>,
+    ) -> perf_monitor::Result<Self> {
+        if members.is_empty() {
+            return leader.open(target).map(|counter| Self::Single(Box::new(counter)));
+        }
+        let mut group = Group::open(leader, target)?;
+        for member in members {
+            group.add(member)?;
+        }
+        Ok(Self::Group(group))
+    }
+
+    fn read(&self) -> perf_monitor::Result<Vec<Count>> {
+        match self {
+            Self::Single(counter) => Ok(vec![counter.read()?]),
+            Self::Group(group) => Ok(group.read()?.counts),
+        }
+    }
+}
+
+impl Counted {
+    /// Opens an event or group for all targets; without the kernel if only that is permitted.
+    pub(super) fn open(
+        events: &[Event],
+        target: &WatchTarget,
+        tids: &[u32],
+        cgroup: Option<Rc<Cgroup>>,
+    ) -> perf_monitor::Result<Self> {
+        let events = events.to_vec();
+        let open = |user_only| {
+            let builders = builders(&events, target, user_only);
+            instances(&builders, target, tids, cgroup.as_deref())
+        };
+        let (instances, user_only) = match open(false) {
+            Err(error) => match error.reason() {
+                Some(OpenErrorReason::Privilege { user_space_alone_is_allowed: true, .. }) => {
+                    (open(true)?, true)
+                }
+                _ => return Err(error),
+            },
+            Ok(instances) => (instances, false),
+        };
+        Ok(Self { events, cgroup, instances, user_only })
+    }
+
+    pub(super) fn enable(&mut self) -> Result {
+        self.instances
+            .iter_mut()
+            .try_for_each(|instance| match instance {
+                Instance::Single(counter) => counter.enable(),
+                Instance::Group(group) => group.enable(),
+            })
+            .map_err(failure)
+    }
+
+    pub(super) fn disable(&mut self) -> Result {
+        self.instances
+            .iter_mut()
+            .try_for_each(|instance| match instance {
+                Instance::Single(counter) => counter.disable(),
+                Instance::Group(group) => group.disable(),
+            })
+            .map_err(failure)
+    }
+
+    /// The sums over all threads or CPUs, in the order of the events.
+    pub(super) fn read(&self) -> Result<Vec<Count>> {
+        let mut sum = Count::default();
+        (sum.time_enabled, sum.time_running) = (Some(0), Some(0));
+        let mut sums = vec![sum; self.events.len()];
+        let plus = |a: Option<u64>, b: Option<u64>| Some(a.unwrap_or(0).saturating_add(b?));
+        for instance in &self.instances {
+            for (sum, count) in sums.iter_mut().zip(instance.read().map_err(failure)?) {
+                sum.value = sum.value.saturating_add(count.value);
+                sum.time_enabled = plus(sum.time_enabled, count.time_enabled);
+                sum.time_running = plus(sum.time_running, count.time_running);
+            }
+        }
+        Ok(sums)
+    }
+}
+
+fn builders(events: &[Event], target: &WatchTarget, user_only: bool) -> Vec<EventBuilder> {
+    let each = events.iter().map(|event| {
+        let mut builder = event.builder();
+        if user_only {
+            builder = builder.exclude_kernel(true).exclude_hv(true);
+        }
+        if target.is_system_wide() {
+            return builder;
+        }
+        builder.inherit(true)
+    });
+    let mut builders: Vec<_> = each.collect();
+    // The members of a group start with its leader.
+    if let (Some(leader), true) = (builders.first_mut(), target.starts_on_exec()) {
+        *leader = leader.clone().enable_on_exec(true);
+    }
+    builders
+}
+
+fn instances(
+    builders: &[EventBuilder],
+    target: &WatchTarget,
+    tids: &[u32],
+    cgroup: Option<&Cgroup>,
+) -> perf_monitor::Result<Vec<Instance>> {
+    let Some((leader, members)) = builders.split_first() else { return Ok(Vec::new()) };
+    let open = |target| Instance::open(leader, members, target);
+    if target.is_system_wide() {
+        let cpus = target.cpu.as_ref().map_or_else(online_cpus, |list| list.0.clone());
+        let on_cpu = |cpu| match cgroup {
+            Some(cgroup) => Target::Cgroup { dir: cgroup.dir.as_fd(), cpu },
+            None => Target::Cpu(cpu),
+        };
+        return cpus.into_iter().map(|cpu| open(on_cpu(cpu))).collect();
+    }
+    if target.starts_on_exec() {
+        return Ok(vec![open(Target::ThisThread)?]);
+    }
+    of_living(tids, |tid| open(Target::Thread(tid)))
+}

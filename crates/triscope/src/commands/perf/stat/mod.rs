@@ -1,0 +1,271 @@
+//! `triscope perf stat`.
+
+mod counters;
+mod report;
+
+use crate::failure::{Failure, Result};
+use crate::run::duration::duration;
+use crate::run::target::{Target as WatchTarget, threads};
+use crate::run::watch::Watch;
+use crate::sources::kernel::events::{cgroup_dir, groups};
+use crate::sources::kernel::{event, failure};
+use counters::{Cgroup, Counted};
+use crossbeam_channel::tick;
+use perf_monitor::{Count, Event};
+use report::{Form, LeftOut, Report, Row};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// The default events; those that this machine lacks are left out.
+const DEFAULT: &[&str] = &[
+    "task-clock",
+    "context-switches",
+    "cpu-migrations",
+    "page-faults",
+    "cycles",
+    "instructions",
+    "branches",
+    "branch-misses",
+];
+
+/// Count events of a command, of processes, or of everything
+///
+/// Without -e: task-clock, context-switches, cpu-migrations, page-faults, cycles, instructions,
+/// branches and branch-misses, if this machine has them. Beside each count is its rate per second
+/// of CPU time; with -a, per second of the time of all CPUs.
+///
+/// The counts are written to standard error; the exit status is that of COMMAND. Counts that were
+/// extrapolated, because there were more events than hardware counters, are marked with the
+/// fraction of the time that was counted.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope perf stat make -j2
+  triscope perf stat -r 5 -e '{instructions,cycles}:u' ./benchmark
+  triscope perf stat -e 'page-faults,sched:sched_*' -p 1234 --seconds 5
+  triscope perf stat -I 1000 -C 0-3 -e msr/tsc/       every second, until Ctrl-C
+  triscope perf stat -a -G system.slice -e task-clock sleep 10
+
+Counting your own processes needs no privilege while kernel.perf_event_paranoid is 2 or less; above
+1 only user space is counted, and marked so. Everything else needs root or CAP_PERFMON.
+triscope perf list shows the events.")]
+pub(crate) struct Args {
+    /// Events, separated by commas; can be repeated. {A,B} are counted at the same times, :u and :k
+    /// restrict events to user space and kernel, * and ? match tracepoints
+    #[arg(short, long, value_name = "EVENTS")]
+    event: Vec<String>,
+    /// Stop after SECONDS; a command then gets SIGTERM
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    seconds: Option<Duration>,
+    /// Print the counts of every MS milliseconds
+    #[arg(short = 'I', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    interval_print: Option<u64>,
+    /// Run COMMAND N times, and print means with the standard deviation of the mean in per cent
+    #[arg(short, long, value_name = "N", default_value_t = 1, requires = "command",
+          conflicts_with = "interval_print", value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Count only in these cgroups, separated by commas: one for all events, or one for each (an
+    /// empty name is none). With -a or -C
+    #[arg(short = 'G', long, value_name = "NAMES", value_delimiter = ',')]
+    cgroup: Vec<String>,
+    /// Print lines of fields with this separator: count, unit, event, time counted in nanoseconds,
+    /// share of the time counted in per cent, rate and its unit. With -I, the time comes first; with
+    /// -r, the deviation comes after the event
+    #[arg(short = 'x', long, value_name = "SEP", conflicts_with = "json")]
+    field_separator: Option<String>,
+    /// Print JSON; with -I, one object per line
+    #[arg(short, long)]
+    json: bool,
+    /// Write the counts to a file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Append to the file of -o
+    #[arg(long, requires = "output")]
+    append: bool,
+    #[command(flatten)]
+    target: WatchTarget,
+}
+
+pub(crate) fn run(args: &Args) -> Result {
+    let groups = groups(&args.event)?;
+    let cgroups = cgroups(args, groups.len())?;
+    let mut output = Destination::open(args)?;
+    let form = match &args.field_separator {
+        Some(separator) => Form::Fields(separator),
+        None if args.json => Form::Json,
+        None => Form::Text,
+    };
+    let mut runs: Vec<Report> = Vec::new();
+    let mut outcome = Ok(());
+    for _ in 0..args.repeat {
+        let (mut counted, left_out) = open(args, &groups, &cgroups)?;
+        let (report, result) = count(args, &mut counted, left_out, form, &mut output)?;
+        runs.extend(report);
+        outcome = result;
+        if outcome.is_err() {
+            break; // the rest would be of another command
+        }
+    }
+    if let Some(report) = Report::mean(runs) {
+        output.write(&report.print(form))?;
+    }
+    outcome
+}
+
+/// Opens all events.
+fn open(
+    args: &Args,
+    groups: &[Vec<Event>],
+    cgroups: &[Option<Rc<Cgroup>>],
+) -> Result<(Vec<Counted>, Vec<LeftOut>)> {
+    let tids = threads(&args.target.pid)?;
+    let cgroup = |index: usize| cgroups.get(index).or(cgroups.first()).cloned().flatten();
+    let mut counted = Vec::new();
+    let mut left_out: Vec<(&str, perf_monitor::Error)> = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        let opened = Counted::open(group, &args.target, &tids, cgroup(index));
+        counted.push(opened.map_err(failure)?);
+    }
+    if groups.is_empty() {
+        for name in DEFAULT {
+            let event = event(name).map_err(failure)?;
+            match Counted::open(&[event], &args.target, &tids, cgroup(0)) {
+                Ok(event) => counted.push(event),
+                Err(error) => left_out.push((name, error)),
+            }
+        }
+        if counted.is_empty() && !left_out.is_empty() {
+            return Err(failure(left_out.swap_remove(0).1));
+        }
+    }
+    Ok((counted, left_out.into_iter().map(|(name, error)| LeftOut::new(name, &error)).collect()))
+}
+
+/// Counts to the end. Returns the counts, unless they were printed in intervals, and the outcome of
+/// the command.
+fn count(
+    args: &Args,
+    counted: &mut [Counted],
+    left_out: Vec<LeftOut>,
+    form: Form<'_>,
+    output: &mut Destination,
+) -> Result<(Option<Report>, Result)> {
+    // Before the command can start: the first interval contains its first counts.
+    let mut before = read(counted)?;
+    let mut begin = Instant::now();
+    if !args.target.starts_on_exec() {
+        counted.iter_mut().try_for_each(Counted::enable)?;
+        begin = Instant::now();
+    }
+    let mut watch = if args.target.command.is_empty() {
+        Watch::running(&args.target.pid, args.seconds)?
+    } else {
+        Watch::command(&args.target.command, args.seconds, |_| ())?
+    };
+    let mut report = None;
+    match args.interval_print {
+        None => watch.wait_for_end()?,
+        Some(interval) => {
+            let rounds = tick(Duration::from_millis(interval));
+            let mut header = true;
+            let mut last = Duration::ZERO;
+            loop {
+                let ended = watch.wait(&rounds)?;
+                let (now, elapsed) = (read(counted)?, begin.elapsed());
+                let rows = rows(counted, since(&now, &before));
+                let left_out = if header { left_out.clone() } else { Vec::new() };
+                let part = Report { elapsed: elapsed - last, at: Some(elapsed), rows, left_out };
+                if header {
+                    output.write(form.header())?;
+                }
+                output.write(&part.print(form))?;
+                if ended {
+                    break;
+                }
+                (before, last, header) = (now, elapsed, false);
+            }
+        }
+    }
+    if !args.target.starts_on_exec() {
+        counted.iter_mut().try_for_each(Counted::disable)?;
+    }
+    let elapsed = begin.elapsed();
+    if args.interval_print.is_none() {
+        let rows = rows(counted, read(counted)?);
+        report = Some(Report { elapsed, at: None, rows, left_out });
+    }
+    Ok((report, watch.outcome()))
+}
+
+fn read(counted: &[Counted]) -> Result<Vec<Vec<Count>>> {
+    counted.iter().map(Counted::read).collect()
+}
+
+fn since(now: &[Vec<Count>], before: &[Vec<Count>]) -> Vec<Vec<Count>> {
+    let each = |(now, before): (&Vec<Count>, &Vec<Count>)| {
+        now.iter().zip(before).map(|(now, before)| now.since(before)).collect()
+    };
+    now.iter().zip(before).map(each).collect()
+}
+
+fn rows(counted: &[Counted], counts: Vec<Vec<Count>>) -> Vec<Row> {
+    let of_group = |(group, counts): (&Counted, Vec<Count>)| {
+        let row = |(event, count)| {
+            Row::new(event, count, group.user_only, group.cgroup.as_ref().map(|c| c.name.clone()))
+        };
+        group.events.iter().zip(counts).map(row).collect::<Vec<_>>()
+    };
+    counted.iter().zip(counts).flat_map(of_group).collect()
+}
+
+/// The cgroups of the events: none, one for all, or one for each.
+fn cgroups(args: &Args, events: usize) -> Result<Vec<Option<Rc<Cgroup>>>> {
+    if !args.cgroup.is_empty() && !args.target.is_system_wide() {
+        return Err(Failure::new("--cgroup counts on CPUs: it needs -a or -C").with_code(2));
+    }
+    if args.cgroup.len() > 1 && args.cgroup.len() != events {
+        let (names, events) = (args.cgroup.len(), events);
+        let why = format!("--cgroup has {names} names for {events} events or groups");
+        return Err(Failure::new(why).with_code(2));
+    }
+    let open = |name: &String| {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let path = cgroup_dir(name)?;
+        let dir = File::open(&path).map_err(|e| Failure::about(path.display(), e))?;
+        Ok(Some(Rc::new(Cgroup { name: name.clone(), dir: dir.into() })))
+    };
+    args.cgroup.iter().map(open).collect()
+}
+
+/// Where the counts are written.
+enum Destination {
+    StandardError,
+    File(PathBuf, File),
+}
+
+impl Destination {
+    fn open(args: &Args) -> Result<Self> {
+        let Some(path) = &args.output else { return Ok(Self::StandardError) };
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).append(args.append).truncate(!args.append);
+        let file = options.open(path).map_err(|e| Failure::about(path.display(), e))?;
+        Ok(Self::File(path.clone(), file))
+    }
+
+    fn write(&mut self, text: &str) -> Result {
+        match self {
+            Self::StandardError => {
+                eprint!("{text}");
+                Ok(())
+            }
+            Self::File(path, file) => {
+                file.write_all(text.as_bytes()).map_err(|e| Failure::about(path.display(), e))
+            }
+        }
+    }
+}

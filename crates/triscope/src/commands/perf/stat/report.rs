@@ -1,0 +1,333 @@
+//! The counts of `perf stat` as text, fields and JSON.
+
+use perf_monitor::{Count, Event, EventUnit, OpenErrorReason, Scaled};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// How counts are printed.
+#[derive(Clone, Copy)]
+pub(super) enum Form<'a> {
+    Text,
+    /// With this separator.
+    Fields(&'a str),
+    Json,
+}
+
+impl Form<'_> {
+    /// The line before the first interval.
+    pub(super) const fn header(self) -> &'static str {
+        match self {
+            Self::Text => "#          time                count  event\n",
+            Self::Fields(_) | Self::Json => "",
+        }
+    }
+}
+
+/// An event that is not counted.
+#[derive(Clone)]
+pub(super) struct LeftOut {
+    name: String,
+    error: String,
+    is_privilege: bool,
+}
+
+impl LeftOut {
+    pub(super) fn new(name: &str, error: &perf_monitor::Error) -> Self {
+        let is_privilege = matches!(error.reason(), Some(OpenErrorReason::Privilege { .. }));
+        Self { name: name.to_owned(), error: error.to_string(), is_privilege }
+    }
+}
+
+/// The count of an event.
+pub(super) struct Row {
+    name: String,
+    unit: EventUnit,
+    cgroup: Option<String>,
+    /// A part of the event is not counted.
+    user_only: bool,
+    is_cpu_time: bool,
+    /// `None` if it was never counted.
+    scaled: Option<Scaled>,
+    /// Nanoseconds that it was counted.
+    running: u64,
+    /// The standard deviation of the mean, in per cent of it.
+    deviation: Option<f64>,
+}
+
+impl Row {
+    pub(super) fn new(
+        event: &Event,
+        count: Count,
+        user_only: bool,
+        cgroup: Option<String>,
+    ) -> Self {
+        let name = event.name().to_owned();
+        let is_cpu_time = matches!(name.split(':').next(), Some("task-clock" | "cpu-clock"));
+        Self {
+            unit: event.unit().clone(),
+            cgroup,
+            // Time is also counted in the kernel.
+            user_only: user_only && !is_cpu_time,
+            is_cpu_time,
+            scaled: count.scaled(),
+            running: count.time_running.unwrap_or(0),
+            deviation: None,
+            name,
+        }
+    }
+
+    /// The name with what restricts it.
+    fn label(&self) -> String {
+        let cgroup = self.cgroup.as_ref().map_or_else(String::new, |name| format!(" in {name}"));
+        format!("{}{cgroup}{}", self.name, if self.user_only { " (user space only)" } else { "" })
+    }
+
+    /// The count in its unit, and the unit.
+    fn value(&self, count: u64) -> (f64, &str) {
+        match self.unit.scale {
+            Some(scale) => (count as f64 * scale, &self.unit.name),
+            None if self.unit.name == "ns" => (count as f64 / 1e6, "ms"),
+            None => (count as f64, &self.unit.name),
+        }
+    }
+
+    /// Events per second of CPU time, or CPUs, and the unit.
+    fn metric(&self, elapsed: Duration, cpu_time: Option<f64>) -> Option<(f64, &'static str)> {
+        let scaled = self.scaled.as_ref()?;
+        match cpu_time.filter(|time| *time > 0.0)? {
+            time if self.is_cpu_time => Some((time / elapsed.as_secs_f64(), "CPUs utilized")),
+            time if self.unit.scale.is_none() && self.unit.name.is_empty() => {
+                Some(rate(scaled.value as f64 / time))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// All counts of a run or an interval.
+pub(super) struct Report {
+    pub(super) elapsed: Duration,
+    /// The end of the interval, from the start.
+    pub(super) at: Option<Duration>,
+    pub(super) rows: Vec<Row>,
+    pub(super) left_out: Vec<LeftOut>,
+}
+
+impl Report {
+    /// The means of several runs; `None` of none.
+    pub(super) fn mean(mut runs: Vec<Self>) -> Option<Self> {
+        let mut mean = runs.pop()?;
+        if runs.is_empty() {
+            return Some(mean);
+        }
+        let number = runs.len() as u32 + 1;
+        mean.elapsed = runs.iter().map(|run| run.elapsed).sum::<Duration>() + mean.elapsed;
+        mean.elapsed /= number;
+        for (index, row) in mean.rows.iter_mut().enumerate() {
+            let others = runs.iter().filter_map(|run| run.rows.get(index));
+            let Some(last) = row.scaled else { continue };
+            let mut values: Vec<f64> =
+                others.clone().filter_map(|other| Some(other.scaled?.value as f64)).collect();
+            values.push(last.value as f64);
+            let (average, deviation) = spread(&values);
+            let coverage: f64 = others.clone().filter_map(|o| Some(o.scaled?.coverage)).sum();
+            row.running =
+                (others.map(|other| other.running).sum::<u64>() + row.running) / u64::from(number);
+            let mut scaled = last;
+            scaled.value = average as u64;
+            scaled.coverage = (coverage + last.coverage) / values.len() as f64;
+            (row.scaled, row.deviation) = (Some(scaled), Some(deviation));
+        }
+        Some(mean)
+    }
+
+    pub(super) fn print(&self, form: Form<'_>) -> String {
+        match form {
+            Form::Text => self.text(),
+            Form::Fields(separator) => self.fields(separator),
+            Form::Json if self.at.is_some() => format!("{}\n", self.json()),
+            Form::Json => format!("{:#}\n", self.json()),
+        }
+    }
+
+    /// The CPU time in seconds, if it was counted.
+    fn cpu_time(&self) -> Option<f64> {
+        let row = self.rows.iter().find(|row| row.is_cpu_time)?;
+        Some(row.scaled?.value as f64 / 1e9)
+    }
+
+    // Writing to a string does not fail.
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let time = self.at.map_or_else(String::new, |at| format!("{:>15.9} ", at.as_secs_f64()));
+        for row in &self.rows {
+            let _ = writeln!(text, "{time}{}", self.line(row));
+        }
+        for LeftOut { name, is_privilege, .. } in &self.left_out {
+            let why = if *is_privilege { "not permitted" } else { "not on this machine" };
+            let _ = writeln!(text, "{time}{why:>20}  {name}");
+        }
+        if self.at.is_none() {
+            let _ = writeln!(text, "{:>20.6}  seconds", self.elapsed.as_secs_f64());
+        }
+        text
+    }
+
+    fn line(&self, row: &Row) -> String {
+        let label = row.label();
+        let Some(scaled) = &row.scaled else { return format!("{:>20}  {label}", "not counted") };
+        let value = match row.value(scaled.value) {
+            (_, "") => grouped(scaled.value),
+            (value, unit) => format!("{value:.2} {unit}"),
+        };
+        let metric = match row.metric(self.elapsed, self.cpu_time()) {
+            Some((value, unit)) => format!("{value:.3} {unit}"),
+            None => String::new(),
+        };
+        let deviation =
+            row.deviation.map_or_else(String::new, |percent| format!(" (+- {percent:.2} %)"));
+        let estimate = if scaled.is_estimate {
+            format!(" (estimated: counted {:.1} % of the time)", scaled.coverage * 100.0)
+        } else {
+            String::new()
+        };
+        format!("{value:>20}  {label:<36} {metric:>19}{deviation}{estimate}").trim_end().to_owned()
+    }
+
+    /// The fields of `perf stat -x`.
+    fn fields(&self, separator: &str) -> String {
+        let mut text = String::new();
+        let mut line = |fields: &[String]| {
+            let _ = writeln!(text, "{}", fields.join(separator));
+        };
+        let time = self.at.map(|at| format!("{:.9}", at.as_secs_f64()));
+        for row in &self.rows {
+            let mut fields: Vec<String> = time.clone().into_iter().collect();
+            let (value, unit) = match &row.scaled {
+                None => ("<not counted>".to_owned(), ""),
+                Some(scaled) => match row.value(scaled.value) {
+                    (_, "") => (scaled.value.to_string(), ""),
+                    // perf's name of the unit.
+                    (value, "ms") => (format!("{value:.2}"), "msec"),
+                    (value, unit) => (format!("{value:.2}"), unit),
+                },
+            };
+            fields.extend([value, unit.to_owned(), row.name.clone()]);
+            fields.extend(row.cgroup.clone());
+            fields.extend(row.deviation.map(|percent| format!("{percent:.2}%")));
+            let coverage = row.scaled.as_ref().map_or(0.0, |scaled| scaled.coverage * 100.0);
+            fields.extend([row.running.to_string(), format!("{coverage:.2}")]);
+            fields.extend(match row.metric(self.elapsed, self.cpu_time()) {
+                Some((value, unit)) => [format!("{value:.3}"), unit.to_owned()],
+                None => [String::new(), String::new()],
+            });
+            line(&fields);
+        }
+        for LeftOut { name, .. } in &self.left_out {
+            let mut fields: Vec<String> = time.clone().into_iter().collect();
+            let rest = ["<not supported>", "", name, "0", "100.00", "", ""];
+            fields.extend(rest.map(str::to_owned));
+            line(&fields);
+        }
+        text
+    }
+
+    /// A count that was extrapolated has `coverage` below 1.
+    fn json(&self) -> Value {
+        let event = |row: &Row| {
+            let mut event = json!({
+                "event": row.name,
+                "count": row.scaled.as_ref().map(|scaled| scaled.value),
+                "coverage": row.scaled.as_ref().map(|scaled| scaled.coverage),
+                "scale": row.unit.scale,
+                "unit": row.unit.name,
+                "user_only": row.user_only,
+            });
+            if let Some(cgroup) = &row.cgroup {
+                event["cgroup"] = cgroup.as_str().into();
+            }
+            if let Some(deviation) = row.deviation {
+                event["deviation_percent"] = deviation.into();
+            }
+            event
+        };
+        let events: Vec<Value> = self.rows.iter().map(event).collect();
+        let left_out = self.left_out.iter();
+        let not_counted: Vec<Value> = left_out
+            .map(|left_out| json!({ "event": left_out.name, "error": left_out.error }))
+            .collect();
+        let mut all = json!({
+            "seconds": self.elapsed.as_secs_f64(),
+            "events": events,
+            "not_counted": not_counted,
+        });
+        if let Some(at) = self.at {
+            all["time"] = at.as_secs_f64().into();
+        }
+        all
+    }
+}
+
+/// The mean of several values, and the standard deviation of that mean in per cent of it.
+fn spread(values: &[f64]) -> (f64, f64) {
+    let number = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / number;
+    if values.len() < 2 || mean == 0.0 {
+        return (mean, 0.0);
+    }
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let variance = squares / (number - 1.0);
+    (mean, 100.0 * (variance / number).sqrt() / mean)
+}
+
+/// A frequency and its unit.
+fn rate(per_second: f64) -> (f64, &'static str) {
+    [(1e9, "G/s"), (1e6, "M/s"), (1e3, "K/s")]
+        .into_iter()
+        .find(|(size, _)| per_second >= *size)
+        .map_or((per_second, "/s"), |(size, unit)| (per_second / size, unit))
+}
+
+/// A number with its digits in groups of three.
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_short() {
+        let text = |per_second| {
+            let (value, unit) = rate(per_second);
+            format!("{value:.3} {unit}")
+        };
+        assert_eq!([text(0.0), text(1234.5), text(2e9)], ["0.000 /s", "1.234 K/s", "2.000 G/s"]);
+    }
+
+    #[test]
+    fn digits_are_grouped() {
+        assert_eq!([grouped(0), grouped(999), grouped(1_234_567)], ["0", "999", "1 234 567"]);
+    }
+
+    #[test]
+    fn the_deviation_is_that_of_the_mean() {
+        // perf's example: the sample deviation is 1, of a mean of 3 values 1/√3.
+        let (mean, deviation) = spread(&[9.0, 10.0, 11.0]);
+        assert_eq!(mean, 10.0);
+        assert!((deviation - 10.0 / 3f64.sqrt()).abs() < 1e-9, "{deviation}");
+        assert_eq!(spread(&[5.0]), (5.0, 0.0));
+        assert_eq!(spread(&[0.0, 0.0]), (0.0, 0.0));
+    }
+}

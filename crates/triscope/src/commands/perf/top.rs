@@ -1,0 +1,195 @@
+use crate::failure::{OneLine, Result};
+use crate::io::stdout::Output;
+use crate::run::duration::duration;
+use crate::run::target::threads;
+use crate::run::watch::Watch;
+use crate::sources::kernel::events::Cpus;
+use crate::sources::kernel::{self, failure, report_small_rings, rings};
+use crate::sources::symbols::live::{Before, sideband, take_stock};
+use crate::sources::symbols::{Symbols, demangled};
+use crossbeam_channel::after;
+use perf_data::Features;
+use perf_monitor::{CpuMode, RawRecord, Record, RecordLayout, SampleFlags, Tasks, Timestamp};
+use std::collections::HashMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+/// Show live where CPU time goes: by thread name, file and symbol
+///
+/// The table has the samples of the last interval. On a terminal it is refreshed in place; otherwise
+/// one table follows the other. Ctrl-C ends it.
+///
+/// Needs root or CAP_PERFMON; without, use -p with processes of your own.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope perf top
+  triscope perf top -p 1234 -d 5
+  triscope perf top -e page-faults -C 0")]
+pub(crate) struct Args {
+    /// The event [default: cycles, or cpu-clock on machines without hardware counters]
+    #[arg(short, long, value_name = "EVENT")]
+    event: Option<String>,
+    /// Samples per second and CPU
+    #[arg(short = 'F', long, value_name = "HERTZ", default_value_t = 997,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    freq: u64,
+    /// Running processes, separated by commas, and their future children [default: everything]
+    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<u32>,
+    /// Only on these CPUs, such as 0-3,8
+    #[arg(short = 'C', long = "cpu", value_name = "CPUS")]
+    cpus: Option<Cpus>,
+    /// Interval between tables
+    #[arg(short, long, value_name = "SECONDS", value_parser = duration, default_value = "2")]
+    delay: Duration,
+    /// Rows of a table [default: the height of the terminal, or 20]
+    #[arg(long, value_name = "N")]
+    rows: Option<usize>,
+    /// Stop after SECONDS
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    seconds: Option<Duration>,
+}
+
+/// Maximum number of pages of a CPU's buffer: a second at a high rate.
+const PAGES: usize = 256;
+
+/// Maximum time between reads of the rings.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// What is known, and the samples since the last table.
+struct Live {
+    tasks: Tasks,
+    symbols: Symbols,
+    rows: HashMap<Row, u64>,
+    samples: u64,
+    undecodable: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Row {
+    comm: String,
+    file: String,
+    symbol: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result {
+    let event = match &args.event {
+        Some(text) => kernel::event(text).map_err(failure)?,
+        None => kernel::usual_event().map_err(failure)?,
+    };
+    let tids = threads(&args.pid)?;
+    let builder = event
+        .builder()
+        .sample_freq(args.freq)
+        .sample(SampleFlags::IP | SampleFlags::TID)
+        .inherit(!tids.is_empty());
+    let mut options = rings(None, PAGES).sideband(&sideband(&builder));
+    for tid in &tids {
+        options = options.thread(*tid);
+    }
+    if let Some(Cpus(cpus)) = &args.cpus {
+        options = options.cpus(cpus.iter().copied());
+    }
+    let mut set = options.open().map_err(failure)?;
+    report_small_rings(&set, PAGES);
+    let mut live = Live {
+        tasks: Tasks::live(),
+        symbols: Symbols::new(&Features::of_this_machine()),
+        rows: HashMap::new(),
+        samples: 0,
+        undecodable: 0,
+    };
+    set.enable().map_err(failure)?;
+    let mut watch = Watch::running(&args.pid, args.seconds)?;
+    take_stock(&set, &Before::Processes(&args.pid), |layout, raw| live.apply(layout, raw))?;
+    let mut next = Instant::now() + args.delay;
+    let mut lost = 0;
+    loop {
+        let has_ended = watch.wait(&after(Duration::ZERO))?;
+        set.round(|record| {
+            live.apply(record.layout, record.raw);
+            Ok::<(), perf_monitor::Error>(())
+        })
+        .map_err(failure)?;
+        if has_ended || Instant::now() >= next {
+            let total = set.stats().rings.lost;
+            live.print(args, event.name(), total - lost)?;
+            lost = total;
+            next = Instant::now() + args.delay;
+        }
+        if has_ended {
+            return watch.outcome();
+        }
+        set.wait(Some(ROUND)).map_err(failure)?;
+    }
+}
+
+impl Live {
+    fn apply(&mut self, layout: &RecordLayout, raw: RawRecord<'_>) {
+        let Ok(record) = layout.decode(raw) else {
+            self.undecodable += 1;
+            return;
+        };
+        let mode = raw.cpu_mode();
+        self.symbols.apply(&record, raw);
+        if let Record::Sample(sample) = &record {
+            let tid = sample.tid.unwrap_or(0);
+            let time = sample.time.unwrap_or(Timestamp::from_nanos(i64::MAX));
+            let comm = match self.tasks.at(tid, time) {
+                _ if tid == 0 => "swapper".to_owned(),
+                Some(task) if !task.name().is_empty() => task.name().to_owned(),
+                _ => format!(":{}", tid as i32),
+            };
+            let is_kernel = mode == CpuMode::Kernel;
+            let place = self.symbols.at(sample.pid.unwrap_or(0), sample.ip.unwrap_or(0), is_kernel);
+            let level = if is_kernel { "[k]" } else { "[.]" };
+            let symbol = match place.symbol {
+                Some((name, _)) => format!("{level} {}", demangled(name)),
+                None => format!("{level} {:#018x}", place.address),
+            };
+            let file = place.file.unwrap_or("[unknown]").to_owned();
+            *self.rows.entry(Row { comm, file, symbol }).or_default() += 1;
+            self.samples += 1;
+        }
+        self.tasks.apply(&record);
+    }
+
+    /// Prints the table, and begins the next one.
+    fn print(&mut self, args: &Args, event: &str, lost: u64) -> Result {
+        let mut out = Output::new();
+        let is_terminal = std::io::stdout().is_terminal();
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok().filter(|_| is_terminal);
+        let height = size.map_or(20, |size| usize::from(size.ws_row).saturating_sub(4));
+        let width = size.map_or(usize::MAX, |size| usize::from(size.ws_col));
+        let mut rows: Vec<(Row, u64)> = self.rows.drain().collect();
+        rows.sort_by(|(a, n), (b, m)| m.cmp(n).then_with(|| a.cmp(b)));
+        // Writing to a vector does not fail.
+        if is_terminal {
+            let _ = write!(out.buffer, "\x1b[H\x1b[2J");
+        }
+        let _ = writeln!(out.buffer, "{} samples of {event}, {lost} lost", self.samples);
+        let _ =
+            writeln!(out.buffer, "Overhead  Command           Shared Object             Symbol");
+        for (row, count) in rows.iter().take(args.rows.unwrap_or(height)) {
+            let share = *count as f64 * 100.0 / self.samples as f64;
+            let file = row.file.rsplit('/').next().unwrap_or_default();
+            let line = format!(
+                "{share:>7.2}%  {:<16}  {:<24}  {}",
+                OneLine(&row.comm).to_string(),
+                OneLine(file).to_string(),
+                OneLine(&row.symbol)
+            );
+            let line: String = line.chars().take(width).collect();
+            let _ = writeln!(out.buffer, "{line}");
+        }
+        if self.undecodable > 0 {
+            let _ = writeln!(out.buffer, "{} records could not be decoded", self.undecodable);
+        }
+        if !is_terminal {
+            out.buffer.push(b'\n');
+        }
+        self.samples = 0;
+        out.finish()
+    }
+}

@@ -1,0 +1,256 @@
+//! The lines of events, as text or JSON.
+
+use super::syscalls::{self, Role, Started};
+use crate::failure::Result;
+use crate::io::stdout::Output;
+use crate::sources::symbols::{Symbols, put_place};
+use perf_monitor::{
+    Callchain, CallchainContext, CpuMode, FieldFormat, FieldValue, Record, Sample, SetEvent,
+    SetRecord, TracepointFormat,
+};
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::io::Write as _;
+
+/// An event and how it is printed.
+pub(super) struct Printed<'a> {
+    pub(super) event: SetEvent,
+    pub(super) format: &'a TracepointFormat,
+    pub(super) name: &'a str,
+    pub(super) role: Role,
+}
+
+pub(super) struct Printer<'a> {
+    pub(super) printed: Vec<Printed<'a>>,
+    pub(super) is_json: bool,
+    /// With call chains.
+    pub(super) symbols: Option<Symbols>,
+    /// The calls that have not returned, by thread.
+    pub(super) calls: HashMap<u32, Started>,
+    pub(super) lost: u64,
+    /// Samples of unknown layouts.
+    pub(super) undecodable: u64,
+}
+
+// Writing to a vector does not fail.
+
+impl Printer<'_> {
+    pub(super) fn record(&mut self, record: &SetRecord<'_>, out: &mut Output) -> Result {
+        match record.layout.decode(record.raw) {
+            Ok(Record::Sample(sample)) => self.sample(record, &sample, out),
+            Ok(Record::Lost(lost) | Record::LostSamples(lost)) => {
+                self.lost += lost.lost;
+                let (time, cpu, lost) = (record.time, record.cpu, lost.lost);
+                let _ = if self.is_json {
+                    let line = json!({ "time_ns": time.nanos(), "cpu": cpu, "lost": lost });
+                    writeln!(out.buffer, "{line}")
+                } else {
+                    writeln!(out.buffer, "{time} {cpu:03} {:>7} {lost} events lost", "-")
+                };
+            }
+            Ok(other) => {
+                if let Some(symbols) = &mut self.symbols {
+                    symbols.apply(&other, record.raw);
+                }
+            }
+            Err(_) => self.undecodable += 1,
+        }
+        out.write_if_full()
+    }
+
+    fn sample(&mut self, record: &SetRecord<'_>, sample: &Sample<'_>, out: &mut Output) {
+        let Some(event) = self.printed.iter().find(|p| p.event == record.event) else {
+            // That of the mappings has no samples.
+            self.undecodable += 1;
+            return;
+        };
+        let (time, cpu) = (record.time, record.cpu);
+        let tid = sample.tid.unwrap_or(0);
+        let raw = sample.raw.unwrap_or_default();
+        let chain = self.symbols.as_ref().zip(sample.callchain);
+        let pid = sample.pid.unwrap_or(0);
+        let frames = chain.map(|(symbols, chain)| Frames {
+            symbols,
+            chain,
+            pid,
+            mode: record.raw.cpu_mode(),
+        });
+        let call = syscalls::call_name(event.format).unwrap_or_default();
+        match event.role {
+            Role::Enter => {
+                let args = match self.is_json {
+                    true => event.arguments_json(raw).to_string(),
+                    false => syscalls::arguments_text(event.format, raw),
+                };
+                let started = Started { call: call.to_owned(), at: time, cpu, args };
+                // A call whose end was lost.
+                if let Some(before) = self.calls.insert(tid, started) {
+                    unfinished(self.is_json, tid, &before, out);
+                }
+                return;
+            }
+            Role::Exit => {
+                let started = self.calls.remove(&tid).filter(|started| started.call == call);
+                let result = event.format.field("ret").and_then(|field| field.i64(raw));
+                let nanos = started.as_ref().map(|s| time.nanos().saturating_sub(s.at.nanos()));
+                if self.is_json {
+                    let args = started.and_then(|s| serde_json::from_str::<Value>(&s.args).ok());
+                    let mut line = json!({
+                        "time_ns": time.nanos(), "cpu": cpu, "pid": pid, "tid": tid,
+                        "syscall": call, "args": args, "result": result, "duration_ns": nanos,
+                    });
+                    frames.inspect(|frames| line["callchain"] = frames.json());
+                    let _ = writeln!(out.buffer, "{line}");
+                    return;
+                }
+                let args = started.map_or_else(|| "?".to_owned(), |started| started.args);
+                let result = result.map_or_else(|| "?".to_owned(), syscalls::result_text);
+                let _ = write!(out.buffer, "{time} {cpu:03} {tid:>7} {call}({args}) = {result}");
+                if let Some(nanos) = nanos {
+                    let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+                    let _ = write!(out.buffer, " <{seconds}.{nanos:09}>");
+                }
+            }
+            Role::None if self.is_json => {
+                let mut line = json!({
+                    "time_ns": time.nanos(), "cpu": cpu, "pid": pid, "tid": tid,
+                    "event": event.name, "fields": event.fields_json(raw),
+                });
+                frames.inspect(|frames| line["callchain"] = frames.json());
+                let _ = writeln!(out.buffer, "{line}");
+                return;
+            }
+            Role::None => {
+                let _ = write!(out.buffer, "{time} {cpu:03} {tid:>7} {}", event.name);
+                event.fields(raw, out);
+            }
+        }
+        out.buffer.push(b'\n');
+        frames.inspect(|frames| frames.print(out));
+    }
+
+    /// Prints the calls that have not returned.
+    pub(super) fn finish(&mut self, out: &mut Output) {
+        let mut calls: Vec<(u32, Started)> = self.calls.drain().collect();
+        calls.sort_by_key(|(_, started)| started.at);
+        for (tid, started) in calls {
+            unfinished(self.is_json, tid, &started, out);
+        }
+    }
+}
+
+/// Prints a call whose end was not seen, with the time of its start.
+fn unfinished(is_json: bool, tid: u32, started: &Started, out: &mut Output) {
+    let Started { call, at, cpu, args } = started;
+    let _ = if is_json {
+        let args = serde_json::from_str::<Value>(args).ok();
+        let line = json!({
+            "time_ns": at.nanos(), "cpu": cpu, "tid": tid, "syscall": call, "args": args,
+            "result": null, "duration_ns": null,
+        });
+        writeln!(out.buffer, "{line}")
+    } else {
+        writeln!(out.buffer, "{at} {cpu:03} {tid:>7} {call}({args}) = ?")
+    };
+}
+
+impl Printed<'_> {
+    /// Prints the fields of a sample.
+    fn fields(&self, data: &[u8], out: &mut Output) {
+        for field in self.format.fields() {
+            let name = field.name();
+            let _ = match field.value(data) {
+                // Quoted, so that spaces do not look like the start of another field.
+                Some(value @ FieldValue::Text(text)) if is_to_be_quoted(text) => {
+                    write!(out.buffer, " {name}=\"{value}\"")
+                }
+                Some(value) => write!(out.buffer, " {name}={value}"),
+                None => write!(out.buffer, " {name}=?"),
+            };
+        }
+    }
+
+    fn fields_json(&self, data: &[u8]) -> Value {
+        object(self.format.fields().iter(), |field| field.value(data))
+    }
+
+    fn arguments_json(&self, data: &[u8]) -> Value {
+        object(syscalls::arguments(self.format), |field| syscalls::argument(field, data))
+    }
+}
+
+fn object<'f, 'd>(
+    fields: impl Iterator<Item = &'f FieldFormat>,
+    value: impl Fn(&FieldFormat) -> Option<FieldValue<'d>>,
+) -> Value {
+    let member = |field: &FieldFormat| (field.name().to_owned(), json_of(field, value(field)));
+    Value::Object(fields.map(member).collect::<Map<_, _>>())
+}
+
+/// Pointers and bytes are text, as JSON has no hexadecimal numbers; null is a field that is missing.
+fn json_of(field: &FieldFormat, value: Option<FieldValue<'_>>) -> Value {
+    match value {
+        Some(FieldValue::Signed(number)) => number.into(),
+        Some(FieldValue::Unsigned(number)) => number.into(),
+        Some(FieldValue::Text(text)) => String::from_utf8_lossy(text).into(),
+        Some(FieldValue::Array(elements)) if field.is_signed() => {
+            elements.iter().map(Value::from).collect()
+        }
+        Some(FieldValue::Array(elements)) => {
+            elements.iter().map(|element| Value::from(element as u64)).collect()
+        }
+        Some(other) => other.to_string().into(),
+        None => Value::Null,
+    }
+}
+
+fn is_to_be_quoted(text: &[u8]) -> bool {
+    text.is_empty() || text.contains(&b' ')
+}
+
+/// A call chain with the symbols of its process.
+struct Frames<'a> {
+    symbols: &'a Symbols,
+    chain: Callchain<'a>,
+    pid: u32,
+    mode: CpuMode,
+}
+
+impl Frames<'_> {
+    fn places(&self) -> impl Iterator<Item = crate::sources::symbols::Place<'_>> {
+        self.chain.frames().map(|frame| {
+            let is_kernel = match frame.context {
+                CallchainContext::Kernel => true,
+                CallchainContext::User => false,
+                _ => self.mode == CpuMode::Kernel,
+            };
+            self.symbols.at(self.pid, frame.ip, is_kernel)
+        })
+    }
+
+    /// Prints a line for each frame, and an empty one.
+    fn print(&self, out: &mut Output) {
+        let mut text = String::new();
+        for place in self.places() {
+            use std::fmt::Write as _;
+            let _ = write!(text, "\t{:>16x}", place.address);
+            let _ = put_place(&mut text, &place, true);
+            text.push('\n');
+        }
+        text.push('\n');
+        out.buffer.extend(text.into_bytes());
+    }
+
+    fn json(&self) -> Value {
+        let frame = |place: crate::sources::symbols::Place<'_>| {
+            let symbol = place.symbol.map(|(name, _)| crate::sources::symbols::demangled(name));
+            json!({
+                "address": format!("{:#x}", place.address),
+                "symbol": symbol,
+                "offset": place.symbol.map(|(_, offset)| offset),
+                "file": place.file,
+            })
+        };
+        self.places().map(frame).collect()
+    }
+}

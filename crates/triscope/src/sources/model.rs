@@ -1,0 +1,207 @@
+//! Traces as one stream of the timeline model.
+
+use super::go::Trace;
+use crate::failure::{Failure, OneLine, Result};
+use crate::io::input::{Format, Input};
+use crate::io::progress::Progress;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use trace_common::{ClockDomain, Limits};
+use trace_timeline::sources::dotnet::DotnetSource;
+use trace_timeline::sources::go::{GoOptions, GoSource};
+use trace_timeline::sources::perf::PerfSource;
+use trace_timeline::{Correlator, Derived, Event, Streams, Tables};
+
+/// The traces of a timeline. They can be read several times.
+#[derive(clap::Args)]
+pub(crate) struct Traces {
+    /// Go traces, .NET traces and perf.data recordings of one machine, or a directory that `triscope record
+    /// --keep` wrote
+    #[arg(value_name = "FILE|DIR", required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// Events that a trace gives at once.
+const CHUNK: usize = 1 << 12;
+
+impl Traces {
+    /// The files, those of a directory by name.
+    fn files(&self) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for path in &self.files {
+            if path.as_os_str() == "-" {
+                return Err(Failure::new("traces are read twice: standard input cannot be used"));
+            }
+            if !path.is_dir() {
+                files.push(path.clone());
+                continue;
+            }
+            let fail = |error| Failure::about(path.display(), error);
+            let mut inside = Vec::new();
+            for entry in std::fs::read_dir(path).map_err(fail)? {
+                let path = entry.map_err(fail)?.path();
+                if path.is_file() {
+                    inside.push(path);
+                }
+            }
+            if inside.is_empty() {
+                return Err(Failure::about(path.display(), "the directory has no traces"));
+            }
+            inside.sort();
+            files.extend(inside);
+        }
+        Ok(files)
+    }
+
+    /// Reads all traces and derives everything. An error within a trace is the second result: what
+    /// is before it was processed.
+    pub(crate) fn derive(
+        &self,
+        tables: &mut Tables,
+        each: &mut dyn FnMut(Derived<'_>, &Tables),
+    ) -> Result<Result> {
+        let files = self.files()?;
+        let is_single = files.len() == 1;
+        let mut streams = Streams::new();
+        for path in &files {
+            add(path, is_single, &mut streams)?;
+        }
+        let mut correlator = Correlator::new();
+        let mut outcome = Ok(());
+        loop {
+            let event = match streams.next(tables) {
+                Ok(Some(event)) => event,
+                Ok(None) => break,
+                Err(error) => {
+                    let name = files.get(error.stream).map(|path| path.display().to_string());
+                    Failure::about(name.unwrap_or_default(), error.cause).print();
+                    outcome = Err(Failure::Quiet(1));
+                    continue;
+                }
+            };
+            correlator.push(&event, &tables.entities, &mut |derived| each(derived, tables));
+        }
+        correlator.finish(&mut |derived| each(derived, tables));
+        let dropped = tables.dropped();
+        if dropped.entities > 0 {
+            eprintln!(
+                "triscope: {} goroutines or threads are missing: there are too many",
+                dropped.entities
+            );
+        }
+        Ok(outcome)
+    }
+}
+
+fn add<'a>(path: &Path, is_single: bool, streams: &mut Streams<'a>) -> Result {
+    let input = Input::open(path, Progress::bytes())?;
+    match input.format {
+        Format::GoTrace | Format::GoText | Format::GoTest => {
+            add_go(input, path, is_single, streams)
+        }
+        Format::PerfData => add_perf(path, streams),
+        Format::NetTrace => {
+            add_dotnet(input, streams);
+            Ok(())
+        }
+        other => {
+            let what =
+                other.description().map_or(String::new(), |what| format!("looks like {what}: "));
+            Err(input.failure(format_args!(
+                "{what}Go execution traces, .NET traces and perf.data recordings can be analysed"
+            )))
+        }
+    }
+}
+
+fn add_go(input: Input, path: &Path, is_single: bool, streams: &mut Streams<'_>) -> Result {
+    let name = input.name.clone();
+    let trace = Trace::of(input, path, Progress::bytes())?;
+    let mut reader =
+        gotrace::Reader::new(trace.bytes).map_err(|error| Failure::about(&name, error))?;
+    if !is_single && reader.clock_domain() != ClockDomain::Monotonic {
+        let why = "its clock cannot be related to that of other traces, as that of Go 1.21 and \
+                   older: analyse it alone";
+        return Err(Failure::about(&name, why));
+    }
+    let mut options = GoOptions::default();
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    // `record --keep` has the process id in the name.
+    options.pid = stem.strip_prefix("go-").and_then(|pid| pid.parse().ok());
+    options.process = stem.into_bytes();
+    let mut source = GoSource::new(options);
+    streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+        while out.len() < CHUNK {
+            match reader.next_event()? {
+                Some(event) => source.push(event, tables, out),
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    });
+    Ok(())
+}
+
+fn add_dotnet(input: Input, streams: &mut Streams<'_>) {
+    let mut reader = nettrace::Reader::new(input);
+    let mut source = DotnetSource::new(0);
+    streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+        while out.len() < CHUNK {
+            match reader.next_item()? {
+                Some(item) => source.push(&item, tables, out),
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    });
+}
+
+fn add_perf(path: &Path, streams: &mut Streams<'_>) -> Result {
+    let fail = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
+    let file = File::open(path).map_err(|error| fail(&error))?;
+    let reader = perf_data::Reader::open(file, Limits::default()).map_err(|e| fail(&e))?;
+    let mut reader = perf_data::SortedReader::new(reader, Limits::default());
+    let mut source = PerfSource::new(reader.session()).map_err(|error| fail(&error))?;
+    streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+        while out.len() < CHUNK {
+            match reader.next_record()? {
+                Some(entry) => source.push(&entry, tables, out),
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    });
+    Ok(())
+}
+
+/// An entity as text: `main.worker (G7)`, `server (thread 1234)`.
+pub(crate) fn name(tables: &Tables, id: trace_timeline::EntityId) -> String {
+    use trace_timeline::EntityKind as Kind;
+    let Some(entity) = tables.entities.get(id) else { return "?".to_owned() };
+    let (name, number) = (tables.str(entity.name), entity.number);
+    let name = OneLine(&name).to_string();
+    let number = match entity.kind {
+        Kind::Goroutine => format!("G{number}"),
+        Kind::Proc => return format!("P{number}"),
+        Kind::Cpu => return format!("CPU {number}"),
+        Kind::Process if number < 0 => return name,
+        Kind::Process => format!("process {number}"),
+        Kind::Thread => format!("thread {number}"),
+        Kind::GoThread => return format!("M {number}"),
+        Kind::DotnetThread => format!("thread {number}"),
+        Kind::Task => format!("task {number}"),
+        _ => format!("{number}"),
+    };
+    if name.is_empty() { number } else { format!("{name} ({number})") }
+}
+
+/// A duration with three or four digits.
+pub(crate) fn duration(nanos: i64) -> String {
+    let value = nanos as f64;
+    match nanos.unsigned_abs() {
+        0..10_000 => format!("{nanos} ns"),
+        10_000..10_000_000 => format!("{:.1} us", value / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} ms", value / 1e6),
+        _ => format!("{:.2} s", value / 1e9),
+    }
+}

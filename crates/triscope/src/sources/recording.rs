@@ -1,0 +1,127 @@
+//! Recordings of perf as the commands read them: records in time order, with the tasks and the
+//! mappings at their time.
+
+use super::symbols::Symbols;
+use crate::failure::{Failure, Result};
+use perf_data::{Entry, Limits, Reader, Session, SortedReader};
+use perf_monitor::{Record, Sample, Tasks, Timestamp};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// What is known at the time of a record.
+pub(crate) struct State {
+    pub(crate) tasks: Tasks,
+    pub(crate) symbols: Option<Symbols>,
+    /// Samples and records that the kernel lost.
+    pub(crate) lost: u64,
+    /// Records that could not be decoded.
+    pub(crate) undecodable: u64,
+}
+
+/// A sample with its event.
+pub(crate) struct SampleOf<'a> {
+    pub(crate) sample: &'a Sample<'a>,
+    pub(crate) event: usize,
+    pub(crate) is_kernel: bool,
+    pub(crate) session: &'a Session,
+}
+
+/// Reads a recording, and passes its samples on in time order.
+pub(crate) fn read(
+    path: &Path,
+    mut on_sample: impl FnMut(&SampleOf<'_>, &State) -> Result,
+) -> Result<State> {
+    let name = path.display();
+    let failed = |error: perf_data::Error| Failure::about(&name, error);
+    let limits = Limits::default();
+    let mut state = State { tasks: Tasks::new(), symbols: None, lost: 0, undecodable: 0 };
+    let late = if path.as_os_str() == "-" {
+        let reader = Reader::open_pipe(io::stdin().lock(), limits).map_err(failed)?;
+        read_all(reader, &mut state, &failed, &mut on_sample)?
+    } else {
+        let file = File::open(path).map_err(|error| Failure::about(&name, error))?;
+        let reader = Reader::open(file, limits).map_err(failed)?;
+        if reader.is_incomplete() {
+            eprintln!("triscope: {name}: the recorder did not complete it: the end can be missing");
+        }
+        read_all(reader, &mut state, &failed, &mut on_sample)?
+    };
+    let report = |count: u64, what: &str| {
+        if count > 0 {
+            eprintln!("triscope: {name}: {count} {what}");
+        }
+    };
+    report(state.lost, "samples or records were lost when it was recorded");
+    report(late, "records were out of order");
+    report(state.undecodable, "records could not be decoded");
+    Ok(state)
+}
+
+fn read_all<R: Read>(
+    reader: Reader<R>,
+    state: &mut State,
+    failed: &dyn Fn(perf_data::Error) -> Failure,
+    on_sample: &mut dyn FnMut(&SampleOf<'_>, &State) -> Result,
+) -> Result<u64> {
+    let mut records = SortedReader::new(reader, Limits::default());
+    while let Some(entry) = records.next_record().map_err(failed)? {
+        apply(&entry, state, on_sample)?;
+    }
+    for (number, error) in &records.session().features().damaged {
+        eprintln!("triscope: feature section {number} is damaged: {error}");
+    }
+    Ok(records.late())
+}
+
+fn apply(
+    entry: &Entry<'_>,
+    state: &mut State,
+    on_sample: &mut dyn FnMut(&SampleOf<'_>, &State) -> Result,
+) -> Result {
+    let session = entry.session;
+    // In pipe mode the features come before the records.
+    let symbols = state.symbols.get_or_insert_with(|| Symbols::new(session.features()));
+    let record = match entry.decode() {
+        Some(Ok(record)) => record,
+        Some(Err(_)) => {
+            state.undecodable += 1;
+            return Ok(());
+        }
+        None => return Ok(()),
+    };
+    symbols.apply(&record, entry.raw);
+    if let Record::Lost(lost) | Record::LostSamples(lost) = &record {
+        state.lost = state.lost.saturating_add(lost.lost);
+    }
+    if let Record::Sample(sample) = &record {
+        let Some(event) = session.event_of(entry.raw) else {
+            state.undecodable += 1;
+            return Ok(());
+        };
+        let is_kernel = entry.raw.cpu_mode() == perf_monitor::CpuMode::Kernel;
+        return on_sample(&SampleOf { sample, event, is_kernel, session }, state);
+    }
+    state.tasks.apply(&record);
+    Ok(())
+}
+
+impl SampleOf<'_> {
+    /// The name of its event.
+    pub(crate) fn event_name(&self) -> &str {
+        self.session.events().get(self.event).map_or("[unknown]", |event| &event.name)
+    }
+
+    /// The name of its thread, as perf shows it.
+    pub(crate) fn comm(&self, state: &State) -> String {
+        let tid = self.sample.tid.unwrap_or(0);
+        if tid == 0 {
+            return "swapper".to_owned();
+        }
+        let time = self.sample.time.unwrap_or(Timestamp::from_nanos(i64::MAX));
+        match state.tasks.at(tid, time).map(|task| task.name()) {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => format!(":{}", tid as i32),
+        }
+    }
+}

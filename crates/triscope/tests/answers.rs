@@ -1,0 +1,168 @@
+//! `triscope report` and `triscope explain` as processes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn fixture(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+fn triscope(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = triscope(args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[track_caller]
+fn assert_fails(args: &[&str], message: &str) {
+    let output = triscope(args);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stdout), "");
+    assert_eq!(text(&output.stderr), format!("triscope: {message}\n"));
+}
+
+#[test]
+fn a_report_has_every_goroutine() {
+    let shop = fixture("shop.trace");
+    let report = json(&["report", "--json", &shop]);
+    let groups = report["goroutines"].as_array().unwrap();
+    let goroutines: u64 = groups.iter().map(|group| group["count"].as_u64().unwrap()).sum();
+    assert_eq!(goroutines, 150, "as triscope convert counts them");
+    let handler = groups.iter().find(|g| g["entry"] == "net/http.(*conn).serve").unwrap();
+    assert_eq!(handler["count"], 3);
+    // The kernel was not recorded: nothing is claimed about CPUs.
+    assert_eq!(handler["running"]["on_cpu"], 0);
+    assert!(handler["running"]["unknown"].as_u64().unwrap() > 20_000_000, "{handler}");
+    let stops: u64 = report["pauses"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pause| pause["durations"]["count"].as_u64().unwrap())
+        .sum();
+    assert_eq!(stops, 27, "the stop-the-world pauses of the trace");
+
+    let output = triscope(&["report", &shop]);
+    let report = text(&output.stdout);
+    for part in ["0.094 s", "Goroutines ", "Stop-the-world pauses", "scheduler was not recorded"] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+}
+
+#[test]
+fn pieces_of_the_longest_requests_sum_to_them() {
+    let shop = fixture("shop.trace");
+    let requests = json(&["explain", "--json", "--worst", "50", &shop]);
+    let requests = requests.as_array().unwrap();
+    assert_eq!(requests.len(), 50);
+    let mut before = i64::MAX;
+    for request in requests {
+        let nanos = request["nanos"].as_i64().unwrap();
+        assert!(nanos <= before, "longest first");
+        before = nanos;
+        let pieces = request["pieces"].as_array().unwrap();
+        let sum: i64 = pieces.iter().map(|piece| piece["nanos"].as_i64().unwrap()).sum();
+        assert_eq!(sum, nanos, "{request}");
+    }
+    // The handlers of the shop share a mutex: others hold it for their own requests.
+    let longest = requests[0]["pieces"].as_array().unwrap();
+    let is_context = |piece: &&Value| {
+        piece["waiter_reason"] == "sync"
+            && piece["context"]["kind"] == "Task"
+            && piece["depth"] == 1
+    };
+    assert!(longest.iter().any(|piece| is_context(&piece)), "{longest:#?}");
+}
+
+#[test]
+fn a_goroutine_is_explained_from_its_start_to_its_end() {
+    let shop = fixture("shop.trace");
+    let all = json(&["explain", "--json", "--goroutine", "1", &shop]);
+    let part = ["explain", "--json", "--goroutine", "1", "--between", "0.01", "0.02", &shop];
+    let part = json(&part);
+    assert_eq!(
+        (&all[0]["subject"]["name"], &all[0]["subject"]["number"]),
+        (&Value::from("main.main"), &Value::from(1))
+    );
+    assert_eq!(part[0]["nanos"], 10_000_000);
+    // The first event of the timeline is a little before the first one of the goroutine.
+    let later = part[0]["begin"].as_i64().unwrap() - all[0]["begin"].as_i64().unwrap();
+    assert!((9_999_000..=10_000_000).contains(&later), "{later}");
+    let output = text(&triscope(&["explain", "--goroutine", "1", &shop]).stdout);
+    assert!(output.starts_with("main.main (G1): "), "{output}");
+    assert!(output.contains("\n  sum: "), "{output}");
+}
+
+#[test]
+fn what_cannot_be_analysed_is_an_error() {
+    let (shop, old) = (fixture("shop.trace"), fixture("go1.21-mixed.trace.gz"));
+    assert_fails(&["report", "-"], "traces are read twice: standard input cannot be used");
+    assert_fails(
+        &["report", &shop, &old],
+        &format!(
+            "{old}: its clock cannot be related to that of other traces, as that of Go 1.21 and \
+             older: analyse it alone"
+        ),
+    );
+    assert!(triscope(&["report", &old]).status.success());
+    assert_fails(&["explain", "--task", "x", &shop], "no task \"x\" ended");
+    assert_fails(
+        &["explain", "--goroutine", "77777", &shop],
+        "goroutine 77777 is not in the traces",
+    );
+    let empty = tempfile::tempdir().unwrap();
+    let dir = empty.path().to_str().unwrap();
+    assert_fails(&["report", dir], &format!("{dir}: the directory has no traces"));
+    let toml = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let toml = toml.to_str().unwrap();
+    assert_fails(
+        &["report", toml],
+        &format!(
+            "{toml}: Go execution traces, .NET traces and perf.data recordings can be analysed"
+        ),
+    );
+}
+
+/// The longest activities of a .NET program.
+#[test]
+fn activities_are_explained() {
+    let trace = fixture("../../../nettrace/tests/data/t10-activity.nettrace");
+    let requests = json(&["explain", "--json", "--worst", "3", &trace]);
+    for request in requests.as_array().unwrap() {
+        assert_eq!(request["subject"]["kind"], "DotnetThread");
+        let pieces = request["pieces"].as_array().unwrap();
+        let sum: i64 = pieces.iter().map(|piece| piece["nanos"].as_i64().unwrap()).sum();
+        assert_eq!(sum, request["nanos"].as_i64().unwrap(), "{request}");
+    }
+    assert_eq!(requests.as_array().unwrap().len(), 3);
+    assert!(triscope(&["report", &trace]).status.success());
+}
+
+/// What is before the damage is reported, and the exit status is 1.
+#[test]
+fn a_cut_trace_is_reported_up_to_the_cut() {
+    let bytes = std::fs::read(fixture("shop.trace")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let cut = dir.path().join("cut.trace");
+    std::fs::write(&cut, &bytes[..bytes.len() - 1]).unwrap();
+    let output = triscope(&["report", "--json", cut.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with(&format!("triscope: {}: ", cut.display())));
+    serde_json::from_slice::<Value>(&output.stdout).unwrap();
+}

@@ -1,0 +1,152 @@
+//! `triscope dotnet` with commands and servers that are no runtime.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
+
+use diag_ipc::HResult;
+use diag_ipc::message::{Command as Ipc, Header, Reply, Request};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+fn triscope(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.arg("dotnet").args(args).stdin(Stdio::null());
+    command
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn kill(signal: &str, pid: u32) {
+    let status = Command::new("kill").args([signal, &pid.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+fn wait_for(path: &Path) {
+    while !path.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_started_has_the_exit_code_of_shells() {
+    for (command, code, why) in
+        [("no-such-command", 127, "command not found"), ("/etc/passwd", 126, "cannot be run")]
+    {
+        let output = triscope(&["collect", "-o", "/dev/null", "--", command]).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", errors(&output));
+        assert!(errors(&output).contains(why), "{}", errors(&output));
+    }
+}
+
+#[test]
+fn a_signal_reaches_a_command_that_is_no_runtime() {
+    let dir = tempfile::tempdir().unwrap();
+    let (up, down) = (dir.path().join("up"), dir.path().join("down"));
+    let script = "trap 'touch \"$2\"; exit 9' TERM; touch \"$1\"; while :; do sleep 0.01; done";
+    let mut child = triscope(&["collect", "-o", "/dev/null", "--", "sh", "-c", script, "sh"]);
+    child.args([&up, &down]).stderr(Stdio::piped());
+    let child = child.spawn().unwrap();
+    wait_for(&up);
+    kill("-TERM", child.id());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    assert!(errors(&output).contains("exit status: 9"), "{}", errors(&output));
+    assert!(down.exists(), "the command was not asked to end");
+}
+
+/// The variable with the socket of a [`server`], which is this program as a child.
+const SOCKET: &str = "TRISCOPE_TEST_SERVER";
+
+/// Not a test: the server of the others.
+#[test]
+fn server() {
+    let Some(path) = std::env::var_os(SOCKET) else { return };
+    let path = Path::new(&path);
+    let listener = UnixListener::bind(path).unwrap();
+    std::fs::write(path.with_extension("up"), "").unwrap();
+    // Its first session is the empty one that makes old runtimes describe their types. It stops
+    // itself in the second one.
+    let (mut session, mut sessions) = (None, 0);
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        let mut header = [0; Header::LEN];
+        stream.read_exact(&mut header).unwrap();
+        let mut message = header.to_vec();
+        message.resize(usize::from(Header::decode(&header).unwrap().size), 0);
+        stream.read_exact(&mut message[Header::LEN..]).unwrap();
+        let command = Request::decode(&message).unwrap().command();
+        if matches!(command, Ipc::ProcessInfo | Ipc::ProcessInfo2 | Ipc::ProcessInfo3) {
+            let reply = Reply::Error { code: HResult::UnknownCommand, message: None };
+            stream.write_all(&reply.encode().unwrap()).unwrap();
+            continue;
+        }
+        let reply = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
+        stream.write_all(&reply).unwrap();
+        if command == Ipc::StopTracing {
+            drop(session.take());
+            continue;
+        }
+        let _ = session.insert(stream);
+        sessions += 1;
+        if sessions == 2 {
+            kill("-STOP", std::process::id());
+        }
+    }
+}
+
+/// A server as a process of its own, which is killed at the end.
+struct Server {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Server {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "server", "--test-threads=1"])
+            .env(SOCKET, &socket)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_for(&socket.with_extension("up"));
+        Self { child, dir }
+    }
+
+    fn gcdump(&self) -> Output {
+        let port = format!("{},connect", self.dir.path().join("socket").display());
+        triscope(&["gcdump", "--diagnostic-port", &port, "--timeout", "0.5"]).output().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_heap_dump_of_a_stopped_process_ends_at_the_timeout() {
+    let server = Server::start();
+    kill("-STOP", server.child.id());
+    let output = server.gcdump();
+    let errors = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let expected = format!("process {} is stopped", server.child.id());
+    assert!(errors.contains(&expected) && errors.contains("within 500ms"), "{errors}");
+}
+
+#[test]
+fn a_heap_dump_of_a_process_that_stops_meanwhile_ends_at_the_timeout() {
+    let server = Server::start();
+    let output = server.gcdump();
+    let errors = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let expected = format!("process {} is stopped", server.child.id());
+    assert!(errors.contains(&expected) && errors.contains("for 500ms"), "{errors}");
+    assert!(!errors.contains("no heap dump"), "{errors}");
+}

@@ -1,0 +1,330 @@
+//! `perf record`, `perf script` and `perf report`, with `perf` as the judge where it is installed.
+
+use crate::needs_root;
+use crate::support::{Ran, as_nobody, can, dead_pid, in_background, run, run_in, triscope};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Some processes, system calls and page faults.
+const WORK: [&str; 3] = ["sh", "-c", "for i in 1 2 3; do true | cat; done"];
+
+fn has_perf() -> bool {
+    can("the perf command (linux-perf)", Command::new("perf").arg("--version").output().is_ok())
+}
+
+#[track_caller]
+fn perf_in(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new("perf").current_dir(dir).args(args).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {stderr}");
+    assert!(!stderr.contains("expected type"), "the formats are not whole: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The words of each line that has any: columns are padded.
+fn lines(text: &str) -> Vec<String> {
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.lines().map(words).filter(|line| !line.is_empty()).collect()
+}
+
+#[track_caller]
+fn assert_same(theirs: &str, ours: &str) {
+    let (theirs, ours) = (lines(theirs), lines(ours));
+    for (n, (theirs, ours)) in theirs.iter().zip(&ours).enumerate() {
+        // perf invents symbols of procedure linkage tables, some without a name, keeps mappings of
+        // the old program after execve(2), and takes the symbols of its own vDSO.
+        let mut words = theirs.split(' ');
+        let is_left_out = words
+            .any(|word| word.contains("@plt+") || word.contains("execve+") || word == "([vdso])");
+        if is_left_out && ours.contains("[unknown]") {
+            continue;
+        }
+        assert_eq!(theirs, ours, "line {n}");
+    }
+    assert_eq!(theirs.len(), ours.len());
+}
+
+/// The number of samples that the summary of a recording tells.
+#[track_caller]
+fn samples(ran: &Ran) -> usize {
+    let line = ran.stderr.lines().find(|line| line.contains(" lost")).unwrap_or_default();
+    let count = line.split(": ").nth(2).and_then(|rest| rest.split(' ').next()?.parse().ok());
+    count.unwrap_or_else(|| panic!("{}", ran.stderr))
+}
+
+#[test]
+fn recordings_are_read_by_perf_line_by_line() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    for (options, name) in [
+        (&["-e", "page-faults", "-c", "1"][..], "faults"),
+        (&["-e", "sched:sched_process_*,raw_syscalls:sys_enter", "-e", "page-faults"], "many"),
+        (&["-e", "sched:sched_switch,irq:softirq_entry,cpu-clock", "-g"], "chains"),
+    ] {
+        let record = [&["perf", "record", "-o", name], options, &["--"], &WORK].concat();
+        let ran = run_in(dir.path(), &record);
+        ran.is_good();
+        assert!(ran.stderr.contains(&format!("triscope: {name}: ")), "{}", ran.stderr);
+        assert!(ran.stderr.contains(" 0 lost"), "{}", ran.stderr);
+        let ours = run_in(dir.path(), &["perf", "script", "--no-demangle", "-i", name]);
+        ours.is_good();
+        assert_eq!(ours.stderr, "");
+        let is_first_line = |line: &&str| !line.starts_with('\t') && !line.is_empty();
+        assert_eq!(ours.stdout.lines().filter(is_first_line).count(), samples(&ran));
+        assert!(samples(&ran) > 20, "{}", ran.stderr);
+        if has_perf() {
+            assert_same(
+                &perf_in(dir.path(), &["script", "--no-demangle", "-i", name]),
+                &ours.stdout,
+            );
+        }
+    }
+    assert_eq!(crate::support::names(dir.path()), ["chains", "faults", "many"]);
+}
+
+#[test]
+fn recordings_of_perf_are_printed_as_perf_prints_them() {
+    needs_root!();
+    if !has_perf() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for (options, name) in [
+        (&["-e", "page-faults", "-c", "1"][..], "faults"),
+        (&["-e", "sched:sched_switch", "-e", "cpu-clock", "-g"], "chains"),
+        (&["-e", "page-faults", "-c", "1", "-z"], "compressed"),
+    ] {
+        let record = [&["record", "-q", "-m", "512", "-o", name], options, &["--"], &WORK].concat();
+        perf_in(dir.path(), &record);
+        let ours = run_in(dir.path(), &["perf", "script", "--no-demangle", "-i", name]);
+        ours.is_good();
+        assert_same(&perf_in(dir.path(), &["script", "--no-demangle", "-i", name]), &ours.stdout);
+    }
+}
+
+#[test]
+fn streams_go_through_pipes() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("stream");
+    let record = [
+        &["perf", "record", "-e", "page-faults", "-c", "1", "-o", "-"][..],
+        &["--", "sh", "-c", "echo said; true"],
+    ]
+    .concat();
+    let output = triscope(&record).stdout(std::fs::File::create(&file).unwrap()).output().unwrap();
+    let ran = Ran::from(output);
+    ran.is_good();
+    assert!(ran.stderr.contains("said\n"), "the output of the command is not in the recording");
+    let read = |program: &mut Command| -> String {
+        let stdin = std::fs::File::open(&file).unwrap();
+        let output = program.stdin(stdin).stderr(Stdio::inherit()).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let ours = read(&mut triscope(&["perf", "script", "-i", "-"]));
+    assert_eq!(ours.lines().count(), samples(&ran));
+    if has_perf() {
+        assert_same(&read(Command::new("perf").args(["script", "-i", "-"])), &ours);
+    }
+    // Also from a file.
+    let again = run(&["perf", "script", "-i", file.to_str().unwrap()]);
+    assert_eq!(again.stdout, ours);
+}
+
+#[test]
+fn options_select_tasks_and_cpus() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let script = |name: &str| {
+        let ran = run_in(dir.path(), &["perf", "script", "--no-demangle", "-i", name]);
+        ran.is_good();
+        ran.stdout
+    };
+    // A CPU, while a command runs.
+    let ran = run_in(
+        dir.path(),
+        &["perf", "record", "-e", "sched:sched_switch", "-C", "0", "-o", "cpu", "sleep", "0.1"],
+    );
+    ran.is_good();
+    let shown = script("cpu");
+    assert!(samples(&ran) > 0);
+    assert!(shown.lines().all(|line| line.contains(" [000] ")), "{shown}");
+
+    // A process that runs, until it ends.
+    let mut child = Command::new("sh")
+        .args(["-c", "read line; for i in 1 2 3; do /bin/true; done"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id().to_string();
+    let args = ["perf", "record", "-e", "sched:sched_process_fork", "-p", &pid, "-o", "pid"];
+    let recorder = crate::support::Running::start(in_background(&args).current_dir(dir.path()));
+    recorder.wait_until_it_watches();
+    drop(child.stdin.take().map(|mut stdin| std::io::Write::write_all(&mut stdin, b"\n")));
+    child.wait().unwrap();
+    let ran = recorder.end();
+    ran.is_good();
+    assert_eq!(samples(&ran), 3, "{}", ran.stderr);
+    assert!(script("pid").lines().all(|line| line.contains("comm=sh")));
+
+    // A filter, and the exit status of the command.
+    let filter = ["--filter", "id == 60 || id == 231"];
+    let record = ["perf", "record", "-e", "raw_syscalls:sys_enter", "-o", "filter"];
+    let ran = run_in(dir.path(), &[&record[..], &filter, &["sh", "-c", "exit 3"]].concat());
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(samples(&ran), 1, "{}", ran.stderr);
+        assert!(script("filter").contains("NR 231"));
+    }
+}
+
+#[test]
+fn a_cgroup_is_recorded_alone() {
+    needs_root!();
+    let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+    let root = root.into_iter().find(|root| root.join("cgroup.controllers").exists());
+    let Some(root) = root.filter(|_| can("cgroup2", root.is_some())) else { return };
+    let name = format!("triscope-test-{}", std::process::id());
+    let group = root.join(&name);
+    std::fs::create_dir(&group).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let work = format!("echo $$ > {}/cgroup.procs; exec true", group.display());
+    let record = ["perf", "record", "-e", "sched:sched_process_exec", "-G", &name, "-o", "cgroup"];
+    let ran = run_in(dir.path(), &[&record[..], &["--", "sh", "-c", &work]].concat());
+    std::fs::remove_dir(&group).unwrap();
+    if ran.stderr.contains("not a cgroup with perf events") {
+        can("a cgroup2 hierarchy with perf events", false);
+        return;
+    }
+    ran.is_good();
+    // The exec of the shell itself was before it was in the cgroup.
+    assert_eq!(samples(&ran), 1, "{}", ran.stderr);
+    let shown = run_in(dir.path(), &["perf", "script", "-i", "cgroup"]).stdout;
+    assert!(shown.contains("/true"), "{shown}");
+}
+
+#[test]
+fn a_report_adds_up() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let record = ["perf", "record", "-e", "page-faults", "-c", "1", "-o", "perf.data", "--"];
+    let ran = run_in(dir.path(), &[&record[..], &WORK].concat());
+    ran.is_good();
+    let report = |args: &[&str]| {
+        let ran = run_in(dir.path(), &[&["perf", "report"], args].concat());
+        ran.is_good();
+        ran.stdout
+    };
+    let whole = report(&[]);
+    assert!(whole.contains(&format!("# Samples: {} of event 'page-faults'", samples(&ran))));
+    let share = |line: &str| line.trim().split_once('%')?.0.parse::<f64>().ok();
+    let sum: f64 = whole.lines().filter_map(share).sum();
+    assert!((sum - 100.0).abs() < 1.0, "{sum}\n{whole}");
+    assert!(whole.contains("[k] ") && whole.contains("[kernel.kallsyms]"), "{whole}");
+    let rows = |text: &str| -> Vec<String> {
+        let mut rows = lines(text);
+        rows.retain(|line| !line.starts_with('#'));
+        rows.sort();
+        rows
+    };
+    if has_perf() {
+        let args = ["report", "--stdio", "--sort", "comm,dso"];
+        assert_eq!(rows(&report(&["-s", "comm,dso"])), rows(&perf_in(dir.path(), &args)));
+    }
+}
+
+#[test]
+fn users_record_their_own_user_space() {
+    if !can("users that may record their processes", crate::support::users_may_count()) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).ok();
+    let file = dir.path().join("own");
+    let args =
+        ["perf", "record", "-e", "page-faults", "-c", "1", "-o", file.to_str().unwrap(), "true"];
+    let ran: Ran = as_nobody(&args).output().unwrap().into();
+    ran.is_good();
+    assert!(samples(&ran) > 10, "{}", ran.stderr);
+    if crate::support::paranoid() == 2 && crate::support::is_root() {
+        assert!(ran.stderr.contains("of user space only"), "{}", ran.stderr);
+    }
+    let shown = run(&["perf", "script", "-i", file.to_str().unwrap()]);
+    shown.is_good();
+    assert_eq!(shown.stdout.lines().count(), samples(&ran));
+}
+
+#[test]
+fn mistakes_name_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x");
+    let record =
+        |args: &[&str]| run_in(dir.path(), &[&["perf", "record", "-o", "new"], args].concat());
+    record(&[]).is_refused(2, &["nothing to record", "-p PID"]);
+    record(&["-e", "{cs,faults}", "true"]).is_refused(1, &["groups"]);
+    record(&["-e", "page-fualts", "true"]).is_refused(1, &["did you mean page-faults"]);
+    record(&["-e", "cs", "-m", "3", "true"]).is_refused(1, &["power of two"]);
+    record(&["-e", "page-faults", "no-such-command"]).is_refused(127, &["not found"]);
+    let pid = dead_pid().to_string();
+    record(&["-e", "page-faults", "-p", &pid]).is_refused(1, &["no process", &pid]);
+    assert_eq!(crate::support::names(dir.path()), [""; 0], "nothing is left");
+
+    let path = file.to_str().unwrap();
+    for command in ["script", "report"] {
+        let read = || run(&["perf", command, "-i", path]);
+        let _ = std::fs::remove_file(&file);
+        read().is_refused(1, &[path, "No such file"]);
+        std::fs::write(&file, "text, not a recording").unwrap();
+        read().is_refused(1, &["not a perf.data recording", "text, no"]);
+        std::fs::write(&file, "PERFILE2").unwrap();
+        read().is_refused(1, &["truncated", "byte"]);
+    }
+}
+
+#[test]
+fn a_live_table_names_what_runs() {
+    needs_root!();
+    let script = "while :; do :; done";
+    let mut busy = Command::new("sh").args(["-c", script]).spawn().unwrap();
+    let pid = busy.id().to_string();
+    // A table at least; what follows depends on how busy the machine is.
+    let ran = run(&["perf", "top", "-e", "cpu-clock", "-p", &pid, "-d", "0.5", "--seconds", "1"]);
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    ran.is_good();
+    let first = ran.stdout.lines().next().unwrap_or_default();
+    let samples: u64 = first.split(' ').next().unwrap().parse().unwrap();
+    assert!(samples > 0 && first.ends_with(" samples of cpu-clock, 0 lost"), "{}", ran.stdout);
+    let rows = ran.stdout.lines().filter(|line| line.contains('%'));
+    let mut names = rows.filter_map(|line| line.split_whitespace().nth(1));
+    assert!(names.all(|name| name == "sh"), "{}", ran.stdout);
+    let pid = dead_pid().to_string();
+    run(&["perf", "top", "-p", &pid]).is_refused(1, &["no process", &pid]);
+}
+
+#[test]
+fn losses_are_counted_and_recorded() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    // Two system calls for each byte; a buffer of 4 KiB is too small for them.
+    let record = ["perf", "record", "-e", "raw_syscalls:*", "-m", "1", "-o", "flood", "--"];
+    let work = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=50000", "status=none"];
+    let ran = run_in(dir.path(), &[&record[..], &work].concat());
+    ran.is_good();
+    let lost = ran.stderr.split(" lost").next().and_then(|text| text.rsplit(' ').next());
+    let lost: usize = lost.unwrap().parse().unwrap_or_else(|_| panic!("{}", ran.stderr));
+    assert!(lost > 0 && ran.stderr.contains("use more -m"), "{}", ran.stderr);
+    let features = run(&["perf", "list", "--features"]).stdout;
+    let formats = features.lines().find(|line| line.starts_with("read formats")).unwrap();
+    // Since Linux 6.0 the kernel counts them: every system call is a sample or lost.
+    if formats.contains("lost") {
+        let all = samples(&ran) + lost;
+        assert!((200_000..205_000).contains(&all), "{}", ran.stderr);
+    }
+    let shown = run_in(dir.path(), &["perf", "script", "-i", "flood"]);
+    shown.is_good();
+    assert_eq!(shown.stdout.lines().count(), samples(&ran));
+    let note = format!("{lost} samples or records were lost when it was recorded");
+    assert!(shown.stderr.contains(&note), "{}{}", ran.stderr, shown.stderr);
+}
