@@ -53,6 +53,8 @@ fn compared() -> Vec<(&'static str, Reader)> {
         ("perf-monitor, five fields", ours(Depth::FiveFields)),
         ("perf-monitor, whole `Sample`", ours(Depth::Sample)),
         ("perf-monitor, raw into a file", ours(Depth::File)),
+        ("`RingSet`, ordered, five fields", Box::new(|f| readers::ring_set(f, PAGES))),
+        ("`EventMonitor`, ordered, typed", Box::new(|f| readers::event_monitor(f, PAGES))),
         ("perf-event2, raw", Box::new(|f| peers::perf_event2(f, false))),
         ("perf-event2, parsed", Box::new(|f| peers::perf_event2(f, true))),
         ("perf-event-open, raw", Box::new(|f| peers::perf_event_open(f, false))),

@@ -2,7 +2,10 @@
 
 use crate::flood::Flood;
 use crate::{Error, Outcome};
-use perf_monitor::{Event, FieldFormat, Record, SampleFlags, Sampler, Target, Tracefs};
+use perf_monitor::{
+    Event, EventMonitor, FieldFormat, Record, Registration, RingSet, SampleFlags, SampleView,
+    Sampler, SetRecord, Target, Tracefs,
+};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::io::{BufWriter, Write};
@@ -142,13 +145,98 @@ pub(crate) fn perf_monitor(
     Ok(Outcome { read: stats.samples, lost: stats.lost, cpu_nanos, sum })
 }
 
+/// What a sample of an event is made into: thread and system call.
+type Value = (u32, u64);
+
+/// In time order over the rings of two CPUs, with the same fields.
+pub(crate) fn ring_set(flood: &mut Flood, pages: usize) -> Result<Outcome, Error> {
+    let before = thread_cpu_nanos();
+    let event = Event::tracepoint("raw_syscalls", "sys_enter")?;
+    let format = Tracefs::find()?.format("raw_syscalls", "sys_enter")?;
+    let call = format.field("id").ok_or("no such field")?;
+    let mut set = RingSet::builder()
+        .thread(flood.pid())
+        .cpus([0, 1])
+        .pages(pages)
+        .wakeup_watermark((pages * 4096 / 4) as u32)
+        .open()?;
+    let fields = SampleFlags::TID | SampleFlags::CPU | SampleFlags::RAW;
+    let added = set.add(&event.builder().sample_period(1).sample(fields))?;
+    set.enable_event(added)?;
+    flood.go()?;
+    let mut sum = 0;
+    let mut take = |record: SetRecord<'_>| -> Result<(), perf_monitor::Error> {
+        let (layout, raw) = (record.layout, record.raw);
+        if let (Some((_, tid)), Some(call)) =
+            (layout.tid(raw), layout.raw_data(raw).and_then(|data| call.u64(data)))
+        {
+            sum ^= u64::from(tid) ^ record.time.nanos() as u64 ^ u64::from(record.cpu) ^ call;
+        }
+        Ok(())
+    };
+    while !flood.is_done()? {
+        set.wait(Some(TIMEOUT))?;
+        set.round(&mut take)?;
+    }
+    set.finish(&mut take)?;
+    let counts = set.counts(added)?;
+    let lost = counts.lost.unwrap_or(set.stats().rings.lost);
+    Ok(Outcome { read: counts.delivered, lost, cpu_nanos: thread_cpu_nanos() - before, sum })
+}
+
+/// The same by a decoder, in batches of typed values.
+pub(crate) fn event_monitor(flood: &mut Flood, pages: usize) -> Result<Outcome, Error> {
+    let before = thread_cpu_nanos();
+    let monitor = EventMonitor::<Value>::builder()
+        .thread(flood.pid())
+        .cpus([0, 1])
+        .pages(pages)
+        .wakeup_watermark((pages * 4096 / 4) as u32)
+        .build()?;
+    let decoder = Registration::tracepoint("raw_syscalls:sys_enter").decoder_of(|format| {
+        let call = format.and_then(|format| format.field("id")).cloned();
+        Ok(move |sample: &SampleView<'_>| {
+            let (_, tid) = sample.tid().ok_or("no thread")?;
+            let call = call.as_ref().and_then(|call| sample.u64(call)).ok_or("no call")?;
+            Ok(Some((tid, call)))
+        })
+    });
+    let event = monitor.register(decoder)?;
+    let mut sum = 0;
+    std::thread::scope(|scope| {
+        // The events record while the monitor runs.
+        let ending = scope.spawn(|| {
+            while !monitor.is_running() {
+                std::thread::yield_now();
+            }
+            let went = flood.go().and_then(|()| flood.wait()).map_err(|error| error.to_string());
+            monitor.stop(false);
+            went
+        });
+        monitor.run(|batch| {
+            for sample in batch.drain(..) {
+                if let Ok((tid, call)) = sample.value {
+                    let cpu = sample.cpu.unwrap_or(0);
+                    sum ^= u64::from(tid) ^ sample.time.nanos() as u64 ^ u64::from(cpu) ^ call;
+                }
+            }
+        })?;
+        ending.join().map_err(|_| "the flood panicked")??;
+        Ok::<(), Error>(())
+    })?;
+    let counts = monitor.counts(event)?;
+    let lost = counts.lost.unwrap_or(monitor.stats().set.rings.lost);
+    Ok(Outcome { read: counts.delivered, lost, cpu_nanos: thread_cpu_nanos() - before, sum })
+}
+
 fn five_fields(sampler: &mut Sampler, call: &FieldFormat) -> u64 {
     let mut sum = 0;
     let (mut batch, decoder) = sampler.batch();
     while let Some(record) = batch.next_record() {
         let Some(layout) = decoder.layout(record) else { continue };
         let Some(raw) = layout.raw_data(record) else { continue };
-        let fields = (layout.id(record), layout.tid(record), layout.timestamp(record), layout.cpu(record));
+        let fields =
+            (layout.id(record), layout.tid(record), layout.timestamp(record), layout.cpu(record));
         if let ((Some(id), Some((_, tid)), Some(time), Some(cpu)), Some(call)) =
             (fields, call.u64(raw))
         {

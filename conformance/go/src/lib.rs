@@ -6,6 +6,7 @@
 //! second run only compares.
 #![forbid(unsafe_code)]
 
+pub mod answers;
 mod batches;
 mod bench;
 mod compare;
@@ -16,6 +17,7 @@ mod matrix;
 mod mutants;
 mod mutation;
 mod random;
+mod recovery;
 mod reference;
 pub mod timeline;
 mod toolchain;
@@ -50,6 +52,11 @@ impl Tools {
         })
     }
 
+    /// The cache key of recordings that the reference has judged.
+    fn variant(&self) -> String {
+        format!("judged-by-{}", self.newest.version)
+    }
+
     /// The output of our own program for a trace.
     fn ours(&self, mode: &str, file: &Path) -> Result<Printed> {
         Printed::of(Command::new(&self.triscope).args(["go", mode]).arg(file))
@@ -63,8 +70,10 @@ fn triscope() -> Result<PathBuf> {
 
 /// The options of `cargo xtask test-go`.
 pub const TEST_OPTIONS: &str = "\
-[--each N] [WORKLOAD...]
+[--full] [--recovery] [--each N] [WORKLOAD...]
 
+  --full     measure recovery over every trace, at 50 positions of each kind (default: a sample)
+  --recovery only measure recovery, over the traces that are already recorded
   --each N   damage each trace N times in each way (default: 12)
   WORKLOAD   only these workloads (default: all)";
 
@@ -75,10 +84,13 @@ pub const TEST_OPTIONS: &str = "\
 /// A difference between gotrace and Go's reader, or a program that fails.
 pub fn test(args: &[String]) -> Result {
     let mut each = mutants::EACH;
+    let (mut full, mut only_recovery) = (false, false);
     let mut only = Vec::new();
     let mut args = lexopt::Parser::from_args(args);
     while let Some(arg) = args.next()? {
         match arg {
+            Long("full") => full = true,
+            Long("recovery") => only_recovery = true,
             Long("each") => each = args.value()?.parse()?,
             Value(workload) => only.push(workload.string()?),
             _ => return Err(arg.unexpected().into()),
@@ -89,6 +101,10 @@ pub fn test(args: &[String]) -> Result {
         Err(error) => return lane::skip("Go traces against Go's own reader", &error),
     };
     let tools = Tools::ready()?;
+    if only_recovery {
+        let corpus = corpus::items(&tools, &toolchains)?;
+        return recovery::check(&tools, &toolchains, &corpus, full);
+    }
     let start = Instant::now();
     let mut failed = matrix::check(&tools, &toolchains, &only)?;
     let corpus = corpus::items(&tools, &toolchains)?;
@@ -96,7 +112,10 @@ pub fn test(args: &[String]) -> Result {
     failed += fixtures::check(&tools)?;
     failed += mutants::check(&tools, &corpus, each)?;
     println!("compared in {:.0} s", start.elapsed().as_secs_f64());
-    if failed == 0 { Ok(()) } else { Err(format!("{failed} differences").into()) }
+    if failed > 0 {
+        return Err(format!("{failed} differences").into());
+    }
+    recovery::check(&tools, &toolchains, &corpus, full)
 }
 
 /// Records the committed traces again: all or the named ones.

@@ -60,8 +60,7 @@ pub(crate) fn check(tools: &Tools, toolchains: &[Toolchain], only: &[String]) ->
 }
 
 fn cell(tools: &Tools, workload: &Workload, toolchain: &Toolchain) -> Result<Cell> {
-    let variant = format!("judged-by-{}", tools.newest.version);
-    let dir = workload.recorded(toolchain, &variant, |dir| {
+    let dir = workload.recorded(toolchain, &tools.variant(), |dir| {
         Reference::ask(&tools.trace_tool, &dir.join("trace"))?.save(dir)
     })?;
     let reference = Reference::load(&dir)?;

@@ -140,11 +140,20 @@ impl Workload {
         variant: &str,
         more: impl FnOnce(&Path) -> Result,
     ) -> Result<PathBuf> {
-        let debug = toolchain::content_hash(&[("GODEBUG", self.debug)]) & 0xffff;
-        let key = format!("{}/{}-{debug:04x}-{variant}", self.key(toolchain), self.name);
-        cache::entry(&key, |dir| {
+        cache::entry(&self.recording_key(toolchain, variant), |dir| {
             self.record(toolchain, &dir.join("trace"))?;
             more(dir)
         })
+    }
+
+    /// The directory of [`Workload::recorded`], if there is one.
+    pub(crate) fn already_recorded(&self, toolchain: &Toolchain, variant: &str) -> Option<PathBuf> {
+        let dir = cache::root().ok()?.join(self.recording_key(toolchain, variant));
+        dir.is_dir().then_some(dir)
+    }
+
+    fn recording_key(&self, toolchain: &Toolchain, variant: &str) -> String {
+        let debug = toolchain::content_hash(&[("GODEBUG", self.debug)]) & 0xffff;
+        format!("{}/{}-{debug:04x}-{variant}", self.key(toolchain), self.name)
     }
 }

@@ -1,0 +1,266 @@
+// Waits, runs and is preempted in a known way, and prints what it measured itself.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"runtime/trace"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+const (
+	monotonic = 1
+	threadCPU = 3
+)
+
+func clock(id uintptr) int64 {
+	var ts syscall.Timespec
+	syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&ts)), 0)
+	return ts.Nano()
+}
+
+// Binds this thread to CPU 0.
+func pin() {
+	var set [16]uint64
+	set[0] = 1
+	syscall.RawSyscall(syscall.SYS_SCHED_SETAFFINITY, 0, 128, uintptr(unsafe.Pointer(&set)))
+}
+
+// The time of a thread on a CPU and in run queues, as the kernel counts it.
+func schedstat(tid int) (run, wait int64) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
+	if err != nil {
+		return 0, 0
+	}
+	fields := strings.Fields(string(text))
+	run, _ = strconv.ParseInt(fields[0], 10, 64)
+	wait, _ = strconv.ParseInt(fields[1], 10, 64)
+	return run, wait
+}
+
+var sink int
+
+// Computes for this much CPU time. The thread must be locked.
+func compute(ms int64) {
+	end := clock(threadCPU) + ms*1e6
+	for clock(threadCPU) < end {
+		for i := 0; i < 20000; i++ {
+			sink += i
+		}
+	}
+}
+
+// A goroutine with a thread of its own.
+func locked(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		f()
+	}()
+}
+
+// A process that keeps CPU 0 busy.
+func busy() *exec.Cmd {
+	cmd := exec.Command("taskset", "-c", "0", "sh", "-c", "while :; do :; done")
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	return cmd
+}
+
+func stop(cmd *exec.Cmd) {
+	cmd.Process.Kill()
+	cmd.Wait()
+}
+
+func task(name string, f func(ctx context.Context)) {
+	ctx, task := trace.NewTask(context.Background(), name)
+	f(ctx)
+	task.End()
+}
+
+// A thread beside a busy process on one CPU.
+func preempted() {
+	done := make(chan bool)
+	other := busy()
+	go func() {
+		runtime.LockOSThread() // it ends with the goroutine, as it is bound to a CPU
+		pin()
+		compute(20)
+		task("preempted", func(context.Context) {
+			tid := syscall.Gettid()
+			run, wait := schedstat(tid)
+			from, cpu := clock(monotonic), clock(threadCPU)
+			trace.WithRegion(context.Background(), "compute", func() { compute(300) })
+			to, cpu2 := clock(monotonic), clock(threadCPU)
+			run2, wait2 := schedstat(tid)
+			fmt.Printf("preempted %d %d %d %d\n", to-from, cpu2-cpu, run2-run, wait2-wait)
+		})
+		close(done)
+	}()
+	<-done
+	stop(other)
+}
+
+// A channel behind a channel behind a timer.
+func chain() {
+	a, b := make(chan int), make(chan int)
+	task("chain", func(context.Context) {
+		locked(func() { time.Sleep(30 * time.Millisecond); compute(80); a <- 1 })
+		locked(func() { <-a; compute(40); b <- 1 })
+		<-b
+		compute(20)
+	})
+}
+
+// A mutex that another task holds.
+func mutex() {
+	var mu sync.Mutex
+	holds := make(chan bool)
+	locked(func() {
+		task("holder", func(ctx context.Context) {
+			mu.Lock()
+			close(holds)
+			compute(100)
+			mu.Unlock()
+		})
+	})
+	<-holds
+	task("waiter", func(context.Context) {
+		mu.Lock()
+		mu.Unlock()
+	})
+}
+
+// More jobs than workers.
+func pool() {
+	jobs, done := make(chan int64), make(chan bool)
+	for i := 0; i < 2; i++ {
+		locked(func() {
+			for ms := range jobs {
+				compute(ms)
+				done <- true
+			}
+		})
+	}
+	task("pool", func(context.Context) {
+		go func() {
+			for _, ms := range []int64{40, 40, 60} {
+				jobs <- ms
+			}
+			close(jobs)
+		}()
+		for i := 0; i < 3; i++ {
+			<-done
+		}
+	})
+}
+
+// A disk.
+func fsync() {
+	file, err := os.Create("fsync.tmp")
+	if err != nil {
+		panic(err)
+	}
+	defer os.Remove("fsync.tmp")
+	file.Write(make([]byte, 16<<20))
+	task("fsync", func(context.Context) { file.Sync() })
+	file.Close()
+}
+
+// A pipe from another process, which computes first.
+func pipe() {
+	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done; echo done; read x")
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	task("pipe", func(context.Context) { out.Read(make([]byte, 16)) })
+	in.Close()
+	cmd.Wait()
+}
+
+var kept [][]byte
+
+// Allocations that the garbage collector makes pay.
+func assist() {
+	defer debug.SetGCPercent(debug.SetGCPercent(5))
+	for i := 0; i < 4000; i++ {
+		kept = append(kept, make([]byte, 16<<10))
+	}
+	task("assist", func(context.Context) {
+		for i := 0; i < 20000; i++ {
+			kept[i%len(kept)] = make([]byte, 16<<10)
+		}
+	})
+	kept = nil
+}
+
+// A stop-the-world that waits for a thread without a CPU.
+func late() {
+	other := busy()
+	var over sync.WaitGroup
+	over.Add(1)
+	end := make(chan bool)
+	go func() {
+		defer over.Done()
+		runtime.LockOSThread()
+		pin()
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				compute(1)
+			}
+		}
+	}()
+	for i := 0; i < 40; i++ {
+		time.Sleep(3 * time.Millisecond)
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+	}
+	close(end)
+	over.Wait()
+	stop(other)
+}
+
+func main() {
+	file, err := os.Create(os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	if err := trace.Start(file); err != nil {
+		panic(err)
+	}
+	runtime.LockOSThread()
+	chain()
+	mutex()
+	pool()
+	fsync()
+	pipe()
+	assist()
+	late()
+	preempted()
+	trace.Stop()
+	file.Close()
+	threads, _ := os.ReadDir("/proc/self/task")
+	for _, thread := range threads {
+		tid, _ := strconv.Atoi(thread.Name())
+		// The kernel counts the time of a running thread when it leaves the CPU.
+		pause := syscall.Timespec{Nsec: 1e6}
+		syscall.Nanosleep(&pause, nil)
+		run, _ := schedstat(tid)
+		fmt.Printf("thread %d %d %d\n", tid, run, clock(monotonic))
+	}
+}

@@ -1,0 +1,84 @@
+//! Recovery after damage, over the whole corpus.
+//!
+//! The measurement itself is the test `recovery` of gotrace, which needs only the traces.
+
+use super::toolchain::Toolchain;
+use super::workload;
+use super::{Tools, batches};
+use gotrace::Reader;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use task_support::{Result, run};
+
+/// Positions per trace, and the size above which a trace is left out, in bytes, of a run that is
+/// not full.
+const SAMPLED_POSITIONS: u64 = 8;
+const SAMPLED_SIZE: u64 = 500_000;
+
+/// Positions per trace of a full run.
+const POSITIONS: u64 = 50;
+
+/// Damages the traces of the corpus and of the workloads; fails if too little is recovered.
+pub(crate) fn check(
+    tools: &Tools,
+    toolchains: &[Toolchain],
+    corpus: &[PathBuf],
+    full: bool,
+) -> Result {
+    let mut traces = Vec::new();
+    for item in corpus {
+        let name = item.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        traces.push((name, item.join("trace")));
+    }
+    for workload in workload::ALL {
+        for toolchain in toolchains {
+            if let Some(dir) = workload.already_recorded(toolchain, &tools.variant()) {
+                let name = format!("{} of Go 1.{}", workload.name, toolchain.minor());
+                traces.push((name, dir.join("trace")));
+            }
+        }
+    }
+    let mut list = String::new();
+    let (mut listed, mut omitted) = (0, 0);
+    for (name, path) in traces {
+        if !is_whole(&path)? {
+            continue;
+        }
+        if full || fs::metadata(&path)?.len() <= SAMPLED_SIZE {
+            writeln!(list, "{name}\t{}", path.display())?;
+            listed += 1;
+        } else {
+            omitted += 1;
+        }
+    }
+    let scratch = tempfile::NamedTempFile::new()?;
+    fs::write(scratch.path(), list)?;
+    let positions = if full { POSITIONS } else { SAMPLED_POSITIONS };
+    println!("recovery: {listed} traces, {positions} cuts and {positions} flips of each");
+    if omitted > 0 {
+        println!("  {omitted} larger ones are left out: see --full");
+    }
+    let mut test = run::cargo();
+    test.args(["test", "--release", "--quiet", "--package", "gotrace", "--test", "recovery"]);
+    test.args(["--", "--nocapture"]);
+    test.env("GOTRACE_RECOVERY", scratch.path());
+    run::run(test.env("GOTRACE_RECOVERY_POSITIONS", positions.to_string()))
+}
+
+/// Whether a trace can be read to its end, has the format of Go 1.22 or later, and has events.
+fn is_whole(path: &Path) -> Result<bool> {
+    let trace = fs::read(path)?;
+    if batches::minor(&trace) < 22 {
+        return Ok(false);
+    }
+    let mut events = 0;
+    let Ok(mut reader) = Reader::new(&trace[..]) else { return Ok(false) };
+    loop {
+        match reader.next_event() {
+            Ok(Some(_)) => events += 1,
+            Ok(None) => return Ok(events > 0),
+            Err(_) => return Ok(false),
+        }
+    }
+}
