@@ -1,6 +1,9 @@
 //! `cargo xtask ci`: every check, in the order that finds mistakes soonest.
 
-use crate::{bench_perf, deny, fuzz, package, perfetto, runtimes, rust, test_kernel, timeline};
+use crate::{
+    bench_perf, deny, fuzz, package, perfetto, public_api, runtimes, rust, sanitize, test_kernel,
+    timeline,
+};
 use std::process::Command;
 use std::time::Instant;
 use task_support::{Result, run};
@@ -32,13 +35,15 @@ const STEPS: &[Step] = &[
             command(&["doc", "--workspace", "--no-deps", "--all-features", "--quiet"]);
         run::run(command.env("RUSTDOCFLAGS", "-D warnings"))
     }),
+    ("public API", || public_api::task(&[])),
     ("tests, debug", || cargo(&["test", "--quiet"])),
     ("tests, release", || cargo(&["test", "--quiet", "--release"])),
     ("feature powerset", || {
         cargo(&["hack", "check", "--feature-powerset", "--no-dev-deps", "--workspace", "--quiet"])
     }),
     ("oldest Rust, and Windows", || rust::check_platforms(&[])),
-    ("miri", || rust::miri(&[])),
+    ("miri", || sanitize::miri(&[])),
+    ("sanitizers", || sanitize::sanitize(&[])),
     ("packages", || package::task(&[])),
     ("dependencies", || deny::task(&[])),
     ("benches run", || {

@@ -2,7 +2,7 @@
 //!
 //! Review the difference before you commit it.
 
-use crate::test_kernel;
+use crate::{public_api, test_kernel};
 use lexopt::prelude::*;
 use task_support::{Result, run};
 
@@ -43,5 +43,5 @@ pub(crate) fn task(args: &[String]) -> Result {
         command.args(["test", "--quiet", "--all-features", "--package", package, "--test", test]);
         run::run(command.env(VARIABLE, "1"))?;
     }
-    Ok(())
+    public_api::task(&["--write".into()])
 }

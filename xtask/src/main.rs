@@ -12,8 +12,10 @@ mod fuzz;
 mod golden;
 mod package;
 mod perfetto;
+mod public_api;
 mod runtimes;
 mod rust;
+mod sanitize;
 mod test_kernel;
 mod timeline;
 
@@ -51,7 +53,13 @@ const TASKS: &[Task] = &[
         name: "miri",
         help: "look for undefined behaviour in what miri can run",
         options: "",
-        run: rust::miri,
+        run: sanitize::miri,
+    },
+    Task {
+        name: "sanitize",
+        help: "run the tests of unsafe code with the address and thread sanitizers",
+        options: "",
+        run: sanitize::sanitize,
     },
     Task {
         name: "package",
@@ -64,6 +72,12 @@ const TASKS: &[Task] = &[
         help: "check licences, sources and advisories of all dependencies",
         options: "",
         run: deny::task,
+    },
+    Task {
+        name: "public-api",
+        help: "compare the public API of the libraries with the committed lists",
+        options: public_api::OPTIONS,
+        run: public_api::task,
     },
     Task {
         name: "fuzz",

@@ -21,7 +21,11 @@ const MOST_DEPENDENCIES: &[(&str, usize)] = &[
     ("nettrace", 12),
     // tokio (8 packages with it) is optional.
     ("diag-ipc", 18),
-    ("perf-monitor", 14),
+    // object, memchr and rustc-demangle resolve the functions of programs.
+    ("perf-monitor", 17),
+    ("perf-data", 17),
+    // gotrace, nettrace and perf-data (14 packages with them) are optional.
+    ("trace-timeline", 24),
     // gotrace, nettrace and zlib-rs (12 packages with them) are optional.
     ("trace-export", 20),
 ];

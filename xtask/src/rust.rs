@@ -68,13 +68,15 @@ impl Toolchain {
 }
 
 /// Crates that support the minimum Rust version, with all their features.
-const LIBRARIES: &[&str] = &[
+pub(crate) const LIBRARIES: &[&str] = &[
     "trace-common",
     "perf-sys",
     "perf-monitor",
+    "perf-data",
     "diag-ipc",
     "nettrace",
     "gotrace",
+    "trace-timeline",
     "trace-export",
 ];
 
@@ -215,28 +217,4 @@ impl Emulated {
         eprintln!("{}: good ({})", self.target, self.why);
         Ok(())
     }
-}
-
-/// Crates whose unit tests run under miri: all of them, or those of some modules.
-const MIRI: &[(&str, &[&str])] =
-    &[("trace-common", &[]), ("perf-monitor", &["ring::", "record::"])];
-
-/// `cargo xtask miri`: checks for undefined behaviour in the cursor, the merge, records and the
-/// ring.
-///
-/// The other tests of perf-monitor call the kernel.
-pub(crate) fn miri(_: &[String]) -> Result {
-    if run::output(run::cargo().args(["+nightly", "miri", "--version"])).is_err() {
-        // Not available from a package registry.
-        let why = "needs `rustup component add --toolchain nightly miri rust-src`";
-        lane::unavailable("miri", &why);
-        return Ok(());
-    }
-    for (package, filter) in MIRI {
-        let mut test = run::cargo();
-        test.args(["+nightly", "miri", "test", "--quiet", "--lib", "--package", package, "--"]);
-        test.args(*filter).env("MIRIFLAGS", "-Zmiri-disable-isolation");
-        run::run(test.env("PROPTEST_CASES", "8"))?;
-    }
-    Ok(())
 }

@@ -5,6 +5,7 @@ use crate::perfetto;
 use task_support::Result;
 
 pub(crate) fn task(_: &[String]) -> Result {
+    conformance_go::answers::check()?;
     let recorded = conformance_go::timeline::record()?;
     let names: Vec<String> = recorded.iter().map(|p| p.to_string_lossy().into_owned()).collect();
     perfetto::lint(&names)

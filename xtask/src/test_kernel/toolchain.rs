@@ -46,7 +46,8 @@ pub(crate) fn guest_programs(arch: Arch, debian: &Debian) -> Result<Programs> {
             // build.
             .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            .env("CARGO_PROFILE_DEV_STRIP", "symbols")
+            // Tests probe functions of their own, by name.
+            .env("CARGO_PROFILE_DEV_STRIP", "debuginfo")
             .env_remove("RUSTFLAGS");
         if arch != Arch::HOST {
             cross(arch, debian, &mut command)?;

@@ -1,0 +1,67 @@
+//! Undefined behaviour and data races: miri, and the sanitizers of LLVM.
+//!
+//! Both need a nightly compiler. Miri finds more, but is a component that no package registry has.
+
+use std::process::Command;
+use task_support::{Result, lane, run};
+
+/// The cargo of the nightly toolchain. Only rustup's proxy in `PATH` can choose a toolchain.
+fn nightly() -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.arg("+nightly").env_remove("RUSTC").env_remove("RUSTDOC");
+    cargo
+}
+
+/// Crates whose unit tests do not call the kernel: all of them, or those of some modules.
+const TESTS: &[(&str, &[&str])] =
+    &[("trace-common", &[]), ("perf-monitor", &["ring::", "record::"])];
+
+/// `cargo xtask miri`: checks for undefined behaviour in the cursor, the merge, records and the
+/// ring.
+pub(crate) fn miri(_: &[String]) -> Result {
+    if run::output(nightly().args(["miri", "--version"])).is_err() {
+        let why = "needs `rustup component add --toolchain nightly miri rust-src`";
+        lane::unavailable("miri", &why);
+        return Ok(());
+    }
+    for (package, filter) in TESTS {
+        let mut test = nightly();
+        test.args(["miri", "test", "--quiet", "--lib", "--package", package, "--"]);
+        test.args(*filter).env("MIRIFLAGS", "-Zmiri-disable-isolation");
+        run::run(test.env("PROPTEST_CASES", "8"))?;
+    }
+    Ok(())
+}
+
+/// The target must be named, so that build scripts are compiled without the sanitizer.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// How the test harness hands a test to its thread and takes the result: the standard library is not
+/// instrumented, so that the thread sanitizer does not see how it synchronizes. The patterns name
+/// types of the harness that are in no stack of a test itself.
+const SUPPRESSED: &str = "race:Option<test::run_test\nrace:CompletedTest\n";
+
+/// `cargo xtask sanitize`: the same tests with the address sanitizer and with the thread sanitizer.
+pub(crate) fn sanitize(_: &[String]) -> Result {
+    if run::output(nightly().arg("--version")).is_err() {
+        return lane::skip("sanitizers", &"needs a nightly compiler");
+    }
+    run::run(&mut test("address", "-Zsanitizer=address"))?;
+    let suppressed = std::env::temp_dir().join(format!("triscope-tsan-{}", std::process::id()));
+    std::fs::write(&suppressed, SUPPRESSED)?;
+    let mut threads = test("thread", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer");
+    threads.env("TSAN_OPTIONS", format!("suppressions={}", suppressed.display()));
+    let result = run::run(&mut threads);
+    std::fs::remove_file(suppressed)?;
+    result
+}
+
+fn test(name: &str, flags: &str) -> Command {
+    let mut test = nightly();
+    test.args(["test", "--quiet", "--lib", "--target", TARGET]);
+    test.args(["--target-dir", &format!("target/sanitize-{name}")]);
+    test.args(TESTS.iter().flat_map(|(package, _)| ["--package", package]));
+    test.arg("--").args(["ring::", "record::", "merge::", "cursor::"]);
+    test.env("RUSTFLAGS", flags).env("PROPTEST_CASES", "16");
+    test
+}
