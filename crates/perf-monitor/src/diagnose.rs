@@ -181,10 +181,9 @@ fn user_space_only(attr: &mut perf_event_attr) {
     attr.set_exclude_hv(true);
 }
 
-/// Whether the machine has the event, as far as this user can determine. The kernel checks
-/// privileges first: more privileges do not help if the event does not exist.
-fn exists(attempt: &Attempt<'_>) -> bool {
-    // Permitted for every user, up to `perf_event_paranoid` 2.
+/// The event without any option, in user space of this thread: permitted for every user, up to
+/// `perf_event_paranoid` 2.
+fn open_plain(attempt: &Attempt<'_>) -> Result<OwnedFd, Errno> {
     let mut attr = perf_event_attr::new(attempt.attr.type_, attempt.attr.config);
     attr.config1 = attempt.attr.config1;
     attr.config2 = attempt.attr.config2;
@@ -192,8 +191,20 @@ fn exists(attempt: &Attempt<'_>) -> bool {
     attr.set_disabled(true);
     user_space_only(&mut attr);
     let target = Target::ThisThread;
-    let plain = Attempt { attr, path: attempt.path, target, group: None, flags: 0 };
-    !matches!(plain.open(), Err(Errno::NOENT | Errno::NODEV | Errno::OPNOTSUPP))
+    Attempt { attr, path: attempt.path, target, group: None, flags: 0 }.open()
+}
+
+/// Whether the machine has the event, as far as this user can determine. The kernel checks
+/// privileges first: more privileges do not help if the event does not exist.
+fn exists(attempt: &Attempt<'_>) -> bool {
+    !matches!(open_plain(attempt), Err(Errno::NOENT | Errno::NODEV | Errno::OPNOTSUPP))
+}
+
+/// Whether this is a combination of cache, operation and result that the CPU cannot count. x86
+/// has two errors for it: `ENOENT` for one that no event counts, and `EINVAL` for one that makes
+/// no sense, as stores to an instruction cache (`set_ext_hw_attr` in arch/x86/events/core.c).
+fn is_impossible_cache_event(attempt: &Attempt<'_>) -> bool {
+    attempt.attr.type_ == PERF_TYPE_HW_CACHE && matches!(open_plain(attempt), Err(Errno::INVAL))
 }
 
 /// A uprobe beyond the end of its file.
@@ -294,6 +305,9 @@ pub(crate) fn open(
             }
             if let Some(reason) = probe_offset(attempt) {
                 return reason;
+            }
+            if is_impossible_cache_event(attempt) {
+                return OpenErrorReason::NoSuchEvent;
             }
             refused_fields(attempt).map_or(OpenErrorReason::Unknown, OpenErrorReason::Fields)
         }
