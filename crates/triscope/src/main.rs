@@ -15,7 +15,7 @@ mod sources;
 mod timeline;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use commands::{convert, dotnet, explain, go, manual, perf, record, report};
+use commands::{convert, doctor, dotnet, explain, go, manual, perf, record, report};
 use failure::Failure;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use std::sync::Arc;
     propagate_version = true,
     after_help = "\
 Examples:
+  triscope doctor                              what can be recorded here
   triscope convert trace.out -o trace.pftrace  to a timeline for https://ui.perfetto.dev
   triscope record -o out.pftrace ./program     the kernel's scheduler and a command
   triscope go stats trace.out                  summarize a Go execution trace
@@ -52,6 +53,7 @@ enum Command {
     Record(record::Args),
     Report(report::Args),
     Explain(explain::Args),
+    Doctor(doctor::Args),
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Record(args) => record::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Go(command) => command.run(),
         Command::Perf(command) => command.run(),
         Command::Dotnet(command) => command.run(),

@@ -3,6 +3,7 @@
 pub(crate) mod child;
 pub(crate) mod cleanup;
 pub(crate) mod duration;
+pub(crate) mod go_program;
 pub(crate) mod port;
 pub(crate) mod procfs;
 pub(crate) mod stop;

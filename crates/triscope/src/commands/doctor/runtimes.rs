@@ -1,0 +1,121 @@
+//! Go programs and .NET runtimes that run now.
+
+use super::Check;
+use crate::run::{go_program, procfs};
+use diag_ipc::Timeouts;
+use diag_ipc::discovery;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Programs that a line names.
+const NAMED: usize = 5;
+
+/// A busy process must not delay the list.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![go(), go_toolchain(), dotnet()]
+}
+
+/// The fix of what root may do.
+fn as_root(is_refused: bool) -> Option<String> {
+    let is_useful = is_refused && !rustix::process::geteuid().is_root();
+    is_useful.then(|| "sudo triscope doctor".to_owned())
+}
+
+/// The Go programs whose executable can be read.
+fn go() -> Check {
+    let (id, what) = ("go", "Go programs that run");
+    let mut versions: BTreeMap<(u64, u64), Option<String>> = BTreeMap::new();
+    let (mut found, mut unreadable) = (Vec::new(), 0_u64);
+    for pid in procfs::processes() {
+        let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+        let Ok(metadata) = std::fs::metadata(&exe) else {
+            // Kernel threads have no executable and no command line.
+            unreadable += u64::from(!procfs::command_line(pid).concat().is_empty());
+            continue;
+        };
+        let file = (metadata.dev(), metadata.ino());
+        let version = versions.entry(file).or_insert_with(|| go_program::version(&exe));
+        if let Some(version) = version {
+            let name = String::from_utf8_lossy(&procfs::comm(pid, pid)).into_owned();
+            found.push((pid, name, version.clone()));
+        }
+    }
+    let unseen = match unreadable {
+        0 => String::new(),
+        n => format!("; processes that cannot be examined: {n}"),
+    };
+    let fix = as_root(unreadable > 0);
+    if found.is_empty() {
+        let note = format!("none; execution traces of Go 1.11 and later are read{unseen}");
+        return Check { fix, ..Check::yes(id, what, note) };
+    }
+    let is_old = |version: &str| {
+        go_program::release(version).is_some_and(|release| release < go_program::SAME_CLOCK)
+    };
+    let names: Vec<String> = found
+        .iter()
+        .take(NAMED)
+        .map(|(pid, name, version)| {
+            let old = if is_old(version) { ", its clock is not that of the kernel" } else { "" };
+            format!("{name} {pid} ({version}{old})")
+        })
+        .collect();
+    let more = found.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let check = Check::yes(id, what, format!("{}{more}{unseen}", names.join(", ")));
+    let check = Check { fix, ..check };
+    if found.iter().all(|(.., version)| is_old(version)) { check.partly() } else { check }
+}
+
+fn go_toolchain() -> Check {
+    let (id, what) = ("go-toolchain", "Go toolchain");
+    let output = Command::new("go").args(["env", "GOVERSION"]).stdin(Stdio::null()).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            Check::yes(id, what, String::from_utf8_lossy(&output.stdout).trim())
+        }
+        Ok(output) => Check::no(id, what, String::from_utf8_lossy(&output.stderr).trim(), None),
+        Err(_) => Check::yes(id, what, "none; only triscope demo uses one"),
+    }
+}
+
+fn dotnet() -> Check {
+    let (id, what) = ("dotnet", ".NET runtimes that run");
+    let found = match discovery::processes() {
+        Ok(found) => found,
+        Err(error) => return Check::no(id, what, error, None),
+    };
+    let timeouts = Timeouts::default().connect(PATIENCE).reply(PATIENCE);
+    let names: Vec<String> = found
+        .processes
+        .iter()
+        .take(NAMED)
+        .map(|process| match process.client().timeouts(timeouts).process_info() {
+            Ok(info) => {
+                let version = info.clr_version.unwrap_or_default();
+                let version = version.split(['+', ' ']).next().unwrap_or_default().to_owned();
+                let version = if version.is_empty() { "before .NET 7".to_owned() } else { version };
+                format!("{} ({version})", process.pid)
+            }
+            Err(error) => format!("{} ({error})", process.pid),
+        })
+        .collect();
+    let unseen = match found.unreadable {
+        0 => String::new(),
+        n => format!("; processes of other users that may be missing: {n}"),
+    };
+    let fix = as_root(found.unreadable > 0);
+    let more = found.processes.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let note = if names.is_empty() {
+        format!("none; .NET Core 3.1 and later are recorded by their diagnostic port{unseen}")
+    } else {
+        format!("{}{more}{unseen}", names.join(", "))
+    };
+    Check { fix, ..Check::yes(id, what, note) }
+}
