@@ -83,6 +83,7 @@ mod event;
 pub mod sources;
 mod stream;
 mod tables;
+pub mod text;
 
 pub use correlate::{
     Correlator, Derived, Interval, Kernel, Occupant, Pause, ResolvedFlow, Sampled, Stop,

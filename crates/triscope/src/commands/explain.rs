@@ -8,11 +8,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use trace_timeline::answers::{
-    CriticalPath, History, Piece, Request, RequestFilter, Requests, What, critical_path,
+    CriticalPath, History, Request, RequestFilter, Requests, critical_path,
 };
-use trace_timeline::{
-    Context, Derived, EntityId, EntityKind, Kernel, Occupant, SpanKind, Tables, Timestamp,
-};
+use trace_timeline::{Derived, EntityId, EntityKind, SpanKind, Tables, Timestamp, text};
 
 /// Explain why requests took as long as they did: their critical path
 ///
@@ -176,84 +174,6 @@ fn nothing(args: &Args) -> Failure {
     Failure::new(format_args!("{what}{between}"))
 }
 
-/// What a piece was spent on: a stable name, and a sentence.
-fn describe(piece: &Piece, tables: &Tables) -> (&'static str, String) {
-    let reasons = [piece.reason, piece.waiter_reason];
-    let reason = reasons.into_iter().find(|reason| !reason.is_empty());
-    let reason = reason.map_or("something".into(), |reason| tables.str(reason));
-    let reason = OneLine(&reason);
-    match piece.what {
-        What::OnCpu { cpu } => ("on_cpu", format!("ran on {}", name(tables, cpu))),
-        What::Running => ("running", "ran".to_owned()),
-        What::Syscall => ("syscall", "in a system call".to_owned()),
-        What::WaitsForCpu { occupant, is_preempted } => {
-            let text = match (occupant, is_preempted) {
-                (Occupant::Thread(by), true) => format!("preempted by {}", name(tables, by)),
-                (Occupant::Thread(by), false) => {
-                    format!("waited for the CPU of {}", name(tables, by))
-                }
-                (Occupant::Idle, true) => {
-                    "preempted, CPU idle (CPU quota, cpuset or migration)".to_owned()
-                }
-                (Occupant::Idle, false) => "woken, CPU idle (wake-up latency or quota)".to_owned(),
-                (_, true) => "preempted".to_owned(),
-                (_, false) => "waited for a CPU".to_owned(),
-            };
-            ("waits_for_cpu", text)
-        }
-        What::WaitsForProc { proc, holder, kernel } => {
-            let proc = proc.map_or("a P".to_owned(), |proc| name(tables, proc));
-            let text = match (holder, kernel) {
-                (Some(holder), _) => format!("runnable, {proc} ran {}", name(tables, holder)),
-                (None, Kernel::Absent) => format!("runnable, {proc} was idle (wake-up latency)"),
-                (None, Kernel::Runnable { occupant: Occupant::Thread(by), .. }) => {
-                    format!("runnable, the thread of {proc} waited for {}", name(tables, by))
-                }
-                (None, Kernel::Runnable { .. }) => {
-                    format!("runnable, the thread of {proc} had no CPU")
-                }
-                (None, _) => format!("runnable, {proc} was between goroutines"),
-            };
-            ("waits_for_p", text)
-        }
-        What::Blocked => ("blocked", "blocked in the kernel (disk, page or lock)".to_owned()),
-        What::Stopped => ("stopped", "stopped".to_owned()),
-        What::Waits { context } => {
-            let by = match context {
-                Context::SoftIrq => ", ended by a software interrupt (network, timer)",
-                Context::HardIrq => ", ended by a hardware interrupt",
-                _ => "",
-            };
-            ("waits", format!("waited for {reason}{by}"))
-        }
-        _ => ("unknown", "not known".to_owned()),
-    }
-}
-
-/// The garbage collector's part in a piece.
-fn during(piece: &Piece, tables: &Tables) -> Option<String> {
-    let (kind, name) = piece.during?;
-    let name = tables.str(name);
-    Some(match kind {
-        SpanKind::GcAssist => "GC assist".to_owned(),
-        SpanKind::StopTheWorld => format!("stop-the-world: {name}"),
-        SpanKind::Jit => format!("JIT {name}"),
-        SpanKind::LockWait => format!("lock {name}"),
-        _ => name.into_owned(),
-    })
-}
-
-fn title(request: &Request, tables: &Tables) -> String {
-    let text = tables.str(request.name);
-    let kind = match request.kind {
-        _ if text.is_empty() => return name(tables, request.subject),
-        SpanKind::Task => "task",
-        SpanKind::Activity => "activity",
-        _ => "region",
-    };
-    format!("{kind} {text:?} on {}", name(tables, request.subject))
-}
-
 fn print(
     request: &Request,
     path: &CriticalPath,
@@ -263,7 +183,7 @@ fn print(
 ) -> io::Result<()> {
     let total = request.nanos().max(1);
     let begin = request.begin.nanos_since(start) as f64 / 1e9;
-    let title = title(request, tables);
+    let title = text::request(request, tables);
     writeln!(out, "{}: {} at {begin:.6} s", OneLine(&title), duration(request.nanos()))?;
     // Pieces that hardly count are shown as one.
     let least = total / 1000;
@@ -277,8 +197,8 @@ fn print(
         Ok::<(), io::Error>(())
     };
     for piece in &path.pieces {
-        let (kind, text) = describe(piece, tables);
-        let cause = match during(piece, tables) {
+        let (kind, text) = text::piece(piece, tables);
+        let cause = match text::during(piece, tables) {
             Some(during) => format!("{kind}, {during}"),
             None if piece.context.is_some() => format!("{kind}, for another task"),
             None => kind.to_owned(),
@@ -295,11 +215,12 @@ fn print(
         let who = name(tables, piece.entity);
         write!(
             out,
-            "{percent:>6.1}% {:>10}  {:indent$}{who}: {text}",
+            "{percent:>6.1}% {:>10}  {:indent$}{who}: {}",
             duration(piece.nanos()),
-            ""
+            "",
+            OneLine(&text)
         )?;
-        if let Some(during) = during(piece, tables) {
+        if let Some(during) = text::during(piece, tables) {
             write!(out, " [{}]", OneLine(&during))?;
         }
         if let Some(waiter) = piece.waiter {
@@ -339,7 +260,7 @@ fn to_json(request: &Request, path: &CriticalPath, tables: &Tables) -> Value {
         .pieces
         .iter()
         .map(|piece| {
-            let (kind, text) = describe(piece, tables);
+            let (kind, text) = text::piece(piece, tables);
             let frames = piece.stack.map(|stack| {
                 let frames = tables.frames(stack).iter();
                 frames.map(|frame| tables.str(frame.function)).collect::<Vec<_>>()
@@ -354,7 +275,7 @@ fn to_json(request: &Request, path: &CriticalPath, tables: &Tables) -> Value {
                 "reason": tables.str(piece.reason),
                 "waiter": piece.waiter.map(entity),
                 "waiter_reason": tables.str(piece.waiter_reason),
-                "during": during(piece, tables),
+                "during": text::during(piece, tables),
                 "context": piece.context.map(entity),
                 "stack": frames,
             })

@@ -10,7 +10,9 @@ use trace_common::{ClockDomain, Limits};
 use trace_timeline::sources::dotnet::DotnetSource;
 use trace_timeline::sources::go::{GoOptions, GoSource};
 use trace_timeline::sources::perf::PerfSource;
-use trace_timeline::{Correlator, Derived, Event, Streams, Tables};
+use trace_timeline::{Correlator, Derived, Event, Streams, Tables, text};
+
+pub(crate) use trace_timeline::text::duration;
 
 /// The traces of a timeline. They can be read several times.
 #[derive(clap::Args)]
@@ -174,34 +176,7 @@ fn add_perf(path: &Path, streams: &mut Streams<'_>) -> Result {
     Ok(())
 }
 
-/// An entity as text: `main.worker (G7)`, `server (thread 1234)`.
+/// An entity as text on a terminal: `main.worker (G7)`, `server (thread 1234)`.
 pub(crate) fn name(tables: &Tables, id: trace_timeline::EntityId) -> String {
-    use trace_timeline::EntityKind as Kind;
-    let Some(entity) = tables.entities.get(id) else { return "?".to_owned() };
-    let (name, number) = (tables.str(entity.name), entity.number);
-    let name = OneLine(&name).to_string();
-    let number = match entity.kind {
-        Kind::Goroutine => format!("G{number}"),
-        Kind::Proc => return format!("P{number}"),
-        Kind::Cpu => return format!("CPU {number}"),
-        Kind::Process if number < 0 => return name,
-        Kind::Process => format!("process {number}"),
-        Kind::Thread => format!("thread {number}"),
-        Kind::GoThread => return format!("M {number}"),
-        Kind::DotnetThread => format!("thread {number}"),
-        Kind::Task => format!("task {number}"),
-        _ => format!("{number}"),
-    };
-    if name.is_empty() { number } else { format!("{name} ({number})") }
-}
-
-/// A duration with three or four digits.
-pub(crate) fn duration(nanos: i64) -> String {
-    let value = nanos as f64;
-    match nanos.unsigned_abs() {
-        0..10_000 => format!("{nanos} ns"),
-        10_000..10_000_000 => format!("{:.1} us", value / 1e3),
-        10_000_000..10_000_000_000 => format!("{:.1} ms", value / 1e6),
-        _ => format!("{:.2} s", value / 1e9),
-    }
+    OneLine(&text::name(tables, id)).to_string()
 }
