@@ -29,7 +29,8 @@
 //! - [`Guid`]: a GUID in .NET's byte order;
 //! - [`IdMap`]: values by identifiers that are mostly assigned consecutively;
 //! - [`Limits`]: limits on allocations sized by untrusted input;
-//! - [`Merge`]: several sources merged in time order, up to a watermark.
+//! - [`Merge`]: several sources merged in time order, up to a watermark; [`Tournament`]: the earliest
+//!   of several sources.
 #![forbid(unsafe_code)]
 
 mod clock;
@@ -38,6 +39,7 @@ mod guid;
 mod id_map;
 mod limits;
 mod merge;
+mod tournament;
 
 pub use clock::{ClockDomain, ClockError, ClockMap, Timestamp};
 pub use cursor::{Cursor, ReadError, ReadErrorKind};
@@ -45,6 +47,7 @@ pub use guid::{Guid, ParseGuidError};
 pub use id_map::IdMap;
 pub use limits::Limits;
 pub use merge::{Merge, Merged};
+pub use tournament::{Lateness, Tournament};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -1,6 +1,6 @@
 //! Merging several sources in time order into one stream.
 
-use crate::Timestamp;
+use crate::{Lateness, Timestamp, Tournament};
 
 /// Merges the items of several sources into one stream in time order, up to a watermark before
 /// which no more items can arrive.
@@ -44,26 +44,18 @@ use crate::Timestamp;
 ///
 /// Items stay where their source pushed them until they are released, so `T` should be small: large
 /// records stay in the buffers they were read into, and `T` is their position. A release compares
-/// the first items of the sources in a tournament tree, which takes log₂(sources) comparisons. When
+/// the first items of the sources in a [`Tournament`], which takes log₂(sources) comparisons. When
 /// one source leads for several items, its items are compared with the runner-up alone.
 #[derive(Clone, Debug)]
 pub struct Merge<T> {
     sources: Vec<Source<T>>,
-    /// The tournament: node `n` has the earlier of the nodes `2n` and `2n + 1`, the root is node 1,
-    /// and the second half are the first items of the sources.
-    ///
-    /// A tree of losers needs one load less for each level, but only the winner can change in it;
-    /// here a push to any source can.
-    nodes: Vec<Key>,
+    tournament: Tournament,
     /// Until when the source of the last item leads, while its place in the tree is out of date.
     lead: Option<Lead>,
     /// Items in a row from one source.
     wins: u32,
-    /// The time of the last item that was not late.
-    released: Timestamp,
     len: usize,
-    late: u64,
-    latest_by: i64,
+    lateness: Lateness,
 }
 
 /// The items of a source. Those before `next` were released.
@@ -73,28 +65,10 @@ struct Source<T> {
     next: usize,
 }
 
-/// Time and source of an item in one number, which compares without a branch: an earlier item is
-/// less, and of two at the same time that of the lower source.
-type Key = u128;
-
-/// The first item of an empty source, which comes after all others.
-const EMPTY: Key = Key::MAX;
-
-#[inline]
-fn key(at: Timestamp, source: usize) -> Key {
-    Key::from(at.nanos() as u64 ^ 1 << 63) << 64 | source as Key
-}
-
-#[inline]
-const fn source_of(key: Key) -> usize {
-    key as usize
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Lead {
     source: usize,
-    /// The first item of all other sources.
-    until: Key,
+    until: Timestamp,
 }
 
 /// Items in a row from one source after which it is expected to lead for longer.
@@ -157,13 +131,11 @@ impl<T: Copy> Merge<T> {
     pub fn new(sources: usize) -> Self {
         let mut this = Self {
             sources: Vec::new(),
-            nodes: vec![EMPTY; 2],
+            tournament: Tournament::new(sources),
             lead: None,
             wins: 0,
-            released: Timestamp::MIN,
             len: 0,
-            late: 0,
-            latest_by: 0,
+            lateness: Lateness::default(),
         };
         for _ in 0..sources {
             this.add_source();
@@ -174,13 +146,7 @@ impl<T: Copy> Merge<T> {
     /// Adds a source and returns its number.
     pub fn add_source(&mut self) -> usize {
         self.sources.push(Source { items: Vec::new(), next: 0 });
-        if self.sources.len() > self.nodes.len() / 2 {
-            self.lead = None;
-            self.nodes = vec![EMPTY; 2 * self.nodes.len()];
-            for source in 0..self.sources.len() {
-                self.replay_of(source);
-            }
-        }
+        self.tournament.grow(self.sources.len());
         self.sources.len() - 1
     }
 
@@ -208,7 +174,7 @@ impl<T: Copy> Merge<T> {
 
     fn replay_of(&mut self, source: usize) {
         let first = self.sources.get(source).and_then(Source::first);
-        self.replay(source, first.map_or(EMPTY, |at| key(at, source)));
+        self.tournament.set(source, first);
     }
 
     /// Releases the earliest item, if it is not after the watermark.
@@ -219,74 +185,37 @@ impl<T: Copy> Merge<T> {
     pub fn pop(&mut self, watermark: Timestamp) -> Option<Merged<T>> {
         let number = match self.lead {
             Some(lead) => lead.source,
-            None => source_of(*self.nodes.get(1)?),
+            None => self.tournament.first()?.0,
         };
-        let source = self.sources.get_mut(number)?; // no number is so high if all are empty
+        let source = self.sources.get_mut(number)?;
         let (at, value) = *source.items.get(source.next)?;
         if at > watermark {
             return None;
         }
         source.next += 1;
         self.len -= 1;
-        let next = source.first().map_or(EMPTY, |at| key(at, number));
-        match self.lead {
-            Some(lead) if next < lead.until => {}
+        let next = source.first();
+        match (self.lead, next) {
+            (Some(lead), Some(next)) if next <= lead.until => {}
             _ => self.next_round(number, next),
         }
-        let late = at < self.released;
-        if late {
-            self.count_late(at);
-        } else {
-            self.released = at;
-        }
+        let late = self.lateness.release(at);
         Some(Merged { source: number, at, value, late })
     }
 
     /// Finds the source of the next item, after one of `source` was released and `first` came.
     #[inline]
-    fn next_round(&mut self, source: usize, first: Key) {
+    fn next_round(&mut self, source: usize, first: Option<Timestamp>) {
         self.lead = None;
-        if source_of(self.replay(source, first)) != source {
+        self.tournament.set(source, first);
+        if self.tournament.first().is_none_or(|(winner, _)| winner != source) {
             self.wins = 0;
             return;
         }
         self.wins += 1;
         if self.wins >= GALLOP {
-            self.lead = Some(Lead { source, until: self.runner_up(source) });
+            self.lead = Some(Lead { source, until: self.tournament.leads_until(source) });
         }
-    }
-
-    /// Updates the tree for a source with another first item. Returns the root.
-    #[inline]
-    fn replay(&mut self, source: usize, first: Key) -> Key {
-        let mut winner = first;
-        let mut node = self.nodes.len() / 2 + source;
-        while let Some(place) = self.nodes.get_mut(node) {
-            *place = winner;
-            if node <= 1 {
-                break;
-            }
-            winner = winner.min(self.nodes.get(node ^ 1).copied().unwrap_or(EMPTY));
-            node /= 2;
-        }
-        winner
-    }
-
-    /// The first item of all sources but `source`.
-    fn runner_up(&self, source: usize) -> Key {
-        let mut first = EMPTY;
-        let mut node = self.nodes.len() / 2 + source;
-        while node > 1 {
-            first = first.min(self.nodes.get(node ^ 1).copied().unwrap_or(EMPTY));
-            node /= 2;
-        }
-        first
-    }
-
-    #[cold]
-    fn count_late(&mut self, at: Timestamp) {
-        self.late += 1;
-        self.latest_by = self.latest_by.max(self.released.nanos_since(at));
     }
 
     /// Number of items that are not released yet.
@@ -307,12 +236,12 @@ impl<T: Copy> Merge<T> {
 
     /// Number of items that were released late so far.
     pub const fn late(&self) -> u64 {
-        self.late
+        self.lateness.late()
     }
 
     /// Maximum lateness of the late items, in nanoseconds.
     pub const fn latest_by_nanos(&self) -> i64 {
-        self.latest_by
+        self.lateness.latest_by_nanos()
     }
 }
 

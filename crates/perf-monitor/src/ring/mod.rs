@@ -229,6 +229,10 @@ pub struct RingBuffer {
     mapping: Arc<Mapping>,
     start: usize,
     size: usize,
+    /// `data_tail`, which only this reader stores.
+    tail: u64,
+    /// Bytes after the tail that an acquire load of `data_head` found.
+    acquired: u64,
     chunk: Vec<u8>,
     stats: RingStats,
 }
@@ -254,6 +258,8 @@ impl RingBuffer {
             return Err(Errno::INVAL);
         }
         Ok(Self {
+            tail: mapping.data_tail().load(Ordering::Relaxed),
+            acquired: 0,
             mapping: Arc::new(mapping),
             start: start as usize,
             size: size as usize,
@@ -269,9 +275,8 @@ impl RingBuffer {
 
     /// Number of available bytes.
     pub fn available(&self) -> u64 {
-        // This load does not order reads of the data: `batch` loads it again, with ordering.
-        let head = self.mapping.data_head().load(Ordering::Relaxed);
-        head.wrapping_sub(self.mapping.data_tail().load(Ordering::Relaxed))
+        // This load does not order reads of the data: `acquire` loads it again, with ordering.
+        self.mapping.data_head().load(Ordering::Relaxed).wrapping_sub(self.tail)
     }
 
     /// Statistics of the ring so far.
@@ -279,21 +284,47 @@ impl RingBuffer {
         self.stats
     }
 
-    /// Takes the memory with the records of the last [`batch`](Self::batch), and leaves `spare` for
-    /// the next one.
-    pub(crate) fn take_chunk(&mut self, mut spare: Vec<u8>) -> Vec<u8> {
-        spare.resize(self.chunk.len(), 0);
-        std::mem::replace(&mut self.chunk, spare)
+    /// Makes the bytes that are available now ready to be copied. Returns their number.
+    pub(crate) fn acquire(&mut self) -> u64 {
+        // Ordering: C in perf_output_put_handle. Copies of the bytes come after this load.
+        // https://github.com/torvalds/linux/blob/v6.12/kernel/events/ring_buffer.c
+        let head = self.mapping.data_head().load(Ordering::Acquire);
+        self.acquired = head.wrapping_sub(self.tail);
+        if self.acquired > self.size as u64 {
+            // Only another writer of the control page can cause this.
+            self.count_corrupt(self.acquired);
+            self.release(self.acquired);
+        }
+        self.acquired
     }
 
-    /// Maximum number of bytes of a [`batch`](Self::batch).
-    pub(crate) fn chunk_len(&self) -> usize {
-        self.chunk.len()
+    /// Copies the first of the acquired bytes; returns how many.
+    pub(crate) fn copy_front(&self, out: &mut [u8]) -> usize {
+        let len = out.len().min(self.acquired as usize);
+        let out = out.get_mut(..len).unwrap_or_default();
+        self.mapping.copy(self.start, self.size, self.tail, out);
+        len
     }
 
-    /// The first `len` bytes of the last [`batch`](Self::batch).
-    pub(crate) fn chunk(&self, len: usize) -> &[u8] {
-        self.chunk.get(..len).unwrap_or_default()
+    /// Frees the space of the first of the acquired bytes.
+    pub(crate) fn release(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.acquired);
+        self.acquired -= bytes;
+        self.tail = self.tail.wrapping_add(bytes);
+        // Ordering: D in perf_output_put_handle. The copies come before this store, which lets the
+        // kernel write over the bytes.
+        // https://github.com/torvalds/linux/blob/v6.12/kernel/events/ring_buffer.c
+        self.mapping.data_tail().store(self.tail, Ordering::Release);
+    }
+
+    /// Counts a record in the statistics.
+    #[inline]
+    pub(crate) fn count(&mut self, record: RawRecord<'_>) {
+        count(&mut self.stats, record);
+    }
+
+    pub(crate) const fn count_corrupt(&mut self, bytes: u64) {
+        self.stats.corrupt_bytes = self.stats.corrupt_bytes.saturating_add(bytes);
     }
 
     pub(crate) const fn count_unknown_ids(&mut self, count: u64) {
@@ -313,22 +344,12 @@ impl RingBuffer {
 
     /// Reads up to 128 KiB of the available records. An empty batch means that the ring is empty.
     pub fn batch(&mut self) -> Batch<'_> {
-        // Only this reader stores `data_tail`.
-        let tail = self.mapping.data_tail().load(Ordering::Relaxed);
-        // Ordering: C in perf_output_put_handle. The copy below comes after this load.
-        // https://github.com/torvalds/linux/blob/v6.12/kernel/events/ring_buffer.c
-        let head = self.mapping.data_head().load(Ordering::Acquire);
-        let available = head.wrapping_sub(tail);
-        if available > self.size as u64 {
-            // Only another writer of the control page can cause this.
-            self.stats.corrupt_bytes = self.stats.corrupt_bytes.saturating_add(available);
-            self.mapping.data_tail().store(head, Ordering::Release);
-            return Batch { ring: self, tail: head, filled: 0, at: 0, whole: true };
-        }
+        let available = self.acquire();
         let filled = self.chunk.len().min(available as usize);
-        let out = self.chunk.get_mut(..filled).unwrap_or_default();
-        self.mapping.copy(self.start, self.size, tail, out);
-        Batch { ring: self, tail, filled, at: 0, whole: filled as u64 == available }
+        let mut chunk = std::mem::take(&mut self.chunk);
+        self.copy_front(chunk.get_mut(..filled).unwrap_or_default());
+        self.chunk = chunk;
+        Batch { ring: self, filled, at: 0, whole: filled as u64 == available }
     }
 
     /// Maps the AUX area of `pages` pages (a power of two), for events of PMUs that write one.
@@ -348,7 +369,6 @@ impl RingBuffer {
 #[derive(Debug)]
 pub struct Batch<'a> {
     ring: &'a mut RingBuffer,
-    tail: u64,
     filled: usize,
     at: usize,
     /// Whether the batch contains all available records.
@@ -372,7 +392,7 @@ impl Batch<'_> {
             }
             return None;
         }
-        let offset = self.tail.wrapping_add(self.at as u64);
+        let offset = self.ring.tail.wrapping_add(self.at as u64);
         self.at += size;
         let record = RawRecord::new(self.ring.chunk.get(self.at - size..self.at)?, offset);
         count(&mut self.ring.stats, record);
@@ -433,11 +453,7 @@ fn count_lost(stats: &mut RingStats, lost: u64) {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         if self.at > 0 {
-            let tail = self.tail.wrapping_add(self.at as u64);
-            // Ordering: D in perf_output_put_handle. The copy comes before this store, which lets
-            // the kernel write over the bytes.
-            // https://github.com/torvalds/linux/blob/v6.12/kernel/events/ring_buffer.c
-            self.ring.mapping.data_tail().store(tail, Ordering::Release);
+            self.ring.release(self.at as u64);
         }
     }
 }

@@ -92,7 +92,7 @@ impl FakeKernel {
     }
 
     /// Free space in bytes, as the reader reports it.
-    fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         let tail = self.control.data_tail().load(Ordering::Acquire);
         self.size - self.written.wrapping_sub(tail) as usize
     }

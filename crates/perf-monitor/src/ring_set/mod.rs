@@ -2,6 +2,7 @@
 
 mod control;
 mod reader;
+mod source;
 mod table;
 mod targets;
 
@@ -59,14 +60,16 @@ use trace_common::ClockDomain;
 ///
 /// # Order
 ///
-/// A round reads what the rings contain at its start. It passes on the records that are older than
-/// the start of the *previous* round, that are not newer than all that the previous round read, and
-/// that are older than the [slack](RingSetBuilder::slack): then records that a CPU committed late
-/// have been read too. A record that is even later is passed on at once, with
+/// A round looks at what the rings contain at its start. It passes on the records that are older
+/// than the start of the *previous* round, that are not newer than all that the previous round
+/// found, and that are older than the [slack](RingSetBuilder::slack): then records that a CPU
+/// committed late are there too. A record that is even later is passed on at once, with
 /// [`SetRecord::late`], and counted in [`SetStats::late`].
 ///
-/// The delay is thus the time between two rounds plus the slack. Memory is bounded: when 64 MiB of
-/// records wait, the slack is waived ([`SetStats::waived_slack`]).
+/// The delay is thus the time between two rounds plus the slack. Records wait in their rings, of
+/// which at least three quarters are free after a round: what is more is moved to other memory. That
+/// is bounded: when 64 MiB of records wait there, the slack is waived
+/// ([`SetStats::waived_slack`]).
 ///
 /// # Losses
 ///
@@ -383,8 +386,8 @@ impl RingSet {
         waker.wait(timeout, |hung_up| control.have_all_ended(hung_up))
     }
 
-    /// Reads what the rings contain now, and passes on the records that are old enough, in time
-    /// order: see [Order](Self#order). Returns their number.
+    /// Passes on the records of the rings that are old enough, in time order: see
+    /// [Order](Self#order). Returns their number.
     ///
     /// # Errors
     ///
@@ -453,7 +456,8 @@ impl RingSet {
         count_losses(&self.control, &mut self.reader)
     }
 
-    /// Statistics so far.
+    /// Statistics so far. Those of a ring have the records that were passed on, and a few KiB of
+    /// those that wait.
     pub fn stats(&self) -> SetStats {
         self.reader.stats()
     }

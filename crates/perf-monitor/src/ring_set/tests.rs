@@ -7,6 +7,7 @@ use crate::flags::SampleFlags;
 use crate::record::RecordLayout;
 use crate::ring::tests::FakeKernel;
 use perf_sys::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE, PERF_TYPE_TRACEPOINT, perf_event_attr};
+use proptest::prelude::*;
 use std::convert::Infallible;
 use std::sync::Arc;
 use trace_common::{ClockDomain, Timestamp};
@@ -224,6 +225,143 @@ fn many_chunks_are_merged_in_place() {
     assert_eq!(fake.slot.delivered(), expected.len() as u64);
 }
 
+#[test]
+fn rings_that_fill_up_get_room() {
+    let size = 16 * 4096;
+    let mut fake = Fake::new(1, 16);
+    fake.reader.set_slack(3_600_000_000_000);
+    let mut times = 0..;
+    for _ in 0..10 {
+        // As much as there is room for: nothing is released before its time.
+        while fake.kernels[0].room() >= 112 {
+            let time = times.next().unwrap();
+            fake.sample(0, time);
+        }
+        assert_eq!(fake.round(), []);
+        let room = fake.kernels[0].room();
+        assert!(room >= size / 4 * 3, "{room} of {size}");
+    }
+    fake.reader.set_slack(0);
+    let expected: Vec<_> = (0..times.start).map(|time| (10, time, false)).collect();
+    assert_eq!(fake.round(), expected);
+    assert_eq!(fake.reader.stats().rings.samples, expected.len() as u64);
+    assert!(fake.reader.is_empty());
+}
+
+/// A record that a ring gets before a round.
+#[derive(Clone, Debug)]
+struct Written {
+    ring: usize,
+    /// Nanoseconds after the record before in this ring.
+    step: i64,
+    /// Bytes after the fields.
+    size: usize,
+}
+
+fn written() -> impl Strategy<Value = Written> {
+    // Some are longer than a window. Some are earlier than the one before.
+    let size = prop_oneof![20 => 0usize..20, 5 => 20usize..600, 1 => 600usize..8000];
+    let step = prop_oneof![9 => 0i64..9, 1 => -3i64..0];
+    (0usize..4, step, size).prop_map(|(ring, step, size)| Written { ring, step, size: 8 * size })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
+    /// Each round passes on what its documentation says, in the order that sorting finds.
+    #[test]
+    fn rounds_are_sorted_records(
+        rounds in prop::collection::vec(prop::collection::vec(written(), 0..60), 1..8),
+    ) {
+        let mut fake = Fake::new(4, 64);
+        prop_assert_eq!(fake.round(), []);
+        let (mut before_last, mut last) = ([0; 4], [0; 4]);
+        let (mut waiting, mut number) = (Vec::new(), 0u64);
+        let (mut found, mut found_new) = (i64::MIN, false);
+        let mut released = i64::MIN;
+        for round in rounds.into_iter().chain([vec![], vec![]]) {
+            let limit = if found_new { found } else { i64::MAX };
+            found_new = false;
+            for Written { ring, step, size } in round {
+                if fake.kernels[ring].room() < 112 + size {
+                    continue;
+                }
+                // Earlier than the record before, but not than those before it: more depends on the
+                // size of the window.
+                let time = (last[ring] + step).max(before_last[ring]);
+                before_last[ring] = before_last[ring].max(last[ring]);
+                last[ring] = time;
+                number += 1;
+                let mut body = sample(ID, (fake.start + time) as u64, number);
+                body.resize(body.len() + size, 0);
+                fake.kernels[ring].record(PERF_RECORD_SAMPLE, &body);
+                waiting.push((time, ring, number));
+                found = found.max(time);
+                found_new = true;
+            }
+            waiting.sort_unstable();
+            let due = waiting.iter().take_while(|(time, ..)| *time <= limit).count();
+            let expected: Vec<_> = waiting.drain(..due).map(|(time, ring, number)| {
+                let is_late = time < released;
+                released = released.max(time);
+                (10 + ring as u32, time, is_late, number)
+            }).collect();
+            let (mut seen, start) = (Vec::new(), fake.start);
+            let read: Result<_, Infallible> = fake.reader.round(&mut |record: SetRecord<'_>| {
+                let data = record.layout.raw_data(record.raw).unwrap();
+                let number = u64::from_ne_bytes(*data[8..].first_chunk().unwrap());
+                seen.push((record.cpu, record.time.nanos() - start, record.late, number));
+                Ok(())
+            });
+            prop_assert_eq!(read, Ok(expected.len()));
+            prop_assert_eq!(seen, expected);
+        }
+        prop_assert!(waiting.is_empty() && fake.reader.is_empty());
+        let stats = fake.reader.stats();
+        prop_assert_eq!((stats.rings.samples, fake.slot.delivered()), (number, number));
+        prop_assert_eq!((stats.rings.corrupt_bytes, stats.undecodable), (0, 0));
+    }
+
+    /// Whatever is in the rings, each byte is a record or counted, and nothing waits for ever.
+    #[test]
+    fn any_bytes_are_read_to_their_end(
+        pieces in prop::collection::vec((0usize..2, prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..64),
+            (0u16..64, 0u8..4).prop_map(|(size, kind)| {
+                // A plausible header.
+                let mut bytes = vec![[9, 2, 5, 77][kind as usize], 0, 0, 0, 0, 0];
+                bytes.extend(size.to_ne_bytes());
+                bytes.resize(usize::from(size.max(8)), 0x55);
+                bytes
+            }),
+            any::<u32>().prop_map(|time| {
+                let mut bytes = vec![9, 0, 0, 0, 0, 0, 112, 0];
+                bytes.extend(sample(ID, time.into(), 1));
+                bytes
+            }),
+        ]), 0..80),
+    ) {
+        let mut fake = Fake::new(2, 4);
+        let mut bytes = 0;
+        for piece in pieces.chunks(8) {
+            for (ring, piece) in piece {
+                if fake.kernels[*ring].room() >= piece.len() {
+                    fake.kernels[*ring].put(piece);
+                    bytes += piece.len() as u64;
+                }
+                fake.kernels[*ring].publish();
+            }
+            let read: Result<_, Infallible> = fake.reader.round(&mut |_: SetRecord<'_>| Ok(()));
+            prop_assert!(read.is_ok());
+        }
+        let read: Result<_, Infallible> = fake.reader.drain(&mut |_: SetRecord<'_>| Ok(()));
+        prop_assert!(read.is_ok() && fake.reader.is_empty());
+        let stats = fake.reader.stats().rings;
+        prop_assert!(stats.bytes + stats.corrupt_bytes >= bytes, "{:?} of {}", stats, bytes);
+        prop_assert!(fake.kernels.iter().all(|kernel| kernel.room() == 4 * 4096));
+    }
+}
+
 /// CPU time of a round with four typed fields for each record: `cargo test --release -p perf-monitor
 /// -- --ignored --nocapture ordered`.
 #[test]
@@ -240,7 +378,7 @@ fn ordered_and_typed() {
     let call = format.field("id").unwrap();
     // As many records in a round as a fast reader finds, and as many as a slow one.
     for (rings, each) in [(1, 2000), (2, 2000), (8, 2000), (64, 128), (64, 512), (64, 2000)] {
-        let mut fake = Fake::new(rings, 64);
+        let mut fake = Fake::new(rings, 512);
         fake.start -= 3_600_000_000_000;
         let (mut state, mut times) = (1u64, vec![0; rings]);
         let (mut nanos, mut records, mut sum) = (0, 0, 0);
