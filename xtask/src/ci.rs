@@ -51,7 +51,7 @@ const STEPS: &[Step] = &[
     }),
     ("Go's own reader", || conformance_go::test(&[])),
     ("Perfetto's own schema", || perfetto::lint(&[])),
-    ("kernel and Go on one clock", || timeline::task(&[])),
+    ("kernel, Go and .NET on one clock", || timeline::task(&[])),
     (".NET runtimes", || runtimes::test(&[])),
     ("perf-monitor's peers run", bench_perf::smoke),
     ("real kernels", || test_kernel::task(&[])),

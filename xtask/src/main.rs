@@ -129,8 +129,8 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test-timeline",
-        help: "compare the clocks of kernel and Go events of one program",
-        options: "",
+        help: "compare timelines with what Go and .NET programs measure themselves",
+        options: timeline::OPTIONS,
         run: timeline::task,
     },
     Task {

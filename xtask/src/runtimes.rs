@@ -19,7 +19,11 @@ pub(crate) const VARIABLE: &str = "TRISCOPE_DOTNET_TARGETS";
 /// Changed whenever the files made from the packages change.
 const RECIPE: u8 = 1;
 
-const WORKLOAD: &str = include_str!("../../crates/testkit/workload/Workload.cs");
+/// The sources of the workload.
+const WORKLOAD: [(&str, &str); 2] = [
+    ("Workload.cs", include_str!("../../crates/testkit/workload/Workload.cs")),
+    ("Answers.cs", include_str!("../../crates/testkit/workload/Answers.cs")),
+];
 
 /// The test suites that need targets: package and test name. All their tests are `#[ignore]`d so
 /// that a plain `cargo test` reports them as not run.
@@ -210,8 +214,12 @@ fn compile(core31: &Path, dir: &Path) -> Result<PathBuf> {
     if !run::have("mcs") {
         return Err("the C# compiler mcs is not installed (Debian: mono-mcs)".into());
     }
-    let source = dir.join("Workload.cs");
-    fs::write(&source, WORKLOAD)?;
+    let mut sources = Vec::new();
+    for (name, text) in WORKLOAD {
+        let source = dir.join(name);
+        fs::write(&source, text)?;
+        sources.push(source);
+    }
     let out = dir.join("Workload.dll");
     let reference = |name: &str| {
         let dll = core31.join(format!("shared/Microsoft.NETCore.App/3.1.23/{name}.dll"));
@@ -234,7 +242,7 @@ fn compile(core31: &Path, dir: &Path) -> Result<PathBuf> {
                 .map(reference),
             )
             .arg(format!("-out:{}", out.display()))
-            .arg(&source),
+            .args(&sources),
     )?;
     Ok(out)
 }
@@ -264,5 +272,11 @@ fn quote(path: &Path) -> String {
 
 /// A hash of the workload and of this file's recipe.
 fn fingerprint() -> u64 {
-    digest::of(&[WORKLOAD.as_bytes(), &[RECIPE]].concat())
+    let mut digest = digest::Digest::default();
+    for (name, text) in WORKLOAD {
+        digest.update(name.as_bytes());
+        digest.update(text.as_bytes());
+    }
+    digest.update(&[RECIPE]);
+    digest.value()
 }

@@ -1,11 +1,24 @@
-//! `cargo xtask test-timeline`: checks that kernel and Go events of one program are on one clock,
-//! in files that Perfetto can read.
+//! `cargo xtask test-timeline`: checks that kernel, Go and .NET events are on one clock, that
+//! reports and critical paths agree with what programs measure themselves, and that Perfetto can
+//! read the files.
 
-use crate::perfetto;
-use task_support::Result;
+use crate::{perfetto, runtimes};
+use task_support::{Result, lane};
 
-pub(crate) fn task(_: &[String]) -> Result {
-    conformance_go::answers::check()?;
+pub(crate) const OPTIONS: &str = "\
+[WORD]
+
+  WORD   only the answers about programs whose name contains it: go, quota, clock, dotnet, pipe";
+
+pub(crate) fn task(args: &[String]) -> Result {
+    let targets = match runtimes::targets() {
+        Ok(targets) => targets,
+        Err(why) => return lane::skip("the timeline of Go and .NET programs", &why),
+    };
+    conformance_go::answers::check(&targets, args.first().map_or("", String::as_str))?;
+    if !args.is_empty() {
+        return Ok(());
+    }
     let recorded = conformance_go::timeline::record()?;
     let names: Vec<String> = recorded.iter().map(|p| p.to_string_lossy().into_owned()).collect();
     perfetto::lint(&names)

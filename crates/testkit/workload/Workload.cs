@@ -10,6 +10,7 @@
 //                                       payload (0: an int and a long), next to what "mix" does
 //                     shapes            50 rounds a second of events whose payloads are hard to read
 //                                       by their metadata alone; nothing else
+//                     answers:NAME      a program with a known answer: see Answers.cs
 //   WORKLOAD_SECONDS  exit with code 0 after so many seconds (0 or unset: run until killed)
 //   WORKLOAD_HOST     set by the start script when the hook has to stand in for Main
 using System;
@@ -259,6 +260,7 @@ public static class Workload
         int seconds;
         int.TryParse(Environment.GetEnvironmentVariable("WORKLOAD_SECONDS") ?? "0", out seconds);
         string[] parts = mode.Split(':');
+        if (parts[0] == "answers") { Answers.Run(parts[1]); return; }
         if (parts[0] == "flood")
         {
             for (int t = 0; t < int.Parse(parts[1]); t++)

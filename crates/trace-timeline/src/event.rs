@@ -126,6 +126,18 @@ pub enum EventKind {
         /// What it stands for: samples, or bytes.
         weight: u64,
     },
+    /// A cgroup had used up its CPU quota: its threads were runnable and could not run. The kernel
+    /// counts this per cgroup.
+    Throttle {
+        /// A process of the cgroup.
+        process: EntityId,
+        /// The time of the last but one reading of the counters.
+        since: Timestamp,
+        /// Nanoseconds of throttling that ended between `since` and now, summed over CPUs.
+        nanos: i64,
+        /// Periods in which the cgroup was throttled.
+        periods: u32,
+    },
     /// Records are missing.
     Loss {
         /// What they were about: a CPU, or a process; `None` if it is unknown.
@@ -224,8 +236,12 @@ pub enum SpanKind {
     StopTheWorld,
     /// A method is compiled.
     Jit,
-    /// A thread waits for a lock; `of` is the owner.
+    /// A thread waits for a lock; `of` is the owner when the wait began, if the runtime reports it
+    /// (.NET 8 and later).
     LockWait,
+    /// A work item is in the queue of the .NET thread pool. The thread that queued it begins the
+    /// span, the worker that takes it ends it.
+    Queued,
 }
 
 /// The kind of an [instant](EventKind::Instant).
@@ -240,6 +256,9 @@ pub enum InstantKind {
     Exception,
     /// All threads of a stop-the-world have stopped.
     Stopped,
+    /// The .NET thread pool adds a worker because queued work items do not start: the workers are
+    /// blocked.
+    Starvation,
     /// Any other event of the program or runtime.
     Other,
 }

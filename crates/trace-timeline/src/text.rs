@@ -79,6 +79,20 @@ pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
             };
             ("waits_for_p", text)
         }
+        What::Throttled => (
+            "throttled",
+            "throttled: the CPU quota of its cgroup was used up (cpu.stat)".to_owned(),
+        ),
+        What::Queued { starvation: 0 } => {
+            ("queued", "its work item waited in the queue of the thread pool".to_owned())
+        }
+        What::Queued { starvation } => {
+            let text = format!(
+                "its work item waited for a worker: thread-pool starvation, the other workers were \
+                 blocked and the pool added {starvation}"
+            );
+            ("queued", text)
+        }
         What::Blocked => ("blocked", "blocked in the kernel (disk, page or lock)".to_owned()),
         What::Stopped => ("stopped", "stopped".to_owned()),
         What::Waits { context } => {
@@ -89,7 +103,7 @@ pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
             };
             ("waits", format!("waited for {reason}{by}"))
         }
-        _ => ("unknown", "not known".to_owned()),
+        What::Unknown => ("unknown", "not known".to_owned()),
     }
 }
 

@@ -245,6 +245,138 @@ fn a_system_call_leads_to_the_thread_that_ended_it() {
     assert_eq!(pieces(&path), expected);
 }
 
+/// The P of a goroutine in a system call is taken away: the wait is one wait.
+#[test]
+fn a_wait_is_one_wait_when_its_p_is_taken_away() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, second] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    w.switch(second, Some(go.threads[1]), ThreadState::Sleeping, Some(go.other));
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(10).go(g, State::Syscall, Some(go.ms[0]), "");
+    w.at(15).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(30).go(go.procs[0], State::Idle, None, "");
+    w.at(60).wake(Some(go.other), Context::Task, thread);
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(80).go(g, State::Running, Some(go.ms[0]), "");
+    w.at(90).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 90, None);
+    let expected = [
+        (15, g, What::OnCpu { cpu }),
+        (60, go.other, What::OnCpu { cpu: second }),
+        (90, g, What::OnCpu { cpu }),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// The counters of a cgroup say how long its threads were throttled: that part of a wait for a CPU
+/// is named, each nanosecond once.
+#[test]
+fn throttling_is_separated_from_other_waits_for_a_cpu() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, _] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    let process = w.entity(EntityKind::Process, 10, None);
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(10).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
+    w.at(90).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
+    let throttle = |since, nanos| trace_timeline::EventKind::Throttle {
+        process,
+        since: at(since),
+        nanos,
+        periods: 1,
+    };
+    w.at(95).push(throttle(75, 60));
+    w.at(100).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
+    w.at(120).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
+    w.at(130).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 130, None);
+    let on = What::OnCpu { cpu };
+    let waits = What::WaitsForCpu { occupant: Occupant::Thread(go.other), is_preempted: true };
+    let expected = [
+        (10, g, on),
+        (70, g, What::Throttled),
+        (90, g, waits),
+        (100, g, on),
+        (120, g, waits),
+        (130, g, on),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// A worker of a thread pool was added because the others were blocked: the request waited in the
+/// queue, and before that its own thread ran.
+#[test]
+fn a_work_item_waits_in_the_queue_of_the_pool() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 7, None);
+    let cpus = [0, 1].map(|n| w.entity(EntityKind::Cpu, n, None));
+    let threads = [7, 8].map(|n| w.entity(EntityKind::Thread, n, Some(process)));
+    let main = w.entity(EntityKind::DotnetThread, 7, Some(process));
+    let activity = w.entity(EntityKind::Activity, 1, Some(process));
+    w.go(main, State::Running, None, "");
+    w.switch(cpus[0], None, ThreadState::Unknown, Some(threads[0]));
+    let item = w.at(20).begin(process, SpanKind::Queued, "work item", Some(main), None);
+    w.at(30).switch(cpus[0], Some(threads[0]), ThreadState::Sleeping, None);
+    let text = w.text("thread-pool starvation");
+    w.at(50).push(trace_timeline::EventKind::Instant {
+        entity: process,
+        kind: trace_timeline::InstantKind::Starvation,
+        name: text,
+        stack: None,
+    });
+    w.at(60).switch(cpus[1], None, ThreadState::Unknown, Some(threads[1]));
+    // The runtime mentions the worker later than the kernel.
+    let worker = w.at(65).entity(EntityKind::DotnetThread, 8, Some(process));
+    w.go(worker, State::Running, None, "");
+    w.finish(item, Some(worker));
+    w.at(90).wake(Some(threads[1]), Context::Task, threads[0]);
+    w.switch(cpus[0], None, ThreadState::Unknown, Some(threads[0]));
+    w.at(95).switch(cpus[1], Some(threads[1]), ThreadState::Sleeping, None);
+    w.at(100).switch(cpus[0], Some(threads[0]), ThreadState::Sleeping, None);
+    let on = |n: usize| What::OnCpu { cpu: cpus[n] };
+    let queued = What::Queued { starvation: 1 };
+    let path = w.explain(main, 0, 100, Some(activity));
+    let expected =
+        [(30, main, on(0)), (65, worker, queued), (90, worker, on(1)), (100, main, on(0))];
+    assert_eq!(pieces(&path), expected);
+    // A request that ends on the worker began on the thread that queued its item.
+    let path = w.explain(worker, 0, 95, Some(activity));
+    let expected = [(20, main, on(0)), (65, worker, queued), (95, worker, on(1))];
+    assert_eq!(pieces(&path), expected);
+    // The life of the thread itself has no such cut.
+    let path = w.explain(worker, 0, 95, None);
+    assert_eq!(
+        pieces(&path),
+        [(60, threads[1], What::Unknown), (65, threads[1], on(1)), (95, worker, on(1))]
+    );
+}
+
+/// Without the kernel's scheduler, the owner that the runtime reports is the one that was waited
+/// for.
+#[test]
+fn a_lock_wait_leads_to_the_owner_that_the_runtime_reports() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 7, None);
+    let [waiter, owner] = [1, 2].map(|n| w.entity(EntityKind::DotnetThread, n, Some(process)));
+    w.go(waiter, State::Running, None, "");
+    w.go(owner, State::Running, None, "");
+    let wait = w.at(10).begin(waiter, SpanKind::LockWait, "lock", None, Some(owner));
+    w.go(waiter, State::Waiting, None, "lock");
+    w.at(70).finish(wait, None);
+    w.go(waiter, State::Running, None, "");
+    w.at(80).go(waiter, State::Waiting, None, "");
+    let path = w.explain(waiter, 0, 80, None);
+    let expected =
+        [(10, waiter, What::Running), (70, owner, What::Running), (80, waiter, What::Running)];
+    assert_eq!(pieces(&path), expected);
+    assert_eq!(w.tables.get(path.pieces[1].waiter_reason), b"lock");
+}
+
 /// The network poller: a thread without a goroutine that another process wakes. What it did before
 /// that is its own affair.
 #[test]

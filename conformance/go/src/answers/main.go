@@ -235,6 +235,56 @@ func late() {
 	stop(other)
 }
 
+// The counters of a cgroup's CPU quota: nanoseconds of throttling, throttled periods.
+func throttled(dir string) (nanos, periods int64) {
+	text, err := os.ReadFile(dir + "/cpu.stat")
+	if err != nil {
+		panic(err)
+	}
+	fields := strings.Fields(string(text))
+	for i := 0; i+1 < len(fields); i += 2 {
+		value, _ := strconv.ParseInt(fields[i+1], 10, 64)
+		switch fields[i] {
+		case "nr_throttled":
+			periods = value
+		case "throttled_time":
+			nanos = value
+		case "throttled_usec":
+			nanos = value * 1000
+		}
+	}
+	return nanos, periods
+}
+
+// A thread whose cgroup has a CPU quota.
+func quota(dir string) {
+	if err := os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+		panic(err)
+	}
+	pin() // throttling is counted per CPU
+	before, periods := throttled(dir)
+	from, cpu := clock(monotonic), clock(threadCPU)
+	task("quota", func(context.Context) { compute(100) })
+	to, cpu2 := clock(monotonic), clock(threadCPU)
+	after, periods2 := throttled(dir)
+	fmt.Printf("quota %d %d %d %d\n", to-from, cpu2-cpu, after-before, periods2-periods)
+}
+
+// Requests to a server at the other ends of the standard streams.
+func requests() {
+	answer := make([]byte, 1)
+	from := clock(monotonic)
+	task("requests", func(context.Context) {
+		for i := 0; i < 5; i++ {
+			os.Stdout.Write([]byte("?"))
+			if n, err := os.Stdin.Read(answer); n != 1 {
+				panic(err)
+			}
+		}
+	})
+	fmt.Fprintf(os.Stderr, "requests %d\n", clock(monotonic)-from)
+}
+
 func main() {
 	file, err := os.Create(os.Args[1])
 	if err != nil {
@@ -244,6 +294,17 @@ func main() {
 		panic(err)
 	}
 	runtime.LockOSThread()
+	if len(os.Args) > 2 {
+		switch os.Args[2] {
+		case "quota":
+			quota(os.Args[3])
+		case "requests":
+			requests()
+		}
+		trace.Stop()
+		file.Close()
+		return
+	}
 	chain()
 	mutex()
 	pool()

@@ -1,6 +1,6 @@
 //! The critical path of an interval, across the layers.
 
-use super::history::{History, Span};
+use super::history::{History, Span, Throttle};
 use crate::correlate::{Interval, Kernel, Occupant, ResolvedFlow};
 use crate::entity::{Entities, EntityId, EntityKind};
 use crate::event::{Context, FlowKind, SpanKind, State};
@@ -17,6 +17,8 @@ pub struct Piece {
     pub end: Timestamp,
     /// The goroutine or thread whose time it is.
     pub entity: EntityId,
+    /// The kernel thread that executed it, if that is known.
+    pub thread: Option<EntityId>,
     /// What it did or waited for.
     pub what: What,
     /// How many waits lead from the subject to `entity`: 0 for the subject itself.
@@ -71,6 +73,15 @@ pub enum What {
         /// What the kernel did with the thread of that P; [`Kernel::Absent`] if the P was idle.
         kernel: Kernel,
     },
+    /// Its thread could have run, but the CPU quota of its cgroup was used up. The counters of the
+    /// cgroup say for how long, not when: this part of a wait for a CPU is shown first.
+    Throttled,
+    /// A work item waited in the queue of the .NET thread pool for `entity` to take it.
+    Queued {
+        /// Number of workers that the pool added meanwhile because queued items did not start: the
+        /// other workers were blocked. Above 0 this is thread-pool starvation.
+        starvation: u32,
+    },
     /// Its thread waited uninterruptibly: for a disk, a page or a lock of the kernel.
     Blocked,
     /// Its thread was stopped by a signal or a debugger.
@@ -108,6 +119,9 @@ const MAX_DEPTH: usize = 1 << 10;
 /// it, found in the same way, but never before the wait began. Each step goes back in time; of
 /// events at the same time each is followed once, so there are no cycles. The number of steps is
 /// that of the pieces. The history must contain the interval.
+///
+/// In .NET, a worker of the thread pool leads to the thread that queued its work item: what the
+/// worker did before is other work. Of a subject itself this holds if there is a `task`.
 pub fn critical_path(
     history: &History,
     entities: &Entities,
@@ -124,6 +138,7 @@ pub fn critical_path(
         waiter: None,
         reason: TextId::EMPTY,
         is_proxy: false,
+        is_work: task.is_some(),
     });
     // Steps that follow a wait or a creation, without going back in time yet.
     let mut still = 0;
@@ -141,8 +156,11 @@ pub fn critical_path(
     let mut found = std::mem::take(&mut walk.pieces);
     found.reverse();
     let mut pieces = Vec::with_capacity(found.len());
+    let mut throttles: Vec<(EntityId, Throttle)> = history.throttles(begin, end).collect();
     for piece in found {
-        walk.split(piece, task, &mut pieces);
+        for part in walk.throttled(piece, &mut throttles).into_iter().flatten() {
+            walk.split(part, task, &mut pieces);
+        }
     }
     CriticalPath { subject, begin, end: end.max(begin), pieces }
 }
@@ -169,10 +187,20 @@ struct Frame {
     /// A thread that ended the wait for the runtime: what it did before it was woken itself has
     /// nothing to do with that wait.
     is_proxy: bool,
+    /// It works for the subject or its waiter: a work item that it took ends what belongs to it.
+    is_work: bool,
 }
 
 impl Walk<'_> {
     fn step(&mut self, frame: Frame) {
+        let item = self.history.work_item(frame.entity, self.at).filter(|_| frame.is_work);
+        let mut frame = frame;
+        if let Some(item) = item {
+            if item.end == self.at {
+                return self.queued(frame, item);
+            }
+            frame.lower = frame.lower.max(item.end);
+        }
         let Some((index, interval)) = self.history.before(frame.entity, self.at) else {
             return self.before_birth(frame);
         };
@@ -187,21 +215,62 @@ impl Walk<'_> {
                 let what = What::WaitsForCpu { occupant, is_preempted };
                 self.leaf(frame, begin, what, None);
             }
-            Kernel::Sleeping => self.wait(frame, interval, interval.thread, begin),
+            Kernel::Sleeping => {
+                let begin = self.wait_begin(frame, index);
+                self.wait(frame, interval, interval.thread, begin);
+            }
             Kernel::Blocked => self.leaf(frame, begin, What::Blocked, Some(interval)),
             Kernel::Stopped => self.leaf(frame, begin, What::Stopped, Some(interval)),
             Kernel::Unknown | Kernel::Absent => match interval.state {
                 State::Running => self.leaf(frame, begin, What::Running, None),
                 State::Syscall => self.leaf(frame, begin, What::Syscall, Some(interval)),
-                State::Waiting => self.wait(frame, interval, Some(frame.entity), begin),
+                State::Waiting => {
+                    let begin = self.wait_begin(frame, index);
+                    self.wait(frame, interval, Some(frame.entity), begin);
+                }
                 State::Runnable => self.runnable(frame, index, begin),
                 State::Unknown | State::Idle => self.leaf(frame, begin, What::Unknown, None),
             },
         }
     }
 
+    /// The work item of a worker was queued: continue with the thread that queued it.
+    fn queued(&mut self, frame: Frame, item: &Span) {
+        let begin = item.begin.max(frame.lower);
+        let process = self.entities.process_of(frame.entity);
+        while self.at > begin {
+            let interval = self.history.before(frame.entity, self.at).map(|(_, interval)| interval);
+            let interval = interval.filter(|interval| interval.end >= self.at);
+            let since = interval.map_or(begin, |interval| interval.begin.max(begin));
+            let what = match interval.map(|interval| interval.kernel) {
+                Some(Kernel::Runnable { occupant, is_preempted, .. }) => {
+                    What::WaitsForCpu { occupant, is_preempted }
+                }
+                _ => What::Queued {
+                    starvation: process
+                        .map_or(0, |process| self.history.starvation(process, since, self.at)),
+                },
+            };
+            self.leaf(frame, since, what, None);
+        }
+        if begin > frame.lower || item.begin == frame.lower {
+            if let Some(last) = self.frames.last_mut() {
+                (last.entity, last.is_proxy, last.pushed) = (item.by, false, self.at);
+            }
+        }
+    }
+
     /// The entity did not exist: continue with its creator.
     fn before_birth(&mut self, frame: Frame) {
+        // The runtime mentions a thread later than the kernel.
+        let first = self.history.intervals(frame.entity).first();
+        let thread = first.and_then(|first| first.thread).filter(|thread| *thread != frame.entity);
+        if let (Some(thread), Some(EntityKind::DotnetThread), Some(last)) =
+            (thread, self.entities.kind(frame.entity), self.frames.last_mut())
+        {
+            last.entity = thread;
+            return;
+        }
         let creation = self.history.flows_to(frame.entity).first();
         let creator = creation.filter(|flow| flow.kind == FlowKind::Creates && flow.at <= self.at);
         let followed = creator.and_then(|flow| Some((flow.at, self.cause(flow)?)));
@@ -218,12 +287,37 @@ impl Walk<'_> {
         }
     }
 
+    /// The begin of a wait. Something else may change during it, such as the P of a goroutine in a
+    /// system call: then it has several intervals.
+    fn wait_begin(&self, frame: Frame, index: usize) -> Timestamp {
+        let intervals = self.history.intervals(frame.entity).get(..=index).unwrap_or_default();
+        let mut begin = self.at;
+        let mut later: Option<&Interval> = None;
+        for interval in intervals.iter().rev() {
+            let is_same = later.is_none_or(|later| {
+                let is_wait = match later.kernel {
+                    Kernel::Sleeping => interval.thread == later.thread,
+                    _ => interval.state == State::Waiting,
+                };
+                is_wait && interval.kernel == later.kernel && interval.end == later.begin
+            });
+            if !is_same || begin <= frame.lower {
+                break;
+            }
+            begin = interval.begin;
+            later = Some(interval);
+        }
+        begin.max(frame.lower)
+    }
+
     /// A wait that ended with a flow to `to`.
     fn wait(&mut self, frame: Frame, interval: &Interval, to: Option<EntityId>, begin: Timestamp) {
         let flows = to.map_or(&[][..], |to| self.history.flows_to(to));
         let after = flows.partition_point(|flow| flow.at < interval.end);
         let flow = flows.get(after).filter(|flow| flow.at == interval.end);
         let cause = flow.and_then(|flow| self.cause(flow));
+        let owner = || Some((self.lock_owner(frame.entity, interval)?, false));
+        let cause = if flow.is_some() { cause } else { owner() };
         if frame.is_proxy {
             let context = flow.map_or(Context::Unknown, |flow| flow.context);
             match (cause, self.frames.last_mut()) {
@@ -243,6 +337,7 @@ impl Walk<'_> {
                     waiter: Some(frame.entity),
                     reason: interval.reason,
                     is_proxy,
+                    is_work: true,
                 });
             }
             _ => {
@@ -250,6 +345,16 @@ impl Walk<'_> {
                 self.leaf(frame, begin, What::Waits { context }, Some(interval));
             }
         }
+    }
+
+    /// The owner of the lock that a .NET thread waited for, when the wait began. It is the cause if
+    /// the kernel's scheduler was not recorded.
+    fn lock_owner(&self, entity: EntityId, interval: &Interval) -> Option<EntityId> {
+        let spans = self.history.spans(entity);
+        let after = spans.partition_point(|span| span.begin <= interval.begin);
+        let mut before = spans.get(..after)?.iter().rev();
+        let wait = before.find(|span| span.kind == SpanKind::LockWait)?;
+        wait.of.filter(|owner| wait.end >= interval.end && *owner != entity)
     }
 
     /// The entity that caused a flow, if it can be followed, and whether it is a thread that only
@@ -292,10 +397,15 @@ impl Walk<'_> {
 
     /// Explains the time back to `begin`.
     fn leaf(&mut self, frame: Frame, begin: Timestamp, what: What, wait: Option<&Interval>) {
+        let kernel_thread = |id| self.entities.kind(id) == Some(EntityKind::Thread);
+        let interval = self.history.before(frame.entity, self.at);
+        let thread = interval.and_then(|(_, interval)| interval.thread);
+        let thread = thread.filter(|thread| kernel_thread(*thread));
         self.pieces.push(Piece {
             begin,
             end: self.at,
             entity: frame.entity,
+            thread,
             what,
             depth: u32::try_from(self.frames.len().saturating_sub(1)).unwrap_or(u32::MAX),
             reason: wait.map_or(TextId::EMPTY, |wait| wait.reason),
@@ -306,6 +416,38 @@ impl Walk<'_> {
             stack: wait.and_then(|wait| wait.stack),
         });
         self.at = begin;
+    }
+
+    /// Divides a wait for a CPU into the time in which the thread's cgroup was throttled, and the
+    /// rest.
+    fn throttled(
+        &self,
+        piece: Piece,
+        throttles: &mut [(EntityId, Throttle)],
+    ) -> [Option<Piece>; 2] {
+        let whole = [Some(piece), None];
+        let pid = |process| self.entities.get(process).map(|process| process.number);
+        let thread = piece.thread.and_then(|thread| self.entities.process_of(thread));
+        let (What::WaitsForCpu { .. }, Some(own)) = (piece.what, thread.and_then(pid)) else {
+            return whole;
+        };
+        // A reading is about one or more waits, and a long wait may have several readings.
+        let mut nanos: i64 = 0;
+        for (_, throttle) in throttles.iter_mut().filter(|(process, _)| pid(*process) == Some(own))
+        {
+            let begin = throttle.begin.max(piece.begin);
+            let overlap = throttle.end.min(piece.end).nanos_since(begin).max(0);
+            let part = throttle.nanos.min(overlap).min(piece.nanos().saturating_sub(nanos));
+            throttle.nanos -= part;
+            nanos = nanos.saturating_add(part);
+        }
+        if nanos <= 0 {
+            return whole;
+        }
+        let cut = piece.begin.saturating_add_nanos(nanos).min(piece.end);
+        let first = Piece { end: cut, what: What::Throttled, ..piece };
+        let rest = Piece { begin: cut, ..piece };
+        [Some(first), (cut < piece.end).then_some(rest)]
     }
 
     /// Divides a piece where spans begin and end, and appends the parts.

@@ -2,7 +2,7 @@
 
 use crate::correlate::{Derived, Interval, ResolvedFlow};
 use crate::entity::EntityId;
-use crate::event::{EventKind, SpanKind};
+use crate::event::{EventKind, InstantKind, SpanKind};
 use crate::tables::{SpanId, TextId};
 use hashbrown::HashMap;
 use trace_common::Timestamp;
@@ -16,6 +16,10 @@ pub struct History {
     flows: HashMap<EntityId, Vec<ResolvedFlow>>,
     spans: HashMap<EntityId, Vec<Span>>,
     open: HashMap<SpanId, Span>,
+    /// By process.
+    starvation: HashMap<EntityId, Vec<Timestamp>>,
+    /// With their process.
+    throttles: Vec<(EntityId, Throttle)>,
     items: usize,
     dropped: u64,
 }
@@ -32,12 +36,24 @@ pub struct Span {
     pub name: TextId,
     /// Who began it.
     pub by: EntityId,
+    /// Who ended it.
+    pub ended_by: EntityId,
     /// The task, activity or owner of the lock.
     pub of: Option<EntityId>,
     /// The start.
     pub begin: Timestamp,
     /// The end; [`Timestamp::MAX`] if it did not end.
     pub end: Timestamp,
+}
+
+/// Throttling by a CPU quota: see [`EventKind::Throttle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Throttle {
+    /// It did not begin earlier.
+    pub(super) begin: Timestamp,
+    /// It had ended by then.
+    pub(super) end: Timestamp,
+    pub(super) nanos: i64,
 }
 
 impl History {
@@ -52,6 +68,8 @@ impl History {
             flows: HashMap::new(),
             spans: HashMap::new(),
             open: HashMap::new(),
+            starvation: HashMap::new(),
+            throttles: Vec::new(),
             items: 0,
             dropped: 0,
         }
@@ -82,11 +100,26 @@ impl History {
                 EventKind::Begin { span, entity, kind, name, by, of } => {
                     let (begin, by) = (event.at, by.unwrap_or(entity));
                     let end = Timestamp::MAX;
-                    self.open.insert(span, Span { kind, entity, name, by, of, begin, end });
+                    let ended_by = entity;
+                    let span_ = Span { kind, entity, name, by, ended_by, of, begin, end };
+                    self.open.insert(span, span_);
                 }
-                EventKind::Finish { span, .. } => {
+                EventKind::Finish { span, by } => {
                     if let Some(span) = self.open.remove(&span) {
-                        self.add_span(Span { end: event.at, ..span });
+                        let ended_by = by.unwrap_or(span.entity);
+                        self.add_span(Span { end: event.at, ended_by, ..span });
+                    }
+                }
+                EventKind::Instant { entity, kind: InstantKind::Starvation, .. }
+                    if self.overlaps(event.at, event.at) && self.has_room() =>
+                {
+                    self.starvation.entry(entity).or_default().push(event.at);
+                }
+                EventKind::Throttle { process, since, nanos, .. } => {
+                    let begin = since.saturating_add_nanos(nanos.saturating_neg());
+                    if self.overlaps(begin, event.at) && self.has_room() {
+                        let throttle = Throttle { begin, end: event.at, nanos };
+                        self.throttles.push((process, throttle));
                     }
                 }
                 _ => {}
@@ -111,7 +144,9 @@ impl History {
         if !self.overlaps(span.begin, span.end) || !self.has_room() {
             return;
         }
-        self.spans.entry(span.entity).or_default().push(span);
+        // A work item is looked for by the worker that took it.
+        let owner = if span.kind == SpanKind::Queued { span.ended_by } else { span.entity };
+        self.spans.entry(owner).or_default().push(span);
         // A task belongs to whoever began it, too.
         if span.by != span.entity && span.kind == SpanKind::Task {
             self.spans.entry(span.by).or_default().push(span);
@@ -151,6 +186,30 @@ impl History {
     /// The spans of an entity, by their begin; after [`History::finish`].
     pub fn spans(&self, entity: EntityId) -> &[Span] {
         self.spans.get(&entity).map_or(&[], Vec::as_slice)
+    }
+
+    /// The work item that a worker of the .NET thread pool had taken last at this time.
+    pub(super) fn work_item(&self, worker: EntityId, at: Timestamp) -> Option<&Span> {
+        let items = self.spans(worker).iter();
+        let items = items.filter(|span| span.kind == SpanKind::Queued && span.end <= at);
+        items.max_by_key(|span| span.end)
+    }
+
+    /// Number of workers that the .NET thread pool of a process added because queued work items did
+    /// not start.
+    pub(super) fn starvation(&self, process: EntityId, begin: Timestamp, end: Timestamp) -> u32 {
+        let times = self.starvation.get(&process).map_or(&[][..], Vec::as_slice);
+        let within = times.iter().filter(|at| **at >= begin && **at <= end).count();
+        u32::try_from(within).unwrap_or(u32::MAX)
+    }
+
+    /// Throttling that overlaps this time, with a process of the cgroup.
+    pub(super) fn throttles(
+        &self,
+        begin: Timestamp,
+        end: Timestamp,
+    ) -> impl Iterator<Item = (EntityId, Throttle)> {
+        self.throttles.iter().filter(move |(_, t)| t.begin < end && t.end > begin).copied()
     }
 
     /// The last interval that begins before `at`, and its position.

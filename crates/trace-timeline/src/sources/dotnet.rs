@@ -4,7 +4,9 @@
 //! | --- | --- |
 //! | process, thread | an entity each; [`State::Waiting`] while a thread waits for a lock |
 //! | GC, suspension of the managed threads | spans of the process |
-//! | JIT compilation, lock wait | spans of the thread; `of` is the owner of the lock |
+//! | JIT compilation, lock wait | spans of the thread; `of` is the owner of the lock (.NET 8 and later) |
+//! | work items of the thread pool | spans from the thread that queues to the one that takes it |
+//! | starvation of the thread pool | an instant of the process for each worker that is added |
 //! | pairs of start and stop events of event sources | activities |
 //! | event counters, meters | counters |
 //! | exceptions, samples | instants, samples |
@@ -34,6 +36,7 @@ use hashbrown::HashMap;
 use nettrace::analysis::{ActivityStep, ActivityTracker, CounterTracker, GcReason, SuspendReason};
 use nettrace::manifest::Provider;
 use nettrace::{Event as NetEvent, Item};
+use std::collections::VecDeque;
 use trace_common::Timestamp;
 
 /// Makes model events of the events of a .NET trace: see the [module](self).
@@ -48,6 +51,10 @@ pub struct DotnetSource {
     activities: ActivityTracker,
     open_activities: HashMap<u64, (EntityId, SpanId)>,
     counters: CounterTracker,
+    /// Work items in the queue of the thread pool, oldest first, by process and identifier. An
+    /// object can be queued more than once.
+    queued: HashMap<(EntityId, i64), VecDeque<SpanId>>,
+    queued_count: usize,
 }
 
 /// An open span of the runtime.
@@ -58,6 +65,13 @@ enum Open {
     Jit(EntityId, u64),
     LockWait(EntityId),
 }
+
+/// The event source of `System.Private.CoreLib`. Its keyword `ThreadPool` (0x2) at level 5 has the
+/// work items of the thread pool.
+const FRAMEWORK: &str = "System.Diagnostics.Eventing.FrameworkEventSource";
+
+/// `ThreadAdjustmentReasonMap` of the runtime: no work item started for half a second.
+const STARVATION: u64 = 6;
 
 /// Maximum number of open spans. There are more only if ends were lost.
 const MAX_OPEN: usize = 1 << 16;
@@ -113,6 +127,7 @@ impl DotnetSource {
             }
             Some(Provider::Metrics) => self.counter(event, process, push),
             Some(_) => {}
+            None if event.provider() == FRAMEWORK => self.work_item(event, process, thread, push),
             None if event.name() == "EventCounters" => self.counter(event, process, push),
             None => self.custom(event, process, thread, push),
         }
@@ -177,6 +192,18 @@ impl DotnetSource {
                 push.event(EventKind::Instant { entity: process, kind, name, stack: None });
             }
             3 => self.finish(Open::Suspension(thread), Some(thread), push),
+            // ThreadPoolWorkerThreadAdjustmentAdjustment
+            55 => {
+                if number("Reason") == STARVATION {
+                    let (kind, stack) = (InstantKind::Starvation, None);
+                    let name = push.tables.text(b"thread-pool starvation");
+                    push.event(EventKind::Instant { entity: process, kind, name, stack });
+                }
+                let name = push.tables.text(b"thread-pool workers");
+                let value = number("NewWorkerThreadCount") as f64;
+                let unit = TextId::EMPTY;
+                push.event(EventKind::Counter { entity: process, name, unit, value });
+            }
             // ExceptionThrown
             80 => {
                 let ty = event.field("ExceptionType").map(|v| v.to_string()).unwrap_or_default();
@@ -233,6 +260,42 @@ impl DotnetSource {
     fn finish(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
         if let Some(span) = self.open.remove(&key) {
             push.event(EventKind::Finish { span, by });
+        }
+    }
+
+    /// `ThreadPoolEnqueueWork` and `ThreadPoolDequeueWork`.
+    fn work_item(
+        &mut self,
+        event: &NetEvent<'_>,
+        process: EntityId,
+        thread: EntityId,
+        push: &mut Pusher<'_>,
+    ) {
+        let Some(Ok((_, id))) = event.fields().next() else { return };
+        let Some(id) = id.as_i64() else { return };
+        match event.id() {
+            30 if self.queued_count < MAX_OPEN => {
+                let kind = SpanKind::Queued;
+                let span = push.begin(process, kind, b"work item", Some(thread), None);
+                self.queued.entry((process, id)).or_default().push_back(span);
+                self.queued_count += 1;
+            }
+            31 => {
+                let hashbrown::hash_map::Entry::Occupied(mut queue) =
+                    self.queued.entry((process, id))
+                else {
+                    return; // queued before the trace
+                };
+                let span = queue.get_mut().pop_front();
+                if queue.get().is_empty() {
+                    queue.remove();
+                }
+                if let Some(span) = span {
+                    self.queued_count -= 1;
+                    push.event(EventKind::Finish { span, by: Some(thread) });
+                }
+            }
+            _ => {}
         }
     }
 

@@ -3,6 +3,8 @@
 //! A source appends to a `Vec<Event>`, in time order, and holds only what is live: open spans and
 //! the identifiers of running goroutines and threads. [`Streams`](crate::Streams) merges several.
 
+#[cfg(feature = "kernel")]
+pub mod cgroup;
 #[cfg(feature = "dotnet")]
 pub mod dotnet;
 #[cfg(feature = "go")]

@@ -1,0 +1,138 @@
+//! Two answers about .NET programs, and their times by thread.
+
+use super::recorder::{Dotnet, Recorder, now, numbers};
+use super::timeline::{
+    RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within,
+};
+use std::fs;
+use std::path::Path;
+use task_support::Result;
+use trace_timeline::answers::{CriticalPath, What};
+use trace_timeline::{EntityKind, SpanKind};
+
+/// The directories of the runtimes.
+pub(super) const RUNTIMES: [&str; 3] = ["3.1", "9", "10"];
+
+/// The event source of the program.
+pub(super) const STEPS: &str = "Triscope-Answers:ffffffffffffffff:5";
+
+/// GC, contention and threading; work items of the thread pool.
+pub(super) const PROVIDERS: [&str; 3] = [
+    "Microsoft-Windows-DotNETRuntime:14001:4",
+    "System.Diagnostics.Eventing.FrameworkEventSource:2:5",
+    STEPS,
+];
+
+/// A recorded program, and what it printed.
+struct Run {
+    timeline: Timeline,
+    printed: Vec<(String, Vec<i64>)>,
+}
+
+impl Run {
+    fn of(targets: &Path, runtime: &str, mode: &str) -> Result<Self> {
+        let mut recorder = Recorder::start()?;
+        let (mut program, (stdin, stdout)) = Dotnet::start(targets, runtime, mode)?;
+        program.collect(&mut recorder, &PROVIDERS)?;
+        let lines = program.output(&mut recorder, stdout)?;
+        let measured = run_times(program.pid())?;
+        drop(stdin);
+        let (trace, _) = program.finish(&mut recorder)?;
+        let timeline = Timeline::of(recorder.finish()?, None, &[trace])?;
+        timeline.check_threads(&measured)?;
+        let printed = lines.iter().map(|line| {
+            let (name, numbers) = numbers(line)?;
+            Ok((name.to_owned(), numbers))
+        });
+        Ok(Self { timeline, printed: printed.collect::<Result<_>>()? })
+    }
+
+    /// The numbers of the lines with this word.
+    fn lines<'a>(&'a self, word: &'a str) -> impl Iterator<Item = &'a [i64]> {
+        self.printed.iter().filter(move |(name, _)| name == word).map(|(_, n)| &n[..])
+    }
+
+    fn path(&self, activity: &str) -> Result<CriticalPath> {
+        self.timeline.path(SpanKind::Activity, &format!("Triscope-Answers/{activity}"))
+    }
+}
+
+/// The run times of the threads of a process that wait.
+fn run_times(pid: u32) -> Result<RunTimes> {
+    let mut times = RunTimes::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?;
+        // A thread may end meanwhile.
+        let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else { continue };
+        let run = text.split(' ').next().unwrap_or_default().parse()?;
+        let tid = task.file_name().to_string_lossy().parse()?;
+        times.insert(tid, (run, now()));
+    }
+    Ok(times)
+}
+
+pub(super) fn check(targets: &Path, runtime: &str) -> Result<()> {
+    eprintln!(".NET {runtime}");
+    convoy(&Run::of(targets, runtime, "convoy")?, runtime)?;
+    starve(&Run::of(targets, runtime, "starve")?)
+}
+
+/// A request waits for a lock that other threads hold one after the other: the path is the work of
+/// each holder while it held the lock.
+fn convoy(run: &Run, runtime: &str) -> Result<()> {
+    let path = run.path("Convoy")?;
+    let Some([waiter, from, to]) = run.lines("waited").next() else {
+        return Err("the program printed no wait".into());
+    };
+    within("convoy: the wait", sum(&path, |_| true), to - from, 2.0)?;
+    // Between two holders the lock is free: the next one has been woken, and waits for a CPU.
+    let (mut agrees, mut held) = (0, 0);
+    for hold in run.lines("hold") {
+        let [holder, begin, end] = hold.try_into()?;
+        held += (end.min(*to) - begin.max(*from)).max(0);
+        for piece in &path.pieces {
+            let overlap = end.min(piece.end.nanos()) - begin.max(piece.begin.nanos());
+            let is_holder = run.timeline.number(piece.entity) == holder;
+            let is_right = is_holder && (is_on_cpu(&piece.what) || is_waiting_for_cpu(&piece.what));
+            agrees += if is_right { overlap.max(0) } else { 0 };
+        }
+    }
+    within("convoy: with the thread that held the lock", agrees, held, 5.0)?;
+    // .NET 8 and later report the owner.
+    if runtime == "3.1" {
+        return Ok(());
+    }
+    let entities = &run.timeline.tables.entities;
+    let mut threads = entities
+        .iter()
+        .filter(|(_, entity)| entity.kind == EntityKind::DotnetThread && entity.number == *waiter);
+    let thread = threads.next().ok_or("the waiter is not in the trace")?.0;
+    let waits = run.timeline.history.spans(thread).iter();
+    let wait = waits.filter(|span| span.kind == SpanKind::LockWait).max_by_key(|span| span.begin);
+    let wait = wait.ok_or("the runtime reported no contention")?;
+    let owner = wait.of.map(|owner| run.timeline.number(owner));
+    let at = wait.begin.nanos();
+    let holder = run.lines("hold").find(|hold| hold[1] <= at && at <= hold[2]);
+    let text = format!("{owner:?}, the holder was {holder:?}");
+    require("convoy: the owner that .NET reports", owner == holder.map(|hold| hold[0]), text)
+}
+
+/// A work item waits while all workers are blocked.
+fn starve(run: &Run) -> Result<()> {
+    let path = run.path("Starve")?;
+    let Some([queued, started]) = run.lines("queued").next() else {
+        return Err("the program printed no wait".into());
+    };
+    let (mut found, mut added) = (0, 0);
+    for piece in &path.pieces {
+        if let What::Queued { starvation } = piece.what {
+            found += piece.nanos();
+            added += starvation;
+        }
+    }
+    within("starvation: in the queue", found, started - queued, 5.0)?;
+    require("starvation: workers that were added", added > 0, added.to_string())?;
+    let computed = sum(&path, is_on_cpu);
+    let is_item = (20_000_000..40_000_000).contains(&computed);
+    require("starvation: the item computes", is_item, format!("{:.3} ms", ms(computed)))
+}

@@ -1,0 +1,185 @@
+//! Six answers about a Go program, and its times by thread.
+
+use super::recorder::{Recorder, numbers};
+use super::timeline::{
+    RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within,
+};
+use crate::toolchain::{self, Toolchain};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use task_support::{Result, cache, run};
+use trace_timeline::answers::{CriticalPath, Piece, What};
+use trace_timeline::{EntityId, EntityKind, SpanKind, Timestamp};
+
+const PROGRAM: &str = include_str!("main.go");
+
+/// Builds the program, and returns its directory.
+pub(super) fn build() -> Result<PathBuf> {
+    let go = Toolchain::install(toolchain::NEWEST)?;
+    let dir = cache::root()?.join("go/answers");
+    fs::create_dir_all(&dir)?;
+    fs::write(dir.join("main.go"), PROGRAM)?;
+    fs::write(dir.join("go.mod"), "module answers\n\ngo 1.22\n")?;
+    run::output(go.command().args(["build", "-o", "program"]).current_dir(&dir))?;
+    Ok(dir)
+}
+
+/// Records the program and checks the answers.
+pub(super) fn check(dir: &Path) -> Result<()> {
+    let mut recorder = Recorder::start()?;
+    let printed = run_program(&mut recorder, dir, &["answers.trace"], None)?;
+    let recorded = recorder.finish()?;
+    let answers = Answers(Timeline::of(recorded, Some(&dir.join("answers.trace")), &[])?);
+    let measured = Measured::parse(&printed)?;
+    answers.0.check_threads(&measured.threads)?;
+    answers.check_preempted(&measured)?;
+    answers.check_paths()?;
+    answers.check_late_stop()
+}
+
+/// Runs the program while the kernel is recorded, and the counters of its cgroup, and returns what
+/// it printed.
+pub(super) fn run_program(
+    recorder: &mut Recorder,
+    dir: &Path,
+    args: &[&str],
+    cpu_stat: Option<PathBuf>,
+) -> Result<String> {
+    let mut program = Command::new(dir.join("program"))
+        .args(args)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    if let Some(cpu_stat) = cpu_stat {
+        recorder.watch_quota(cpu_stat, program.id());
+    }
+    let status = recorder.until("end of the Go program", || Ok(program.try_wait()?));
+    if status.is_err() {
+        program.kill()?;
+    }
+    let output = program.wait_with_output()?;
+    match status? {
+        status if status.success() => Ok(String::from_utf8(output.stdout)?),
+        status => Err(format!("the Go program: {status}").into()),
+    }
+}
+
+/// What the program measured, in nanoseconds.
+struct Measured {
+    threads: RunTimes,
+    /// Wall time, CPU time, run time and wait time of the task that is preempted.
+    preempted: [i64; 4],
+}
+
+impl Measured {
+    fn parse(text: &str) -> Result<Self> {
+        let mut this = Self { threads: BTreeMap::new(), preempted: [0; 4] };
+        for line in text.lines() {
+            let (name, numbers) = numbers(line)?;
+            match (name, &numbers[..]) {
+                ("thread", [tid, run, at]) => {
+                    this.threads.insert(*tid, (*run, Timestamp::from_nanos(*at)));
+                }
+                ("preempted", four) => this.preempted = four.try_into()?,
+                _ => return Err(format!("unknown line: {line}").into()),
+            }
+        }
+        Ok(this)
+    }
+}
+
+struct Answers(Timeline);
+
+impl Answers {
+    fn check_preempted(&self, measured: &Measured) -> Result<()> {
+        let [wall, cpu, run, wait] = measured.preempted;
+        let path = self.0.path(SpanKind::Region, "compute")?;
+        within("preempted: CPU time", sum(&path, is_on_cpu), cpu, 2.0)?;
+        within("preempted: run time of the kernel", sum(&path, is_on_cpu), run, 2.0)?;
+        within("preempted: wait time of the kernel", sum(&path, is_waiting_for_cpu), wait, 2.0)?;
+        within("preempted: wall time", sum(&path, |_| true), wall, 2.0)?;
+        let most = path.pieces.iter().filter_map(|piece| match piece.what {
+            What::WaitsForCpu { occupant, .. } => Some((occupant.thread()?, piece.nanos())),
+            _ => None,
+        });
+        let mut by: BTreeMap<EntityId, i64> = BTreeMap::new();
+        most.for_each(|(thread, nanos)| *by.entry(thread).or_default() += nanos);
+        let names: Vec<String> = by.keys().map(|thread| self.0.name(*thread)).collect();
+        let is_named = names.iter().any(|name| name == "sh");
+        require("preempted by the busy shell", is_named, names.join(", "))
+    }
+
+    fn check_paths(&self) -> Result<()> {
+        let task = |name| self.0.path(SpanKind::Task, name);
+        let on_cpu_of = |path: &CriticalPath, name: &str| -> i64 {
+            let pieces = path.pieces.iter().filter(|piece| is_on_cpu(&piece.what));
+            pieces.filter(|piece| self.0.name(piece.entity) == name).map(Piece::nanos).sum()
+        };
+        // Goroutines are named after the functions that `locked` starts.
+        let chain = task("chain")?;
+        within("chain: computed", sum(&chain, is_on_cpu), 140_000_000, 5.0)?;
+        let timer = sum(&chain, |what| matches!(what, What::Waits { .. }));
+        within("chain: the timer", timer, 30_000_000, 10.0)?;
+
+        let waiter = task("waiter")?;
+        let context = waiter.pieces.iter().filter(|piece| is_on_cpu(&piece.what));
+        let context =
+            context.filter(|piece| piece.context.is_some_and(|task| self.0.name(task) == "holder"));
+        let context: i64 = context.map(Piece::nanos).sum();
+        within("mutex: computed by the holder for its own task", context, 100_000_000, 5.0)?;
+
+        // Two workers: the path is the computing of one or both, at least two jobs of them. With
+        // more CPUs than busy threads it is 40 and 60 ms.
+        let pool = task("pool")?;
+        let is_ready = |what: &What| {
+            is_on_cpu(what) || is_waiting_for_cpu(what) || matches!(what, What::WaitsForProc { .. })
+        };
+        let wall = sum(&pool, |_| true);
+        within("pool: workers compute, or wait for a P or CPU", sum(&pool, is_ready), wall, 10.0)?;
+        let computed = sum(&pool, is_on_cpu);
+        let is_all = (57_000_000..=147_000_000).contains(&computed);
+        require("pool: computed on the path", is_all, format!("{:.3} ms", ms(computed)))?;
+
+        let fsync = task("fsync")?;
+        let disk = sum(&fsync, |what| matches!(what, What::Blocked | What::Waits { .. }));
+        let is_disk = disk * 2 > sum(&fsync, |what| !is_waiting_for_cpu(what));
+        require("fsync waits for the disk", is_disk, format!("{:.3} ms", ms(disk)))?;
+
+        let pipe = task("pipe")?;
+        let shell = on_cpu_of(&pipe, "sh");
+        let is_shell = shell * 10 > 9 * sum(&pipe, is_on_cpu);
+        require("pipe: the shell computes", is_shell, format!("{:.3} ms", ms(shell)))?;
+
+        let assist = task("assist")?;
+        let assists = assist.pieces.iter().filter(|piece| {
+            let is_assist = matches!(piece.during, Some((SpanKind::GcAssist, _)));
+            is_assist || self.0.tables.str(piece.reason).contains("assist")
+        });
+        let assists: i64 = assists.map(Piece::nanos).sum();
+        require("assist: the GC makes it pay", assists > 0, format!("{:.3} ms", ms(assists)))
+    }
+
+    /// One of the pauses waits for the thread that shares its CPU.
+    fn check_late_stop(&self) -> Result<()> {
+        let stops = self.0.report.longest_pauses.iter().filter_map(|pause| {
+            let last = pause.stops.last()?;
+            Some((last.at.nanos_since(pause.begin), last.runnable))
+        });
+        let stops: Vec<(i64, i64)> = stops.collect();
+        let late = stops.iter().any(|(took, runnable)| *took > 1_000_000 && runnable * 2 > *took);
+        let text: Vec<String> = stops
+            .iter()
+            .map(|(took, runnable)| {
+                format!("{:.3} ms, {:.3} without a CPU", ms(*took), ms(*runnable))
+            })
+            .collect();
+        require("stop-the-world: late as a thread had no CPU", late, text.join("; "))?;
+        let threads = self.0.report.threads.len();
+        let kinds = self.0.tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Goroutine);
+        eprintln!("{threads} threads, {} goroutines", kinds.count());
+        Ok(())
+    }
+}

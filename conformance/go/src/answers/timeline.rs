@@ -1,0 +1,179 @@
+//! The timeline of a recording, and its answers.
+
+use super::recorder::Recorded;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use task_support::Result;
+use trace_timeline::answers::{
+    CriticalPath, History, Piece, Report, Request, RequestFilter, Requests, What, critical_path,
+};
+use trace_timeline::sources::dotnet::DotnetSource;
+use trace_timeline::sources::go::GoSource;
+use trace_timeline::{Correlator, EntityId, Event, Kernel, SpanKind, Streams, Tables, Timestamp};
+
+/// Run time of threads by thread id as the kernel counted it, and when it was read.
+pub(super) type RunTimes = BTreeMap<i64, (i64, Timestamp)>;
+
+/// The timeline of one or more programs.
+pub(super) struct Timeline {
+    pub(super) tables: Tables,
+    pub(super) report: Report,
+    pub(super) history: History,
+    pub(super) requests: Vec<Request>,
+}
+
+pub(super) fn percent(found: i64, expected: i64) -> f64 {
+    (found - expected).abs() as f64 * 100.0 / expected.max(1) as f64
+}
+
+pub(super) fn ms(nanos: i64) -> f64 {
+    nanos as f64 / 1e6
+}
+
+/// Fails unless the value is within this percentage of the expected one.
+pub(super) fn within(what: &str, found: i64, expected: i64, most: f64) -> Result<()> {
+    let difference = percent(found, expected);
+    eprintln!("{what}: {:.3} ms, expected {:.3} ms: {difference:.2} %", ms(found), ms(expected));
+    if difference > most {
+        return Err(format!("{what}: more than {most} % off").into());
+    }
+    Ok(())
+}
+
+pub(super) fn require(what: &str, holds: bool, why: String) -> Result<()> {
+    eprintln!("{what}: {why}");
+    if holds { Ok(()) } else { Err(format!("{what}: {why}").into()) }
+}
+
+impl Timeline {
+    /// The timeline of a recording, of the Go trace in this file and of .NET traces.
+    pub(super) fn of(
+        (recorded, mut tables): (Recorded, Tables),
+        go: Option<&Path>,
+        dotnet: &[Vec<u8>],
+    ) -> Result<Self> {
+        let mut streams = Streams::new();
+        for events in [recorded.kernel, recorded.quota] {
+            let mut events = Some(events);
+            streams.add(move |_: &mut Tables, out: &mut Vec<Event>| {
+                out.extend(events.take().unwrap_or_default());
+                Ok(false)
+            });
+        }
+        if let Some(trace) = go {
+            let mut reader = gotrace::Reader::new(BufReader::new(File::open(trace)?))?;
+            let mut source = GoSource::new(Default::default());
+            streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+                let Some(event) = reader.next_event()? else { return Ok(false) };
+                source.push(event, tables, out);
+                Ok(true)
+            });
+        }
+        for bytes in dotnet {
+            let mut reader = nettrace::Reader::new(&bytes[..]);
+            let mut source = DotnetSource::new(0);
+            streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+                let Some(item) = reader.next_item()? else { return Ok(false) };
+                source.push(&item, tables, out);
+                Ok(true)
+            });
+        }
+        let mut correlator = Correlator::new();
+        let mut report = Report::new();
+        let mut requests = Requests::new(RequestFilter::default(), usize::MAX);
+        let mut history = History::new(Timestamp::from_nanos(i64::MIN), Timestamp::MAX);
+        while let Some(event) = streams.next(&mut tables)? {
+            correlator.push(&event, &tables.entities, &mut |derived| {
+                report.push(&derived, &tables.entities);
+                requests.push(&derived);
+                history.push(&derived);
+            });
+        }
+        correlator.finish(&mut |derived| {
+            report.push(&derived, &tables.entities);
+            history.push(&derived);
+        });
+        history.finish();
+        let requests = requests.into_worst();
+        Ok(Self { tables, report, history, requests })
+    }
+
+    pub(super) fn number(&self, id: EntityId) -> i64 {
+        self.tables.entities.get(id).map_or(0, |entity| entity.number)
+    }
+
+    pub(super) fn name(&self, id: EntityId) -> String {
+        self.tables.entities.get(id).map_or_else(String::new, |e| self.tables.str(e.name).into())
+    }
+
+    /// The sum of the threads' times on a CPU is what the kernel counted, except for what the
+    /// timeline marks as unknown (switches that this kernel does not report) and a few microseconds
+    /// of each switch: the kernel counts from the wake-up that preempts another thread, not from
+    /// the switch.
+    pub(super) fn check_threads(&self, measured: &RunTimes) -> Result<()> {
+        const EACH_SWITCH: i64 = 10_000;
+        let (mut found, mut unknown, mut switches, mut expected) = (0, 0, 0, 0);
+        for thread in self.report.threads.keys() {
+            let Some((run, read)) = measured.get(&self.number(*thread)) else { continue };
+            let mut had_cpu = false;
+            for interval in self.history.intervals(*thread) {
+                let nanos = interval.end.min(*read).nanos_since(interval.begin).max(0);
+                match interval.kernel {
+                    Kernel::OnCpu { .. } => {
+                        found += nanos;
+                        switches += i64::from(!had_cpu);
+                    }
+                    Kernel::Unknown => unknown += nanos,
+                    _ => {}
+                }
+                had_cpu = matches!(interval.kernel, Kernel::OnCpu { .. });
+            }
+            expected += run;
+        }
+        let text = format!(
+            "{:.3} ms, expected {:.3} ms; {:.3} ms unknown, {switches} times",
+            ms(found),
+            ms(expected),
+            ms(unknown)
+        );
+        let least = expected - expected / 100 - unknown - switches * EACH_SWITCH;
+        let holds = (least..=expected + expected / 100).contains(&found);
+        require("on CPU, all threads", holds, text)
+    }
+
+    /// The critical path of the longest request with this name.
+    pub(super) fn path(&self, kind: SpanKind, name: &str) -> Result<CriticalPath> {
+        let is_it = |r: &&Request| r.kind == kind && self.tables.str(r.name) == name;
+        let r = self.requests.iter().find(is_it).ok_or_else(|| format!("no {name}"))?;
+        let entities = &self.tables.entities;
+        let path = critical_path(&self.history, entities, r.subject, r.begin, r.end, r.task);
+        let total: i64 = path.pieces.iter().map(Piece::nanos).sum();
+        if total != r.nanos() {
+            return Err(format!("{name}: pieces of {total} ns, not {}", r.nanos()).into());
+        }
+        let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+        for piece in &path.pieces {
+            let what = format!("{:?}", piece.what);
+            let what = what.split([' ', '{']).next().unwrap_or_default().to_owned();
+            *sums.entry(what).or_default() += piece.nanos();
+        }
+        let sums: Vec<String> =
+            sums.iter().map(|(what, nanos)| format!("{what} {:.3} ms", ms(*nanos))).collect();
+        eprintln!("{name}: {}", sums.join(", "));
+        Ok(path)
+    }
+}
+
+pub(super) const fn is_on_cpu(what: &What) -> bool {
+    matches!(what, What::OnCpu { .. })
+}
+
+pub(super) const fn is_waiting_for_cpu(what: &What) -> bool {
+    matches!(what, What::WaitsForCpu { .. })
+}
+
+pub(super) fn sum(path: &CriticalPath, is_it: impl Fn(&What) -> bool) -> i64 {
+    path.pieces.iter().filter(|piece| is_it(&piece.what)).map(Piece::nanos).sum()
+}
