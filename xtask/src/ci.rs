@@ -1,8 +1,8 @@
 //! `cargo xtask ci`: every check, in the order that finds mistakes soonest.
 
 use crate::{
-    bench_perf, deny, fuzz, package, perfetto, public_api, runtimes, rust, sanitize, test_kernel,
-    timeline,
+    bench_perf, deny, fuzz, html, package, perfetto, public_api, runtimes, rust, sanitize,
+    test_kernel, timeline,
 };
 use std::process::Command;
 use std::time::Instant;
@@ -51,6 +51,7 @@ const STEPS: &[Step] = &[
     }),
     ("Go's own reader", || conformance_go::test(&[])),
     ("Perfetto's own schema", || perfetto::lint(&[])),
+    ("pages in a browser", || html::task(&[])),
     ("kernel, Go and .NET on one clock", || timeline::task(&[])),
     (".NET runtimes", || runtimes::test(&[])),
     ("perf-monitor's peers run", bench_perf::smoke),

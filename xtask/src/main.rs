@@ -10,6 +10,7 @@ mod debian;
 mod deny;
 mod fuzz;
 mod golden;
+mod html;
 mod package;
 mod perfetto;
 mod public_api;
@@ -132,6 +133,12 @@ const TASKS: &[Task] = &[
         help: "compare timelines with what Go and .NET programs measure themselves",
         options: timeline::OPTIONS,
         run: timeline::task,
+    },
+    Task {
+        name: "test-html",
+        help: "use the pages of triscope report --html in headless Chromium",
+        options: html::OPTIONS,
+        run: html::task,
     },
     Task {
         name: "test-kernel",

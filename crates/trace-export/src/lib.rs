@@ -21,6 +21,8 @@
 //!   streams: a sink holds tables of names, never the timeline.
 //! - [`PerfettoSink`] writes the binary format of <https://ui.perfetto.dev>.
 //! - `Compressor` (feature `compress`) makes its files four to eight times smaller.
+//! - `html::HtmlTimeline` (feature `html`) writes a self-contained page of the model of
+//!   `trace-timeline`: the timeline, critical paths, flame graphs, tables.
 //! - [`Interner`] is the table of names and stacks that sinks use.
 //! - `go::GoSource` (feature `go`, on by default) writes the events of a Go execution trace to a
 //!   sink, `dotnet::DotnetSource` (feature `dotnet`, on by default) those of a .NET trace.
@@ -33,6 +35,8 @@ mod cpu;
 pub mod dotnet;
 #[cfg(feature = "go")]
 pub mod go;
+#[cfg(feature = "html")]
+pub mod html;
 mod intern;
 #[cfg(any(feature = "dotnet", feature = "go"))]
 #[cfg_attr(

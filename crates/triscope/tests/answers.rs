@@ -166,3 +166,37 @@ fn a_cut_trace_is_reported_up_to_the_cut() {
     assert!(text(&output.stderr).starts_with(&format!("triscope: {}: ", cut.display())));
     serde_json::from_slice::<Value>(&output.stdout).unwrap();
 }
+
+/// The page has the title and no markup of its own making; it is the same each time.
+#[test]
+fn a_page_is_written_in_one_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (report, convert) = (dir.path().join("report.html"), dir.path().join("convert.html"));
+    let shop = fixture("shop.trace");
+    let written = triscope(&["report", &shop, "--html", report.to_str().unwrap()]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    assert!(text(&written.stderr).contains("20 explained requests"), "{}", text(&written.stderr));
+    let written = triscope(&["convert", &shop, "-o", convert.to_str().unwrap()]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    let page = std::fs::read_to_string(&report).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    assert!(page.contains("<title>shop.trace</title>"));
+    assert_eq!(page, std::fs::read_to_string(&convert).unwrap());
+    let refused = triscope(&["convert", &shop, "--pid", "7", "-o", convert.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(text(&refused.stderr), "triscope: not for a page: --pid\n");
+}
+
+/// The page is written up to the cut, and the damage is reported once.
+#[test]
+fn a_page_of_a_cut_trace_ends_at_the_cut() {
+    let bytes = std::fs::read(fixture("shop.trace")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (cut, page) = (dir.path().join("cut.trace"), dir.path().join("cut.html"));
+    std::fs::write(&cut, &bytes[..bytes.len() - 1]).unwrap();
+    let output = triscope(&["report", cut.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert_eq!(error.matches("triscope: ").count(), 1, "{error}");
+    assert!(std::fs::read_to_string(&page).unwrap().ends_with("</html>\n"));
+}

@@ -53,6 +53,13 @@ pub struct RequestFilter {
     pub name: Option<TextId>,
 }
 
+impl RequestFilter {
+    /// All requests of this kind.
+    pub const fn of(kind: SpanKind) -> Self {
+        Self { kind: Some(kind), name: None }
+    }
+}
+
 /// Finds the longest requests of a timeline. It holds these and the open ones.
 #[derive(Debug)]
 pub struct Requests {

@@ -103,7 +103,7 @@ fn find(args: &Args) -> Result<(Vec<Request>, Timestamp)> {
     let mut lives: BTreeMap<EntityId, (Timestamp, Timestamp)> = BTreeMap::new();
     let mut time: Option<Timestamp> = None;
     // The second pass reports damage.
-    let _ = args.traces.derive(&mut tables, &mut |derived, tables| {
+    let _ = args.traces.derive_again(&mut tables, &mut |derived, tables| {
         requests.push(&derived);
         match derived {
             Derived::Interval(interval) => {

@@ -2,10 +2,12 @@
 
 use crate::failure::{OneLine, Result};
 use crate::io::stdout::Output;
+use crate::sources::html;
 use crate::sources::model::{Traces, duration, name};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use trace_timeline::answers::{CpuTimes, Group, Histogram, Report, Waker};
 use trace_timeline::{EntityId, LossKind, Occupant, Tables, TextId, Timestamp};
 
@@ -21,6 +23,7 @@ use trace_timeline::{EntityId, LossKind, Occupant, Tables, TextId, Timestamp};
 Examples:
   triscope report trace.out                    goroutines only
   triscope report trace.out perf.data          with the kernel's part
+  triscope report recording/ --html report.html
   triscope report --json recording/ | jq '.threads[0]'
 
 perf.data is a recording of the scheduler on the clock of Go:
@@ -33,14 +36,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PID")]
     pid: Vec<i64>,
     /// Print JSON, with all threads
-    #[arg(long)]
+    #[arg(long, conflicts_with = "html")]
     json: bool,
+    /// Write a page with the timeline, critical paths, flame graphs and the tables: one file that
+    /// opens in a browser and loads nothing
+    #[arg(long, value_name = "FILE", conflicts_with = "pid")]
+    html: Option<PathBuf>,
 }
 
 /// Rows of each table of the text.
 const ROWS: usize = 20;
 
 pub(crate) fn run(args: &Args) -> Result {
+    if let Some(path) = &args.html {
+        return html::write(&args.traces, path)?;
+    }
     let mut tables = Tables::new();
     let mut report = Report::new();
     let outcome = args.traces.derive(&mut tables, &mut |derived, tables| {

@@ -27,6 +27,25 @@ pub(crate) struct Traces {
 const CHUNK: usize = 1 << 12;
 
 impl Traces {
+    /// Traces that a command wrote or was given.
+    pub(crate) const fn of(files: Vec<PathBuf>) -> Self {
+        Self { files }
+    }
+
+    /// The files and directories as they were given.
+    pub(crate) fn inputs(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// A title: the names of the files and directories.
+    pub(crate) fn title(&self) -> String {
+        let name = |path: &PathBuf| {
+            let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+            path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+        };
+        self.files.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+
     /// The files, those of a directory by name.
     fn files(&self) -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
@@ -62,6 +81,24 @@ impl Traces {
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
     ) -> Result<Result> {
+        self.read(tables, each, &Failure::print)
+    }
+
+    /// The same once more. Damage was reported by the first pass and is not printed.
+    pub(crate) fn derive_again(
+        &self,
+        tables: &mut Tables,
+        each: &mut dyn FnMut(Derived<'_>, &Tables),
+    ) -> Result<Result> {
+        self.read(tables, each, &|_| ())
+    }
+
+    fn read(
+        &self,
+        tables: &mut Tables,
+        each: &mut dyn FnMut(Derived<'_>, &Tables),
+        report: &dyn Fn(&Failure),
+    ) -> Result<Result> {
         let files = self.files()?;
         let is_single = files.len() == 1;
         let mut streams = Streams::new();
@@ -76,7 +113,7 @@ impl Traces {
                 Ok(None) => break,
                 Err(error) => {
                     let name = files.get(error.stream).map(|path| path.display().to_string());
-                    Failure::about(name.unwrap_or_default(), error.cause).print();
+                    report(&Failure::about(name.unwrap_or_default(), error.cause));
                     outcome = Err(Failure::Quiet(1));
                     continue;
                 }
@@ -86,10 +123,8 @@ impl Traces {
         correlator.finish(&mut |derived| each(derived, tables));
         let dropped = tables.dropped();
         if dropped.entities > 0 {
-            eprintln!(
-                "triscope: {} goroutines or threads are missing: there are too many",
-                dropped.entities
-            );
+            let many = "goroutines or threads are missing: there are too many";
+            report(&Failure::new(format_args!("{} {many}", dropped.entities)));
         }
         Ok(outcome)
     }

@@ -6,6 +6,8 @@ use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::run::stop::Listener;
 use crate::sources::go::{Recovery, Trace};
+use crate::sources::html;
+use crate::sources::model::Traces;
 use crate::timeline::clock::{Clock, Moved};
 use crate::timeline::{self, Part, Timeline, dotnet, size};
 use std::path::{Path, PathBuf};
@@ -46,7 +48,8 @@ pub(crate) struct Args {
     /// Go or .NET traces; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The timeline to write (.pftrace); - is standard output
+    /// The timeline to write: .pftrace, or .html for a page that opens in any browser; - is standard
+    /// output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Do not compress the output: for tools that read the format themselves
@@ -71,6 +74,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result {
+    if args.output.extension().is_some_and(|extension| extension == "html") {
+        return page(args)?;
+    }
     // Report unreadable inputs before anything is written.
     let plans = plan(args)?;
     let mut inputs = Vec::new();
@@ -126,6 +132,23 @@ pub(crate) fn run(args: &Args) -> Result {
         timeline::print_next_step();
     }
     result
+}
+
+/// Writes a page, as `triscope report --html` does.
+fn page(args: &Args) -> Result<Result> {
+    let perfetto = [
+        ("--uncompressed", args.uncompressed),
+        ("--no-arrows", args.no_arrows),
+        ("--pid", !args.pid.is_empty()),
+        ("--name", !args.name.is_empty()),
+        ("--offset", !args.offset.is_empty()),
+        ("--recover and --limit", args.recovery.is_given()),
+    ];
+    if let Some((option, _)) = perfetto.iter().find(|(_, is_given)| *is_given) {
+        let why = format!("not for a page: {option}");
+        return Err(Failure::new(why).with_code(2));
+    }
+    html::write(&Traces::of(args.files.clone()), &args.output)
 }
 
 /// The options for one trace.

@@ -1,0 +1,1180 @@
+'use strict';
+// The page of a triscope timeline. Data comes from the page itself; nothing is loaded. Texts of
+// traces become text nodes or pixels, never markup.
+(() => {
+const $ = id => document.getElementById(id);
+
+/** An element with attributes and children; texts become text nodes. */
+function el(name, attributes, ...children) {
+  const e = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key.startsWith('on')) e.addEventListener(key.slice(2), value);
+    else if (key === 'style') Object.assign(e.style, value);
+    else e.setAttribute(key, value);
+  }
+  e.append(...children.filter(c => c !== null && c !== undefined));
+  return e;
+}
+
+// ---- kinds of items: name, light colour, dark colour, part of the lane's height ----
+const KINDS = [
+  ['on a CPU', '#2f9e5b', '#3fb871', 1],
+  ['runnable, woken', '#e3b310', '#d8ad20', 0.72],
+  ['runnable, preempted', '#ec7a1c', '#f08a35', 0.72],
+  ['sleeping', '#c9d1da', '#39424e', 0.16],
+  ['blocked in the kernel', '#d63f3f', '#e05656', 0.5],
+  ['stopped', '#8d5a5a', '#a77272', 0.5],
+  ['not known', '#dcdfe4', '#30353d', 0.36],
+  ['running', '#46a6c9', '#4fb3d6', 1],
+  ['running, but no CPU', '#ec7a1c', '#f08a35', 0.72],
+  ['running, waits in the kernel', '#a06ad0', '#b182e0', 0.72],
+  ['runnable, waits for a P', '#e3b310', '#d8ad20', 0.72],
+  ['waiting', '#c9d1da', '#39424e', 0.16],
+  ['system call', '#a06ad0', '#b182e0', 0.72],
+  ['GC', '#3b74d1', '#5a92ec', 1],
+  ['stop-the-world', '#d63f3f', '#e05656', 1],
+  ['task', '#17877d', '#2aa89c', 1],
+  ['region', '#5b7fa8', '#6f95c0', 1],
+  ['GC assist', '#c25fa0', '#d376b3', 1],
+  ['sweep', '#8f83c9', '#a298dc', 1],
+  ['compilation', '#8a7a2d', '#b5a24a', 1],
+  ['lock wait', '#d63f3f', '#e05656', 1],
+  ['activity', '#17877d', '#2aa89c', 1],
+  ['log', '#555f6d', '#aab4c2', 1],
+  ['exception', '#d63f3f', '#ff7a7a', 1],
+  ['event', '#555f6d', '#aab4c2', 1],
+  ['loss', '#d63f3f', '#e05656', 1],
+];
+const EXECUTES = new Set([0, 7, 8, 9, 12]);
+const PALETTE = ['#3b82d6', '#e0703a', '#3a9d62', '#a55fc7', '#c99a1d', '#cf4f7b', '#2a9aa8', '#7d6b57'];
+const WHAT = {
+  on_cpu: '#2f9e5b', running: '#46a6c9', syscall: '#a06ad0', waits_for_cpu: '#ec7a1c',
+  waits_for_p: '#e3b310', blocked: '#d63f3f', stopped: '#8d5a5a', waits: '#8fa3b8', unknown: '#b9bec6',
+};
+const CPU = 1, PROCESS = 2, THREAD = 3, PROC = 5, GOROUTINE = 6, DOTNET = 7;
+const BY = [null, 'a hardware interrupt', 'a software interrupt (network, timers)', 'nobody: the CPU is idle (quota, cpuset or wake-up latency)', 'a thread that was not recorded'];
+const RESERVED = 4;
+const RULER = 26, OVERVIEW = 44, GUTTER = 232, LANE = 20, GROUP = 23, CHART = 34;
+
+let data, bytes, rows = [], theme;
+const view = { t0: 0, t1: 1, y: 0 };
+let selection = null, hover = null, matches = null, path = null, pointer = { x: 0, y: 0 };
+
+// ---- reading ----
+async function load() {
+  const base64 = $('data').textContent;
+  $('data').remove();
+  const binary = atob(base64);
+  const packed = new Uint8Array(binary.length);
+  for (let i = 0; i < packed.length; i++) packed[i] = binary.charCodeAt(i);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
+  bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const length = new DataView(bytes.buffer).getUint32(0, true);
+  data = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
+  let offset = 4 + length;
+  data.tracks = data.tracks.map(([group, name, form, owner, count, size], id) => {
+    const track = { id, group, name, form, owner, count, offset, size, items: null };
+    offset += size;
+    return track;
+  });
+  data.groups = data.groups.map(([name, parent, open, process], i) =>
+    ({ id: i + 1, name, parent, open: !!open, process, tracks: [], groups: [] }));
+  data.root = { tracks: [], groups: [] };
+  for (const group of data.groups) (data.groups[group.parent - 1] || data.root).groups.push(group);
+  for (const track of data.tracks) (data.groups[track.group - 1] || data.root).tracks.push(track);
+  data.cpus = data.tracks.filter(t => t.form === 0);
+  const colors = new Map();
+  let next = 0;
+  for (const group of data.root.groups) {
+    if (group.process && next < PALETTE.length) colors.set(processOf(group.process), PALETTE[next++]);
+  }
+  data.colors = colors;
+}
+
+/** The columns of a lane, decoded when it is first needed. */
+function items(track) {
+  if (track.items) return track.items;
+  let at = track.offset;
+  const varint = () => {
+    let byte = bytes[at++];
+    if (byte < 128) return byte;
+    let value = byte & 127, factor = 128;
+    do {
+      byte = bytes[at++];
+      value += (byte & 127) * factor;
+      factor *= 128;
+    } while (byte > 127);
+    return value;
+  };
+  const n = track.count;
+  const begin = new Float64Array(n), end = new Float64Array(n);
+  if (track.form === 3) {
+    const value = new Float64Array(n), words = new DataView(bytes.buffer);
+    let time = 0;
+    for (let i = 0; i < n; i++) {
+      time += varint();
+      begin[i] = time;
+      value[i] = words.getFloat64(at, true);
+      at += 8;
+    }
+    for (let i = 0; i < n; i++) end[i] = i + 1 < n ? begin[i + 1] : data.nanos;
+    return track.items = { n, begin, end, value };
+  }
+  const kind = new Uint8Array(n);
+  const [owner, who, by, text, stack] = Array.from({ length: 5 }, () => new Int32Array(n));
+  let time = 0;
+  for (let i = 0; i < n;) {
+    time += varint();
+    const entity = varint();
+    for (let left = varint(); left > 0 && i < n; left--, i++) {
+      time += varint();
+      begin[i] = time;
+      time += varint();
+      end[i] = time;
+      kind[i] = bytes[at++];
+      owner[i] = entity;
+      who[i] = varint();
+      by[i] = varint();
+      text[i] = varint();
+      stack[i] = varint();
+    }
+  }
+  return track.items = { n, begin, end, kind, owner, who, by, text, stack };
+}
+
+/** The first item that ends after `time`. */
+function firstAfter(d, time) {
+  let low = 0, high = d.n;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (d.end[middle] <= time && !(d.end[middle] === time && d.begin[middle] === time)) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// ---- names ----
+const text = id => id ? data.texts[id - 1] : '';
+const entity = id => data.entities[id - RESERVED - 1] || [0, 0, 0, 0];
+const kindOf = id => id > RESERVED ? entity(id)[0] : 0;
+const bare = id => text(entity(id)[2]);
+
+function label(id) {
+  if (!id) return '';
+  if (id <= RESERVED) return BY[id];
+  const [kind, number, nameId] = entity(id), name = text(nameId);
+  const own = [number, 'CPU ' + number, 'process ' + number, 'thread ' + number, 'M ' + number,
+    'P' + number, 'G' + number, 'thread ' + number, 'task ' + number, '' + number][kind];
+  if (kind === CPU || kind === PROC || !name) return '' + own;
+  return kind === PROCESS && number < 0 ? name : `${name} (${own})`;
+}
+
+/** The process of an entity as a key: several sources can describe one process. */
+function processOf(id) {
+  for (let left = 4; id > RESERVED && left > 0; left--) {
+    const [kind, number, , parent] = entity(id);
+    if (kind === PROCESS) return number >= 0 ? number : 'e' + id;
+    id = parent;
+  }
+  return null;
+}
+
+function duration(nanos) {
+  const n = Math.abs(nanos);
+  if (n < 1e3) return `${Math.round(nanos)} ns`;
+  if (n < 1e6) return `${+(nanos / 1e3).toPrecision(4)} µs`;
+  if (n < 1e9) return `${+(nanos / 1e6).toPrecision(4)} ms`;
+  return `${+(nanos / 1e9).toPrecision(4)} s`;
+}
+const at = nanos => `${(nanos / 1e9).toFixed(9).replace(/(\.\d{3})(\d{3})(\d{3})$/, '$1 $2 $3')} s`;
+const count = n => n.toLocaleString('en');
+
+// ---- colours ----
+const rgb = hex => [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16));
+function chooseTheme(dark) {
+  document.documentElement.classList.toggle('dark', dark);
+  theme = dark
+    ? { dark, back: '#14171c', panel: '#1b1f26', line: '#262c35', text: '#e4e8ee', dim: '#8b96a5', accent: '#6cb2ff', other: '#59636f', onItem: '#0d1116', select: '#ffffff', stripe: '#171b21' }
+    : { dark, back: '#ffffff', panel: '#f6f7f9', line: '#e6e9ed', text: '#1c2430', dim: '#677282', accent: '#0b66d0', other: '#aab4bf', onItem: '#ffffff', select: '#0b1626', stripe: '#fafbfc' };
+  theme.kinds = KINDS.map(k => dark ? k[2] : k[1]);
+  theme.rgb = theme.kinds.map(rgb);
+  theme.otherRgb = rgb(theme.other);
+  theme.processes = new Map([...data.colors].map(([key, hex]) => [key, { hex, rgb: rgb(hex) }]));
+  draw();
+}
+const processColor = key => theme.processes.get(key) || { hex: theme.other, rgb: theme.otherRgb };
+
+// ---- rows ----
+function arrange() {
+  rows = [];
+  let y = 0;
+  const add = (row, height) => { rows.push(Object.assign(row, { y, height })); y += height; };
+  const walk = (node, depth) => {
+    node.tracks.forEach((track, i) => {
+      const isRepeated = i > 0 && node.tracks[i - 1].name === track.name;
+      add({ track, depth, name: isRepeated ? '' : track.name }, track.form === 3 ? CHART : LANE);
+    });
+    for (const group of node.groups) {
+      add({ group, depth }, GROUP);
+      if (group.open) walk(group, depth + 1);
+    }
+  };
+  if (path) add({ path, depth: 0 }, LANE + 6);
+  walk(data.root, 0);
+  rows.height = y;
+  clampView();
+}
+
+const canvas = $('canvas');
+const size = () => ({ w: canvas.clientWidth, h: canvas.clientHeight });
+const plotTop = () => OVERVIEW + RULER;
+
+function clampView() {
+  const whole = data.nanos || 1, least = 20;
+  let span = Math.min(Math.max(view.t1 - view.t0, least), whole * 1.04);
+  view.t0 = Math.min(Math.max(view.t0, -whole * 0.02), whole * 1.02 - span);
+  view.t1 = view.t0 + span;
+  view.y = Math.max(0, Math.min(view.y, rows.height - (size().h - plotTop()) + 12));
+}
+const scale = () => (size().w - GUTTER) / (view.t1 - view.t0);
+const toX = time => GUTTER + (time - view.t0) * scale();
+const toTime = x => view.t0 + (x - GUTTER) / scale();
+
+let queued = false;
+function draw() {
+  if (queued) return;
+  queued = true;
+  requestAnimationFrame(() => { queued = false; paint(); });
+}
+
+// ---- painting ----
+function prepare(canvas) {
+  const ratio = window.devicePixelRatio || 1, w = canvas.clientWidth, h = canvas.clientHeight;
+  if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h * ratio)) {
+    canvas.width = Math.round(w * ratio);
+    canvas.height = Math.round(h * ratio);
+  }
+  const g = canvas.getContext('2d');
+  g.setTransform(ratio, 0, 0, ratio, 0, 0);
+  g.clearRect(0, 0, w, h);
+  g.font = '12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
+  g.textBaseline = 'middle';
+  return { g, w, h };
+}
+
+/** A text that fits, shortened with an ellipsis. */
+function fit(g, string, width) {
+  if (width < 14) return '';
+  const letter = 6.3;
+  if (string.length * letter * 0.75 < width && g.measureText(string).width <= width) return string;
+  let low = 0, high = Math.min(string.length, Math.ceil(width / 3));
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (g.measureText(string.slice(0, middle) + '…').width <= width) low = middle;
+    else high = middle - 1;
+  }
+  return low > 1 ? string.slice(0, low) + '…' : '';
+}
+
+function paint() {
+  if (!data || $('timeline').hidden) return;
+  const { g, w, h } = prepare(canvas);
+  clampView();
+  g.fillStyle = theme.back;
+  g.fillRect(0, 0, w, h);
+  const usage = usageInView(w);
+  g.save();
+  g.beginPath();
+  g.rect(0, plotTop(), w, h - plotTop());
+  g.clip();
+  paintGrid(g, w, h);
+  for (const row of rows) {
+    const y = plotTop() + row.y - view.y;
+    if (y > h || y + row.height < plotTop()) continue;
+    if (row.track) paintTrack(g, row, y, w);
+    else if (row.group) paintGroup(g, row, y, w, usage);
+    else paintPath(g, y, w);
+  }
+  paintSelection(g, w, h);
+  g.restore();
+  g.strokeStyle = theme.line;
+  g.beginPath();
+  g.moveTo(GUTTER - 0.5, plotTop());
+  g.lineTo(GUTTER - 0.5, h);
+  g.stroke();
+  paintOverview(g, w);
+  paintRuler(g, w, h);
+}
+
+function steps(w) {
+  const least = (view.t1 - view.t0) * 110 / Math.max(w - GUTTER, 1);
+  let step = 10 ** Math.ceil(Math.log10(least));
+  for (const part of [5, 2]) if (step / part >= least) { step /= part; break; }
+  return step;
+}
+
+function paintGrid(g, w, h) {
+  const step = steps(w);
+  g.fillStyle = theme.line;
+  for (let t = Math.ceil(view.t0 / step) * step; t <= view.t1; t += step) {
+    g.fillRect(Math.round(toX(t)), plotTop(), 1, h);
+  }
+}
+
+function paintRuler(g, w) {
+  const y = OVERVIEW;
+  g.fillStyle = theme.panel;
+  g.fillRect(0, y, w, RULER);
+  g.fillStyle = theme.line;
+  g.fillRect(0, y + RULER - 1, w, 1);
+  g.fillStyle = theme.dim;
+  g.fillText(`view ${duration(view.t1 - view.t0)}`, 12, y + RULER / 2);
+  const step = steps(w);
+  for (let t = Math.ceil(view.t0 / step) * step; t <= view.t1; t += step) {
+    const x = toX(t);
+    if (x < GUTTER) continue;
+    g.fillRect(Math.round(x), y + RULER - 6, 1, 5);
+    g.fillText(tick(t, step), x + 4, y + RULER / 2);
+  }
+}
+
+function tick(t, step) {
+  const [unit, name] = step >= 1e8 ? [1e9, 's'] : step >= 1e5 ? [1e6, 'ms'] : step >= 100 ? [1e3, 'µs'] : [1, 'ns'];
+  const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step / unit) - 1e-9)));
+  return `${(t / unit).toFixed(digits)} ${name}`;
+}
+
+/** Processes on CPUs by column: key → Float32Array, from the lanes of the CPUs. */
+let usageCache = { key: '' };
+function usageInView(w) {
+  const key = `${view.t0},${view.t1},${w}`;
+  if (usageCache.key === key) return usageCache.map;
+  const map = cpuUse(view.t0, view.t1, Math.max(1, Math.ceil((w - GUTTER) / 2)));
+  usageCache = { key, map };
+  return map;
+}
+
+function cpuUse(t0, t1, columns) {
+  const map = new Map(), perColumn = (t1 - t0) / columns;
+  const lanes = data.cpus.length ? data.cpus : data.tracks.filter(t => t.form === 1 && kindOf(t.owner) === PROC);
+  for (const track of lanes) {
+    const d = items(track);
+    for (let i = firstAfter(d, t0); i < d.n && d.begin[i] < t1; i++) {
+      if (track.form === 1 && !EXECUTES.has(d.kind[i])) continue;
+      const process = processOf(track.form === 0 ? d.who[i] : d.owner[i]);
+      let use = map.get(process);
+      if (!use) map.set(process, use = new Float32Array(columns));
+      let from = (Math.max(d.begin[i], t0) - t0) / perColumn;
+      const to = (Math.min(d.end[i], t1) - t0) / perColumn;
+      while (from < to) {
+        const column = Math.floor(from), next = Math.min(column + 1, to);
+        if (column < columns) use[column] += next - from;
+        from = next;
+      }
+    }
+  }
+  map.lanes = Math.max(1, lanes.length);
+  return map;
+}
+
+function paintOverview(g, w) {
+  g.fillStyle = theme.panel;
+  g.fillRect(0, 0, w, OVERVIEW);
+  const width = w - GUTTER;
+  if (!data.overview || data.overview.width !== width) {
+    data.overview = { width, map: cpuUse(0, data.nanos || 1, Math.max(1, Math.ceil(width / 2))) };
+  }
+  const { map } = data.overview, top = 5, height = OVERVIEW - 10;
+  const order = [...map].sort((a, b) => rank(a[0]) - rank(b[0]));
+  const base = new Float32Array(Math.ceil(width / 2));
+  for (const [key, use] of order) {
+    g.fillStyle = processColor(key).hex;
+    for (let c = 0; c < use.length; c++) {
+      const part = use[c] / map.lanes * height;
+      if (part > 0.1) g.fillRect(GUTTER + c * 2, top + height - base[c] - part, 2, part);
+      base[c] += part;
+    }
+  }
+  const x0 = GUTTER + view.t0 / (data.nanos || 1) * width, x1 = GUTTER + view.t1 / (data.nanos || 1) * width;
+  g.fillStyle = theme.dark ? '#0008' : '#fff9';
+  g.fillRect(GUTTER, 0, Math.max(0, x0 - GUTTER), OVERVIEW);
+  g.fillRect(x1, 0, Math.max(0, w - x1), OVERVIEW);
+  g.strokeStyle = theme.accent;
+  g.strokeRect(Math.max(x0, GUTTER) + 0.5, 1.5, Math.max(2, Math.min(x1, w) - Math.max(x0, GUTTER) - 1), OVERVIEW - 3);
+  g.fillStyle = theme.dim;
+  g.fillText(data.cpus.length ? `${data.cpus.length} CPUs` : 'Ps in use', 12, OVERVIEW / 2 - 8);
+  g.fillText(duration(data.nanos), 12, OVERVIEW / 2 + 8);
+}
+const rank = key => { let i = 0; for (const k of data.colors.keys()) { if (k === key) return i; i++; } return 99; };
+
+function paintName(g, row, y, name, color) {
+  g.fillStyle = theme.back;
+  g.fillRect(0, y, GUTTER - 1, row.height);
+  g.fillStyle = color;
+  const x = 12 + row.depth * 13;
+  g.fillText(fit(g, name, GUTTER - x - 6), x, y + row.height / 2);
+}
+
+function paintGroup(g, row, y, w, usage) {
+  const { group } = row, main = row.depth === 0;
+  g.fillStyle = theme.panel;
+  g.fillRect(0, y, w, row.height);
+  g.fillStyle = theme.line;
+  g.fillRect(0, y + row.height - 1, w, 1);
+  const x = 8 + row.depth * 13;
+  if (group.process) {
+    g.fillStyle = processColor(processOf(group.process)).hex;
+    g.fillRect(x + 14, y + row.height / 2 - 4, 8, 8);
+  }
+  g.fillStyle = theme.dim;
+  g.fillText(group.open ? '▾' : '▸', x, y + row.height / 2);
+  g.fillStyle = theme.text;
+  const font = g.font;
+  if (main) g.font = '600 ' + font;
+  const left = x + (group.process ? 28 : 14);
+  g.fillText(fit(g, group.name, GUTTER - left - 6), left, y + row.height / 2);
+  g.font = font;
+  if (group.process) {
+    const use = usage.get(processOf(group.process));
+    if (use) {
+      g.fillStyle = processColor(processOf(group.process)).hex;
+      for (let c = 0; c < use.length; c++) {
+        const part = Math.min(1, use[c] / usage.lanes) * (row.height - 5);
+        if (part > 0.2) g.fillRect(GUTTER + c * 2, y + row.height - 2 - part, 2, part);
+      }
+    }
+  } else if (!group.open) {
+    paintFolded(g, group, y, row.height, w);
+  }
+}
+
+/** A folded group: how many of its lanes execute. */
+function paintFolded(g, group, y, height, w) {
+  const columns = Math.ceil((w - GUTTER) / 2), key = `${view.t0},${view.t1},${w}`;
+  if (!group.folded || group.folded.key !== key) {
+    const use = new Float32Array(columns), perColumn = (view.t1 - view.t0) / columns;
+    const walk = node => {
+      for (const track of node.tracks) {
+        if (track.form === 3) continue;
+        const d = items(track);
+        for (let i = firstAfter(d, view.t0); i < d.n && d.begin[i] < view.t1; i++) {
+          if (track.form === 1 && !EXECUTES.has(d.kind[i])) continue;
+          let from = (Math.max(d.begin[i], view.t0) - view.t0) / perColumn;
+          const to = Math.max((Math.min(d.end[i], view.t1) - view.t0) / perColumn, from + 0.02);
+          while (from < to) {
+            const column = Math.floor(from), next = Math.min(column + 1, to);
+            if (column < columns) use[column] += next - from;
+            from = next;
+          }
+        }
+      }
+      node.groups.forEach(walk);
+    };
+    walk(group);
+    group.folded = { key, use, most: Math.max(1, ...use) };
+  }
+  const { use, most } = group.folded;
+  g.fillStyle = theme.kinds[7];
+  for (let c = 0; c < use.length; c++) {
+    const part = use[c] / most * (height - 6);
+    if (part > 0.1) g.fillRect(GUTTER + c * 2, y + height - 3 - part, 2, Math.max(1, part));
+  }
+}
+
+function paintTrack(g, row, y, w) {
+  const { track } = row, d = items(track);
+  if (track.form === 3) {
+    paintCounter(g, track, d, y, row.height, w);
+  } else {
+    paintItems(g, track, d, y, w);
+  }
+  paintName(g, row, y, row.name, theme.dim);
+}
+
+function itemColor(track, d, i) {
+  if (track.form === 0) return processColor(processOf(d.who[i]));
+  return { hex: theme.kinds[d.kind[i]], rgb: theme.rgb[d.kind[i]] };
+}
+
+function itemLabel(track, d, i) {
+  if (track.form === 0) {
+    const name = bare(d.who[i]) || label(d.who[i]);
+    return d.by[i] ? `${name}: ${label(d.by[i])}` : name;
+  }
+  if (track.form === 2) return text(d.text[i]) || label(d.owner[i]);
+  if (kindOf(d.owner[i]) === THREAD) return d.who[i] ? label(d.who[i]) : d.kind[i] === 0 ? label(d.by[i]) : '';
+  if (kindOf(d.owner[i]) === PROC) return label(d.who[i]);
+  if (EXECUTES.has(d.kind[i])) return `G${entity(d.owner[i])[1]}` + (kindOf(d.by[i]) === CPU ? ` on ${label(d.by[i])}` : '');
+  return text(d.text[i]);
+}
+
+function isMatch(track, d, i) {
+  return matches.entities[d.owner[i]] || matches.entities[d.who[i]] || matches.texts[d.text[i]]
+    || (track.form === 0 && matches.entities[d.by[i]]);
+}
+
+/** Items of at least a pixel are drawn; smaller ones are mixed by column. */
+function paintItems(g, track, d, y, w) {
+  const s = scale(), t0 = view.t0, t1 = toTime(w), top = y + 2, height = LANE - 4;
+  let column = -1, cover = 0, red = 0, green = 0, blue = 0;
+  const flush = () => {
+    if (cover > 0.004) {
+      const alpha = Math.min(1, Math.max(cover, 0.35));
+      g.fillStyle = `rgba(${red / cover | 0},${green / cover | 0},${blue / cover | 0},${alpha})`;
+      g.fillRect(GUTTER + column, top, 1, height);
+    }
+    cover = red = green = blue = 0;
+  };
+  const labels = [];
+  for (let i = firstAfter(d, t0); i < d.n && d.begin[i] < t1; i++) {
+    const x0 = (d.begin[i] - t0) * s, x1 = (d.end[i] - t0) * s, kind = d.kind[i];
+    const dimmed = matches && !isMatch(track, d, i);
+    if (x1 - x0 < 1) {
+      if (dimmed || KINDS[kind][3] < 0.2) continue;
+      if ((x0 | 0) !== column) { flush(); column = x0 | 0; }
+      const part = Math.max(x1 - x0, 0.05), c = itemColor(track, d, i).rgb;
+      cover += part; red += c[0] * part; green += c[1] * part; blue += c[2] * part;
+      continue;
+    }
+    const tall = track.form === 0 ? 1 : KINDS[kind][3];
+    const left = Math.max(GUTTER, GUTTER + x0), right = Math.min(w, GUTTER + x1);
+    g.globalAlpha = dimmed ? 0.18 : 1;
+    g.fillStyle = itemColor(track, d, i).hex;
+    const part = Math.max(2, height * tall);
+    // A gap of half a pixel separates neighbours of one colour.
+    g.fillRect(left, top + (height - part) / 2, Math.max(0.6, right - left - (right - left > 3 ? 0.6 : 0)), part);
+    g.globalAlpha = 1;
+    if (right - left > 26 && !dimmed) labels.push([i, left, right, tall]);
+  }
+  flush();
+  for (const [i, left, right, tall] of labels) {
+    const shown = fit(g, itemLabel(track, d, i), right - left - 8);
+    if (!shown) continue;
+    g.fillStyle = tall < 0.6 && track.form !== 0 ? theme.dim : theme.onItem;
+    g.fillText(shown, left + 4, y + LANE / 2 + (tall < 0.2 && track.form !== 0 ? -1 : 0.5));
+  }
+}
+
+function paintCounter(g, track, d, y, height, w) {
+  if (!d.n) return;
+  if (d.most === undefined) {
+    d.most = 0;
+    for (let i = 0; i < d.n; i++) d.most = Math.max(d.most, d.value[i]);
+  }
+  const most = d.most || 1, room = height - 6;
+  g.fillStyle = theme.dark ? '#4fb3d655' : '#46a6c955';
+  let column = -1, high = 0;
+  for (let i = Math.max(0, firstAfter(d, view.t0) - 1); i < d.n && d.begin[i] < view.t1; i++) {
+    const x0 = Math.max(GUTTER, toX(d.begin[i])), x1 = Math.min(w, toX(d.end[i]));
+    const value = Math.max(0, d.value[i]) / most * room;
+    if (x1 - x0 >= 1) {
+      g.fillRect(x0, y + height - 2 - value, x1 - x0, value);
+    } else if ((x0 | 0) !== column) {
+      g.fillRect(column, y + height - 2 - high, 1, high);
+      [column, high] = [x0 | 0, value];
+    } else {
+      high = Math.max(high, value);
+    }
+  }
+  if (column >= 0) g.fillRect(column, y + height - 2 - high, 1, high);
+}
+
+function paintPath(g, y, w) {
+  const height = LANE + 6;
+  g.fillStyle = theme.panel;
+  g.fillRect(0, y, w, height);
+  for (const piece of path.pieces) {
+    const x0 = Math.max(GUTTER, toX(piece[0])), x1 = Math.min(w, toX(piece[0] + piece[1]));
+    if (x1 <= GUTTER || x0 >= w) continue;
+    g.fillStyle = WHAT[piece[7]] || WHAT.unknown;
+    g.fillRect(x0, y + 4, Math.max(0.7, x1 - x0 - 0.5), height - 8);
+    const shown = fit(g, `${label(piece[2])}: ${piece[8]}`, x1 - x0 - 8);
+    if (shown) { g.fillStyle = '#fff'; g.fillText(shown, x0 + 4, y + height / 2 + 0.5); }
+  }
+  paintName(g, { height, depth: 0 }, y, 'critical path', theme.accent);
+}
+
+const rowOf = track => rows.find(row => row.track === track);
+
+function paintSelection(g, w, h) {
+  if (path) {
+    g.fillStyle = theme.dark ? '#6cb2ff12' : '#0b66d00d';
+    const x0 = Math.max(GUTTER, toX(path.begin)), x1 = Math.min(w, toX(path.begin + path.nanos));
+    if (x1 > x0) g.fillRect(x0, plotTop(), x1 - x0, h);
+  }
+  if (!selection) return;
+  const { track, index } = selection, d = items(track), row = rowOf(track);
+  if (!row) return;
+  const y = plotTop() + row.y - view.y;
+  const x0 = Math.max(GUTTER, toX(d.begin[index])), x1 = Math.min(w, toX(d.end[index]));
+  if (x1 >= GUTTER && x0 <= w) {
+    g.strokeStyle = theme.select;
+    g.lineWidth = 2;
+    g.strokeRect(x0, y + 1, Math.max(2, x1 - x0), row.height - 2);
+    g.lineWidth = 1;
+  }
+  if (track.form === 3) return;
+  const waker = wakerOf(track, d, index), from = waker && placeOf(waker, d.begin[index]);
+  const fromRow = from && rowOf(from.track);
+  if (!fromRow || fromRow === row || x0 <= GUTTER || x0 > w) return;
+  const y0 = plotTop() + fromRow.y - view.y + (fromRow.y > row.y ? 2 : fromRow.height - 2);
+  const y1 = y + (fromRow.y > row.y ? row.height : 0), sign = Math.sign(y1 - y0);
+  g.strokeStyle = g.fillStyle = theme.accent;
+  g.lineWidth = 1.5;
+  g.beginPath();
+  g.moveTo(x0, y0);
+  g.lineTo(x0, y1 - 4 * sign);
+  g.stroke();
+  g.lineWidth = 1;
+  g.beginPath();
+  g.moveTo(x0, y1);
+  g.lineTo(x0 - 4, y1 - 7 * sign);
+  g.lineTo(x0 + 4, y1 - 7 * sign);
+  g.fill();
+}
+
+// ---- where an entity is ----
+function wakerOf(track, d, i) {
+  return track.form === 1 && [THREAD, GOROUTINE, DOTNET].includes(kindOf(d.by[i])) && d.kind[i] !== 2 ? d.by[i] : 0;
+}
+
+let lanesOf = null;
+/** The lane and item of an entity at a time. */
+function placeOf(id, time) {
+  if (!lanesOf) {
+    lanesOf = new Map();
+    for (const track of data.tracks) {
+      if (track.form !== 1) continue;
+      if (track.owner) { lanesOf.set(track.owner, track); continue; }
+      const d = items(track);
+      for (let i = 0; i < d.n; i++) if (!i || d.owner[i] !== d.owner[i - 1]) lanesOf.set(d.owner[i], track);
+    }
+  }
+  const track = lanesOf.get(id);
+  if (!track) return null;
+  const d = items(track);
+  let index = firstAfter(d, time);
+  // At a boundary: the one that ends there, as it acted before.
+  if (index > 0 && d.begin[index] === time && d.owner[index - 1] === id) index--;
+  if (index >= d.n || d.owner[index] !== id) {
+    index = d.owner.indexOf(id);
+    if (index < 0) return null;
+  }
+  return { track, index };
+}
+
+// ---- selecting ----
+function select(track, index, reveal) {
+  selection = { track, index };
+  if (reveal) {
+    let changed = false;
+    for (let group = data.groups[track.group - 1]; group; group = data.groups[group.parent - 1]) {
+      if (!group.open) changed = group.open = true;
+    }
+    if (changed) arrange();
+    const d = items(track), long = Math.max(d.end[index] - d.begin[index], 1), span = view.t1 - view.t0;
+    const hidden = d.end[index] < view.t0 || d.begin[index] > view.t1;
+    if (hidden || long / span < 0.004 || long > span) {
+      const width = long / span < 0.004 || long > span ? Math.max(long * 6, 100) : span;
+      const middle = d.begin[index] + long / 2;
+      [view.t0, view.t1] = [middle - width / 2, middle + width / 2];
+    }
+    const row = rowOf(track), room = size().h - plotTop();
+    if (row && (row.y < view.y || row.y + row.height > view.y + room)) view.y = row.y - room / 3;
+  }
+  showDetails();
+  draw();
+}
+
+function entityLink(id, time) {
+  if (!id) return '–';
+  const place = id > RESERVED && placeOf(id, time);
+  if (!place) return label(id);
+  return el('a', { class: 'link', onclick: () => select(place.track, place.index, true) }, label(id));
+}
+
+function pairs(list) {
+  const dl = el('dl');
+  for (const [name, value] of list) {
+    if (value === '' || value === null || value === undefined) continue;
+    dl.append(el('dt', {}, name), el('dd', {}, value));
+  }
+  return dl;
+}
+
+function showDetails() {
+  const panel = $('details');
+  panel.replaceChildren();
+  panel.scrollTop = 0;
+  if (!selection) return showLegend(panel);
+  const { track, index: i } = selection, d = items(track);
+  if (track.form === 3) {
+    panel.append(el('h3', {}, track.name), pairs([['value', count(d.value[i])], ['since', at(d.begin[i])], ['for', duration(d.end[i] - d.begin[i])]]));
+    return;
+  }
+  const begin = d.begin[i], long = d.end[i] - begin, kind = d.kind[i];
+  const subject = track.form === 0 ? d.who[i] : d.owner[i];
+  const title = track.form === 2 ? `${KINDS[kind][0]}: ${text(d.text[i]) || label(subject)}` : `${label(subject)}: ${KINDS[kind][0]}`;
+  const first = [['from', at(begin)], ['duration', long || track.form !== 2 ? duration(long) : 'none'], ['of', entityLink(subject, begin)]];
+  const process = parentOf(subject);
+  if (process) first.push(['process', label(process)]);
+  if (track.form === 0) {
+    first.push(['on', track.name], ['executes', d.by[i] ? entityLink(d.by[i], begin) : '']);
+  } else if (track.form === 2) {
+    first.push(['begun by', d.by[i] ? entityLink(d.by[i], begin) : ''], ['belongs to', d.who[i] ? label(d.who[i]) : '']);
+  } else {
+    const executes = kindOf(subject) === GOROUTINE ? 'thread' : 'executes';
+    first.push(['reason', text(d.text[i])], [executes, d.who[i] ? entityLink(d.who[i], begin) : '']);
+    const by = d.by[i];
+    if (by) first.push([kindOf(by) === CPU ? 'on' : kind === 2 || kind === 8 ? 'CPU taken by' : 'woken by', kindOf(by) === CPU ? label(by) : entityLink(by, begin)]);
+    const ended = nextWaker(track, d, i);
+    if (ended) first.push(['ended by', entityLink(ended, d.end[i])]);
+  }
+  const columns = el('div', { class: 'columns' }, el('div', {}, el('h3', {}, title), pairs(first)));
+  const stack = d.stack[i] && data.stacks[d.stack[i] - 1];
+  if (stack) {
+    const list = el('ol', { class: 'stack', start: 0 });
+    for (const [name, file, line] of stack) {
+      list.append(el('li', {}, text(name) || '?', file ? el('span', { class: 'dim' }, `  ${text(file)}${line ? ':' + line : ''}`) : null));
+    }
+    columns.append(el('div', {}, el('h3', {}, 'stack'), list));
+  }
+  const known = data.attributes.filter(([id]) => process && processOf(id) === processOf(process));
+  if (known.length) columns.append(el('div', {}, el('h3', {}, 'process'), pairs(known.map(([, name, value]) => [name, value]))));
+  panel.append(columns);
+}
+
+function parentOf(id) {
+  const parent = id > RESERVED ? entity(id)[3] : 0;
+  return kindOf(parent) === PROCESS ? parent : 0;
+}
+
+/** Who ended a wait: the waker of the next item. */
+function nextWaker(track, d, i) {
+  const waits = [3, 4, 11].includes(d.kind[i]);
+  return waits && i + 1 < d.n && d.owner[i + 1] === d.owner[i] && d.begin[i + 1] === d.end[i] && kindOf(d.by[i + 1]) !== CPU ? d.by[i + 1] : 0;
+}
+
+function showLegend(panel) {
+  const used = new Set();
+  for (const track of data.tracks) {
+    if (!track.items || track.form === 3 || track.form === 0) continue;
+    for (let i = 0; i < Math.min(track.items.n, 5000); i++) used.add(track.items.kind[i]);
+  }
+  const legend = el('div', { class: 'legend' });
+  KINDS.forEach(([name], kind) => {
+    if (used.has(kind)) legend.append(el('span', {}, el('i', { style: { background: theme.kinds[kind] } }), name));
+  });
+  const keys = [['wheel', 'w', 's', 'zoom'], ['drag', 'a', 'd', 'move'], ['Shift + wheel', 'scroll'], ['click', 'details'], ['f', 'fit the selection'], ['0', 'whole timeline'], ['/', 'search'], ['Enter', 'next match'], [',', '.', 'previous, next']];
+  const help = el('div', { class: 'legend', style: { marginTop: '10px' } });
+  for (const list of keys) {
+    const span = el('span');
+    list.slice(0, -1).forEach(key => span.append(el('kbd', {}, key), ' '));
+    span.append(list[list.length - 1]);
+    help.append(span);
+  }
+  panel.append(el('h3', {}, 'Colours and keys'), legend, help);
+}
+
+// ---- the pointer ----
+function hit(x, y) {
+  if (y < plotTop()) return null;
+  const inside = y - plotTop() + view.y;
+  const row = rows.find(row => inside >= row.y && inside < row.y + row.height);
+  if (!row || !row.track || x < GUTTER) return row ? { row } : null;
+  const d = items(row.track), slack = 3 / scale(), time = toTime(x);
+  let best = -1, distance = slack;
+  for (let i = Math.max(0, firstAfter(d, time - slack) - 1); i < d.n && d.begin[i] <= time + slack; i++) {
+    const away = time < d.begin[i] ? d.begin[i] - time : time > d.end[i] ? time - d.end[i] : 0;
+    if (away < distance || (away === 0 && best < 0)) { best = i; distance = away; }
+    if (away === 0 && d.end[i] > d.begin[i]) break;
+  }
+  return { row, index: best };
+}
+
+function zoom(factor, x) {
+  const time = toTime(Math.max(x, GUTTER));
+  [view.t0, view.t1] = [time - (time - view.t0) * factor, time + (view.t1 - time) * factor];
+  draw();
+}
+function pan(part) {
+  const by = (view.t1 - view.t0) * part;
+  view.t0 += by;
+  view.t1 += by;
+  draw();
+}
+function whole() {
+  const margin = (data.nanos || 1) * 0.01;
+  [view.t0, view.t1] = [-margin, (data.nanos || 1) + margin];
+  draw();
+}
+function fitSelection() {
+  let begin, end;
+  if (selection) { const d = items(selection.track); [begin, end] = [d.begin[selection.index], d.end[selection.index]]; }
+  else if (path) [begin, end] = [path.begin, path.begin + path.nanos];
+  else return whole();
+  const margin = Math.max((end - begin) * 0.15, 50);
+  [view.t0, view.t1] = [begin - margin, end + margin];
+  draw();
+}
+
+const moved = e => {
+  const box = canvas.getBoundingClientRect();
+  pointer = { x: e.clientX - box.left, y: e.clientY - box.top };
+  return pointer;
+};
+
+canvas.addEventListener('wheel', e => {
+  e.preventDefault();
+  const { x } = moved(e), unit = e.deltaMode ? 30 : 1;
+  if (e.shiftKey || x < GUTTER) view.y += (e.deltaY || e.deltaX) * unit;
+  else if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) return pan(e.deltaX * unit / (size().w - GUTTER));
+  else return zoom(Math.exp(Math.max(-200, Math.min(200, e.deltaY * unit)) * 0.0022), x);
+  draw();
+}, { passive: false });
+
+let drag = null;
+canvas.addEventListener('pointerdown', e => {
+  const { x, y } = moved(e);
+  canvas.setPointerCapture(e.pointerId);
+  drag = { x, y, t0: view.t0, t1: view.t1, top: view.y, moved: false, overview: y < OVERVIEW };
+  if (drag.overview) jump(x);
+});
+canvas.addEventListener('pointermove', e => {
+  const { x, y } = moved(e);
+  if (drag) {
+    if (Math.abs(x - drag.x) + Math.abs(y - drag.y) > 3) drag.moved = true;
+    if (!drag.moved) return;
+    canvas.classList.add('drag');
+    $('tip').hidden = true;
+    if (drag.overview) return jump(x);
+    const by = (drag.x - x) / scale();
+    [view.t0, view.t1] = [drag.t0 + by, drag.t1 + by];
+    view.y = drag.top + drag.y - y;
+    return draw();
+  }
+  showTip(x, y);
+});
+canvas.addEventListener('pointerup', e => {
+  const { x, y } = moved(e), was = drag;
+  drag = null;
+  canvas.classList.remove('drag');
+  if (was && !was.moved && !was.overview) click(x, y);
+});
+canvas.addEventListener('pointerleave', () => { $('tip').hidden = true; });
+canvas.addEventListener('dblclick', fitSelection);
+
+function jump(x) {
+  const middle = (x - GUTTER) / (size().w - GUTTER) * data.nanos, half = (view.t1 - view.t0) / 2;
+  [view.t0, view.t1] = [middle - half, middle + half];
+  draw();
+}
+
+function click(x, y) {
+  const found = hit(x, y);
+  if (found && found.row.group) {
+    found.row.group.open = !found.row.group.open;
+    arrange();
+    return draw();
+  }
+  if (found && found.row.path) {
+    const time = toTime(x), index = path.pieces.findIndex(p => time >= p[0] && time < p[0] + p[1]);
+    const place = index >= 0 && placeOf(path.pieces[index][2], time);
+    if (place) select(place.track, place.index, true);
+    return;
+  }
+  if (found && found.index >= 0) return select(found.row.track, found.index, false);
+  selection = null;
+  showDetails();
+  draw();
+}
+
+function showTip(x, y) {
+  const found = hit(x, y), tip = $('tip');
+  if (found && found.row.group && x < GUTTER) tip.textContent = found.row.group.name;
+  else if (found && found.row.track && x < GUTTER) tip.textContent = found.row.track.name;
+  else if (found && found.index >= 0) {
+    const { track } = found.row, d = items(track), i = found.index;
+    if (track.form === 3) tip.textContent = `${track.name}: ${count(d.value[i])}`;
+    else {
+      const what = [itemLabel(track, d, i), track.form === 0 ? '' : KINDS[d.kind[i]][0]].filter(Boolean).join(' · ');
+      tip.textContent = `${what} · ${duration(d.end[i] - d.begin[i])}`;
+    }
+  } else { tip.hidden = true; return; }
+  tip.hidden = false;
+  tip.style.left = Math.min(x + 14, size().w - tip.offsetWidth - 6) + 'px';
+  tip.style.top = Math.min(y + 16, size().h - tip.offsetHeight - 6) + 'px';
+}
+
+// ---- search ----
+function search(query) {
+  query = query.trim().toLowerCase();
+  if (!query) {
+    matches = null;
+    $('found').textContent = '';
+    return draw();
+  }
+  const texts = new Uint8Array(data.texts.length + 1);
+  data.texts.forEach((name, i) => { if (name.toLowerCase().includes(query)) texts[i + 1] = 1; });
+  const entities = new Uint8Array(data.entities.length + RESERVED + 1);
+  const exact = /^g?\d+$/.test(query);
+  data.entities.forEach((e, i) => {
+    const id = i + RESERVED + 1;
+    if (texts[e[2]]) entities[id] = 1;
+    else if (exact ? ('' + e[1] === query || (e[0] === GOROUTINE && 'g' + e[1] === query)) : label(id).toLowerCase().includes(query)) entities[id] = 1;
+  });
+  matches = { query, texts, entities, count: 0 };
+  for (const track of data.tracks) {
+    if (track.form === 3) continue;
+    const d = items(track);
+    for (let i = 0; i < d.n; i++) if (isMatch(track, d, i)) matches.count++;
+  }
+  $('found').textContent = matches.count ? count(matches.count) : 'nothing';
+  if (!matches.count) matches = null;
+  draw();
+}
+
+function nextMatch(step) {
+  if (!matches || !matches.count) return;
+  const lanes = data.tracks.filter(t => t.form !== 3);
+  let lane = selection ? lanes.indexOf(selection.track) : 0, i = selection ? selection.index : step > 0 ? -1 : 0;
+  for (let left = lanes.length; left >= 0; left--) {
+    const d = items(lanes[lane]);
+    for (i += step; i >= 0 && i < d.n; i += step) if (isMatch(lanes[lane], d, i)) return select(lanes[lane], i, true);
+    lane = (lane + step + lanes.length) % lanes.length;
+    i = step > 0 ? -1 : items(lanes[lane]).n;
+  }
+}
+
+function neighbour(step) {
+  if (!selection) return;
+  const index = selection.index + step;
+  if (index >= 0 && index < items(selection.track).n) select(selection.track, index, true);
+}
+
+let typing = 0;
+$('search').addEventListener('input', () => { clearTimeout(typing); typing = setTimeout(() => search($('search').value), 120); });
+$('search').addEventListener('keydown', e => {
+  if (e.key === 'Enter') {
+    clearTimeout(typing);
+    if (!matches || matches.query !== $('search').value.trim().toLowerCase()) search($('search').value);
+    show('timeline');
+    nextMatch(e.shiftKey ? -1 : 1);
+  } else if (e.key === 'Escape') {
+    $('search').value = '';
+    search('');
+    canvas.focus();
+  }
+  e.stopPropagation();
+});
+
+document.addEventListener('keydown', e => {
+  if (e.ctrlKey || e.metaKey || e.altKey) return;
+  const x = pointer.x > GUTTER ? pointer.x : GUTTER + (size().w - GUTTER) / 2;
+  const keys = {
+    w: () => zoom(0.7, x), s: () => zoom(1 / 0.7, x), a: () => pan(-0.15), d: () => pan(0.15),
+    ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15),
+    ArrowUp: () => { view.y -= 60; draw(); }, ArrowDown: () => { view.y += 60; draw(); },
+    f: fitSelection, 0: whole, ',': () => neighbour(-1), '.': () => neighbour(1),
+    Escape: () => {
+      selection = path = null;
+      $('search').value = '';
+      search('');
+      arrange();
+      showDetails();
+      draw();
+    },
+    '/': () => { $('search').focus(); },
+  };
+  const act = keys[e.key.length === 1 ? e.key.toLowerCase() : e.key];
+  if (!act || ($('timeline').hidden && e.key !== '/')) return;
+  e.preventDefault();
+  act();
+});
+
+// ---- requests ----
+function showRequests() {
+  const list = $('list');
+  list.replaceChildren(el('h2', { style: { marginTop: 0 } }, 'Longest requests'));
+  if (!data.paths.length) {
+    list.append(el('p', { class: 'dim' }, 'No task, region or activity ended in the traces. In Go, runtime/trace.NewTask marks a request; in .NET, a pair of start and stop events.'));
+  }
+  data.paths.forEach((request, i) => {
+    const bar = el('div', { class: 'bar' });
+    for (const [what, nanos] of sums(request)) bar.append(el('i', { title: `${what} ${duration(nanos)}`, style: { width: nanos / Math.max(request.nanos, 1) * 100 + '%', background: WHAT[what] || WHAT.unknown } }));
+    list.append(el('button', { class: 'request', 'data-request': i, onclick: () => showPath(i) }, el('b', {}, duration(request.nanos)), ' ', request.name, bar));
+  });
+  if (data.paths.length) showPath(0);
+}
+function sums(request) {
+  const all = new Map();
+  for (const piece of request.pieces) all.set(piece[7], (all.get(piece[7]) || 0) + piece[1]);
+  return [...all].sort((a, b) => b[1] - a[1]);
+}
+function showPath(i) {
+  const request = data.paths[i], place = $('path');
+  for (const button of document.querySelectorAll('.request')) button.setAttribute('aria-selected', button.dataset.request === '' + i);
+  const go = el('button', { style: { borderColor: 'var(--line)' }, onclick: () => { path = request; selection = null; arrange(); view.y = 0; fitSelection(); show('timeline'); showDetails(); } }, 'Show on the timeline');
+  const totals = el('p', { class: 'legend' });
+  for (const [what, nanos] of sums(request)) totals.append(el('span', {}, el('i', { style: { background: WHAT[what] || WHAT.unknown } }), `${what.replace(/_/g, ' ')} ${duration(nanos)}`));
+  const table = el('table');
+  table.append(el('tr', {}, ...['at', 'duration', 'share'].map(c => el('th', {}, c)), el('th', { class: 'text' }, 'who'), el('th', { class: 'text' }, 'what')));
+  let short = 0, shorts = 0;
+  const flush = () => {
+    if (shorts) table.append(el('tr', {}, el('td'), el('td', {}, duration(short)), el('td'), el('td', { class: 'text dim' }, `${shorts} short pieces`), el('td')));
+    short = shorts = 0;
+  };
+  for (const [begin, nanos, who, depth, waiter, context, , what, words, during] of request.pieces) {
+    if (nanos < request.nanos / 1000) { short += nanos; shorts++; continue; }
+    flush();
+    const name = el('td', { class: 'text', style: { paddingLeft: 10 + 16 * Math.min(depth, 12) + 'px', borderLeft: `4px solid ${WHAT[what] || WHAT.unknown}` } }, label(who));
+    const notes = [during && `[${during}]`, waiter && `${label(waiter)} waits`, context && `for another task: ${label(context)}`].filter(Boolean).join('; ');
+    table.append(el('tr', { class: 'row' }, el('td', {}, duration(begin - request.begin)), el('td', {}, duration(nanos)), el('td', {}, (nanos / request.nanos * 100).toFixed(1) + ' %'), name, el('td', { class: 'wide' }, words, notes ? el('span', { class: 'dim' }, '  ' + notes) : null)));
+  }
+  flush();
+  place.replaceChildren(el('h2', { style: { marginTop: 0 } }, `${request.name}: ${duration(request.nanos)} at ${at(request.begin)}`), go, totals, table);
+}
+
+// ---- flame graphs ----
+let flame = null;
+function showFlames() {
+  const trees = $('trees');
+  trees.replaceChildren();
+  if (!data.flames.length) {
+    trees.append(el('p', { class: 'dim' }, 'The traces have no samples with stacks.'));
+    return;
+  }
+  data.flames.forEach((tree, i) => trees.append(el('button', { 'data-tree': i, onclick: () => chooseTree(i) }, `${tree.name}${tree.process ? ', ' + label(tree.process) : ''}`)));
+  if (!flame) chooseTree(0); else paintFlame();
+}
+function chooseTree(i) {
+  const { nodes, unit } = data.flames[i];
+  const all = nodes.map(([parent, name, own], id) => ({ id, parent, name, own, total: own, children: [], depth: 0 }));
+  for (let id = all.length - 1; id > 0; id--) all[all[id].parent].total += all[id].total;
+  for (const node of all.slice(1)) { node.depth = all[node.parent].depth + 1; all[node.parent].children.push(node); }
+  for (const node of all) node.children.sort((a, b) => b.total - a.total);
+  flame = { all, unit, top: all[0], tree: i, boxes: [] };
+  paintFlame();
+}
+function paintFlame() {
+  if (!flame || $('flames').hidden) return;
+  const { g, w } = prepare($('flame')), height = 19;
+  flame.boxes = [];
+  const place = (node, x, width, level) => {
+    if (width < 0.6) return;
+    const name = node.id ? text(node.name) : 'all', y = level * height;
+    flame.boxes.push({ node, x, y, width });
+    const hue = [...name].reduce((h, c) => (h * 31 + c.charCodeAt(0)) >>> 0, 7);
+    const found = matches && matches.texts[node.name];
+    g.fillStyle = found ? theme.accent : `hsl(${18 + hue % 38} ${60 + hue % 20}% ${theme.dark ? 42 : 62 + hue % 9}%)`;
+    g.fillRect(x, y, Math.max(0.6, width - 0.8), height - 1);
+    const shown = fit(g, name, width - 8);
+    if (shown) { g.fillStyle = theme.dark ? '#fff' : '#20150a'; g.fillText(shown, x + 4, y + height / 2); }
+    for (const child of node.children) {
+      const part = width * child.total / Math.max(node.total, 1);
+      place(child, x, part, level + 1);
+      x += part;
+    }
+  };
+  place(flame.top, 0, w, 0);
+}
+const boxAt = e => {
+  const box = $('flame').getBoundingClientRect(), x = e.clientX - box.left, y = e.clientY - box.top;
+  return flame && flame.boxes.find(b => x >= b.x && x < b.x + b.width && y >= b.y && y < b.y + 19);
+};
+const amount = n => flame.unit === 'ns' ? duration(n) : `${count(n)} ${flame.unit}`;
+$('flame').addEventListener('mousemove', e => {
+  const found = boxAt(e);
+  $('frame').textContent = found ? `${found.node.id ? text(found.node.name) : 'all'}: ${amount(found.node.total)}, ${(found.node.total / Math.max(flame.all[0].total, 1) * 100).toFixed(1)} %, own ${amount(found.node.own)}` : '';
+});
+$('flame').addEventListener('click', e => {
+  const found = boxAt(e);
+  if (found) { flame.top = found.node === flame.top ? flame.all[0] : found.node; paintFlame(); }
+});
+
+// ---- tables ----
+function showReport() {
+  const place = $('report');
+  if (place.childElementCount) return;
+  for (const { title, note, columns, rows, more } of data.tables) {
+    const table = el('table'), isText = i => rows.every(row => typeof row[i] === 'string');
+    const fill = list => {
+      table.querySelectorAll('tr.row').forEach(row => row.remove());
+      for (const row of list) table.append(el('tr', { class: 'row' }, ...row.map(cell => typeof cell === 'string' ? el('td', { class: 'text', title: cell }, cell) : el('td', {}, Array.isArray(cell) ? duration(cell[0]) : count(cell)))));
+    };
+    const key = cell => Array.isArray(cell) ? cell[0] : cell;
+    table.append(el('tr', {}, ...columns.map((name, i) => el('th', { class: isText(i) ? 'text' : '', onclick: () => fill([...rows].sort((a, b) => isText(i) ? key(a[i]).localeCompare(key(b[i])) : key(b[i]) - key(a[i]))) }, name))));
+    fill(rows);
+    place.append(el('h2', {}, title), note ? el('p', { class: 'dim' }, note) : '', table, more ? el('p', { class: 'dim' }, `${count(more)} more: triscope report --json has all`) : '');
+  }
+}
+
+function showLosses() {
+  const place = $('losses');
+  place.replaceChildren(el('h2', { style: { marginTop: 0 } }, 'What is missing'));
+  const table = el('table');
+  for (const [what, times, records] of data.losses.kinds) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, `${count(times)} times`), el('td', {}, records ? `${count(records)} records` : '')));
+  for (const [n, what] of [[data.dropped, 'intervals above the limit of the page are not on it'], [data.folded, 'goroutines, threads or spans above the limit of lanes have no lane'], [data.cut, 'intervals overlapped the one before on their lane and were cut']]) {
+    if (n) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, count(n)), el('td')));
+  }
+  place.append(table.childElementCount ? table : el('p', {}, 'Nothing: no source reported a loss.'));
+  for (const [begin, end, what, id, n] of data.losses.all.slice(0, 500)) {
+    place.append(el('p', {}, el('a', { class: 'link', onclick: () => { const m = Math.max(end - begin, 1000); [view.t0, view.t1] = [begin - m, end + m]; show('timeline'); draw(); } }, at(begin)), ` ${what}${id ? ', ' + label(id) : ''}${n ? `, ${count(n)} records` : ''}, within ${duration(end - begin)}`));
+  }
+}
+
+// ---- tabs ----
+const TABS = [['timeline', 'Timeline', () => draw()], ['requests', 'Requests', null], ['flames', 'Flame graph', showFlames], ['report', 'Report', showReport], ['losses', 'Losses', null]];
+function show(id) {
+  for (const [tab, , act] of TABS) {
+    $(tab).hidden = tab !== id;
+    $('tab-' + tab).setAttribute('aria-selected', tab === id);
+    if (tab === id && act) act();
+  }
+  if (id === 'timeline') canvas.focus();
+}
+
+async function start() {
+  await load();
+  document.title = data.title;
+  $('title').textContent = data.title;
+  $('summary').textContent = `${duration(data.nanos)} · ${count(data.items)} intervals`;
+  for (const [id, name] of TABS) $('tabs').append(el('button', { id: 'tab-' + id, onclick: () => show(id) }, name));
+  const missing = data.losses.kinds.reduce((sum, k) => sum + k[1], 0) + data.dropped + data.folded;
+  if (missing) {
+    $('warning').hidden = false;
+    $('warning').textContent = `⚠ ${count(missing)} losses`;
+    $('warning').addEventListener('click', () => show('losses'));
+  }
+  $('theme').addEventListener('click', () => { chooseTheme(!theme.dark); showDetails(); paintFlame(); });
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  dark.addEventListener('change', () => { chooseTheme(dark.matches); showDetails(); });
+  arrange();
+  [view.t0, view.t1] = [-data.nanos * 0.01, data.nanos * 1.01];
+  chooseTheme(dark.matches);
+  show('timeline');
+  paint();
+  showDetails();
+  showRequests();
+  showLosses();
+  new ResizeObserver(() => { draw(); paintFlame(); }).observe(document.querySelector('main'));
+  new ResizeObserver(draw).observe(canvas);
+}
+
+// For tests and scripts.
+window.triscope = {
+  ready: start().catch(error => {
+    $('failure').hidden = false;
+    $('failure').textContent = `The timeline cannot be shown: ${error}`;
+    throw error;
+  }),
+  get data() { return data; },
+  get view() { return { ...view }; },
+  get rows() { return rows.map(r => ({ name: r.track ? r.track.name : r.group ? r.group.name : 'critical path', y: plotTop() + r.y - view.y, height: r.height, isGroup: !!r.group, form: r.track ? r.track.form : -1 })); },
+  get selection() { return selection && { track: selection.track.name, index: selection.index, text: $('details').textContent }; },
+  get matches() { return matches ? matches.count : 0; },
+  items: id => items(data.tracks[id]),
+  label, paint, show, toX,
+  openAll() { data.groups.forEach(group => { group.open = true; }); arrange(); paint(); },
+};
+})();

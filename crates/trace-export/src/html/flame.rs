@@ -1,0 +1,131 @@
+//! Call trees of samples and of waits.
+
+use super::json;
+use super::refs::Refs;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+use trace_timeline::{EntityId, StackId, Tables, TextId};
+
+/// What the stacks of a tree stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Of {
+    CpuSamples,
+    ManagedStacks,
+    Allocations,
+    Waits,
+}
+
+impl Of {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::CpuSamples => "CPU samples",
+            Self::ManagedStacks => "managed stack samples",
+            Self::Allocations => "allocations",
+            Self::Waits => "waiting time of goroutines",
+        }
+    }
+
+    const fn unit(self) -> &'static str {
+        match self {
+            Self::CpuSamples | Self::ManagedStacks => "samples",
+            Self::Allocations => "bytes",
+            Self::Waits => "ns",
+        }
+    }
+}
+
+/// Nodes of all trees: the rest of a deeper stack counts for its last node.
+const MAX_NODES: usize = 1 << 17;
+
+/// Sums by outermost frame and stack.
+type Sums = HashMap<(TextId, StackId), u64>;
+
+/// Sums by stack, and the trees of them at the end.
+#[derive(Debug, Default)]
+pub(super) struct Flames {
+    sums: BTreeMap<(Of, Option<EntityId>), Sums>,
+}
+
+impl Flames {
+    /// `root` is the outermost frame; empty for none.
+    pub(super) fn add(
+        &mut self,
+        of: Of,
+        process: Option<EntityId>,
+        root: TextId,
+        stack: StackId,
+        weight: u64,
+    ) {
+        let sums = self.sums.entry((of, process)).or_default();
+        let sum = sums.entry((root, stack)).or_default();
+        *sum = sum.saturating_add(weight);
+    }
+
+    /// `[{"name","unit","process","nodes":[[parent, text, self], …]}, …]`
+    pub(super) fn write(&self, out: &mut String, refs: &mut Refs, tables: &Tables) {
+        let mut room = MAX_NODES;
+        json::list(out, &self.sums, |out, ((of, process), sums)| {
+            let tree = Tree::new(sums, tables, &mut room);
+            out.push_str("{\"name\":");
+            json::text(out, of.name());
+            out.push_str(",\"unit\":");
+            json::text(out, of.unit());
+            out.push_str(",\"process\":");
+            json::number(out, refs.entity(*process));
+            out.push_str(",\"nodes\":");
+            json::list(out, &tree.nodes, |out, (parent, text, own)| {
+                out.push('[');
+                json::number(out, parent);
+                out.push(',');
+                json::number(out, refs.text(*text));
+                out.push(',');
+                json::number(out, own);
+                out.push(']');
+            });
+            out.push('}');
+        });
+    }
+}
+
+/// A tree whose root is node 0.
+#[derive(Default)]
+struct Tree {
+    /// Parent, function, and what belongs to the node itself.
+    nodes: Vec<(u32, TextId, u64)>,
+    children: HashMap<(u32, TextId), u32>,
+}
+
+impl Tree {
+    fn new(sums: &Sums, tables: &Tables, room: &mut usize) -> Self {
+        let mut this = Self { nodes: vec![(0, TextId::EMPTY, 0)], children: HashMap::new() };
+        // The order of a map is not deterministic.
+        let mut sums: Vec<_> = sums.iter().collect();
+        sums.sort_unstable_by_key(|(key, _)| **key);
+        for ((root, stack), weight) in sums {
+            let frames = tables.frames(*stack).iter().rev().map(|frame| frame.function);
+            let path = Some(*root).filter(|root| !root.is_empty()).into_iter().chain(frames);
+            let mut node = 0;
+            for text in path {
+                match this.child(node, text, room) {
+                    Some(child) => node = child,
+                    None => break,
+                }
+            }
+            if let Some((.., own)) = this.nodes.get_mut(node as usize) {
+                *own = own.saturating_add(*weight);
+            }
+        }
+        this
+    }
+
+    fn child(&mut self, parent: u32, text: TextId, room: &mut usize) -> Option<u32> {
+        if let Some(child) = self.children.get(&(parent, text)) {
+            return Some(*child);
+        }
+        *room = room.checked_sub(1)?;
+        let child = u32::try_from(self.nodes.len()).ok()?;
+        self.nodes.push((parent, text, 0));
+        self.children.insert((parent, text), child);
+        Some(child)
+    }
+}

@@ -1,0 +1,340 @@
+//! Which lane is where: CPUs first, then processes with their pauses, requests, threads and
+//! goroutines.
+
+use super::refs::{By, Refs};
+use super::strip::{Item, Kind, Lane, Strip, pack};
+use super::{HtmlTimeline, Loss, Span, json};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use trace_timeline::answers::Report;
+use trace_timeline::{EntityId, EntityKind, Tables, TextId, text};
+
+/// Processes with a group of their own; the others share one.
+const MAX_PROCESSES: usize = 16;
+
+/// A group of lanes, which can be folded.
+struct Group {
+    name: String,
+    /// The group that it is in, counted from 1.
+    parent: usize,
+    is_open: bool,
+    /// The process whose use of CPUs is shown; 0 for none.
+    process: u32,
+}
+
+/// A lane and its encoded items.
+pub(super) struct Track {
+    group: usize,
+    name: String,
+    form: Form,
+    owner: u32,
+    count: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// How the page draws a lane.
+#[derive(Clone, Copy)]
+enum Form {
+    Cpu = 0,
+    States = 1,
+    Spans = 2,
+    Counter = 3,
+}
+
+/// The groups and lanes of the page, in their order.
+pub(super) struct Layout {
+    groups: Vec<Group>,
+    tracks: Vec<Track>,
+    /// Goroutines, threads and spans without a lane.
+    pub(super) folded: u64,
+    max_lanes: usize,
+}
+
+/// What belongs to one process.
+#[derive(Default)]
+struct Process {
+    entity: Option<EntityId>,
+    on_cpu: i64,
+    threads: Vec<(EntityId, Strip)>,
+    procs: Vec<(EntityId, Strip)>,
+    dotnet: Vec<(EntityId, Strip)>,
+    /// By entry function.
+    goroutines: BTreeMap<String, Vec<(EntityId, Strip)>>,
+    runtime: Vec<Span>,
+    requests: BTreeMap<String, Vec<Span>>,
+    others: BTreeMap<&'static str, Vec<Span>>,
+    counters: Vec<Track>,
+    /// Counters with one value.
+    constants: Vec<Track>,
+}
+
+impl Process {
+    /// Whether a runtime describes it.
+    fn has_runtime(&self) -> bool {
+        !(self.goroutines.is_empty()
+            && self.dotnet.is_empty()
+            && self.requests.is_empty()
+            && self.runtime.is_empty())
+    }
+}
+
+impl Layout {
+    pub(super) fn new(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Self {
+        let mut this = Self {
+            groups: Vec::new(),
+            tracks: Vec::new(),
+            folded: 0,
+            max_lanes: html.options.max_lanes,
+        };
+        let mut processes = collect(html, tables, report);
+        let refs = &mut html.refs;
+        if !html.cpus.is_empty() {
+            let group = this.group("CPUs", 0, true, 0);
+            let mut cpus: Vec<_> = std::mem::take(&mut html.cpus).into_iter().collect();
+            cpus.sort_by_key(|(cpu, _)| tables.entities.get(*cpu).map(|cpu| cpu.number));
+            for (cpu, strip) in cpus {
+                let mut lane = Lane::default();
+                lane.push(cpu, &strip, refs);
+                this.track(group, text::name(tables, cpu), Form::Cpu, lane, refs);
+            }
+        }
+        let losses = html.losses.iter().filter_map(|loss| {
+            let (kind, by, text) = (Kind::Loss, By::Unknown, TextId::EMPTY);
+            let Loss { begin, end, .. } = *loss;
+            let item = Item { begin, end, kind, who: None, by, text, stack: None };
+            Some(Span { owner: loss.entity?, item })
+        });
+        let losses: Vec<Span> = losses.collect();
+        if !losses.is_empty() {
+            let group = this.group("Losses", 0, true, 0);
+            this.spans(group, "Losses", losses, refs);
+        }
+        processes.sort_by_key(|p| (Reverse(p.has_runtime()), Reverse(p.on_cpu)));
+        let rest = processes.split_off(processes.len().min(MAX_PROCESSES));
+        for (index, process) in processes.into_iter().enumerate() {
+            this.process(process, index, refs, tables);
+        }
+        if !rest.is_empty() {
+            let name = format!("{} other processes", rest.len());
+            let group = this.group(&name, 0, false, 0);
+            let threads = rest.into_iter().flat_map(|process| process.threads).collect();
+            this.threads(group, threads, refs, tables);
+        }
+        this
+    }
+
+    /// Adds a group; the result is its number, counted from 1.
+    fn group(&mut self, name: &str, parent: usize, is_open: bool, process: u32) -> usize {
+        self.groups.push(Group { name: name.to_owned(), parent, is_open, process });
+        self.groups.len()
+    }
+
+    fn track(&mut self, group: usize, name: String, form: Form, lane: Lane, refs: &mut Refs) {
+        let (owner, count) = (refs.entity(lane.owner), lane.count);
+        self.tracks.push(Track { group, name, form, owner, count, bytes: lane.bytes });
+    }
+
+    fn process(&mut self, process: Process, index: usize, refs: &mut Refs, tables: &Tables) {
+        let name = process.entity.map_or("unknown process".to_owned(), |p| text::name(tables, p));
+        let is_first = index < 3;
+        let group = self.group(&name, 0, is_first, refs.entity(process.entity));
+        self.spans(group, "GC and pauses", process.runtime, refs);
+        for (name, spans) in process.requests {
+            self.spans(group, &name, spans, refs);
+        }
+        self.tracks.extend(process.counters.into_iter().map(|c| Track { group, ..c }));
+        let has_goroutines = !process.goroutines.is_empty();
+        if !process.threads.is_empty() {
+            let threads = process.threads.len();
+            let is_open = is_first && threads <= 16;
+            let of = self.group(&format!("threads ({threads})"), group, is_open, 0);
+            self.threads(of, process.threads, refs, tables);
+        }
+        if !process.dotnet.is_empty() {
+            let of = self.group(".NET threads", group, is_first && !has_goroutines, 0);
+            self.threads(of, process.dotnet, refs, tables);
+        }
+        if !process.procs.is_empty() {
+            let of = self.group("Ps", group, is_first, 0);
+            let mut procs = process.procs;
+            procs.sort_by_key(|(proc, _)| tables.entities.get(*proc).map(|proc| proc.number));
+            self.threads(of, procs, refs, tables);
+        }
+        if has_goroutines {
+            let count: usize = process.goroutines.values().map(Vec::len).sum();
+            let of = self.group(&format!("goroutines ({count})"), group, is_first, 0);
+            self.goroutines(of, process.goroutines, refs);
+        }
+        for (name, spans) in process.others {
+            let of = self.group(name, group, false, 0);
+            self.spans(of, name, spans, refs);
+        }
+        if !process.constants.is_empty() {
+            let of = self.group("constant counters", group, false, 0);
+            self.tracks.extend(process.constants.into_iter().map(|c| Track { group: of, ..c }));
+        }
+    }
+
+    /// One lane each, those with most items first, except for Ps.
+    fn threads(
+        &mut self,
+        group: usize,
+        mut threads: Vec<(EntityId, Strip)>,
+        refs: &mut Refs,
+        tables: &Tables,
+    ) {
+        let is_proc = |id: &EntityId| tables.entities.kind(*id) == Some(EntityKind::Proc);
+        if !threads.iter().any(|(id, _)| is_proc(id)) {
+            threads.sort_by_key(|(id, strip)| (Reverse(strip.count), *id));
+        }
+        for (index, (id, strip)) in threads.into_iter().enumerate() {
+            if index >= self.max_lanes {
+                self.folded += 1;
+                continue;
+            }
+            let mut lane = Lane::default();
+            lane.push(id, &strip, refs);
+            self.track(group, text::name(tables, id), Form::States, lane, refs);
+        }
+    }
+
+    fn goroutines(
+        &mut self,
+        group: usize,
+        entries: BTreeMap<String, Vec<(EntityId, Strip)>>,
+        refs: &mut Refs,
+    ) {
+        let busy = |strips: &[(EntityId, Strip)]| {
+            strips.iter().map(|(_, strip)| u64::from(strip.count)).sum::<u64>()
+        };
+        let mut entries: Vec<_> = entries.into_iter().collect();
+        entries.sort_by_key(|(name, strips)| (Reverse(busy(strips)), name.clone()));
+        for (index, (name, strips)) in entries.into_iter().enumerate() {
+            let count = strips.len();
+            let (lanes, folded) = pack(strips, self.max_lanes, refs);
+            self.folded += folded;
+            let title = if count == 1 { name.clone() } else { format!("{name} × {count}") };
+            let of = self.group(&title, group, index < 6 && lanes.len() <= 8, 0);
+            for lane in lanes {
+                self.track(of, name.clone(), Form::States, lane, refs);
+            }
+        }
+    }
+
+    fn spans(&mut self, group: usize, name: &str, spans: Vec<Span>, refs: &mut Refs) {
+        let strips = spans.into_iter().map(|Span { owner, item }| {
+            let mut strip = Strip::default();
+            strip.push(&item, refs);
+            (owner, strip)
+        });
+        let strips = strips.collect();
+        let (lanes, folded) = pack(strips, self.max_lanes, refs);
+        self.folded += folded;
+        for lane in lanes {
+            self.track(group, name.to_owned(), Form::Spans, lane, refs);
+        }
+    }
+
+    pub(super) fn tracks(&self) -> impl Iterator<Item = &Track> {
+        self.tracks.iter()
+    }
+
+    /// `"groups":[[name, parent, open, process], …],"tracks":[[group, name, form, owner, count,
+    /// bytes], …]`
+    pub(super) fn write(&self, out: &mut String) {
+        out.push_str("\"groups\":");
+        json::list(out, &self.groups, |out, group| {
+            out.push('[');
+            json::text(out, &group.name);
+            for number in [group.parent as u64, group.is_open.into(), group.process.into()] {
+                out.push(',');
+                json::number(out, number);
+            }
+            out.push(']');
+        });
+        out.push_str(",\"tracks\":");
+        json::list(out, &self.tracks, |out, track| {
+            out.push('[');
+            json::number(out, track.group);
+            out.push(',');
+            json::text(out, &track.name);
+            let numbers =
+                [track.form as u64, track.owner.into(), track.count, track.bytes.len() as u64];
+            for number in numbers {
+                out.push(',');
+                json::number(out, number);
+            }
+            out.push(']');
+        });
+    }
+}
+
+/// Everything by process. Sources make an entity each for one process: they become one.
+fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Process> {
+    let entities = &tables.entities;
+    let key = |id: EntityId| {
+        let process = entities.process_of(id);
+        let number = process.and_then(|process| entities.get(process)).map(|p| p.number);
+        (number.filter(|number| *number >= 0), process.filter(|_| number.is_none_or(|n| n < 0)))
+    };
+    let mut processes: BTreeMap<_, Process> = BTreeMap::new();
+    // The kernel's name of a process is that of its program.
+    let mut subjects: Vec<(EntityId, Strip)> = html.subjects.drain().collect();
+    subjects.sort_unstable_by_key(|(id, _)| (entities.kind(*id) != Some(EntityKind::Thread), *id));
+    for (id, strip) in subjects {
+        let process = processes.entry(key(id)).or_default();
+        if process.entity.is_none() {
+            process.entity = entities.process_of(id);
+        }
+        match entities.kind(id) {
+            Some(EntityKind::Thread) => {
+                process.on_cpu += report.threads.get(&id).map_or(0, |thread| thread.times.on_cpu);
+                process.threads.push((id, strip));
+            }
+            Some(EntityKind::Proc) => process.procs.push((id, strip)),
+            Some(EntityKind::DotnetThread) => process.dotnet.push((id, strip)),
+            _ => {
+                let name =
+                    entities.get(id).map_or("".into(), |goroutine| tables.str(goroutine.name));
+                let name = if name.is_empty() { "(unknown)".into() } else { name };
+                process.goroutines.entry(name.into_owned()).or_default().push((id, strip));
+            }
+        }
+    }
+    for span in std::mem::take(&mut html.spans) {
+        let process = processes.entry(key(span.owner)).or_default();
+        if process.entity.is_none() {
+            process.entity = entities.process_of(span.owner);
+        }
+        match span.item.kind {
+            Kind::Gc | Kind::StopTheWorld => process.runtime.push(span),
+            Kind::Task | Kind::Activity => {
+                let what = if span.item.kind == Kind::Task { "task" } else { "activity" };
+                let name = format!("{what} {}", tables.str(span.item.text));
+                process.requests.entry(name).or_default().push(span);
+            }
+            Kind::Region => process.others.entry("regions").or_default().push(span),
+            Kind::Sweep | Kind::Assist => {
+                process.others.entry("GC assists and sweeps").or_default().push(span);
+            }
+            Kind::Jit => process.others.entry("compilations").or_default().push(span),
+            Kind::LockWait => process.others.entry("lock waits").or_default().push(span),
+            _ => process.others.entry("events").or_default().push(span),
+        }
+    }
+    for ((entity, name), counter) in std::mem::take(&mut html.counters) {
+        let process = processes.entry(key(entity)).or_default();
+        let unit = tables.str(counter.unit);
+        let name = tables.str(name);
+        let counters = if counter.changes { &mut process.counters } else { &mut process.constants };
+        counters.push(Track {
+            group: 0,
+            name: if unit.is_empty() { name.into_owned() } else { format!("{name} ({unit})") },
+            form: Form::Counter,
+            owner: html.refs.entity(Some(entity)),
+            count: counter.count,
+            bytes: counter.bytes,
+        });
+    }
+    processes.into_values().collect()
+}

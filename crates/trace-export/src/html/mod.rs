@@ -1,0 +1,483 @@
+//! A self-contained page: the timeline, critical paths, flame graphs and the tables of the report
+//! in one HTML file.
+//!
+//! The file opens from disk in any browser of 2023 or later and loads nothing: its content security
+//! policy forbids it. Names from traces are data, never markup.
+//!
+//! ```no_run
+//! use trace_export::html::{HtmlOptions, HtmlTimeline};
+//! use trace_timeline::answers::Report;
+//! use trace_timeline::{Correlator, Event, Tables};
+//!
+//! # fn f(events: &[Event], tables: &Tables) -> std::io::Result<()> {
+//! let (mut correlator, mut report) = (Correlator::new(), Report::new());
+//! let mut html = HtmlTimeline::new(HtmlOptions::default());
+//! let mut each = |derived: trace_timeline::Derived<'_>| {
+//!     report.push(&derived, &tables.entities);
+//!     html.push(&derived, tables);
+//! };
+//! for event in events {
+//!     correlator.push(event, &tables.entities, &mut each);
+//! }
+//! correlator.finish(&mut each);
+//! html.write("server", tables, &report, &[], std::fs::File::create("timeline.html")?)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Intervals are kept as varints, about 9 bytes each, until [`HtmlTimeline::write`]: there are at
+//! most [`HtmlOptions::max_items`] of them, and those above are counted on the page.
+
+mod flame;
+mod json;
+mod layout;
+mod page;
+mod refs;
+mod strip;
+mod tables;
+
+use flame::{Flames, Of};
+use hashbrown::HashMap;
+use layout::Layout;
+use refs::{By, Refs};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use strip::{Item, Kind, Strip};
+use trace_timeline::answers::{CriticalPath, Report, Request};
+use trace_timeline::{
+    Context, Derived, EntityId, EntityKind, Event, EventKind, InstantKind, Interval, Kernel,
+    LossKind, Occupant, SampleKind, Sampled, SpanId, SpanKind, State, Tables, TextId, Timestamp,
+};
+
+/// Options of a [`HtmlTimeline`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HtmlOptions {
+    /// Intervals, spans and instants on the page: about 9 bytes of memory each.
+    pub max_items: u64,
+    /// Lanes of a group, such as the goroutines of one entry function.
+    pub max_lanes: usize,
+}
+
+impl Default for HtmlOptions {
+    /// 4 Mi items and 256 lanes.
+    fn default() -> Self {
+        Self { max_items: 4 << 20, max_lanes: 256 }
+    }
+}
+
+/// What [`HtmlTimeline::write`] wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HtmlStats {
+    /// Intervals, spans and instants on the page.
+    pub items: u64,
+    /// Those above [`HtmlOptions::max_items`].
+    pub dropped: u64,
+    /// Goroutines, threads and spans above [`HtmlOptions::max_lanes`].
+    pub folded: u64,
+    /// Size of the page, in bytes.
+    pub bytes: u64,
+}
+
+/// A timeline that becomes a page: see the [module](self).
+#[derive(Debug)]
+pub struct HtmlTimeline {
+    options: HtmlOptions,
+    begin: Option<Timestamp>,
+    end: Timestamp,
+    refs: Refs,
+    cpus: BTreeMap<EntityId, Strip>,
+    /// Threads, goroutines, Ps and .NET threads.
+    subjects: HashMap<EntityId, Strip>,
+    open: HashMap<SpanId, Span>,
+    spans: Vec<Span>,
+    counters: BTreeMap<(EntityId, TextId), Counter>,
+    losses: Vec<Loss>,
+    flames: Flames,
+    wakes: HashMap<EntityId, (Timestamp, By)>,
+    items: u64,
+    dropped: u64,
+    /// Items that began before the end of the one before.
+    cut: u64,
+}
+
+/// A span, or an instant.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    owner: EntityId,
+    item: Item,
+}
+
+/// The values of a counter.
+#[derive(Debug, Default)]
+struct Counter {
+    unit: TextId,
+    last: i64,
+    count: u64,
+    /// Whether it has more than one value.
+    changes: bool,
+    value: f64,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    begin: i64,
+    end: i64,
+    kind: LossKind,
+    entity: Option<EntityId>,
+    count: Option<u64>,
+}
+
+/// Losses that the page names one by one.
+const MAX_LOSSES: usize = 1 << 12;
+
+impl HtmlTimeline {
+    /// Makes an empty timeline.
+    pub fn new(options: HtmlOptions) -> Self {
+        Self {
+            options,
+            begin: None,
+            end: Timestamp::default(),
+            refs: Refs::default(),
+            cpus: BTreeMap::new(),
+            subjects: HashMap::new(),
+            open: HashMap::new(),
+            spans: Vec::new(),
+            counters: BTreeMap::new(),
+            losses: Vec::new(),
+            flames: Flames::default(),
+            wakes: HashMap::new(),
+            items: 0,
+            dropped: 0,
+            cut: 0,
+        }
+    }
+
+    /// Adds derived data.
+    pub fn push(&mut self, derived: &Derived<'_>, tables: &Tables) {
+        match derived {
+            Derived::Interval(interval) => self.interval(interval, tables),
+            Derived::Flow(flow) => {
+                self.time(flow.at);
+                let by = match flow.context {
+                    Context::HardIrq => By::HardIrq,
+                    Context::SoftIrq => By::SoftIrq,
+                    _ => flow.from.into(),
+                };
+                self.wakes.insert(flow.to, (flow.at, by));
+            }
+            Derived::Sample(sample) => self.sample(sample, tables),
+            Derived::Event(event) => self.event(event),
+            _ => {}
+        }
+    }
+
+    /// Nanoseconds from the start of the timeline.
+    fn time(&mut self, at: Timestamp) -> i64 {
+        self.end = self.end.max(at);
+        at.nanos_since(*self.begin.get_or_insert(at)).max(0)
+    }
+
+    fn has_room(&mut self) -> bool {
+        let has_room = self.items < self.options.max_items;
+        self.items += u64::from(has_room);
+        self.dropped += u64::from(!has_room);
+        has_room
+    }
+
+    fn interval(&mut self, interval: &Interval, tables: &Tables) {
+        let Some(kind) = tables.entities.kind(interval.subject) else { return };
+        let (begin, end) = (self.time(interval.begin), self.time(interval.end));
+        // The wait that this interval ended, or the thread in its way.
+        let waker = match self.wakes.get(&interval.subject) {
+            Some((at, by)) if *at == interval.begin => *by,
+            _ => By::Unknown,
+        };
+        let by = match interval.kernel {
+            Kernel::OnCpu { cpu } => By::Entity(cpu),
+            Kernel::Runnable { occupant, is_preempted: true, .. } => match occupant {
+                Occupant::Thread(thread) => By::Entity(thread),
+                Occupant::Idle => By::IdleCpu,
+                Occupant::Unrecorded => By::Unrecorded,
+                Occupant::Unknown => By::Unknown,
+            },
+            _ => waker,
+        };
+        let (text, stack) = (interval.reason, interval.stack);
+        let other = interval.thread.filter(|thread| *thread != interval.subject);
+        let (shown, who) = match kind {
+            EntityKind::Thread => (of_kernel(interval.kernel), interval.holder),
+            EntityKind::Goroutine => (of_goroutine(interval), other),
+            EntityKind::Proc if interval.state != State::Idle => {
+                (of_goroutine(interval), interval.holder)
+            }
+            // The same thread has a lane as the kernel sees it.
+            EntityKind::DotnetThread if other.is_none() => (of_goroutine(interval), None),
+            _ => return,
+        };
+        if let (EntityKind::Goroutine, State::Waiting, Some(stack)) =
+            (kind, interval.state, interval.stack)
+        {
+            let process = tables.entities.process_of(interval.subject);
+            let nanos = u64::try_from(interval.nanos()).unwrap_or(0);
+            self.flames.add(Of::Waits, process, interval.reason, stack, nanos);
+        }
+        if !self.has_room() {
+            return;
+        }
+        let item = Item { begin, end, kind: shown, who, by, text, stack };
+        let strip = self.subjects.entry(interval.subject).or_default();
+        self.cut += u64::from(strip.push(&item, &mut self.refs));
+        if let (EntityKind::Thread, Kernel::OnCpu { cpu }) = (kind, interval.kernel) {
+            let by = interval.holder.into();
+            let item = Item { who: Some(interval.subject), by, ..item };
+            let strip = self.cpus.entry(cpu).or_default();
+            self.cut += u64::from(strip.push(&item, &mut self.refs));
+        }
+    }
+
+    fn sample(&mut self, sample: &Sampled, tables: &Tables) {
+        let Some(stack) = sample.stack else { return };
+        let of = match sample.kind {
+            SampleKind::Cpu => Of::CpuSamples,
+            SampleKind::Stack => Of::ManagedStacks,
+            _ => Of::Allocations,
+        };
+        let process = tables.entities.process_of(sample.entity);
+        self.flames.add(of, process, TextId::EMPTY, stack, sample.weight);
+    }
+
+    fn event(&mut self, event: &Event) {
+        let at = self.time(event.at);
+        let instant = |kind, text, stack| Item {
+            begin: at,
+            end: at,
+            kind,
+            who: None,
+            by: By::Unknown,
+            text,
+            stack,
+        };
+        match event.kind {
+            EventKind::End { entity } => {
+                self.wakes.remove(&entity);
+            }
+            EventKind::Begin { span, entity, kind, name, by, of } => {
+                let kind = match kind {
+                    SpanKind::Task => Kind::Task,
+                    SpanKind::Region => Kind::Region,
+                    SpanKind::Activity => Kind::Activity,
+                    SpanKind::Gc => Kind::Gc,
+                    SpanKind::GcAssist => Kind::Assist,
+                    SpanKind::GcSweep => Kind::Sweep,
+                    SpanKind::StopTheWorld => Kind::StopTheWorld,
+                    SpanKind::Jit => Kind::Jit,
+                    SpanKind::LockWait => Kind::LockWait,
+                    _ => Kind::Other,
+                };
+                if self.has_room() {
+                    let item = Item { who: of, by: by.into(), ..instant(kind, name, None) };
+                    self.open.insert(span, Span { owner: entity, item });
+                }
+            }
+            EventKind::Finish { span, .. } => {
+                if let Some(Span { owner, item }) = self.open.remove(&span) {
+                    self.spans.push(Span { owner, item: Item { end: at, ..item } });
+                }
+            }
+            EventKind::Instant { entity, kind, name, stack } => {
+                let kind = match kind {
+                    InstantKind::Log => Kind::Log,
+                    InstantKind::Exception => Kind::Exception,
+                    InstantKind::Other => Kind::Other,
+                    _ => return,
+                };
+                if self.has_room() {
+                    self.spans.push(Span { owner: entity, item: instant(kind, name, stack) });
+                }
+            }
+            EventKind::Counter { entity, name, unit, value } if self.has_room() => {
+                let counter = self.counters.entry((entity, name)).or_default();
+                counter.changes |= counter.count > 0 && counter.value != value;
+                counter.value = value;
+                counter.unit = unit;
+                strip::put(&mut counter.bytes, at.max(counter.last).abs_diff(counter.last));
+                counter.bytes.extend_from_slice(&value.to_le_bytes());
+                counter.last = at.max(counter.last);
+                counter.count += 1;
+            }
+            EventKind::Loss { entity, kind, since, count } if self.losses.len() < MAX_LOSSES => {
+                let begin = self.begin.map_or(0, |begin| since.nanos_since(begin).max(0));
+                self.losses.push(Loss { begin, end: at, kind, entity, count });
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes the page, with the critical paths of these requests.
+    ///
+    /// # Errors
+    ///
+    /// Errors of `out`.
+    pub fn write(
+        mut self,
+        title: &str,
+        tables: &Tables,
+        report: &Report,
+        paths: &[(Request, CriticalPath)],
+        out: impl Write,
+    ) -> io::Result<HtmlStats> {
+        let nanos = self.begin.map_or(0, |begin| self.end.nanos_since(begin));
+        let mut open: Vec<(SpanId, Span)> = self.open.drain().collect();
+        open.sort_unstable_by_key(|(id, _)| *id);
+        for (_, Span { owner, item }) in open {
+            self.spans.push(Span { owner, item: Item { end: nanos, ..item } });
+        }
+        let begin = self.begin.unwrap_or_default();
+        let mut stats =
+            HtmlStats { items: self.items, dropped: self.dropped, ..Default::default() };
+        let layout = Layout::new(&mut self, tables, report);
+        stats.folded = layout.folded;
+        let mut head = String::from("{\"version\":1,\"title\":");
+        json::text(&mut head, title);
+        for (name, number) in [
+            ("nanos", nanos),
+            ("items", i64::try_from(stats.items).unwrap_or(i64::MAX)),
+            ("dropped", i64::try_from(stats.dropped).unwrap_or(i64::MAX)),
+            ("folded", i64::try_from(stats.folded).unwrap_or(i64::MAX)),
+            ("cut", i64::try_from(self.cut).unwrap_or(i64::MAX)),
+        ] {
+            head.push_str(",\"");
+            head.push_str(name);
+            head.push_str("\":");
+            json::number(&mut head, number);
+        }
+        head.push(',');
+        layout.write(&mut head);
+        head.push_str(",\"flames\":");
+        self.flames.write(&mut head, &mut self.refs, tables);
+        head.push_str(",\"paths\":");
+        write_paths(&mut head, paths, begin, &mut self.refs, tables);
+        head.push_str(",\"tables\":");
+        tables::write(&mut head, report, tables);
+        head.push_str(",\"losses\":");
+        self.write_losses(&mut head, report);
+        head.push(',');
+        self.refs.write(&mut head, tables);
+        head.push('}');
+        let length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let mut data: Vec<&[u8]> = vec![&length, head.as_bytes()];
+        data.extend(layout.tracks().map(|track| track.bytes.as_slice()));
+        stats.bytes = page::write(out, title, &data)?;
+        Ok(stats)
+    }
+
+    /// `{"kinds":[[text, losses, records], …],"all":[[begin, end, kind, entity, count], …]}`
+    fn write_losses(&mut self, out: &mut String, report: &Report) {
+        out.push_str("{\"kinds\":");
+        json::list(out, &report.losses, |out, (kind, losses)| {
+            out.push('[');
+            json::text(out, tables::loss(*kind));
+            out.push(',');
+            json::number(out, losses.count);
+            out.push(',');
+            json::number(out, losses.records);
+            out.push(']');
+        });
+        out.push_str(",\"all\":");
+        json::list(out, &self.losses, |out, loss| {
+            out.push('[');
+            json::number(out, loss.begin);
+            out.push(',');
+            json::number(out, loss.end);
+            out.push(',');
+            json::text(out, tables::loss(loss.kind));
+            out.push(',');
+            json::number(out, self.refs.entity(loss.entity));
+            out.push(',');
+            json::number(out, loss.count.unwrap_or(0));
+            out.push(']');
+        });
+        out.push('}');
+    }
+}
+
+/// What the kernel does with a thread.
+const fn of_kernel(kernel: Kernel) -> Kind {
+    match kernel {
+        Kernel::OnCpu { .. } => Kind::OnCpu,
+        Kernel::Runnable { is_preempted: true, .. } => Kind::Preempted,
+        Kernel::Runnable { .. } => Kind::Woken,
+        Kernel::Sleeping => Kind::Sleeping,
+        Kernel::Blocked => Kind::Blocked,
+        Kernel::Stopped => Kind::Stopped,
+        _ => Kind::Unknown,
+    }
+}
+
+/// The state of a goroutine or P, and what the kernel does with its thread.
+const fn of_goroutine(interval: &Interval) -> Kind {
+    match (interval.state, interval.kernel) {
+        (State::Running, Kernel::OnCpu { .. }) => Kind::OnCpu,
+        (State::Running, Kernel::Runnable { .. }) => Kind::RunningWithoutCpu,
+        (State::Running, Kernel::Sleeping | Kernel::Blocked | Kernel::Stopped) => {
+            Kind::RunningInKernel
+        }
+        (State::Running, _) => Kind::Running,
+        (State::Runnable, _) => Kind::Runnable,
+        (State::Waiting, _) => Kind::Waiting,
+        (State::Syscall, _) => Kind::Syscall,
+        _ => Kind::Unknown,
+    }
+}
+
+fn write_paths(
+    out: &mut String,
+    paths: &[(Request, CriticalPath)],
+    begin: Timestamp,
+    refs: &mut Refs,
+    tables: &Tables,
+) {
+    json::list(out, paths, |out, (request, path)| {
+        out.push_str("{\"name\":");
+        json::text(out, &trace_timeline::text::request(request, tables));
+        for (name, number) in [
+            ("subject", i64::from(refs.entity(Some(request.subject)))),
+            ("begin", request.begin.nanos_since(begin)),
+            ("nanos", request.nanos()),
+        ] {
+            out.push_str(",\"");
+            out.push_str(name);
+            out.push_str("\":");
+            json::number(out, number);
+        }
+        out.push_str(",\"pieces\":");
+        json::list(out, &path.pieces, |out, piece| {
+            let (what, text) = trace_timeline::text::piece(piece, tables);
+            let during = trace_timeline::text::during(piece, tables).unwrap_or_default();
+            let numbers = [
+                piece.begin.nanos_since(begin),
+                piece.nanos(),
+                refs.entity(Some(piece.entity)).into(),
+                piece.depth.into(),
+                refs.entity(piece.waiter).into(),
+                refs.entity(piece.context).into(),
+                refs.stack(piece.stack).into(),
+            ];
+            out.push('[');
+            for number in numbers {
+                json::number(out, number);
+                out.push(',');
+            }
+            json::text(out, what);
+            out.push(',');
+            json::text(out, &text);
+            out.push(',');
+            json::text(out, &during);
+            out.push(']');
+        });
+        out.push('}');
+    });
+}

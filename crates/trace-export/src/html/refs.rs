@@ -1,0 +1,137 @@
+//! The entities, texts and stacks that a page refers to.
+
+use super::json;
+use hashbrown::HashMap;
+use trace_timeline::{Attribute, EntityId, EntityKind, StackId, Tables, TextId};
+
+/// Who ended a wait or has a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum By {
+    #[default]
+    Unknown,
+    HardIrq,
+    SoftIrq,
+    IdleCpu,
+    Unrecorded,
+    Entity(EntityId),
+}
+
+impl From<Option<EntityId>> for By {
+    fn from(id: Option<EntityId>) -> Self {
+        id.map_or(Self::Unknown, Self::Entity)
+    }
+}
+
+/// Numbers before those of entities: the variants of [`By`].
+const RESERVED: u32 = 4;
+
+/// Numbers by order of first use; 0 is none.
+#[derive(Debug, Default)]
+pub(super) struct Refs {
+    entities: (HashMap<EntityId, u32>, Vec<EntityId>),
+    texts: (HashMap<TextId, u32>, Vec<TextId>),
+    stacks: (HashMap<StackId, u32>, Vec<StackId>),
+}
+
+fn number<T: Copy + Eq + std::hash::Hash>(
+    (map, all): &mut (HashMap<T, u32>, Vec<T>),
+    id: T,
+) -> u32 {
+    *map.entry(id).or_insert_with(|| {
+        all.push(id);
+        u32::try_from(all.len()).unwrap_or(u32::MAX)
+    })
+}
+
+impl Refs {
+    pub(super) fn entity(&mut self, id: Option<EntityId>) -> u32 {
+        id.map_or(0, |id| number(&mut self.entities, id) + RESERVED)
+    }
+
+    pub(super) fn by(&mut self, by: By) -> u32 {
+        match by {
+            By::Unknown => 0,
+            By::HardIrq => 1,
+            By::SoftIrq => 2,
+            By::IdleCpu => 3,
+            By::Unrecorded => RESERVED,
+            By::Entity(id) => self.entity(Some(id)),
+        }
+    }
+
+    pub(super) fn text(&mut self, id: TextId) -> u32 {
+        if id.is_empty() { 0 } else { number(&mut self.texts, id) }
+    }
+
+    pub(super) fn stack(&mut self, id: Option<StackId>) -> u32 {
+        id.map_or(0, |id| number(&mut self.stacks, id))
+    }
+
+    /// `"texts":[…],"stacks":[…],"entities":[…]`, with all that they refer to.
+    pub(super) fn write(&mut self, out: &mut String, tables: &Tables) {
+        // Parents are entities, too. The list grows while it is read.
+        let mut at = 0;
+        while let Some(id) = self.entities.1.get(at).copied() {
+            let entity = tables.entities.get(id);
+            self.entity(entity.and_then(|entity| entity.parent));
+            self.text(entity.map_or(TextId::EMPTY, |entity| entity.name));
+            at += 1;
+        }
+        let entities = self.entities.1.clone();
+        out.push_str("\"entities\":");
+        json::list(out, &entities, |out, id| {
+            let Some(entity) = tables.entities.get(*id) else { return out.push_str("[0,0,0,0]") };
+            let (parent, name) = (self.entity(entity.parent), self.text(entity.name));
+            let fields = [kind(entity.kind), entity.number, name.into(), parent.into()];
+            json::list(out, fields, json::number);
+        });
+        out.push_str(",\"attributes\":");
+        let attributes = [
+            (Attribute::CommandLine, "command line"),
+            (Attribute::Executable, "executable"),
+            (Attribute::Cgroup, "cgroup"),
+            (Attribute::Container, "container"),
+            (Attribute::Runtime, "runtime"),
+        ];
+        let known = entities.iter().zip(RESERVED + 1..).flat_map(|(id, number)| {
+            attributes.iter().filter_map(move |(attribute, name)| {
+                Some((number, *name, tables.entities.attribute(*id, *attribute)?))
+            })
+        });
+        json::list(out, known, |out, (number, name, value)| {
+            out.push('[');
+            json::number(out, number);
+            out.push(',');
+            json::text(out, name);
+            out.push(',');
+            json::text(out, &tables.str(value));
+            out.push(']');
+        });
+        out.push_str(",\"stacks\":");
+        let stacks = self.stacks.1.clone();
+        json::list(out, stacks, |out, stack| {
+            json::list(out, tables.frames(stack), |out, frame| {
+                let fields = [self.text(frame.function), self.text(frame.file), frame.line];
+                json::list(out, fields, json::number);
+            });
+        });
+        out.push_str(",\"texts\":");
+        json::list(out, &self.texts.1, |out, text| json::text(out, &tables.str(*text)));
+    }
+}
+
+/// The page's number of a kind.
+const fn kind(kind: EntityKind) -> i64 {
+    match kind {
+        EntityKind::Cpu => 1,
+        EntityKind::Process => 2,
+        EntityKind::Thread => 3,
+        EntityKind::GoThread => 4,
+        EntityKind::Proc => 5,
+        EntityKind::Goroutine => 6,
+        EntityKind::DotnetThread => 7,
+        EntityKind::Task => 8,
+        EntityKind::Activity => 9,
+        _ => 0,
+    }
+}
