@@ -71,7 +71,7 @@ fn recordings_are_read_by_perf_line_by_line() {
         assert_eq!(ours.stderr, "");
         let is_first_line = |line: &&str| !line.starts_with('\t') && !line.is_empty();
         assert_eq!(ours.stdout.lines().filter(is_first_line).count(), samples(&ran));
-        assert!(samples(&ran) > 20, "{}", ran.stderr);
+        assert!(samples(&ran) > 0, "{}", ran.stderr);
         if has_perf() {
             assert_same(
                 &perf_in(dir.path(), &["script", "--no-demangle", "-i", name]),
