@@ -99,6 +99,15 @@ fn texts(probe: &Probe, field: &str, hits: &[Vec<u8>]) -> Vec<String> {
     hits.iter().map(|raw| String::from_utf8_lossy(field.str(raw).unwrap()).into_owned()).collect()
 }
 
+/// Waits until a probe whose descriptors are closed is removed. A process that another test starts
+/// holds copies of them until its `execve(2)`, so that the removal may need another try.
+fn until_gone(tracefs: &Tracefs, event: &str) {
+    until("the probe is removed", || {
+        probe::retry_removals();
+        !exists(tracefs, event)
+    });
+}
+
 fn exists(tracefs: &Tracefs, event: &str) -> bool {
     let (group, name) = event.split_once(':').unwrap();
     tracefs.root().join("events").join(group).join(name).exists()
@@ -310,12 +319,11 @@ kernel_tests! {
         assert_eq!(seen, calls);
         assert!(exists(&tracefs, &name));
         monitor.unregister(back).unwrap();
-        assert!(!exists(&tracefs, &name));
+        until_gone(&tracefs, &name);
         let name = monitor.name(at).unwrap();
         assert!(exists(&tracefs, &name));
         monitor.close();
-        assert!(!exists(&tracefs, &name));
-        assert_eq!(probe::retry_removals(), 0);
+        until_gone(&tracefs, &name);
     }
 
     fn a_probe_in_use_is_removed_later(t) {
@@ -326,13 +334,14 @@ kernel_tests! {
         let sampler = sampler(&probe);
         let error = probe.remove().unwrap_err();
         assert!(matches!(&error, Error::ProbeBusy { name } if *name == event), "{error}");
-        assert_eq!(probe::retry_removals(), 1);
+        assert!(probe::retry_removals() > 0); // other tests may have such probes too
         assert!(exists(&tracefs, &event));
         drop(sampler);
         // The next probe does it, too.
-        drop(create());
-        assert!(!exists(&tracefs, &event));
-        assert_eq!(probe::retry_removals(), 0);
+        until("the probe is removed", || {
+            drop(create());
+            !exists(&tracefs, &event)
+        });
     }
 
     fn a_name_that_exists_is_refused(t) {
