@@ -16,7 +16,6 @@ mod judge;
 mod matrix;
 mod mutants;
 mod mutation;
-mod random;
 mod recovery;
 mod reference;
 pub mod timeline;

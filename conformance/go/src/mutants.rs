@@ -7,7 +7,6 @@
 use super::batches::{self, Pieces};
 use super::judge::{Answer, Judge, Verdict};
 use super::mutation;
-use super::random::Random;
 use super::{Tools, compare, fixtures, parallel};
 use gotrace::{ErrorKind, EventType, Inconsistency, TextFormatter};
 use std::collections::BTreeMap;
@@ -15,6 +14,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use task_support::{Result, cache};
+use testkit::random::Random;
 
 /// Number of mutations of each kind per trace, by default.
 pub(crate) const EACH: usize = 12;

@@ -1,9 +1,9 @@
 //! Ways to damage a trace.
 
 use super::batches::{Batch, Pieces, minor};
-use super::random::Random;
 use std::collections::BTreeMap;
 use task_support::Result;
+use testkit::random::Random;
 
 /// A kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

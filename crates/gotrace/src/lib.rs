@@ -60,10 +60,6 @@ mod error;
 mod event;
 mod frontier;
 mod generation;
-#[expect(
-    clippy::indexing_slicing,
-    reason = "indexes come from ranges of the slice, as in the algorithm; tests sort nonsense"
-)]
 mod gosort;
 mod header;
 mod id;
@@ -79,10 +75,6 @@ mod spec;
 pub mod synthetic;
 mod table;
 mod text;
-#[expect(
-    clippy::indexing_slicing,
-    reason = "indexes are those of the vectors that the scan fills; checked by damaged traces and fuzzing"
-)]
 mod v1;
 mod version;
 

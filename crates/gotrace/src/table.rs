@@ -62,6 +62,7 @@ pub(crate) struct SyncData {
 ///
 /// Since Go 1.25. See [`Sync::clock_snapshot`](crate::Sync::clock_snapshot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClockSnapshot {
     /// The clock of the trace's timestamps.
     pub trace: Timestamp,
@@ -74,6 +75,12 @@ pub struct ClockSnapshot {
 }
 
 impl ClockSnapshot {
+    /// Readings of the clock of the trace, of the monotonic clock in nanoseconds, and of the wall
+    /// clock in seconds and nanoseconds.
+    pub const fn new(trace: Timestamp, mono: u64, wall_seconds: i64, wall_nanos: u32) -> Self {
+        Self { trace, mono, wall_seconds, wall_nanos }
+    }
+
     /// The wall clock as nanoseconds since the Unix epoch, if they fit in 64 bits.
     pub fn wall(&self) -> Option<Timestamp> {
         let nanos = self.wall_seconds.checked_mul(1_000_000_000)?;

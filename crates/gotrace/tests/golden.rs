@@ -114,7 +114,7 @@ fn events_are_those_of_the_reference() {
             for (number, (ours, theirs)) in text.lines().zip(theirs.lines()).enumerate() {
                 assert_eq!(ours, theirs, "{name}, line {}", number + 1);
             }
-            assert_eq!(text.len(), theirs.len(), "{name}: one of the texts goes on");
+            assert_eq!(text.len(), theirs.len(), "{name}: one of the texts is longer");
         }
         assert_eq!(accepted, expected.accepted, "{name}: the verdict");
         assert_eq!(events, expected.events, "{name}: the number of events");

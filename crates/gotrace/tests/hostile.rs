@@ -42,7 +42,7 @@ fn threads_that_wait_forever_beside_one_that_runs() {
     for thread in 0..8_000 {
         trace.batch(1, 100 + thread, 1, &[(GO_START, &[1, 999_999, 1])]);
     }
-    // One that has much to tell, each time after all of the others were tried.
+    // One with many errors, each found after all of the others were tried.
     for batch in 0..4 {
         let mut events = if batch == 0 { RUNNING.to_vec() } else { Vec::new() };
         events.extend(vec![(39u8, &[1u64, 0][..]); 5000]);

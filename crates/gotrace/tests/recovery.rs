@@ -30,6 +30,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use testkit::random::Random;
 
 const FEW: u64 = 100;
 
@@ -132,19 +133,6 @@ impl Subject {
     }
 }
 
-/// A sequence of numbers that look random (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % limit as u64) as usize
-    }
-}
-
 struct Shares {
     mean: f64,
     worst: f64,
@@ -160,7 +148,7 @@ fn shares(shares: &[(usize, f64)]) -> Shares {
 /// Mean and worst of cuts, then of flips.
 fn measure(trace: Vec<u8>, positions: u64) -> (u64, [Shares; 2]) {
     let subject = Subject::new(trace);
-    let mut random = Random(22);
+    let mut random = Random::new(22);
     let mut cuts = Vec::new();
     let mut flips = Vec::new();
     for _ in 0..positions {

@@ -69,13 +69,7 @@ fn events_are_those_of_go() {
     show(config(D::Log(Log::new(TaskId(1), "cat", "a\0\"b"))).stack(stack));
     show(config(D::StackSample).stack(stack));
     show(config(D::Sync(SyncDetails { n: 3, ..Default::default() })));
-    let snapshot = ClockSnapshot {
-        trace: Timestamp::from_nanos(41),
-        mono: 99,
-        wall_seconds: 59,
-        wall_nanos: 123_456_789,
-    };
-    let clock_snapshot = Some(snapshot);
+    let clock_snapshot = Some(ClockSnapshot::new(Timestamp::from_nanos(41), 99, 59, 123_456_789));
     show(config(D::Sync(SyncDetails { n: 4, clock_snapshot, ..Default::default() })));
 
     let transition = |transition| config(D::StateTransition(transition));
@@ -183,7 +177,7 @@ fn what_no_event_can_tell_is_refused() {
     );
 }
 
-/// Every pair of states gives an event that tells exactly this pair, or an error.
+/// Every pair of states gives an event with exactly this pair, or an error.
 #[test]
 fn transitions_are_told_as_they_are_given() {
     use GoState::{NotExist, Runnable, Running, Syscall, Undetermined, Waiting};
@@ -192,9 +186,9 @@ fn transitions_are_told_as_they_are_given() {
         for to in [Undetermined, NotExist, Runnable, Running, Waiting, Syscall] {
             match build(EventDetails::StateTransition(go(5, from, to))) {
                 Ok(event) => {
-                    let told = event.as_event().state_transition().unwrap();
-                    assert_eq!(told.goroutine(), Some((from, to)));
-                    assert_eq!(told.resource(), GoId(5).into());
+                    let transition = event.as_event().state_transition().unwrap();
+                    assert_eq!(transition.goroutine(), Some((from, to)));
+                    assert_eq!(transition.resource(), GoId(5).into());
                     possible += 1;
                 }
                 Err(error) => assert_eq!(error, BuildError::GoTransition { from, to }),
@@ -209,9 +203,9 @@ fn transitions_are_told_as_they_are_given() {
             for id in [2, 7] {
                 match build(EventDetails::StateTransition(proc(id, from, to))) {
                     Ok(event) => {
-                        let told = event.as_event().state_transition().unwrap();
-                        assert_eq!(told.proc(), Some((from, to)));
-                        assert_eq!(told.resource(), ProcId(id).into());
+                        let transition = event.as_event().state_transition().unwrap();
+                        assert_eq!(transition.proc(), Some((from, to)));
+                        assert_eq!(transition.resource(), ProcId(id).into());
                     }
                     Err(error) => {
                         assert_eq!(error, BuildError::ProcTransition { from, to });

@@ -294,7 +294,7 @@ fn errors_say_what_and_where() {
 #[test]
 fn no_square_time() {
     const N: u64 = 100_000;
-    // System calls of which no further event of the goroutine tells whether they block.
+    // System calls of goroutines without a later event that shows whether they block.
     let mut calls = Trace::new(21).batch(0, 0);
     for go in 1..=N {
         calls = calls
@@ -308,7 +308,7 @@ fn no_square_time() {
     }
     assert_eq!(calls.end().text().lines().filter(|l| l.contains("Metric")).count() as u64, N - 1);
 
-    // As many Ps as may be wait for one goroutine, while another P goes on.
+    // As many Ps as may be wait for one goroutine, while another P continues.
     let mut waiting = Trace::new(21);
     for proc in 1..60_000 {
         waiting = waiting.batch(proc, 1).event(ty::GO_START, &[0, 1, 1 << 40]);

@@ -3,6 +3,7 @@
 //! - [`dotnet`]: real .NET processes with a known workload
 //! - [`perfetto`]: reads a Perfetto trace back as text
 //! - [`golden`]: expected texts in files, and the one command that regenerates them
+//! - [`random`]: numbers that are the same in every run
 //! - [`digest`]: FNV-1a, for expectations that are too large to commit
 //!
 //! Only `tests/` directories use it. Packages do not contain them, so that a packaged crate can be
@@ -20,3 +21,4 @@ pub mod dotnet;
 pub mod golden;
 pub mod nettrace;
 pub mod perfetto;
+pub mod random;

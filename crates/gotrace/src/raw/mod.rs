@@ -29,7 +29,6 @@
 //! Source: `src/internal/trace/raw/doc.go` of the Go distribution.
 
 mod reader;
-#[expect(clippy::indexing_slicing, reason = "indexes are those of lines found in the same slice")]
 mod testfile;
 mod text;
 mod writer;

@@ -42,6 +42,7 @@ impl<'a> TestFile<'a> {
     /// # Errors
     ///
     /// [`ErrorKind::Text`] if the file is not such an archive or the expectation is malformed.
+    #[expect(clippy::indexing_slicing, reason = "the rests are ends of the file")]
     pub fn parse(file: &'a [u8]) -> Result<Self, Error> {
         let fail = |rest: &[u8], message: &str| {
             let before = &file[..file.len() - rest.len()];
@@ -111,6 +112,7 @@ impl Expectation {
 }
 
 /// Splits a txtar archive at its next line `-- name --`: the text before, the name, the text after.
+#[expect(clippy::indexing_slicing, reason = "both positions are of a line found in the archive")]
 fn split_file(archive: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let mut start = 0;
     loop {

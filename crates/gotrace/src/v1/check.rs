@@ -34,6 +34,10 @@ pub(super) fn fix_times(data: &[u8], scan: &Scan, events: &mut [Event]) -> Resul
 
 /// A return from a system call is written when the goroutine runs again, and contains the time of
 /// the return. The event gets that time.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "blocked_at has every goroutine; stay <= index in the first loop, stay < end <= len in the second"
+)]
 fn move_syscall_exits(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<(), Error> {
     let mut blocked_at = vec![0; scan.goroutines.ids.len()];
     let mut exits = Vec::new();
@@ -153,16 +157,18 @@ pub(super) fn check(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<()
         collecting: false,
         stopped: false,
     };
-    let none = &mut checker.goroutines[Goroutines::NONE as usize];
+    let none = checker.go(Goroutines::NONE);
     (none.known, none.status) = (true, Status::Running);
     for index in 0..events.len() {
         let (before, rest) = events.split_at_mut(index);
-        let event = &mut rest[0];
+        let Some(event) = rest.first_mut() else { break };
         // Only the next event of the goroutine shows whether a system call blocks.
-        let go = &mut checker.goroutines[event.go as usize];
+        let go = checker.go(event.go);
         let syscall = std::mem::take(&mut go.syscall);
         if event.ty == Type::GO_SYSCALL_BLOCK && syscall != 0 {
-            before[syscall as usize - 1].blocks = true;
+            if let Some(call) = before.get_mut(syscall as usize - 1) {
+                call.blocks = true;
+            }
         }
         if event.ty == Type::GO_SYSCALL {
             go.syscall = index as u32 + 1;
@@ -173,6 +179,24 @@ pub(super) fn check(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<()
 }
 
 impl Checker<'_> {
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "events have numbers of the scan, each with an entry"
+    )]
+    #[inline]
+    fn go(&mut self, number: u32) -> &mut Goroutine {
+        &mut self.goroutines[number as usize]
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "events have numbers of the scan, each with an entry"
+    )]
+    #[inline]
+    fn on(&mut self, number: u16) -> &mut Proc {
+        &mut self.procs[usize::from(number)]
+    }
+
     fn event(&mut self, event: &mut Event) -> Result<(), Error> {
         match event.ty {
             Type::PROC_START | Type::PROC_STOP => self.proc(event),
@@ -182,7 +206,7 @@ impl Checker<'_> {
             Type::GC_SWEEP_START | Type::GC_SWEEP_DONE => self.sweep(event),
             Type::GC_MARK_ASSIST_START => {
                 self.touch(event.go);
-                let assists = &mut self.goroutines[event.go as usize].assists;
+                let assists = &mut self.go(event.go).assists;
                 if std::mem::replace(assists, true) {
                     let range = EventType::GC_MARK_ASSIST_BEGIN;
                     return Err(inconsistent(event, Inconsistency::Range { range, open: true }));
@@ -192,7 +216,7 @@ impl Checker<'_> {
             Type::GC_MARK_ASSIST_DONE => {
                 // The region may have begun before the trace.
                 self.touch(event.go);
-                self.goroutines[event.go as usize].assists = false;
+                self.go(event.go).assists = false;
                 Ok(())
             }
             Type::GO_WAITING | Type::GO_IN_SYSCALL => {
@@ -204,7 +228,7 @@ impl Checker<'_> {
             Type::GO_START | Type::GO_START_LABEL => self.start(event),
             Type::GO_END | Type::GO_STOP => {
                 self.leave(event)?;
-                let go = &mut self.goroutines[event.go as usize];
+                let go = self.go(event.go);
                 go.status = Status::Dead;
                 if event.ty == Type::GO_END {
                     go.region = 0;
@@ -219,12 +243,12 @@ impl Checker<'_> {
             Type::GO_UNBLOCK => self.unblock(event),
             Type::GO_SYSCALL => {
                 self.require_running(event, false)?;
-                self.goroutines[event.go as usize].network = false;
+                self.go(event.go).network = false;
                 Ok(())
             }
             Type::GO_SYSCALL_BLOCK => {
                 self.leave(event)?;
-                self.goroutines[event.go as usize].status = Status::Waiting;
+                self.go(event.go).status = Status::Waiting;
                 Ok(())
             }
             Type::GO_SYSCALL_EXIT => {
@@ -243,7 +267,7 @@ impl Checker<'_> {
             | Type::GO_BLOCK_GC => {
                 self.leave(event)?;
                 self.set(event.go, Status::Waiting);
-                self.goroutines[event.go as usize].network = event.ty == Type::GO_BLOCK_NET;
+                self.go(event.go).network = event.ty == Type::GO_BLOCK_NET;
                 Ok(())
             }
             Type::USER_TASK_CREATE => {
@@ -270,18 +294,18 @@ impl Checker<'_> {
     }
 
     fn touch(&mut self, go: u32) {
-        self.goroutines[go as usize].known = true;
+        self.go(go).known = true;
     }
 
     /// Sets the status of a goroutine; the current event becomes its last one.
     fn set(&mut self, go: u32, status: Status) {
-        let go = &mut self.goroutines[go as usize];
+        let go = self.go(go);
         go.status = status;
         go.network = false;
     }
 
-    fn require(&self, event: &Event, go: u32, status: Status) -> Result<(), Error> {
-        if self.goroutines[go as usize].status == status {
+    fn require(&mut self, event: &Event, go: u32, status: Status) -> Result<(), Error> {
+        if self.go(go).status == status {
             return Ok(());
         }
         let wrong = Inconsistency::WrongState { what: "goroutine", id: self.id(go) };
@@ -289,9 +313,9 @@ impl Checker<'_> {
     }
 
     /// Requires that the goroutine of the event runs on its P.
-    fn require_running(&self, event: &Event, none_may: bool) -> Result<(), Error> {
+    fn require_running(&mut self, event: &Event, none_may: bool) -> Result<(), Error> {
         self.require(event, event.go, Status::Running)?;
-        let proc = self.procs[event.proc as usize];
+        let proc = *self.on(event.proc);
         if proc.go != event.go {
             return Err(inconsistent(event, self.not_running(event)));
         }
@@ -312,19 +336,20 @@ impl Checker<'_> {
     /// Stops the goroutine of the event on its P.
     fn leave(&mut self, event: &Event) -> Result<(), Error> {
         self.require_running(event, false)?;
-        self.procs[event.proc as usize].go = Goroutines::NONE;
+        self.on(event.proc).go = Goroutines::NONE;
         Ok(())
     }
 
-    fn busy(&self, event: &Event) -> Error {
+    fn busy(&mut self, event: &Event) -> Error {
         let proc = self.scan.procs.id(event.proc).into();
-        let goroutine = self.id(self.procs[event.proc as usize].go);
+        let go = self.on(event.proc).go;
+        let goroutine = self.id(go);
         inconsistent(event, Inconsistency::Busy { proc, goroutine })
     }
 
     fn proc(&mut self, event: &Event) -> Result<(), Error> {
         let start = event.ty == Type::PROC_START;
-        let proc = self.procs[event.proc as usize];
+        let proc = *self.on(event.proc);
         if proc.running == start {
             let id = self.scan.procs.id(event.proc).into();
             return Err(inconsistent(event, Inconsistency::WrongState { what: "proc", id }));
@@ -332,7 +357,7 @@ impl Checker<'_> {
         if !start && proc.go != Goroutines::NONE {
             return Err(self.busy(event));
         }
-        self.procs[event.proc as usize].running = start;
+        self.on(event.proc).running = start;
         Ok(())
     }
 
@@ -354,7 +379,7 @@ impl Checker<'_> {
 
     fn sweep(&mut self, event: &Event) -> Result<(), Error> {
         let begins = event.ty == Type::GC_SWEEP_START;
-        let sweeps = &mut self.procs[event.proc as usize].sweeps;
+        let sweeps = &mut self.on(event.proc).sweeps;
         if std::mem::replace(sweeps, begins) == begins {
             let range = EventType::GC_SWEEP_BEGIN;
             return Err(inconsistent(event, Inconsistency::Range { range, open: begins }));
@@ -364,7 +389,7 @@ impl Checker<'_> {
 
     fn create(&mut self, event: &Event) -> Result<(), Error> {
         self.require_running(event, true)?;
-        if self.goroutines[event.target as usize].known {
+        if self.go(event.target).known {
             let id = self.id(event.target);
             return Err(inconsistent(event, Inconsistency::Exists { what: "goroutine", id }));
         }
@@ -375,21 +400,21 @@ impl Checker<'_> {
 
     fn start(&mut self, event: &Event) -> Result<(), Error> {
         self.require(event, event.go, Status::Runnable)?;
-        if self.procs[event.proc as usize].go != Goroutines::NONE {
+        if self.on(event.proc).go != Goroutines::NONE {
             return Err(self.busy(event));
         }
-        self.procs[event.proc as usize].go = event.go;
+        self.on(event.proc).go = event.go;
         self.set(event.go, Status::Running);
         Ok(())
     }
 
     fn unblock(&mut self, event: &mut Event) -> Result<(), Error> {
         self.require(event, event.go, Status::Running)?;
-        if event.proc != Procs::TIMER && self.procs[event.proc as usize].go != event.go {
+        if event.proc != Procs::TIMER && self.on(event.proc).go != event.go {
             return Err(inconsistent(event, self.not_running(event)));
         }
         self.require(event, event.target, Status::Waiting)?;
-        if self.goroutines[event.target as usize].network {
+        if self.go(event.target).network {
             event.proc = Procs::NETWORK;
         }
         self.set(event.target, Status::Runnable);
@@ -398,7 +423,7 @@ impl Checker<'_> {
 
     fn region(&mut self, event: &Event) -> Result<(), Error> {
         let ([_, task, mode, name, _], _) = args_of(self.data, event)?;
-        let innermost = self.goroutines[event.go as usize].region;
+        let innermost = self.go(event.go).region;
         let after = match mode {
             0 => {
                 self.regions.push(Region { task, name, outer: innermost });
@@ -406,6 +431,10 @@ impl Checker<'_> {
             }
             1 if innermost == 0 => 0, // the region began before the trace
             1 => {
+                #[expect(
+                    clippy::indexing_slicing,
+                    reason = "a region's number is its place, from 1"
+                )]
                 let open = self.regions[innermost as usize - 1];
                 if (open.task, open.name) != (task, name) {
                     let wrong = Inconsistency::Region(self.id(event.go));
@@ -415,7 +444,7 @@ impl Checker<'_> {
             }
             _ => return Err(inconsistent(event, Inconsistency::RegionMode(mode))),
         };
-        self.goroutines[event.go as usize].region = after;
+        self.go(event.go).region = after;
         Ok(())
     }
 }

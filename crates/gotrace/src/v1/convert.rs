@@ -56,6 +56,7 @@ const STOPS: [&str; 17] = [
 
 /// The strings above. Their identifiers follow those of the trace, in the order of Go's reader:
 /// damage may make a frame refer to one of them.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 pub(super) const BUILT_IN: [&str; REASONS.len() + STOPS.len()] = {
     let mut all = [""; REASONS.len() + STOPS.len()];
     let mut i = 0;
@@ -99,6 +100,14 @@ struct Task {
 }
 
 impl Converter {
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "events have numbers of the scan, each with an entry"
+    )]
+    fn proc(&mut self, number: u16) -> &mut Proc {
+        &mut self.procs[usize::from(number)]
+    }
+
     pub(super) fn new(goroutines: usize, procs: usize) -> Self {
         Self {
             starting: true,
@@ -206,7 +215,6 @@ impl V1 {
             Some(&stack) if event.ty.spec().stack => self.known_stack(stack as u32),
             _ => 0,
         };
-        let proc = event.proc as usize;
         let proc_id = i64::from(self.procs.id(event.proc)) as u64;
         let id = self.goroutines.id(event.go);
         let time = event.time;
@@ -219,7 +227,7 @@ impl V1 {
             Type::GOMAXPROCS => (E::PROCS_CHANGE, [a, stack, 0, 0]),
             Type::PROC_START | Type::PROC_STOP => {
                 let start = event.ty == Type::PROC_START;
-                let proc = &mut self.converter.procs[proc];
+                let proc = self.converter.proc(event.proc);
                 if start {
                     proc.thread = Some(ThreadId(a as i64));
                 }
@@ -247,7 +255,9 @@ impl V1 {
             Type::HEAP_ALLOC => (E::HEAP_ALLOC, [a, 0, 0, 0]),
             Type::HEAP_GOAL => (E::HEAP_GOAL, [a, 0, 0, 0]),
             Type::GO_CREATE if self.converter.starting => {
-                self.converter.listed[event.target as usize] = true;
+                if let Some(listed) = self.converter.listed.get_mut(event.target as usize) {
+                    *listed = true;
+                }
                 return Ok(false);
             }
             Type::GO_CREATE => (E::GO_CREATE, [a, b, stack, 0]),
@@ -324,10 +334,10 @@ impl V1 {
         };
         let mut m = ThreadId::NONE;
         if event.ty != Type::CPU_SAMPLE && proc_id != u64::MAX {
-            m = self.converter.procs[proc].thread.unwrap_or(m);
+            m = self.converter.proc(event.proc).thread.unwrap_or(m);
         }
         if event.ty == Type::PROC_STOP {
-            self.converter.procs[proc].thread = None;
+            self.converter.proc(event.proc).thread = None;
         }
         *out = Record {
             g: if id == 0 { GoId::NONE } else { GoId(id as i64) },
@@ -342,7 +352,8 @@ impl V1 {
 
     /// Makes a record with the goroutine, P and thread of an event.
     fn running_on(&self, event: &Event) -> Record {
-        let thread = self.converter.procs[event.proc as usize].thread;
+        let proc = self.converter.procs.get(usize::from(event.proc));
+        let thread = proc.and_then(|proc| proc.thread);
         Record {
             g: GoId(self.goroutines.id(event.go) as i64),
             p: ProcId(self.procs.id(event.proc).into()),

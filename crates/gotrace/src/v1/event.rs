@@ -49,6 +49,7 @@ impl Goroutines {
         number
     }
 
+    #[expect(clippy::indexing_slicing, reason = "numbers come from `intern`")]
     pub(super) fn id(&self, number: u32) -> u64 {
         self.ids[number as usize]
     }
@@ -99,6 +100,7 @@ impl Procs {
         Some(number)
     }
 
+    #[expect(clippy::indexing_slicing, reason = "numbers come from `intern`")]
     pub(super) fn id(&self, number: u16) -> i32 {
         self.ids[usize::from(number)]
     }

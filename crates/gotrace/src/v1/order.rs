@@ -128,12 +128,18 @@ pub(super) fn merge(data: &[u8], scan: &mut Scan) -> Result<Vec<Event>, Error> {
 }
 
 impl Merge<'_> {
+    #[expect(clippy::indexing_slicing, reason = "numbers of procs are places in the list")]
+    #[inline]
+    fn proc(&mut self, proc: u32) -> &mut Proc {
+        &mut self.procs[proc as usize]
+    }
+
     fn run(&mut self) -> Result<(), Error> {
         let mut woken: BinaryHeap<Reverse<u32>> =
             (0..self.idle.len() as u32).map(Reverse).collect();
         self.offer(&mut woken)?;
         while let Some((_, proc)) = self.pop_ready() {
-            let Some(Head { mut event, step }) = self.procs[proc as usize].head.take() else {
+            let Some(Head { mut event, step }) = self.proc(proc).head.take() else {
                 continue; // every proc in the heap has a head
             };
             // "Local" matters for the order only.
@@ -154,7 +160,7 @@ impl Merge<'_> {
             // there if it stays.
             if !woken.is_empty() || !self.enlist(proc)? {
                 let index = self.idle.len() as u32;
-                self.procs[proc as usize].index = index;
+                self.proc(proc).index = index;
                 self.idle.push(proc);
                 if !woken.is_empty() {
                     woken.push(Reverse(index));
@@ -174,13 +180,13 @@ impl Merge<'_> {
         while let Some(Reverse(index)) = woken.pop() {
             // Indexes past the end and duplicates are left over from the moves below.
             let Some(&proc) = self.idle.get(index as usize) else { continue };
-            if self.procs[proc as usize].waits || !self.enlist(proc)? {
+            if self.proc(proc).waits || !self.enlist(proc)? {
                 continue;
             }
             // The last proc of the list takes its place, and is checked next.
             self.idle.swap_remove(index as usize);
             if let Some(&moved) = self.idle.get(index as usize) {
-                self.procs[moved as usize].index = index;
+                self.proc(moved).index = index;
                 woken.push(Reverse(index));
             }
         }
@@ -190,23 +196,25 @@ impl Merge<'_> {
     /// Moves a proc to the heap if its next event is ready. Returns whether the proc leaves the
     /// list, which it also does at its end.
     fn enlist(&mut self, proc: u32) -> Result<bool, Error> {
-        if self.procs[proc as usize].head.is_none() {
-            self.procs[proc as usize].head = self.next_of(proc)?;
+        if self.proc(proc).head.is_none() {
+            let head = self.next_of(proc)?;
+            self.proc(proc).head = head;
         }
         // The head is not copied as a whole: it was just written in parts, and the load would
         // stall.
-        let Some(Head { event, step }) = &self.procs[proc as usize].head else { return Ok(true) };
+        let Some(Head { event, step }) = &self.proc(proc).head else { return Ok(true) };
         let (time, go, awaited) = (event.time, step.go, step.before);
         let ready = self.is_ready(go, awaited);
         if ready {
             self.push_ready((time, proc));
         } else {
-            self.procs[proc as usize].waits = true;
+            self.proc(proc).waits = true;
             self.waiting.entry((go, awaited)).or_default().push(proc);
         }
         Ok(ready)
     }
 
+    #[expect(clippy::indexing_slicing, reason = "the list has every goroutine once it is used")]
     fn state(&mut self, go: u32) -> &mut State {
         let index = go as usize;
         if index >= self.states.len() {
@@ -250,7 +258,7 @@ impl Merge<'_> {
             for seq in [seq, SAME] {
                 let awaited = State { seq, ..step.after };
                 for proc in self.waiting.remove(&(step.go, awaited)).unwrap_or_default() {
-                    let proc = &mut self.procs[proc as usize];
+                    let proc = self.proc(proc);
                     proc.waits = false;
                     woken.push(Reverse(proc.index));
                 }
@@ -259,6 +267,7 @@ impl Merge<'_> {
         Ok(())
     }
 
+    #[expect(clippy::indexing_slicing, reason = "child < len, and a parent is before its child")]
     fn push_ready(&mut self, entry: (i64, u32)) {
         let heap = &mut self.ready;
         let mut child = heap.len();
@@ -273,6 +282,10 @@ impl Merge<'_> {
         }
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "children are compared with len, and a parent is before"
+    )]
     fn pop_ready(&mut self) -> Option<(i64, u32)> {
         let heap = &mut self.ready;
         if heap.is_empty() {
@@ -302,7 +315,10 @@ impl Merge<'_> {
             let step = Step::NONE;
             return Ok(self.samples.next().map(|event| Head { event, step }));
         }
-        self.procs[proc as usize].next(self.data, &mut self.goroutines)
+        match self.procs.get_mut(proc as usize) {
+            Some(proc) => proc.next(self.data, &mut self.goroutines),
+            None => Ok(None),
+        }
     }
 }
 

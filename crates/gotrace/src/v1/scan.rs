@@ -178,7 +178,9 @@ impl Scanner<'_> {
         if proc >= self.scan.batches.len() {
             self.scan.batches.resize_with(proc + 1, Vec::new);
         }
-        self.scan.batches[proc].push(super::index(offset));
+        if let Some(batches) = self.scan.batches.get_mut(proc) {
+            batches.push(super::index(offset));
+        }
         Ok(())
     }
 
@@ -295,7 +297,7 @@ impl Scan {
         }
         for id in stacks {
             let stack = table.stack(u64::from(id));
-            if let Some(string) = stack.iter().find_map(|&frame| frames[frame as usize]) {
+            if let Some(string) = stack.iter().find_map(|&frame| *frames.get(frame as usize)?) {
                 self.broken_stacks.insert(id, string);
             }
         }

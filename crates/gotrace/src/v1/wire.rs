@@ -109,6 +109,7 @@ types! {
 
 impl Type {
     /// The specification of the type; empty for types that this crate does not return.
+    #[expect(clippy::indexing_slicing, reason = "a table of 64, and an index of six bits")]
     pub(super) fn spec(self) -> Spec {
         SPECS[usize::from(self.0 & 0x3f)]
     }
@@ -169,7 +170,7 @@ impl Lead {
         args: &mut [u64; MAX_ARGS],
     ) -> Result<usize, Error> {
         if let Some(count) = self.inline_args() {
-            for arg in &mut args[..count] {
+            for arg in args.iter_mut().take(count) {
                 *arg = uvarint(c, "argument")?;
             }
             return Ok(count);
