@@ -116,6 +116,7 @@ fn a_server_that_is_slow() {
     let (_dir, client) = server(|mut stream| {
         request(&mut stream).expect("a request");
         for byte in Reply::Ok(&[0; 100]).encode().unwrap() {
+            // The subject of the test: a pause shorter than the limit of one read.
             std::thread::sleep(LIMIT / 20);
             if stream.write_all(&[byte]).is_err() {
                 break;
@@ -131,10 +132,7 @@ fn a_server_that_is_slow() {
 #[test]
 fn a_server_that_says_nothing() {
     let (_dir, client) = server(|stream| {
-        std::thread::spawn(move || {
-            std::thread::sleep(LIMIT * 20);
-            drop(stream);
-        });
+        std::thread::spawn(move || hold(stream));
     });
     for answer in [
         client.process_info().map(drop),
@@ -188,6 +186,7 @@ fn an_environment_that_never_ends() {
         let reply = Reply::Ok(&[&size.to_le_bytes()[..], &[0; 2]].concat()).encode().unwrap();
         let _ = stream.write_all(&reply);
         while stream.write_all(&[0; 10]).is_ok() {
+            // Slower than the client's limit for the reply allows.
             std::thread::sleep(Duration::from_millis(5));
         }
     });
@@ -218,6 +217,11 @@ fn every_error_code_is_reported() {
     assert!(matches!(error, Error::Runtime { message: None, .. }), "{error}");
 }
 
+/// Keeps a connection open, without a word, until the client closes it.
+fn hold(mut connection: UnixStream) {
+    let _ = std::io::copy(&mut connection, &mut std::io::sink());
+}
+
 fn config() -> TracingConfig {
     TracingConfig::new([Provider::new("A")])
 }
@@ -244,10 +248,7 @@ fn session(
         Some(Request::StopTracing { session: 7 }) => match &stopped {
             Some(reply) => connection.write_all(reply).unwrap(),
             None => {
-                std::thread::spawn(move || {
-                    std::thread::sleep(LIMIT * 50);
-                    drop(connection);
-                });
+                std::thread::spawn(move || hold(connection));
             }
         },
         other => panic!("{other:?}"),
@@ -279,10 +280,6 @@ fn streams_that_are_not_complete() {
     assert!(end.is_complete());
     assert!(matches!(end.stop, Some(Err(Error::Timeout { .. }))), "{end:?}");
     // It just stays open after the request to stop.
-    let hold = |connection| {
-        std::thread::sleep(LIMIT * 50);
-        drop(connection);
-    };
     let (_dir, silent) = session(whole(), hold, ok);
     let end = silent.stop();
     assert!(
@@ -293,7 +290,7 @@ fn streams_that_are_not_complete() {
 
 #[test]
 fn a_stream_that_never_ends() {
-    // It goes on and on after the request to stop: that is for the caller to judge, who sees
+    // It does not end after the request to stop: the caller decides, who sees
     // every byte and can leave at any moment.
     let on = |mut connection: UnixStream| while connection.write_all(&[0; 65536]).is_ok() {};
     let ok = Some(Reply::Ok(&7u64.to_le_bytes()).encode().unwrap());

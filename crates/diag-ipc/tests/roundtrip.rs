@@ -29,7 +29,7 @@ fn guid() -> impl Strategy<Value = Guid> {
 
 fn provider(filter: bool) -> impl Strategy<Value = Provider> {
     let filters = (any::<bool>(), vec(any::<u32>(), 1..4))
-        .prop_map(|(enable, ids)| EventFilter { enable, ids });
+        .prop_map(|(enable, ids)| EventFilter::new(enable, ids));
     let filters = if filter { option::of(filters).boxed() } else { Just(None).boxed() };
     (name(), any::<u64>(), 0u32..=5, text(), filters).prop_map(
         |(name, keywords, level, arguments, filter)| {
@@ -77,14 +77,16 @@ fn config(version: u8) -> impl Strategy<Value = TracingConfig> {
 
 fn user_events() -> impl Strategy<Value = UserEventsConfig> {
     let sets = vec(
-        (name(), vec(any::<u32>(), 0..4)).prop_map(|(name, ids)| TracepointSet { name, ids }),
+        (name(), vec(any::<u32>(), 0..4)).prop_map(|(name, ids)| TracepointSet::new(name, ids)),
         0..3,
     );
     let providers = (provider(true), name(), sets).prop_map(|(provider, default, sets)| {
-        UserEventsProvider { provider, tracepoints: Tracepoints { default, sets } }
+        let mut tracepoints = Tracepoints::new(default);
+        tracepoints.sets = sets;
+        UserEventsProvider::new(provider, tracepoints)
     });
     (rundown(5), vec(providers, 1..4))
-        .prop_map(|(rundown, providers)| UserEventsConfig { rundown, providers })
+        .prop_map(|(rundown, providers)| UserEventsConfig::new(providers).rundown(rundown))
 }
 
 fn tracing(command: TracingCommand) -> impl Strategy<Value = Request> {

@@ -77,12 +77,20 @@ impl fmt::Display for Level {
 
 /// A filter by event id, applied after keywords and level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EventFilter {
     /// Whether only the events in [`EventFilter::ids`] are written (`true`), or all except these
     /// (`false`).
     pub enable: bool,
     /// Event ids.
     pub ids: Vec<u32>,
+}
+
+impl EventFilter {
+    /// A filter: only the events with these `ids` if `enable` is set, otherwise all except these.
+    pub fn new(enable: bool, ids: impl Into<Vec<u32>>) -> Self {
+        Self { enable, ids: ids.into() }
+    }
 }
 
 /// An event provider to enable.
@@ -102,6 +110,7 @@ pub struct EventFilter {
 /// # Ok::<(), diag_ipc::ParseProviderError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Provider {
     /// Its name.
     pub name: String,
@@ -151,7 +160,7 @@ impl Provider {
     /// Sets a filter by event id.
     #[must_use]
     pub fn filter(mut self, enable: bool, ids: impl Into<Vec<u32>>) -> Self {
-        self.filter = Some(EventFilter { enable, ids: ids.into() });
+        self.filter = Some(EventFilter::new(enable, ids));
         self
     }
 
@@ -296,6 +305,7 @@ pub enum BufferingMode {
 /// assert!(config.stacks);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TracingConfig {
     /// Maximum size of the runtime's event buffer in megabytes. The default is 256.
     pub buffer_mb: u32,
@@ -471,6 +481,7 @@ const fn check_count(providers: usize) -> Result<(), RejectedRequest> {
 
 /// The events of a provider that go to a separate tracepoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TracepointSet {
     /// The name of the tracepoint.
     pub name: String,
@@ -478,8 +489,16 @@ pub struct TracepointSet {
     pub ids: Vec<u32>,
 }
 
+impl TracepointSet {
+    /// The tracepoint `name` for the events with these ids.
+    pub fn new(name: impl Into<String>, ids: impl Into<Vec<u32>>) -> Self {
+        Self { name: name.into(), ids: ids.into() }
+    }
+}
+
 /// The tracepoints of the events of a provider: at least one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Tracepoints {
     /// The tracepoint of events that are in no set. If it is empty, these are not written.
     pub default: String,
@@ -487,8 +506,23 @@ pub struct Tracepoints {
     pub sets: Vec<TracepointSet>,
 }
 
+impl Tracepoints {
+    /// One tracepoint for all events.
+    pub fn new(default: impl Into<String>) -> Self {
+        Self { default: default.into(), sets: Vec::new() }
+    }
+
+    /// Adds a tracepoint for selected events.
+    #[must_use]
+    pub fn set(mut self, name: impl Into<String>, ids: impl Into<Vec<u32>>) -> Self {
+        self.sets.push(TracepointSet::new(name, ids));
+        self
+    }
+}
+
 /// A provider of a user_events session.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UserEventsProvider {
     /// The provider to enable.
     pub provider: Provider,
@@ -496,9 +530,26 @@ pub struct UserEventsProvider {
     pub tracepoints: Tracepoints,
 }
 
+impl UserEventsProvider {
+    /// A provider and the tracepoints of its events.
+    pub const fn new(provider: Provider, tracepoints: Tracepoints) -> Self {
+        Self { provider, tracepoints }
+    }
+}
+
 /// The configuration of a session whose events go to the kernel's user_events (.NET 10 on Linux
 /// 6.4), from which perf and ftrace read them.
+///
+/// ```
+/// use diag_ipc::{Provider, Rundown, Tracepoints, UserEventsConfig, UserEventsProvider};
+///
+/// let tracepoints = Tracepoints::new("shop").set("shop_orders", [1, 2]);
+/// let provider = UserEventsProvider::new(Provider::new("Shop"), tracepoints);
+/// let config = UserEventsConfig::new([provider]).rundown(Rundown::None);
+/// assert_eq!(config.providers.len(), 1);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UserEventsConfig {
     /// The rundown at the end.
     pub rundown: Rundown,
@@ -507,6 +558,18 @@ pub struct UserEventsConfig {
 }
 
 impl UserEventsConfig {
+    /// A session with these providers and the default rundown.
+    pub fn new(providers: impl IntoIterator<Item = UserEventsProvider>) -> Self {
+        Self { rundown: Rundown::default(), providers: providers.into_iter().collect() }
+    }
+
+    /// Sets the rundown.
+    #[must_use]
+    pub const fn rundown(mut self, rundown: Rundown) -> Self {
+        self.rundown = rundown;
+        self
+    }
+
     pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), RejectedRequest> {
         check_count(self.providers.len())?;
         out.extend(USER_EVENTS.to_le_bytes());

@@ -16,7 +16,8 @@ const ERROR: u8 = 0xff;
 
 /// Malformed data of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} at offset {offset}")]
+#[error("{kind} at byte {offset}")]
+#[non_exhaustive]
 pub struct DecodeError {
     /// Offset of the error from the start of the message or payload.
     pub offset: u64,

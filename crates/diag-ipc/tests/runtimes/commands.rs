@@ -149,12 +149,9 @@ fn every_command_on_every_runtime() {
                 Err(Error::Runtime { code, .. }) => Answer::Code(*code),
                 Err(Error::Rejected(_)) => Refused,
                 Err(e) => {
-                    std::thread::sleep(Duration::from_millis(300));
-                    panic!(
-                        "{runtime:?} {command}: {e}\n{:?}\n{}",
-                        target.exit_status(),
-                        target.output()
-                    )
+                    // For the message: a target that ends does so after its connection.
+                    let status = target.wait_for(Duration::from_secs(1));
+                    panic!("{runtime:?} {command}: {e}\n{status:?}\n{}", target.output())
                 }
             };
             println!("{runtime:?} {command}: {found:?}");
@@ -247,13 +244,9 @@ fn what_an_old_runtime_cannot_do_is_not_left_out() {
 fn user_events_are_handed_over() {
     use diag_ipc::{Rundown, Tracepoints, UserEventsConfig, UserEventsProvider};
     use std::os::fd::AsFd as _;
-    let config = UserEventsConfig {
-        rundown: Rundown::None,
-        providers: vec![UserEventsProvider {
-            provider: Provider::new("Triscope-Workload"),
-            tracepoints: Tracepoints { default: "triscope_workload".into(), sets: vec![] },
-        }],
-    };
+    let tracepoints = Tracepoints::new("triscope_workload");
+    let provider = UserEventsProvider::new(Provider::new("Triscope-Workload"), tracepoints);
+    let config = UserEventsConfig::new([provider]).rundown(Rundown::None);
     // Where the kernel has no user_events, the runtime refuses what it is given instead.
     let real = Path::new("/sys/kernel/tracing/user_events_data");
     let (file, expected) = match std::fs::File::options().read(true).write(true).open(real) {

@@ -150,6 +150,7 @@ fn the_65th_session_is_an_error() {
         // Sessions that are dropped end too.
         drop(sessions);
         let room = (0..600).find_map(|_| {
+            // The pause between attempts: the runtime ends sessions on its own threads.
             std::thread::sleep(Duration::from_millis(50));
             client.collect_tracing(&config).ok()
         });
