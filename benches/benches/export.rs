@@ -27,7 +27,7 @@ fn slices(output: impl io::Write) -> u64 {
         .collect();
     for n in 0..EVENTS / 2 {
         let lane = lanes[n as usize % lanes.len()];
-        let args = [DebugAnnotation { name: bytes, value: Value::Uint(n as u64) }];
+        let args = [DebugAnnotation::new(bytes, Value::Uint(n as u64))];
         let entry = TrackEvent::new(names[n as usize % names.len()]).args(&args);
         sink.begin(Timestamp::from_nanos(n * 900), lane, &entry).unwrap();
         sink.end(Timestamp::from_nanos(n * 900 + 500), lane, &[]).unwrap();

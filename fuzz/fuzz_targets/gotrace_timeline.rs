@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
                 let Ok(Some(loss)) = reader.recover() else { break };
                 let why = error.to_string();
                 let count = Some(loss.bytes);
-                let loss = Loss { what: b"bytes", count, why: why.as_bytes() };
+                let loss = Loss::new(b"bytes").count(count).why(why.as_bytes());
                 source.loss(&loss, &mut sink).unwrap();
             }
         }

@@ -25,7 +25,7 @@
 //!   demand, with the stream's metadata or, for the runtime's events, which have none, with the
 //!   built-in [`manifest`]. A payload that does not match is a [`PayloadError`].
 //! - [`Order::Time`], the default, merges the events of all threads. [`Order::Stream`] keeps the
-//!   order of the stream. [`Stats`] and [`Item::Lost`] report the exact number of lost events.
+//!   order of the stream. [`Stats`] and [`Item::Loss`] report the exact number of lost events.
 //! - [`Profile`] and [`MethodMap`] resolve stacks. [`analysis`] has GCs and pauses, JIT
 //!   compilations, exceptions, lock waits, allocations, counters, activities, heap snapshots.
 //! - [`Trace`] relates the event clock to UTC. On Linux it is CLOCK_MONOTONIC, so events line up
@@ -70,7 +70,7 @@ pub use activity_path::activity_path;
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventHeader};
 pub use filetime::FileTime;
-pub use losses::Lost;
+pub use losses::Loss;
 pub use metadata::{FieldSource, Metadata};
 pub use parser::{Item, Options, Order, Parser};
 pub use payload::{Array, Fields, Object, PayloadError, PayloadErrorKind};

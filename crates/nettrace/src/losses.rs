@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// Events of one thread that the writer dropped because its buffers were full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Lost {
+pub struct Loss {
     /// The thread that tried to write them: a thread id, in version 6 a thread index.
     pub capture_thread: u64,
     /// Number of events.
@@ -50,7 +50,7 @@ impl Losses {
         place: SequenceKey,
         at: u64,
         limits: &Limits,
-    ) -> Result<Option<Lost>> {
+    ) -> Result<Option<Loss>> {
         let SequenceKey { thread, sequence, timestamp } = place;
         let counter = self.counter(thread, sequence.wrapping_sub(1), at, limits)?;
         let gap = sequence.wrapping_sub(counter.sequence.wrapping_add(1));
@@ -58,7 +58,7 @@ impl Losses {
         // Back at 1, or lower than before: another thread with the same id.
         if gap != 0 && gap < 1 << 31 && sequence != 1 {
             counter.lost += u64::from(gap);
-            lost = Some(Lost {
+            lost = Some(Loss {
                 capture_thread: thread,
                 count: gap.into(),
                 after: counter.timestamp,
@@ -87,7 +87,7 @@ impl Losses {
         timestamp: i64,
         at: u64,
         limits: &Limits,
-    ) -> Result<Option<Lost>> {
+    ) -> Result<Option<Loss>> {
         let counter = self.counter(thread, sequence, at, limits)?;
         let gap = sequence.wrapping_sub(counter.sequence);
         if gap == 0 || gap >= 1 << 31 {
@@ -97,7 +97,7 @@ impl Losses {
         counter.lost += u64::from(gap);
         let after = counter.timestamp;
         self.total += u64::from(gap);
-        Ok(Some(Lost { capture_thread: thread, count: gap.into(), after, before: timestamp }))
+        Ok(Some(Loss { capture_thread: thread, count: gap.into(), after, before: timestamp }))
     }
 
     pub(crate) fn remove(&mut self, thread: u64) {

@@ -5,7 +5,7 @@ use trace_common::{Cursor, Limits, ReadErrorKind};
 use crate::event::{Decoded, Event, Layout, decode, decode_alike, skip_alike};
 use crate::framing::{Frame, Framing, Kind};
 use crate::input::Input;
-use crate::losses::Lost;
+use crate::losses::Loss;
 use crate::metadata::Metadata;
 use crate::order::Merge;
 use crate::state::{SequencePoint, Stats, StreamState};
@@ -81,7 +81,7 @@ pub enum Item<'a> {
     Event(Event<'a>),
     /// Events were lost. Returned when the gap is detected, which may be before events that
     /// [`Order::Time`] holds back.
-    Lost(Lost),
+    Loss(Loss),
     /// All events before this time were returned.
     SequencePoint(SequencePoint),
 }
@@ -93,7 +93,7 @@ pub(crate) enum Step {
     Metadata(u32),
     /// The event at `current`, otherwise at `merge`.
     Event,
-    Lost(Lost),
+    Loss(Loss),
     SequencePoint(SequencePoint),
 }
 
@@ -296,7 +296,7 @@ impl Parser {
     pub(crate) fn view(&self, step: Step) -> Item<'_> {
         match (step, &self.state.trace) {
             (Step::Metadata(index), _) => Item::Metadata(self.state.metadata.get(index)),
-            (Step::Lost(lost), _) => Item::Lost(lost),
+            (Step::Loss(lost), _) => Item::Loss(lost),
             (Step::SequencePoint(point), _) => Item::SequencePoint(point),
             (Step::Trace, Some(trace)) => Item::Trace(trace),
             (Step::Trace | Step::Event, _) => Item::Event(self.event()),
@@ -396,7 +396,7 @@ impl Parser {
             if let Some(lost) = lost {
                 // In the stream the loss precedes the event, but the event is already decoded.
                 self.state.stats.lost = losses.total;
-                self.pending.push_back(Ok(Step::Lost(lost)));
+                self.pending.push_back(Ok(Step::Loss(lost)));
             }
         }
         self.state.stats.count(1, current.event.metadata);
@@ -511,14 +511,14 @@ impl Parser {
             }
             Kind::Stack => state.stack_block(&mut c)?,
             Kind::SequencePoint => {
-                let lost = |lost| pending.push_back(Ok(Step::Lost(lost)));
+                let lost = |lost| pending.push_back(Ok(Step::Loss(lost)));
                 let point = state.sequence_point(&mut c, lost)?;
                 pending.push_back(Ok(Step::SequencePoint(point)));
             }
             Kind::Thread => state.thread_block(&mut c)?,
             Kind::RemoveThread => {
                 state
-                    .remove_thread_block(&mut c, |lost| pending.push_back(Ok(Step::Lost(lost))))?;
+                    .remove_thread_block(&mut c, |lost| pending.push_back(Ok(Step::Loss(lost))))?;
             }
             Kind::LabelList => state.label_block(&mut c)?,
             Kind::End => {
@@ -585,7 +585,7 @@ impl Parser {
                 }
                 match losses.first_of_run(place, end, limits) {
                     Ok(None) => {}
-                    Ok(Some(lost)) => self.pending.push_back(Ok(Step::Lost(lost))),
+                    Ok(Some(lost)) => self.pending.push_back(Ok(Step::Loss(lost))),
                     Err(e) => {
                         result = Err(e);
                         break;

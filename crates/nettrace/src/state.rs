@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use trace_common::{Cursor, Limits};
 
 use crate::event::{Decoded, Layout, decode};
-use crate::losses::{Losses, Lost};
+use crate::losses::{Loss, Losses};
 use crate::metadata::{Metadata, MetadataTable};
 use crate::tables::{RowCache, Thread};
 use crate::{Error, ErrorKind, Result, Trace};
@@ -206,7 +206,7 @@ impl StreamState {
     pub(crate) fn remove_thread_block(
         &mut self,
         c: &mut Cursor<'_>,
-        mut lost: impl FnMut(Lost),
+        mut lost: impl FnMut(Loss),
     ) -> Result<()> {
         while !c.is_empty() {
             let at = c.offset();
@@ -215,7 +215,7 @@ impl StreamState {
             let gap = self.losses.sequence_point(index, sequence, 0, at, &self.limits)?;
             if let Some(gap) = gap {
                 // The block has no timestamp.
-                lost(Lost { before: gap.after.unwrap_or(0), ..gap });
+                lost(Loss { before: gap.after.unwrap_or(0), ..gap });
             }
             self.losses.remove(index);
             self.threads.remove(&index);
@@ -227,7 +227,7 @@ impl StreamState {
     pub(crate) fn sequence_point(
         &mut self,
         c: &mut Cursor<'_>,
-        mut lost: impl FnMut(Lost),
+        mut lost: impl FnMut(Loss),
     ) -> Result<SequencePoint> {
         let v6 = self.version() >= 6;
         let timestamp = c.i64()?;

@@ -60,7 +60,7 @@ fn losses_are_what_the_workload_says() {
                     lost += number - before - 1;
                 }
             }
-            Item::Lost(gap) => {
+            Item::Loss(gap) => {
                 told += gap.count;
                 // Not what was lost before the first event and after the last one.
                 if gap.after.is_some() && gap.count != 323 {

@@ -388,7 +388,7 @@ fn removed_threads_and_sequence_points_tell_of_losses() {
     // At a sequence point number 8 had been reached: three more lost. Threads and metadata go.
     let point = [&20u64.to_le_bytes()[..], &3u32.to_le_bytes(), &1u32.to_le_bytes(), &[5, 8]];
     stream.block(4, &point.concat());
-    // The writer declares them again, and goes on counting.
+    // The writer declares them again, and continues to count.
     stream.block(3, &metadata(1, "F", &[], &[]));
     stream.block(6, &thread(5, &[&[3, 99]]));
     stream.compressed(&[0xc7, 1, 8, 5, 0, 5, 30, 0]);
@@ -399,7 +399,7 @@ fn removed_threads_and_sequence_points_tell_of_losses() {
         let (mut lost, mut names, mut points) = (Vec::new(), String::new(), 0);
         let parser = parse(&bytes, order, |item| match item {
             Item::Event(event) => names.push_str(event.name()),
-            Item::Lost(gap) => lost.push((gap.capture_thread, gap.count, gap.after, gap.before)),
+            Item::Loss(gap) => lost.push((gap.capture_thread, gap.count, gap.after, gap.before)),
             Item::SequencePoint(_) => points += 1,
             _ => {}
         });

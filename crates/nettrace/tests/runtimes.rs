@@ -185,10 +185,11 @@ fn floods_are_counted_to_the_last_event() {
                     assert!(number > before);
                     if events % 4_096 == 0 {
                         slow += 1;
+                        // A slow reader, so that the runtime loses events.
                         std::thread::sleep(Duration::from_millis(2));
                     }
                 }
-                nettrace::Item::Lost(lost) if lost.after.is_some() => lost_between += lost.count,
+                nettrace::Item::Loss(lost) if lost.after.is_some() => lost_between += lost.count,
                 _ => {}
             }
         }
@@ -200,8 +201,8 @@ fn floods_are_counted_to_the_last_event() {
             stats.lost
         );
         assert!(events > 1_000);
-        // What was lost between events that came is exactly what the workload's numbers lack;
-        // what sequence points tell of losses after the last event comes on top.
+        // Events lost between two that came are exactly those missing from the workload's numbers;
+        // sequence points report losses after the last event comes on top.
         let missing = written as u64 - events;
         assert!(lost_between >= missing, "{lost_between} {missing}");
         let behind: u64 = stats.lost - missing;
@@ -320,8 +321,8 @@ fn collections_exceptions_waits_counters_and_activities_are_followed() {
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn a_heap_walk_sees_the_workloads_objects() {
     for runtime in Runtime::ALL {
-        let target = Target::of(runtime).mode("mix").start();
-        std::thread::sleep(Duration::from_secs(1)); // until it has allocated what it keeps
+        let mut target = Target::of(runtime).mode("mix").start();
+        target.await_workload(); // it has allocated what it keeps
         let config = TracingConfig::new([Provider::new("Microsoft-Windows-DotNETRuntime")
             .keywords(0x198_0001)
             .level(Level::Verbose)])

@@ -46,7 +46,7 @@ pub mod record_type {
     pub const COMPRESSED2: u32 = 83;
 }
 
-/// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the record tells the size of its build id.
+/// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the record contains the size of its build id.
 pub(crate) const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
 
 macro_rules! features {

@@ -9,7 +9,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // It tells what was refused, and what would help.
+            // The message names the cause and the remedy.
             eprintln!("{error}");
             ExitCode::FAILURE
         }

@@ -306,7 +306,7 @@ impl Counter {
         first_count(self.read_into(buffer)?, format)
     }
 
-    /// Reads the count of this event, the leader of a group with so many events.
+    /// Reads the count of this event, the leader of a group with this number of events.
     pub(crate) fn read_first_of(&self, events: usize) -> Result<Count> {
         let format = ReadFormat::from_bits_retain(self.attr.read_format);
         let mut buffer = vec![0; read_size(format, events)];

@@ -131,7 +131,7 @@ pub use print::{Names, PrintFormat};
 pub use realtime::RealtimeThread;
 pub use record::{
     Aux, BpfEvent, BranchStack, Callchain, CallchainContext, CallchainDeferred, Cgroup, Comm,
-    CpuMode, Decoder, FileId, Frame, Ksymbol, Lost, Mmap, Namespaces, ProcessEvent, RawRecord,
+    CpuMode, Decoder, FileId, Frame, Ksymbol, Loss, Mmap, Namespaces, ProcessEvent, RawRecord,
     Read, Record, RecordLayout, Registers, Sample, SampleId, StackUser, Switch, SwitchPeer,
     TextPoke, ThreadId, Throttle, U64Slice,
 };

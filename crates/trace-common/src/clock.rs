@@ -131,6 +131,11 @@ impl ClockMap {
     }
 
     /// Converts `at` from the domain `from` to the domain `to`.
+    ///
+    /// # Errors
+    ///
+    /// [`ClockError::Unrelated`] if no snapshot relates the clocks, and [`ClockError::OutOfRange`] if
+    /// the result does not fit in 64 bits.
     pub fn convert(
         &self,
         at: Timestamp,

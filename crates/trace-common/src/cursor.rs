@@ -12,7 +12,7 @@ pub struct Cursor<'a> {
 
 /// The error of a failed read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} at offset {offset}")]
+#[error("{kind} at byte {offset}")]
 pub struct ReadError {
     /// Offset of the item that could not be read, from the start of the whole input.
     pub offset: u64,
@@ -41,6 +41,10 @@ pub enum ReadErrorKind {
 macro_rules! little_endian {
     ($($name:ident: $ty:ty),*) => {$(
         #[doc = concat!("Reads a little-endian `", stringify!($ty), "`.")]
+        ///
+        /// # Errors
+        ///
+        /// [`ReadErrorKind::UnexpectedEnd`] if fewer bytes are left; the position does not change.
         #[inline]
         pub fn $name(&mut self) -> Result<$ty, ReadError> {
             self.array().map(<$ty>::from_le_bytes)
@@ -98,6 +102,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads `n` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadErrorKind::UnexpectedEnd`] if fewer bytes are left; the position does not change.
     #[inline]
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], ReadError> {
         match self.rest().get(..n) {
@@ -110,6 +118,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads `N` bytes as an array.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadErrorKind::UnexpectedEnd`] if fewer bytes are left; the position does not change.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
         match self.rest().first_chunk::<N>() {
@@ -123,6 +135,10 @@ impl<'a> Cursor<'a> {
 
     /// Reads `n` bytes as a separate cursor, whose offsets still count from the start of the whole
     /// input.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadErrorKind::UnexpectedEnd`] if fewer bytes are left; the position does not change.
     #[inline]
     pub fn sub(&mut self, n: usize) -> Result<Self, ReadError> {
         let base = self.offset();
@@ -130,12 +146,20 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips `n` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadErrorKind::UnexpectedEnd`] if fewer bytes are left; the position does not change.
     #[inline]
     pub fn skip(&mut self, n: usize) -> Result<(), ReadError> {
         self.bytes(n).map(drop)
     }
 
     /// Reads one byte.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadErrorKind::UnexpectedEnd`] if fewer bytes are left; the position does not change.
     #[inline]
     pub fn u8(&mut self) -> Result<u8, ReadError> {
         self.array::<1>().map(|[b]| b)
@@ -147,6 +171,11 @@ impl<'a> Cursor<'a> {
     ///
     /// Padded encodings (trailing groups of zero) are accepted up to ten bytes, as Go's
     /// `binary.ReadUvarint` does.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadErrorKind::UnexpectedEnd`] if the data ends within the integer, and
+    /// [`ReadErrorKind::VarintOverflow`] if it does not fit in 64 bits; the position does not change.
     #[inline]
     pub fn uvarint(&mut self) -> Result<u64, ReadError> {
         // Most integers of a trace fit in one byte, and most others in two.

@@ -32,8 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (request, work, idle) = (sink.text(b"request"), sink.text(b"work"), sink.text(b"idle"));
     let (number, url) = (sink.text(b"number"), sink.text(b"url"));
     let frames = [
-        Frame { function: b"parse", file: b"src/parse.c", line: 12, ..Frame::default() },
-        Frame { function: b"handle", file: b"src/main.c", line: 80, ..Frame::default() },
+        Frame::new(b"parse").source(b"src/parse.c", 12),
+        Frame::new(b"handle").source(b"src/main.c", 80),
     ];
     let stack = sink.stack(&mut frames.into_iter());
 
@@ -44,8 +44,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let worker = workers[(tid - 101) as usize];
         let flow = sink.new_flow();
         let args = [
-            DebugAnnotation { name: number, value: Value::Int(i) },
-            DebugAnnotation { name: url, value: Value::Text((&b"/cart"[..]).into()) },
+            DebugAnnotation::new(number, Value::Int(i)),
+            DebugAnnotation::new(url, Value::Text((&b"/cart"[..]).into())),
         ];
         let entry = TrackEvent::new(request).args(&args).flow(Some(Flow::Through(flow)));
         sink.begin(at(t), requests, &entry)?;
@@ -62,15 +62,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
         // The same thread, as the kernel sees it.
         let name = format!("w{tid}");
-        let thread = Task { tid, comm: name.as_bytes(), prio: 120 };
-        let idle = Task { tid: 0, comm: b"swapper/0", prio: 120 };
-        sink.sched_waking(at(t + 2), &SchedWaking { cpu: 0, task: thread, target_cpu: 0 })?;
-        let on = SchedSwitch { cpu: 0, prev: idle, prev_state: 0, next: thread };
+        let thread = Task::new(tid, name.as_bytes(), 120);
+        let idle = Task::new(0, b"swapper/0", 120);
+        sink.sched_waking(at(t + 2), &SchedWaking::new(0, thread, 0))?;
+        let on = SchedSwitch::new(0, idle, 0, thread);
         sink.sched_switch(at(t + 4), &on)?;
-        let off = SchedSwitch { cpu: 0, prev: thread, prev_state: 1, next: idle };
+        let off = SchedSwitch::new(0, thread, 1, idle);
         sink.sched_switch(at(t + 22), &off)?;
     }
-    let loss = Loss { what: b"samples", count: Some(3), why: b"the ring buffer was full" };
+    let loss = Loss::new(b"samples").count(3).why(b"the ring buffer was full");
     sink.lost(at(10_000), None, &loss)?;
     sink.finish()?;
     println!("{:?}", sink.stats());

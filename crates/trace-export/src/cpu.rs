@@ -26,10 +26,10 @@ pub enum CpuState {
 /// use trace_export::{CpuIntervals, CpuState, SchedSwitch, Task, Timestamp};
 ///
 /// let at = Timestamp::from_nanos;
-/// let task = |tid| Task { tid, comm: b"", prio: 120 };
+/// let task = |tid| Task::new(tid, b"", 120);
 /// let mut cpus = CpuIntervals::new();
-/// cpus.switch(at(100), &SchedSwitch { cpu: 3, prev: task(0), prev_state: 0, next: task(7) });
-/// cpus.switch(at(200), &SchedSwitch { cpu: 3, prev: task(7), prev_state: 1, next: task(0) });
+/// cpus.switch(at(100), &SchedSwitch::new(3, task(0), 0, task(7)));
+/// cpus.switch(at(200), &SchedSwitch::new(3, task(7), 1, task(0)));
 /// assert_eq!(cpus.state(7, at(150)), CpuState::OnCpu(3));
 /// assert_eq!(cpus.state(7, at(200)), CpuState::OffCpu);
 /// assert_eq!(cpus.state(7, at(201)), CpuState::Unknown);
@@ -163,9 +163,9 @@ mod tests {
     }
 
     fn switch(cpus: &mut CpuIntervals, time: i64, cpu: u32, prev: i32, next: i32) {
-        let task = |tid| Task { tid, comm: b"", prio: 120 };
+        let task = |tid| Task::new(tid, b"", 120);
         let (prev, next) = (task(prev), task(next));
-        cpus.switch(at(time), &SchedSwitch { cpu, prev, prev_state: 0, next });
+        cpus.switch(at(time), &SchedSwitch::new(cpu, prev, 0, next));
     }
 
     #[test]

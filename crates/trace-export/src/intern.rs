@@ -19,6 +19,7 @@ pub struct StackId {
 
 /// One frame of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Frame<'a> {
     /// The name of the function; empty if unknown.
     pub function: &'a [u8],
@@ -30,6 +31,25 @@ pub struct Frame<'a> {
     pub module: &'a [u8],
     /// The address, relative to the start of the module; 0 if unknown.
     pub pc: u64,
+}
+
+impl<'a> Frame<'a> {
+    /// A frame of `function`.
+    pub const fn new(function: &'a [u8]) -> Self {
+        Self { function, file: b"", line: 0, module: b"", pc: 0 }
+    }
+
+    /// Sets the source file, and the line in it from 1 or 0.
+    #[must_use]
+    pub const fn source(self, file: &'a [u8], line: u32) -> Self {
+        Self { file, line, ..self }
+    }
+
+    /// Sets the program or library, and the address relative to its start or 0.
+    #[must_use]
+    pub const fn module(self, module: &'a [u8], pc: u64) -> Self {
+        Self { module, pc, ..self }
+    }
 }
 
 /// A [`Frame`] with its texts interned.
@@ -59,10 +79,34 @@ pub struct Interner {
     epoch: u32,
     current: Tables,
     previous: Tables,
+    /// The indexes in `current` of the texts and stacks of `previous` that were used again.
+    moved_texts: Moved,
+    moved_stacks: Moved,
     limit: usize,
     hash: DefaultHashBuilder,
     /// Frames of the stack being interned.
     scratch: Vec<u32>,
+}
+
+/// By index in the previous table: the index in the current one.
+#[derive(Debug, Default)]
+struct Moved(Vec<Option<u32>>);
+
+impl Moved {
+    #[inline]
+    fn get(&self, previous: u32) -> Option<u32> {
+        self.0.get(previous as usize).copied().flatten()
+    }
+
+    fn set(&mut self, previous: u32, current: u32) {
+        let place = previous as usize;
+        if place >= self.0.len() {
+            self.0.resize(place + 1, None);
+        }
+        if let Some(entry) = self.0.get_mut(place) {
+            *entry = Some(current);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -172,6 +216,8 @@ impl Interner {
             epoch: 0,
             current: Tables::default(),
             previous: Tables::default(),
+            moved_texts: Moved::default(),
+            moved_stacks: Moved::default(),
             limit: limit.min(1 << 30),
             hash: DefaultHashBuilder::default(),
             scratch: Vec::new(),
@@ -267,9 +313,18 @@ impl Interner {
         if !self.holds(id.epoch) {
             return None;
         }
-        let previous = std::mem::take(&mut self.previous);
-        let index = previous.texts.get(id.index).map(|text| self.text_index(text));
-        self.previous = previous;
+        self.moved_texts.get(id.index).or_else(|| self.move_text(id.index))
+    }
+
+    /// Copies a text of the previous table.
+    #[cold]
+    fn move_text(&mut self, previous: u32) -> Option<u32> {
+        let tables = std::mem::take(&mut self.previous);
+        let index = tables.texts.get(previous).map(|text| self.text_index(text));
+        self.previous = tables;
+        if let Some(index) = index {
+            self.moved_texts.set(previous, index);
+        }
         index
     }
 
@@ -282,8 +337,14 @@ impl Interner {
         if !self.holds(id.epoch) {
             return None;
         }
+        self.moved_stacks.get(id.index).or_else(|| self.move_stack(id.index))
+    }
+
+    /// Copies a stack of the previous table.
+    #[cold]
+    fn move_stack(&mut self, place: u32) -> Option<u32> {
         let previous = std::mem::take(&mut self.previous);
-        let index = previous.stacks.get(id.index).map(|frames| {
+        let index = previous.stacks.get(place).map(|frames| {
             let mut moved = std::mem::take(&mut self.scratch);
             moved.clear();
             for &frame in frames {
@@ -303,6 +364,9 @@ impl Interner {
             index
         });
         self.previous = previous;
+        if let Some(index) = index {
+            self.moved_stacks.set(place, index);
+        }
         index
     }
 
@@ -331,6 +395,8 @@ impl Interner {
         if self.current.size() > self.limit {
             std::mem::swap(&mut self.current, &mut self.previous);
             self.current.clear();
+            self.moved_texts.0.clear();
+            self.moved_stacks.0.clear();
             self.epoch = self.epoch.wrapping_add(1);
         }
     }
@@ -361,7 +427,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn frame<'a>(function: &'a [u8], line: u32) -> Frame<'a> {
-        Frame { function, file: b"a.go", line, ..Frame::default() }
+        Frame::new(function).source(b"a.go", line)
     }
 
     #[test]
@@ -410,6 +476,10 @@ mod tests {
         let moved = names.current_stack(stack).unwrap();
         let function = names.frame_at(names.stack_at(moved)[0]).function;
         assert_eq!(names.text_at(function), b"kept");
+        // A second use copies nothing.
+        let size = names.current.size();
+        assert_eq!(names.current_stack(stack), Some(moved));
+        assert!(names.current_text(text).is_some() && names.current.size() == size);
         fill(&mut names);
         assert!(!names.holds_text(text) && !names.holds_stack(stack));
         assert_eq!(names.current_text(text), None);

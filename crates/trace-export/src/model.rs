@@ -129,6 +129,7 @@ impl<'a> Track<'a> {
 
 /// A name: an [interned](Sink::text) text, or one that is written inline.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Name<'a> {
     /// An interned text, for names that repeat.
     Text(TextId),
@@ -194,6 +195,7 @@ impl<'a> TrackEvent<'a> {
 /// An arrow through events of different tracks: all events with the same flow number, in time
 /// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Flow {
     /// The flow starts or continues here.
     Through(u64),
@@ -203,11 +205,20 @@ pub enum Flow {
 
 /// A named value of a [`TrackEvent`].
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct DebugAnnotation<'a> {
     /// The name.
     pub name: TextId,
     /// The value.
     pub value: Value<'a>,
+}
+
+impl<'a> DebugAnnotation<'a> {
+    /// A value with a name.
+    #[inline]
+    pub const fn new(name: TextId, value: Value<'a>) -> Self {
+        Self { name, value }
+    }
 }
 
 /// The value of a counter.
@@ -292,6 +303,7 @@ impl Sample {
 
 /// A thread in an event of the kernel's scheduler.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Task<'a> {
     /// The thread identifier (`pid` in the tracepoint). 0 is the idle thread.
     pub tid: i32,
@@ -301,8 +313,16 @@ pub struct Task<'a> {
     pub prio: i32,
 }
 
+impl<'a> Task<'a> {
+    /// Thread `tid` with the name `comm` and the kernel's priority `prio`.
+    pub const fn new(tid: i32, comm: &'a [u8], prio: i32) -> Self {
+        Self { tid, comm, prio }
+    }
+}
+
 /// A context switch: the `sched:sched_switch` tracepoint.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct SchedSwitch<'a> {
     /// The CPU.
     pub cpu: u32,
@@ -314,8 +334,16 @@ pub struct SchedSwitch<'a> {
     pub next: Task<'a>,
 }
 
+impl<'a> SchedSwitch<'a> {
+    /// A switch on `cpu` from `prev`, which is left in the state `prev_state`, to `next`.
+    pub const fn new(cpu: u32, prev: Task<'a>, prev_state: i64, next: Task<'a>) -> Self {
+        Self { cpu, prev, prev_state, next }
+    }
+}
+
 /// A wake-up: the `sched:sched_waking` tracepoint.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct SchedWaking<'a> {
     /// The CPU of the waker.
     pub cpu: u32,
@@ -325,8 +353,16 @@ pub struct SchedWaking<'a> {
     pub target_cpu: u32,
 }
 
+impl<'a> SchedWaking<'a> {
+    /// A wake-up on `cpu` of `task`, which last ran on `target_cpu`.
+    pub const fn new(cpu: u32, task: Task<'a>, target_cpu: u32) -> Self {
+        Self { cpu, task, target_cpu }
+    }
+}
+
 /// Data that was lost and is missing from the timeline.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Loss<'a> {
     /// The kind of the lost data, e.g. `samples`.
     pub what: &'a [u8],
@@ -334,6 +370,25 @@ pub struct Loss<'a> {
     pub count: Option<u64>,
     /// The reason, if it is known. May be empty.
     pub why: &'a [u8],
+}
+
+impl<'a> Loss<'a> {
+    /// A loss of an unknown number, for an unknown reason.
+    pub const fn new(what: &'a [u8]) -> Self {
+        Self { what, count: None, why: b"" }
+    }
+
+    /// Sets the number lost, or `None` if it is not known.
+    #[must_use]
+    pub fn count(self, count: impl Into<Option<u64>>) -> Self {
+        Self { count: count.into(), ..self }
+    }
+
+    /// Sets the reason.
+    #[must_use]
+    pub const fn why(self, why: &'a [u8]) -> Self {
+        Self { why, ..self }
+    }
 }
 
 /// The consumer of a timeline.

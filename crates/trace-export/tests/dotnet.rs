@@ -83,6 +83,69 @@ fn undecodable_events_are_shown_and_counted() {
     assert_eq!(of(&lines, "payload=0102").len(), 1, "{lines:#?}");
 }
 
+#[test]
+fn undecodable_events_of_every_kind_are_shown_and_counted() {
+    const UNKNOWN: &str = "Shop";
+    // Fields missing, of each kind of event that the source decodes itself.
+    let types = [
+        (RUNTIME, 1, 2),   // GCStart
+        (RUNTIME, 4, 2),   // GCHeapStats
+        (RUNTIME, 145, 1), // MethodJittingStarted
+        (RUNTIME, 80, 1),  // ExceptionThrown
+        (RUNTIME, 10, 4),  // GCAllocationTick
+        (UNKNOWN, 1, 0),   // without metadata of fields: nothing to decode
+    ];
+    for (number, kind) in (1..).zip(&types) {
+        let (lines, stats) =
+            draw(&trace(&types, &[event(number, 10, 5, &[&[7]])]), DotnetOptions::default());
+        assert_eq!(stats.events, 1, "{kind:?}");
+        let shown = of(&lines, "payload=07").len() as u64;
+        assert_eq!(shown, stats.undecodable, "{kind:?}: {lines:#?}");
+        assert_eq!(stats.undecodable, u64::from(kind.0 == RUNTIME), "{kind:?}: {lines:#?}");
+        assert_eq!(stats.shown + stats.not_shown, 1, "{kind:?}: {lines:#?}");
+    }
+    // A long payload is shown up to a limit.
+    let long = vec![0xab; 4096];
+    let trace = trace(&[(RUNTIME, 80, 1)], &[event(1, 10, 5, &[&long])]);
+    let (lines, stats) = draw(&trace, DotnetOptions::default());
+    let shown = of(&lines, "payload=abab");
+    assert_eq!((stats.undecodable, shown.len()), (1, 1), "{lines:#?}");
+    assert!(shown[0].len() < 1500, "{} bytes", shown[0].len());
+}
+
+#[test]
+fn threads_of_the_runtime_are_named_by_their_role() {
+    // ThreadCreated, and ThreadDC of the rundown.
+    let types =
+        [(RUNTIME, 85, 0), ("Microsoft-Windows-DotNETRuntimeRundown", 159, 0), (RUNTIME, 80, 1)];
+    let created = |kind, os: u32, flags: u32| {
+        let fields = [&1u64.to_le_bytes()[..], &1u64.to_le_bytes(), &flags.to_le_bytes()];
+        let rest = [&1u32.to_le_bytes()[..], &os.to_le_bytes(), &[9, 0]];
+        event(kind, 10, 1, &[&fields.concat(), &rest.concat()])
+    };
+    let thrown = |thread| {
+        let text = [utf16("E"), utf16("m")].concat();
+        event(3, 20, thread, &[&text, &[0; 8], &[0; 4], &[0; 2], &[9, 0]])
+    };
+    // Flags: 1 GC special, 2 finalizer, 4 thread pool worker; the finalizer has two of them.
+    let roles = [
+        (1, 11, 1, ".NET GC"),
+        (1, 12, 3, ".NET Finalizer"),
+        (1, 13, 4, ".NET ThreadPool Worker"),
+        (2, 14, 2, ".NET Finalizer"),
+        (1, 15, 8, ""),
+    ];
+    let mut events: Vec<Written> =
+        roles.iter().map(|(kind, os, flags, _)| created(*kind, *os, *flags)).collect();
+    events.extend(roles.iter().map(|(_, os, ..)| thrown(u64::from(*os))));
+    let (lines, stats) = draw(&trace(&types, &events), DotnetOptions::default());
+    assert_eq!(stats.undecodable, 0, "{lines:#?}");
+    for (_, os, _, name) in roles {
+        let track = format!("track .NET 42/{name} {os}");
+        assert_eq!(lines.iter().filter(|line| **line == track).count(), 1, "{track}: {lines:#?}");
+    }
+}
+
 /// Suspensions by two threads that overlap, in which thread 99 takes two samples.
 fn suspensions() -> Vec<u8> {
     let types = [(RUNTIME, 9, 1), (RUNTIME, 3, 1), (SAMPLER, 0, 0)];
@@ -129,13 +192,13 @@ fn samples_say_whether_the_thread_had_a_cpu() {
         assert!(line.contains("[[on or off CPU: unknown] > 0x1234"), "{line}");
     }
     // Thread 1 ran when thread 99 began to suspend it, at 5100; thread 2 had left its CPU.
-    let task = |tid| Task { tid, comm: b"", prio: 120 };
+    let task = |tid| Task::new(tid, b"", 120);
     let mut cpus = CpuIntervals::new();
     for (at, cpu, prev, next) in
         [(4_000, 0, 0, 1), (4_000, 1, 0, 2), (5_050, 1, 2, 99), (5_150, 0, 1, 0), (9_000, 1, 99, 0)]
     {
         let (prev, next) = (task(prev), task(next));
-        let switch = SchedSwitch { cpu, prev, prev_state: 1, next };
+        let switch = SchedSwitch::new(cpu, prev, 1, next);
         cpus.switch(Timestamp::from_nanos(at), &switch);
     }
     let mut options = DotnetOptions::default();

@@ -23,7 +23,7 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data")
 }
 
-/// Converts a trace; goes on behind damage.
+/// Converts a trace; resumes after damage.
 fn convert(trace: impl Read, options: GoOptions) -> (Vec<u8>, GoStats) {
     let mut reader = Reader::new(trace).unwrap();
     let mut sink = PerfettoSink::new(Vec::new(), reader.clock_domain());
@@ -36,7 +36,7 @@ fn convert(trace: impl Read, options: GoOptions) -> (Vec<u8>, GoStats) {
                 Some(loss) => {
                     let why = error.to_string();
                     let count = Some(loss.bytes);
-                    let loss = Loss { what: b"bytes", count, why: why.as_bytes() };
+                    let loss = Loss::new(b"bytes").count(count).why(why.as_bytes());
                     source.loss(&loss, &mut sink).unwrap();
                 }
                 None => break,
@@ -174,7 +174,7 @@ fn options_leave_out_and_rename() {
 }
 
 #[test]
-fn behind_damage_everything_begins_anew() {
+fn states_are_reset_after_damage() {
     for (name, mut trace) in recorded() {
         if trace.starts_with(b"go 1.21") {
             continue; // a v1 trace is read as a whole or not at all

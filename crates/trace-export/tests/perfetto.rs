@@ -48,17 +48,15 @@ fn everything_has_its_place() {
         let load = sink.track(&load)?;
 
         let (job, busy, why) = (sink.text(b"job"), sink.text(b"busy"), sink.text(b"why"));
-        let mut frames = [
-            Frame { function: b"leaf", file: b"a.c", line: 3, ..Frame::default() },
-            Frame { function: b"main", pc: 9, module: b"server", ..Frame::default() },
-        ]
-        .into_iter();
+        let mut frames =
+            [Frame::new(b"leaf").source(b"a.c", 3), Frame::new(b"main").module(b"server", 9)]
+                .into_iter();
         let stack = sink.stack(&mut frames);
         let flow = sink.new_flow();
         let args = [
-            DebugAnnotation { name: why, value: Value::Text(job.into()) },
-            DebugAnnotation { name: busy, value: Value::Int(-7) },
-            DebugAnnotation { name: job, value: Value::Text((&b"\xff!"[..]).into()) },
+            DebugAnnotation::new(why, Value::Text(job.into())),
+            DebugAnnotation::new(busy, Value::Int(-7)),
+            DebugAnnotation::new(job, Value::Text((&b"\xff!"[..]).into())),
         ];
         let entry = TrackEvent::new(job).stack(Some(stack)).args(&args);
         sink.begin(ns(2_000), jobs, &entry.flow(Some(Flow::Through(flow))))?;
@@ -71,9 +69,9 @@ fn everything_has_its_place() {
         sample.stack = Some(stack);
         sink.sample(ns(2_300), &sample)?;
         sink.state(ns(2_400), thread, None)?;
-        sink.end(ns(2_500), jobs, &[DebugAnnotation { name: why, value: Value::Uint(3) }])?;
+        sink.end(ns(2_500), jobs, &[DebugAnnotation::new(why, Value::Uint(3))])?;
         sink.end(ns(2_600), jobs, &[])?; // nothing is open
-        let loss = Loss { what: b"samples", count: Some(9), why: b"full" };
+        let loss = Loss::new(b"samples").count(9).why(b"full");
         sink.lost(ns(2_700), None, &loss)?;
         assert_eq!(sink.stats().unmatched_ends, 1);
         assert_eq!((sink.stats().slices, sink.stats().instants), (3, 2));
@@ -105,8 +103,8 @@ track Losses
 
 #[test]
 fn the_kernels_scheduler_is_on_the_clock_that_viewers_read_it_on() {
-    let task = |tid, comm| Task { tid, comm, prio: 120 };
-    let switch = |cpu, prev, next| SchedSwitch { cpu, prev, prev_state: 1, next };
+    let task = |tid, comm| Task::new(tid, comm, 120);
+    let switch = |cpu, prev, next| SchedSwitch::new(cpu, prev, 1, next);
     let trace = written(|sink| {
         sink.kernel(b"6.12.1")?;
         let first = switch(1, task(7, b"a"), task(8, b"b"));
@@ -117,7 +115,7 @@ fn the_kernels_scheduler_is_on_the_clock_that_viewers_read_it_on() {
         ])?;
         sink.sched_switch(ns(10), &first)?;
         sink.sched_switch(ns(20), &switch(1, task(8, b"b"), task(7, b"a")))?;
-        let waking = SchedWaking { cpu: 1, task: task(9, b"c"), target_cpu: 2 };
+        let waking = SchedWaking::new(1, task(9, b"c"), 2);
         sink.sched_waking(ns(25), &waking)?;
         sink.sched_switch(ns(30), &switch(1, task(7, b"a"), task(8, b"b")))?;
         assert!(sink.sched_switch(ns(30), &switch(1 << 20, task(7, b"a"), task(8, b"b"))).is_err());
@@ -293,7 +291,7 @@ proptest! {
                 Call::Sample(functions) => {
                     let mut frames = functions
                         .iter()
-                        .map(|f| Frame { function: f.as_bytes(), ..Frame::default() });
+                        .map(|f| Frame::new(f.as_bytes()));
                     let mut sample = Sample::new(1, 2);
                     let stack = sink.stack(&mut frames);
                     old_stacks.push(stack);

@@ -54,7 +54,7 @@
 //! [`answers::History`], which keeps a window of it.
 //!
 //! All times are nanoseconds on one clock, usually `CLOCK_MONOTONIC`. A source shifts its times if
-//! it is told the offset of its clock.
+//! it gets the offset of its clock.
 //!
 //! # Accuracy
 //!

@@ -131,7 +131,7 @@ fn spans_are_those_of_the_analyses() {
         let mut reader = Reader::new(&bytes[..]);
         // Some traces are damaged on purpose: what is before is drawn.
         while let Ok(Some(item)) = reader.next_item() {
-            if let Item::Event(_) | Item::Lost(_) = item {
+            if let Item::Event(_) | Item::Loss(_) = item {
                 source.push(&item, &mut tables, &mut events);
             }
         }

@@ -277,8 +277,8 @@ fn several_traces_become_one_timeline() {
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn live_processes_are_shown() {
     for runtime in Runtime::ALL {
-        let target = Target::of(runtime).mode("mix").start();
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        let mut target = Target::of(runtime).mode("mix").start();
+        target.await_workload();
         let pid = target.pid().to_string();
         let live = |args: &[&str]| {
             let ran = run_in(&[&["dotnet"], args].concat(), Some(target.tmpdir()));
@@ -357,7 +357,7 @@ fn live_processes_are_shown() {
     }
 }
 
-/// Runs `triscope record --dotnet` and gives what it told and the bytes of the timeline.
+/// Runs `triscope record --dotnet`; returns its messages and the bytes of the timeline.
 fn record(dir: &Path, args: &[&str], command: &[&std::ffi::OsStr]) -> (String, Vec<u8>) {
     let out = dir.join("out.pftrace");
     let mut record = Command::new(env!("CARGO_BIN_EXE_triscope"));
@@ -412,7 +412,7 @@ fn every_runtime_that_a_command_starts_is_recorded() {
 
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn what_a_command_leaves_behind_goes_on() {
+fn a_daemon_of_the_command_is_not_left_suspended() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("log");
     let out = dir.path().join("out");
@@ -425,18 +425,18 @@ fn what_a_command_leaves_behind_goes_on() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(out.is_file(), "{errors}");
     for round in 0.. {
-        let told = std::fs::read_to_string(&log).unwrap_or_default();
-        if told.contains(" runs\n") {
+        let output = std::fs::read_to_string(&log).unwrap_or_default();
+        if output.contains(" runs\n") {
             break;
         }
-        assert!(round < 600, "it waits: {told}{errors}");
+        assert!(round < 600, "it waits: {output}{errors}");
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
 }
 
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn a_process_that_runs_is_recorded_and_goes_on() {
+fn a_running_process_is_recorded_and_continues() {
     for runtime in Runtime::ALL {
         let mut target = Target::of(runtime).mode("mix").start();
         let dir = target.tmpdir().to_owned();

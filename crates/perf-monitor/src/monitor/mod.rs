@@ -298,7 +298,7 @@ impl<T> Inner<T> {
 }
 
 impl<T> EventMonitor<T> {
-    /// Options of a monitor, which measures everything on all CPUs unless told otherwise.
+    /// Options of a monitor, which measures everything on all CPUs by default.
     pub fn builder() -> EventMonitorBuilder<T> {
         EventMonitorBuilder::new()
     }

@@ -2,7 +2,7 @@
 //!
 //! A process id alone is reused, so the group also has the start time of the process. Ids are those
 //! of a pid namespace, so it also has the number of that namespace: only processes of the same one
-//! can tell whether the owner exists.
+//! can detect whether the owner exists.
 
 use crate::system::read_text;
 use std::fmt;

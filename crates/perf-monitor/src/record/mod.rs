@@ -11,7 +11,7 @@ pub use sample::{
     BranchStack, Callchain, CallchainContext, Frame, Registers, Sample, StackUser, U64Slice,
 };
 pub use sideband::{
-    Aux, BpfEvent, CallchainDeferred, Cgroup, Comm, FileId, Ksymbol, Lost, Mmap, Namespaces,
+    Aux, BpfEvent, CallchainDeferred, Cgroup, Comm, FileId, Ksymbol, Loss, Mmap, Namespaces,
     ProcessEvent, Read, SampleId, Switch, SwitchPeer, TextPoke, ThreadId, Throttle,
 };
 
@@ -113,7 +113,7 @@ pub enum Record<'a> {
     /// A mapping, `PERF_RECORD_MMAP` or `PERF_RECORD_MMAP2`.
     Mmap(Mmap<'a>),
     /// Records that did not fit in the ring.
-    Lost(Lost),
+    Lost(Loss),
     /// A thread has a new name.
     Comm(Comm<'a>),
     /// A thread ended.
@@ -133,7 +133,7 @@ pub enum Record<'a> {
     /// Instruction tracing started for a thread.
     ItraceStart(ThreadId),
     /// Samples that the hardware lost.
-    LostSamples(Lost),
+    LostSamples(Loss),
     /// A context switch of the measured thread, or of any thread on the measured CPU.
     Switch(Switch),
     /// The namespaces of a process.

@@ -75,7 +75,7 @@ pub enum FileId<'a> {
 /// Lost records or samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Lost {
+pub struct Loss {
     /// Id of the event that lost records; `None` in `PERF_RECORD_LOST_SAMPLES`.
     pub id: Option<u64>,
     /// Number of lost records or samples.
@@ -362,7 +362,7 @@ fn fields<'a>(
                 sample_id,
             })
         }
-        PERF_RECORD_LOST => Record::Lost(Lost { id: Some(c.u64()?), lost: c.u64()?, sample_id }),
+        PERF_RECORD_LOST => Record::Lost(Loss { id: Some(c.u64()?), lost: c.u64()?, sample_id }),
         PERF_RECORD_COMM => Record::Comm(Comm {
             pid: c.u32()?,
             tid: c.u32()?,
@@ -403,7 +403,7 @@ fn fields<'a>(
             Record::ItraceStart(ThreadId { pid: c.u32()?, tid: c.u32()?, sample_id })
         }
         PERF_RECORD_LOST_SAMPLES => {
-            Record::LostSamples(Lost { id: None, lost: c.u64()?, sample_id })
+            Record::LostSamples(Loss { id: None, lost: c.u64()?, sample_id })
         }
         PERF_RECORD_SWITCH | PERF_RECORD_SWITCH_CPU_WIDE => {
             let peer = if raw.type_() == PERF_RECORD_SWITCH_CPU_WIDE {

@@ -123,7 +123,7 @@ fn every_type_of_record_is_decoded() {
         })
     });
     check(2, 0, b().u64(77).u64(9), |sample_id| {
-        Record::Lost(Lost { id: Some(77), lost: 9, sample_id })
+        Record::Lost(Loss { id: Some(77), lost: 9, sample_id })
     });
     check(3, 1 << 13, b().u32(1).u32(2).name("new name"), |sample_id| {
         Record::Comm(Comm { pid: 1, tid: 2, comm: b"new name", by_exec: true, sample_id })
@@ -191,7 +191,7 @@ fn every_type_of_record_is_decoded() {
         Record::ItraceStart(ThreadId { pid: 1, tid: 2, sample_id })
     });
     check(13, 0, b().u64(42), |sample_id| {
-        Record::LostSamples(Lost { id: None, lost: 42, sample_id })
+        Record::LostSamples(Loss { id: None, lost: 42, sample_id })
     });
     check(14, PERF_RECORD_MISC_SWITCH_OUT, b(), |sample_id| {
         Record::Switch(Switch { out: true, preempted: false, peer: None, sample_id })

@@ -96,7 +96,7 @@ pub struct RingSet {
 #[derive(Clone, Debug)]
 pub(crate) struct SetOptions {
     pub(crate) pages: Option<usize>,
-    /// At most so many if `pages` is `None`.
+    /// The maximum if `pages` is `None`.
     pub(crate) max_pages: usize,
     pub(crate) clock: ClockDomain,
     /// In nanoseconds.
@@ -266,7 +266,7 @@ impl RingSetBuilder {
 }
 
 impl RingSet {
-    /// Options of a set, which measures everything on all CPUs unless told otherwise.
+    /// Options of a set, which measures everything on all CPUs by default.
     pub fn builder() -> RingSetBuilder {
         RingSetBuilder::default()
     }

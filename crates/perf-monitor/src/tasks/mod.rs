@@ -139,7 +139,7 @@ impl<'a> Task<'a> {
         self.life.parent
     }
 
-    /// Its name: empty if no record or `/proc` told it.
+    /// Its name: empty if neither a record nor `/proc` has it.
     pub fn name(&self) -> &'a str {
         self.life.names.at(self.at).map_or("", |name| name)
     }
@@ -166,7 +166,7 @@ impl<'a> Task<'a> {
         Container::of_cgroup(self.cgroup()?)
     }
 
-    /// Its ids in its PID namespaces, the outermost first; empty if `/proc` did not tell them.
+    /// Its ids in its PID namespaces, the outermost first; empty if `/proc` does not show them.
     pub fn ns_pids(&self) -> &'a [u32] {
         &self.life.ns_pids
     }
@@ -322,7 +322,7 @@ impl Tasks {
         let from = (time != EARLIEST).then_some(time);
         if let Some(life) = self.running(tid) {
             let is_known = match (life.from, from) {
-                // The record of what /proc told.
+                // The record of a task from /proc.
                 (None, Some(from)) if from <= life.seen => {
                     life.from = Some(from);
                     true
@@ -410,7 +410,7 @@ impl Tasks {
             Some((_, executable)) if executable.path.is_none() => {
                 *executable = Executable { path: Some(path), build_id };
             }
-            // What /proc told had no build id.
+            // Mappings from /proc have no build id.
             Some((_, executable)) if executable.path.as_ref() == Some(&path) => {
                 executable.build_id = build_id.or(executable.build_id.take());
             }

@@ -40,7 +40,6 @@
 //! are CPU samples taken by the kernel, and have no such frame.
 //! Times of a trace from Linux are on `CLOCK_MONOTONIC`, as in Go traces and kernel recordings of
 //! the same machine.
-//! recordings of the same machine.
 
 mod names;
 mod suspensions;
@@ -252,12 +251,11 @@ impl DotnetSource {
                 (ClockDomain::Realtime, trace.sync_time_utc),
             ]),
             Item::Event(event) => self.event(event, sink),
-            Item::Lost(lost) => {
+            Item::Loss(lost) => {
                 self.stats.lost += lost.count;
                 let at = self.stats.last.unwrap_or_default();
                 let why = format!("the buffers of thread {} were full", lost.capture_thread);
-                let loss =
-                    Loss { what: b".NET events", count: Some(lost.count), why: why.as_bytes() };
+                let loss = Loss::new(b".NET events").count(lost.count).why(why.as_bytes());
                 sink.lost(at, None, &loss)
             }
             _ => Ok(()),
@@ -582,8 +580,7 @@ impl DotnetSource {
                 (function, module, frame.method.map_or(0, |m| ip.saturating_sub(m.start)))
             })
             .collect();
-        let outermost =
-            (root != Root::None).then(|| Frame { function: root.name(), ..Frame::default() });
+        let outermost = (root != Root::None).then(|| Frame::new(root.name()));
         let methods = frames.iter().map(|(function, module, pc)| Frame {
             function: function.as_bytes(),
             module: module.as_bytes(),
@@ -757,7 +754,7 @@ fn group(activity: &Activity) -> String {
 }
 
 fn uint<'a>(sink: &mut impl Sink, name: &str, value: u64) -> DebugAnnotation<'a> {
-    DebugAnnotation { name: sink.text(name.as_bytes()), value: Value::Uint(value) }
+    DebugAnnotation::new(sink.text(name.as_bytes()), Value::Uint(value))
 }
 
 fn text<'a>(sink: &mut impl Sink, name: &str, value: &'a str) -> DebugAnnotation<'a> {

@@ -49,13 +49,13 @@ impl GoSource {
             _ => return Ok(()),
         };
         if ends {
-            let mut args = [DebugAnnotation { name: fixed.bytes_swept, value: Value::Uint(0) }; 2];
+            let mut args = [DebugAnnotation::new(fixed.bytes_swept, Value::Uint(0)); 2];
             let mut known = 0;
             if let (Key::Sweep, Some(attributes)) = (key, event.range_attributes()) {
                 let names = [fixed.bytes_swept, fixed.bytes_reclaimed];
                 for ((arg, name), attribute) in args.iter_mut().zip(names).zip(attributes) {
                     let value = attribute.value.as_u64().unwrap_or_default();
-                    *arg = DebugAnnotation { name, value: Value::Uint(value) };
+                    *arg = DebugAnnotation::new(name, Value::Uint(value));
                     known += 1;
                 }
             }
@@ -69,7 +69,7 @@ impl GoSource {
             ResourceId::Goroutine(id) => id.0 as u64,
             _ => 0,
         };
-        let args = [DebugAnnotation { name: fixed.goroutine, value: Value::Uint(id) }];
+        let args = [DebugAnnotation::new(fixed.goroutine, Value::Uint(id))];
         let known = usize::from(matches!(key, Key::StopTheWorld(_)));
         let entry = TrackEvent::new(name).stack(stack).args(&args[..known]);
         nest.begin(key, name, at, track, &entry, sink)

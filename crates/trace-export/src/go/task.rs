@@ -25,14 +25,14 @@ impl GoSource {
         let fixed = self.fixed;
         let Some((track, nest)) = self.inner(event.goroutine(), at, sink)? else { return Ok(()) };
         if event.kind() == EventKind::RegionBegin {
-            let args = [DebugAnnotation { name: fixed.task, value: Value::Uint(region.task.0) }];
+            let args = [DebugAnnotation::new(fixed.task, Value::Uint(region.task.0))];
             let known = usize::from(region.task != TaskId::BACKGROUND);
             let entry = TrackEvent::new(name).stack(stack).flow(task).args(&args[..known]);
             nest.begin(Key::Region, name, at, track, &entry, sink)
         } else if nest.end(Key::Region, at, track, &[], sink)? {
             Ok(())
         } else {
-            let args = [DebugAnnotation { name: self.fixed.task, value: Value::Text(name.into()) }];
+            let args = [DebugAnnotation::new(self.fixed.task, Value::Text(name.into()))];
             sink.instant(at, track, &TrackEvent::new(self.fixed.region_end).args(&args))
         }
     }
@@ -56,8 +56,8 @@ impl GoSource {
         let flow = sink.new_flow();
         self.tasks.insert(task.id, TaskState { group, lane, flow });
         let args = [
-            DebugAnnotation { name: self.fixed.task, value: Value::Uint(task.id.0) },
-            DebugAnnotation { name: self.fixed.parent, value: Value::Uint(task.parent.0) },
+            DebugAnnotation::new(self.fixed.task, Value::Uint(task.id.0)),
+            DebugAnnotation::new(self.fixed.parent, Value::Uint(task.parent.0)),
         ];
         let known = if matches!(task.parent, TaskId::NONE | TaskId::BACKGROUND) { 1 } else { 2 };
         let stack = self.names.stack(event.stack(), event.generation(), sink);
@@ -113,8 +113,8 @@ impl GoSource {
         let category = sink.text(log.category);
         let track = self.inner(event.goroutine(), at, sink)?.map(|(track, _)| track);
         let args = [
-            DebugAnnotation { name: self.fixed.category, value: Value::Text(category.into()) },
-            DebugAnnotation { name: self.fixed.task, value: Value::Uint(log.task.0) },
+            DebugAnnotation::new(self.fixed.category, Value::Text(category.into())),
+            DebugAnnotation::new(self.fixed.task, Value::Uint(log.task.0)),
         ];
         let known = if log.task == TaskId::BACKGROUND { 1 } else { 2 };
         let entry = TrackEvent::new(Name::Inline(log.message)).stack(stack).flow(flow);

@@ -91,7 +91,7 @@ impl DotnetSource {
     pub fn push(&mut self, item: &Item<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
         match item {
             Item::Event(event) => self.event(event, tables, out),
-            Item::Lost(lost) => {
+            Item::Loss(lost) => {
                 let at = self.last.unwrap_or_default();
                 let push = &mut Pusher { at, tables, out };
                 let kind = LossKind::DotnetEvents;

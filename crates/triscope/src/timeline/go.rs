@@ -49,8 +49,7 @@ impl Visitor for GoVisitor<'_> {
 
     fn loss(&mut self, error: &gotrace::Error, loss: &gotrace::Loss) -> Result {
         let why = error.to_string();
-        let loss =
-            Loss { what: b"bytes of the Go trace", count: Some(loss.bytes), why: why.as_bytes() };
+        let loss = Loss::new(b"bytes of the Go trace").count(loss.bytes).why(why.as_bytes());
         self.source.loss(&loss, &mut self.sink).map_err(|e| self.output.failure(&e))
     }
 }

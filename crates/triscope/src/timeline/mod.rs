@@ -97,9 +97,16 @@ pub(crate) fn print_next_step() {
     eprintln!("open it at https://ui.perfetto.dev (\"Open trace file\")");
 }
 
-/// The current time of `CLOCK_MONOTONIC`, which every kernel supports.
-pub(crate) fn now() -> Timestamp {
-    perf_monitor::now(ClockDomain::Monotonic).unwrap_or_default()
+/// The current time of `CLOCK_MONOTONIC`.
+pub(crate) fn now() -> io::Result<Timestamp> {
+    read_clock(ClockDomain::Monotonic)
+}
+
+/// The current time of a clock of the system.
+pub(crate) fn read_clock(clock: ClockDomain) -> io::Result<Timestamp> {
+    perf_monitor::now(clock).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::Unsupported, format!("{clock} cannot be read"))
+    })
 }
 
 /// Summary of one trace on the timeline.
@@ -133,5 +140,17 @@ pub(crate) fn size(bytes: u64) -> String {
         0..10_000 => counted(bytes, "byte"),
         10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
         _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreadable_clock_is_an_error() {
+        assert!(now().unwrap() > Timestamp::default());
+        let error = read_clock(ClockDomain::Local(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
     }
 }

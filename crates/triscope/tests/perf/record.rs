@@ -98,6 +98,22 @@ fn all_tasks_are_drawn_by_name_if_wanted() {
 }
 
 #[test]
+fn the_recorder_is_realtime_on_request_and_the_command_is_not() {
+    needs_root!();
+    // Fields 40 and 41 of stat: realtime priority, and policy (1 is SCHED_FIFO). The recorder gets
+    // its priority after it has started the command.
+    let script = "until [ $(cut -d' ' -f41 /proc/$PPID/stat) = 1 ]; do sleep 0.01; done
+        echo $(cut -d' ' -f40,41 /proc/$PPID/stat) $(cut -d' ' -f41 /proc/self/stat)";
+    let (ran, _) = record(&["--realtime=7"], &["sh", "-c", script]);
+    ran.is_good();
+    assert_eq!(ran.stdout, "7 1 0\n");
+    let (ran, _) = record(&["--realtime"], &["sh", "-c", script]);
+    assert_eq!(ran.stdout, "1 1 0\n", "{}", ran.stderr);
+    let refused = run(&["record", "-o", "out", "--realtime=100", "touch", "ran"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("1..=99"), "{}", refused.stderr);
+}
+
+#[test]
 fn what_the_command_leaves_behind_is_its_own() {
     needs_root!();
     // Started by a shell that has ended before, in a session of its own.

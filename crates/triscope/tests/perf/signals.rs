@@ -1,4 +1,4 @@
-//! Signals that ask for the end: whoever is watched ends, and what is known is told.
+//! Signals that end a command: the watched process ends, and the results so far are printed.
 
 use crate::needs_root;
 use crate::support::{

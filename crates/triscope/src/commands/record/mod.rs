@@ -16,10 +16,10 @@ use crate::sources::go::{Recovery, Trace};
 use crate::sources::kernel;
 use crate::timeline::clock::Clock;
 use crate::timeline::dotnet::draw_file;
-use crate::timeline::{self, Timeline, Written, counted, now, size};
+use crate::timeline::{self, Timeline, Written, counted, now, read_clock, size};
 use crossbeam_channel::tick;
 use keep::Keep;
-use perf_monitor::OpenErrorReason;
+use perf_monitor::{OpenErrorReason, RealtimeThread};
 use sched::{Scheduler, ThreadExits};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -95,9 +95,21 @@ pub(crate) struct Args {
     /// Stop after SECONDS; a command then gets SIGTERM
     #[arg(long, value_name = "SECONDS", value_parser = crate::run::duration::duration)]
     seconds: Option<Duration>,
-    /// Pages of each CPU's buffer, a power of two [default: 1024, or the maximum for this user]
+    /// Pages of each CPU's buffer, a power of two [default: 2048 (8 MiB), less if this user may
+    /// lock less or the machine has little memory]
     #[arg(long, value_name = "N")]
     pages: Option<usize>,
+    /// Read the kernel's buffers with the realtime priority N (SCHED_FIFO, 1 to 99), so that a busy
+    /// machine loses no events; needs root or CAP_SYS_NICE
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = clap::value_parser!(u8).range(1..=99)
+    )]
+    realtime: Option<u8>,
     /// Show progress if standard error is not a terminal too, one line per second
     #[arg(long)]
     progress: bool,
@@ -218,6 +230,9 @@ impl<'a> Recording<'a> {
 
     /// Records until the end.
     fn watch(&mut self) -> Result {
+        // The command was started before: it keeps its ordinary priority.
+        let _realtime =
+            self.args.realtime.map(RealtimeThread::begin).transpose().map_err(kernel::failure)?;
         let rounds = tick(ROUND);
         let mut flushed = Instant::now();
         let mut status = Status::new(self.args.progress);
@@ -254,7 +269,7 @@ impl<'a> Recording<'a> {
     /// Draws the rest, and returns the summary and the outcome.
     fn finish(mut self) -> Result<(String, Result)> {
         let fail = |error| self.output.failure(&error);
-        let end = now();
+        let end = now().map_err(Failure::new)?;
         let recorded = self.start.elapsed();
         let mut summary = Vec::new();
         // Requested data that is missing. The rest of the timeline is valid, and is written.
@@ -441,13 +456,13 @@ fn draw_command(subject: &Subject, end: Timestamp, sink: &mut Timeline) -> std::
     let ended = sink.text(b"ended with");
     let status = subject.end();
     let status = Value::Text(Name::Inline(status.as_bytes()));
-    sink.end(end, track, &[DebugAnnotation { name: ended, value: status }])
+    sink.end(end, track, &[DebugAnnotation::new(ended, status)])
 }
 
 /// Relates the clocks: scheduler events are drawn on `CLOCK_BOOTTIME`.
 fn snapshot(sink: &mut Timeline) -> std::io::Result<()> {
     let clocks = [ClockDomain::Monotonic, ClockDomain::Boottime, ClockDomain::Realtime];
-    let readings: Vec<(ClockDomain, Timestamp)> =
-        clocks.into_iter().filter_map(|clock| Some((clock, perf_monitor::now(clock)?))).collect();
-    sink.clock_snapshot(&readings)
+    let readings: std::io::Result<Vec<(ClockDomain, Timestamp)>> =
+        clocks.into_iter().map(|clock| Ok((clock, read_clock(clock)?))).collect();
+    sink.clock_snapshot(&readings?)
 }

@@ -18,9 +18,9 @@ use trace_export::{
     CpuIntervals, Loss, SchedSwitch, SchedWaking, Sink, Task, Timestamp, TrackEvent, TrackId,
 };
 
-/// Default number of pages of a CPU's buffer: 4 MiB hold more than a million events per second
-/// between two rounds.
-const PAGES: usize = 1024;
+/// Fewer pages than this are reported: 4 MiB hold more than a million events per second between two
+/// rounds.
+const FEW_PAGES: usize = 1024;
 
 /// Pages of a CPU's sideband buffer, for forks, exits and names of threads: if switches are lost,
 /// their threads are still known.
@@ -132,7 +132,7 @@ struct TaskInfo {
 
 impl TaskInfo {
     fn task(&self) -> Task<'_> {
-        Task { tid: self.tid, comm: text(&self.comm), prio: self.prio }
+        Task::new(self.tid, text(&self.comm), self.prio)
     }
 }
 
@@ -241,9 +241,11 @@ impl Scheduler {
     /// Opens the events, with buffers of `pages` pages, or of the default size.
     pub(super) fn open(pages: Option<usize>, all_tasks: bool) -> perf_monitor::Result<Self> {
         let tracefs = kernel::tracefs()?;
-        let mut set = kernel::rings(pages, PAGES).sideband_ring(&sideband(), SIDE_PAGES).open()?;
+        // By default, `perf_monitor::default_ring_pages`.
+        let rings = pages.map_or(RingSet::builder(), |pages| RingSet::builder().pages(pages));
+        let mut set = rings.sideband_ring(&sideband(), SIDE_PAGES).open()?;
         if pages.is_none() {
-            kernel::report_small_rings(&set, PAGES);
+            kernel::report_small_rings(&set, FEW_PAGES);
         }
         let mut add = |name| {
             let event = tracefs.event("sched", name)?;
@@ -361,7 +363,7 @@ impl Scheduler {
     ) -> Result<(Stats, ThreadExits, Option<CpuIntervals>), Error> {
         let Self { set, tracepoints, drawing, raw, .. } = &mut self;
         set.disable()?;
-        let end = now();
+        let end = now()?;
         set.drain(|record| {
             if let Some(raw) = raw {
                 raw.record(record.raw)?;
@@ -425,7 +427,7 @@ impl Drawing {
                 if self.tasks.is_named(task.tid) {
                     self.stats.wakings += 1;
                     let task = task.task();
-                    sink.sched_waking(at, &SchedWaking { cpu, task, target_cpu })?;
+                    sink.sched_waking(at, &SchedWaking::new(cpu, task, target_cpu))?;
                 }
             }
             Item::Fork { parent, parent_thread, pid, tid } => {
@@ -497,8 +499,8 @@ impl Drawing {
         const ASLEEP: i64 = 1;
         if let Some(tid) = step.left_unseen {
             // The time of the switch to this thread is unknown: now is the latest possible one.
-            let left = Task { tid, comm: b"", prio: DEFAULT_PRIO };
-            let switch = SchedSwitch { cpu, prev: left, prev_state: ASLEEP, next: before };
+            let left = Task::new(tid, b"", DEFAULT_PRIO);
+            let switch = SchedSwitch::new(cpu, left, ASLEEP, before);
             sink.sched_switch(at, &switch)?;
             self.stats.switches += 1;
         }
@@ -507,7 +509,7 @@ impl Drawing {
         }
         let prev_state = if before.tid == prev.tid { prev_state } else { ASLEEP };
         self.stats.switches += 1;
-        let switch = SchedSwitch { cpu, prev: before, prev_state, next: after };
+        let switch = SchedSwitch::new(cpu, before, prev_state, after);
         if let Some(intervals) = &mut self.intervals {
             intervals.switch(at, &switch);
         }
@@ -522,7 +524,7 @@ impl Drawing {
         let what = format!("context switches of CPU {cpu}");
         let why =
             b"the kernel delivered no record of them: another thread leaves the CPU than came";
-        sink.lost(at, None, &Loss { what: what.as_bytes(), count: None, why })
+        sink.lost(at, None, &Loss::new(what.as_bytes()).why(why))
     }
 
     fn lost(&mut self, at: Timestamp, cpu: u32, count: u64, sink: &mut Timeline) -> io::Result<()> {
@@ -535,7 +537,7 @@ impl Drawing {
         }
         let what = format!("scheduler events of CPU {cpu}");
         let why = b"the buffer of the CPU was full, before this moment: use more --pages";
-        let loss = Loss { what: what.as_bytes(), count: Some(count), why };
+        let loss = Loss::new(what.as_bytes()).count(count).why(why);
         sink.lost(at, None, &loss)
     }
 }
@@ -594,4 +596,71 @@ fn sideband_item(record: Record<'_>) -> Option<Item> {
         Record::Lost(l) | Record::LostSamples(l) => Item::Lost { count: l.lost },
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::Timeline;
+    use std::io::{Read, Seek, Write};
+    use trace_export::{ClockDomain, PerfettoSink, PerfettoStats};
+
+    fn thread(tid: i32) -> TaskInfo {
+        TaskInfo { tid, prio: DEFAULT_PRIO, comm: comm(format!("t{tid}").as_bytes()) }
+    }
+
+    fn switch(prev: i32, next: i32) -> Item {
+        Item::Switch { prev: thread(prev), prev_state: 1, next: thread(next) }
+    }
+
+    /// Draws items of CPU 0, each with its time. Returns the file and the counts of both sides.
+    fn drawn(items: &[(i64, Item)]) -> (String, PerfettoStats, Stats) {
+        let mut file = tempfile::tempfile().unwrap();
+        let writer: Box<dyn Write + Send> = Box::new(file.try_clone().unwrap());
+        let mut sink: Timeline = PerfettoSink::new(writer, ClockDomain::Boottime);
+        let mut drawing = Drawing {
+            lanes: BTreeMap::from([(0, Lane::default())]),
+            is_of_all: true,
+            tasks: Tasks::new(true),
+            intervals: Some(CpuIntervals::new()),
+            stats: Stats::default(),
+        };
+        for (at, item) in items {
+            let drawn = drawing.draw(Timestamp::from_nanos(*at), 0, *item, &mut sink);
+            assert!(drawn.is_ok());
+        }
+        sink.finish().unwrap();
+        let mut trace = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut trace).unwrap();
+        (String::from_utf8_lossy(&trace).into_owned(), sink.stats(), drawing.stats)
+    }
+
+    #[test]
+    fn switches_that_the_kernel_did_not_report_are_marked_and_repaired() {
+        let complete = [(10, switch(0, 5)), (20, switch(5, 6)), (30, switch(6, 7))];
+        let (trace, written, stats) = drawn(&complete);
+        assert_eq!((stats.gaps, stats.switches, written.sched, written.losses), (0, 3, 3, 0));
+        assert!(!trace.contains("lost:"));
+        // 6 left the CPU for 0 without a record: it is drawn as leaving when 0 does.
+        let gap = [(10, switch(0, 5)), (20, switch(5, 6)), (30, switch(0, 7))];
+        let (trace, written, stats) = drawn(&gap);
+        assert_eq!((stats.gaps, stats.switches, stats.lost), (1, 4, 0));
+        assert_eq!((written.sched, written.losses), (4, 1));
+        assert_eq!(trace.matches("lost: context switches of CPU 0").count(), 1);
+        assert!(trace.contains("the kernel delivered no record of them"));
+    }
+
+    #[test]
+    fn switches_after_a_counted_loss_are_no_gap() {
+        let (trace, written, stats) = drawn(&[
+            (10, switch(0, 5)),
+            (20, Item::Lost { count: 3 }),
+            (30, switch(8, 9)),
+            (40, switch(9, 0)),
+        ]);
+        assert_eq!((stats.gaps, stats.lost, written.losses), (0, 3, 1));
+        assert_eq!(trace.matches("lost: scheduler events of CPU 0").count(), 1);
+        assert!(!trace.contains("lost: context switches"));
+    }
 }

@@ -43,7 +43,7 @@ impl Subject {
     /// Starts the command. If the timeline goes to standard output, the command's standard output
     /// is redirected to standard error.
     pub(super) fn start(args: &Args, port: Option<&Port>, is_stdout_taken: bool) -> Result<Self> {
-        let begin = now();
+        let begin = now().map_err(Failure::new)?;
         let prepare = |command: &mut Command| {
             command.envs(port.map(Port::variable));
             if is_stdout_taken {
@@ -58,7 +58,8 @@ impl Subject {
     /// Watches a running process.
     pub(super) fn attach(args: &Args, pid: u32) -> Result<Self> {
         let watch = Watch::running(&[pid], args.seconds)?;
-        Ok(Self { pid, words: command_line(pid), begin: now(), watch })
+        let begin = now().map_err(Failure::new)?;
+        Ok(Self { pid, words: command_line(pid), begin, watch })
     }
 
     /// The command line.

@@ -152,7 +152,7 @@ impl Tasks {
             return task;
         }
         self.others_on.insert(cpu);
-        Task { tid: id(OTHERS.saturating_add(cpu)), comm: b"other", prio: 120 }
+        Task::new(id(OTHERS.saturating_add(cpu)), b"other", 120)
     }
 
     /// Declares the tracks, and returns the ends of the command's threads.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn task(tid: i32) -> Task<'static> {
-        Task { tid, comm: b"x", prio: 120 }
+        Task::new(tid, b"x", 120)
     }
 
     #[test]

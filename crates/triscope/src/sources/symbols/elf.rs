@@ -118,7 +118,7 @@ mod tests {
         let parsed = parse(&file, &segments(&file), false).unwrap();
         let main = parsed.iter().find(|symbol| symbol.name == "main").unwrap();
         assert_eq!(table.at(main.start), Some(("main", 0)));
-        // Another file than the recorded one tells nothing.
+        // A file other than the recorded one is of no use.
         assert_eq!(symbols(own, BuildId::new(&[1])).at(main.start), None);
     }
 

@@ -37,7 +37,7 @@ pub(crate) struct MappedFile {
     symbols: std::cell::OnceCell<SymbolTable>,
 }
 
-/// The mappings of all processes, as records tell them.
+/// The mappings of all processes, as records report them.
 pub(crate) struct Symbols {
     processes: HashMap<u32, Rc<Space>>,
     /// Processes between an `execve(2)` and their first new mapping.
@@ -186,7 +186,7 @@ impl Symbols {
     fn in_kernel(&self, address: u64) -> Place<'_> {
         let map = self.kernel_maps.range(..=address).next_back();
         let map = map.filter(|(_, (end, _))| address < *end).map(|(_, (_, name))| name.as_str());
-        // Without the record of the kernel's mapping, its own symbols tell.
+        // Without the record of the kernel's mapping, its own symbols are used.
         let symbol = self.kernel.at(address);
         let file = map.or(symbol.is_some().then_some(KERNEL));
         Place { address, file, symbol, is_kernel: true }
