@@ -15,7 +15,7 @@ mod sources;
 mod timeline;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use commands::{convert, doctor, dotnet, explain, go, manual, perf, record, report};
+use commands::{convert, demo, doctor, dotnet, explain, go, manual, perf, record, report};
 use failure::Failure;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,6 +28,7 @@ use std::sync::Arc;
     after_help = "\
 Examples:
   triscope doctor                              what can be recorded here
+  triscope demo                                a timeline of bundled programs
   triscope convert trace.out -o trace.pftrace  to a timeline for https://ui.perfetto.dev
   triscope record -o out.pftrace ./program     the kernel's scheduler and a command
   triscope go stats trace.out                  summarize a Go execution trace
@@ -54,6 +55,7 @@ enum Command {
     Report(report::Args),
     Explain(explain::Args),
     Doctor(doctor::Args),
+    Demo(demo::Args),
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Go(command) => command.run(),
         Command::Perf(command) => command.run(),
         Command::Dotnet(command) => command.run(),

@@ -47,6 +47,8 @@ const KINDS = [
 ];
 const EXECUTES = new Set([0, 7, 8, 9, 12]);
 const PALETTE = ['#3b82d6', '#e0703a', '#3a9d62', '#a55fc7', '#c99a1d', '#cf4f7b', '#2a9aa8', '#7d6b57'];
+/** Kinds whose colour is that of their name. */
+const NAMED = new Set([15, 16, 21]);
 const WHAT = {
   on_cpu: '#2f9e5b', running: '#46a6c9', syscall: '#a06ad0', waits_for_cpu: '#ec7a1c',
   waits_for_p: '#e3b310', blocked: '#d63f3f', stopped: '#8d5a5a', waits: '#8fa3b8', unknown: '#b9bec6',
@@ -77,16 +79,17 @@ async function load() {
     offset += size;
     return track;
   });
-  data.groups = data.groups.map(([name, parent, open, process], i) =>
-    ({ id: i + 1, name, parent, open: !!open, process, tracks: [], groups: [] }));
+  data.groups = data.groups.map(([name, parent, open, process, main], i) =>
+    ({ id: i + 1, name, parent, open: !!open, process, main, tracks: [], groups: [] }));
   data.root = { tracks: [], groups: [] };
   for (const group of data.groups) (data.groups[group.parent - 1] || data.root).groups.push(group);
   for (const track of data.tracks) (data.groups[track.group - 1] || data.root).tracks.push(track);
   data.cpus = data.tracks.filter(t => t.form === 0);
   const colors = new Map();
   let next = 0;
+  const isAny = !data.groups.some(group => group.main);
   for (const group of data.root.groups) {
-    if (group.process && next < PALETTE.length) colors.set(processOf(group.process), PALETTE[next++]);
+    if (group.process && (isAny || group.main) && next < PALETTE.length) colors.set(processOf(group.process), PALETTE[next++]);
   }
   data.colors = colors;
 }
@@ -199,6 +202,7 @@ function chooseTheme(dark) {
   theme.kinds = KINDS.map(k => dark ? k[2] : k[1]);
   theme.rgb = theme.kinds.map(rgb);
   theme.otherRgb = rgb(theme.other);
+  theme.named = PALETTE.map(hex => ({ hex, rgb: rgb(hex) }));
   theme.processes = new Map([...data.colors].map(([key, hex]) => [key, { hex, rgb: rgb(hex) }]));
   draw();
 }
@@ -493,6 +497,7 @@ function paintTrack(g, row, y, w) {
 
 function itemColor(track, d, i) {
   if (track.form === 0) return processColor(processOf(d.who[i]));
+  if (NAMED.has(d.kind[i])) return theme.named[d.text[i] % PALETTE.length];
   return { hex: theme.kinds[d.kind[i]], rgb: theme.rgb[d.kind[i]] };
 }
 
@@ -763,7 +768,7 @@ function showLegend(panel) {
   }
   const legend = el('div', { class: 'legend' });
   KINDS.forEach(([name], kind) => {
-    if (used.has(kind)) legend.append(el('span', {}, el('i', { style: { background: theme.kinds[kind] } }), name));
+    if (used.has(kind) && !NAMED.has(kind)) legend.append(el('span', {}, el('i', { style: { background: theme.kinds[kind] } }), name));
   });
   const keys = [['wheel', 'w', 's', 'zoom'], ['drag', 'a', 'd', 'move'], ['Shift + wheel', 'scroll'], ['click', 'details'], ['f', 'fit the selection'], ['0', 'whole timeline'], ['/', 'search'], ['Enter', 'next match'], [',', '.', 'previous, next']];
   const help = el('div', { class: 'legend', style: { marginTop: '10px' } });

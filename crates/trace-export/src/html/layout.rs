@@ -20,6 +20,8 @@ struct Group {
     is_open: bool,
     /// The process whose use of CPUs is shown; 0 for none.
     process: u32,
+    /// Whether the process is of interest.
+    is_main: bool,
 }
 
 /// A lane and its encoded items.
@@ -55,6 +57,8 @@ pub(super) struct Layout {
 struct Process {
     entity: Option<EntityId>,
     on_cpu: i64,
+    /// Whether it is of interest: it has a colour.
+    is_main: bool,
     threads: Vec<(EntityId, Strip)>,
     procs: Vec<(EntityId, Strip)>,
     dotnet: Vec<(EntityId, Strip)>,
@@ -69,6 +73,14 @@ struct Process {
 }
 
 impl Process {
+    fn descends_from(&self, pid: i64, tables: &Tables) -> bool {
+        /// Parents that are followed.
+        const MAX_DEPTH: usize = 64;
+        let parent = |id: &EntityId| tables.entities.get(*id).and_then(|entity| entity.parent);
+        let mut line = std::iter::successors(self.entity, parent).take(MAX_DEPTH);
+        line.any(|id| tables.entities.get(id).is_some_and(|entity| entity.number == pid))
+    }
+
     /// Whether a runtime describes it.
     fn has_runtime(&self) -> bool {
         !(self.goroutines.is_empty()
@@ -109,7 +121,12 @@ impl Layout {
             let group = this.group("Losses", 0, true, 0);
             this.spans(group, "Losses", losses, refs);
         }
-        processes.sort_by_key(|p| (Reverse(p.has_runtime()), Reverse(p.on_cpu)));
+        let of_interest = html.options.process;
+        for process in &mut processes {
+            let is_descendant = of_interest.is_some_and(|pid| process.descends_from(pid, tables));
+            process.is_main = is_descendant || of_interest.is_none() && process.has_runtime();
+        }
+        processes.sort_by_key(|p| (!p.is_main, Reverse(p.has_runtime()), Reverse(p.on_cpu)));
         let rest = processes.split_off(processes.len().min(MAX_PROCESSES));
         for (index, process) in processes.into_iter().enumerate() {
             this.process(process, index, refs, tables);
@@ -125,7 +142,7 @@ impl Layout {
 
     /// Adds a group; the result is its number, counted from 1.
     fn group(&mut self, name: &str, parent: usize, is_open: bool, process: u32) -> usize {
-        self.groups.push(Group { name: name.to_owned(), parent, is_open, process });
+        self.groups.push(Group { name: name.to_owned(), parent, is_open, process, is_main: false });
         self.groups.len()
     }
 
@@ -138,6 +155,9 @@ impl Layout {
         let name = process.entity.map_or("unknown process".to_owned(), |p| text::name(tables, p));
         let is_first = index < 3;
         let group = self.group(&name, 0, is_first, refs.entity(process.entity));
+        if let Some(group) = self.groups.last_mut() {
+            group.is_main = process.is_main;
+        }
         self.spans(group, "GC and pauses", process.runtime, refs);
         for (name, spans) in process.requests {
             self.spans(group, &name, spans, refs);
@@ -239,14 +259,19 @@ impl Layout {
         self.tracks.iter()
     }
 
-    /// `"groups":[[name, parent, open, process], …],"tracks":[[group, name, form, owner, count,
+    /// `"groups":[[name, parent, open, process, main], …],"tracks":[[group, name, form, owner, count,
     /// bytes], …]`
     pub(super) fn write(&self, out: &mut String) {
         out.push_str("\"groups\":");
         json::list(out, &self.groups, |out, group| {
             out.push('[');
             json::text(out, &group.name);
-            for number in [group.parent as u64, group.is_open.into(), group.process.into()] {
+            for number in [
+                group.parent as u64,
+                group.is_open.into(),
+                group.process.into(),
+                group.is_main.into(),
+            ] {
                 out.push(',');
                 json::number(out, number);
             }

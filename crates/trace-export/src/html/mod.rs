@@ -57,12 +57,14 @@ pub struct HtmlOptions {
     pub max_items: u64,
     /// Lanes of a group, such as the goroutines of one entry function.
     pub max_lanes: usize,
+    /// The process of interest, by its id: it and its descendants come first.
+    pub process: Option<i64>,
 }
 
 impl Default for HtmlOptions {
     /// 4 Mi items and 256 lanes.
     fn default() -> Self {
-        Self { max_items: 4 << 20, max_lanes: 256 }
+        Self { max_items: 4 << 20, max_lanes: 256, process: None }
     }
 }
 

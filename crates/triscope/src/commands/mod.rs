@@ -2,6 +2,7 @@
 //! `timeline`.
 
 pub(crate) mod convert;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod dotnet;
 pub(crate) mod explain;

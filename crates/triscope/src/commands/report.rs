@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use trace_timeline::answers::{CpuTimes, Group, Histogram, Report, Waker};
-use trace_timeline::{EntityId, LossKind, Occupant, Tables, TextId, Timestamp};
+use trace_timeline::{EntityId, EntityKind, LossKind, Occupant, Tables, TextId, Timestamp};
 
 /// Report where the time of processes, threads and goroutines went
 ///
@@ -35,6 +35,10 @@ pub(crate) struct Args {
     /// Only this process; may be repeated
     #[arg(long, value_name = "PID")]
     pid: Vec<i64>,
+    /// Every process: without it, of a directory that triscope record --keep wrote, only the
+    /// recorded process and its children
+    #[arg(long)]
+    all: bool,
     /// Print JSON, with all threads
     #[arg(long, conflicts_with = "html")]
     json: bool,
@@ -56,7 +60,10 @@ pub(crate) fn run(args: &Args) -> Result {
     let outcome = args.traces.derive(&mut tables, &mut |derived, tables| {
         report.push(&derived, &tables.entities);
     })?;
-    let view = View { report: &report, tables: &tables, pids: &args.pid };
+    let recorded = args.traces.recorded().filter(|_| args.pid.is_empty() && !args.all);
+    let family = recorded.map(|pid| family(pid, &tables));
+    let pids = family.as_deref().unwrap_or(&args.pid);
+    let view = View { report: &report, tables: &tables, pids, recorded };
     let mut output = Output::new();
     if args.json {
         let text = serde_json::to_string_pretty(&view.json()).unwrap_or_default();
@@ -73,6 +80,21 @@ struct View<'a> {
     report: &'a Report,
     tables: &'a Tables,
     pids: &'a [i64],
+    /// The process to which the report is limited, with its children.
+    recorded: Option<i64>,
+}
+
+/// A process and its descendants.
+fn family(pid: i64, tables: &Tables) -> Vec<i64> {
+    let mut family = vec![pid];
+    // A process is in the table after its parent.
+    for (_, entity) in tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Process) {
+        let parent = entity.parent.and_then(|parent| tables.entities.get(parent));
+        if parent.is_some_and(|parent| family.contains(&parent.number)) {
+            family.push(entity.number);
+        }
+    }
+    family
 }
 
 impl View<'_> {
@@ -143,7 +165,11 @@ impl View<'_> {
     }
 
     fn print(&self, out: &mut Vec<u8>) -> io::Result<()> {
-        writeln!(out, "{:.3} s", self.seconds())?;
+        write!(out, "{:.3} s", self.seconds())?;
+        if let Some(pid) = self.recorded {
+            write!(out, ", process {pid} and its children (--all: every process)")?;
+        }
+        writeln!(out)?;
         self.print_threads(out)?;
         self.print_groups(out)?;
         self.print_waits(out)?;

@@ -71,3 +71,40 @@ fn numbers(dir: &str) -> Vec<u32> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
+
+/// The targets of the open files of a process.
+fn open_files(pid: u32) -> impl Iterator<Item = (u32, std::path::PathBuf)> {
+    let dir = format!("/proc/{pid}/fd");
+    numbers(&dir).into_iter().filter_map(move |fd| {
+        std::fs::read_link(format!("{dir}/{fd}")).ok().map(|target| (fd, target))
+    })
+}
+
+/// The inodes of the sockets of a process.
+pub(crate) fn sockets(pid: u32) -> Vec<u64> {
+    let inode = |target: std::path::PathBuf| {
+        let name = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+        name.parse().ok()
+    };
+    open_files(pid).filter_map(|(_, target)| inode(target)).collect()
+}
+
+/// The files that a process has open for writing.
+pub(crate) fn written_files(pid: u32) -> Vec<std::path::PathBuf> {
+    /// `O_WRONLY` and `O_RDWR`, in the octal number that `fdinfo` shows.
+    const WRITES: u32 = 0o3;
+    let is_written = |fd: u32| {
+        let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        flags.and_then(|f| u32::from_str_radix(f.trim(), 8).ok()).is_some_and(|f| f & WRITES != 0)
+    };
+    let files = open_files(pid).filter(|(fd, target)| target.is_absolute() && is_written(*fd));
+    files.map(|(_, target)| target).collect()
+}
+
+/// Whether a process is in the network namespace of this program.
+pub(crate) fn shares_network(pid: u32) -> bool {
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    let own = namespace("self");
+    own.is_some() && own == namespace(&pid.to_string())
+}

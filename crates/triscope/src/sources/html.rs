@@ -23,7 +23,9 @@ pub(crate) fn write(traces: &Traces, path: &Path) -> Result<Result> {
     let mut report = Report::new();
     let kinds = [SpanKind::Task, SpanKind::Activity, SpanKind::Region];
     let mut requests = kinds.map(|kind| Requests::new(RequestFilter::of(kind), WORST));
-    let mut html = HtmlTimeline::new(HtmlOptions::default());
+    let mut options = HtmlOptions::default();
+    options.process = traces.recorded();
+    let mut html = HtmlTimeline::new(options);
     let outcome = traces.derive(&mut tables, &mut |derived, tables| {
         requests.iter_mut().for_each(|requests| requests.push(&derived));
         report.push(&derived, &tables.entities);

@@ -23,6 +23,9 @@ pub(crate) struct Traces {
     files: Vec<PathBuf>,
 }
 
+/// The file of a directory that `triscope record --keep` wrote which names the recorded process.
+pub(crate) const RECORDING: &str = "recording.json";
+
 /// Events that a trace gives at once.
 const CHUNK: usize = 1 << 12;
 
@@ -35,6 +38,14 @@ impl Traces {
     /// The files and directories as they were given.
     pub(crate) fn inputs(&self) -> &[PathBuf] {
         &self.files
+    }
+
+    /// The process that `triscope record --keep` recorded, if these are its traces.
+    pub(crate) fn recorded(&self) -> Option<i64> {
+        let [dir] = self.files.as_slice() else { return None };
+        let text = std::fs::read_to_string(dir.join(RECORDING)).ok()?;
+        let value: serde_json::Value = serde_json::from_str(&text).ok()?;
+        value.get("pid")?.as_i64()
     }
 
     /// A title: the names of the files and directories.
@@ -61,7 +72,7 @@ impl Traces {
             let mut inside = Vec::new();
             for entry in std::fs::read_dir(path).map_err(fail)? {
                 let path = entry.map_err(fail)?.path();
-                if path.is_file() {
+                if path.is_file() && !path.ends_with(RECORDING) {
                     inside.push(path);
                 }
             }

@@ -83,8 +83,8 @@ pub(crate) fn check_format(path: &Path) -> Result {
         Some(extension) => {
             let message = format!(
                 "unknown format .{}: timelines are written for Perfetto: .pftrace, \
-                 .perfetto-trace or .perfetto (triscope dotnet profile writes .svg, .folded, \
-                 .pb.gz and .speedscope.json)",
+                 .perfetto-trace or .perfetto (triscope convert also writes .html; triscope dotnet \
+                 profile writes .svg, .folded, .pb.gz and .speedscope.json)",
                 extension.to_string_lossy()
             );
             Err(Failure::about(path.display(), message))

@@ -541,7 +541,7 @@ fn keep_and_report(dir: &tempfile::TempDir) -> Option<serde_json::Value> {
     let ran =
         run_in(dir.path(), &["record", "-o", "out.pftrace", "--keep", "raw", "sh", "-c", script]);
     ran.is_good();
-    assert_eq!(names(&dir.path().join("raw")), ["kernel.perf.data"]);
+    assert_eq!(names(&dir.path().join("raw")), ["kernel.perf.data", "recording.json"]);
 
     let report = run_in(dir.path(), &["report", "--json", "raw"]);
     report.is_good();

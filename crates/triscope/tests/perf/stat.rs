@@ -81,7 +81,6 @@ fn arguments_that_make_no_sense_are_refused() {
         &["perf", "stat", "-a", "--seconds", "1e99"],
         &["perf", "trace", "-a"],
         &["perf", "trace", "-e", "sched:sched_switch"],
-        &["record", "true"],
     ] {
         let ran = run(args);
         assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{args:?}: {}", ran.stderr);

@@ -2,6 +2,7 @@
 
 use super::sched::TRACEPOINTS;
 use crate::failure::{Failure, Result};
+use crate::sources::model::RECORDING;
 use perf_data::{
     Error, Features, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TracingData,
 };
@@ -24,6 +25,13 @@ impl Keep {
             return Err(Failure::about(dir.display(), "the directory is not empty"));
         }
         Ok(Self { dir: dir.to_owned() })
+    }
+
+    /// Names the process that was recorded, for [`RECORDING`].
+    pub(super) fn describe(&self, pid: u32, command: &str) -> Result {
+        let path = self.dir.join(RECORDING);
+        let text = format!("{:#}\n", serde_json::json!({ "pid": pid, "command": command }));
+        fs::write(&path, text).map_err(|error| Failure::about(path.display(), error))
     }
 
     /// The file of the scheduler's records.

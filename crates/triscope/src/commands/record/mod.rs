@@ -1,5 +1,6 @@
 //! `triscope record`: kernel, Go and .NET events of a command on one timeline.
 
+mod discover;
 mod dotnet;
 mod keep;
 mod lane;
@@ -18,6 +19,7 @@ use crate::timeline::clock::Clock;
 use crate::timeline::dotnet::draw_file;
 use crate::timeline::{self, Timeline, Written, counted, now, read_clock, size};
 use crossbeam_channel::tick;
+use discover::GoTrace;
 use keep::Keep;
 use perf_monitor::{OpenErrorReason, RealtimeThread};
 use sched::{Scheduler, ThreadExits};
@@ -48,9 +50,15 @@ use trace_export::{
 /// If the recorder is killed or the disk is full, that file can be opened and lacks at most the
 /// last second; Go and .NET events are added at the end and are not in it. If the recorder is
 /// killed, the command continues.
-#[derive(clap::Args)]
+///
+/// Without --sched, --go-trace and --dotnet, it finds out by itself what can be recorded: the
+/// scheduler; a Go trace that the program writes or serves by net/http/pprof on a loopback address;
+/// .NET, if the program is a .NET host. What cannot be recorded is reported with the reason.
+#[derive(Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
+  triscope record ./server
+  triscope record --pid 1234 --seconds 10 --keep recording
   triscope record -o make.pftrace make -j2
   triscope record --go-trace trace.out --sched -o server.pftrace -- ./server -trace trace.out
   triscope record --sched --dotnet -o app.pftrace -- dotnet app.dll
@@ -64,7 +72,7 @@ them, and while kernel.perf_event_paranoid is 2 or less, only on-CPU intervals o
 threads are recorded. Events that did not fit in the kernel's buffers are marked on the timeline
 and counted in the summary.")]
 pub(crate) struct Args {
-    /// Record the kernel's scheduler; this is the default without --go-trace and --dotnet
+    /// Record the kernel's scheduler, and only what is named
     #[arg(long)]
     sched: bool,
     /// Draw every thread of the machine by name, not only those of the command
@@ -83,12 +91,15 @@ pub(crate) struct Args {
     pid: Option<u32>,
     /// The timeline to write (.pftrace); with -, standard output, and the output of the command
     /// goes to standard error
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", default_value = "timeline.pftrace")]
     output: PathBuf,
     /// Also keep the raw sources in DIR, for triscope report and triscope explain: the scheduler's
     /// records, the Go trace and .NET traces
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+    /// Show the timeline in the Perfetto UI: serve it once on a loopback port and print the address
+    #[arg(long)]
+    open: bool,
     /// Do not compress the output: for tools that read the format themselves
     #[arg(long)]
     uncompressed: bool,
@@ -116,6 +127,12 @@ pub(crate) struct Args {
     /// The command, with its arguments
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
+    /// Do not print what can be done with the raw sources: they are not kept for long
+    #[arg(long, hide = true)]
+    is_part: bool,
+    /// Whether the sources are found, as none was named.
+    #[arg(skip)]
+    is_found: bool,
 }
 
 /// Interval between reads of the kernel's buffers.
@@ -125,6 +142,7 @@ const ROUND: Duration = Duration::from_millis(10);
 const FLUSH: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: &Args) -> Result {
+    let args = &args.clone().completed();
     let inputs: Vec<PathBuf> = args.go_trace.iter().cloned().collect();
     let mut output = OutputFile::create(&args.output, &inputs)?;
     timeline::check_format(&args.output)?;
@@ -138,6 +156,13 @@ pub(crate) fn run(args: &Args) -> Result {
             if is_file {
                 timeline::print_next_step();
             }
+            if let Some(dir) = args.keep.as_ref().filter(|_| !args.is_part) {
+                let dir = dir.display().to_string();
+                eprintln!("next: triscope report {0} --html {0}.html", OneLine(&dir));
+            }
+            if args.open && is_file {
+                crate::run::serve::in_ui(&args.output)?;
+            }
             outcome
         }
         Err(failure) => Err(match output.kept() {
@@ -147,17 +172,40 @@ pub(crate) fn run(args: &Args) -> Result {
     }
 }
 
+impl Args {
+    /// With .NET, if nothing is named and the subject has a .NET runtime.
+    fn completed(mut self) -> Self {
+        self.is_found = !self.sched && self.go_trace.is_none() && self.dotnet.is_none();
+        if self.is_found {
+            self.sched = true;
+            self.dotnet = match self.pid {
+                Some(pid) => discover::is_dotnet_process(pid).then_some(Some(pid)),
+                None => discover::is_dotnet_command(&self.command).then_some(None),
+            };
+        }
+        self
+    }
+}
+
 /// Records and draws. Returns the summary and the outcome of the recording.
 fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
     let running = subject::process(args)?;
-    let scheduler = if args.sched || args.go_trace.is_none() && args.dotnet.is_none() {
-        Some(open_scheduler(args, running.is_some())?)
-    } else {
-        None
+    let mut go = args.is_found.then(|| match running {
+        Some(pid) => GoTrace::of_process(pid, args.seconds),
+        None => GoTrace::of_command(&args.command, args.seconds),
+    });
+    let has_others = args.dotnet.is_some() || go.as_mut().is_some_and(GoTrace::is_go);
+    let scheduler = match args.sched.then(|| open_scheduler(args, running.is_some())) {
+        Some(Err(failure)) if args.is_found && has_others => {
+            failure.and("the scheduler is not recorded").print();
+            None
+        }
+        opened => opened.transpose()?,
     };
     let keep = args.keep.as_deref().map(Keep::create).transpose()?;
     let (sink, written) = timeline::open(output, args.uncompressed)?;
-    let mut recording = Recording::start(args, running, scheduler, keep, sink, written, output)?;
+    let mut recording =
+        Recording::start(args, running, scheduler, go, keep, sink, written, output)?;
     recording.watch()?;
     recording.finish()
 }
@@ -174,15 +222,19 @@ struct Recording<'a> {
     runtimes: Option<dotnet::Recorder>,
     /// State of the Go trace before the command was started.
     earlier: Option<Version>,
+    /// The Go trace, if it was not named.
+    go: Option<GoTrace>,
     start: Instant,
 }
 
 impl<'a> Recording<'a> {
     /// Starts the command, or attaches to the running process.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a recording")]
     fn start(
         args: &'a Args,
         running: Option<u32>,
         mut scheduler: Option<Scheduler>,
+        mut go: Option<GoTrace>,
         keep: Option<Keep>,
         mut sink: Timeline,
         written: Written,
@@ -200,7 +252,10 @@ impl<'a> Recording<'a> {
                 let kept = scheduler.keep_raw(&keep.scheduler());
                 if !kept.map_err(|error| error.into_failure(output))? {
                     let why = "--keep needs the scheduler's tracepoints: record as root";
-                    return Err(Failure::new(why));
+                    if !args.is_found {
+                        return Err(Failure::new(why));
+                    }
+                    Failure::new(why).print();
                 }
             }
             scheduler.enable().map_err(kernel::failure)?;
@@ -223,9 +278,27 @@ impl<'a> Recording<'a> {
                 (subject, runtimes)
             }
         };
+        if let Some(go) = &mut go {
+            go.set_pid(subject.pid);
+        }
+        if let Some(keep) = &keep {
+            keep.describe(subject.pid, &subject.line())?;
+        }
         output.keep();
         let start = Instant::now();
-        Ok(Self { args, output, sink, written, scheduler, keep, subject, runtimes, earlier, start })
+        Ok(Self {
+            args,
+            output,
+            sink,
+            written,
+            scheduler,
+            keep,
+            subject,
+            runtimes,
+            earlier,
+            go,
+            start,
+        })
     }
 
     /// Records until the end.
@@ -240,6 +313,9 @@ impl<'a> Recording<'a> {
             let over = self.subject.watch.wait(&rounds)?;
             if let Some(scheduler) = &mut self.scheduler {
                 scheduler.round(&mut self.sink).map_err(|e| e.into_failure(self.output))?;
+            }
+            if let Some(go) = &mut self.go {
+                go.look();
             }
             if flushed.elapsed() >= FLUSH {
                 self.sink.write_out().map_err(|e| self.output.failure(&e))?;
@@ -286,15 +362,24 @@ impl<'a> Recording<'a> {
             self.draw_runtimes(runtimes, intervals, &mut summary, &mut missing)?;
         }
         if let (Some(path), Some(earlier)) = (&self.args.go_trace, self.earlier.take()) {
-            match self.draw_go(path, &earlier) {
-                Ok(text) => {
-                    summary.push(text);
-                    let kept = self.keep.as_ref().map(|keep| keep.go(self.subject.pid, path));
-                    if let Some(Err(failure)) = kept {
-                        missing.push(("the Go trace is not kept", failure));
-                    }
-                }
+            let drawn = if Version::of(path) == earlier {
+                Err(Failure::about(path.display(), "the command did not write it"))
+            } else {
+                self.draw_go(path, &mut missing)
+            };
+            match drawn {
+                Ok(text) => summary.push(text),
                 Err(failure) => missing.push(("no goroutines", failure)),
+            }
+        }
+        if let Some(go) = self.go.take() {
+            let drawn = go.finish().and_then(|trace| {
+                trace.map(|trace| self.draw_go(trace.path(), &mut missing)).transpose()
+            });
+            match drawn {
+                Ok(text) => summary.extend(text),
+                // It was not requested: the recording is complete without.
+                Err(failure) => failure.and("goroutines are not recorded").print(),
             }
         }
         if let Some(exits) = exits {
@@ -349,7 +434,11 @@ impl<'a> Recording<'a> {
         missing: &mut Vec<(&'static str, Failure)>,
     ) -> Result {
         const PARTIAL: &str = "not all of .NET";
-        let (recordings, failure) = runtimes.finish();
+        let (recordings, mut failure) = runtimes.finish();
+        if self.args.is_found && recordings.is_empty() {
+            // It was not requested: the recording is complete without.
+            failure.take().into_iter().for_each(|failure| failure.print());
+        }
         for recording in recordings {
             if let Some(Err(failure)) =
                 self.keep.as_ref().map(|keep| keep.dotnet(recording.pid, &recording.file))
@@ -369,11 +458,13 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// Draws the Go trace of the command on the timeline, and returns a summary of it.
-    fn draw_go(&mut self, path: &Path, earlier: &Version) -> Result<String> {
-        if Version::of(path) == *earlier {
-            return Err(Failure::about(path.display(), "the command did not write it"));
-        }
+    /// Draws the Go trace of the command on the timeline, keeps it if requested, and returns a
+    /// summary of it.
+    fn draw_go(
+        &mut self,
+        path: &Path,
+        missing: &mut Vec<(&'static str, Failure)>,
+    ) -> Result<String> {
         let mut options = GoOptions::default();
         options.pid = i32::try_from(self.subject.pid).unwrap_or(i32::MAX);
         options.process = self.subject.name().into_bytes();
@@ -387,6 +478,10 @@ impl<'a> Recording<'a> {
             &mut self.sink,
             self.output,
         )?;
+        let kept = self.keep.as_ref().map(|keep| keep.go(self.subject.pid, path));
+        if let Some(Err(failure)) = kept {
+            missing.push(("the Go trace is not kept", failure));
+        }
         let mut text = counted(stats.goroutines, "goroutine");
         if let Some(error) = &reading.error {
             text.push_str(&format!(", the Go trace ends early: {error}"));

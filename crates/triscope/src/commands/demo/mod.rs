@@ -1,0 +1,114 @@
+//! `triscope demo`: a timeline of bundled programs.
+
+mod native;
+
+use crate::failure::{Failure, Result};
+use crate::run::child::Launched;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Record bundled programs, and write timeline.pftrace and timeline.html
+///
+/// Starts a program with threads, a lock and a pipe; with a Go toolchain (go, 1.22 or later) also
+/// an HTTP server in Go with its clients, which is built in a temporary directory. The files go to
+/// the current directory.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope demo                      then open timeline.html in a browser
+  sudo triscope demo                 with all threads of the machine")]
+pub(crate) struct Args {
+    /// Run as the recorded program
+    #[arg(long, hide = true)]
+    program: bool,
+    /// Without the program in Go
+    #[arg(long)]
+    no_go: bool,
+}
+
+const SHOP: &str = include_str!("shop.go");
+
+const MODULE: &str = "module shop\n\ngo 1.22\n";
+
+pub(crate) fn run(args: &Args) -> Result {
+    if args.program {
+        return native::run();
+    }
+    let own = std::env::current_exe().map_err(|e| Failure::about("this program", e))?;
+    let dir = tempfile::Builder::new().prefix("triscope-demo-").tempdir();
+    let dir = dir.map_err(|error| Failure::about("a temporary directory", error))?;
+    let native = [own.as_os_str(), "demo".as_ref(), "--program".as_ref()];
+    let shop = if args.no_go { None } else { build(dir.path()) };
+    let trace = dir.path().join("trace.out");
+    let mut command: Vec<&OsStr> = Vec::new();
+    if let Some(shop) = &shop {
+        command.extend([shop.as_os_str(), trace.as_os_str()]);
+    }
+    command.extend(native);
+    let keep = dir.path().join("demo");
+    let (timeline, page) = (Path::new("timeline.pftrace"), Path::new("timeline.html"));
+    let record: [&OsStr; 7] = [
+        "record".as_ref(),
+        "--is-part".as_ref(),
+        "--keep".as_ref(),
+        keep.as_os_str(),
+        "-o".as_ref(),
+        timeline.as_os_str(),
+        "--".as_ref(),
+    ];
+    triscope(&own, record.into_iter().chain(command))?;
+    if !has_traces(&keep) {
+        let why = "there are no traces: the scheduler is not recorded (triscope doctor), and no Go \
+                   toolchain was found";
+        return Err(Failure::about(page.display(), why));
+    }
+    triscope(&own, ["report".as_ref(), keep.as_os_str(), "--html".as_ref(), page.as_os_str()])
+}
+
+/// Runs this program with other arguments, as a user would.
+fn triscope<'a>(own: &Path, args: impl IntoIterator<Item = &'a OsStr>) -> Result {
+    let args: Vec<String> =
+        args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let command = [vec![own.to_string_lossy().into_owned()], args].concat();
+    let status = Launched::start(&command, |_| ())?.wait()?;
+    if status.success() {
+        return Ok(());
+    }
+    // It has printed the reason.
+    Err(Failure::Quiet(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+/// Builds the program in Go. Reports why, if it cannot.
+fn build(dir: &Path) -> Option<PathBuf> {
+    let skip = |why: &str| {
+        Failure::about("without the program in Go", why).print();
+        None
+    };
+    let written = std::fs::write(dir.join("shop.go"), SHOP)
+        .and_then(|()| std::fs::write(dir.join("go.mod"), MODULE));
+    if let Err(error) = written {
+        return skip(&error.to_string());
+    }
+    let mut go = Command::new("go");
+    // Nothing is downloaded, and the settings of a workspace around do not apply.
+    go.env("GOTOOLCHAIN", "local").env("GOFLAGS", "-mod=mod").env("GOWORK", "off");
+    let output = go.args(["build", "-o", "shop", "."]).current_dir(dir).stdin(Stdio::null());
+    match output.output() {
+        Ok(output) if output.status.success() => Some(dir.join("shop")),
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            skip(text.lines().last().unwrap_or("go build failed"))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            skip("go is not in the search path")
+        }
+        Err(error) => skip(&error.to_string()),
+    }
+}
+
+/// Whether a recording has more than its description.
+fn has_traces(keep: &Path) -> bool {
+    let entries = std::fs::read_dir(keep).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name() != crate::sources::model::RECORDING).count() > 0
+}
