@@ -10,9 +10,10 @@ const MANIFEST: &str = "benches/perf-peers/Cargo.toml";
 
 /// Options of perf-peers.
 pub(crate) const OPTIONS: &str = "\
-[--calls N] [--rounds N] [--only READER] [--realtime]
+[--calls N | --seconds N] [--rounds N] [--only READER] [--realtime]
 
   --calls N       system calls per round
+  --seconds N     length of a round, instead
   --rounds N      measure N times
   --only READER   only this reader
   --realtime      run with SCHED_FIFO, for a machine with other work";

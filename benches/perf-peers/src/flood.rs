@@ -15,9 +15,38 @@ pub(crate) const COMMAND: &str = "flood";
 /// The CPU that it is on.
 const CPU: usize = 1;
 
+/// How long it calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Length {
+    Calls(u64),
+    Seconds(u64),
+}
+
+impl std::fmt::Display for Length {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Calls(calls) => write!(f, "{calls}"),
+            Self::Seconds(seconds) => write!(f, "{seconds}s"),
+        }
+    }
+}
+
+impl std::str::FromStr for Length {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.strip_suffix('s') {
+            Some(seconds) => seconds.parse().map(Self::Seconds),
+            None => text.parse().map(Self::Calls),
+        }
+    }
+}
+
 /// Nanoseconds for each call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Speed {
+    /// Number of calls.
+    pub(crate) calls: u64,
     /// By the clock.
     pub(crate) nanos: f64,
     /// On the CPU.
@@ -32,9 +61,9 @@ pub(crate) struct Flood {
 
 impl Flood {
     /// Starts it; it waits for [`go`](Self::go).
-    pub(crate) fn prepare(calls: u64) -> Result<Self, Error> {
+    pub(crate) fn prepare(length: Length) -> Result<Self, Error> {
         let mut child = Command::new("/proc/self/exe")
-            .args([COMMAND, &calls.to_string()])
+            .args([COMMAND, &length.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -69,8 +98,10 @@ impl Flood {
     pub(crate) fn finish(mut self) -> Result<Speed, Error> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
-        let (nanos, cpu_nanos) = line.trim().split_once(' ').ok_or("the flood told no speed")?;
-        Ok(Speed { nanos: nanos.parse()?, cpu_nanos: cpu_nanos.parse()? })
+        let mut numbers = line.split_whitespace();
+        let mut next = || numbers.next().ok_or("the flood printed no speed");
+        let (calls, nanos, cpu_nanos) = (next()?.parse()?, next()?.parse()?, next()?.parse()?);
+        Ok(Speed { calls, nanos, cpu_nanos })
     }
 }
 
@@ -83,19 +114,34 @@ impl Drop for Flood {
 }
 
 /// What the child does.
-pub(crate) fn main(calls: u64) -> Result<(), Error> {
+pub(crate) fn main(length: Length) -> Result<(), Error> {
+    /// Calls between looks at the clock.
+    const CALLS: u64 = 1000;
+    let call = |calls| {
+        for _ in 0..calls {
+            black_box(rustix::process::getppid());
+        }
+        calls
+    };
     pin(CPU)?;
     println!("ready");
     std::io::stdin().read_line(&mut String::new())?;
     let (start, before) = (Instant::now(), thread_cpu_nanos());
-    for _ in 0..calls {
-        black_box(rustix::process::getppid());
-    }
+    let calls = match length {
+        Length::Calls(calls) => call(calls),
+        Length::Seconds(seconds) => {
+            let mut calls = 0;
+            while start.elapsed().as_secs() < seconds {
+                calls += call(CALLS);
+            }
+            calls
+        }
+    };
     let (elapsed, cpu) = (start.elapsed().as_nanos(), thread_cpu_nanos() - before);
     // The kernel tells of records that did not fit when it writes the next one that does: let the
     // reader make room for that.
     sleep(Duration::from_millis(100));
-    println!("{} {}", elapsed as f64 / calls as f64, cpu as f64 / calls as f64);
+    println!("{calls} {} {}", elapsed as f64 / calls as f64, cpu as f64 / calls as f64);
     // The reader still reads: the thread must not be gone.
     std::io::stdin().read_line(&mut String::new())?;
     Ok(())

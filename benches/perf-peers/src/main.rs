@@ -12,7 +12,7 @@ mod perf_record;
 mod readers;
 mod table;
 
-use flood::Flood;
+use flood::{Flood, Length};
 use readers::{Depth, First, Realtime};
 use std::process::ExitCode;
 use table::Row;
@@ -20,9 +20,10 @@ use table::Row;
 type Error = Box<dyn std::error::Error>;
 
 const USAGE: &str = "\
-usage: perf-peers [--calls N] [--rounds N] [--only WORD] [--realtime]
+usage: perf-peers [--calls N | --seconds N] [--rounds N] [--only WORD] [--realtime]
 
   --calls N     system calls of the flood in each round (1000000)
+  --seconds N   length of the flood in each round, instead of a number of calls
   --rounds N    rounds; each runs every reader once (3)
   --only WORD   only readers whose name contains WORD
   --realtime    reader and flood come before all other work of the machine (SCHED_FIFO)";
@@ -81,27 +82,28 @@ fn circumstances() -> Vec<(&'static str, Reader)> {
 }
 
 struct Options {
-    calls: u64,
+    length: Length,
     rounds: usize,
     only: String,
     first: First,
 }
 
 fn options(args: &[String]) -> Result<Options, Error> {
-    let mut options =
-        Options { calls: 1_000_000, rounds: 3, only: String::new(), first: First::Nobody };
+    let length = Length::Calls(1_000_000);
+    let mut options = Options { length, rounds: 3, only: String::new(), first: First::Nobody };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(USAGE);
         match arg.as_str() {
-            "--calls" => options.calls = value()?.parse()?,
+            "--calls" => options.length = Length::Calls(value()?.parse()?),
+            "--seconds" => options.length = Length::Seconds(value()?.parse()?),
             "--rounds" => options.rounds = value()?.parse()?,
             "--only" => options.only = value()?.clone(),
             "--realtime" => options.first = First::Both,
             _ => return Err(USAGE.into()),
         }
     }
-    if options.calls == 0 || options.rounds == 0 {
+    if matches!(options.length, Length::Calls(0) | Length::Seconds(0)) || options.rounds == 0 {
         return Err(USAGE.into());
     }
     Ok(options)
@@ -116,7 +118,7 @@ fn measure(readers: Vec<(&'static str, Reader)>, options: &Options) -> Result<Ve
         .collect();
     for _ in 0..options.rounds {
         for (row, reader) in &mut readers {
-            let mut flood = Flood::prepare(options.calls)?;
+            let mut flood = Flood::prepare(options.length)?;
             let outcome = {
                 let _first = Realtime::begin(options.first, &flood)?;
                 reader(&mut flood)
@@ -137,17 +139,17 @@ fn measure(readers: Vec<(&'static str, Reader)>, options: &Options) -> Result<Ve
 }
 
 /// How fast the flood is when nobody looks.
-fn alone(calls: u64) -> Result<flood::Speed, Error> {
-    let mut flood = Flood::prepare(calls)?;
+fn alone() -> Result<flood::Speed, Error> {
+    let mut flood = Flood::prepare(Length::Calls(1_000_000))?;
     flood.go()?;
     flood.finish()
 }
 
 fn run(args: &[String]) -> Result<bool, Error> {
-    if let [command, calls] = args
+    if let [command, length] = args
         && command == flood::COMMAND
     {
-        flood::main(calls.parse()?)?;
+        flood::main(length.parse()?)?;
         return Ok(true);
     }
     let options = options(args)?;
@@ -155,28 +157,34 @@ fn run(args: &[String]) -> Result<bool, Error> {
         return Err("two CPUs are needed: one for the flood, one for the reader".into());
     }
     readers::pin(readers::CPU)?;
-    let bare = alone(options.calls)?;
+    let bare = alone()?;
     println!(
-        "{} calls a round; a call that nobody traces takes {:.0} ns; Linux {}; load {}\n",
-        options.calls,
+        "{} a round; a call that is not traced takes {:.0} ns; Linux {}; load {}\n",
+        match options.length {
+            Length::Calls(calls) => format!("{calls} calls"),
+            Length::Seconds(seconds) => format!("{seconds} s"),
+        },
         bare.cpu_nanos,
         rustix::system::uname().release().to_string_lossy(),
         std::fs::read_to_string("/proc/loadavg")?.split(' ').next().unwrap_or_default()
     );
     let rows = measure(compared(), &options)?;
-    table::print("reader", &rows, options.calls);
+    table::print("reader", &rows);
     if let Some(start) = perf_record::start_and_end() {
         println!(
             "\n`perf record` without its start and end, which take {:.0} ms of CPU.",
             start as f64 / 1e6
         );
     }
-    println!("\nWhat helps against losses (perf-monitor, five fields):\n");
+    if let Length::Seconds(_) = options.length {
+        return Ok(rows.iter().all(|row| !row.failed));
+    }
+    println!("\nLosses by ring and scheduling (perf-monitor, five fields):\n");
     let more = measure(
         circumstances(),
         &Options { only: String::new(), first: First::Nobody, ..options },
     )?;
-    table::print("ring and reader", &more, options.calls);
+    table::print("ring and reader", &more);
     Ok(rows.iter().chain(&more).all(|row| !row.failed))
 }
 

@@ -1,6 +1,6 @@
 //! The `perf` command.
 
-use crate::flood::Flood;
+use crate::flood::{Flood, Length};
 use crate::{Error, Outcome, PAGES};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::stat::Mode;
@@ -23,7 +23,7 @@ pub(crate) fn run(flood: &mut Flood) -> Result<Outcome, Error> {
     let idle = match start_and_end() {
         Some(idle) => idle,
         None => {
-            let idle = record(&mut Flood::prepare(1)?)?.cpu_nanos;
+            let idle = record(&mut Flood::prepare(Length::Calls(1))?)?.cpu_nanos;
             *START_AND_END.get_or_init(|| idle)
         }
     };

@@ -37,8 +37,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Prints a table; `calls` is what each reader should have read at least.
-pub(crate) fn print(what: &str, rows: &[Row], calls: u64) {
+/// Prints a table. Each reader should have read at least the calls of the flood.
+pub(crate) fn print(what: &str, rows: &[Row]) {
     println!(
         "| {what} | CPU ns/record, median | each round | read | lost | silently missing | \
          flood: M records/s | ns of CPU each |"
@@ -52,8 +52,8 @@ pub(crate) fn print(what: &str, rows: &[Row], calls: u64) {
             row.each(|outcome, _| format!("{:.1}", cost(outcome))),
             row.each(|outcome, _| outcome.read.to_string()),
             row.each(|outcome, _| outcome.lost.to_string()),
-            row.each(|outcome, _| {
-                calls.saturating_sub(outcome.read + outcome.lost).to_string()
+            row.each(|outcome, speed| {
+                speed.calls.saturating_sub(outcome.read + outcome.lost).to_string()
             }),
             row.each(|_, speed| format!("{:.2}", 1e3 / speed.nanos)),
             row.each(|_, speed| format!("{:.0}", speed.cpu_nanos)),

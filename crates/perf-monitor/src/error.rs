@@ -281,6 +281,14 @@ pub enum Error {
         /// The event.
         name: String,
     },
+    /// A [declared](crate::Registration::field) field, or a value of it.
+    #[error("field {field:?} of an external event: {why}")]
+    ExternalField {
+        /// The field.
+        field: String,
+        /// The reason.
+        why: &'static str,
+    },
     /// The monitor does not take more external events, because it is not run or too slow.
     #[error("{0} external events wait already: run the monitor")]
     TooManyExternal(usize),

@@ -62,6 +62,7 @@
 //! # Features
 //!
 //! - `symbols` (default): finds functions and USDT probes of programs by name, for [`probe`].
+//! - `tokio`: waits for the rings of a set in a task of tokio: `AsyncRingSet`.
 //!
 //! # Not included
 //!
@@ -79,6 +80,7 @@ mod builder;
 mod clock;
 mod count;
 mod counter;
+mod declared;
 mod diagnose;
 mod error;
 mod event;
@@ -112,6 +114,7 @@ pub use builder::EventBuilder;
 pub use clock::{clock_id, now};
 pub use count::{Count, GroupCounts, ReadValues, Scaled};
 pub use counter::Counter;
+pub use declared::FieldType;
 pub use error::{DecodeError, DecodeErrorKind, Error, Field, OpenErrorReason, Result};
 pub use event::{
     BreakpointAccess, Cache, CacheOp, CacheResult, Event, EventUnit, Hardware, Software,
@@ -138,6 +141,8 @@ pub use record::{
 pub use ring::{
     AuxArea, Batch, OverwriteRing, RingBuffer, RingStats, Snapshot, UserCount, UserPage,
 };
+#[cfg(feature = "tokio")]
+pub use ring_set::AsyncRingSet;
 pub use ring_set::{
     CpuChanges, EventCounts, RingSet, RingSetBuilder, SetEvent, SetRecord, SetStats,
 };

@@ -123,6 +123,14 @@ pub fn online_cpus() -> Vec<u32> {
     }
 }
 
+/// A number that changes each time a CPU goes offline and comes back: the kernel then makes its
+/// directory of the topology again, with a new inode. 0 if there is none.
+pub(crate) fn cpu_instance(cpu: u32) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let dir = format!("/sys/devices/system/cpu/cpu{cpu}/topology");
+    std::fs::metadata(dir).map_or(0, |metadata| metadata.ino())
+}
+
 /// Whether a CPU with this number can ever be online.
 pub(crate) fn is_possible_cpu(cpu: u32) -> bool {
     read_text("/sys/devices/system/cpu/possible")

@@ -156,6 +156,21 @@ fn execsnoop_prints_arguments() {
 }
 
 #[test]
+#[cfg(feature = "tokio")]
+fn tokio_prints_programs() {
+    let Some(mut command) = example("tokio", "tokio") else { return };
+    let mut child = Busy(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines =
+        std::io::BufRead::lines(std::io::BufReader::new(child.0.stdout.take().unwrap()));
+    // Until it records: it prints everything that is executed.
+    let found = std::iter::from_fn(|| {
+        Command::new("/bin/true").status().unwrap();
+        lines.next()
+    });
+    assert!(found.take(10_000).any(|line| line.unwrap().ends_with("/true")));
+}
+
+#[test]
 fn opensnoop_prints_paths_or_what_is_missing() {
     let Some(mut command) = example("opensnoop", "opensnoop") else { return };
     let tracefs = perf_monitor::Tracefs::find_or_detached().unwrap();

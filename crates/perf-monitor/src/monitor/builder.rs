@@ -1,5 +1,6 @@
 //! Options of a monitor.
 
+use super::external::ExternalInbox;
 use super::runner::{RecordDecoder, Runner, RunnerOptions};
 use super::{EventMonitor, Inbox, Inner, RecordView, Registry, TallySum};
 use crate::builder::EventBuilder;
@@ -223,11 +224,7 @@ impl<T> EventMonitorBuilder<T> {
         };
         let inner = Inner {
             registry: Mutex::new(registry),
-            inbox: Inbox {
-                handlers: Mutex::default(),
-                externals: Mutex::default(),
-                has_externals: AtomicBool::new(false),
-            },
+            inbox: Inbox { handlers: Mutex::default(), externals: ExternalInbox::default() },
             runner: Mutex::new(Some(runner)),
             running: Mutex::new(None),
             idle: Condvar::new(),

@@ -1,6 +1,7 @@
 //! Events of all kinds in one stream.
 
 mod builder;
+mod external;
 mod registration;
 mod runner;
 mod sample;
@@ -12,14 +13,17 @@ pub use sample::{DecoderError, MonitorSample, RecordView, SampleView};
 pub use stream::{MonitorStream, Overflow};
 
 use crate::builder::EventBuilder;
+use crate::declared;
 use crate::error::{Error, Result};
+use crate::format::{FieldValue, TracepointFormat};
 use crate::probe::ProbeBuilder;
 use crate::ring_set::{Alarm, Control, EventCounts, SetEvent, SetStats};
 use crate::tracefs::Tracefs;
 use crate::{clock, flags::SampleFlags};
+use external::{External, ExternalHandler, ExternalInbox, Payload};
 pub(crate) use registration::matches;
 use registration::{Handler, Source, Tally, TallySum, each};
-use runner::{External, Runner, Sink};
+use runner::{Runner, Sink};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -98,8 +102,8 @@ impl<T> std::fmt::Debug for EventMonitor<T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MonitorCounts {
-    /// How often the event happened, by the kernel's count; for external events, how many were
-    /// delivered.
+    /// How often the event happened, by the kernel's count; for external events, how many had their
+    /// turn.
     pub count: u64,
     /// Samples that did not fit in the rings; `None` if this kernel does not count them (before
     /// Linux 6.0): then only [`MonitorStats::set`] has the losses, by ring.
@@ -112,6 +116,9 @@ pub struct MonitorCounts {
     pub errors: u64,
     /// Samples that did not fit in the channel: [`Overflow::Drop`].
     pub overflow: u64,
+    /// How often the kernel throttled the event because of its rate: it took no samples until the
+    /// next tick. Each is a `PERF_RECORD_THROTTLE`.
+    pub throttled: u64,
     /// External events that were delivered late.
     pub late: u64,
 }
@@ -126,6 +133,7 @@ impl MonitorCounts {
             dropped,
             errors,
             overflow,
+            throttled: counts.throttled,
             late,
         }
     }
@@ -189,6 +197,8 @@ struct Registered {
     group: Option<GroupId>,
     is_enabled: bool,
     tally: Arc<Tally>,
+    /// Of declared fields.
+    format: Option<Arc<TracepointFormat>>,
     guard: Option<Box<dyn Any + Send>>,
 }
 
@@ -205,24 +215,12 @@ impl std::fmt::Debug for Registered {
 /// What other threads leave for the reader.
 struct Inbox<T> {
     handlers: Mutex<Vec<(u32, Handler<T>)>>,
-    externals: Mutex<Vec<External<T>>>,
-    has_externals: AtomicBool,
+    externals: ExternalInbox<T>,
 }
-
-/// External events that wait until a monitor takes them.
-const MAX_EXTERNAL: usize = 1 << 20;
 
 impl<T> Inbox<T> {
     fn take_handlers(&self) -> Vec<(u32, Handler<T>)> {
         std::mem::take(&mut *lock(&self.handlers))
-    }
-
-    fn take_externals(&self) -> Vec<External<T>> {
-        if self.has_externals.swap(false, Ordering::Acquire) {
-            std::mem::take(&mut *lock(&self.externals))
-        } else {
-            Vec::new()
-        }
     }
 }
 
@@ -312,7 +310,8 @@ impl<T> EventMonitor<T> {
     /// [`Error::NotRegistered`] for an unknown group, and those of the decoder's maker.
     pub fn register(&self, registration: Registration<T>) -> Result<EventId> {
         let mut registry = self.inner.registry();
-        let Registration { source, options, is_enabled, filter, group, decoder } = registration;
+        let Registration { source, options, is_enabled, filter, group, decoder, fields } =
+            registration;
         if group.is_some_and(|group| !registry.groups.contains_key(&group)) {
             return Err(Error::NotRegistered);
         }
@@ -321,18 +320,27 @@ impl<T> EventMonitor<T> {
             Source::Probe(probe) => registry.probe(*probe)?,
             Source::Kernel(source) => *source,
             Source::External(name) => {
-                let event = Registered {
+                let format = declared::declare(&name, &fields)?;
+                let decoder = decoder.map(|make| make(Some(&format))).transpose()?;
+                let (tally, format) = (Arc::<Tally>::default(), Arc::new(format));
+                let event = registry.insert(Registered {
                     name,
                     type_: EventType::External,
                     set_event: None,
                     group,
                     is_enabled,
-                    tally: Arc::default(),
+                    tally: Arc::clone(&tally),
+                    format: Some(Arc::clone(&format)),
                     guard: None,
-                };
-                return Ok(registry.insert(event));
+                });
+                let handler = ExternalHandler { format, decoder, tally };
+                self.inner.inbox.externals.set_handler(event, Some(handler));
+                return Ok(event);
             }
         };
+        if !fields.is_empty() {
+            return Err(Error::NotExternal { name: source.event.event().name().to_owned() });
+        }
         if let Some(default) = &registry.default_options {
             source.event = default(source.event);
         }
@@ -354,6 +362,7 @@ impl<T> EventMonitor<T> {
             group,
             is_enabled,
             tally: Arc::clone(&tally),
+            format: None,
             guard: source.guard,
         });
         let handler = Handler { event: id, set_event, format: source.format, decoder, tally };
@@ -415,7 +424,15 @@ impl<T> EventMonitor<T> {
     ///
     /// [`Error::NotRegistered`] and [`Error::Control`].
     pub fn unregister(&self, event: EventId) -> Result<()> {
-        let guard = self.inner.registry().unregister(event)?;
+        let guard = {
+            let mut registry = self.inner.registry();
+            let is_external = registry.get(event)?.format.is_some();
+            let guard = registry.unregister(event)?;
+            if is_external {
+                self.inner.inbox.externals.set_handler(event, None);
+            }
+            guard
+        };
         // Closing a probe can take long, and its guard may be anything.
         drop(guard);
         // Decoders are dropped by the reader; if there is none, here.
@@ -531,24 +548,38 @@ impl<T> EventMonitor<T> {
     /// [`Error::NotRegistered`], [`Error::NotExternal`], and [`Error::TooManyExternal`] if a million
     /// wait.
     pub fn enqueue(&self, event: EventId, time: Timestamp, value: T) -> Result<bool> {
-        let tally = {
-            let registry = self.inner.registry();
-            let registered = registry.get(event)?;
-            if registered.type_ != EventType::External {
-                return Err(Error::NotExternal { name: registered.name.clone() });
-            }
-            if !registered.is_enabled {
-                return Ok(false);
-            }
-            Arc::clone(&registered.tally)
-        };
-        let mut externals = lock(&self.inner.inbox.externals);
-        if externals.len() >= MAX_EXTERNAL {
-            return Err(Error::TooManyExternal(MAX_EXTERNAL));
+        self.push_external(event, |_| Ok(External { event, time, payload: Payload::Value(value) }))
+    }
+
+    /// Adds an external event by the values of its [declared](Registration::field) fields, which its
+    /// decoder makes a value of when it is its turn. Fields without a value are 0 or empty. Returns
+    /// `false` if the event is disabled.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`enqueue`](Self::enqueue), and [`Error::ExternalField`].
+    pub fn enqueue_fields(
+        &self,
+        event: EventId,
+        time: Timestamp,
+        values: &[(&str, FieldValue<'_>)],
+    ) -> Result<bool> {
+        self.push_external(event, |format| {
+            Ok(External { event, time, payload: Payload::of_fields(format, time, values)? })
+        })
+    }
+
+    fn push_external(
+        &self,
+        event: EventId,
+        external: impl FnOnce(&TracepointFormat) -> Result<External<T>>,
+    ) -> Result<bool> {
+        // It stays registered until the event is in the inbox.
+        let registry = self.inner.registry();
+        match registry.external(event)? {
+            Some(format) => self.inner.inbox.externals.push(external(format)?).map(|()| true),
+            None => Ok(false),
         }
-        externals.push(External { event, time, value, tally });
-        self.inner.inbox.has_externals.store(true, Ordering::Release);
-        Ok(true)
     }
 
     /// The time now, on the clock of the monitor.
@@ -656,6 +687,15 @@ impl Registry {
 
     fn get(&self, event: EventId) -> Result<&Registered> {
         self.events.get(&event).ok_or(Error::NotRegistered)
+    }
+
+    /// The fields of an external event; `None` if it is disabled.
+    fn external(&self, event: EventId) -> Result<Option<&TracepointFormat>> {
+        let registered = self.get(event)?;
+        match &registered.format {
+            Some(format) => Ok(registered.is_enabled.then_some(&**format)),
+            None => Err(Error::NotExternal { name: registered.name.clone() }),
+        }
     }
 
     fn members(&self, group: GroupId) -> Result<Vec<EventId>> {

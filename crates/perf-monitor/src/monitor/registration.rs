@@ -2,6 +2,7 @@
 
 use super::{EventId, GroupId, SampleView};
 use crate::builder::EventBuilder;
+use crate::declared::FieldType;
 use crate::error::Result;
 use crate::event::Event;
 use crate::flags::SampleFlags;
@@ -161,6 +162,8 @@ pub struct Registration<T> {
     pub(super) filter: Option<String>,
     pub(super) group: Option<GroupId>,
     pub(super) decoder: Option<MakeDecoder<T>>,
+    /// Declared fields.
+    pub(super) fields: Vec<(String, FieldType)>,
 }
 
 pub(super) enum Source {
@@ -192,6 +195,7 @@ impl<T> Registration<T> {
             filter: None,
             group: None,
             decoder: None,
+            fields: Vec::new(),
         }
     }
 
@@ -223,9 +227,18 @@ impl<T> Registration<T> {
     }
 
     /// An event from outside of the kernel, whose values are given to
-    /// [`EventMonitor::enqueue`](super::EventMonitor::enqueue).
+    /// [`EventMonitor::enqueue`](super::EventMonitor::enqueue), or those of its fields to
+    /// [`EventMonitor::enqueue_fields`](super::EventMonitor::enqueue_fields).
     pub fn external(name: impl Into<String>) -> Self {
         Self::of(Source::External(name.into()))
+    }
+
+    /// Declares a field of an [external](Self::external) event. Decoders read it like a field of a
+    /// tracepoint.
+    #[must_use]
+    pub fn field(mut self, name: impl Into<String>, type_: FieldType) -> Self {
+        self.fields.push((name.into(), type_));
+        self
     }
 
     /// Changes the options of the event, after those that the monitor has for all events.
@@ -261,7 +274,8 @@ impl<T> Registration<T> {
     }
 
     /// Sets the decoder: it makes a value of each sample, or drops it with `None`. An error is
-    /// delivered in place of the value. Without a decoder the samples are counted and dropped.
+    /// delivered in place of the value. Without a decoder the samples are counted and dropped. For
+    /// external events it decodes the fields.
     #[must_use]
     pub fn decoder<D>(self, decoder: D) -> Self
     where

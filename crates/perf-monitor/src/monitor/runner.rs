@@ -1,6 +1,7 @@
 //! The reading loop of a monitor.
 
-use super::registration::{Handler, Tally};
+use super::external::Externals;
+use super::registration::Handler;
 use super::sample::{MonitorSample, RecordView, SampleView};
 use super::{EventId, Inner};
 use crate::error::Result;
@@ -12,7 +13,6 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use trace_common::Timestamp;
 
@@ -21,14 +21,6 @@ const CPU_CHECK: Duration = Duration::from_secs(1);
 
 /// Makes values of records that are not samples.
 pub(super) type RecordDecoder<T> = Box<dyn FnMut(&RecordView<'_>) -> Option<T> + Send>;
-
-/// An external event that waits.
-pub(super) struct External<T> {
-    pub(super) event: EventId,
-    pub(super) time: Timestamp,
-    pub(super) value: T,
-    pub(super) tally: Arc<Tally>,
-}
 
 /// Where batches go.
 pub(super) trait Sink<T> {
@@ -49,18 +41,15 @@ pub(super) struct Runner<T> {
     waker: Waker,
     options: RunnerOptions,
     desk: Desk<T>,
-    /// CPUs that were online when they were last looked at.
-    cpus: Vec<u32>,
+    /// CPUs that were online when they were last looked at, with their instances.
+    cpus: Vec<(u32, u64)>,
 }
 
 /// Makes samples of what the set passes on.
 struct Desk<T> {
     /// By place of the event in the set.
     handlers: Vec<Option<Handler<T>>>,
-    externals: HashMap<u64, External<T>>,
-    next_external: u64,
-    /// Tallies of external events.
-    external_tallies: HashMap<EventId, Weak<Tally>>,
+    externals: Externals<T>,
     records: Option<RecordDecoder<T>>,
     batch: Vec<MonitorSample<T>>,
     /// Samples of a batch.
@@ -76,9 +65,7 @@ impl<T> Runner<T> {
     ) -> Self {
         let desk = Desk {
             handlers: Vec::new(),
-            externals: HashMap::new(),
-            next_external: 0,
-            external_tallies: HashMap::new(),
+            externals: Externals::default(),
             records,
             batch: Vec::new(),
             size: options.batch.max(1),
@@ -95,7 +82,7 @@ impl<T> Runner<T> {
         };
         let paused = inner.registry().control.pause();
         let Self { reader, desk, .. } = self;
-        desk.take_externals(inner, reader);
+        desk.externals.take(&inner.inbox.externals, reader);
         let mut delivery = Delivery { desk, inner, sink, is_over: false };
         let Ok(_) = reader.drain(&mut delivery);
         delivery.flush();
@@ -105,11 +92,11 @@ impl<T> Runner<T> {
     }
 
     fn until_stopped(&mut self, inner: &Inner<T>, sink: &mut dyn Sink<T>) -> Result<()> {
-        self.cpus = system::online_cpus();
+        self.cpus = online_instances();
         let mut next_check = Instant::now() + CPU_CHECK;
         while !inner.is_stopping.load(Ordering::Acquire) {
             let Self { reader, desk, .. } = self;
-            desk.take_externals(inner, reader);
+            desk.externals.take(&inner.inbox.externals, reader);
             let mut delivery = Delivery { desk, inner, sink, is_over: false };
             let Ok(_) = reader.round(&mut delivery);
             delivery.flush();
@@ -145,7 +132,7 @@ impl<T> Runner<T> {
     }
 
     fn check_cpus(&mut self, inner: &Inner<T>) -> Result<()> {
-        let online = system::online_cpus();
+        let online = online_instances();
         if online != self.cpus {
             inner.registry().control.check_cpus()?;
             self.cpus = online;
@@ -154,17 +141,13 @@ impl<T> Runner<T> {
     }
 }
 
-impl<T> Desk<T> {
-    fn take_externals(&mut self, inner: &Inner<T>, reader: &mut Reader) {
-        for external in inner.inbox.take_externals() {
-            let token = self.next_external;
-            self.next_external += 1;
-            reader.push_external(external.time, token);
-            self.external_tallies.insert(external.event, Arc::downgrade(&external.tally));
-            self.externals.insert(token, external);
-        }
-    }
+/// The CPUs that are online, and a number that changes when they were offline.
+fn online_instances() -> Vec<(u32, u64)> {
+    let cpus = system::online_cpus().into_iter();
+    cpus.map(|cpu| (cpu, system::cpu_instance(cpu))).collect()
+}
 
+impl<T> Desk<T> {
     /// The handler of an event. Decoders arrive before their event is enabled.
     #[inline]
     fn handler(&mut self, inner: &Inner<T>, record: &SetRecord<'_>) -> Option<&mut Handler<T>> {
@@ -244,26 +227,14 @@ impl<T> Desk<T> {
             handler.tally.overflow.add(counts.remove(&handler.event).unwrap_or(0));
         }
         for (event, count) in counts {
-            if let Some(tally) = self.external_tallies.get(&event).and_then(Weak::upgrade) {
-                tally.overflow.add(count);
-            }
+            self.externals.count_overflow(event, count);
         }
     }
 
     fn external(&mut self, token: u64, time: Timestamp, late: bool) {
-        let Some(external) = self.externals.remove(&token) else { return };
-        let External { event, value, tally, .. } = external;
-        tally.external.add(1);
-        if late {
-            tally.late.add(1);
+        if let Some((event, value)) = self.externals.decode(token, late) {
+            self.batch.push(MonitorSample { event: Some(event), time, cpu: None, late, value });
         }
-        self.batch.push(MonitorSample {
-            event: Some(event),
-            time,
-            cpu: None,
-            late,
-            value: Ok(value),
-        });
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{Target, system};
 use perf_sys::perf_event_attr;
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The kernel's counts of an event of a [`RingSet`](super::RingSet), summed over all CPUs, tasks and
@@ -30,6 +30,9 @@ pub struct EventCounts {
     pub lost: Option<u64>,
     /// Samples that were passed on.
     pub delivered: u64,
+    /// How often the kernel throttled the event because of its rate: the number of its
+    /// `PERF_RECORD_THROTTLE` that were passed on.
+    pub throttled: u64,
 }
 
 impl EventCounts {
@@ -37,9 +40,10 @@ impl EventCounts {
         self.count = self.count.saturating_add(other.count);
         self.lost = self.lost.zip(other.lost).map(|(a, b)| a.saturating_add(b));
         self.delivered += other.delivered;
+        self.throttled += other.throttled;
     }
 
-    const NONE: Self = Self { count: 0, lost: Some(0), delivered: 0 };
+    const NONE: Self = Self { count: 0, lost: Some(0), delivered: 0, throttled: 0 };
 }
 
 /// Which of a CPU's rings an event writes into.
@@ -79,7 +83,8 @@ struct Opened {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CpuChanges {
-    /// CPUs that went offline. Their events are closed; what they recorded is still passed on.
+    /// CPUs that went offline, also those that came back since. Their events are closed; what they
+    /// recorded is still passed on.
     pub gone: Vec<u32>,
     /// CPUs that came online, and on which all events were opened.
     pub opened: Vec<u32>,
@@ -99,7 +104,8 @@ pub(crate) struct Control {
     pages: usize,
     /// The anchors are first: the events that the rings were mapped with.
     events: Vec<OpenEvent>,
-    cpus: BTreeSet<u32>,
+    /// CPUs with rings, and the [`system::cpu_instance`] that they were opened on.
+    cpus: BTreeMap<u32, u64>,
     /// Nothing is enabled for the time being.
     is_paused: bool,
     next_event: u64,
@@ -146,7 +152,7 @@ impl Control {
             options,
             pages,
             events: Vec::new(),
-            cpus: BTreeSet::new(),
+            cpus: BTreeMap::new(),
             is_paused: false,
             next_event: 0,
             next_ring: 0,
@@ -180,7 +186,7 @@ impl Control {
     }
 
     pub(crate) fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
-        self.cpus.iter().copied()
+        self.cpus.keys().copied()
     }
 
     pub(crate) fn epoll(&self) -> &Arc<OwnedFd> {
@@ -241,7 +247,7 @@ impl Control {
         filter: Option<String>,
     ) -> Result<(SetEvent, u32)> {
         let index = self.new_event(builder, members, Lane::Main)?;
-        let cpus: Vec<u32> = self.cpus.iter().copied().collect();
+        let cpus: Vec<u32> = self.cpus().collect();
         let result = cpus.into_iter().try_for_each(|cpu| match self.open_event(index, cpu) {
             Err(error) if targets::is_offline(&error) => Ok(()), // `check_cpus` notices it
             other => other,
@@ -269,10 +275,12 @@ impl Control {
 
     /// Opens the rings of a CPU, and all events on it.
     fn open_cpu(&mut self, cpu: u32) -> Result<()> {
+        // If it goes offline meanwhile, this is out of date, and not the events.
+        let instance = system::cpu_instance(cpu);
         let result = (0..self.events.len()).try_for_each(|index| self.open_event(index, cpu));
         match result {
             Ok(()) => {
-                self.cpus.insert(cpu);
+                self.cpus.insert(cpu, instance);
                 Ok(())
             }
             Err(error) => {
@@ -381,13 +389,14 @@ impl Control {
             self.add_closed_loss(opened.ring, counts.lost);
         }
         let counts = removed.counts()?;
-        self.removed.add(EventCounts { delivered: 0, ..counts });
+        self.removed.add(EventCounts { delivered: 0, throttled: 0, ..counts });
         // Slots that the reader forgot are counted to the end.
         let Self { removed: sum, removed_slots, .. } = self;
         removed_slots.retain(|slot| {
             let is_forgotten = Arc::strong_count(slot) == 1;
             if is_forgotten {
                 sum.delivered += slot.delivered();
+                sum.throttled += slot.throttled();
             }
             !is_forgotten
         });
@@ -515,8 +524,12 @@ impl Control {
 
     /// Counts of all removed events.
     pub(crate) fn removed_counts(&self) -> EventCounts {
-        let waiting: u64 = self.removed_slots.iter().map(|slot| slot.delivered()).sum();
-        EventCounts { delivered: self.removed.delivered + waiting, ..self.removed }
+        let mut counts = self.removed;
+        for slot in &self.removed_slots {
+            counts.delivered += slot.delivered();
+            counts.throttled += slot.throttled();
+        }
+        counts
     }
 
     /// The kernel's count of the losses of each open ring; `None` if it has none.
@@ -529,12 +542,19 @@ impl Control {
         Ok(Some(losses))
     }
 
-    /// Opens all events on CPUs that came online, and closes those of CPUs that went offline: the
-    /// kernel never revives them.
+    /// Opens all events on CPUs that came online, and closes those of CPUs that went offline, also of
+    /// those that are back already: the kernel never revives them.
     pub(crate) fn check_cpus(&mut self) -> Result<CpuChanges> {
-        let online: BTreeSet<u32> = self.targets.online().into_iter().collect();
-        let gone: Vec<u32> = self.cpus.difference(&online).copied().collect();
-        let came: Vec<u32> = online.difference(&self.cpus).copied().collect();
+        let online = self.targets.online();
+        let instances: BTreeMap<u32, u64> =
+            online.into_iter().map(|cpu| (cpu, system::cpu_instance(cpu))).collect();
+        let is_in = |cpus: &BTreeMap<u32, u64>, (cpu, instance): (&u32, &u64)| {
+            cpus.get(cpu) == Some(instance)
+        };
+        let not_in = |a: &BTreeMap<u32, u64>, b: &BTreeMap<u32, u64>| -> Vec<u32> {
+            a.iter().filter(|entry| !is_in(b, *entry)).map(|(cpu, _)| *cpu).collect()
+        };
+        let (gone, came) = (not_in(&self.cpus, &instances), not_in(&instances, &self.cpus));
         self.replace_cpus(gone, came)
     }
 
@@ -613,7 +633,8 @@ impl OpenEvent {
     }
 
     fn counts(&self) -> Result<EventCounts> {
-        let mut counts = EventCounts { delivered: self.slot.delivered(), ..self.closed };
+        let (delivered, throttled) = (self.slot.delivered(), self.slot.throttled());
+        let mut counts = EventCounts { delivered, throttled, ..self.closed };
         for opened in &self.opened {
             counts.add(opened.counts()?);
         }
@@ -627,6 +648,6 @@ impl Opened {
             0 => self.counter.read()?,
             members => self.counter.read_first_of(1 + members)?,
         };
-        Ok(EventCounts { count: read.value, lost: read.lost, delivered: 0 })
+        Ok(EventCounts { count: read.value, lost: read.lost, ..EventCounts::default() })
     }
 }

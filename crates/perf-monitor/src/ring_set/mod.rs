@@ -1,11 +1,15 @@
 //! Events on many CPUs, tasks and cgroups, and their records in time order.
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod control;
 mod reader;
 mod source;
 mod table;
 mod targets;
 
+#[cfg(feature = "tokio")]
+pub use asynchronous::AsyncRingSet;
 pub use control::{CpuChanges, EventCounts};
 pub use reader::{SetRecord, SetStats};
 pub use table::SetEvent;
@@ -580,17 +584,30 @@ impl Waker {
         // `epoll_wait` rounds to milliseconds.
         let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
         let mut fds = [PollFd::new(&*self.epoll, PollFlags::IN)];
-        let mut readiness = Readiness { readable: false, hung_up: false };
         let is_ready = match poll(&mut fds, timeout.as_ref()) {
             Ok(ready) => ready > 0,
             Err(Errno::INTR) => false,
             Err(errno) => return Err(Error::System { call: "poll", errno }),
         };
         if is_ready {
-            readiness.readable = self.collect()?;
+            return self.woken(have_all_ended);
         }
-        readiness.hung_up = !self.hung_up.is_empty() && have_all_ended(&self.hung_up);
-        Ok(readiness)
+        let hung_up = !self.hung_up.is_empty() && have_all_ended(&self.hung_up);
+        Ok(Readiness { readable: false, hung_up })
+    }
+
+    /// Collects the reports of the rings, after the epoll descriptor was reported as readable.
+    ///
+    /// The kernel reports a wake-up of a ring once, and the poll of the epoll descriptor has
+    /// consumed it: it can be missing here. Hence a ring is readable unless a thread hung up.
+    pub(crate) fn woken(
+        &mut self,
+        have_all_ended: impl FnOnce(&BTreeSet<u64>) -> bool,
+    ) -> Result<Readiness> {
+        let before = self.hung_up.len();
+        let readable = self.collect()? || self.hung_up.len() == before;
+        let hung_up = !self.hung_up.is_empty() && have_all_ended(&self.hung_up);
+        Ok(Readiness { readable, hung_up })
     }
 
     /// Collects the reports of the rings. Returns whether one is readable.

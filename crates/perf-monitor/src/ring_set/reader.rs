@@ -8,7 +8,6 @@ use super::table::{NewRing, Published, Retiring, RingNumber, SetEvent, Shared, T
 use crate::clock;
 use crate::record::{RawRecord, RecordLayout};
 use crate::ring::RingStats;
-use perf_sys::PERF_RECORD_SAMPLE;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace_common::{ClockDomain, Lateness, Timestamp, Tournament};
@@ -311,9 +310,7 @@ impl Reader {
                 let (Some(raw), Some(slot)) = (ring.record(*entry), table.at(entry.place)) else {
                     continue; // never so: both stay while a record waits
                 };
-                if raw.type_() == PERF_RECORD_SAMPLE {
-                    slot.deliver();
-                }
+                slot.deliver(raw);
                 result = f.record(SetRecord {
                     event: slot.event,
                     cpu: ring.cpu,

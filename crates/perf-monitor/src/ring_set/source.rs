@@ -13,7 +13,6 @@ use super::reader::{SetRecord, SetStats};
 use super::table::{RingNumber, Table};
 use crate::record::RawRecord;
 use crate::ring::RingBuffer;
-use perf_sys::PERF_RECORD_SAMPLE;
 use std::collections::VecDeque;
 use trace_common::Timestamp;
 
@@ -273,9 +272,7 @@ impl SetRing {
                 read += raw.bytes().len() as u64;
                 match table.find(raw) {
                     Some(slot) => {
-                        if raw.type_() == PERF_RECORD_SAMPLE {
-                            slot.deliver();
-                        }
+                        slot.deliver(raw);
                         count += 1;
                         let time = slot.layout.timestamp(raw);
                         stats.undecodable += u64::from(time.is_none());

@@ -2,7 +2,7 @@
 
 use crate::record::{RawRecord, RecordLayout};
 use crate::ring::RingBuffer;
-use perf_sys::PERF_RECORD_SAMPLE;
+use perf_sys::{PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trace_common::IdMap;
@@ -21,21 +21,32 @@ pub(crate) struct Slot {
     pub(crate) layout: RecordLayout,
     /// Samples that were passed on. Only the reader writes it.
     delivered: AtomicU64,
+    /// Number of `PERF_RECORD_THROTTLE`. Only the reader writes it.
+    throttled: AtomicU64,
 }
 
 impl Slot {
     pub(crate) const fn new(event: SetEvent, place: u32, layout: RecordLayout) -> Self {
-        Self { event, place, layout, delivered: AtomicU64::new(0) }
+        Self { event, place, layout, delivered: AtomicU64::new(0), throttled: AtomicU64::new(0) }
     }
 
     pub(crate) fn delivered(&self) -> u64 {
         self.delivered.load(Ordering::Relaxed)
     }
 
-    /// Counts a sample. There is only one reader, so that nothing is lost between load and store.
+    pub(crate) fn throttled(&self) -> u64 {
+        self.throttled.load(Ordering::Relaxed)
+    }
+
+    /// Counts a record that is passed on. There is only one reader, so that nothing is lost between
+    /// load and store.
     #[inline]
-    pub(crate) fn deliver(&self) {
-        self.delivered.store(self.delivered() + 1, Ordering::Relaxed);
+    pub(crate) fn deliver(&self, raw: RawRecord<'_>) {
+        match raw.type_() {
+            PERF_RECORD_SAMPLE => self.delivered.store(self.delivered() + 1, Ordering::Relaxed),
+            PERF_RECORD_THROTTLE => self.throttled.store(self.throttled() + 1, Ordering::Relaxed),
+            _ => {}
+        }
     }
 }
 

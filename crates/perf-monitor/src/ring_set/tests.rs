@@ -6,7 +6,10 @@ use crate::clock;
 use crate::flags::SampleFlags;
 use crate::record::RecordLayout;
 use crate::ring::tests::FakeKernel;
-use perf_sys::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE, PERF_TYPE_TRACEPOINT, perf_event_attr};
+use perf_sys::{
+    PERF_RECORD_LOST, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, PERF_TYPE_TRACEPOINT,
+    perf_event_attr,
+};
 use proptest::prelude::*;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -132,9 +135,13 @@ fn what_is_no_record_of_the_set_is_counted() {
     let time = (fake.start + 7) as u64;
     fake.kernels[0].record(PERF_RECORD_LOST, &words(&[ID, 3, 0, time, 0, ID]));
     fake.sample(0, 8);
+    // A throttling, with time, id and stream id before thread, time, CPU and id.
+    let time = (fake.start + 9) as u64;
+    fake.kernels[0].record(PERF_RECORD_THROTTLE, &words(&[time, ID, ID, 0, time, 0, ID]));
     fake.round();
-    assert_eq!(fake.round(), [(10, 7, false), (10, 8, false)]);
+    assert_eq!(fake.round(), [(10, 7, false), (10, 8, false), (10, 9, false)]);
     let stats = fake.reader.stats();
+    assert_eq!((stats.rings.throttled, fake.slot.throttled()), (1, 1));
     assert_eq!((stats.rings.unknown_ids, stats.undecodable, stats.rings.lost), (2, 1, 3));
     assert_eq!(fake.slot.delivered(), 1, "samples only");
 }

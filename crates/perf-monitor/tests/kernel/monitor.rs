@@ -4,9 +4,9 @@ use crate::kernel_tests;
 use crate::sets::{OrderCheck, assert_accounted, while_all_cpus_call};
 use crate::support::{GETPPID, Skip, Test, TestChild, getppid, until};
 use perf_monitor::{
-    Error, Event, EventId, EventMonitor, EventSource, EventType, MonitorCounts, MonitorSample,
-    Overflow, Record, Registration, SampleFlags, SampleView, Software, TracepointFormat,
-    online_cpus,
+    Error, Event, EventId, EventMonitor, EventSource, EventType, FieldType, FieldValue,
+    MonitorCounts, MonitorSample, Overflow, Record, Registration, SampleFlags, SampleView,
+    Software, TracepointFormat, online_cpus,
 };
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -552,6 +552,119 @@ kernel_tests! {
         assert_exact(monitor.counts(event).unwrap(), 0);
         let missing = EventMonitor::<Value>::builder().pid(u32::MAX / 2).build().unwrap_err();
         assert!(matches!(missing, Error::File { .. }), "{missing}");
+    }
+
+    fn fields_of_external_events_are_decoded_at_their_turn(t) {
+        can_trace(t)?;
+        let monitor = EventMonitor::builder().thread(0).pages(64).build().unwrap();
+        let calls = monitor.register(calls()).unwrap();
+        let request = Registration::external("request")
+            .field("size", FieldType::U32)
+            .field("path", FieldType::Text)
+            .decoder_of(|format| {
+                let format = format.expect("it has fields");
+                let [size, path] = ["size", "path"].map(|name| format.field(name).unwrap().clone());
+                Ok(move |sample: &SampleView<'_>| {
+                    let path = sample.str(&path).ok_or("no path")?;
+                    let (_, tid) = sample.tid().ok_or("no thread")?;
+                    match (path, sample.u64(&size).ok_or("no size")?) {
+                        (b"/drop", _) => Ok(None),
+                        (b"/fail", _) => Err("refused".into()),
+                        (path, size) => Ok(Some(Value::Call { nr: size + path.len() as u64, tid })),
+                    }
+                })
+            });
+        let request = monitor.register(request).unwrap();
+        let not_external = Registration::tracepoint("raw_syscalls:sys_enter").field("x", FieldType::U8);
+        let refused = monitor.register(not_external).unwrap_err();
+        assert!(matches!(refused, Error::NotExternal { .. }), "{refused}");
+        let twice = Registration::external("twice").field("x", FieldType::U8).field("x", FieldType::U8);
+        assert!(matches!(monitor.register(twice), Err(Error::ExternalField { .. })));
+        let mut seen = Vec::new();
+        while_running(&monitor, |sample| seen.push(sample), || {
+            let enqueue = |path: &[u8], size| {
+                let values = [("size", FieldValue::Unsigned(size)), ("path", FieldValue::Text(path))];
+                monitor.enqueue_fields(request, monitor.now(), &values)
+            };
+            getppid(1);
+            assert!(enqueue(b"/a", 40).unwrap());
+            getppid(1);
+            assert!(enqueue(b"/drop", 0).unwrap() && enqueue(b"/fail", 0).unwrap());
+            let refused = enqueue(b"/a", 1 << 40).unwrap_err();
+            assert!(refused.to_string().contains("\"size\""), "{refused}");
+            let refused = monitor.enqueue_fields(calls, monitor.now(), &[]).unwrap_err();
+            assert!(matches!(refused, Error::NotExternal { .. }), "{refused}");
+            // What was enqueued before is still delivered.
+            let values = [("size", FieldValue::Unsigned(7))];
+            let future = monitor.now().saturating_add_nanos(3_600_000_000_000);
+            assert!(monitor.enqueue_fields(request, future, &values).unwrap());
+            let counts = monitor.counts(request).unwrap();
+            assert_eq!((counts.dropped + counts.errors) / 3, 0);
+            monitor.unregister(request).unwrap();
+            assert!(matches!(enqueue(b"/a", 1), Err(Error::NotRegistered)));
+        });
+        let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let shown: Vec<_> = seen.iter().map(|sample| match &sample.value {
+            Ok(Value::Call { nr, tid: of }) => {
+                assert_eq!(*of, tid);
+                (sample.event == Some(request), *nr)
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => (error.to_string() == "refused", 0),
+        }).collect();
+        assert_eq!(shown, [(false, GETPPID), (true, 42), (false, GETPPID), (true, 0), (true, 7)]);
+        let counts = monitor.stats().unregistered;
+        assert_eq!((counts.count, counts.delivered, counts.dropped, counts.errors), (4, 3, 1, 1));
+    }
+
+    fn the_reading_thread_is_realtime_while_it_reads(t) {
+        can_trace(t)?;
+        let policy = || perf_sys::sched_getscheduler().unwrap();
+        let ordinary = policy();
+        {
+            let _realtime = perf_monitor::RealtimeThread::begin(5).unwrap();
+            assert_eq!(policy(), perf_sys::SchedPolicy::fifo(5));
+            // What it starts is not realtime.
+            assert_eq!(std::thread::spawn(policy).join().unwrap(), ordinary);
+        }
+        assert_eq!(policy(), ordinary);
+        let refused = perf_monitor::RealtimeThread::begin(100).unwrap_err();
+        assert!(matches!(refused, Error::Realtime { priority: 100, .. }), "{refused}");
+        let monitor = EventMonitor::builder().thread(0).pages(64).realtime(3).build().unwrap();
+        let calls = calls().decoder(move |_| {
+            let is_realtime = policy() == perf_sys::SchedPolicy::fifo(3);
+            Ok(Some(Value::External(is_realtime.into())))
+        });
+        monitor.register(calls).unwrap();
+        let mut seen = Vec::new();
+        while_running(&monitor, |sample| seen.push(sample.value.unwrap()), || getppid(10));
+        assert_eq!(seen, [Value::External(1); 10]);
+        // A priority that does not exist is an error of the run, and leaves nothing behind.
+        let monitor = EventMonitor::<Value>::builder().thread(0).pages(64).realtime(100).build().unwrap();
+        let refused = monitor.run(|_| ()).unwrap_err();
+        assert!(matches!(refused, Error::Realtime { .. }) && !monitor.is_running(), "{refused}");
+    }
+
+    fn throttling_is_in_the_counts_of_its_event(t) {
+        t.root()?;
+        t.guest()?;
+        let rate = "/proc/sys/kernel/perf_event_max_sample_rate";
+        let before = std::fs::read_to_string(rate).unwrap();
+        std::fs::write(rate, "1000").unwrap();
+        let monitor = EventMonitor::<Value>::builder().thread(0).pages(256).build().unwrap();
+        let clock = |period| {
+            let clock = Event::software(Software::CpuClock).builder().sample_period(period);
+            monitor.register(Registration::event(clock)).unwrap()
+        };
+        let (fast, slow) = (clock(20_000), clock(1_000_000_000));
+        while_running(&monitor, |_| (), || until("it is throttled", || {
+            crate::support::spin_for(Duration::from_millis(20));
+            monitor.counts(fast).unwrap().throttled > 0
+        }));
+        std::fs::write(rate, before.trim()).unwrap();
+        let (fast, slow) = (monitor.counts(fast).unwrap(), monitor.counts(slow).unwrap());
+        assert_eq!(fast.throttled, monitor.stats().set.rings.throttled, "{fast:?}");
+        assert_eq!(slow.throttled, 0, "{slow:?}");
     }
 }
 

@@ -350,10 +350,33 @@ kernel_tests! {
         let changes = set.check_cpus().unwrap();
         assert_eq!((&changes.gone[..], &changes.opened[..]), (&[][..], &[1][..]));
         call_on_cpu_1();
+        assert!(set.check_cpus().unwrap().is_empty());
+        // Gone and back between two looks.
+        std::fs::write(online, "0").unwrap();
+        std::fs::write(online, "1").unwrap();
+        call_on_cpu_1(); // in no ring: the kernel ended the events
+        let changes = set.check_cpus().unwrap();
+        assert_eq!((&changes.gone[..], &changes.opened[..]), (&[1][..], &[1][..]));
+        call_on_cpu_1();
         let stats = set.finish(&mut check).unwrap();
-        assert_eq!(seen.get(&1), Some(&(2 * TIMES as u64)), "{seen:?} {stats:?}");
+        assert_eq!(seen.get(&1), Some(&(3 * TIMES as u64)), "{seen:?} {stats:?}");
         let counts = set.counts(calls).unwrap();
         assert_eq!(counts.delivered, seen.values().sum::<u64>());
-        assert_accounted(counts.count, counts.delivered, counts.lost, 2);
+        assert_accounted(counts.count, counts.delivered, counts.lost, 3);
+    }
+
+    fn flags_are_passed_to_the_kernel(t) {
+        let event = system_calls(t)?;
+        let open = |flags| RingSet::builder().thread(0).pages(8).flags(flags).open();
+        // No kernel has this one.
+        let refused = open(1 << 40).unwrap_err();
+        assert!(matches!(refused, Error::Open { .. }), "{refused}");
+        let mut set = open(perf_sys::PERF_FLAG_FD_NO_GROUP).unwrap();
+        let calls = set.add(&event.disabled(false)).unwrap();
+        set.set_filter(calls, &format!("id == {GETPPID}")).unwrap();
+        getppid(10);
+        set.finish(ok).unwrap();
+        let counts = set.counts(calls).unwrap();
+        assert!(counts.delivered >= 10, "{counts:?}");
     }
 }

@@ -1,0 +1,228 @@
+//! External events: their values, or their fields as a sample of the kernel has them.
+
+use super::registration::{Decoder, Tally};
+use super::{DecoderError, EventId, SampleView, lock};
+use crate::declared;
+use crate::error::{Error, Result};
+use crate::flags::SampleFlags;
+use crate::format::{FieldValue, TracepointFormat};
+use crate::record::{RawRecord, RecordLayout};
+use crate::ring_set::{Reader, SetEvent, SetRecord};
+use perf_sys::{PERF_RECORD_SAMPLE, PERF_TYPE_TRACEPOINT, perf_event_attr};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use trace_common::Timestamp;
+
+/// External events that wait until a monitor takes them.
+const MAX_EXTERNAL: usize = 1 << 20;
+
+/// Fields of the record of an external event.
+const FLAGS: SampleFlags = SampleFlags::IDENTIFIER
+    .union(SampleFlags::TID)
+    .union(SampleFlags::TIME)
+    .union(SampleFlags::RAW);
+
+/// The longest data of a record: its size has 16 bits.
+const MAX_DATA: usize = u16::MAX as usize - 64;
+
+/// An external event that waits.
+pub(super) struct External<T> {
+    pub(super) event: EventId,
+    pub(super) time: Timestamp,
+    pub(super) payload: Payload<T>,
+}
+
+pub(super) enum Payload<T> {
+    Value(T),
+    /// A record with its fields.
+    Record(Vec<u8>),
+}
+
+impl<T> Payload<T> {
+    /// A record with these values, of the calling thread.
+    pub(super) fn of_fields(
+        format: &TracepointFormat,
+        time: Timestamp,
+        values: &[(&str, FieldValue<'_>)],
+    ) -> Result<Self> {
+        let data = declared::encode(format, values)?;
+        if data.len() > MAX_DATA {
+            let field = values.last().map_or("", |(name, _)| *name).to_owned();
+            return Err(Error::ExternalField { field, why: "the data is longer than a record" });
+        }
+        // As in the kernel: the size and the data of a sample end at a multiple of 8 bytes.
+        let size = (4 + data.len()).next_multiple_of(8) - 4;
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        let mut record = Vec::with_capacity(36 + size);
+        record.extend(PERF_RECORD_SAMPLE.to_ne_bytes());
+        record.extend(0u16.to_ne_bytes());
+        record.extend((36 + size as u16).to_ne_bytes());
+        record.extend(0u64.to_ne_bytes());
+        record.extend(pid.to_ne_bytes());
+        record.extend(tid.to_ne_bytes());
+        record.extend(time.nanos().to_ne_bytes());
+        record.extend((size as u32).to_ne_bytes());
+        record.extend(&data);
+        record.resize(36 + size, 0);
+        Ok(Self::Record(record))
+    }
+}
+
+/// What makes values of the fields of an external event.
+pub(super) struct ExternalHandler<T> {
+    pub(super) format: Arc<TracepointFormat>,
+    pub(super) decoder: Option<Decoder<T>>,
+    pub(super) tally: Arc<Tally>,
+}
+
+/// What other threads leave for the reader.
+pub(super) struct ExternalInbox<T> {
+    has_new: AtomicBool,
+    left: Mutex<Left<T>>,
+}
+
+struct Left<T> {
+    events: Vec<External<T>>,
+    /// `None`: unregistered.
+    handlers: Vec<(EventId, Option<ExternalHandler<T>>)>,
+}
+
+impl<T> Default for Left<T> {
+    fn default() -> Self {
+        Self { events: Vec::new(), handlers: Vec::new() }
+    }
+}
+
+impl<T> Default for ExternalInbox<T> {
+    fn default() -> Self {
+        Self { has_new: AtomicBool::new(false), left: Mutex::default() }
+    }
+}
+
+impl<T> ExternalInbox<T> {
+    /// Adds an event that is registered.
+    pub(super) fn push(&self, external: External<T>) -> Result<()> {
+        let mut left = lock(&self.left);
+        if left.events.len() >= MAX_EXTERNAL {
+            return Err(Error::TooManyExternal(MAX_EXTERNAL));
+        }
+        left.events.push(external);
+        self.has_new.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Adds the handler of an event, or that it is unregistered.
+    pub(super) fn set_handler(&self, event: EventId, handler: Option<ExternalHandler<T>>) {
+        lock(&self.left).handlers.push((event, handler));
+        self.has_new.store(true, Ordering::Release);
+    }
+
+    fn take(&self) -> Left<T> {
+        match self.has_new.swap(false, Ordering::Acquire) {
+            true => std::mem::take(&mut *lock(&self.left)),
+            false => Left::default(),
+        }
+    }
+}
+
+/// The external events that the reader has.
+pub(super) struct Externals<T> {
+    waiting: HashMap<u64, External<T>>,
+    next: u64,
+    handlers: HashMap<EventId, ExternalHandler<T>>,
+    unregistered: Vec<EventId>,
+    layout: RecordLayout,
+}
+
+impl<T> Default for Externals<T> {
+    fn default() -> Self {
+        let mut attr = perf_event_attr::new(PERF_TYPE_TRACEPOINT, 0);
+        attr.sample_type = FLAGS.bits();
+        Self {
+            waiting: HashMap::new(),
+            next: 0,
+            handlers: HashMap::new(),
+            unregistered: Vec::new(),
+            layout: RecordLayout::new(&attr),
+        }
+    }
+}
+
+impl<T> Externals<T> {
+    /// Takes what other threads left, and queues the events at their time.
+    pub(super) fn take(&mut self, inbox: &ExternalInbox<T>, reader: &mut Reader) {
+        self.forget_unregistered();
+        // Events are pushed between the registration of theirs and its end.
+        let Left { events, handlers } = inbox.take();
+        for (event, handler) in handlers {
+            match handler {
+                Some(handler) => drop(self.handlers.insert(event, handler)),
+                None => self.unregistered.push(event),
+            }
+        }
+        for external in events {
+            reader.push_external(external.time, self.next);
+            self.waiting.insert(self.next, external);
+            self.next += 1;
+        }
+    }
+
+    /// Drops the decoders of unregistered events of which none waits.
+    fn forget_unregistered(&mut self) {
+        let Self { waiting, handlers, unregistered, .. } = self;
+        unregistered.retain(|event| {
+            let waits = waiting.values().any(|external| external.event == *event);
+            if !waits {
+                handlers.remove(event);
+            }
+            waits
+        });
+    }
+
+    /// The value of an event whose turn it is. `None` if its decoder drops it.
+    pub(super) fn decode(
+        &mut self,
+        token: u64,
+        late: bool,
+    ) -> Option<(EventId, Result<T, DecoderError>)> {
+        let External { event, time, payload } = self.waiting.remove(&token)?;
+        let handler = self.handlers.get_mut(&event)?;
+        let tally = &handler.tally;
+        tally.external.add(1);
+        tally.late.add(u64::from(late));
+        let record = match payload {
+            Payload::Value(value) => return Some((event, Ok(value))),
+            Payload::Record(record) => record,
+        };
+        let record = SetRecord {
+            event: SetEvent(u64::MAX),
+            cpu: u32::MAX,
+            time,
+            late,
+            layout: &self.layout,
+            raw: RawRecord::new(&record, 0),
+            place: u32::MAX,
+        };
+        let view = SampleView { event, record: &record, format: Some(&handler.format) };
+        match handler.decoder.as_mut().map_or(Ok(None), |decoder| decoder(&view)) {
+            Ok(Some(value)) => Some((event, Ok(value))),
+            Ok(None) => {
+                tally.dropped.add(1);
+                None
+            }
+            Err(error) => {
+                tally.errors.add(1);
+                Some((event, Err(error)))
+            }
+        }
+    }
+
+    /// Counts events that the sink did not take.
+    pub(super) fn count_overflow(&self, event: EventId, count: u64) {
+        if let Some(handler) = self.handlers.get(&event) {
+            handler.tally.overflow.add(count);
+        }
+    }
+}
