@@ -16,6 +16,7 @@ mod judge;
 mod matrix;
 mod mutants;
 mod mutation;
+mod pieces;
 mod recovery;
 mod reference;
 pub mod timeline;
@@ -108,6 +109,7 @@ pub fn test(args: &[String]) -> Result {
     let mut failed = matrix::check(&tools, &toolchains, &only)?;
     let corpus = corpus::items(&tools, &toolchains)?;
     failed += corpus::check(&tools, &corpus)?;
+    failed += pieces::check(&corpus)?;
     failed += fixtures::check(&tools)?;
     failed += mutants::check(&tools, &corpus, each)?;
     println!("compared in {:.0} s", start.elapsed().as_secs_f64());

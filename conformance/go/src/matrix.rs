@@ -3,6 +3,7 @@
 use super::batches;
 use super::compare;
 use super::judge::{Judge, Verdict};
+use super::pieces;
 use super::reference::{Printed, Reference};
 use super::toolchain::Toolchain;
 use super::workload::{self, Workload};
@@ -65,7 +66,8 @@ fn cell(tools: &Tools, workload: &Workload, toolchain: &Toolchain) -> Result<Cel
     })?;
     let reference = Reference::load(&dir)?;
     let trace = dir.join("trace");
-    let problems = compare_file(tools, &trace, &trace, &reference)?;
+    let mut problems = compare_file(tools, &trace, &trace, &reference)?;
+    problems.extend(pieces::of(&trace)?.problems);
     Ok(Cell {
         workload: workload.name,
         minor: toolchain.minor(),

@@ -117,9 +117,10 @@ fn what_cannot_be_analysed_is_an_error() {
         &["report", &shop, &old],
         &format!(
             "{old}: its clock cannot be related to that of other traces, as that of Go 1.21 and \
-             older: analyse it alone"
+             older: analyse it alone, or pass --offset FILE=SECONDS"
         ),
     );
+    assert_fails(&["explain", "--activity", "x", &shop], "no activity \"x\" ended");
     assert!(triscope(&["report", &old]).status.success());
     assert_fails(&["explain", "--task", "x", &shop], "no task \"x\" ended");
     assert_fails(
@@ -137,6 +138,82 @@ fn what_cannot_be_analysed_is_an_error() {
             "{toml}: Go execution traces, .NET traces and perf.data recordings can be analysed"
         ),
     );
+}
+
+/// A trace on another clock is moved by its offset.
+#[test]
+fn an_offset_relates_another_clock() {
+    let (shop, old) = (fixture("shop.trace"), fixture("go1.21-mixed.trace.gz"));
+    // The first line: the duration in seconds.
+    let seconds = |args: &[&str]| -> f64 {
+        let output = triscope(args);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).lines().next().unwrap().trim_end_matches(" s").parse().unwrap()
+    };
+    let alone = seconds(&["report", &shop]);
+    let at =
+        |offset: &str| seconds(&["report", &shop, &old, "--offset", &format!("{old}={offset}")]);
+    // The timeline is longer, by what the clock is moved.
+    let (near, far) = (at("1000000"), at("1000100"));
+    assert!(near > alone && ((far - near).abs() - 100.0).abs() < 0.002, "{alone} {near} {far}");
+    let output = triscope(&["explain", &shop, "--offset", "x"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr), "triscope: --offset: x is not a number of seconds\n");
+}
+
+/// Behind damage, reading resumes: what is lost is reported once, and the exit status is 1.
+#[test]
+fn reading_resumes_after_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let damaged = |name: &str, mut bytes: Vec<u8>| {
+        let half = bytes.len() / 2;
+        bytes[half..half + 64].fill(0xff);
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let go = damaged("shop.trace", std::fs::read(fixture("shop.trace")).unwrap());
+    let cut = triscope(&["explain", "--json", "--worst", "9999", &go]);
+    assert!(text(&cut.stderr).contains("; --recover resumes after damage"), "{cut:?}");
+    let whole = triscope(&["explain", "--recover", "--json", "--worst", "9999", &go]);
+    assert_eq!((cut.status.code(), whole.status.code()), (Some(1), Some(1)));
+    let requests = |output: &Output| -> Vec<Value> {
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        value.as_array().cloned().unwrap_or_default()
+    };
+    assert!(requests(&whole).len() > requests(&cut).len(), "{}", requests(&whole).len());
+    for request in requests(&whole) {
+        let pieces = request["pieces"].as_array().unwrap();
+        let sum: i64 = pieces.iter().map(|piece| piece["nanos"].as_i64().unwrap()).sum();
+        assert_eq!(sum, request["nanos"].as_i64().unwrap(), "{request}");
+    }
+    let stderr = text(&whole.stderr);
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.starts_with(&format!("triscope: {go}: damaged in 1 place, ")), "{stderr}");
+
+    let fixture = fixture("../../../nettrace/tests/data/t10-activity.nettrace");
+    let dotnet = damaged("app.nettrace", std::fs::read(&fixture).unwrap());
+    let output = triscope(&["report", "--recover", &dotnet]);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = text(&output.stderr);
+    assert!(stderr.starts_with(&format!("triscope: {dotnet}: damaged in ")), "{stderr}");
+}
+
+/// An activity is found by its name, with or without its event source.
+#[test]
+fn activities_are_selected_by_name() {
+    let trace = fixture("../../../nettrace/tests/data/t10-activity.nettrace");
+    let all = json(&["explain", "--json", "--worst", "9999", &trace]);
+    let full = all[0]["name"].as_str().unwrap();
+    let (_, short) = full.split_once('/').unwrap();
+    let count = |name: &str| {
+        let args = ["explain", "--json", "--worst", "9999", "--activity", name, &trace];
+        json(&args).as_array().unwrap().len()
+    };
+    let expected = all.as_array().unwrap().iter().filter(|request| request["name"] == full);
+    let expected = expected.count();
+    assert!(expected > 0);
+    assert_eq!((count(full), count(short)), (expected, expected));
 }
 
 /// The longest activities of a .NET program.

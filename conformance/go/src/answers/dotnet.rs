@@ -85,7 +85,8 @@ fn convoy(run: &Run, runtime: &str) -> Result<()> {
         return Err("the program printed no wait".into());
     };
     within("convoy: the wait", sum(&path, |_| true), to - from, 2.0)?;
-    // Between two holders the lock is free: the next one has been woken, and waits for a CPU.
+    // Between two holders the lock is free: the next one has been woken, and waits for a CPU. The
+    // lock is not fair: meanwhile another thread can take it again.
     let (mut agrees, mut held) = (0, 0);
     for hold in run.lines("hold") {
         let [holder, begin, end] = hold.try_into()?;
@@ -97,7 +98,7 @@ fn convoy(run: &Run, runtime: &str) -> Result<()> {
             agrees += if is_right { overlap.max(0) } else { 0 };
         }
     }
-    within("convoy: with the thread that held the lock", agrees, held, 5.0)?;
+    within("convoy: with the thread that held the lock", agrees, held, 15.0)?;
     // .NET 8 and later report the owner.
     if runtime == "3.1" {
         return Ok(());

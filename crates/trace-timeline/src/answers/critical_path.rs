@@ -29,6 +29,8 @@ pub struct Piece {
     pub waiter: Option<EntityId>,
     /// Why that one waits.
     pub waiter_reason: TextId,
+    /// Where that one stopped.
+    pub waiter_stack: Option<StackId>,
     /// The garbage collector's or runtime's span that it is in.
     pub during: Option<(SpanKind, TextId)>,
     /// Another task that `entity` worked on: context of the wait, not its cause.
@@ -137,6 +139,7 @@ pub fn critical_path(
         pushed: end,
         waiter: None,
         reason: TextId::EMPTY,
+        stack: None,
         is_proxy: false,
         is_work: task.is_some(),
     });
@@ -184,6 +187,8 @@ struct Frame {
     pushed: Timestamp,
     waiter: Option<EntityId>,
     reason: TextId,
+    /// Where the waiter stopped.
+    stack: Option<StackId>,
     /// A thread that ended the wait for the runtime: what it did before it was woken itself has
     /// nothing to do with that wait.
     is_proxy: bool,
@@ -336,6 +341,7 @@ impl Walk<'_> {
                     pushed: self.at,
                     waiter: Some(frame.entity),
                     reason: interval.reason,
+                    stack: interval.stack,
                     is_proxy,
                     is_work: true,
                 });
@@ -411,6 +417,7 @@ impl Walk<'_> {
             reason: wait.map_or(TextId::EMPTY, |wait| wait.reason),
             waiter: frame.waiter,
             waiter_reason: frame.reason,
+            waiter_stack: frame.stack,
             during: None,
             context: None,
             stack: wait.and_then(|wait| wait.stack),
@@ -452,9 +459,9 @@ impl Walk<'_> {
 
     /// Divides a piece where spans begin and end, and appends the parts.
     fn split(&self, piece: Piece, task: Option<EntityId>, pieces: &mut Vec<Piece>) {
-        let own = self.history.spans(piece.entity);
-        let process = self.entities.process_of(piece.entity);
-        let global = process.map_or(&[][..], |process| self.history.spans(process));
+        let of = |entity| self.history.spans_within(entity, piece.begin, piece.end);
+        let own = of(piece.entity);
+        let global = self.entities.process_of(piece.entity).map_or(&[][..], of);
         let is_relevant = |span: &&Span| {
             let is_kind = match span.kind {
                 SpanKind::GcAssist | SpanKind::Jit | SpanKind::LockWait => true,

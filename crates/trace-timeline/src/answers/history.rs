@@ -15,6 +15,10 @@ pub struct History {
     intervals: HashMap<EntityId, Vec<Interval>>,
     flows: HashMap<EntityId, Vec<ResolvedFlow>>,
     spans: HashMap<EntityId, Vec<Span>>,
+    /// For each of `spans`: the latest end up to there.
+    ends: HashMap<EntityId, Vec<Timestamp>>,
+    /// Work items by the worker that took them, by their end.
+    work_items: HashMap<EntityId, Vec<Span>>,
     open: HashMap<SpanId, Span>,
     /// By process.
     starvation: HashMap<EntityId, Vec<Timestamp>>,
@@ -67,6 +71,8 @@ impl History {
             intervals: HashMap::new(),
             flows: HashMap::new(),
             spans: HashMap::new(),
+            ends: HashMap::new(),
+            work_items: HashMap::new(),
             open: HashMap::new(),
             starvation: HashMap::new(),
             throttles: Vec::new(),
@@ -135,8 +141,14 @@ impl History {
         for (_, span) in open {
             self.add_span(span);
         }
-        for spans in self.spans.values_mut() {
+        for (entity, spans) in &mut self.spans {
             spans.sort_by_key(|span| span.begin);
+            let mut latest = Timestamp::MIN;
+            let ends = spans.iter().map(|span| {
+                latest = latest.max(span.end);
+                latest
+            });
+            self.ends.insert(*entity, ends.collect());
         }
     }
 
@@ -144,9 +156,10 @@ impl History {
         if !self.overlaps(span.begin, span.end) || !self.has_room() {
             return;
         }
-        // A work item is looked for by the worker that took it.
-        let owner = if span.kind == SpanKind::Queued { span.ended_by } else { span.entity };
-        self.spans.entry(owner).or_default().push(span);
+        if span.kind == SpanKind::Queued && span.end < Timestamp::MAX {
+            self.work_items.entry(span.ended_by).or_default().push(span);
+        }
+        self.spans.entry(span.entity).or_default().push(span);
         // A task belongs to whoever began it, too.
         if span.by != span.entity && span.kind == SpanKind::Task {
             self.spans.entry(span.by).or_default().push(span);
@@ -190,9 +203,23 @@ impl History {
 
     /// The work item that a worker of the .NET thread pool had taken last at this time.
     pub(super) fn work_item(&self, worker: EntityId, at: Timestamp) -> Option<&Span> {
-        let items = self.spans(worker).iter();
-        let items = items.filter(|span| span.kind == SpanKind::Queued && span.end <= at);
-        items.max_by_key(|span| span.end)
+        let items = self.work_items.get(&worker)?;
+        let after = items.partition_point(|span| span.end <= at);
+        items.get(after.checked_sub(1)?)
+    }
+
+    /// The spans of an entity that overlap this time, and maybe more.
+    pub(super) fn spans_within(
+        &self,
+        entity: EntityId,
+        begin: Timestamp,
+        end: Timestamp,
+    ) -> &[Span] {
+        let ends = self.ends.get(&entity).map_or(&[][..], Vec::as_slice);
+        let spans = self.spans(entity);
+        let first = ends.partition_point(|latest| *latest <= begin);
+        let after = spans.partition_point(|span| span.begin < end);
+        spans.get(first..after).unwrap_or_default()
     }
 
     /// Number of workers that the .NET thread pool of a process added because queued work items did

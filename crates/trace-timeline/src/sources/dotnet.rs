@@ -11,7 +11,8 @@
 //! | event counters, meters | counters |
 //! | exceptions, samples | instants, samples |
 //!
-//! Stacks are not resolved.
+//! Stacks are those of events and samples, if [`DotnetSource::resolve_stacks`] got the methods of the
+//! trace.
 //!
 //! ```no_run
 //! use trace_timeline::{Tables, sources::dotnet::DotnetSource};
@@ -31,11 +32,11 @@
 use super::pusher::Pusher;
 use crate::entity::{Attribute, Entity, EntityId, EntityKind};
 use crate::event::{Event, EventKind, InstantKind, LossKind, SampleKind, SpanKind, State};
-use crate::tables::{SpanId, Tables, TextId};
+use crate::tables::{Frame, SpanId, StackId, Tables, TextId};
 use hashbrown::HashMap;
 use nettrace::analysis::{ActivityStep, ActivityTracker, CounterTracker, GcReason, SuspendReason};
 use nettrace::manifest::Provider;
-use nettrace::{Event as NetEvent, Item};
+use nettrace::{Event as NetEvent, Item, MethodMap};
 use std::collections::VecDeque;
 use trace_common::Timestamp;
 
@@ -55,6 +56,7 @@ pub struct DotnetSource {
     /// object can be queued more than once.
     queued: HashMap<(EntityId, i64), VecDeque<SpanId>>,
     queued_count: usize,
+    methods: Option<MethodMap>,
 }
 
 /// An open span of the runtime.
@@ -73,6 +75,9 @@ const FRAMEWORK: &str = "System.Diagnostics.Eventing.FrameworkEventSource";
 /// `ThreadAdjustmentReasonMap` of the runtime: no work item started for half a second.
 const STARVATION: u64 = 6;
 
+/// Maximum number of frames of a stack, innermost first.
+const MAX_FRAMES: usize = 1 << 10;
+
 /// Maximum number of open spans. There are more only if ends were lost.
 const MAX_OPEN: usize = 1 << 16;
 
@@ -80,6 +85,54 @@ impl DotnetSource {
     /// Makes a source. `offset` nanoseconds are added to all times.
     pub fn new(offset: i64) -> Self {
         Self { offset, ..Self::default() }
+    }
+
+    /// Resolves stacks by these methods. The events that name methods are usually at the end of a
+    /// trace: read it once to fill the map.
+    pub fn resolve_stacks(&mut self, methods: MethodMap) {
+        self.methods = Some(methods);
+    }
+
+    /// Reports that a part of the trace is missing here: all spans of the runtime and of work items
+    /// end, and no thread waits for a lock any more.
+    pub fn loss(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
+        let at = self.last.unwrap_or_default();
+        let push = &mut Pusher { at, tables, out };
+        let mut open: Vec<(SpanId, Option<Open>)> =
+            self.open.drain().map(|(key, span)| (span, Some(key))).collect();
+        let queued = self.queued.drain().flat_map(|(_, spans)| spans);
+        open.extend(queued.map(|span| (span, None)));
+        self.queued_count = 0;
+        // The order of a map is not deterministic.
+        open.sort_unstable_by_key(|(span, _)| *span);
+        for (span, key) in open {
+            push.event(EventKind::Finish { span, by: None });
+            if let Some(Open::LockWait(thread)) = key {
+                push.state(thread, State::Running, None);
+            }
+        }
+        let kind = LossKind::DotnetEvents;
+        push.event(EventKind::Loss { entity: None, kind, since: at, count: None });
+    }
+
+    /// The stack of an event.
+    fn stack(&self, event: &NetEvent<'_>, push: &mut Pusher<'_>) -> Option<StackId> {
+        let methods = self.methods.as_ref()?;
+        let (process, at) = (event.process_id(), event.timestamp().nanos());
+        let frames = event.stack().instruction_pointers().map(|address| {
+            let frame = methods.resolve(process, address, at);
+            let function = match frame.method {
+                Some(method) if method.namespace.is_empty() => method.name.to_string(),
+                Some(method) => format!("{}.{}", method.namespace, method.name),
+                None => format!("{address:#x}"),
+            };
+            let module = frame.module.map_or("", |module| module.name());
+            let function = push.tables.text(function.as_bytes());
+            let module = push.tables.text(module.as_bytes());
+            Frame { function, module, ..Frame::default() }
+        });
+        let frames: Vec<Frame> = frames.take(MAX_FRAMES).collect();
+        push.tables.stack(&frames)
     }
 
     /// Number of events so far.
@@ -115,15 +168,13 @@ impl DotnetSource {
         };
         match Provider::by_name(event.provider()) {
             Some(Provider::Runtime) => self.runtime(event, process, thread, push),
-            Some(Provider::SampleProfiler) => push.event(EventKind::Sample {
-                entity: thread,
-                kind: SampleKind::Stack,
-                stack: None,
-                weight: 1,
-            }),
+            Some(Provider::SampleProfiler) => {
+                let (kind, stack) = (SampleKind::Stack, self.stack(event, push));
+                push.event(EventKind::Sample { entity: thread, kind, stack, weight: 1 });
+            }
             Some(Provider::UniversalEvents) if event.name() == "cpu" => {
-                let kind = SampleKind::Cpu;
-                push.event(EventKind::Sample { entity: thread, kind, stack: None, weight: 1 });
+                let (kind, stack) = (SampleKind::Cpu, self.stack(event, push));
+                push.event(EventKind::Sample { entity: thread, kind, stack, weight: 1 });
             }
             Some(Provider::Metrics) => self.counter(event, process, push),
             Some(_) => {}
@@ -208,8 +259,8 @@ impl DotnetSource {
             80 => {
                 let ty = event.field("ExceptionType").map(|v| v.to_string()).unwrap_or_default();
                 let name = push.tables.text(ty.as_bytes());
-                let kind = InstantKind::Exception;
-                push.event(EventKind::Instant { entity: thread, kind, name, stack: None });
+                let (kind, stack) = (InstantKind::Exception, self.stack(event, push));
+                push.event(EventKind::Instant { entity: thread, kind, name, stack });
             }
             // ContentionStart, ContentionStop
             81 => {
@@ -220,7 +271,7 @@ impl DotnetSource {
                 let key = Open::LockWait(thread);
                 self.begin(key, thread, SpanKind::LockWait, "lock", None, owner, push);
                 let reason = push.tables.text(b"lock");
-                let (state, on, stack) = (State::Waiting, None, None);
+                let (state, on, stack) = (State::Waiting, None, self.stack(event, push));
                 push.event(EventKind::State { entity: thread, state, on, reason, stack });
             }
             91 => {

@@ -198,6 +198,8 @@ pub struct PerfSource {
     /// The threads that existed at the start, whose records have no time.
     existing: Vec<Existing>,
     last: Option<Timestamp>,
+    /// In nanoseconds.
+    offset: i64,
 }
 
 #[derive(Debug)]
@@ -217,22 +219,31 @@ impl PerfSource {
     ///
     /// [`PerfError`] if it cannot be put on a timeline.
     pub fn new(session: &Session) -> Result<Self, PerfError> {
+        let is_monotonic = |event: &perf_data::RecordedEvent| {
+            event.attr.use_clockid() && event.attr.clockid == MONOTONIC
+        };
+        let this = Self::with_offset(session, 0)?;
+        if session.events().iter().all(is_monotonic) { Ok(this) } else { Err(PerfError::Clock) }
+    }
+
+    /// Makes a source for a recording on another clock: `offset` nanoseconds are added to all
+    /// times.
+    ///
+    /// # Errors
+    ///
+    /// [`PerfError::NoSwitches`] and [`PerfError::Fields`].
+    pub fn with_offset(session: &Session, offset: i64) -> Result<Self, PerfError> {
         let formats = session.features().tracing.iter().flat_map(TracingData::formats);
         let decoder = SchedDecoder::new(formats);
         if !decoder.has_switches() {
             return Err(PerfError::NoSwitches);
         }
-        let is_monotonic = |event: &perf_data::RecordedEvent| {
-            event.attr.use_clockid() && event.attr.clockid == MONOTONIC
-        };
-        if !session.events().iter().all(is_monotonic) {
-            return Err(PerfError::Clock);
-        }
         const FIELDS: u64 = perf_sys::PERF_SAMPLE_TIME | perf_sys::PERF_SAMPLE_CPU;
         if !session.events().iter().all(|event| event.attr.sample_type & FIELDS == FIELDS) {
             return Err(PerfError::Fields);
         }
-        Ok(Self { decoder, kernel: KernelSource::new(), existing: Vec::new(), last: None })
+        let (kernel, existing) = (KernelSource::new(), Vec::new());
+        Ok(Self { decoder, kernel, existing, last: None, offset })
     }
 
     /// Statistics so far.
@@ -255,6 +266,7 @@ impl PerfSource {
             }
             return;
         };
+        let at = at.saturating_add_nanos(self.offset);
         if self.last.is_none() {
             for Existing { pid, tid, comm } in self.existing.drain(..) {
                 let (parent, comm) = (None, &comm[..]);

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use trace_timeline::answers::{
     CriticalPath, History, Request, RequestFilter, Requests, critical_path,
 };
-use trace_timeline::{Derived, EntityId, EntityKind, SpanKind, Tables, Timestamp, text};
+use trace_timeline::{Derived, EntityId, EntityKind, SpanKind, StackId, Tables, Timestamp, text};
 
 /// Explain why requests took as long as they did: their critical path
 ///
@@ -26,6 +26,8 @@ Examples:
   triscope explain trace.out                           the longest task, region or activity
   triscope explain trace.out perf.data --task checkout --worst 3
   triscope explain trace.out --goroutine 42 --between 1.5 1.6
+  triscope explain app.nettrace perf.data --activity Request
+  triscope explain trace.out old.data --offset old.data=12.5
   triscope explain --json recording/ | jq '.[0].pieces'")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -36,6 +38,10 @@ pub(crate) struct Args {
     /// Only regions with this name (runtime/trace.WithRegion)
     #[arg(long, value_name = "NAME", group = "what")]
     region: Option<String>,
+    /// Only activities of .NET with this name: a pair of start and stop events of an event source, as
+    /// NAME or SOURCE/NAME
+    #[arg(long, value_name = "NAME", group = "what")]
+    activity: Option<String>,
     /// This goroutine, from its start to its end
     #[arg(long, value_name = "ID", group = "what")]
     goroutine: Option<i64>,
@@ -54,14 +60,20 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result {
-    let (requests, begin) = find(args)?;
+    let (found, begin) = find(args)?;
     let mut tables = Tables::new();
-    prepare(args, &mut tables);
+    // The second reading numbers texts anew, and entities as the first.
+    let mut requests = Vec::new();
+    for (mut request, name) in found {
+        request.name = tables.text(&name);
+        requests.push(request);
+    }
     let mut windows = requests.iter().map(|request| (request.begin, request.end));
     let Some((first, last)) = windows.next() else { return Err(nothing(args)) };
     let mut history = History::new(first, last);
     windows.for_each(|(begin, end)| history.add_window(begin, end));
-    let outcome = args.traces.derive(&mut tables, &mut |derived, _| history.push(&derived))?;
+    let outcome =
+        args.traces.derive_with_stacks(&mut tables, &mut |derived, _| history.push(&derived))?;
     history.finish();
     if history.dropped() > 0 {
         return Err(Failure::new("too many events within the time: narrow it with --between"));
@@ -89,12 +101,16 @@ pub(crate) fn run(args: &Args) -> Result {
     outcome
 }
 
-/// The first pass: the requests, and the start of the timeline.
-fn find(args: &Args) -> Result<(Vec<Request>, Timestamp)> {
+/// A request and its name.
+type Named = (Request, Vec<u8>);
+
+/// The first pass: the requests with their names, and the start of the timeline.
+fn find(args: &Args) -> Result<(Vec<Named>, Timestamp)> {
     let mut tables = Tables::new();
-    let filter = prepare(args, &mut tables);
-    let mut requests =
-        Requests::new(filter, if args.between.is_empty() { args.worst } else { 1 << 20 });
+    let filter = filter(args, &mut tables);
+    let has_short_name = args.activity.as_ref().is_some_and(|name| !name.contains('/'));
+    let is_selected_later = has_short_name || !args.between.is_empty();
+    let mut requests = Requests::new(filter, if is_selected_later { 1 << 20 } else { args.worst });
     let wanted = match (args.goroutine, args.thread) {
         (Some(id), _) => Some((EntityKind::Goroutine, id)),
         (_, Some(tid)) => Some((EntityKind::Thread, tid)),
@@ -121,6 +137,13 @@ fn find(args: &Args) -> Result<(Vec<Request>, Timestamp)> {
     })?;
     let start = time.unwrap_or_default();
     let mut found = requests.into_worst();
+    if let Some(name) = args.activity.as_ref().filter(|_| has_short_name) {
+        let is_it = |request: &Request| {
+            let text = tables.str(request.name);
+            text.rsplit_once('/').is_some_and(|(_, activity)| activity == name)
+        };
+        found.retain(is_it);
+    }
     if wanted.is_some() {
         let mut lives: Vec<_> = lives.into_iter().collect();
         lives.sort_by_key(|(_, (begin, end))| Reverse(end.nanos_since(*begin)));
@@ -145,11 +168,11 @@ fn find(args: &Args) -> Result<(Vec<Request>, Timestamp)> {
         }
     }
     found.truncate(args.worst);
-    Ok((found, start))
+    let named = found.into_iter().map(|request| (request, tables.get(request.name).to_vec()));
+    Ok((named.collect(), start))
 }
 
-/// Adds what both passes must have at the same place of the tables.
-fn prepare(args: &Args, tables: &mut Tables) -> RequestFilter {
+fn filter(args: &Args, tables: &mut Tables) -> RequestFilter {
     let mut filter = RequestFilter::default();
     for (name, kind) in [(&args.task, SpanKind::Task), (&args.region, SpanKind::Region)] {
         if let Some(name) = name {
@@ -157,18 +180,26 @@ fn prepare(args: &Args, tables: &mut Tables) -> RequestFilter {
             filter.name = Some(tables.text(name.as_bytes()));
         }
     }
+    if let Some(name) = &args.activity {
+        filter.kind = Some(SpanKind::Activity);
+        filter.name = name.contains('/').then(|| tables.text(name.as_bytes()));
+    }
     filter
 }
 
 fn nothing(args: &Args) -> Failure {
-    let what = match (&args.task, &args.region, args.goroutine, args.thread) {
+    let Args { task, region, activity, goroutine, thread, .. } = args;
+    let what = match (task, region, activity, goroutine, thread) {
         (Some(name), ..) => format!("no task {name:?} ended"),
         (_, Some(name), ..) => format!("no region {name:?} ended"),
+        (_, _, Some(name), ..) => format!("no activity {name:?} ended"),
         (.., Some(id), _) => format!("goroutine {id} is not in the traces"),
         (.., Some(tid)) => format!("thread {tid} is not in the traces"),
-        _ => "no task or region ended (runtime/trace.NewTask, WithRegion); pass --goroutine or \
-              --thread"
-            .to_owned(),
+        _ => {
+            "no task or region ended (runtime/trace.NewTask, WithRegion), and no activity of .NET \
+              (start and stop events); pass --goroutine or --thread"
+                .to_owned()
+        }
     };
     let between = if args.between.is_empty() { "" } else { " between these times" };
     Failure::new(format_args!("{what}{between}"))
@@ -261,23 +292,25 @@ fn to_json(request: &Request, path: &CriticalPath, tables: &Tables) -> Value {
         .iter()
         .map(|piece| {
             let (kind, text) = text::piece(piece, tables);
-            let frames = piece.stack.map(|stack| {
-                let frames = tables.frames(stack).iter();
-                frames.map(|frame| tables.str(frame.function)).collect::<Vec<_>>()
-            });
+            let frames = |stack: Option<StackId>| {
+                let frames = tables.frames(stack?).iter();
+                Some(frames.map(|frame| tables.str(frame.function)).collect::<Vec<_>>())
+            };
             json!({
                 "begin": piece.begin.nanos(),
                 "nanos": piece.nanos(),
                 "what": kind,
                 "text": text,
                 "entity": entity(piece.entity),
+                "thread": piece.thread.map(entity),
                 "depth": piece.depth,
                 "reason": tables.str(piece.reason),
                 "waiter": piece.waiter.map(entity),
                 "waiter_reason": tables.str(piece.waiter_reason),
+                "waiter_stack": frames(piece.waiter_stack),
                 "during": text::during(piece, tables),
                 "context": piece.context.map(entity),
-                "stack": frames,
+                "stack": frames(piece.stack),
             })
         })
         .collect();

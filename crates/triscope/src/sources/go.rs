@@ -124,6 +124,16 @@ fn parse_limits(arg: &str) -> std::result::Result<Limits, String> {
 }
 
 impl Recovery {
+    /// Whether to resume after damage.
+    pub(crate) const fn is_wanted(self) -> bool {
+        self.wanted
+    }
+
+    /// The limits of a Go trace.
+    pub(crate) fn limits(self) -> Limits {
+        self.limits.unwrap_or_default()
+    }
+
     /// The hint to append to a message about damage.
     pub(crate) const fn hint(self) -> &'static str {
         if self.wanted { "" } else { "; --recover resumes after damage" }
@@ -216,7 +226,7 @@ pub(crate) fn read(
     visitor: &mut impl Visitor,
 ) -> Result<Reading> {
     let Trace { name, bytes, progress } = trace;
-    let mut reader = Reader::with_limits(bytes, recovery.limits.unwrap_or_default())
+    let mut reader = Reader::with_limits(bytes, recovery.limits())
         .map_err(|error| Failure::about(&name, error))?;
     visitor.begin(reader.clock_domain())?;
     let mut reading = Reading {

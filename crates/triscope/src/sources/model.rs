@@ -1,15 +1,19 @@
 //! Traces as one stream of the timeline model.
 
-use super::go::Trace;
+use super::go::{Recovery, Trace};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{Format, Input};
+use crate::io::per_file::offsets;
 use crate::io::progress::Progress;
+use nettrace::{ErrorKind, MethodMap};
+use std::cell::Cell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use trace_common::{ClockDomain, Limits};
 use trace_timeline::sources::dotnet::DotnetSource;
 use trace_timeline::sources::go::{GoOptions, GoSource};
-use trace_timeline::sources::perf::PerfSource;
+use trace_timeline::sources::perf::{PerfError, PerfSource};
 use trace_timeline::{Correlator, Derived, Event, Streams, Tables, text};
 
 pub(crate) use trace_timeline::text::duration;
@@ -21,6 +25,42 @@ pub(crate) struct Traces {
     /// --keep` wrote
     #[arg(value_name = "FILE|DIR", required = true)]
     files: Vec<PathBuf>,
+    /// CLOCK_MONOTONIC time in seconds at which the clock of a trace shows 0; with several traces
+    /// FILE=SECONDS
+    #[arg(long, value_name = "[FILE=]SECONDS", allow_hyphen_values = true)]
+    offset: Vec<String>,
+    #[command(flatten)]
+    recovery: Recovery,
+}
+
+/// How to read one of the traces.
+struct Opening<'a> {
+    path: &'a Path,
+    /// In nanoseconds.
+    offset: Option<i64>,
+    is_single: bool,
+    recovery: Recovery,
+    has_stacks: bool,
+    damage: Damage,
+}
+
+/// Places of damage that reading resumed after, and the bytes that were lost if they are known.
+#[derive(Clone, Default)]
+struct Damage(Rc<Cell<(u64, u64)>>);
+
+impl Damage {
+    fn add(&self, bytes: u64) {
+        let (places, before) = self.0.get();
+        self.0.set((places + 1, before.saturating_add(bytes)));
+    }
+
+    fn message(&self) -> Option<String> {
+        let (places, bytes) = self.0.get();
+        let s = |count| if count == 1 { "" } else { "s" };
+        let lost =
+            if bytes > 0 { format!(", {bytes} byte{} lost", s(bytes)) } else { String::new() };
+        (places > 0).then(|| format!("damaged in {places} place{}{lost}", s(places)))
+    }
 }
 
 /// The file of a directory that `triscope record --keep` wrote which names the recorded process.
@@ -29,10 +69,13 @@ pub(crate) const RECORDING: &str = "recording.json";
 /// Events that a trace gives at once.
 const CHUNK: usize = 1 << 12;
 
+/// Maximum number of damaged blocks before a .NET trace is given up.
+const MAX_ERRORS: u32 = 1_000;
+
 impl Traces {
     /// Traces that a command wrote or was given.
-    pub(crate) const fn of(files: Vec<PathBuf>) -> Self {
-        Self { files }
+    pub(crate) fn of(files: Vec<PathBuf>) -> Self {
+        Self { files, offset: Vec::new(), recovery: Recovery::default() }
     }
 
     /// The files and directories as they were given.
@@ -85,141 +128,212 @@ impl Traces {
         Ok(files)
     }
 
-    /// Reads all traces and derives everything. An error within a trace is the second result: what
-    /// is before it was processed.
+    /// Reads all traces and derives everything. Damage is reported and is the second result: what
+    /// is before it, and with `--recover` after it, was processed.
     pub(crate) fn derive(
         &self,
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
     ) -> Result<Result> {
-        self.read(tables, each, &Failure::print)
+        self.read(false, tables, each, &Failure::print)
     }
 
-    /// The same once more. Damage was reported by the first pass and is not printed.
+    /// The same with resolved stacks of .NET.
+    pub(crate) fn derive_with_stacks(
+        &self,
+        tables: &mut Tables,
+        each: &mut dyn FnMut(Derived<'_>, &Tables),
+    ) -> Result<Result> {
+        self.read(true, tables, each, &Failure::print)
+    }
+
+    /// The same as `derive` in another pass, which prints no damage.
     pub(crate) fn derive_again(
         &self,
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
     ) -> Result<Result> {
-        self.read(tables, each, &|_| ())
+        self.read(false, tables, each, &|_| ())
     }
 
     fn read(
         &self,
+        has_stacks: bool,
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
         report: &dyn Fn(&Failure),
     ) -> Result<Result> {
         let files = self.files()?;
-        let is_single = files.len() == 1;
+        let offsets = offsets(&self.offset, &files)?;
         let mut streams = Streams::new();
-        for path in &files {
-            add(path, is_single, &mut streams)?;
+        let mut damages = Vec::new();
+        for (path, offset) in files.iter().zip(offsets) {
+            let damage = Damage::default();
+            damages.push(damage.clone());
+            let opening = Opening {
+                path,
+                offset,
+                is_single: files.len() == 1,
+                recovery: self.recovery,
+                has_stacks,
+                damage,
+            };
+            opening.add(&mut streams)?;
         }
         let mut correlator = Correlator::new();
-        let mut outcome = Ok(());
+        let mut failures: Vec<Failure> = Vec::new();
         loop {
             let event = match streams.next(tables) {
                 Ok(Some(event)) => event,
                 Ok(None) => break,
                 Err(error) => {
                     let name = files.get(error.stream).map(|path| path.display().to_string());
-                    report(&Failure::about(name.unwrap_or_default(), error.cause));
-                    outcome = Err(Failure::Quiet(1));
+                    failures.push(Failure::about(name.unwrap_or_default(), error.cause));
                     continue;
                 }
             };
             correlator.push(&event, &tables.entities, &mut |derived| each(derived, tables));
         }
         correlator.finish(&mut |derived| each(derived, tables));
+        for (path, damage) in files.iter().zip(&damages) {
+            failures.extend(damage.message().map(|text| Failure::about(path.display(), text)));
+        }
         let dropped = tables.dropped();
         if dropped.entities > 0 {
             let many = "goroutines or threads are missing: there are too many";
             report(&Failure::new(format_args!("{} {many}", dropped.entities)));
         }
-        Ok(outcome)
+        let is_whole = failures.is_empty();
+        failures.iter().for_each(report);
+        Ok(if is_whole { Ok(()) } else { Err(Failure::Quiet(1)) })
     }
 }
 
-fn add<'a>(path: &Path, is_single: bool, streams: &mut Streams<'a>) -> Result {
-    let input = Input::open(path, Progress::bytes())?;
-    match input.format {
-        Format::GoTrace | Format::GoText | Format::GoTest => {
-            add_go(input, path, is_single, streams)
-        }
-        Format::PerfData => add_perf(path, streams),
-        Format::NetTrace => {
-            add_dotnet(input, streams);
-            Ok(())
-        }
-        other => {
-            let what =
-                other.description().map_or(String::new(), |what| format!("looks like {what}: "));
-            Err(input.failure(format_args!(
-                "{what}Go execution traces, .NET traces and perf.data recordings can be analysed"
-            )))
-        }
-    }
-}
-
-fn add_go(input: Input, path: &Path, is_single: bool, streams: &mut Streams<'_>) -> Result {
-    let name = input.name.clone();
-    let trace = Trace::of(input, path, Progress::bytes())?;
-    let mut reader =
-        gotrace::Reader::new(trace.bytes).map_err(|error| Failure::about(&name, error))?;
-    if !is_single && reader.clock_domain() != ClockDomain::Monotonic {
-        let why = "its clock cannot be related to that of other traces, as that of Go 1.21 and \
-                   older: analyse it alone";
-        return Err(Failure::about(&name, why));
-    }
-    let mut options = GoOptions::default();
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    // `record --keep` has the process id in the name.
-    options.pid = stem.strip_prefix("go-").and_then(|pid| pid.parse().ok());
-    options.process = stem.into_bytes();
-    let mut source = GoSource::new(options);
-    streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
-        while out.len() < CHUNK {
-            match reader.next_event()? {
-                Some(event) => source.push(event, tables, out),
-                None => return Ok(false),
+impl Opening<'_> {
+    fn add(self, streams: &mut Streams<'_>) -> Result {
+        let input = Input::open(self.path, Progress::bytes())?;
+        match input.format {
+            Format::GoTrace | Format::GoText | Format::GoTest => self.add_go(input, streams),
+            Format::PerfData => self.add_perf(streams),
+            Format::NetTrace => self.add_dotnet(input, streams),
+            other => {
+                let what = other
+                    .description()
+                    .map_or(String::new(), |what| format!("looks like {what}: "));
+                Err(input.failure(format_args!(
+                    "{what}Go execution traces, .NET traces and perf.data recordings can be \
+                     analysed"
+                )))
             }
         }
-        Ok(true)
-    });
-    Ok(())
+    }
+
+    fn add_go(self, input: Input, streams: &mut Streams<'_>) -> Result {
+        let Self { path, offset, is_single, recovery, damage, .. } = self;
+        let name = input.name.clone();
+        let trace = Trace::of(input, path, Progress::bytes())?;
+        let mut reader = gotrace::Reader::with_limits(trace.bytes, recovery.limits())
+            .map_err(|error| Failure::about(&name, error))?;
+        let is_related = offset.is_some() || reader.clock_domain() == ClockDomain::Monotonic;
+        if !is_single && !is_related {
+            let why = "its clock cannot be related to that of other traces, as that of Go 1.21 and \
+                       older: analyse it alone, or pass --offset FILE=SECONDS";
+            return Err(Failure::about(&name, why));
+        }
+        let mut options = GoOptions::default();
+        options.offset = offset.unwrap_or(0);
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        // `record --keep` has the process id in the name.
+        options.pid = stem.strip_prefix("go-").and_then(|pid| pid.parse().ok());
+        options.process = stem.into_bytes();
+        let mut source = GoSource::new(options);
+        streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+            while out.len() < CHUNK {
+                match reader.next_event() {
+                    Ok(Some(event)) => source.push(event, tables, out),
+                    Ok(None) => return Ok(false),
+                    Err(error) if recovery.is_wanted() => {
+                        let Some(loss) = reader.recover()? else { return Err(error.into()) };
+                        damage.add(loss.bytes);
+                        source.loss(tables, out);
+                    }
+                    Err(error) => return Err(format!("{error}{}", recovery.hint()).into()),
+                }
+            }
+            Ok(true)
+        });
+        Ok(())
+    }
+
+    fn add_dotnet(self, input: Input, streams: &mut Streams<'_>) -> Result {
+        let Self { path, offset, recovery, damage, .. } = self;
+        let mut source = DotnetSource::new(offset.unwrap_or(0));
+        if self.has_stacks {
+            source.resolve_stacks(dotnet_methods(Input::open(path, Progress::bytes())?));
+        }
+        let mut reader = nettrace::Reader::new(input);
+        let mut errors = 0;
+        streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+            while out.len() < CHUNK {
+                match reader.next_item() {
+                    Ok(Some(item)) => source.push(&item, tables, out),
+                    Ok(None) => return Ok(false),
+                    Err(error) => {
+                        let is_io = matches!(error.kind, ErrorKind::Io(_));
+                        if !recovery.is_wanted() || is_io || errors == MAX_ERRORS {
+                            return Err(format!("{error}{}", recovery.hint()).into());
+                        }
+                        errors += 1;
+                        damage.add(0);
+                        source.loss(tables, out);
+                    }
+                }
+            }
+            Ok(true)
+        });
+        Ok(())
+    }
+
+    fn add_perf(self, streams: &mut Streams<'_>) -> Result {
+        let fail = |error: &dyn std::fmt::Display| Failure::about(self.path.display(), error);
+        let file = File::open(self.path).map_err(|error| fail(&error))?;
+        let reader = perf_data::Reader::open(file, Limits::default()).map_err(|e| fail(&e))?;
+        let mut reader = perf_data::SortedReader::new(reader, Limits::default());
+        let mut source = match self.offset {
+            Some(offset) => PerfSource::with_offset(reader.session(), offset),
+            None => PerfSource::new(reader.session()),
+        }
+        .map_err(|error| match error {
+            PerfError::Clock => fail(&format_args!("{error}, or pass --offset FILE=SECONDS")),
+            error => fail(&error),
+        })?;
+        streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+            while out.len() < CHUNK {
+                match reader.next_record()? {
+                    Some(entry) => source.push(&entry, tables, out),
+                    None => return Ok(false),
+                }
+            }
+            Ok(true)
+        });
+        Ok(())
+    }
 }
 
-fn add_dotnet(input: Input, streams: &mut Streams<'_>) {
+/// The methods of a .NET trace. Damage is reported by the reading of the events.
+fn dotnet_methods(input: Input) -> MethodMap {
+    let mut methods = MethodMap::new();
     let mut reader = nettrace::Reader::new(input);
-    let mut source = DotnetSource::new(0);
-    streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
-        while out.len() < CHUNK {
-            match reader.next_item()? {
-                Some(item) => source.push(&item, tables, out),
-                None => return Ok(false),
-            }
+    for _ in 0..MAX_ERRORS {
+        let result = reader.for_each(|event| {
+            methods.observe(&event);
+        });
+        match result {
+            Err(error) if !matches!(error.kind, ErrorKind::Io(_)) => {}
+            _ => break,
         }
-        Ok(true)
-    });
-}
-
-fn add_perf(path: &Path, streams: &mut Streams<'_>) -> Result {
-    let fail = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
-    let file = File::open(path).map_err(|error| fail(&error))?;
-    let reader = perf_data::Reader::open(file, Limits::default()).map_err(|e| fail(&e))?;
-    let mut reader = perf_data::SortedReader::new(reader, Limits::default());
-    let mut source = PerfSource::new(reader.session()).map_err(|error| fail(&error))?;
-    streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
-        while out.len() < CHUNK {
-            match reader.next_record()? {
-                Some(entry) => source.push(&entry, tables, out),
-                None => return Ok(false),
-            }
-        }
-        Ok(true)
-    });
-    Ok(())
+    }
+    methods
 }
 
 /// An entity as text on a terminal: `main.worker (G7)`, `server (thread 1234)`.

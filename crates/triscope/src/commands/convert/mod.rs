@@ -3,6 +3,7 @@
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{Format, Input};
 use crate::io::output_file::OutputFile;
+use crate::io::per_file::{offsets, per_file};
 use crate::io::progress::Progress;
 use crate::run::stop::Listener;
 use crate::sources::go::{Recovery, Trace};
@@ -165,7 +166,7 @@ struct Plan<'a> {
 fn plan(args: &Args) -> Result<Vec<Plan<'_>>> {
     let pids = per_file(&args.pid, "--pid", &args.files)?;
     let names = per_file(&args.name, "--name", &args.files)?;
-    let offsets = per_file(&args.offset, "--offset", &args.files)?;
+    let offsets = offsets(&args.offset, &args.files)?;
     let usage = |message: String| Failure::new(message).with_code(2);
     let mut plans = Vec::new();
     for (index, path) in args.files.iter().enumerate() {
@@ -173,49 +174,17 @@ fn plan(args: &Args) -> Result<Vec<Plan<'_>>> {
             Ok(pid @ 1..) => Ok(pid),
             _ => Err(usage(format!("--pid: {text} is not a process identifier"))),
         });
-        let offset = offsets[index].map(|text| match text.parse::<f64>() {
-            Ok(seconds) if seconds.is_finite() => Ok((seconds * 1e9).round() as i64),
-            _ => Err(usage(format!("--offset: {text} is not a number of seconds"))),
-        });
         // If there are several traces, each Go trace gets its own process.
         let default = (args.files.len() > 1).then(|| unknown_process(index as u32 + 1));
         plans.push(Plan {
             path,
             pid: pid.transpose()?.or(default),
             name: names[index],
-            offset: offset.transpose()?,
+            offset: offsets[index],
             domain: ClockDomain::Local(index as u32 + 1),
         });
     }
     Ok(plans)
-}
-
-/// The values of an option in the form `FILE=VALUE`, or `VALUE` if there is one file.
-fn per_file<'a>(
-    values: &'a [String],
-    option: &str,
-    files: &[PathBuf],
-) -> Result<Vec<Option<&'a str>>> {
-    let mut found = vec![None; files.len()];
-    for value in values {
-        let of = |file: &PathBuf| value.strip_prefix(file.to_str()?)?.strip_prefix('=');
-        let mut is_used = false;
-        for (found, file) in found.iter_mut().zip(files) {
-            if let Some(value) = of(file) {
-                *found = Some(value);
-                is_used = true;
-            }
-        }
-        match &mut found[..] {
-            _ if is_used => {}
-            [single] => *single = Some(value.as_str()),
-            _ => {
-                let message = format!("{option} {value}: with several traces, pass FILE=VALUE");
-                return Err(Failure::new(message).with_code(2));
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// Rejects inputs that are not traces and lists the supported formats.

@@ -1,0 +1,291 @@
+//! What holds for any timeline: intervals partition lives, and pieces partition what they explain.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+#[expect(dead_code, reason = "other tests use more of it")]
+mod common;
+
+use common::{World, at};
+use proptest::prelude::*;
+use std::collections::HashMap;
+use trace_timeline::answers::{Report, critical_path};
+use trace_timeline::{
+    Context, Correlator, Derived, EntityId, EntityKind, EventKind, FlowKind, InstantKind, Interval,
+    LossKind, SpanId, SpanKind, State, TextId, ThreadState,
+};
+
+/// Something that happens to the entities of a small machine; indexes are taken modulo their number.
+#[derive(Clone, Debug)]
+enum Step {
+    Pass(i64),
+    Switch { cpu: usize, prev: Option<usize>, left: usize, next: Option<usize>, unknown: bool },
+    Flow { kind: usize, from: Option<usize>, context: usize, to: usize, cpu: Option<usize> },
+    State { entity: usize, state: usize, on: Option<usize> },
+    Lost { cpu: usize, kind: bool, since: i64 },
+    Begin { entity: usize, kind: usize, by: Option<usize>, of: Option<usize> },
+    Finish { span: usize, by: Option<usize> },
+    Stopped,
+    Starved,
+    Throttle { since: i64, nanos: i64 },
+    End { entity: usize },
+    Goroutine,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let n = 0..64usize;
+    let maybe = || proptest::option::of(0..64usize);
+    prop_oneof![
+        4 => (0..60i64).prop_map(Step::Pass),
+        6 => (n.clone(), maybe(), n.clone(), maybe(), any::<bool>()).prop_map(
+            |(cpu, prev, left, next, unknown)| Step::Switch { cpu, prev, left, next, unknown }
+        ),
+        4 => (n.clone(), maybe(), n.clone(), n.clone(), maybe()).prop_map(
+            |(kind, from, context, to, cpu)| Step::Flow { kind, from, context, to, cpu }
+        ),
+        6 => (n.clone(), n.clone(), maybe())
+            .prop_map(|(entity, state, on)| Step::State { entity, state, on }),
+        1 => (n.clone(), any::<bool>(), 0..100i64)
+            .prop_map(|(cpu, kind, since)| Step::Lost { cpu, kind, since }),
+        2 => (n.clone(), n.clone(), maybe(), maybe())
+            .prop_map(|(entity, kind, by, of)| Step::Begin { entity, kind, by, of }),
+        2 => (n.clone(), maybe()).prop_map(|(span, by)| Step::Finish { span, by }),
+        1 => Just(Step::Stopped),
+        1 => Just(Step::Starved),
+        1 => (0..100i64, 0..200i64).prop_map(|(since, nanos)| Step::Throttle { since, nanos }),
+        1 => n.prop_map(|entity| Step::End { entity }),
+        1 => Just(Step::Goroutine),
+    ]
+}
+
+const LEFT: [ThreadState; 6] = [
+    ThreadState::Unknown,
+    ThreadState::Preempted,
+    ThreadState::Sleeping,
+    ThreadState::Blocked,
+    ThreadState::Stopped,
+    ThreadState::Dead,
+];
+const CONTEXTS: [Context; 4] =
+    [Context::Unknown, Context::Task, Context::HardIrq, Context::SoftIrq];
+const STATES: [State; 6] =
+    [State::Unknown, State::Running, State::Runnable, State::Waiting, State::Syscall, State::Idle];
+const FLOWS: [FlowKind; 3] = [FlowKind::Wakes, FlowKind::Creates, FlowKind::HandsOver];
+const SPANS: [SpanKind; 8] = [
+    SpanKind::Task,
+    SpanKind::Region,
+    SpanKind::Gc,
+    SpanKind::GcAssist,
+    SpanKind::StopTheWorld,
+    SpanKind::Jit,
+    SpanKind::LockWait,
+    SpanKind::Queued,
+];
+
+/// The machine after these steps.
+fn world(steps: &[Step]) -> World {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 10, None);
+    let cpus = [0, 1].map(|n| w.entity(EntityKind::Cpu, n, None));
+    let threads = [10, 11, 12, 13].map(|n| w.entity(EntityKind::Thread, n, Some(process)));
+    let ms = [10, 11].map(|n| w.entity(EntityKind::GoThread, n, Some(process)));
+    let mut subjects: Vec<EntityId> = threads.to_vec();
+    subjects.extend([12, 13].map(|n| w.entity(EntityKind::DotnetThread, n, Some(process))));
+    subjects.extend([0, 1].map(|n| w.entity(EntityKind::Proc, n, Some(process))));
+    subjects.extend([1, 2, 3].map(|n| w.entity(EntityKind::Goroutine, n, Some(process))));
+    let mut spans: Vec<SpanId> = Vec::new();
+    for step in steps {
+        let subject = |n: usize| subjects[n % subjects.len()];
+        let thread = |n: usize| threads[n % threads.len()];
+        let cpu = |n: usize| cpus[n % cpus.len()];
+        let m = |n: usize| ms[n % ms.len()];
+        let now = w.now;
+        match *step {
+            Step::Pass(nanos) => {
+                w.at(now + nanos);
+            }
+            Step::Switch { cpu: on, prev, left, next, unknown } => {
+                w.push(EventKind::Switch {
+                    cpu: cpu(on),
+                    prev: prev.map(thread),
+                    left: LEFT[left % LEFT.len()],
+                    next: next.map(thread),
+                    is_next_unknown: unknown && next.is_none(),
+                });
+            }
+            Step::Flow { kind, from, context, to, cpu: on } => {
+                // An M can be the cause, too.
+                let from = from.map(|n| if n % 5 == 0 { m(n) } else { subject(n) });
+                w.push(EventKind::Flow {
+                    kind: FLOWS[kind % FLOWS.len()],
+                    from,
+                    context: CONTEXTS[context % CONTEXTS.len()],
+                    to: subject(to),
+                    cpu: on.map(cpu),
+                    stack: None,
+                });
+            }
+            Step::State { entity, state, on } => {
+                // Kernel threads have no runtime state.
+                let runtime = &subjects[threads.len()..];
+                let entity = runtime[entity % runtime.len()];
+                let is_dotnet = w.tables.entities.kind(entity) == Some(EntityKind::DotnetThread);
+                let on = on.filter(|_| !is_dotnet).map(m);
+                w.push(EventKind::State {
+                    entity,
+                    state: STATES[state % STATES.len()],
+                    on,
+                    reason: TextId::EMPTY,
+                    stack: None,
+                });
+            }
+            Step::Lost { cpu: on, kind, since } => {
+                let kind =
+                    if kind { LossKind::SchedulerRecords } else { LossKind::UnreportedSwitch };
+                w.lost(cpu(on), kind, now - since);
+            }
+            Step::Begin { entity, kind, by, of } => {
+                let kind = SPANS[kind % SPANS.len()];
+                let is_global = matches!(kind, SpanKind::StopTheWorld | SpanKind::Queued);
+                let entity = if is_global { process } else { subject(entity) };
+                spans.push(w.begin(entity, kind, "span", by.map(subject), of.map(subject)));
+            }
+            Step::Finish { span, by } => {
+                if !spans.is_empty() {
+                    let span = spans.swap_remove(span % spans.len());
+                    w.finish(span, by.map(subject));
+                }
+            }
+            Step::Stopped | Step::Starved => {
+                let is_stop = matches!(step, Step::Stopped);
+                let kind = if is_stop { InstantKind::Stopped } else { InstantKind::Starvation };
+                let name = TextId::EMPTY;
+                w.push(EventKind::Instant { entity: process, kind, name, stack: None });
+            }
+            Step::Throttle { since, nanos } => {
+                let since = at(now - since);
+                w.push(EventKind::Throttle { process, since, nanos, periods: 1 });
+            }
+            Step::End { entity } => {
+                w.push(EventKind::End { entity: subject(entity) });
+            }
+            Step::Goroutine => {
+                let number = i64::try_from(subjects.len()).unwrap();
+                subjects.push(w.entity(EntityKind::Goroutine, number, Some(process)));
+            }
+        }
+    }
+    w
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    /// From its first mention to its end every subject has intervals without gaps and overlaps,
+    /// and the times of a report sum to the same.
+    #[test]
+    fn intervals_partition_lives(steps in proptest::collection::vec(step(), 0..200)) {
+        let w = world(&steps);
+        let entities = &w.tables.entities;
+        let over = w.events.last().unwrap().at.nanos();
+        let mut lives: HashMap<EntityId, (i64, i64)> = HashMap::new();
+        for event in &w.events {
+            match event.kind {
+                EventKind::Start { entity } => {
+                    lives.insert(entity, (event.at.nanos(), over));
+                }
+                EventKind::End { entity } => {
+                    let life = lives.get_mut(&entity).unwrap();
+                    life.1 = life.1.min(event.at.nanos());
+                }
+                _ => {}
+            }
+        }
+        let mut intervals: HashMap<EntityId, Vec<Interval>> = HashMap::new();
+        let mut report = Report::new();
+        let mut correlator = Correlator::new();
+        let mut each = |derived: Derived<'_>| {
+            report.push(&derived, entities);
+            if let Derived::Interval(interval) = derived {
+                intervals.entry(interval.subject).or_default().push(interval);
+            }
+        };
+        for event in &w.events {
+            correlator.push(event, entities, &mut each);
+        }
+        correlator.finish(&mut each);
+        for (id, (begin, end)) in lives {
+            let has_intervals = matches!(
+                entities.kind(id),
+                Some(
+                    EntityKind::Thread
+                        | EntityKind::DotnetThread
+                        | EntityKind::Proc
+                        | EntityKind::Goroutine
+                )
+            );
+            let of = intervals.remove(&id).unwrap_or_default();
+            if !has_intervals {
+                prop_assert!(of.is_empty());
+                continue;
+            }
+            let mut time = begin;
+            for interval in &of {
+                prop_assert_eq!(interval.begin.nanos(), time);
+                prop_assert!(interval.nanos() > 0);
+                time = interval.end.nanos();
+            }
+            prop_assert_eq!(time, end);
+            if entities.kind(id) == Some(EntityKind::Thread) {
+                let times = report.threads.get(&id).map_or(0, |thread| thread.times.total());
+                prop_assert_eq!(times, end - begin);
+            }
+        }
+    }
+
+    /// The pieces of any interval of any subject partition it.
+    #[test]
+    fn pieces_partition_what_they_explain(
+        steps in proptest::collection::vec(step(), 0..200),
+        begin in 0..1000i64,
+        nanos in 0..3000i64,
+    ) {
+        let w = world(&steps);
+        let history = w.history();
+        let tasks = [None, w.tables.entities.iter().next().map(|(id, _)| id)];
+        for subject in history.subjects() {
+            for task in tasks {
+                let end = begin + nanos;
+                let entities = &w.tables.entities;
+                let path = critical_path(&history, entities, subject, at(begin), at(end), task);
+                let mut time = begin;
+                for piece in &path.pieces {
+                    prop_assert_eq!(piece.begin.nanos(), time);
+                    prop_assert!(piece.nanos() > 0);
+                    time = piece.end.nanos();
+                }
+                prop_assert_eq!(time, end);
+            }
+        }
+    }
+
+    /// `cpu.stat` is text of a file: any bytes.
+    #[test]
+    fn any_cpu_stat_is_read(
+        texts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..64), 0..4),
+        periods in any::<u64>(),
+        nanos in any::<u64>(),
+    ) {
+        use trace_timeline::sources::cgroup::{CgroupSource, CpuStat};
+        let (mut w, mut source) = (World::default(), CgroupSource::new(1));
+        for text in &texts {
+            source.push(at(1), text, &mut w.tables, &mut w.events);
+        }
+        let text = format!("nr_throttled {periods}\nthrottled_time {nanos}\n");
+        let stat = CpuStat::parse(text.as_bytes()).unwrap();
+        prop_assert_eq!((stat.periods, stat.nanos), (periods, nanos));
+    }
+}

@@ -1,0 +1,46 @@
+//! Options with a value for each file.
+
+use crate::failure::{Failure, Result};
+use std::path::PathBuf;
+
+/// The values of an option in the form `FILE=VALUE`, or `VALUE` if there is one file.
+pub(crate) fn per_file<'a>(
+    values: &'a [String],
+    option: &str,
+    files: &[PathBuf],
+) -> Result<Vec<Option<&'a str>>> {
+    let mut found = vec![None; files.len()];
+    for value in values {
+        let of = |file: &PathBuf| value.strip_prefix(file.to_str()?)?.strip_prefix('=');
+        let mut is_used = false;
+        for (found, file) in found.iter_mut().zip(files) {
+            if let Some(value) = of(file) {
+                *found = Some(value);
+                is_used = true;
+            }
+        }
+        match &mut found[..] {
+            _ if is_used => {}
+            [single] => *single = Some(value.as_str()),
+            _ => {
+                let message = format!("{option} {value}: with several traces, pass FILE=VALUE");
+                return Err(Failure::new(message).with_code(2));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// `--offset` for each file, in nanoseconds: the `CLOCK_MONOTONIC` time at which the clock of the
+/// trace shows 0.
+pub(crate) fn offsets(values: &[String], files: &[PathBuf]) -> Result<Vec<Option<i64>>> {
+    let nanos = |text: &str| match text.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() => Ok((seconds * 1e9).round() as i64),
+        _ => {
+            let message = format!("--offset: {text} is not a number of seconds");
+            Err(Failure::new(message).with_code(2))
+        }
+    };
+    let values = per_file(values, "--offset", files)?;
+    values.into_iter().map(|text| text.map(nanos).transpose()).collect()
+}
