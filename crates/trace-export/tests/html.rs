@@ -1,0 +1,117 @@
+//! The page, read back: what is on it, what is not, and that names stay data.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+use std::io::Read;
+use trace_export::html::{HtmlOptions, HtmlStats, HtmlTimeline};
+use trace_timeline::answers::Report;
+use trace_timeline::{
+    Correlator, Entity, EntityKind, Event, EventKind, State, Tables, TextId, ThreadState, Timestamp,
+};
+
+const HOSTILE: &[u8] = b"</script><script>alert(1)</script>\xff\0\"";
+
+/// A goroutine that runs and waits this often, one after another, on one CPU.
+fn page(turns: i64, options: HtmlOptions) -> (String, HtmlStats) {
+    let mut tables = Tables::new();
+    let name = tables.text(HOSTILE);
+    let mut add = |kind, number, parent| {
+        let entity = Entity::new(kind, number).child_of(parent).named(name);
+        tables.entity(entity).unwrap()
+    };
+    let process = add(EntityKind::Process, 7, None);
+    let cpu = add(EntityKind::Cpu, 0, None);
+    let thread = add(EntityKind::Thread, 7, Some(process));
+    let m = add(EntityKind::GoThread, 7, Some(process));
+    let g = add(EntityKind::Goroutine, 1, Some(process));
+    let mut events: Vec<(i64, EventKind)> =
+        [process, cpu, thread, m, g].map(|entity| (0, EventKind::Start { entity })).to_vec();
+    let state =
+        |state, on| EventKind::State { entity: g, state, on, reason: TextId::EMPTY, stack: None };
+    let switch =
+        |prev, left, next| EventKind::Switch { cpu, prev, left, next, is_next_unknown: false };
+    for turn in 0..turns {
+        let at = 100 + turn * 20;
+        events.push((at, switch(None, ThreadState::Unknown, Some(thread))));
+        events.push((at, state(State::Running, Some(m))));
+        events.push((at + 10, state(State::Waiting, None)));
+        events.push((at + 10, switch(Some(thread), ThreadState::Sleeping, None)));
+    }
+    let (mut correlator, mut report) = (Correlator::new(), Report::new());
+    let mut html = HtmlTimeline::new(options);
+    let mut each = |derived: trace_timeline::Derived<'_>| {
+        report.push(&derived, &tables.entities);
+        html.push(&derived, &tables);
+    };
+    for (at, kind) in events {
+        let event = Event { at: Timestamp::from_nanos(at), kind };
+        correlator.push(&event, &tables.entities, &mut each);
+    }
+    correlator.finish(&mut each);
+    let mut out = Vec::new();
+    let title = String::from_utf8_lossy(HOSTILE);
+    let stats = html.write(&title, &tables, &report, &[], &mut out).unwrap();
+    assert_eq!(stats.bytes, out.len() as u64);
+    (String::from_utf8(out).unwrap(), stats)
+}
+
+/// The JSON of a page, and the encoded lanes after it.
+fn data(page: &str) -> (String, Vec<u8>) {
+    let (_, rest) = page.split_once("id=\"data\">").unwrap();
+    let (base64, _) = rest.split_once('<').unwrap();
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => u32::from(byte - b'A'),
+        b'a'..=b'z' => u32::from(byte - b'a') + 26,
+        b'0'..=b'9' => u32::from(byte - b'0') + 52,
+        b'+' => 62,
+        b'/' => 63,
+        other => panic!("{other} is not of base64"),
+    };
+    let mut packed = Vec::new();
+    for four in base64.trim_end_matches('=').as_bytes().chunks(4) {
+        let bits =
+            four.iter().fold(0, |bits, byte| bits << 6 | digit(*byte)) << (6 * (4 - four.len()));
+        packed.extend_from_slice(&bits.to_be_bytes()[1..four.len()]);
+    }
+    let mut bytes = Vec::new();
+    flate2::read::ZlibDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
+    let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
+    let lanes = bytes.split_off(4 + length);
+    (String::from_utf8(bytes[4..].to_vec()).unwrap(), lanes)
+}
+
+#[test]
+fn names_are_data() {
+    let (page, _) = page(3, HtmlOptions::default());
+    assert_eq!(page.matches("<script").count(), 2, "the data and the script of the page");
+    assert!(!page.contains("alert(1)</script>"));
+    let (json, _) = data(&page);
+    assert!(json.contains("</script><script>alert(1)</script>\u{fffd}\\u0000\\\""), "{json}");
+}
+
+#[test]
+fn every_interval_is_on_the_page() {
+    let (page, stats) = page(1000, HtmlOptions::default());
+    // Of the thread and of the goroutine: two of each turn, but the last wait has no duration, and
+    // one before the first turn.
+    assert_eq!((stats.items, stats.dropped, stats.folded), (2 * 2000, 0, 0));
+    let (json, lanes) = data(&page);
+    assert!(json.contains("\"nanos\":20090,"), "{json}");
+    // CPU, thread and goroutine; the CPU has those of the thread in which it is on a CPU.
+    let counts = [1000, 2000, 2000].map(|count| format!(",{count},"));
+    assert!(counts.iter().all(|count| json.contains(count)), "{json}");
+    assert!(lanes.len() < 5000 * 10, "{} bytes", lanes.len());
+}
+
+#[test]
+fn what_is_above_the_limit_is_counted() {
+    let mut options = HtmlOptions::default();
+    options.max_items = 100;
+    let (page, stats) = page(1000, options);
+    assert_eq!((stats.items, stats.dropped), (100, 3900));
+    assert!(data(&page).0.contains("\"dropped\":3900,"));
+}
