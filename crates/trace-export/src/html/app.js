@@ -406,7 +406,7 @@ function paintOverview(g, w) {
   g.strokeStyle = theme.accent;
   g.strokeRect(Math.max(x0, GUTTER) + 0.5, 1.5, Math.max(2, Math.min(x1, w) - Math.max(x0, GUTTER) - 1), OVERVIEW - 3);
   g.fillStyle = theme.dim;
-  g.fillText(data.cpus.length ? `${data.cpus.length} CPUs` : 'Ps in use', 12, OVERVIEW / 2 - 8);
+  g.fillText(data.cpus.length ? `${data.cpus.length} CPUs` : map.size ? 'Ps in use' : '', 12, OVERVIEW / 2 - 8);
   g.fillText(duration(data.nanos), 12, OVERVIEW / 2 + 8);
 }
 const rank = key => { let i = 0; for (const k of data.colors.keys()) { if (k === key) return i; i++; } return 99; };
@@ -509,7 +509,7 @@ function itemLabel(track, d, i) {
   if (track.form === 2) return text(d.text[i]) || label(d.owner[i]);
   if (kindOf(d.owner[i]) === THREAD) return d.who[i] ? label(d.who[i]) : d.kind[i] === 0 ? label(d.by[i]) : '';
   if (kindOf(d.owner[i]) === PROC) return label(d.who[i]);
-  if (EXECUTES.has(d.kind[i])) return `G${entity(d.owner[i])[1]}` + (kindOf(d.by[i]) === CPU ? ` on ${label(d.by[i])}` : '');
+  if (kindOf(d.owner[i]) === GOROUTINE && EXECUTES.has(d.kind[i])) return `G${entity(d.owner[i])[1]}` + (kindOf(d.by[i]) === CPU ? ` on ${label(d.by[i])}` : '');
   return text(d.text[i]);
 }
 
