@@ -507,7 +507,7 @@ function itemLabel(track, d, i) {
     return d.by[i] ? `${name}: ${label(d.by[i])}` : name;
   }
   if (track.form === 2) return text(d.text[i]) || label(d.owner[i]);
-  if (kindOf(d.owner[i]) === THREAD) return d.who[i] ? label(d.who[i]) : d.kind[i] === 0 ? label(d.by[i]) : '';
+  if (kindOf(d.owner[i]) === THREAD) return kindOf(d.who[i]) === GOROUTINE ? label(d.who[i]) : d.kind[i] === 0 ? label(d.by[i]) : '';
   if (kindOf(d.owner[i]) === PROC) return label(d.who[i]);
   if (kindOf(d.owner[i]) === GOROUTINE && EXECUTES.has(d.kind[i])) return `G${entity(d.owner[i])[1]}` + (kindOf(d.by[i]) === CPU ? ` on ${label(d.by[i])}` : '');
   return text(d.text[i]);

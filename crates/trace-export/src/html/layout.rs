@@ -5,7 +5,7 @@ use super::refs::{By, Refs};
 use super::strip::{Item, Kind, Lane, Strip, pack};
 use super::{HtmlTimeline, Loss, Span, json};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use trace_timeline::answers::Report;
 use trace_timeline::{EntityId, EntityKind, Tables, TextId, text};
 
@@ -50,6 +50,8 @@ pub(super) struct Layout {
     /// Goroutines, threads and spans without a lane.
     pub(super) folded: u64,
     max_lanes: usize,
+    /// Whether a process is of interest.
+    has_main: bool,
 }
 
 /// What belongs to one process.
@@ -97,6 +99,7 @@ impl Layout {
             tracks: Vec::new(),
             folded: 0,
             max_lanes: html.options.max_lanes,
+            has_main: false,
         };
         let mut processes = collect(html, tables, report);
         let refs = &mut html.refs;
@@ -127,6 +130,7 @@ impl Layout {
             process.is_main = is_descendant || of_interest.is_none() && process.has_runtime();
         }
         processes.sort_by_key(|p| (!p.is_main, Reverse(p.has_runtime()), Reverse(p.on_cpu)));
+        this.has_main = processes.iter().any(|process| process.is_main);
         let rest = processes.split_off(processes.len().min(MAX_PROCESSES));
         for (index, process) in processes.into_iter().enumerate() {
             this.process(process, index, refs, tables);
@@ -153,7 +157,7 @@ impl Layout {
 
     fn process(&mut self, process: Process, index: usize, refs: &mut Refs, tables: &Tables) {
         let name = process.entity.map_or("unknown process".to_owned(), |p| text::name(tables, p));
-        let is_first = index < 3;
+        let is_first = index < 3 && (process.is_main || !self.has_main);
         let group = self.group(&name, 0, is_first, refs.entity(process.entity));
         if let Some(group) = self.groups.last_mut() {
             group.is_main = process.is_main;
@@ -166,7 +170,7 @@ impl Layout {
         let has_goroutines = !process.goroutines.is_empty();
         if !process.threads.is_empty() {
             let threads = process.threads.len();
-            let is_open = is_first && threads <= 16;
+            let is_open = is_first && threads <= 24;
             let of = self.group(&format!("threads ({threads})"), group, is_open, 0);
             self.threads(of, process.threads, refs, tables);
         }
@@ -360,6 +364,12 @@ fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Pro
             count: counter.count,
             bytes: counter.bytes,
         });
+    }
+    // A thread that the kernel's part shows has one lane, also after its end there.
+    for process in processes.values_mut() {
+        let number = |id: EntityId| entities.get(id).map(|entity| entity.number);
+        let known: BTreeSet<_> = process.threads.iter().map(|(id, _)| number(*id)).collect();
+        process.dotnet.retain(|(id, _)| !known.contains(&number(*id)));
     }
     processes.into_values().collect()
 }
