@@ -131,7 +131,7 @@ pub use monitor::{
 };
 pub use pmu::Pmu;
 pub use print::{Names, PrintFormat};
-pub use realtime::RealtimeThread;
+pub use realtime::{RealtimeThread, set_time_slice};
 pub use record::{
     Aux, BpfEvent, BranchStack, Callchain, CallchainContext, CallchainDeferred, Cgroup, Comm,
     CpuMode, Decoder, FileId, Frame, Ksymbol, Loss, Mmap, Namespaces, ProcessEvent, RawRecord,
@@ -139,12 +139,12 @@ pub use record::{
     TextPoke, ThreadId, Throttle, U64Slice,
 };
 pub use ring::{
-    AuxArea, Batch, OverwriteRing, RingBuffer, RingStats, Snapshot, UserCount, UserPage,
+    AuxArea, Batch, OverwriteRing, RingBuffer, RingChunk, RingStats, Snapshot, UserCount, UserPage,
 };
 #[cfg(feature = "tokio")]
 pub use ring_set::AsyncRingSet;
 pub use ring_set::{
-    CpuChanges, EventCounts, RingSet, RingSetBuilder, SetEvent, SetRecord, SetStats,
+    CpuChanges, EventCounts, RingSet, RingSetBuilder, SetChunk, SetEvent, SetRecord, SetStats,
 };
 pub use sampler::{Readiness, Sampler};
 pub use sigtrap::{SigtrapInfo, SigtrapReceiver};

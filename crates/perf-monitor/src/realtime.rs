@@ -1,7 +1,8 @@
-//! Realtime scheduling of a reading thread.
+//! Scheduling of a reading thread.
 
 use crate::error::{Error, Result};
-use perf_sys::{SchedPolicy, sched_getscheduler, sched_setscheduler};
+use perf_sys::{SchedPolicy, sched_getscheduler, sched_set_slice, sched_setscheduler};
+use std::time::Duration;
 
 /// While it lives, this thread runs with `SCHED_FIFO`: before all ordinary threads of its CPU. A
 /// reader that does not get the CPU loses the records that do not fit in its rings.
@@ -40,4 +41,15 @@ impl Drop for RealtimeThread {
         // Lowering the priority is always permitted.
         let _ = sched_setscheduler(self.before);
     }
+}
+
+/// Requests a time slice for this thread, 0.1 to 100 ms: with a short one, a reader gets the CPU
+/// earlier when a ring wakes it, and loses fewer records (Linux 6.12; earlier kernels ignore it). Its
+/// share of the CPU stays the same, and no privilege is needed: `sched_setattr(2)`.
+///
+/// # Errors
+///
+/// [`Error::System`], in containers that forbid the call.
+pub fn set_time_slice(slice: Duration) -> Result<()> {
+    sched_set_slice(slice).map_err(|errno| Error::System { call: "sched_setattr", errno })
 }

@@ -251,7 +251,7 @@ fn uprobe_prints_the_arguments_of_a_go_function() {
     assert!(build.status().unwrap().success());
     let running = Busy(Command::new(&program).spawn().unwrap());
     let text = until_it_ends(command.arg(&program).args(["main.add", "4", "3"]), || {
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(std::time::Duration::from_millis(10)); // between two looks
     });
     drop(running);
     std::fs::remove_dir_all(&dir).unwrap();

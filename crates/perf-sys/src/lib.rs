@@ -83,8 +83,8 @@ pub use sys::{
     ioctl_disable, ioctl_enable, ioctl_id, ioctl_modify_attributes, ioctl_pause_output,
     ioctl_period, ioctl_query_bpf, ioctl_refresh, ioctl_reset, ioctl_set_bpf, ioctl_set_filter,
     ioctl_set_output, membarrier_global, perf_event_open, perf_event_open_path, rdpmc,
-    read_hardware_clock, sched_getscheduler, sched_setscheduler, sigtrap_block, sigtrap_unblock,
-    sigtrap_wait,
+    read_hardware_clock, sched_getscheduler, sched_set_slice, sched_setscheduler, sigtrap_block,
+    sigtrap_unblock, sigtrap_wait,
 };
 
 #[cfg(doctest)]

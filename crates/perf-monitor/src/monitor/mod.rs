@@ -353,7 +353,8 @@ impl<T> EventMonitor<T> {
         let name = event.event().name().to_owned();
         let control = &mut registry.control;
         // The reader gets the decoder before there is a sample.
-        let (set_event, place) = control.add(&event.disabled(true), source.members, filter)?;
+        let (set_event, place) =
+            control.add(&event.disabled(true), source.members, None, filter)?;
         let tally = Arc::new(Tally::default());
         let id = registry.insert(Registered {
             name,

@@ -18,19 +18,22 @@
 //!
 //! [ro]: std::sync::atomic#atomic-accesses-to-read-only-memory
 //!
-//! References to mapped memory are only created to atomics: bytes are copied by pointer, and
-//! records borrow from the copy. Copying costs less than reading in place (see
-//! `docs/benchmarks/perf.md`), hides the wrap of the ring, and frees room in the ring early.
+//! References to mapped memory are only created to atomics, except for recorders (`chunk`): bytes
+//! are copied by pointer, and records borrow from the copy. Copying costs less than decoding in
+//! place (see `docs/benchmarks/perf.md`), hides the wrap of the ring, and frees room in the ring
+//! early. A recorder decodes nothing and writes the bytes between the two positions as they are.
 //!
 //! The unit tests replace the mapping by plain memory and the kernel by a thread, so that an
 //! interpreter such as miri can check both sides.
 #![allow(unsafe_code, reason = "the mapped ring; each block has its proof")]
 
 mod aux_area;
+mod chunk;
 mod overwrite;
 mod user_page;
 
 pub use aux_area::AuxArea;
+pub use chunk::RingChunk;
 pub use overwrite::{OverwriteRing, Snapshot};
 pub use user_page::{UserCount, UserPage};
 
@@ -234,6 +237,8 @@ pub struct RingBuffer {
     /// Bytes after the tail that an acquire load of `data_head` found.
     acquired: u64,
     chunk: Vec<u8>,
+    /// The record of a lent chunk that wraps.
+    split: Vec<u8>,
     stats: RingStats,
 }
 
@@ -264,6 +269,7 @@ impl RingBuffer {
             start: start as usize,
             size: size as usize,
             chunk: vec![0; CHUNK.min(size as usize)],
+            split: Vec::new(),
             stats: RingStats::default(),
         })
     }

@@ -107,6 +107,24 @@ fn read(ring: &mut RingBuffer) -> Vec<Vec<u8>> {
     out
 }
 
+/// The records of the next chunk, and its bytes.
+fn lend(ring: &mut RingBuffer, left: u64) -> (Vec<Vec<u8>>, Vec<u8>) {
+    let mut out = (Vec::new(), Vec::new());
+    let freed = ring.lend_chunk(left, |chunk| {
+        out.0 = chunk.records().map(|record| record.bytes().to_vec()).collect();
+        out.1 = chunk.slices().concat();
+        assert_eq!(chunk.len(), out.1.len());
+        assert_eq!(chunk.record_count(), out.0.len() as u64);
+        let samples: Vec<_> = chunk.records().filter(|r| r.type_() == PERF_RECORD_SAMPLE).collect();
+        assert_eq!(chunk.sample_count(), samples.len() as u64);
+        assert_eq!(chunk.first_sample(), samples.first().copied());
+        assert_eq!(chunk.last_sample(), samples.last().copied());
+        Ok::<(), ()>(())
+    });
+    assert!(freed.unwrap() >= out.1.len() as u64);
+    out
+}
+
 fn tail(ring: &RingBuffer) -> u64 {
     ring.mapping.data_tail().load(Ordering::Relaxed)
 }
@@ -133,6 +151,87 @@ fn records_are_whole_wherever_the_ring_wraps() {
 }
 
 #[test]
+fn chunks_are_the_records_wherever_the_ring_wraps() {
+    let records = [(9, 200), (2, 32), (10, 8), (9, 96)]
+        .map(|(type_, len)| record_of(type_, &(0..len as u8).collect::<Vec<_>>()));
+    let len: usize = records.iter().map(Vec::len).sum();
+    let step = if cfg!(miri) { 504 } else { 8 };
+    let near_the_end = PAGE as u64 - len as u64 - 8..PAGE as u64;
+    for start in (0..PAGE as u64).step_by(step).chain(near_the_end.step_by(8)) {
+        for base in [0, u64::MAX - PAGE as u64 + 1] {
+            let fill = || {
+                let (mut kernel, ring) = FakeKernel::at(1, base.wrapping_add(start));
+                records.iter().for_each(|record| kernel.put(record));
+                kernel.publish();
+                (kernel, ring)
+            };
+            let (kernel, mut ring) = fill();
+            // After an error they are lent again.
+            assert_eq!(ring.lend_chunk(u64::MAX, |_| Err("full")), Err("full"));
+            assert_eq!((ring.available(), ring.stats()), (len as u64, RingStats::default()));
+            assert_eq!(lend(&mut ring, u64::MAX), (records.to_vec(), records.concat()));
+            assert_eq!(tail(&ring), kernel.written);
+            // The statistics are those of batches.
+            let (_kernel, mut batches) = fill();
+            read(&mut batches);
+            assert_eq!(ring.stats(), batches.stats());
+            assert_eq!(lend(&mut ring, u64::MAX), (vec![], vec![]));
+            // A part: the record in which it ends is whole.
+            let (_kernel, mut ring) = fill();
+            assert_eq!(lend(&mut ring, 209).0, records[..2]);
+            assert_eq!(lend(&mut ring, 1).0, records[2..3]);
+            assert_eq!(lend(&mut ring, 1 << 20).0, records[3..]);
+        }
+    }
+}
+
+#[test]
+fn chunks_end_before_what_is_no_record() {
+    for size in [0u16, 7, 4000, u16::MAX] {
+        let (mut kernel, mut ring) = FakeKernel::new(1);
+        let good = record_of(9, &[0; 16]);
+        kernel.put(&good);
+        let bad = [&9u32.to_ne_bytes()[..], &[0, 0], &size.to_ne_bytes(), &[0; 24]].concat();
+        kernel.put(&bad);
+        kernel.publish();
+        assert_eq!(lend(&mut ring, u64::MAX).0, std::slice::from_ref(&good));
+        assert_eq!(ring.stats().corrupt_bytes, 0);
+        assert_eq!(lend(&mut ring, u64::MAX).0, [vec![]; 0]);
+        assert_eq!((ring.stats().corrupt_bytes, ring.available()), (bad.len() as u64, 0));
+        // What follows is read.
+        kernel.put(&good);
+        kernel.publish();
+        assert_eq!(lend(&mut ring, u64::MAX).0, [good]);
+    }
+    // A position that no kernel writes.
+    let (mut kernel, mut ring) = FakeKernel::new(1);
+    kernel.written += 2 * PAGE as u64;
+    kernel.publish();
+    assert_eq!(lend(&mut ring, u64::MAX).0, [vec![]; 0]);
+    assert_eq!((ring.stats().corrupt_bytes, ring.available()), (2 * PAGE as u64, 0));
+}
+
+proptest::proptest! {
+    #[cfg_attr(miri, ignore = "slow; the tests above cover the unsafe code")]
+    #[test]
+    fn chunks_of_any_bytes_end(bytes: Vec<u8>, start in 0..PAGE as u64, left in 1..9000u64) {
+        let (mut kernel, mut ring) = FakeKernel::at(1, start);
+        kernel.put(&bytes[..bytes.len().min(PAGE)]);
+        kernel.publish();
+        let all = ring.available();
+        let mut lent = 0;
+        while ring.available() > 0 {
+            let before = ring.available();
+            lent += lend(&mut ring, left).1.len() as u64;
+            proptest::prop_assert!(ring.available() < before);
+        }
+        let stats = ring.stats();
+        proptest::prop_assert_eq!(stats.bytes, lent);
+        proptest::prop_assert!(lent + stats.corrupt_bytes >= all);
+    }
+}
+
+#[test]
 fn a_reader_and_a_writer_share_a_ring() {
     let (mut kernel, mut ring) = FakeKernel::new(1);
     let count = if cfg!(miri) { 300 } else { 50_000 };
@@ -148,8 +247,15 @@ fn a_reader_and_a_writer_share_a_ring() {
         }
     });
     let mut next = 0;
+    let mut in_place = false;
     while next < count {
-        for body in read(&mut ring) {
+        // In turn, copied out of the ring and in it.
+        in_place = !in_place;
+        let bodies = match in_place {
+            true => lend(&mut ring, u64::MAX).0.iter().map(|record| record[8..].to_vec()).collect(),
+            false => read(&mut ring),
+        };
+        for body in bodies {
             assert_eq!(body, words(&vec![next; 1 + next as usize % 7]));
             next += 1;
         }

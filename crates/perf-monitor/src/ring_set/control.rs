@@ -62,6 +62,8 @@ struct OpenEvent {
     builder: EventBuilder,
     /// Counters that are read with each sample.
     members: Vec<EventBuilder>,
+    /// The cgroup to measure instead of the targets of the set.
+    cgroup: Option<Arc<OwnedFd>>,
     filter: Option<String>,
     is_enabled: bool,
     opened: Vec<Opened>,
@@ -162,10 +164,10 @@ impl Control {
             removed_slots: Vec::new(),
             closed_losses: Vec::new(),
         };
-        let anchor = this.options.anchor(!this.targets.threads.is_empty());
-        this.new_event(&anchor, Vec::new(), Lane::Main)?;
+        let anchor = this.options.anchor(!this.targets.threads.is_empty(), pages);
+        this.new_event(&anchor, Vec::new(), None, Lane::Main)?;
         if let Some((sideband, _)) = this.options.sideband_ring.clone() {
-            this.new_event(&sideband, Vec::new(), Lane::Sideband)?;
+            this.new_event(&sideband, Vec::new(), None, Lane::Sideband)?;
         }
         let mut offline = None;
         for cpu in this.targets.online() {
@@ -215,6 +217,7 @@ impl Control {
         &mut self,
         builder: &EventBuilder,
         members: Vec<EventBuilder>,
+        cgroup: Option<Arc<OwnedFd>>,
         lane: Lane,
     ) -> Result<usize> {
         let clock = self.options.clock;
@@ -231,6 +234,7 @@ impl Control {
             lane,
             builder,
             members,
+            cgroup,
             filter: None,
             is_enabled,
             opened: Vec::new(),
@@ -244,9 +248,10 @@ impl Control {
         &mut self,
         builder: &EventBuilder,
         members: Vec<EventBuilder>,
+        cgroup: Option<Arc<OwnedFd>>,
         filter: Option<String>,
     ) -> Result<(SetEvent, u32)> {
-        let index = self.new_event(builder, members, Lane::Main)?;
+        let index = self.new_event(builder, members, cgroup, Lane::Main)?;
         let cpus: Vec<u32> = self.cpus().collect();
         let result = cpus.into_iter().try_for_each(|cpu| match self.open_event(index, cpu) {
             Err(error) if targets::is_offline(&error) => Ok(()), // `check_cpus` notices it
@@ -293,11 +298,15 @@ impl Control {
     /// Opens an event on the targets of one CPU. It stays disabled.
     fn open_event(&mut self, index: usize, cpu: u32) -> Result<()> {
         let Some(event) = self.events.get(index) else { return Ok(()) };
-        let opened = self.targets.open(cpu, |target| {
+        let open = |target: Target<'_>| {
             let counter = event.builder.open_in(target, None, self.options.flags)?;
             let members = event.open_members(&counter, target)?;
             Ok((counter, members))
-        })?;
+        };
+        let opened = match &event.cgroup {
+            Some(dir) => vec![open(Target::Cgroup { dir: dir.as_fd(), cpu })?],
+            None => self.targets.open(cpu, open)?,
+        };
         let (lane, slot) = (event.lane, Arc::clone(&event.slot));
         let is_anchor = self.is_anchor(event.event);
         for (counter, members) in opened {
@@ -366,6 +375,17 @@ impl Control {
     /// The ids of an event in its records.
     pub(crate) fn ids(&self, event: SetEvent) -> Result<Vec<u64>> {
         Ok(self.find(event)?.opened.iter().map(|opened| opened.id).collect())
+    }
+
+    /// The attributes of the members of a group and their ids in its samples.
+    pub(crate) fn members(&self, event: SetEvent) -> Result<Vec<(perf_event_attr, Vec<u64>)>> {
+        let event = self.find(event)?;
+        let member = |(index, builder): (usize, &EventBuilder)| {
+            let opened = || event.opened.iter().filter_map(|opened| opened.members.get(index));
+            let attr = opened().next().map_or(builder.attr(), Counter::attr);
+            Ok((*attr, opened().map(Counter::id).collect::<Result<_>>()?))
+        };
+        event.members.iter().enumerate().map(member).collect()
     }
 
     fn index(&self, event: SetEvent) -> Result<usize> {

@@ -11,7 +11,7 @@ mod targets;
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncRingSet;
 pub use control::{CpuChanges, EventCounts};
-pub use reader::{SetRecord, SetStats};
+pub use reader::{SetChunk, SetRecord, SetStats};
 pub use table::SetEvent;
 
 pub(crate) use control::{Control, Lane};
@@ -106,6 +106,8 @@ pub(crate) struct SetOptions {
     /// In nanoseconds.
     pub(crate) slack: i64,
     pub(crate) watermark: u32,
+    /// The watermark is this part of the ring, if it is not given in bytes.
+    pub(crate) watermark_part: u32,
     pub(crate) flags: u64,
     pub(crate) sideband: Option<EventBuilder>,
     pub(crate) sideband_ring: Option<(EventBuilder, usize)>,
@@ -113,7 +115,7 @@ pub(crate) struct SetOptions {
 
 impl SetOptions {
     /// The event that the rings are mapped with.
-    pub(crate) fn anchor(&self, is_inherited: bool) -> EventBuilder {
+    pub(crate) fn anchor(&self, is_inherited: bool, pages: usize) -> EventBuilder {
         let anchor = match &self.sideband {
             Some(sideband) => sideband.clone(),
             None => Event::software(Software::Dummy)
@@ -122,7 +124,12 @@ impl SetOptions {
                 .exclude_hv(true)
                 .inherit(is_inherited),
         };
-        anchor.wakeup_watermark(self.watermark)
+        let size = pages.saturating_mul(rustix::param::page_size());
+        let part = size.checked_div(self.watermark_part as usize).unwrap_or(0);
+        anchor.wakeup_watermark(match self.watermark {
+            0 => u32::try_from(part).unwrap_or(0),
+            bytes => bytes,
+        })
     }
 }
 
@@ -147,6 +154,7 @@ impl Default for RingSetBuilder {
                 clock: ClockDomain::Monotonic,
                 slack: nanos(SLACK),
                 watermark: 0,
+                watermark_part: 0,
                 flags: 0,
                 sideband: None,
                 sideband_ring: None,
@@ -229,6 +237,13 @@ impl RingSetBuilder {
         self
     }
 
+    /// Wakes [`RingSet::wait`] when a ring is filled to 1 / `part`, whatever its size. With a higher
+    /// number, more of the ring is left until the reader gets the CPU.
+    pub const fn wakeup_part(mut self, part: u32) -> Self {
+        self.options.watermark_part = part;
+        self
+    }
+
     /// Adds flags of `perf_event_open(2)`. `PERF_FLAG_FD_CLOEXEC` is always set, and
     /// `PERF_FLAG_PID_CGROUP` where it is needed.
     pub const fn flags(mut self, flags: u64) -> Self {
@@ -299,7 +314,7 @@ impl RingSet {
     ///
     /// [`Error::Open`], and [`Error::Control`].
     pub fn add(&mut self, event: &EventBuilder) -> Result<SetEvent> {
-        Ok(self.control.add(event, Vec::new(), None)?.0)
+        Ok(self.control.add(event, Vec::new(), None, None)?.0)
     }
 
     /// Opens a group of counters, which are read with each sample of the first: that needs
@@ -313,7 +328,24 @@ impl RingSet {
         leader: &EventBuilder,
         members: &[EventBuilder],
     ) -> Result<SetEvent> {
-        Ok(self.control.add(&leader.in_group(), members.to_vec(), None)?.0)
+        Ok(self.control.add(&leader.in_group(), members.to_vec(), None, None)?.0)
+    }
+
+    /// Opens an event on the tasks of a cgroup instead of the targets of the set, on all its CPUs;
+    /// with members as in [`add_group`](Self::add_group). See
+    /// [`Target::Cgroup`](crate::Target::Cgroup).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`add`](Self::add).
+    pub fn add_in_cgroup(
+        &mut self,
+        leader: &EventBuilder,
+        members: &[EventBuilder],
+        dir: OwnedFd,
+    ) -> Result<SetEvent> {
+        let leader = if members.is_empty() { leader.clone() } else { leader.in_group() };
+        Ok(self.control.add(&leader, members.to_vec(), Some(Arc::new(dir)), None)?.0)
     }
 
     /// Removes an event. Its records in the rings are still passed on. Returns its counts without
@@ -497,6 +529,16 @@ impl RingSet {
     /// [`Error::UnknownSetEvent`].
     pub fn ids(&self, event: SetEvent) -> Result<Vec<u64>> {
         self.control.ids(event)
+    }
+
+    /// The attributes of the members of a [group](Self::add_group) and their ids in its samples, for
+    /// recordings.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSetEvent`], and those of [`Counter::id`](crate::Counter::id).
+    pub fn members(&self, event: SetEvent) -> Result<Vec<(perf_event_attr, Vec<u64>)>> {
+        self.control.members(event)
     }
 
     /// Sums of the counts of all removed events.

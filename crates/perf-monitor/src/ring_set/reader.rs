@@ -3,6 +3,10 @@
 //! The rings are merged in place: a [`Tournament`] finds the ring with the earliest record, which
 //! passes on all that it has before the first of the other rings.
 
+mod chunks;
+
+pub use chunks::SetChunk;
+
 use super::source::{Index, SetRing};
 use super::table::{NewRing, Published, Retiring, RingNumber, SetEvent, Shared, Table};
 use crate::clock;

@@ -9,7 +9,7 @@
 //! few KiB at a time, so that they are in the first or second-level cache when they are passed on.
 //! To make room in a ring that fills up, its oldest bytes are moved out and [`Held`].
 
-use super::reader::{SetRecord, SetStats};
+use super::reader::{SetChunk, SetRecord, SetStats};
 use super::table::{RingNumber, Table};
 use crate::record::RawRecord;
 use crate::ring::RingBuffer;
@@ -252,6 +252,25 @@ impl SetRing {
             at += size;
         }
         if at == 0 { Err(8) } else { Ok(at) }
+    }
+
+    /// Passes on the records until the end of the round, in the memory of the ring. Returns their
+    /// bytes.
+    pub(super) fn read_chunks<E>(
+        &mut self,
+        f: &mut impl FnMut(SetChunk<'_>) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let mut sum = 0;
+        while self.indexed < self.end {
+            let (left, cpu) = (self.end - self.indexed, self.cpu);
+            let freed = self.buffer.lend_chunk(left, |records| f(SetChunk { cpu, records }))?;
+            if freed == 0 {
+                break;
+            }
+            sum += freed;
+            self.indexed += freed;
+        }
+        Ok(sum)
     }
 
     /// Passes on what was there when it was last [looked](Self::look) at, in the order in which it

@@ -138,7 +138,7 @@ kernel_tests! {
         // The controller returns to version 2 some time after an unmount, if the removed cgroups were
         // freed before.
         until("perf events are in the hierarchy of version 2", || {
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            std::thread::sleep(std::time::Duration::from_millis(300)); // between two tries
             let hierarchies = std::fs::read_to_string("/proc/cgroups").unwrap();
             let is_back = hierarchies.lines().any(|line| line.starts_with("perf_event\t0\t"));
             if !is_back && mounted().is_ok() {

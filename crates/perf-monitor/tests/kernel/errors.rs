@@ -391,7 +391,7 @@ kernel_tests! {
             all.enable().unwrap();
             user.enable().unwrap();
             until("a count", || {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(std::time::Duration::from_millis(1)); // a context switch
                 crate::support::touch_pages(1);
                 all.read().unwrap().value > 0
             });

@@ -61,7 +61,7 @@ fn fixtures_of_records() {
         sampler.counter().enable().unwrap();
         let work = || {
             touch_pages(2);
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1)); // a switch
         };
         std::thread::Builder::new().name("fixture".into()).spawn(work).unwrap().join().unwrap();
         sampler.counter().disable().unwrap();

@@ -414,7 +414,7 @@ kernel_tests! {
                 order.record(sample.time, sample.late);
                 delivered.fetch_add(1, Ordering::Relaxed);
             }, || while_all_cpus_call(|| until("enough samples", || {
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1)); // between two looks
                 delivered.load(Ordering::Relaxed) > wanted
             })));
             let (counts, stats) = (monitor.counts(event).unwrap(), monitor.stats().set);
@@ -481,6 +481,7 @@ kernel_tests! {
                             _ => monitor.unregister(open.swap_remove(place)).unwrap(),
                         }
                     }
+                    // Nothing is awaited: each run has another order of calls and samples.
                     std::thread::sleep(Duration::from_micros(random.next() % 3000));
                 }
                 at_end = open;
@@ -527,7 +528,8 @@ kernel_tests! {
         }, || {
             call_on_cpu_1();
             until("calls on CPU 1", || seen() == 10);
-            // The monitor looks once a second for CPUs that went and came.
+            // The monitor looks once a second for CPUs that went and came. A look that came too late
+            // is one more try.
             until("calls on CPU 1 again", || {
                 std::fs::write(online, "0").unwrap();
                 std::thread::sleep(Duration::from_millis(1500));

@@ -230,6 +230,7 @@ kernel_tests! {
         counter.enable().unwrap();
         let stop = std::sync::atomic::AtomicBool::new(false);
         let sleep = || while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            // The probed function.
             std::thread::sleep(std::time::Duration::from_millis(20));
         };
         std::thread::scope(|scope| {

@@ -3,8 +3,8 @@
 use crate::kernel_tests;
 use crate::support::{GETPPID, TestChild, as_nobody, getppid, until};
 use perf_monitor::{
-    Error, Event, EventBuilder, Record, RingSet, SampleFlags, SetEvent, SetRecord, Software,
-    online_cpus,
+    Error, Event, EventBuilder, KernelVersion, Record, RingSet, SampleFlags, SetEvent, SetRecord,
+    Software, online_cpus,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,6 +91,102 @@ fn ok(_: SetRecord<'_>) -> Result<(), Error> {
 }
 
 kernel_tests! {
+    fn chunks_are_the_bytes_of_the_decoded_records(t) {
+        let event = system_calls(t)?;
+        for pages in [1, 16] {
+            let mut set = RingSet::builder().pages(pages).thread(0).open().unwrap();
+            let calls = set.add(&event).unwrap();
+            set.set_filter(calls, &format!("id == {GETPPID}")).unwrap();
+            set.enable_event(calls).unwrap();
+            let (mut chunks, mut wraps, mut split, mut samples) = (0, 0, 0, 0);
+            // Other numbers of records in each round: they wrap at all positions of the ring.
+            for round in 0..400 {
+                getppid(1 + round % 29);
+                // After an error, the same bytes are there again.
+                let mut bytes = BTreeMap::<u32, Vec<u8>>::new();
+                let mut in_chunks = Vec::new();
+                let result = set.read_chunks(|chunk| {
+                    let [front, back] = chunk.records.slices();
+                    bytes.entry(chunk.cpu).or_default().extend([front, back].concat());
+                    in_chunks.extend(chunk.records.records().map(|r| r.bytes().to_vec()));
+                    assert_eq!(chunk.records.record_count(), in_chunks.len() as u64);
+                    chunks += 1;
+                    wraps += usize::from(!back.is_empty());
+                    split += usize::from(chunk.records.records().last().is_some_and(|r| {
+                        r.bytes().len() > back.len() && !back.is_empty()
+                    }));
+                    Err(())
+                });
+                assert_eq!(result, Err(()), "this thread called: there is one chunk at least");
+                let mut decoded = BTreeMap::<u32, Vec<u8>>::new();
+                let mut records = Vec::new();
+                set.read_unordered(|record| -> Result<(), Error> {
+                    record.layout.decode(record.raw)?;
+                    samples += u64::from(record.event == calls);
+                    decoded.entry(record.cpu).or_default().extend(record.raw.bytes());
+                    records.push((record.cpu, record.raw.bytes().to_vec()));
+                    Ok(())
+                }).unwrap();
+                // The error was at the first ring with records.
+                let (cpu, bytes) = bytes.pop_first().unwrap();
+                assert_eq!(Some(&bytes), decoded.get(&cpu));
+                let of_cpu = records.into_iter().filter(|r| r.0 == cpu).map(|r| r.1);
+                assert_eq!(in_chunks, of_cpu.collect::<Vec<_>>());
+            }
+            let stats = set.stats();
+            assert!(chunks >= 400 && wraps > 0, "{chunks} chunks, {wraps} wrap");
+            t.note(format!("{pages} pages: {wraps} of {chunks} chunks wrap, {split} in a record"));
+            assert_eq!(stats.rings.samples, samples);
+
+            // Read as chunks, every call is accounted for.
+            let (mut count, mut size) = (0, 0);
+            for round in 0..200 {
+                getppid(1 + round % 17);
+                size += set.read_chunks(|chunk| {
+                    count += chunk.records.sample_count();
+                    let first = chunk.records.first_sample().map(|sample| sample.offset());
+                    let last = chunk.records.last_sample().map(|sample| sample.offset());
+                    assert!(first <= last);
+                    Ok::<(), Error>(())
+                }).unwrap();
+            }
+            set.disable().unwrap();
+            size += set.read_chunks(|chunk| {
+                count += chunk.records.sample_count();
+                Ok::<(), Error>(())
+            }).unwrap();
+            set.count_losses().unwrap();
+            let after = set.stats();
+            assert_eq!(after.rings.samples - stats.rings.samples, count);
+            assert_eq!(after.rings.bytes - stats.rings.bytes, size);
+            assert_eq!((after.rings.corrupt_bytes, after.rings.unknown_ids), (0, 0));
+            let counts = set.counts(calls).unwrap();
+            assert_accounted(counts.count, samples + count, counts.lost, 1);
+        }
+    }
+
+    fn a_reader_has_the_requested_time_slice(t) {
+        let slice = || {
+            let text = std::fs::read_to_string("/proc/thread-self/sched").unwrap_or_default();
+            let line = text.lines().find(|line| line.starts_with("se.slice "))?;
+            line.rsplit(' ').next()?.parse::<u64>().ok()
+        };
+        let policy = || std::fs::read_to_string("/proc/thread-self/stat").unwrap()
+            .rsplit_once(") ").unwrap().1.split(' ').skip(15).take(2)
+            .map(str::to_owned).collect::<Vec<_>>();
+        let before = policy();
+        perf_monitor::set_time_slice(Duration::from_micros(200)).unwrap();
+        assert_eq!(policy(), before, "priority and niceness stay");
+        if KernelVersion::current() < KernelVersion(6, 12) || slice().is_none() {
+            t.lacks("time slices of threads (Linux 6.12) in /proc/PID/sched");
+            return Ok(());
+        }
+        assert_eq!(slice(), Some(200_000));
+        // The kernel has a minimum.
+        perf_monitor::set_time_slice(Duration::from_nanos(1)).unwrap();
+        assert_eq!(slice(), Some(100_000));
+    }
+
     fn sets_order_and_account_for_all_cpus(t) {
         let event = system_calls(t)?;
         // So small that records are lost, so large that many are not.

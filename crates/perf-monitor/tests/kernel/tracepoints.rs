@@ -155,7 +155,7 @@ kernel_tests! {
         let tid = i64::from(rustix::thread::gettid().as_raw_nonzero().get());
         let mut seen = 0;
         until("a switch away from this thread", || {
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            std::thread::sleep(std::time::Duration::from_millis(2)); // a switch away
             sampler.drain(|record| if let Record::Sample(s) = record {
                 let raw = s.raw.unwrap();
                 if prev.i64(raw) == Some(tid) {
