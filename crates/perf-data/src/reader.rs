@@ -50,7 +50,12 @@ impl Session {
         if self.events.len() == 1 {
             return Some(0);
         }
-        let id = self.decoder()?.layout(record)?.id(record)?;
+        self.event_of_id(self.decoder()?.layout(record)?.id(record)?)
+    }
+
+    /// Index of the event with this id in [`events`](Self::events), such as a member of a group in
+    /// [`Sample::read`](perf_monitor::Sample::read).
+    pub fn event_of_id(&self, id: u64) -> Option<usize> {
         self.by_id.get(&id).copied()
     }
 

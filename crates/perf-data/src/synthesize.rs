@@ -21,6 +21,8 @@ use zerocopy::IntoBytes;
 pub struct Synthesizer {
     /// Bytes of the sample id at the end of each record.
     trailer: usize,
+    /// Whether the sample id ends with the id of the event.
+    has_identifier: bool,
     with_build_ids: bool,
     /// Build ids by path.
     build_ids: HashMap<Vec<u8>, Option<BuildId>>,
@@ -37,6 +39,7 @@ impl Synthesizer {
     pub fn new(attr: &perf_event_attr, with_build_ids: bool) -> Self {
         Self {
             trailer: RecordLayout::new(attr).sample_id_size(),
+            has_identifier: attr.sample_type & PERF_SAMPLE_IDENTIFIER != 0,
             with_build_ids,
             build_ids: HashMap::new(),
             record: Vec::new(),
@@ -68,6 +71,7 @@ impl Synthesizer {
                 PERF_RECORD_MISC_KERNEL,
                 fixed.as_bytes(),
                 Some(&name),
+                None,
             )?;
         }
         Ok(())
@@ -106,15 +110,22 @@ impl Synthesizer {
         Ok(())
     }
 
-    /// The number of samples that were lost at the end of a recording, and that no record of the
-    /// kernel reports: it writes one only with the next record that fits.
+    /// The number of records of an event that the kernel lost (`PERF_FORMAT_LOST`, Linux 6.0), as
+    /// `perf record` writes it at the end: a `PERF_RECORD_LOST_SAMPLES` without a time. The
+    /// `PERF_RECORD_LOST` of the kernel are a part of this number.
     ///
     /// # Errors
     ///
     /// [`Error::Io`](crate::Error::Io) of the output.
-    pub fn lost(&mut self, count: u64, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
+    pub fn lost(
+        &mut self,
+        id: u64,
+        count: u64,
+        out: &mut (impl RecordWriter + ?Sized),
+    ) -> Result<()> {
         let fixed = perf_record_lost_samples { lost: count };
-        self.put(out, PERF_RECORD_LOST_SAMPLES, 0, fixed.as_bytes(), None)
+        let identifier = self.has_identifier.then_some(id);
+        self.put(out, PERF_RECORD_LOST_SAMPLES, 0, fixed.as_bytes(), None, identifier)
     }
 
     fn task(
@@ -126,9 +137,9 @@ impl Synthesizer {
     ) -> Result<()> {
         let parent = if pid == tid { status.parent } else { pid };
         let fork = perf_record_fork { pid, ppid: parent, tid, ptid: parent, time: 0 };
-        self.put(out, PERF_RECORD_FORK, 0, fork.as_bytes(), None)?;
+        self.put(out, PERF_RECORD_FORK, 0, fork.as_bytes(), None, None)?;
         let comm = perf_record_comm { pid, tid };
-        self.put(out, PERF_RECORD_COMM, 0, comm.as_bytes(), Some(&status.name))
+        self.put(out, PERF_RECORD_COMM, 0, comm.as_bytes(), Some(&status.name), None)
     }
 
     fn mappings(&mut self, pid: u32, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
@@ -168,7 +179,7 @@ impl Synthesizer {
                 prot: map.prot,
                 flags: map.flags,
             };
-            self.put(out, PERF_RECORD_MMAP2, misc, fixed.as_bytes(), Some(map.name))?;
+            self.put(out, PERF_RECORD_MMAP2, misc, fixed.as_bytes(), Some(map.name), None)?;
         }
         Ok(())
     }
@@ -194,7 +205,8 @@ impl Synthesizer {
         id
     }
 
-    /// Writes a record: its fixed part, a text with its NUL, padding, an empty sample id.
+    /// Writes a record: its fixed part, a text with its NUL, padding, a sample id that is empty or
+    /// has only the id of the event.
     fn put(
         &mut self,
         out: &mut (impl RecordWriter + ?Sized),
@@ -202,6 +214,7 @@ impl Synthesizer {
         misc: u16,
         fixed: &[u8],
         text: Option<&[u8]>,
+        identifier: Option<u64>,
     ) -> Result<()> {
         let text_size = text.map_or(0, |text| (text.len() + 1).next_multiple_of(8));
         let size = size_of::<perf_event_header>() + fixed.len() + text_size + self.trailer;
@@ -212,6 +225,9 @@ impl Synthesizer {
         self.record.extend(fixed);
         self.record.extend(text.unwrap_or_default());
         self.record.resize(size.into(), 0);
+        if let (Some(id), Some(last)) = (identifier, self.record.last_chunk_mut()) {
+            *last = id.to_ne_bytes();
+        }
         match RawRecord::split_first(&self.record, 0) {
             Some((record, _)) => out.record(record),
             None => Ok(()),

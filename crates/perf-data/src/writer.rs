@@ -50,9 +50,9 @@ impl<W: Write> Output<W> {
         Ok(())
     }
 
-    fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
-        self.is_open = true;
-        self.put("write a record", record.bytes())
+    fn records(&mut self, bytes: &[u8]) -> Result<()> {
+        self.is_open |= !bytes.is_empty();
+        self.put("write records", bytes)
     }
 
     fn finish_round(&mut self) -> Result<()> {
@@ -153,6 +153,16 @@ impl<W: Write + Seek> FileWriter<W> {
         bytes
     }
 
+    /// Appends whole records as the kernel wrote them, such as the slices of a
+    /// [`RingChunk`](perf_monitor::RingChunk). The last record can be continued by the next call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn records(&mut self, bytes: &[u8]) -> Result<()> {
+        self.output.records(bytes)
+    }
+
     fn rewind(&mut self) -> Result<()> {
         let start = self.output.out.seek(SeekFrom::Start(0));
         self.output.at = start.map_err(Error::io("seek to the header", self.output.at))?;
@@ -200,7 +210,7 @@ impl<W: Write + Seek> FileWriter<W> {
 
 impl<W: Write> RecordWriter for FileWriter<W> {
     fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
-        self.output.record(record)
+        self.output.records(record.bytes())
     }
 
     fn finish_round(&mut self) -> Result<()> {
@@ -266,6 +276,16 @@ impl<W: Write> PipeWriter<W> {
         Ok(this)
     }
 
+    /// Appends whole records as the kernel wrote them, such as the slices of a
+    /// [`RingChunk`](perf_monitor::RingChunk). The last record can be continued by the next call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn records(&mut self, bytes: &[u8]) -> Result<()> {
+        self.output.records(bytes)
+    }
+
     fn put(&mut self, operation: &'static str, type_: u32, body: &[u8]) -> Result<()> {
         self.output.put(operation, &record_header(type_, 0, body.len()))?;
         self.output.put(operation, body)
@@ -297,7 +317,7 @@ impl<W: Write> PipeWriter<W> {
 
 impl<W: Write> RecordWriter for PipeWriter<W> {
     fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
-        self.output.record(record)
+        self.output.records(record.bytes())
     }
 
     fn finish_round(&mut self) -> Result<()> {
