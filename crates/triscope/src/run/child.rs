@@ -62,6 +62,25 @@ impl Launched {
         Ok(Self { shared, pid, exited: exit_of(pid), _listener: listener })
     }
 
+    /// Starts a command whose process is stopped just before its `execve(2)`: events that are not
+    /// inherited can be opened on it. Until then it is a shell. It begins with
+    /// [`resume`](Self::resume).
+    pub(crate) fn start_stopped(
+        command: &[String],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Result<Self> {
+        let gate = ["sh", "-c", "kill -STOP $$; exec \"$@\"", "sh"].map(str::to_owned);
+        let this = Self::start(&[&gate[..], command].concat(), prepare)?;
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while waitid(WaitId::Pid(this.pid), options).is_err_and(|e| e == rustix::io::Errno::INTR) {}
+        Ok(this)
+    }
+
+    /// Starts a command that is stopped.
+    pub(crate) fn resume(&self) {
+        lock(&self.shared).send(Signal::CONT);
+    }
+
     /// Its process identifier.
     pub(crate) fn id(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
@@ -100,6 +119,7 @@ impl Drop for Launched {
         let mut shared = lock(&self.shared);
         if shared.status.is_none() {
             shared.send(Signal::TERM);
+            shared.send(Signal::CONT); // one that is stopped ends when it continues
         }
     }
 }

@@ -41,8 +41,27 @@ impl Watch {
         time: Option<Duration>,
         prepare: impl FnOnce(&mut Command),
     ) -> Result<Self> {
-        let launched = Launched::start(command, prepare)?;
-        Ok(Self { subject: Subject::Command { launched, status: None }, deadline: timer(time) })
+        Ok(Self::of(Launched::start(command, prepare)?, time))
+    }
+
+    /// As [`command`](Self::command), but the process is stopped before it executes the command.
+    pub(crate) fn stopped_command(
+        command: &[String],
+        time: Option<Duration>,
+        prepare: impl FnOnce(&mut Command),
+    ) -> Result<Self> {
+        Ok(Self::of(Launched::start_stopped(command, prepare)?, time))
+    }
+
+    fn of(launched: Launched, time: Option<Duration>) -> Self {
+        Self { subject: Subject::Command { launched, status: None }, deadline: timer(time) }
+    }
+
+    /// Starts a command that is stopped.
+    pub(crate) fn resume(&self) {
+        if let Subject::Command { launched, .. } = &self.subject {
+            launched.resume();
+        }
     }
 
     /// Monitors processes until all have ended, or the whole system if there are none.

@@ -4,7 +4,8 @@
 use super::symbols::Symbols;
 use crate::failure::{Failure, Result};
 use perf_data::{Entry, Limits, Reader, Session, SortedReader};
-use perf_monitor::{Record, Sample, Tasks, Timestamp};
+use perf_monitor::{Loss, Record, Sample, Tasks, Timestamp};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -13,10 +14,48 @@ use std::path::Path;
 pub(crate) struct State {
     pub(crate) tasks: Tasks,
     pub(crate) symbols: Option<Symbols>,
-    /// Samples and records that the kernel lost.
-    pub(crate) lost: u64,
+    losses: Losses,
     /// Records that could not be decoded.
     pub(crate) undecodable: u64,
+    /// The last value of each counter that samples read, by its id.
+    values: HashMap<u64, u64>,
+}
+
+impl State {
+    /// Number of samples and records that the kernel or the hardware lost.
+    pub(crate) fn lost(&self) -> u64 {
+        self.losses.total()
+    }
+}
+
+/// The losses of a recording. The kernel reports one loss twice: when a record fits again, and in the
+/// count of the event (`PERF_FORMAT_LOST`) that the recorder writes at the end.
+#[derive(Default)]
+struct Losses {
+    /// The sum of all `PERF_RECORD_LOST`.
+    reported: u64,
+    /// The counts of the events: `PERF_RECORD_LOST_SAMPLES` without a time.
+    counted: u64,
+    /// Samples that the hardware lost: `PERF_RECORD_LOST_SAMPLES` of the kernel.
+    by_hardware: u64,
+}
+
+impl Losses {
+    fn add(&mut self, record: &Record<'_>) {
+        let has_time = |lost: &Loss| lost.sample_id.time.is_some_and(|time| time.nanos() != 0);
+        let (sum, lost) = match record {
+            Record::Lost(lost) => (&mut self.reported, lost),
+            Record::LostSamples(lost) if has_time(lost) => (&mut self.by_hardware, lost),
+            Record::LostSamples(lost) => (&mut self.counted, lost),
+            _ => return,
+        };
+        *sum = sum.saturating_add(lost.lost);
+    }
+
+    /// Recorders and kernels before Linux 6.0 write no counts.
+    fn total(&self) -> u64 {
+        self.reported.max(self.counted).saturating_add(self.by_hardware)
+    }
 }
 
 /// A sample with its event.
@@ -35,7 +74,13 @@ pub(crate) fn read(
     let name = path.display();
     let failed = |error: perf_data::Error| Failure::about(&name, error);
     let limits = Limits::default();
-    let mut state = State { tasks: Tasks::new(), symbols: None, lost: 0, undecodable: 0 };
+    let mut state = State {
+        tasks: Tasks::new(),
+        symbols: None,
+        losses: Losses::default(),
+        undecodable: 0,
+        values: HashMap::new(),
+    };
     let late = if path.as_os_str() == "-" {
         let reader = Reader::open_pipe(io::stdin().lock(), limits).map_err(failed)?;
         read_all(reader, &mut state, &failed, &mut on_sample)?
@@ -52,7 +97,7 @@ pub(crate) fn read(
             eprintln!("triscope: {name}: {count} {what}");
         }
     };
-    report(state.lost, "samples or records were lost when it was recorded");
+    report(state.lost(), "samples or records were lost when it was recorded");
     report(late, "records were out of order");
     report(state.undecodable, "records could not be decoded");
     Ok(state)
@@ -91,18 +136,48 @@ fn apply(
         None => return Ok(()),
     };
     symbols.apply(&record, entry.raw);
-    if let Record::Lost(lost) | Record::LostSamples(lost) = &record {
-        state.lost = state.lost.saturating_add(lost.lost);
-    }
+    state.losses.add(&record);
     if let Record::Sample(sample) = &record {
         let Some(event) = session.event_of(entry.raw) else {
             state.undecodable += 1;
             return Ok(());
         };
         let is_kernel = entry.raw.cpu_mode() == perf_monitor::CpuMode::Kernel;
+        if sample.read.is_some() {
+            return apply_values(sample, is_kernel, session, state, on_sample);
+        }
         return on_sample(&SampleOf { sample, event, is_kernel, session }, state);
     }
     state.tasks.apply(&record);
+    Ok(())
+}
+
+/// Passes a sample on that has the values of counters: once for each counter that has changed, with
+/// the difference as its period, as perf does.
+fn apply_values(
+    sample: &Sample<'_>,
+    is_kernel: bool,
+    session: &Session,
+    state: &mut State,
+    on_sample: &mut dyn FnMut(&SampleOf<'_>, &State) -> Result,
+) -> Result {
+    for count in sample.read.iter().flat_map(|values| values.iter()) {
+        let Some(id) = count.id.or(sample.identifier) else {
+            state.undecodable += 1;
+            continue;
+        };
+        let Some(event) = session.event_of_id(id) else {
+            state.undecodable += 1;
+            continue;
+        };
+        let before = state.values.insert(id, count.value).unwrap_or(0);
+        let period = count.value.wrapping_sub(before);
+        if period != 0 {
+            let mut of_event = sample.clone();
+            of_event.period = Some(period);
+            on_sample(&SampleOf { sample: &of_event, event, is_kernel, session }, state)?;
+        }
+    }
     Ok(())
 }
 

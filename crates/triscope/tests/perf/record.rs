@@ -453,7 +453,7 @@ fn a_recorder_that_is_killed_leaves_a_timeline_that_opens() {
         // It is written while the command runs.
         while !has_switches() {
             recording.still_runs();
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(std::time::Duration::from_millis(10)); // between two looks
         }
         recording.signal("KILL");
         // The command is not killed: it runs on, unrecorded.
@@ -522,9 +522,9 @@ fn a_slow_output_is_reported() {
         call.unwrap().contains("pipe_write")
     };
     while !waits() {
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(std::time::Duration::from_millis(10)); // between two looks
     }
-    // Longer than a disk may take at times.
+    // The time is tested: longer than a disk may take at times. A longer sleep changes nothing.
     std::thread::sleep(std::time::Duration::from_secs(1));
     let mut timeline = Vec::new();
     std::io::Read::read_to_end(&mut reader, &mut timeline).unwrap();

@@ -1,12 +1,14 @@
 //! `perf record`, `perf script` and `perf report`, with `perf` as the judge where it is installed.
 
 use crate::needs_root;
-use crate::support::{Ran, as_nobody, can, dead_pid, in_background, run, run_in, triscope};
+use crate::support::{
+    Ran, as_nobody, can, dead_pid, empty_cgroup, in_background, run, run_in, triscope,
+};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Some processes, system calls and page faults.
-const WORK: [&str; 3] = ["sh", "-c", "for i in 1 2 3; do true | cat; done"];
+const WORK: [&str; 3] = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do true | cat; done"];
 
 fn has_perf() -> bool {
     can("the perf command (linux-perf)", Command::new("perf").arg("--version").output().is_ok())
@@ -80,6 +82,23 @@ fn recordings_are_read_by_perf_line_by_line() {
         }
     }
     assert_eq!(crate::support::names(dir.path()), ["chains", "faults", "many"]);
+}
+
+#[test]
+fn a_sample_is_taken_every_n_events() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let work = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=1", "status=none"];
+    let record = |count: &str| {
+        let record = ["perf", "record", "-e", "page-faults:u", "-o", "faults", "-c", count, "--"];
+        let ran = run_in(dir.path(), &[&record[..], &work].concat());
+        ran.is_good();
+        samples(&ran)
+    };
+    let (all, some) = (record("1"), record("10"));
+    assert!(all > 50 && some.abs_diff(all / 10) <= all / 50 + 2, "{all} and {some}");
+    let shown = run_in(dir.path(), &["perf", "script", "-i", "faults"]).stdout;
+    assert!(shown.lines().all(|line| line.contains(" 10 ")), "{shown}");
 }
 
 #[test]
@@ -205,6 +224,102 @@ fn a_cgroup_is_recorded_alone() {
 }
 
 #[test]
+fn cgroups_are_of_single_events() {
+    needs_root!();
+    let Some(group) = empty_cgroup().filter(|group| group.is_unified()) else {
+        can("a writable cgroup2 hierarchy", false);
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let work = format!("true; echo $$ > {}; exec true", group.procs().display());
+    let event = "sched:sched_process_exec";
+    let name = format!("{},", group.name);
+    let record = ["perf", "record", "-e", event, "-e", "sched:sched_process_exit", "-G", &name];
+    let ran = run_in(dir.path(), &[&record[..], &["-o", "c", "--", "sh", "-c", &work]].concat());
+    if ran.stderr.contains("not a cgroup with perf events") {
+        can("a cgroup2 hierarchy with perf events", false);
+        return;
+    }
+    ran.is_good();
+    let shown = run_in(dir.path(), &["perf", "script", "-i", "c"]).stdout;
+    // The first event is that of the cgroup, the second that of all tasks.
+    let count = |word: &str| shown.lines().filter(|line| line.contains(word)).count();
+    assert_eq!(count("sched_process_exec"), 1, "{shown}");
+    assert!(count("sched_process_exit:") >= 2, "{shown}");
+}
+
+#[test]
+fn groups_are_sampled_by_their_leader() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let group = "{page-faults,minor-faults}:S";
+    let record = ["perf", "record", "-e", group, "-c", "3", "-e", "context-switches", "-o", "ours"];
+    let ran = run_in(dir.path(), &[&record[..], &["--"], &WORK].concat());
+    ran.is_good();
+    let script = |name: &str| {
+        let ran = run_in(dir.path(), &["perf", "script", "--no-demangle", "-i", name]);
+        ran.is_good();
+        assert_eq!(ran.stderr, "");
+        ran.stdout
+    };
+    // Each sample is shown for each of its counters.
+    let shown = script("ours");
+    let periods = |event: &str| -> Vec<u64> {
+        let of_event = shown.lines().filter_map(|line| line.split_once(&format!(" {event}:")));
+        of_event
+            .map(|(front, _)| front.rsplit(' ').find(|w| !w.is_empty()).unwrap().parse().unwrap())
+            .collect()
+    };
+    let faults = periods("page-faults");
+    assert!(faults.len() > 10 && faults.iter().all(|period| *period == 3), "{shown}");
+    // Major faults are the rest.
+    assert!(!periods("minor-faults").is_empty(), "{shown}");
+    assert!(periods("minor-faults").iter().sum::<u64>() <= 3 * faults.len() as u64, "{shown}");
+    if has_perf() {
+        assert_same(&perf_in(dir.path(), &["script", "--no-demangle", "-i", "ours"]), &shown);
+        let header = perf_in(dir.path(), &["report", "--header-only", "-i", "ours"]);
+        assert!(header.contains("# group: {page-faults,minor-faults}"), "{header}");
+        let record = ["record", "-q", "-m", "64", "-e", group, "-c", "3", "-o", "theirs", "--"];
+        perf_in(dir.path(), &[&record[..], &WORK].concat());
+        assert_same(
+            &perf_in(dir.path(), &["script", "--no-demangle", "-i", "theirs"]),
+            &script("theirs"),
+        );
+    }
+    // A command that cannot be opened on leaves no stopped process behind.
+    let bad = ["perf", "record", "-e", "{cs,cs}:S", "-m", "3", "--", "sleep", "1000"];
+    run_in(dir.path(), &bad).is_refused(1, &["power of two"]);
+    run_in(dir.path(), &["perf", "record", "-e", "{cs,cs}:S", "sh", "-c", "exit 4"]);
+    let ran = run_in(dir.path(), &["perf", "record", "-e", "{cs,cs}:S", "sh", "-c", "exit 4"]);
+    assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+}
+
+#[test]
+fn the_reader_can_be_realtime() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = triscope(&["perf", "record", "-r", "3", "-e", "cs", "-o", "rt", "--"]);
+    command.args(["sh", "-c", "read end"]).stdin(Stdio::piped()).current_dir(dir.path());
+    let mut recorder = crate::support::Running::start(&mut command);
+    // Priority and policy are the fields 18 and 41 of stat.
+    let is_fifo = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        (fields[15], fields[38]) == ("-4", "1")
+    };
+    while !is_fifo(recorder.id()) {
+        recorder.still_runs();
+        std::thread::sleep(std::time::Duration::from_millis(10)); // between two looks
+    }
+    let children = format!("/proc/{0}/task/{0}/children", recorder.id());
+    let children = std::fs::read_to_string(children).unwrap();
+    let command: u32 = children.trim().parse().unwrap();
+    assert!(!is_fifo(command), "the command is not realtime");
+    drop(recorder.0.as_mut().unwrap().stdin.take());
+    assert_eq!(recorder.end().code, Some(1), "read fails at the end of its input");
+}
+
+#[test]
 fn a_report_adds_up() {
     needs_root!();
     let dir = tempfile::tempdir().unwrap();
@@ -262,7 +377,10 @@ fn mistakes_name_the_remedy() {
     let record =
         |args: &[&str]| run_in(dir.path(), &[&["perf", "record", "-o", "new"], args].concat());
     record(&[]).is_refused(2, &["nothing to record", "-p PID"]);
-    record(&["-e", "{cs,faults}", "true"]).is_refused(1, &["groups"]);
+    record(&["-e", "{cs,faults}", "true"])
+        .is_refused(1, &["{context-switches,page-faults}", "groups with :S"]);
+    record(&["-e", "cs", "-G", "a,b", "true"]).is_refused(2, &["2 names for 1 events"]);
+    assert_eq!(record(&["-e", "cs", "-r", "0", "true"]).code, Some(2));
     record(&["-e", "page-fualts", "true"]).is_refused(1, &["did you mean page-faults"]);
     record(&["-e", "cs", "-m", "3", "true"]).is_refused(1, &["power of two"]);
     record(&["-e", "page-faults", "no-such-command"]).is_refused(127, &["not found"]);
@@ -327,4 +445,59 @@ fn losses_are_counted_and_recorded() {
     assert_eq!(shown.stdout.lines().count(), samples(&ran));
     let note = format!("{lost} samples or records were lost when it was recorded");
     assert!(shown.stderr.contains(&note), "{}{}", ran.stderr, shown.stderr);
+    if !formats.contains("lost") || !has_perf() {
+        return;
+    }
+    // As perf counts them, and in the recordings of perf.
+    let counted_by_perf = |name: &str| -> usize {
+        let stats = perf_in(dir.path(), &["report", "--stats", "-i", name]);
+        // The first section counts records.
+        let after = stats.split_once("raw_syscalls:").unwrap().1;
+        after
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("LOST_SAMPLES events:"))
+            .map(|count| count.trim().parse::<usize>().unwrap())
+            .sum()
+    };
+    assert_eq!(counted_by_perf("flood"), lost);
+    let record = ["record", "-q", "-e", "raw_syscalls:*", "-m", "1", "-o", "theirs", "--"];
+    perf_in(dir.path(), &[&record[..], &work].concat());
+    let lost = counted_by_perf("theirs");
+    assert!(lost > 0);
+    let shown = run_in(dir.path(), &["perf", "script", "-i", "theirs"]);
+    let note = format!(": {lost} samples or records were lost");
+    assert!(shown.stderr.contains(&note), "{lost}: {}", shown.stderr);
+}
+
+#[test]
+fn a_flood_does_not_lose_the_records_about_tasks() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let record = ["perf", "record", "-e", "raw_syscalls:*", "-m", "1", "-o", "flood", "--"];
+    let script = "dd if=/dev/zero of=/dev/null bs=1 count=50000 status=none &\n\
+        for i in $(seq 40); do env true; done; wait";
+    let ran = run_in(dir.path(), &[&record[..], &["sh", "-c", script]].concat());
+    ran.is_good();
+    assert!(!ran.stderr.contains(" 0 lost"), "{}", ran.stderr);
+    let file = std::fs::File::open(dir.path().join("flood")).unwrap();
+    let mut reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
+    let (mut names, mut forks, mut exits) = (Vec::new(), 0, 0);
+    while let Some(entry) = reader.next_record().unwrap() {
+        match entry.decode().unwrap().unwrap() {
+            perf_monitor::Record::Comm(comm) if comm.by_exec => {
+                names.push(String::from_utf8_lossy(comm.comm).into_owned());
+            }
+            perf_monitor::Record::Fork(_) => forks += 1,
+            perf_monitor::Record::Exit(_) => exits += 1,
+            _ => {}
+        }
+    }
+    let count = |name: &str| names.iter().filter(|n| *n == name).count();
+    assert_eq!(
+        (count("env"), count("true"), count("seq"), count("dd")),
+        (40, 40, 1, 1),
+        "{names:?}"
+    );
+    // The shell, what it started, and its subshell for `seq`, if it has one.
+    assert!(forks >= 42 && exits == forks + 1, "{forks} forks, {exits} exits");
 }

@@ -58,7 +58,7 @@ pub(crate) fn in_background(args: &[&str]) -> Command {
 /// Waits until a file is there.
 pub(crate) fn wait_for(path: &Path) {
     while !path.exists() {
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10)); // between two looks
     }
 }
 
@@ -107,7 +107,7 @@ impl Running {
         };
         while !hears() {
             self.still_runs();
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10)); // between two looks
         }
     }
 
@@ -212,7 +212,11 @@ fn program_for_all() -> &'static Path {
             let mode = |mode| std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(dir.path(), mode(0o755)).unwrap();
             let program = dir.path().join("triscope");
-            std::fs::copy(env!("CARGO_BIN_EXE_triscope"), &program).unwrap();
+            // By another process: a file that is open for writing, also in a child that another
+            // test starts meanwhile, cannot be executed.
+            let copy =
+                Command::new("cp").arg(env!("CARGO_BIN_EXE_triscope")).arg(&program).status();
+            assert!(copy.unwrap().success());
             std::fs::set_permissions(&program, mode(0o755)).unwrap();
             (dir, program)
         })
@@ -279,6 +283,7 @@ pub(crate) fn child_main(role: &str) -> ! {
     let number: usize = number.parse().unwrap();
     match role {
         "threads" => {
+            // They sleep so that each is switched away from.
             let start = |n| {
                 let thread = std::thread::Builder::new().name(format!("worker-{n}"));
                 thread.spawn(|| std::thread::sleep(Duration::from_millis(5))).unwrap()
@@ -329,6 +334,18 @@ pub(crate) fn empty_cgroup() -> Option<Cgroup> {
     let dir = Path::new(&root).join(&name);
     std::fs::create_dir(&dir).ok()?;
     Some(Cgroup { name, dir })
+}
+
+impl Cgroup {
+    /// Whether it is of version 2.
+    pub(crate) fn is_unified(&self) -> bool {
+        self.dir.join("cgroup.controllers").exists()
+    }
+
+    /// The file that moves a process into it.
+    pub(crate) fn procs(&self) -> PathBuf {
+        self.dir.join("cgroup.procs")
+    }
 }
 
 impl Drop for Cgroup {

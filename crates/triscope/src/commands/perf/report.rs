@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     let mut out = Output::new();
     for summary in summaries.values() {
-        print(args, summary, state.lost, &mut out);
+        print(args, summary, state.lost(), &mut out);
         out.write_if_full()?;
     }
     out.finish()

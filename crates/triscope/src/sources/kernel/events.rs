@@ -3,7 +3,10 @@
 use super::{event, failure, tracefs};
 use crate::failure::{Failure, Result};
 use perf_monitor::Event;
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// The events of lists such as `cycles:u,sched:sched_*`.
 pub(crate) fn events(lists: &[String]) -> Result<Vec<Event>> {
@@ -17,26 +20,42 @@ pub(crate) fn events(lists: &[String]) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-/// As [`events`], with groups such as `{cycles,instructions}:u`: their members are counted
-/// together, and modifiers after a group apply to each of them.
-pub(crate) fn groups(lists: &[String]) -> Result<Vec<Vec<Event>>> {
+/// Events that are scheduled together, or a single one.
+#[derive(Clone, Debug)]
+pub(crate) struct EventGroup {
+    pub(crate) events: Vec<Event>,
+    /// `:S`: the first event takes the samples, with the counts of all.
+    pub(crate) leader_samples: bool,
+}
+
+impl From<Event> for EventGroup {
+    fn from(event: Event) -> Self {
+        Self { events: vec![event], leader_samples: false }
+    }
+}
+
+/// As [`events`], with groups such as `{cycles,instructions}:u`: modifiers after a group apply to
+/// each of its members.
+pub(crate) fn groups(lists: &[String]) -> Result<Vec<EventGroup>> {
     let mut groups = Vec::new();
     for text in lists.iter().flat_map(|list| split(list)) {
         if text.starts_with('{') {
+            let (members, leader_samples) = members(text)?;
             let mut events = Vec::new();
-            for member in members(text)? {
+            for member in members {
                 events.extend(expanded(&member)?);
             }
-            groups.push(events);
+            groups.push(EventGroup { events, leader_samples });
         } else {
-            groups.extend(expanded(text)?.into_iter().map(|event| vec![event]));
+            groups.extend(expanded(text)?.into_iter().map(EventGroup::from));
         }
     }
     Ok(groups)
 }
 
-/// The members of a group, with its modifiers in addition to their own.
-fn members(group: &str) -> Result<Vec<String>> {
+/// The members of a group, with its modifiers in addition to their own, and whether the leader
+/// samples.
+fn members(group: &str) -> Result<(Vec<String>, bool)> {
     let rest = group.trim_start_matches('{');
     let (list, modifiers) =
         rest.rsplit_once('}').ok_or_else(|| Failure::about(group, "a closing } is missing"))?;
@@ -45,12 +64,14 @@ fn members(group: &str) -> Result<Vec<String>> {
         None if modifiers.is_empty() => "",
         None => return Err(Failure::about(group, "only :MODIFIERS can follow a group")),
     };
+    let leader_samples = modifiers.contains('S');
+    let modifiers = modifiers.replace('S', "");
     let members: Vec<String> =
-        split(list).into_iter().map(|event| modified(event, modifiers)).collect();
+        split(list).into_iter().map(|event| modified(event, &modifiers)).collect();
     if members.is_empty() || list.contains(['{', '}']) {
         return Err(Failure::about(group, "a group consists of events"));
     }
-    Ok(members)
+    Ok((members, leader_samples))
 }
 
 /// An event with modifiers in addition to its own.
@@ -170,8 +191,36 @@ impl std::str::FromStr for Cpus {
     }
 }
 
+/// A cgroup and its name.
+pub(crate) struct Cgroup {
+    pub(crate) name: String,
+    pub(crate) dir: OwnedFd,
+}
+
+/// The cgroup of each of `count` events or groups, as `-G` names them: one for all, or one for each.
+/// An empty name is none.
+pub(crate) fn cgroups(names: &[String], count: usize) -> Result<Vec<Option<Rc<Cgroup>>>> {
+    if names.len() > 1 && names.len() != count {
+        let why = format!("--cgroup has {} names for {count} events or groups", names.len());
+        return Err(Failure::new(why).with_code(2));
+    }
+    let open = |name: &String| {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let path = cgroup_dir(name)?;
+        let dir = File::open(&path).map_err(|e| Failure::about(path.display(), e))?;
+        Ok(Some(Rc::new(Cgroup { name: name.clone(), dir: dir.into() })))
+    };
+    match names {
+        [] => Ok(vec![None; count]),
+        [name] => Ok(vec![open(name)?; count]),
+        names => names.iter().map(open).collect(),
+    }
+}
+
 /// The directory of a cgroup: a path, or a name in the hierarchy with perf events.
-pub(crate) fn cgroup_dir(name: &str) -> Result<PathBuf> {
+fn cgroup_dir(name: &str) -> Result<PathBuf> {
     let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = vec![PathBuf::from(name)];
     found
@@ -215,7 +264,7 @@ mod tests {
 
     #[test]
     fn modifiers_of_a_group_apply_to_each_member() {
-        let members = |group: &str| members(group).ok();
+        let members = |group: &str| members(group).ok().map(|(members, _)| members);
         assert_eq!(
             members("{task-clock,cs:u,msr/tsc/,cpu/event=1,umask=2/k,sched:sched_switch}:u"),
             Some(
@@ -231,6 +280,10 @@ mod tests {
             )
         );
         assert_eq!(members("{cs}"), Some(vec!["cs".to_owned()]));
+        let sampled = |group: &str| super::members(group).ok();
+        assert_eq!(sampled("{cs}:uS"), Some((vec!["cs:u".to_owned()], true)));
+        assert_eq!(sampled("{cs}:u"), Some((vec!["cs:u".to_owned()], false)));
+        assert_eq!(sampled("{cs:u}:S"), Some((vec!["cs:u".to_owned()], true)));
         for wrong in ["{cs", "{}", "{cs}u", "{cs,{cs}}"] {
             assert_eq!(members(wrong), None, "{wrong}");
         }

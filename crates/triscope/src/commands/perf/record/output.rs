@@ -6,13 +6,13 @@ use perf_data::{
     BuildId, BuildIdEntry, Error, Features, FileWriter, PipeWriter, RecordWriter, RecordedEvent,
     Synthesizer, perf_event_attr,
 };
-use perf_monitor::{FileId, RawRecord, Record, RecordLayout, Timestamp};
+use perf_monitor::{FileId, RawRecord, Record, RecordLayout, SetChunk, Timestamp};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-/// Buffer of the output.
-const CAPACITY: usize = 1 << 20;
+/// Buffer of the output. Larger chunks are written from the ring.
+const CAPACITY: usize = 1 << 16;
 
 /// Maximum number of files whose build id is kept.
 const MAX_FILES: usize = 1 << 16;
@@ -25,6 +25,8 @@ pub(super) struct Recording {
     layout: RecordLayout,
     /// Build ids of mapped files, by name.
     build_ids: BTreeMap<Vec<u8>, BuildId>,
+    /// Times of the first and the last sample.
+    times: Option<(Timestamp, Timestamp)>,
     name: String,
     is_stdout: bool,
 }
@@ -56,7 +58,8 @@ impl Recording {
         match writer {
             Ok(writer) => {
                 let build_ids = BTreeMap::new();
-                Ok(Self { writer, features, attr, layout, build_ids, name, is_stdout })
+                let times = None;
+                Ok(Self { writer, features, attr, layout, build_ids, times, name, is_stdout })
             }
             Err(error) => Err(failed(&name, is_stdout, error)),
         }
@@ -70,9 +73,26 @@ impl Recording {
         failed(&self.name, self.is_stdout, error)
     }
 
-    /// Writes a record.
-    pub(super) fn record(&mut self, record: RawRecord<'_>) -> Result {
-        RecordWriter::record(self, record).map_err(|error| self.failure(error))
+    /// Writes the records of a ring as they are.
+    pub(super) fn chunk(&mut self, chunk: &SetChunk<'_>) -> Result {
+        let records = &chunk.records;
+        let result = records.slices().into_iter().try_for_each(|bytes| match &mut self.writer {
+            Writer::File(writer) => writer.records(bytes),
+            Writer::Pipe(writer) => writer.records(bytes),
+        });
+        result.map_err(|error| self.failure(error))?;
+        // The fields up to the time are the same in all events. Within a ring samples are in time
+        // order, except for those that an NMI took while another was written.
+        let ends = records.first_sample().into_iter().chain(records.last_sample());
+        for time in ends.filter_map(|sample| self.layout.timestamp(sample)) {
+            let (first, last) = self.times.unwrap_or((time, time));
+            self.times = Some((first.min(time), last.max(time)));
+        }
+        // The rings of samples have no mappings.
+        if records.record_count() > records.sample_count() {
+            records.records().for_each(|record| self.note_build_id(record));
+        }
+        Ok(())
     }
 
     /// Ends a round. A stream is passed on to its reader.
@@ -80,18 +100,18 @@ impl Recording {
         RecordWriter::finish_round(self).map_err(|error| self.failure(error))
     }
 
-    /// Notes losses that no record of the kernel reported.
-    pub(super) fn lost(&mut self, count: u64) -> Result {
+    /// Notes the losses that the kernel counted for an event.
+    pub(super) fn lost(&mut self, id: u64, count: u64) -> Result {
         if count == 0 {
             return Ok(());
         }
         let mut synthesizer = Synthesizer::new(&self.attr, false);
-        synthesizer.lost(count, self).map_err(|error| self.failure(error))
+        synthesizer.lost(id, count, self).map_err(|error| self.failure(error))
     }
 
     /// Completes the recording. Returns the number of bytes of its records.
-    pub(super) fn finish(self, times: Option<(Timestamp, Timestamp)>) -> Result<u64> {
-        let Self { writer, mut features, build_ids, name, is_stdout, .. } = self;
+    pub(super) fn finish(self) -> Result<u64> {
+        let Self { writer, mut features, build_ids, times, name, is_stdout, .. } = self;
         let entry = |(file, id): (Vec<u8>, BuildId)| {
             BuildIdEntry::new(id, String::from_utf8_lossy(&file).into_owned(), false)
         };

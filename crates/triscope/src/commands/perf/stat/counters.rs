@@ -2,18 +2,13 @@
 
 use crate::failure::Result;
 use crate::run::target::{Target as WatchTarget, of_living};
+use crate::sources::kernel::events::Cgroup;
 use crate::sources::kernel::failure;
 use perf_monitor::{
     Count, Counter, Event, EventBuilder, Group, OpenErrorReason, Target, online_cpus,
 };
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use std::rc::Rc;
-
-/// A cgroup and its name.
-pub(super) struct Cgroup {
-    pub(super) name: String,
-    pub(super) dir: OwnedFd,
-}
 
 /// An event, or the members of a group, counted for each thread or CPU.
 pub(super) struct Counted {

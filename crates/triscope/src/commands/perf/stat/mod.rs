@@ -7,11 +7,11 @@ use crate::failure::{Failure, Result};
 use crate::run::duration::duration;
 use crate::run::target::{Target as WatchTarget, threads};
 use crate::run::watch::Watch;
-use crate::sources::kernel::events::{cgroup_dir, groups};
+use crate::sources::kernel::events::{Cgroup, EventGroup, cgroups, groups};
 use crate::sources::kernel::{event, failure};
-use counters::{Cgroup, Counted};
+use counters::Counted;
 use crossbeam_channel::tick;
-use perf_monitor::{Count, Event};
+use perf_monitor::Count;
 use report::{Form, LeftOut, Report, Row};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -91,7 +91,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result {
     let groups = groups(&args.event)?;
-    let cgroups = cgroups(args, groups.len())?;
+    if !args.cgroup.is_empty() && !args.target.is_system_wide() {
+        return Err(Failure::new("--cgroup counts on CPUs: it needs -a or -C").with_code(2));
+    }
+    // The default events are in the first cgroup.
+    let cgroups = cgroups(&args.cgroup, groups.len().max(1))?;
     let mut output = Destination::open(args)?;
     let form = match &args.field_separator {
         Some(separator) => Form::Fields(separator),
@@ -118,15 +122,15 @@ pub(crate) fn run(args: &Args) -> Result {
 /// Opens all events.
 fn open(
     args: &Args,
-    groups: &[Vec<Event>],
+    groups: &[EventGroup],
     cgroups: &[Option<Rc<Cgroup>>],
 ) -> Result<(Vec<Counted>, Vec<LeftOut>)> {
     let tids = threads(&args.target.pid)?;
-    let cgroup = |index: usize| cgroups.get(index).or(cgroups.first()).cloned().flatten();
+    let cgroup = |index: usize| cgroups.get(index).cloned().flatten();
     let mut counted = Vec::new();
     let mut left_out: Vec<(&str, perf_monitor::Error)> = Vec::new();
     for (index, group) in groups.iter().enumerate() {
-        let opened = Counted::open(group, &args.target, &tids, cgroup(index));
+        let opened = Counted::open(&group.events, &args.target, &tids, cgroup(index));
         counted.push(opened.map_err(failure)?);
     }
     if groups.is_empty() {
@@ -219,27 +223,6 @@ fn rows(counted: &[Counted], counts: Vec<Vec<Count>>) -> Vec<Row> {
         group.events.iter().zip(counts).map(row).collect::<Vec<_>>()
     };
     counted.iter().zip(counts).flat_map(of_group).collect()
-}
-
-/// The cgroups of the events: none, one for all, or one for each.
-fn cgroups(args: &Args, events: usize) -> Result<Vec<Option<Rc<Cgroup>>>> {
-    if !args.cgroup.is_empty() && !args.target.is_system_wide() {
-        return Err(Failure::new("--cgroup counts on CPUs: it needs -a or -C").with_code(2));
-    }
-    if args.cgroup.len() > 1 && args.cgroup.len() != events {
-        let (names, events) = (args.cgroup.len(), events);
-        let why = format!("--cgroup has {names} names for {events} events or groups");
-        return Err(Failure::new(why).with_code(2));
-    }
-    let open = |name: &String| {
-        if name.is_empty() {
-            return Ok(None);
-        }
-        let path = cgroup_dir(name)?;
-        let dir = File::open(&path).map_err(|e| Failure::about(path.display(), e))?;
-        Ok(Some(Rc::new(Cgroup { name: name.clone(), dir: dir.into() })))
-    };
-    args.cgroup.iter().map(open).collect()
 }
 
 /// Where the counts are written.
