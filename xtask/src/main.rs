@@ -16,6 +16,7 @@ mod perfetto;
 mod public_api;
 mod runtimes;
 mod rust;
+mod samply;
 mod sanitize;
 mod test_kernel;
 mod timeline;
@@ -145,6 +146,12 @@ const TASKS: &[Task] = &[
         help: "test perf-monitor on real kernels: this one and virtual machines",
         options: test_kernel::OPTIONS,
         run: test_kernel::task,
+    },
+    Task {
+        name: "test-samply",
+        help: "import recordings of triscope perf record with samply, which is built first",
+        options: "",
+        run: samply::task,
     },
     Task {
         name: "bench-perf",
