@@ -161,7 +161,7 @@ fn apply_values(
     state: &mut State,
     on_sample: &mut dyn FnMut(&SampleOf<'_>, &State) -> Result,
 ) -> Result {
-    for count in sample.read.iter().flat_map(|values| values.iter()) {
+    for count in sample.read.iter().flat_map(perf_monitor::ReadValues::iter) {
         let Some(id) = count.id.or(sample.identifier) else {
             state.undecodable += 1;
             continue;

@@ -2,7 +2,7 @@
 
 use crate::needs_root;
 use crate::support::{
-    Ran, as_nobody, can, dead_pid, empty_cgroup, in_background, run, run_in, triscope,
+    Cgroup, Ran, as_nobody, can, dead_pid, empty_cgroup, in_background, run, run_in, triscope,
 };
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -226,7 +226,7 @@ fn a_cgroup_is_recorded_alone() {
 #[test]
 fn cgroups_are_of_single_events() {
     needs_root!();
-    let Some(group) = empty_cgroup().filter(|group| group.is_unified()) else {
+    let Some(group) = empty_cgroup().filter(Cgroup::is_unified) else {
         can("a writable cgroup2 hierarchy", false);
         return;
     };

@@ -97,7 +97,8 @@ impl Args {
         cgroups: &Cgroups,
         command: Option<u32>,
     ) -> Result<Opened> {
-        for group in groups.iter().filter(|group| group.events.len() > 1 && !group.leader_samples) {
+        let is_unsampled = |group: &&EventGroup| group.events.len() > 1 && !group.leader_samples;
+        if let Some(group) = groups.iter().find(is_unsampled) {
             let names: Vec<String> = group.events.iter().map(ToString::to_string).collect();
             let why = "only groups with :S are recorded, whose first event samples";
             return Err(Failure::about(format!("{{{}}}", names.join(",")), why));
