@@ -196,7 +196,7 @@ fn chunks_end_before_what_is_no_record() {
         kernel.publish();
         assert_eq!(lend(&mut ring, u64::MAX).0, std::slice::from_ref(&good));
         assert_eq!(ring.stats().corrupt_bytes, 0);
-        assert_eq!(lend(&mut ring, u64::MAX).0, [vec![]; 0]);
+        assert!(lend(&mut ring, u64::MAX).0.is_empty());
         assert_eq!((ring.stats().corrupt_bytes, ring.available()), (bad.len() as u64, 0));
         // What follows is read.
         kernel.put(&good);
@@ -207,7 +207,7 @@ fn chunks_end_before_what_is_no_record() {
     let (mut kernel, mut ring) = FakeKernel::new(1);
     kernel.written += 2 * PAGE as u64;
     kernel.publish();
-    assert_eq!(lend(&mut ring, u64::MAX).0, [vec![]; 0]);
+    assert!(lend(&mut ring, u64::MAX).0.is_empty());
     assert_eq!((ring.stats().corrupt_bytes, ring.available()), (2 * PAGE as u64, 0));
 }
 
