@@ -21,7 +21,7 @@ impl RingSet {
     ///
     /// This is the way to record to a file with few losses: nothing is copied, and only the headers
     /// of the records are read, for the [statistics](Self::stats). One call is one round of a
-    /// `perf.data` file. [`EventCounts::delivered`](super::EventCounts::delivered) does not contain
+    /// `perf.data` file. [`EventCounts::delivered`](crate::EventCounts::delivered) does not contain
     /// these samples. Do not mix it with [`round`](Self::round): records that wait for their turn
     /// there are not passed on here.
     ///
