@@ -55,6 +55,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
+pub mod analysis;
 mod batch;
 mod error;
 mod event;

@@ -1,0 +1,172 @@
+//! The time that a goroutine spent in each state.
+
+use super::Name;
+use crate::event::RangeName;
+use bstr::BStr;
+use std::fmt;
+use std::time::Duration;
+
+/// The time that a goroutine spent in each state, in all of the trace or in a region.
+///
+/// [`running`](Self::running), [`runnable`](Self::runnable), [`syscall`](Self::syscall),
+/// [`syscall_blocked`](Self::syscall_blocked) and the values of [`blocked`](Self::blocked) do not
+/// overlap. [`ranges`](Self::ranges) overlap with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Times {
+    /// From the first to the last appearance.
+    pub total: Duration,
+    /// Running on a P.
+    pub running: Duration,
+    /// Runnable: waiting for a P. Go: "scheduling wait".
+    pub runnable: Duration,
+    /// In a system call, with a P.
+    pub syscall: Duration,
+    /// In a system call after the scheduler has taken the P away.
+    pub syscall_blocked: Duration,
+    blocked: Sums<Name>,
+    ranges: Sums<RangeKind>,
+}
+
+impl Times {
+    /// The time blocked by reason, e.g. `chan receive`, in the order of first appearance. The
+    /// reason is empty where the trace has none.
+    pub fn blocked(&self) -> impl ExactSizeIterator<Item = (&Name, Duration)> {
+        self.blocked.iter()
+    }
+
+    /// The time in ranges: assisting the GC, sweeping, stopping the world.
+    pub fn ranges(&self) -> impl ExactSizeIterator<Item = (&RangeKind, Duration)> {
+        self.ranges.iter()
+    }
+
+    /// The time blocked, over all reasons.
+    pub fn blocked_total(&self) -> Duration {
+        self.blocked.iter().map(|(_, time)| time).sum()
+    }
+
+    /// The part of [`total`](Self::total) for which the trace has no state.
+    pub fn unknown(&self) -> Duration {
+        let known = self.running + self.runnable + self.syscall + self.syscall_blocked;
+        self.total.saturating_sub(known + self.blocked_total())
+    }
+
+    /// Adds the times of another goroutine or region.
+    pub fn add(&mut self, other: &Self) {
+        self.total += other.total;
+        self.running += other.running;
+        self.runnable += other.runnable;
+        self.syscall += other.syscall;
+        self.syscall_blocked += other.syscall_blocked;
+        for (reason, time) in other.blocked() {
+            self.blocked.add(reason, time);
+        }
+        for (range, time) in other.ranges() {
+            self.ranges.add(range, time);
+        }
+    }
+
+    /// The times since `earlier`, an earlier value of the same goroutine.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            total: self.total.saturating_sub(earlier.total),
+            running: self.running.saturating_sub(earlier.running),
+            runnable: self.runnable.saturating_sub(earlier.runnable),
+            syscall: self.syscall.saturating_sub(earlier.syscall),
+            syscall_blocked: self.syscall_blocked.saturating_sub(earlier.syscall_blocked),
+            blocked: self.blocked.since(&earlier.blocked),
+            ranges: self.ranges.since(&earlier.ranges),
+        }
+    }
+
+    /// The index of a reason to wait, for [`Times::block`].
+    pub(super) fn reason(&mut self, reason: &BStr, name: impl FnOnce() -> Name) -> usize {
+        self.blocked.index(|r| **r == *reason, name)
+    }
+
+    pub(super) fn block(&mut self, reason: usize, time: Duration) {
+        if let Some((_, sum)) = self.blocked.0.get_mut(reason) {
+            *sum += time;
+        }
+    }
+
+    pub(super) fn range(&mut self, range: &RangeKind, time: Duration) {
+        self.ranges.add(range, time);
+    }
+}
+
+/// The kind of a range of time: an owned [`RangeName`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum RangeKind {
+    /// The goroutine stops the world, for this reason.
+    StopTheWorld(Name),
+    /// The concurrent mark phase.
+    GcMark,
+    /// Sweeping.
+    GcSweep,
+    /// Assisting the mark phase.
+    GcMarkAssist,
+}
+
+impl From<RangeName<'_>> for RangeKind {
+    fn from(name: RangeName<'_>) -> Self {
+        match name {
+            RangeName::StopTheWorld(reason) => Self::StopTheWorld(reason.into()),
+            RangeName::GcMark => Self::GcMark,
+            RangeName::GcSweep => Self::GcSweep,
+            RangeName::GcMarkAssist => Self::GcMarkAssist,
+        }
+    }
+}
+
+impl fmt::Display for RangeKind {
+    /// Go's text, e.g. `GC mark assist`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StopTheWorld(reason) => RangeName::StopTheWorld(reason),
+            Self::GcMark => RangeName::GcMark,
+            Self::GcSweep => RangeName::GcSweep,
+            Self::GcMarkAssist => RangeName::GcMarkAssist,
+        }
+        .fmt(f)
+    }
+}
+
+/// Sums by key. A goroutine has few reasons to wait, so that a list is faster than a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sums<K>(Vec<(K, Duration)>);
+
+impl<K> Default for Sums<K> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<K: Clone + PartialEq> Sums<K> {
+    fn iter(&self) -> impl ExactSizeIterator<Item = (&K, Duration)> {
+        self.0.iter().map(|(key, time)| (key, *time))
+    }
+
+    fn index(&mut self, is: impl FnMut(&K) -> bool, key: impl FnOnce() -> K) -> usize {
+        let mut keys = self.0.iter().map(|(key, _)| key);
+        keys.position(is).unwrap_or_else(|| {
+            self.0.push((key(), Duration::ZERO));
+            self.0.len() - 1
+        })
+    }
+
+    fn add(&mut self, key: &K, time: Duration) {
+        let index = self.index(|k| k == key, || key.clone());
+        if let Some((_, sum)) = self.0.get_mut(index) {
+            *sum += time;
+        }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        let before = |key: &K| {
+            earlier.0.iter().find(|(k, _)| k == key).map_or(Duration::ZERO, |(_, time)| *time)
+        };
+        Self(self.iter().map(|(k, time)| (k.clone(), time.saturating_sub(before(k)))).collect())
+    }
+}

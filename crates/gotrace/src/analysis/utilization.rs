@@ -1,0 +1,421 @@
+//! Mutator utilization: the part of the processors that the GC leaves to the program.
+
+use crate::event::{Event, EventKind, Metric, RangeName};
+use crate::id::{GoId, ProcId};
+use crate::table::SeededState;
+use bstr::ByteSlice;
+use std::collections::HashSet;
+use std::time::Duration;
+use trace_common::Timestamp;
+
+/// The activities of the GC that count as time taken from the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct UtilizationOptions {
+    /// The GC stops the world. On by default.
+    pub stop_the_world: bool,
+    /// Background mark workers. On by default.
+    pub background: bool,
+    /// Goroutines that assist the mark phase. On by default.
+    pub assist: bool,
+    /// Sweeping. Off by default, as in Go's tool: it is often much more than it seems to cost.
+    pub sweep: bool,
+    /// One function for each P instead of their average. Dedicated mark workers do not count
+    /// then: they keep all goroutines away from their P. Off by default.
+    pub per_proc: bool,
+}
+
+impl Default for UtilizationOptions {
+    fn default() -> Self {
+        Self { stop_the_world: true, background: true, assist: true, sweep: false, per_proc: false }
+    }
+}
+
+/// Computes the mutator utilization over time.
+///
+/// The functions are those of Go's `internal/trace.MutatorUtilizationV2`, with two exceptions. Go
+/// counts each run of a background worker but its first twice, and ends it once, so that its
+/// utilization remains too low from then on. It counts no stop of the world if `GOMAXPROCS` appears
+/// first while the world is stopped (Go ≤ 1.21). Memory is used for each
+/// change of the utilization: a few for each cycle and assist of the GC.
+#[derive(Debug)]
+pub struct Utilization {
+    options: UtilizationOptions,
+    stopped: usize,
+    procs: Vec<Proc>,
+    /// `GOMAXPROCS` over time.
+    counts: Vec<(Timestamp, usize)>,
+    assisting: HashSet<GoId, SeededState>,
+    /// Background workers that run.
+    workers: HashSet<GoId, SeededState>,
+    /// Goroutines that execute, in the first generation.
+    executing: HashSet<GoId, SeededState>,
+    syncs: u64,
+    series: Vec<Vec<(Timestamp, f64)>>,
+    last: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Proc {
+    /// Activities of the GC on it.
+    active: i64,
+    series: usize,
+}
+
+impl Utilization {
+    /// Makes an analysis that has seen no event.
+    pub fn new(options: UtilizationOptions) -> Self {
+        Self {
+            options,
+            stopped: 0,
+            procs: Vec::new(),
+            counts: Vec::new(),
+            assisting: HashSet::default(),
+            workers: HashSet::default(),
+            executing: HashSet::default(),
+            syncs: 0,
+            series: Vec::new(),
+            last: None,
+        }
+    }
+
+    /// Processes the next event of the trace.
+    pub fn event(&mut self, event: Event<'_>) {
+        self.last = Some(event.time());
+        let changed = match event.kind() {
+            EventKind::Sync => {
+                self.syncs = event.sync().map_or(0, |sync| sync.n());
+                false
+            }
+            EventKind::Metric => self.resize(event),
+            // The first known number of procs is at the start of the trace.
+            _ if self.procs.is_empty() => false,
+            EventKind::RangeBegin | EventKind::RangeActive | EventKind::RangeEnd => {
+                self.range(event)
+            }
+            EventKind::StateTransition => self.transition(event),
+            EventKind::Label => self.label(event),
+            _ => false,
+        };
+        if changed {
+            self.record(event.time());
+        }
+    }
+
+    /// Completes the functions and returns the minimum utilization of windows of any length.
+    pub fn finish(mut self) -> MinimumUtilization {
+        if let Some(last) = self.last {
+            for proc in &self.procs {
+                if let Some(series) = self.series.get_mut(proc.series) {
+                    push(series, last, 0.0);
+                }
+            }
+        }
+        MinimumUtilization { series: self.series.into_iter().map(Series::new).collect() }
+    }
+
+    /// Follows a change of `GOMAXPROCS`.
+    fn resize(&mut self, event: Event<'_>) -> bool {
+        /// Far above the runtime's own limit; a damaged trace may contain any number.
+        const MAX: u64 = 1 << 16;
+        let Some(metric) = event.metric().filter(|metric| metric.name == Metric::GOMAXPROCS) else {
+            return false;
+        };
+        let count = metric.value.as_u64().unwrap_or(0).min(MAX) as usize;
+        for proc in self.procs.drain(count.min(self.procs.len())..) {
+            if let (true, Some(series)) = (self.options.per_proc, self.series.get_mut(proc.series))
+            {
+                push(series, event.time(), 0.0);
+            }
+        }
+        while self.procs.len() < count {
+            let mut series = 0;
+            if self.options.per_proc || self.series.is_empty() {
+                series = self.series.len();
+                self.series.push(vec![(event.time(), 1.0)]);
+            }
+            self.procs.push(Proc { active: 0, series });
+        }
+        if self.counts.last().is_none_or(|(_, n)| *n != count) {
+            self.counts.push((event.time(), count));
+        }
+        true
+    }
+
+    fn range(&mut self, event: Event<'_>) -> bool {
+        let Some(range) = event.range() else { return false };
+        let options = self.options;
+        let kind = event.kind();
+        if kind == EventKind::RangeActive && self.syncs > 1 {
+            return false; // seen when it began
+        }
+        let step = if kind == EventKind::RangeEnd { -1 } else { 1 };
+        match range.name {
+            RangeName::StopTheWorld(reason) if options.stop_the_world => {
+                if reason.contains_str("GC") {
+                    self.stopped = self.stopped.saturating_add_signed(step as isize);
+                }
+            }
+            RangeName::GcSweep if options.sweep => {
+                if kind == EventKind::RangeActive {
+                    self.was_active_before();
+                }
+                self.count(event.proc(), step);
+            }
+            RangeName::GcMarkAssist if options.assist => {
+                if kind == EventKind::RangeActive && self.executing.contains(&event.goroutine()) {
+                    self.was_active_before();
+                }
+                self.count(event.proc(), step);
+                if let Some(id) = range.scope.goroutine().filter(|id| id.is_some()) {
+                    if step > 0 {
+                        self.assisting.insert(id);
+                    } else {
+                        self.assisting.remove(&id);
+                    }
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Corrects the average for an activity that is seen now, but has been there since the start
+    /// of the trace.
+    fn was_active_before(&mut self) {
+        if self.options.per_proc {
+            return; // the P is mentioned for the first time
+        }
+        let Some(series) = self.series.first_mut() else { return };
+        let mut counts = self.counts.iter().peekable();
+        let Some((_, mut procs)) = counts.next().copied() else { return };
+        for (time, utilization) in series {
+            while let Some((_, next)) = counts.next_if(|(since, _)| since < time) {
+                procs = *next;
+            }
+            *utilization = (*utilization - 1.0 / procs as f64).max(0.0);
+        }
+    }
+
+    fn transition(&mut self, event: Event<'_>) -> bool {
+        let Some(transition) = event.state_transition() else { return false };
+        let (Some(id), Some((from, to))) =
+            (transition.resource().goroutine(), transition.goroutine())
+        else {
+            return false;
+        };
+        if self.syncs > 1 {
+            self.executing.clear();
+        } else if to.executing() {
+            self.executing.insert(id);
+        } else {
+            self.executing.remove(&id);
+        }
+        if from.executing() == to.executing() {
+            return false;
+        }
+        // A worker has its label each time that it starts, after the transition.
+        let worker = !to.executing() && self.workers.remove(&id);
+        if !worker && !self.assisting.contains(&id) {
+            return false;
+        }
+        self.count(event.proc(), if to.executing() { 1 } else { -1 });
+        true
+    }
+
+    fn label(&mut self, event: Event<'_>) -> bool {
+        let Some(label) = event.label().filter(|_| self.options.background) else { return false };
+        let worker = label.label.starts_with(b"GC ") && *label.label != *b"GC (idle)";
+        let elsewhere = self.options.per_proc && *label.label == *b"GC (dedicated)";
+        if !worker || elsewhere {
+            return false;
+        }
+        if self.workers.insert(event.goroutine()) {
+            self.count(event.proc(), 1);
+        }
+        true
+    }
+
+    fn count(&mut self, proc: ProcId, step: i64) {
+        let proc = usize::try_from(proc.0).ok().and_then(|index| self.procs.get_mut(index));
+        if let Some(proc) = proc {
+            proc.active += step;
+        }
+    }
+
+    fn record(&mut self, now: Timestamp) {
+        let stopped = self.stopped > 0;
+        if self.options.per_proc {
+            for proc in &self.procs {
+                let busy = stopped || proc.active > 0;
+                if let Some(series) = self.series.get_mut(proc.series) {
+                    push(series, now, if busy { 0.0 } else { 1.0 });
+                }
+            }
+        } else if let (Some(series), false) = (self.series.first_mut(), self.procs.is_empty()) {
+            let busy = self.procs.iter().filter(|proc| stopped || proc.active > 0).count();
+            push(series, now, 1.0 - busy as f64 / self.procs.len() as f64);
+        }
+    }
+}
+
+/// Adds a change; of two at one time the lower counts.
+fn push(series: &mut Vec<(Timestamp, f64)>, time: Timestamp, utilization: f64) {
+    match series.last_mut() {
+        Some((_, last)) if *last == utilization => {}
+        Some((at, last)) if *at == time => *last = last.min(utilization),
+        _ => series.push((time, utilization)),
+    }
+}
+
+/// The minimum mutator utilization (MMU) of windows of time.
+#[derive(Clone, Debug)]
+pub struct MinimumUtilization {
+    series: Vec<Series>,
+}
+
+/// A window of time with little utilization.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Window {
+    /// The number of the function: see [`MinimumUtilization::functions`].
+    pub function: usize,
+    /// The start of the window.
+    pub start: Timestamp,
+    /// Its length.
+    pub length: Duration,
+    /// The mean utilization in the window, from 0 to 1.
+    pub utilization: f64,
+}
+
+/// A function that is constant between changes.
+#[derive(Clone, Debug)]
+struct Series {
+    changes: Vec<(Timestamp, f64)>,
+    /// The integral up to each change, in nanoseconds.
+    sums: Vec<f64>,
+}
+
+impl MinimumUtilization {
+    /// The functions: changes of the utilization, each from that time on. One, or with
+    /// [`UtilizationOptions::per_proc`] one for each P from its start to its end. The last value
+    /// is 0, and only marks the end.
+    pub fn functions(&self) -> impl ExactSizeIterator<Item = &[(Timestamp, f64)]> {
+        self.series.iter().map(|series| &series.changes[..])
+    }
+
+    /// The minimum utilization of any window of this length, from 0 to 1. A window longer than the
+    /// trace is cut to the length of the trace. 0 for a length of 0; 1 without events.
+    pub fn of(&self, window: Duration) -> f64 {
+        if window.is_zero() {
+            return 0.0;
+        }
+        let least = |series: &Series| {
+            let length = series.clamp(window);
+            let means = series.windows(length).map(|(_, mean)| mean);
+            means.fold(1.0, f64::min)
+        };
+        self.series.iter().map(least).fold(1.0, f64::min)
+    }
+
+    /// Up to `count` windows of this length with the least utilization, least first. They are
+    /// disjoint within a function.
+    pub fn worst(&self, window: Duration, count: usize) -> Vec<Window> {
+        let mut candidates = Vec::new();
+        for (function, series) in self.series.iter().enumerate() {
+            let length = series.clamp(window);
+            candidates.extend(series.windows(length).map(|(start, utilization)| Window {
+                function,
+                start,
+                length: Duration::from_nanos(length),
+                utilization,
+            }));
+        }
+        candidates
+            .sort_by(|a, b| a.utilization.total_cmp(&b.utilization).then(a.start.cmp(&b.start)));
+        let mut worst: Vec<Window> = Vec::new();
+        for candidate in candidates {
+            if worst.len() == count {
+                break;
+            }
+            let overlaps = |other: &Window| {
+                other.function == candidate.function
+                    && other.start.nanos_since(candidate.start).unsigned_abs()
+                        < candidate.length.as_nanos() as u64
+            };
+            if !worst.iter().any(overlaps) {
+                worst.push(candidate);
+            }
+        }
+        worst
+    }
+}
+
+impl Series {
+    fn new(changes: Vec<(Timestamp, f64)>) -> Self {
+        let mut sums = Vec::with_capacity(changes.len());
+        let mut sum = 0.0;
+        let mut previous: Option<(Timestamp, f64)> = None;
+        for (time, utilization) in &changes {
+            if let Some((since, value)) = previous {
+                sum += value * time.nanos_since(since) as f64;
+            }
+            sums.push(sum);
+            previous = Some((*time, *utilization));
+        }
+        Self { changes, sums }
+    }
+
+    fn start(&self) -> Timestamp {
+        self.changes.first().map_or(Timestamp::MIN, |(time, _)| *time)
+    }
+
+    fn end(&self) -> Timestamp {
+        self.changes.last().map_or(Timestamp::MIN, |(time, _)| *time)
+    }
+
+    /// The length of a window in nanoseconds, at most that of the function.
+    fn clamp(&self, window: Duration) -> u64 {
+        let whole = self.end().nanos_since(self.start()).max(0).unsigned_abs();
+        u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).min(whole)
+    }
+
+    /// The integral up to `time`. `cursor` is the last change that is not later; calls come in
+    /// order of time.
+    fn integral(&self, time: Timestamp, cursor: &mut usize) -> f64 {
+        while self.changes.get(*cursor + 1).is_some_and(|(next, _)| *next <= time) {
+            *cursor += 1;
+        }
+        match (self.changes.get(*cursor), self.sums.get(*cursor)) {
+            (Some((since, value)), Some(sum)) => sum + value * time.nanos_since(*since) as f64,
+            _ => 0.0,
+        }
+    }
+
+    /// The windows that begin or end at a change, in order of time: the mean of a window between
+    /// two of them is between theirs.
+    fn windows(&self, length: u64) -> impl Iterator<Item = (Timestamp, f64)> {
+        let nanos = i64::try_from(length).unwrap_or(i64::MAX);
+        let last = self.end().saturating_add_nanos(-nanos);
+        let mut starting = self.changes.iter().map(|(time, _)| *time).peekable();
+        let ends = self.changes.iter().map(move |(time, _)| time.saturating_add_nanos(-nanos));
+        let first = self.start();
+        let mut ending = ends.skip_while(move |start| *start < first).peekable();
+        let (mut left, mut right) = (0, 0);
+        std::iter::from_fn(move || {
+            let start = match (starting.peek().copied(), ending.peek().copied()) {
+                (Some(a), Some(b)) => a.min(b),
+                (Some(a), None) => a,
+                (None, b) => b?,
+            };
+            starting.next_if_eq(&start);
+            ending.next_if_eq(&start);
+            if length == 0 || start > last {
+                return None;
+            }
+            let to = self.integral(start.saturating_add_nanos(nanos), &mut right);
+            let from = self.integral(start, &mut left);
+            Some((start, (to - from) / length as f64))
+        })
+    }
+}

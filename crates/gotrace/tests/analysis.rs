@@ -1,0 +1,320 @@
+//! The analyses: exact numbers for a short history, and rules that hold for every trace. Go's own
+//! analyses judge them in `cargo xtask test-go`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that fails is to panic"
+)]
+
+use flate2::read::GzDecoder;
+use gotrace::analysis::{
+    Finished, Goroutine, Profile, ProfileKind, ProfileScope, RangeKind, Region, Summarizer, Task,
+    Utilization, UtilizationOptions,
+};
+use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack};
+use gotrace::{
+    Event, GoId, GoState, Metric, ProcId, ProcState, Range, RangeName, Reader,
+    Region as UserRegion, StackFrame, StateTransition, Task as UserTask, TaskId, ThreadId,
+    Timestamp,
+};
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+const NS: fn(u64) -> Duration = Duration::from_nanos;
+
+/// The results of a [`Summarizer`].
+#[derive(Default)]
+struct Summary {
+    goroutines: Vec<Goroutine>,
+    regions: Vec<Region>,
+    tasks: Vec<Task>,
+}
+
+/// Feeds events to all analyses.
+struct Analyses {
+    summarizer: Summarizer,
+    summary: Summary,
+    profiles: Vec<Profile>,
+    utilization: Utilization,
+}
+
+impl Analyses {
+    fn new(scope: &ProfileScope) -> Self {
+        let profiles = ProfileKind::ALL.map(|kind| Profile::new(kind, scope.clone()));
+        Self {
+            summarizer: Summarizer::new(),
+            summary: Summary::default(),
+            profiles: profiles.into(),
+            utilization: Utilization::new(UtilizationOptions::default()),
+        }
+    }
+
+    fn event(&mut self, event: Event<'_>) {
+        match self.summarizer.event(event) {
+            Some(Finished::Goroutine(goroutine)) => self.summary.goroutines.push(*goroutine),
+            Some(Finished::Region(region)) => self.summary.regions.push(*region),
+            _ => {}
+        }
+        self.profiles.iter_mut().for_each(|profile| profile.event(event));
+        self.utilization.event(event);
+    }
+
+    fn finish(self) -> (Summary, Vec<Profile>, Utilization) {
+        let mut summary = self.summary;
+        let rest = self.summarizer.finish();
+        summary.goroutines.extend(rest.goroutines);
+        summary.tasks = rest.tasks;
+        (summary, self.profiles, self.utilization)
+    }
+}
+
+/// Emits synthetic events of one goroutine on one proc.
+struct History {
+    analyses: Analyses,
+    stack: OwnedStack,
+}
+
+impl History {
+    fn new() -> Self {
+        let frames = [
+            StackFrame::new(1, "main.inner", "a.go", 1),
+            StackFrame::new(2, "main.entry", "a.go", 2),
+        ];
+        let analyses = Analyses::new(&ProfileScope::all());
+        Self { analyses, stack: OwnedStack::new(&frames) }
+    }
+
+    fn emit(&mut self, time: i64, proc: ProcId, details: EventDetails<'_>) {
+        let stack = match &details {
+            EventDetails::StateTransition(t) => t.goroutine().is_some_and(|(from, to)| {
+                from == GoState::Running && to != GoState::NotExist
+                    || from == GoState::NotExist
+                    || from == GoState::Waiting
+            }),
+            EventDetails::RegionBegin(_) | EventDetails::RegionEnd(_) => true,
+            _ => false,
+        };
+        let mut event = EventConfig::new(details)
+            .time(Timestamp::from_nanos(time))
+            .goroutine(GoId(7))
+            .proc(proc)
+            .thread(ThreadId(1));
+        if stack {
+            event = event.stack(self.stack.as_stack());
+        }
+        let event = event.build().unwrap();
+        self.analyses.event(event.as_event());
+    }
+
+    fn go(&mut self, time: i64, from: GoState, to: GoState, reason: &str) {
+        let stack = self.stack.clone();
+        let mut transition = StateTransition::of_goroutine(GoId(7), from, to).with_reason(reason);
+        if from == GoState::NotExist || matches!(to, GoState::Waiting | GoState::Syscall) {
+            transition = transition.with_stack(stack.as_stack());
+        }
+        self.emit(time, ProcId(0), EventDetails::StateTransition(transition));
+    }
+
+    fn proc_idle(&mut self, time: i64) {
+        let transition = StateTransition::of_proc(ProcId(0), ProcState::Running, ProcState::Idle);
+        self.emit(time, ProcId::NONE, EventDetails::StateTransition(transition));
+    }
+}
+
+#[test]
+fn a_short_history_has_exact_times() {
+    use GoState::{NotExist, Runnable, Running, Syscall, Waiting};
+    let mut h = History::new();
+    h.go(100, NotExist, Runnable, "");
+    h.go(110, Runnable, Running, "");
+    h.emit(115, ProcId(0), EventDetails::TaskBegin(UserTask::new(TaskId(3), TaskId::NONE, "job")));
+    h.emit(120, ProcId(0), EventDetails::RegionBegin(UserRegion::new(TaskId(3), "step")));
+    h.go(130, Running, Waiting, "chan receive");
+    h.go(170, Waiting, Runnable, "");
+    h.go(175, Runnable, Running, "");
+    let assist = Range::new(RangeName::GcMarkAssist, GoId(7));
+    h.emit(176, ProcId(0), EventDetails::RangeBegin(assist));
+    h.emit(179, ProcId(0), EventDetails::RangeEnd(assist));
+    h.emit(180, ProcId(0), EventDetails::RegionEnd(UserRegion::new(TaskId(3), "step")));
+    h.go(190, Running, Syscall, "");
+    h.proc_idle(200);
+    h.go(260, Syscall, Runnable, "");
+    h.go(265, Runnable, Running, "");
+    h.emit(270, ProcId(0), EventDetails::TaskEnd(UserTask::new(TaskId(3), TaskId::NONE, "job")));
+    h.go(300, Running, NotExist, "");
+    let (summary, profiles, _) = h.analyses.finish();
+
+    let [goroutine] = &summary.goroutines[..] else { panic!("{:?}", summary.goroutines) };
+    assert_eq!(goroutine.entry.as_ref().unwrap().name.to_string(), "main.entry");
+    assert_eq!(goroutine.ended, Some(Timestamp::from_nanos(300)));
+    let times = &goroutine.times;
+    assert_eq!(times.total, NS(200));
+    assert_eq!(times.runnable, NS(10 + 5 + 5));
+    assert_eq!(times.running, NS(20 + 15 + 35));
+    assert_eq!((times.syscall, times.syscall_blocked), (NS(10), NS(60)));
+    let blocked: Vec<_> = times.blocked().map(|(n, t)| (n.to_string(), t)).collect();
+    assert_eq!(blocked, [("chan receive".to_owned(), NS(40))]);
+    assert_eq!(times.ranges().collect::<Vec<_>>(), [(&RangeKind::GcMarkAssist, NS(3))]);
+    assert_eq!(times.unknown(), NS(0));
+
+    let [region] = &summary.regions[..] else { panic!("{:?}", summary.regions) };
+    assert_eq!((region.times.total, region.times.running), (NS(60), NS(10 + 5)));
+    assert_eq!((region.times.runnable, region.times.blocked_total()), (NS(5), NS(40)));
+    let [task] = &summary.tasks[..] else { panic!("{:?}", summary.tasks) };
+    assert_eq!((task.duration(), task.regions), (Some(NS(155)), 1));
+
+    let delays = |kind| {
+        let profile = profiles.iter().find(|profile| profile.kind() == kind).unwrap();
+        profile.stacks().map(|(delay, _)| (delay.count, delay.time)).collect::<Vec<_>>()
+    };
+    assert_eq!(delays(ProfileKind::Sync), [(1, NS(40))]);
+    assert_eq!(delays(ProfileKind::Network), []);
+    assert_eq!(delays(ProfileKind::Syscall), [(1, NS(70))]);
+    // Two with the stack of the creation and of the block, one without.
+    assert_eq!(delays(ProfileKind::Scheduler), [(2, NS(15)), (1, NS(5))]);
+}
+
+#[test]
+fn what_the_trace_cuts_off_counts_up_to_its_end() {
+    use GoState::{Running, Syscall, Undetermined, Waiting};
+    let mut h = History::new();
+    h.emit(50, ProcId::NONE, EventDetails::Metric(Metric::new(Metric::GOMAXPROCS, 1_u64)));
+    h.go(60, Undetermined, Running, ""); // running since the start
+    h.emit(70, ProcId(0), EventDetails::RegionBegin(UserRegion::new(TaskId::BACKGROUND, "open")));
+    h.go(80, Running, Syscall, "");
+    h.proc_idle(85);
+    h.emit(100, ProcId::NONE, EventDetails::Metric(Metric::new(Metric::GOMAXPROCS, 1_u64)));
+    let (summary, ..) = h.analyses.finish();
+    let [goroutine] = &summary.goroutines[..] else { panic!("{:?}", summary.goroutines) };
+    let times = &goroutine.times;
+    assert_eq!((times.total, times.running), (NS(50), NS(30)));
+    assert_eq!((times.syscall, times.syscall_blocked), (NS(5), NS(15)));
+    assert_eq!((goroutine.ended, goroutine.open_regions[0].end), (None, None));
+    assert_eq!(goroutine.open_regions[0].times.total, NS(30));
+    assert_eq!(goroutine.open_regions[0].times.running, NS(10));
+
+    // Blocked forever is the end of a goroutine.
+    let mut h = History::new();
+    h.go(10, Undetermined, Running, "");
+    h.go(20, Running, Waiting, "forever");
+    let (summary, ..) = h.analyses.finish();
+    assert_eq!(summary.goroutines[0].ended, Some(Timestamp::from_nanos(20)));
+}
+
+#[test]
+fn the_worst_window_is_where_the_world_stops() {
+    let mut h = History::new();
+    h.emit(0, ProcId::NONE, EventDetails::Metric(Metric::new(Metric::GOMAXPROCS, 2_u64)));
+    let stop = Range::new(RangeName::StopTheWorld("GC sweep termination".into()), GoId(7));
+    h.emit(400, ProcId(0), EventDetails::RangeBegin(stop));
+    h.emit(500, ProcId(0), EventDetails::RangeEnd(stop));
+    h.emit(1000, ProcId::NONE, EventDetails::Metric(Metric::new(Metric::HEAP_GOAL, 1_u64)));
+    let (_, _, utilization) = h.analyses.finish();
+    let curve = utilization.finish();
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} {b}");
+    near(curve.of(NS(0)), 0.0);
+    near(curve.of(NS(50)), 0.0);
+    near(curve.of(NS(100)), 0.0);
+    near(curve.of(NS(200)), 0.5);
+    near(curve.of(NS(1000)), 0.9);
+    near(curve.of(NS(5000)), 0.9); // cut to the length of the trace
+    let worst = curve.worst(NS(200), 3);
+    near(worst[0].utilization, 0.5);
+    assert_eq!(worst[0].start, Timestamp::from_nanos(300));
+    for (n, a) in worst.iter().enumerate() {
+        for b in &worst[n + 1..] {
+            assert!(a.start.nanos_since(b.start).abs() >= 200, "{worst:?}");
+        }
+    }
+}
+
+/// Every committed trace.
+fn traces() -> Vec<(String, Vec<u8>)> {
+    let mut traces = Vec::new();
+    for entry in Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let mut trace = Vec::new();
+        if name.ends_with(".trace.gz") {
+            let file = std::fs::File::open(&path).unwrap();
+            GzDecoder::new(file).read_to_end(&mut trace).unwrap();
+        } else if name.ends_with(".trace") {
+            trace = std::fs::read(&path).unwrap();
+        } else {
+            continue;
+        }
+        traces.push((name, trace));
+    }
+    assert!(traces.len() > 5);
+    traces
+}
+
+#[test]
+fn the_states_of_a_goroutine_sum_to_its_life() {
+    for (name, trace) in traces() {
+        let mut analyses = Analyses::new(&ProfileScope::all());
+        let mut reader = Reader::new(&trace[..]).unwrap();
+        while let Some(event) = reader.next_event().unwrap() {
+            analyses.event(event);
+        }
+        let (summary, profiles, utilization) = analyses.finish();
+        assert!(summary.goroutines.len() > 2, "{name}");
+        let mut runnable = Duration::ZERO;
+        for goroutine in &summary.goroutines {
+            let t = &goroutine.times;
+            let states = t.running + t.runnable + t.syscall + t.syscall_blocked + t.blocked_total();
+            assert_eq!(states + t.unknown(), t.total, "{name}: {goroutine:?}");
+            runnable += t.runnable;
+        }
+        for region in &summary.regions {
+            if let (Some(start), Some(end)) = (region.start, region.end) {
+                let length = end.nanos_since(start).unsigned_abs();
+                assert_eq!(region.times.total, NS(length), "{name}: {region:?}");
+            }
+        }
+        // The profile leaves out what is cut off by the start or the end of the trace.
+        let scheduler = profiles.iter().find(|p| p.kind() == ProfileKind::Scheduler).unwrap();
+        let delays: Duration = scheduler.stacks().map(|(delay, _)| delay.time).sum();
+        assert!(delays <= runnable && !delays.is_zero(), "{name}: {delays:?} {runnable:?}");
+
+        let curve = utilization.finish();
+        let values = curve.functions().flatten().map(|(_, value)| *value);
+        assert!(values.into_iter().all(|value| (0.0..=1.0).contains(&value)), "{name}");
+        for exponent in 3..10 {
+            let window = NS(10_u64.pow(exponent));
+            let worst = curve.worst(window, 1);
+            assert!((worst[0].utilization - curve.of(window)).abs() < 1e-12, "{name} {window:?}");
+        }
+    }
+}
+
+#[test]
+fn a_scope_divides_a_profile() {
+    let (_, trace) = traces().into_iter().find(|(name, _)| name == "shop.trace").unwrap();
+    let profile = |scope: &ProfileScope| {
+        let mut profile = Profile::new(ProfileKind::Sync, scope.clone());
+        let (mut first, mut last) = (None, Timestamp::MIN);
+        let mut reader = Reader::new(&trace[..]).unwrap();
+        while let Some(event) = reader.next_event().unwrap() {
+            first.get_or_insert(event.time());
+            last = event.time();
+            profile.event(event);
+        }
+        let time: Duration = profile.stacks().map(|(delay, _)| delay.time).sum();
+        (time, first.unwrap(), last)
+    };
+    let (all, first, last) = profile(&ProfileScope::all());
+    let middle = first.saturating_add_nanos(last.nanos_since(first) / 2);
+    let limited = |from, to| {
+        let mut scope = ProfileScope::all();
+        scope.limit(from, to);
+        profile(&scope).0
+    };
+    let (before, after) = (limited(first, middle), limited(middle, last));
+    assert!(!before.is_zero() && !after.is_zero());
+    assert_eq!(before + after, all);
+}
