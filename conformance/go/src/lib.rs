@@ -6,6 +6,7 @@
 //! second run only compares.
 #![forbid(unsafe_code)]
 
+mod analyses;
 pub mod answers;
 mod batches;
 mod bench;
@@ -37,6 +38,7 @@ use toolchain::Toolchain;
 struct Tools {
     newest: Toolchain,
     trace_tool: PathBuf,
+    pprof_tool: PathBuf,
     judge: PathBuf,
     triscope: PathBuf,
 }
@@ -45,7 +47,8 @@ impl Tools {
     fn ready() -> Result<Tools> {
         let newest = Toolchain::install(toolchain::NEWEST)?;
         Ok(Tools {
-            trace_tool: toolchain::trace_tool(&newest)?,
+            trace_tool: toolchain::tool(&newest, "trace")?,
+            pprof_tool: toolchain::tool(&newest, "pprof")?,
             judge: judge::program(&newest)?,
             triscope: triscope()?,
             newest,
@@ -70,10 +73,12 @@ fn triscope() -> Result<PathBuf> {
 
 /// The options of `cargo xtask test-go`.
 pub const TEST_OPTIONS: &str = "\
-[--full] [--recovery] [--each N] [WORKLOAD...]
+[--full] [--recovery | --analyses] [--each N] [WORKLOAD...]
 
-  --full     measure recovery over every trace, at 50 positions of each kind (default: a sample)
+  --full     measure recovery over every trace, at 50 positions of each kind, and compare the
+             analyses of large traces too (default: a sample)
   --recovery only measure recovery, over the traces that are already recorded
+  --analyses only compare the analyses of those traces
   --each N   damage each trace N times in each way (default: 12)
   WORKLOAD   only these workloads (default: all)";
 
@@ -84,13 +89,14 @@ pub const TEST_OPTIONS: &str = "\
 /// A difference between gotrace and Go's reader, or a program that fails.
 pub fn test(args: &[String]) -> Result {
     let mut each = mutants::EACH;
-    let (mut full, mut only_recovery) = (false, false);
+    let (mut full, mut only_recovery, mut only_analyses) = (false, false, false);
     let mut only = Vec::new();
     let mut args = lexopt::Parser::from_args(args);
     while let Some(arg) = args.next()? {
         match arg {
             Long("full") => full = true,
             Long("recovery") => only_recovery = true,
+            Long("analyses") => only_analyses = true,
             Long("each") => each = args.value()?.parse()?,
             Value(workload) => only.push(workload.string()?),
             _ => return Err(arg.unexpected().into()),
@@ -105,6 +111,11 @@ pub fn test(args: &[String]) -> Result {
         let corpus = corpus::items(&tools, &toolchains)?;
         return recovery::check(&tools, &toolchains, &corpus, full);
     }
+    if only_analyses {
+        let corpus = corpus::items(&tools, &toolchains)?;
+        let failed = analyses::check(&tools, &toolchains, &corpus, &only, full)?;
+        return differences(failed);
+    }
     let start = Instant::now();
     let mut failed = matrix::check(&tools, &toolchains, &only)?;
     let corpus = corpus::items(&tools, &toolchains)?;
@@ -112,11 +123,14 @@ pub fn test(args: &[String]) -> Result {
     failed += pieces::check(&corpus)?;
     failed += fixtures::check(&tools)?;
     failed += mutants::check(&tools, &corpus, each)?;
+    failed += analyses::check(&tools, &toolchains, &corpus, &only, full)?;
     println!("compared in {:.0} s", start.elapsed().as_secs_f64());
-    if failed > 0 {
-        return Err(format!("{failed} differences").into());
-    }
+    differences(failed)?;
     recovery::check(&tools, &toolchains, &corpus, full)
+}
+
+fn differences(count: usize) -> Result {
+    if count > 0 { Err(format!("{count} differences").into()) } else { Ok(()) }
 }
 
 /// Records the committed traces again: all or the named ones.

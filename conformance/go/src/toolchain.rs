@@ -92,14 +92,16 @@ pub(crate) fn minor(version: &str) -> u32 {
     version.split('.').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// `go tool trace` of the newest toolchain. Wheels contain only its source, so it is built once.
-pub(crate) fn trace_tool(newest: &Toolchain) -> Result<PathBuf> {
-    let dir = cache::entry(&format!("go/trace-tool/{}", newest.version), |dir| {
-        eprintln!("building go tool trace {}", newest.version);
-        run::output(newest.command().arg("build").arg("-o").arg(dir.join("trace")).arg("cmd/trace"))
+/// A program of `go tool` of the newest toolchain. Wheels contain only its source, so it is built
+/// once.
+pub(crate) fn tool(newest: &Toolchain, name: &str) -> Result<PathBuf> {
+    let dir = cache::entry(&format!("go/{name}-tool/{}", newest.version), |dir| {
+        eprintln!("building go tool {name} {}", newest.version);
+        let package = format!("cmd/{name}");
+        run::output(newest.command().arg("build").arg("-o").arg(dir.join(name)).arg(package))
             .map(drop)
     })?;
-    Ok(dir.join("trace"))
+    Ok(dir.join(name))
 }
 
 /// A cache key of sources, each given by name and text.

@@ -7,6 +7,7 @@
 //	triscopejudge bytes IN OUT   turn a .test file, or one of the fuzz corpus, into trace bytes
 //	triscopejudge drain FILE N   read all events N times, print how long each took
 //	triscopejudge raw FILE N     the same on the wire level
+//	triscopejudge analyze FILE   print the summaries and the mutator utilization of a trace
 package main
 
 import (
@@ -16,7 +17,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,6 +49,8 @@ func run(args []string) error {
 			return err
 		}
 		return measure(args[0], args[1], times)
+	case len(args) == 2 && args[0] == "analyze":
+		return analyze(args[1], os.Stdout)
 	}
 	return errors.New("unknown arguments")
 }
@@ -236,4 +241,152 @@ func cpuTime() int64 {
 		panic(err)
 	}
 	return usage.Utime.Nano() + usage.Stime.Nano()
+}
+
+// analyze prints the results of the internal analyses, a line for each fact, in no order. Names
+// are percent-encoded, times are in nanoseconds, -1 is none. Reasons and ranges with no time are
+// left out.
+func analyze(path string, out io.Writer) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	r, err := trace.NewReader(file)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(out, 1<<16)
+	summarizer := trace.NewSummarizer()
+	var events []trace.Event
+	for {
+		ev, err := r.ReadEvent()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return err
+		}
+		summarizer.Event(&ev)
+		events = append(events, ev)
+	}
+	printSummary(w, summarizer.Finalize())
+	stopped := stoppedAtFirst(events)
+	if stopped {
+		fmt.Fprintln(w, "fault stop-the-world")
+	}
+	for flags := trace.UtilFlags(0); flags <= trace.UtilSTW|trace.UtilBackground|trace.UtilAssist|trace.UtilSweep|trace.UtilPerProc; flags++ {
+		if stopped && flags&trace.UtilSTW != 0 {
+			continue
+		}
+		functions := trace.MutatorUtilizationV2(events, flags)
+		for i, function := range functions {
+			for _, u := range function {
+				fmt.Fprintf(w, "utilization %d %d %d %.9f\n", flags, i, u.Time, u.Util)
+			}
+		}
+		if len(functions) == 0 {
+			continue
+		}
+		curve := trace.NewMMUCurve(functions)
+		for window := time.Microsecond; window <= 100*time.Second; window *= 10 {
+			fmt.Fprintf(w, "minimum %d %d %.9f\n", flags, window, curve.MMU(window))
+		}
+	}
+	return w.Flush()
+}
+
+// stoppedAtFirst reports whether the GC has stopped the world when GOMAXPROCS is first seen. The
+// reference then counts the end of the range but not its begin, and no stop after it.
+func stoppedAtFirst(events []trace.Event) bool {
+	stopped := false
+	for i := range events {
+		ev := &events[i]
+		switch kind := ev.Kind(); kind {
+		case trace.EventRangeBegin, trace.EventRangeEnd:
+			if name := ev.Range().Name; strings.HasPrefix(name, "stop-the-world") && strings.Contains(name, "GC") {
+				stopped = kind == trace.EventRangeBegin
+			}
+		case trace.EventMetric:
+			if ev.Metric().Name == "/sched/gomaxprocs:threads" {
+				return stopped
+			}
+		}
+	}
+	return false
+}
+
+func printSummary(w io.Writer, summary *trace.Summary) {
+	for _, g := range summary.Goroutines {
+		started, ended := int64(g.StartTime), int64(g.EndTime)
+		if started == 0 {
+			started = -1
+		}
+		if ended == 0 {
+			ended = -1
+		}
+		fmt.Fprintf(w, "goroutine %d %s %d %d %d %d %s\n", g.ID, encode(g.Name), g.PC, g.CreationTime, started, ended, stats(g.GoroutineExecStats))
+		for _, r := range g.Regions {
+			fmt.Fprintf(w, "region %d %d %s %d %d %s\n", g.ID, r.TaskID, encode(r.Name), at(r.Start), at(r.End), stats(r.GoroutineExecStats))
+		}
+	}
+	for _, t := range summary.Tasks {
+		parent := int64(-1)
+		if t.Parent != nil {
+			parent = int64(t.Parent.ID)
+		}
+		fmt.Fprintf(w, "task %d %s %d %d %d %d %d", t.ID, encode(t.Name), parent, at(t.Start), at(t.End), len(t.Regions), len(t.Logs))
+		for _, g := range slices.Sorted(maps.Keys(t.Goroutines)) {
+			if g != trace.NoGoroutine {
+				fmt.Fprintf(w, " %d", g)
+			}
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+func at(ev *trace.Event) int64 {
+	if ev == nil {
+		return -1
+	}
+	return int64(ev.Time())
+}
+
+// stats formats what a goroutine spent its time with. A system call that is blocked at the end of
+// the trace counts twice in the reference, as time in the call and as time runnable: where the
+// states exceed the total, the excess is time in a blocked call.
+func stats(s trace.GoroutineExecStats) string {
+	sum := s.ExecTime + s.SchedWaitTime + s.SyscallTime + s.SyscallBlockTime
+	for _, d := range s.BlockTimeByReason {
+		sum += d
+	}
+	if excess := sum - s.TotalTime; excess > 0 {
+		s.SyscallTime -= excess
+		s.SchedWaitTime -= excess
+		s.SyscallBlockTime += excess
+	}
+	text := fmt.Sprintf("%d %d %d %d %d", s.TotalTime, s.ExecTime, s.SchedWaitTime, s.SyscallTime, s.SyscallBlockTime)
+	for _, of := range []map[string]time.Duration{s.BlockTimeByReason, s.RangeTime} {
+		text += " |"
+		for _, name := range slices.Sorted(maps.Keys(of)) {
+			if of[name] != 0 {
+				text += fmt.Sprintf(" %s %d", encode(name), of[name])
+			}
+		}
+	}
+	return text
+}
+
+// encode replaces what would not be one word.
+func encode(name string) string {
+	var text strings.Builder
+	text.WriteByte('"')
+	for i := 0; i < len(name); i++ {
+		if c := name[i]; c > ' ' && c < 0x7f && c != '%' {
+			text.WriteByte(c)
+		} else {
+			fmt.Fprintf(&text, "%%%02x", c)
+		}
+	}
+	text.WriteByte('"')
+	return text.String()
 }
