@@ -24,6 +24,8 @@
 //! - `html::HtmlTimeline` (feature `html`) writes a self-contained page of the model of
 //!   `trace-timeline`: the timeline, critical paths, flame graphs, tables.
 //! - [`Interner`] is the table of names and stacks that sinks use.
+//! - `profile::Profile` (feature `profile`) writes stacks with weights for pprof, speedscope and flame
+//!   graphs.
 //! - `go::GoSource` (feature `go`, on by default) writes the events of a Go execution trace to a
 //!   sink, `dotnet::DotnetSource` (feature `dotnet`, on by default) those of a .NET trace.
 //!
@@ -46,6 +48,8 @@ mod intern;
 mod lanes;
 mod model;
 mod perfetto;
+#[cfg(feature = "profile")]
+pub mod profile;
 
 pub use cpu::{CpuIntervals, CpuState};
 pub use intern::{Frame, Interner, StackId, TextId};
