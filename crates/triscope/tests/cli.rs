@@ -196,6 +196,73 @@ fn stats_count_what_is_there() {
     assert!(text.contains("%  StateTransition\n"), "{text}");
 }
 
+/// The committed trace of a Go program with tasks and regions.
+const SHOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
+
+#[track_caller]
+fn json(args: &[&str]) -> Vec<serde_json::Value> {
+    let ran = run(args);
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""), "{args:?}");
+    serde_json::from_slice(&ran.stdout).unwrap()
+}
+
+#[test]
+fn analyses_print_tables_and_json() {
+    let groups = json(&["go", "goroutines", "--json", SHOP]);
+    let main = groups.iter().find(|group| group["entry"] == "main.main").unwrap();
+    assert_eq!(main["count"], 1);
+    let each = json(&["go", "goroutines", "--json", "--entry", "main.main", SHOP]);
+    assert_eq!(each.len(), 1);
+    assert_eq!(each[0]["times"], main["times"]);
+    let regions = json(&["go", "regions", "--json", SHOP]);
+    let tasks = json(&["go", "tasks", "--json", SHOP]);
+    assert!(!regions.is_empty() && !tasks.is_empty());
+    let longest = tasks[0]["duration"].as_u64().unwrap();
+    assert!(tasks.iter().all(|task| task["duration"].as_u64().unwrap_or(0) <= longest));
+    for row in json(&["go", "mmu", "--json", SHOP]) {
+        let utilization = row["utilization"].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&utilization), "{row}");
+        assert_eq!(row["worst"].as_array().unwrap().len(), 1, "{row}");
+    }
+    for (command, column) in [
+        ("goroutines", "entry function"),
+        ("regions", "longest"),
+        ("tasks", "duration"),
+        ("mmu", "utilization"),
+    ] {
+        let ran = run(&["go", command, SHOP]);
+        let text = String::from_utf8(ran.stdout).unwrap();
+        assert!(text.lines().next().unwrap().contains(column), "{text}");
+        assert!(text.lines().count() > 1, "{text}");
+    }
+}
+
+#[test]
+fn profiles_are_written_by_name_of_the_file() {
+    let files = Files::new();
+    for ending in ["pb.gz", "speedscope.json", "svg", "folded"] {
+        let path = text(&files.path(&format!("sync.{ending}")));
+        let ran = run(&["go", "profile", "sync", SHOP, "-o", &path]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(ran.stderr.contains(" contentions, "), "{}", ran.stderr);
+        assert!(fs::metadata(&path).unwrap().len() > 100, "{ending}");
+    }
+    // A part is less than the whole, and a selection must select something.
+    let total = |options: &[&str]| {
+        let path = text(&files.path("part.folded"));
+        run(&[&["go", "profile", "sync", SHOP, "-o", &path], options].concat());
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        text.lines().map(|l| l.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
+    };
+    let (all, of_main) = (total(&[]), total(&["--goroutine", "main.main"]));
+    assert!(0 < of_main && of_main < all, "{of_main} {all}");
+    let path = text(&files.path("none.svg"));
+    let ran = run(&["go", "profile", "sync", SHOP, "-o", &path, "--region", "no such"]);
+    assert_refused(&ran, "no region of type \"no such\"");
+    assert_refused(&run(&["go", "profile", "net", SHOP, "-o", "x.json"]), "must end in one of");
+    assert!(!Path::new(&path).exists());
+}
+
 #[test]
 fn what_is_before_an_error_is_printed() {
     let (files, trace) = (Files::new(), kinds_twice());

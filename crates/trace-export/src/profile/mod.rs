@@ -10,8 +10,7 @@
 //!     unit: Unit::Nanoseconds,
 //!     period: 0,
 //! });
-//! let frame = |function: &'static [u8]| Frame { function, ..Frame::default() };
-//! let stack = profile.stack([frame(b"sync.(*Mutex).Lock"), frame(b"main.main")]);
+//! let stack = profile.stack([Frame::new(b"sync.(*Mutex).Lock"), Frame::new(b"main.main")]);
 //! let thread = profile.labels(&[("thread", Label::Number(7))]);
 //! profile.add(stack, thread, 1, 1_500_000);
 //!

@@ -19,7 +19,6 @@ mod source;
 mod stack;
 mod stats;
 mod target;
-mod writers;
 
 use crate::failure::Result;
 

@@ -1,18 +1,17 @@
+use super::providers;
 use super::source::{Reading, SourceOrCommand, Stream};
-use super::writers::{Measure, Stacks, Unit};
-use super::{providers, writers};
-use crate::failure::{Failure, OneLine, Result};
-use crate::io::output_file::OutputFile;
+use crate::failure::{Failure, Result};
+use crate::io::profile_file::ProfileFile;
 use crate::io::progress::Progress;
 use crate::run::duration::duration;
 use crate::timeline::counted;
 use diag_ipc::{Level, Provider, TracingConfig};
 use nettrace::analysis::{EventStacks, StackEvent};
-use nettrace::{Order, Profile, SampleKind, Trace};
+use nettrace::{Frame, Order, Profile, SampleKind, Trace};
 use std::collections::HashMap;
-use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Duration;
+use trace_export::profile::{self, Label, LabelSet, Measure, ProfileStack, Unit};
 
 /// Write the stacks of a process or a trace as a flame graph or profile
 ///
@@ -84,10 +83,7 @@ impl Of {
 }
 
 pub(super) fn run(args: &Args) -> Result {
-    let form = writers::Form::of(&args.output).ok_or_else(|| {
-        let forms = ".speedscope.json, .pb.gz, .svg or .folded";
-        Failure::about(args.output.display(), format!("the name must end in {forms}"))
-    })?;
+    let file = ProfileFile::create(&args.output)?;
     let config = TracingConfig::new(args.of.providers());
     let stream = args.source.open(&config, Some(args.duration), Order::Time, Progress::bytes())?;
     let name = stream.name.clone();
@@ -97,28 +93,76 @@ pub(super) fn run(args: &Args) -> Result {
         Of::Exceptions => events(args, stream, StackEvent::Exception)?,
         Of::Contention => events(args, stream, StackEvent::Contention)?,
     };
-    if stacks.count() == 0 {
+    if stacks.profile.count() == 0 {
         let events = args.of.measure().events;
         return Err(Failure::about(&name, format!("the trace contains no {events} with stacks")));
     }
-    let title = std::path::Path::new(&name)
-        .file_name()
-        .map_or(name.clone().into(), |n| n.to_string_lossy());
-    let mut file = OutputFile::create(&args.output, &[])?;
-    let mut out = BufWriter::new(file.writer()?);
-    writers::write(form, &title, &stacks, &mut out)
-        .and_then(|()| out.flush())
-        .map_err(|e| file.failure(&e))?;
-    let name = file.name();
-    file.complete()?;
-    eprintln!(
-        "{}: {} {}, {:.1} % of frames with names",
-        OneLine(&name),
-        stacks.count(),
-        args.of.measure().events,
-        stacks.named_share() * 100.0
-    );
+    let share = stacks.named as f64 * 100.0 / stacks.frames.max(1) as f64;
+    file.write(&stacks.profile, &name, &format!(", {share:.1} % of frames with names"))?;
     reading.into_result()
+}
+
+/// A profile, and how many of its frames have names.
+struct Stacks {
+    profile: profile::Profile,
+    frames: u64,
+    /// Frames that have the name of a method.
+    named: u64,
+}
+
+/// A stack with names.
+#[derive(Clone, Copy)]
+struct Stack {
+    id: ProfileStack,
+    frames: u64,
+    named: u64,
+}
+
+impl Stacks {
+    fn new(measure: Measure) -> Self {
+        Self { profile: profile::Profile::new(measure), frames: 0, named: 0 }
+    }
+
+    /// Names the frames of a stack, innermost first, below the type that the events are about, if
+    /// it has a name.
+    fn resolve<'a>(&mut self, type_name: &str, frames: impl Iterator<Item = Frame<'a>>) -> Stack {
+        let mut names = Vec::new();
+        if !type_name.is_empty() {
+            names.push(format!("[{type_name}]"));
+        }
+        let (mut len, mut named) = (0, 0);
+        for frame in frames {
+            len += 1;
+            named += u64::from(frame.method.is_some());
+            names.push(frame.to_string());
+        }
+        let frames = names.iter().map(|name| trace_export::Frame::new(name.as_bytes()));
+        Stack { id: self.profile.stack(frames), frames: len, named }
+    }
+
+    /// The labels of a thread; the state is empty if it has no meaning.
+    fn labels(&mut self, thread: u64, state: &str) -> LabelSet {
+        let thread = ("thread", Label::Number(thread as i64));
+        match state {
+            "" => self.profile.labels(&[thread]),
+            state => self.profile.labels(&[thread, ("state", Label::Text(state))]),
+        }
+    }
+
+    /// Adds events of a stack.
+    fn add(&mut self, labels: LabelSet, stack: Stack, (count, weight): (u64, u64)) {
+        self.named += stack.named;
+        self.frames += stack.frames;
+        self.profile.add(stack.id, labels, count, weight);
+    }
+
+    /// Sets the times of the first and the last event, in ticks.
+    fn set_span(&mut self, trace: &Trace, span: Option<(i64, i64)>) {
+        let Some((first, last)) = span else { return };
+        let nanos = |time: trace_export::Timestamp| u64::try_from(time.nanos()).unwrap_or(0);
+        let duration = nanos(trace.timestamp(last)).saturating_sub(nanos(trace.timestamp(first)));
+        self.profile.set_span(nanos(trace.utc(first)), duration);
+    }
 }
 
 /// The sampler's stacks, weighted by time.
@@ -145,10 +189,11 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
         }
         span = extended(span, sample.timestamp);
         // Stacks are few and samples many.
-        let stack = resolved
+        let stack = *resolved
             .entry((sample.process_id, sample.stack))
             .or_insert_with(|| stacks.resolve("", profile.frames(sample)));
-        stacks.add(sample.thread_id, state, stack, (1, nanos(trace, weight)));
+        let labels = stacks.labels(sample.thread_id, state);
+        stacks.add(labels, stack, (1, nanos(trace, weight)));
     }
     stacks.set_span(trace, span);
     Ok((stacks, reading))
@@ -172,7 +217,8 @@ fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Re
     let mut stacks = Stacks::new(args.of.measure());
     for total in totals.totals() {
         let stack = stacks.resolve(&total.type_name, totals.frames(total));
-        stacks.add(total.thread_id, "", &stack, (total.count, total.weight));
+        let labels = stacks.labels(total.thread_id, "");
+        stacks.add(labels, stack, (total.count, total.weight));
     }
     stacks.set_span(trace, span);
     Ok((stacks, reading))

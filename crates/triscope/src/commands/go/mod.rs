@@ -1,7 +1,13 @@
 //! `triscope go`: Go execution traces.
 
+mod analysis;
 mod events;
+mod goroutines;
+mod mmu;
+mod profile;
+mod regions;
 mod stats;
+mod tasks;
 mod wire;
 
 use crate::failure::Result;
@@ -12,6 +18,11 @@ pub(crate) enum Command {
     Events(events::Args),
     Wire(wire::Args),
     Stats(stats::Args),
+    Goroutines(goroutines::Args),
+    Regions(regions::Args),
+    Tasks(tasks::Args),
+    Profile(profile::Args),
+    Mmu(mmu::Args),
 }
 
 impl Command {
@@ -20,6 +31,11 @@ impl Command {
             Self::Events(args) => events::run(&args),
             Self::Wire(args) => wire::run(&args),
             Self::Stats(args) => stats::run(&args),
+            Self::Goroutines(args) => goroutines::run(&args),
+            Self::Regions(args) => regions::run(&args),
+            Self::Tasks(args) => tasks::run(&args),
+            Self::Profile(args) => profile::run(&args),
+            Self::Mmu(args) => mmu::run(&args),
         }
     }
 }

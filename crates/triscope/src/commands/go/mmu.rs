@@ -1,0 +1,101 @@
+use super::analysis::{self, Analysis};
+use crate::failure::Result;
+use gotrace::analysis::{MinimumUtilization, Utilization, UtilizationOptions, Window};
+use serde_json::json;
+use std::io::Write;
+use std::time::Duration;
+
+/// Print the minimum mutator utilization: what the GC leaves to the program
+///
+/// For windows of 1 us to 10 s: the least part of the processors that the program had in any window
+/// of this length, and where the worst windows are. The numbers are those of go tool trace.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope go mmu trace.out
+  triscope go mmu --per-p --sweep trace.out
+  triscope go mmu --json trace.out | jq '.[] | select(.window == 10000000).utilization'")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    analysis: Analysis,
+    /// Count the time of sweeping too
+    #[arg(long)]
+    sweep: bool,
+    /// Do not count the time that goroutines assist the GC
+    #[arg(long)]
+    no_assist: bool,
+    /// Do not count background workers
+    #[arg(long)]
+    no_background: bool,
+    /// Do not count stop-the-world pauses
+    #[arg(long)]
+    no_stop_the_world: bool,
+    /// The worst P instead of the average of all
+    #[arg(long = "per-p")]
+    per_proc: bool,
+    /// Print N of the worst windows of each length
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    worst: usize,
+}
+
+struct Row {
+    window: Duration,
+    utilization: f64,
+    worst: Vec<Window>,
+}
+
+pub(super) fn run(args: &Args) -> Result {
+    let mut options = UtilizationOptions::default();
+    options.sweep = args.sweep;
+    options.assist = !args.no_assist;
+    options.background = !args.no_background;
+    options.stop_the_world = !args.no_stop_the_world;
+    options.per_proc = args.per_proc;
+    let mut utilization = Utilization::new(options);
+    let reading = args.analysis.read(|event| utilization.event(event))?;
+    let curve = utilization.finish();
+    let rows: Vec<Row> = windows().map(|window| row(&curve, window, args.worst)).collect();
+    args.analysis.print(
+        &rows,
+        |row| {
+            let worst = row.worst.iter().map(|window| {
+                json!({
+                    "p": args.per_proc.then_some(window.function),
+                    "start": window.start.nanos(),
+                    "utilization": window.utilization,
+                })
+            });
+            json!({
+                "window": row.window.as_nanos() as u64,
+                "utilization": row.utilization,
+                "worst": worst.collect::<Vec<_>>(),
+            })
+        },
+        |out| {
+            writeln!(out, "    window  utilization  worst windows start at")?;
+            for row in &rows {
+                let worst: Vec<_> = row.worst.iter().map(|w| w.start.to_string()).collect();
+                writeln!(
+                    out,
+                    "{:>10}{:>11.2} %  {}",
+                    analysis::duration(row.window),
+                    row.utilization * 100.0,
+                    worst.join(", ")
+                )?;
+            }
+            Ok(())
+        },
+    )?;
+    reading.into_result()
+}
+
+fn row(curve: &MinimumUtilization, window: Duration, worst: usize) -> Row {
+    Row { window, utilization: curve.of(window), worst: curve.worst(window, worst) }
+}
+
+/// 1, 2 and 5 times each power of ten from 1 us to 10 s.
+fn windows() -> impl Iterator<Item = Duration> {
+    let powers = (3..=9).map(|exponent| 10_u64.pow(exponent));
+    let steps = powers.flat_map(|power| [1, 2, 5].map(|factor| factor * power));
+    steps.chain([10_000_000_000]).map(Duration::from_nanos)
+}
