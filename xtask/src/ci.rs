@@ -36,7 +36,11 @@ const STEPS: &[Step] = &[
         run::run(command.env("RUSTDOCFLAGS", "-D warnings"))
     }),
     ("public API", || public_api::task(&[])),
-    ("tests, debug", || cargo(&["test", "--quiet"])),
+    ("tests, debug", || {
+        cargo(&["test", "--quiet"])?;
+        // No other package of the workspace enables this feature.
+        cargo(&["test", "--quiet", "-p", "perf-monitor", "--features", "tokio", "--test", "tokio"])
+    }),
     ("tests, release", || cargo(&["test", "--quiet", "--release"])),
     ("feature powerset", || {
         cargo(&["hack", "check", "--feature-powerset", "--no-dev-deps", "--workspace", "--quiet"])
