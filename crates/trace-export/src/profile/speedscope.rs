@@ -30,13 +30,13 @@ pub(super) fn write(profile: &Profile, title: &str, out: &mut dyn Write) -> io::
         out.write_all(b"}")?;
     }
     out.write_all(b"]},\"profiles\":[")?;
-    let mut threads: BTreeMap<Option<i64>, Vec<&Sample>> = BTreeMap::new();
-    for sample in &profile.samples {
-        threads.entry(thread(profile, sample)).or_default().push(sample);
+    let mut threads: BTreeMap<Option<i64>, Vec<(&Sample, u64)>> = BTreeMap::new();
+    for (sample, value) in profile.in_order() {
+        threads.entry(thread(profile, sample)).or_default().push((sample, value));
     }
     for (index, (thread, samples)) in threads.iter().enumerate() {
         let name = thread.map_or_else(|| title.to_owned(), |thread| format!("thread {thread}"));
-        let total: u64 = samples.iter().map(|sample| profile.value(sample)).sum();
+        let total: u64 = samples.iter().map(|(_, value)| value).sum();
         write!(
             out,
             "{}{{\"type\":\"sampled\",\"name\":{},\"unit\":\"{unit}\",\"startValue\":0,\
@@ -44,13 +44,12 @@ pub(super) fn write(profile: &Profile, title: &str, out: &mut dyn Write) -> io::
             if index == 0 { "" } else { "," },
             string(&name)
         )?;
-        for (index, sample) in samples.iter().enumerate() {
+        for (index, (sample, _)) in samples.iter().enumerate() {
             let frames = profile.frames_of(sample.stack).iter().rev();
             let frames: Vec<_> = frames.map(u32::to_string).collect();
             write!(out, "{}[{}]", if index == 0 { "" } else { "," }, frames.join(","))?;
         }
-        let weights: Vec<_> =
-            samples.iter().map(|sample| profile.value(sample).to_string()).collect();
+        let weights: Vec<_> = samples.iter().map(|(_, value)| value.to_string()).collect();
         write!(out, "],\"weights\":[{}]}}", weights.join(","))?;
     }
     out.write_all(b"]}\n")
