@@ -10,13 +10,14 @@ const MANIFEST: &str = "benches/perf-peers/Cargo.toml";
 
 /// Options of perf-peers.
 pub(crate) const OPTIONS: &str = "\
-[--calls N | --seconds N] [--rounds N] [--only READER] [--realtime]
+[--calls N | --seconds N] [--rounds N] [--only READER] [--realtime] [--busy N]
 
   --calls N       system calls per round
   --seconds N     length of a round, instead
   --rounds N      measure N times
   --only READER   only this reader
-  --realtime      run with SCHED_FIFO, for a machine with other work";
+  --realtime      run with SCHED_FIFO, for a machine with other work
+  --busy N        N other processes compute all the time";
 
 pub(crate) fn task(args: &[String]) -> Result {
     let can_mount = run::output(&mut run::with_tracefs("true".as_ref()));
@@ -30,7 +31,10 @@ pub(crate) fn task(args: &[String]) -> Result {
     let mut build = Command::new("cargo");
     build.args(["build", "--release", "--locked", "--manifest-path", MANIFEST]);
     let peers = run::artifact(&mut build, "perf-peers")?;
-    run::run(run::with_tracefs(&peers).args(args))
+    let mut build = Command::new("cargo");
+    build.args(["build", "--release", "--locked", "--package", "triscope"]);
+    let triscope = run::artifact(&mut build, "triscope")?;
+    run::run(run::with_tracefs(&peers).args(args).arg("--triscope").arg(triscope))
 }
 
 /// A run that is too short to measure: checks that all readers still work.

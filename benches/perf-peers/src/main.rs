@@ -6,27 +6,34 @@
 //! `cargo xtask bench-perf` builds and runs it with both.
 #![forbid(unsafe_code)]
 
+mod busy;
 mod flood;
 mod peers;
 mod perf_record;
 mod readers;
 mod table;
 
+use busy::Busy;
 use flood::{Flood, Length};
 use readers::{Depth, First, Realtime};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use table::Row;
 
 type Error = Box<dyn std::error::Error>;
 
 const USAGE: &str = "\
-usage: perf-peers [--calls N | --seconds N] [--rounds N] [--only WORD] [--realtime]
+usage: perf-peers [--calls N | --seconds N] [--rounds N] [--only WORD] [--realtime] [--busy N]
+                  [--triscope FILE]
 
   --calls N     system calls of the flood in each round (1000000)
   --seconds N   length of the flood in each round, instead of a number of calls
   --rounds N    rounds; each runs every reader once (3)
   --only WORD   only readers whose name contains WORD
-  --realtime    reader and flood come before all other work of the machine (SCHED_FIFO)";
+  --realtime    reader and flood come before all other work of the machine (SCHED_FIFO)
+  --busy N      N other processes compute all the time
+  --triscope FILE
+                also `triscope perf record` of this program";
 
 /// Pages of the ring: 2 MiB, as `perf record -m 512`.
 const PAGES: usize = 512;
@@ -47,9 +54,9 @@ struct Outcome {
 type Reader = Box<dyn Fn(&mut Flood) -> Result<Outcome, Error>>;
 
 /// The readers that are compared.
-fn compared() -> Vec<(&'static str, Reader)> {
+fn compared(triscope: Option<PathBuf>) -> Vec<(&'static str, Reader)> {
     let ours = |depth| -> Reader { Box::new(move |f| readers::perf_monitor(f, PAGES, depth)) };
-    vec![
+    let mut readers: Vec<(&'static str, Reader)> = vec![
         ("perf-monitor, raw", ours(Depth::Raw)),
         ("perf-monitor, five fields", ours(Depth::FiveFields)),
         ("perf-monitor, whole `Sample`", ours(Depth::Sample)),
@@ -62,7 +69,12 @@ fn compared() -> Vec<(&'static str, Reader)> {
         ("perf-event-open, parsed", Box::new(|f| peers::perf_event_open(f, true))),
         ("one_collect, one field", Box::new(peers::one_collect)),
         ("`perf record`, into a file", Box::new(perf_record::run)),
-    ]
+    ];
+    if let Some(program) = triscope {
+        let run: Reader = Box::new(move |flood| perf_record::triscope(&program, flood));
+        readers.push(("`triscope perf record`, into a file", run));
+    }
+    readers
 }
 
 /// perf-monitor with five fields: what it takes to lose nothing on a machine that has other work.
@@ -86,11 +98,19 @@ struct Options {
     rounds: usize,
     only: String,
     first: First,
+    busy: usize,
+    triscope: Option<PathBuf>,
 }
 
 fn options(args: &[String]) -> Result<Options, Error> {
-    let length = Length::Calls(1_000_000);
-    let mut options = Options { length, rounds: 3, only: String::new(), first: First::Nobody };
+    let mut options = Options {
+        length: Length::Calls(1_000_000),
+        rounds: 3,
+        only: String::new(),
+        first: First::Nobody,
+        busy: 0,
+        triscope: None,
+    };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(USAGE);
@@ -99,6 +119,8 @@ fn options(args: &[String]) -> Result<Options, Error> {
             "--seconds" => options.length = Length::Seconds(value()?.parse()?),
             "--rounds" => options.rounds = value()?.parse()?,
             "--only" => options.only = value()?.clone(),
+            "--busy" => options.busy = value()?.parse()?,
+            "--triscope" => options.triscope = Some(value()?.into()),
             "--realtime" => options.first = First::Both,
             _ => return Err(USAGE.into()),
         }
@@ -168,7 +190,8 @@ fn run(args: &[String]) -> Result<bool, Error> {
         rustix::system::uname().release().to_string_lossy(),
         std::fs::read_to_string("/proc/loadavg")?.split(' ').next().unwrap_or_default()
     );
-    let rows = measure(compared(), &options)?;
+    let _busy = Busy::start(options.busy)?;
+    let rows = measure(compared(options.triscope.clone()), &options)?;
     table::print("reader", &rows);
     if let Some(start) = perf_record::start_and_end() {
         println!(
@@ -176,7 +199,7 @@ fn run(args: &[String]) -> Result<bool, Error> {
             start as f64 / 1e6
         );
     }
-    if let Length::Seconds(_) = options.length {
+    if matches!(options.length, Length::Seconds(_)) || !options.only.is_empty() {
         return Ok(rows.iter().all(|row| !row.failed));
     }
     println!("\nLosses by ring and scheduling (perf-monitor, five fields):\n");

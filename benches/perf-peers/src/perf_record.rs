@@ -1,4 +1,4 @@
-//! The `perf` command.
+//! Commands that write a recording: `perf record` and `triscope perf record`.
 
 use crate::flood::{Flood, Length};
 use crate::{Error, Outcome, PAGES};
@@ -12,6 +12,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 const EVENT: &str = "raw_syscalls:sys_enter";
 
@@ -111,6 +112,72 @@ impl Control {
             return Ok(());
         }
         Err(format!("perf record answers {:?}", String::from_utf8_lossy(&answer)).into())
+    }
+}
+
+/// CPU time that `triscope perf record` takes to start and to end.
+static TRISCOPE_START_AND_END: OnceLock<u64> = OnceLock::new();
+
+/// `triscope perf record` of the flood; the time that it takes to start and to end is not in the
+/// outcome.
+pub(crate) fn triscope(program: &Path, flood: &mut Flood) -> Result<Outcome, Error> {
+    let idle = match TRISCOPE_START_AND_END.get() {
+        Some(idle) => *idle,
+        None => {
+            let idle = triscope_record(program, &mut Flood::prepare(Length::Calls(1))?)?.cpu_nanos;
+            *TRISCOPE_START_AND_END.get_or_init(|| idle)
+        }
+    };
+    let outcome = triscope_record(program, flood)?;
+    Ok(Outcome { cpu_nanos: outcome.cpu_nanos.saturating_sub(idle), ..outcome })
+}
+
+fn triscope_record(program: &Path, flood: &mut Flood) -> Result<Outcome, Error> {
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("perf.data");
+    let before = children_nanos()?;
+    let mut recorder = Command::new(program)
+        .args(["perf", "record", "--event", EVENT, "--count=1"])
+        .args(["--mmap-pages", &PAGES.to_string(), "--pid", &flood.pid().to_string()])
+        .arg("--output")
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| format!("{}: {e}", program.display()))?;
+    let recorded = until_it_watches(&mut recorder)
+        .and_then(|()| flood.go())
+        .and_then(|()| flood.wait())
+        .and_then(|()| {
+            let pid = nix::unistd::Pid::from_raw(recorder.id().try_into()?);
+            Ok(nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT)?)
+        });
+    if recorded.is_err() {
+        let _ = recorder.kill(); // if it has not ended
+    }
+    let status = recorder.wait()?;
+    recorded?;
+    if !status.success() {
+        return Err(format!("triscope perf record: {status}").into());
+    }
+    let cpu_nanos = children_nanos()? - before;
+    let (read, lost) = counts(&file)?;
+    Ok(Outcome { read, lost, cpu_nanos, sum: 0 })
+}
+
+/// Waits until it catches SIGTERM: it does so when its events are enabled.
+fn until_it_watches(recorder: &mut Child) -> Result<(), Error> {
+    const SIGTERM: u64 = 1 << 14;
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", recorder.id()))?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        if u64::from_str_radix(caught.unwrap_or_default().trim(), 16).unwrap_or(0) & SIGTERM != 0 {
+            return Ok(());
+        }
+        if let Some(status) = recorder.try_wait()? {
+            return Err(format!("triscope perf record ended at its start: {status}").into());
+        }
+        std::thread::sleep(Duration::from_millis(1)); // between two looks
     }
 }
 

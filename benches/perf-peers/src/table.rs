@@ -32,6 +32,10 @@ fn cost(outcome: &Outcome) -> f64 {
     outcome.cpu_nanos as f64 / outcome.read.max(1) as f64
 }
 
+fn lost_percent(outcome: &Outcome) -> f64 {
+    outcome.lost as f64 * 100.0 / (outcome.read + outcome.lost).max(1) as f64
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -40,18 +44,19 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// Prints a table. Each reader should have read at least the calls of the flood.
 pub(crate) fn print(what: &str, rows: &[Row]) {
     println!(
-        "| {what} | CPU ns/record, median | each round | read | lost | silently missing | \
-         flood: M records/s | ns of CPU each |"
+        "| {what} | CPU ns/record, median | each round | read | lost | lost %, median | \
+         silently missing | flood: M records/s | ns of CPU each |"
     );
-    println!("| --- | --: | --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --: | --- | --- | --- | --: | --- | --- | --- |");
     for row in rows.iter().filter(|row| !row.rounds.is_empty()) {
         println!(
-            "| {} | {:.1} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {:.1} | {} | {} | {} | {:.1} | {} | {} | {} |",
             row.name,
             median(row.rounds.iter().map(|(outcome, _)| cost(outcome)).collect()),
             row.each(|outcome, _| format!("{:.1}", cost(outcome))),
             row.each(|outcome, _| outcome.read.to_string()),
             row.each(|outcome, _| outcome.lost.to_string()),
+            median(row.rounds.iter().map(|(outcome, _)| lost_percent(outcome)).collect()),
             row.each(|outcome, speed| {
                 speed.calls.saturating_sub(outcome.read + outcome.lost).to_string()
             }),
