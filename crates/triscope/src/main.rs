@@ -59,7 +59,7 @@ enum Command {
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
     #[command(subcommand)]
     Go(go::Command),
-    /// Linux perf events: list, count, and show them live
+    /// Linux perf events: count, record, report, probe and show them live
     #[command(subcommand)]
     Perf(perf::Command),
     /// .NET processes and traces: dumps, sessions, events, counters, profiles

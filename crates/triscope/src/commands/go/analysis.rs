@@ -11,17 +11,22 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A trace and how to print the result of an analysis.
+/// The trace that is analysed.
 #[derive(clap::Args)]
 pub(super) struct Analysis {
     /// The trace; - is standard input
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
+    #[command(flatten)]
+    recovery: Recovery,
+}
+
+/// How the rows of a result are printed.
+#[derive(clap::Args)]
+pub(super) struct Rows {
     /// Print JSON: an array, times in nanoseconds
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    recovery: Recovery,
 }
 
 /// A part of the summary of a trace.
@@ -62,7 +67,9 @@ impl Analysis {
         summary.goroutines.iter().for_each(|goroutine| pass_on(goroutine, &mut visit));
         Ok((summary.tasks, reading))
     }
+}
 
+impl Rows {
     /// Prints rows as a JSON array, or as a table.
     pub(super) fn print<T>(
         &self,

@@ -1,4 +1,4 @@
-use super::analysis::{self, Analysis, Part};
+use super::analysis::{self, Analysis, Part, Rows};
 use crate::failure::Result;
 use gotrace::Timestamp;
 use gotrace::analysis::{Goroutine, Name, Times};
@@ -23,6 +23,8 @@ call after the scheduler took the P away; unknown, where the trace has no state.
 pub(crate) struct Args {
     #[command(flatten)]
     analysis: Analysis,
+    #[command(flatten)]
+    rows: Rows,
     /// List each goroutine with this entry function
     #[arg(long, value_name = "FUNCTION")]
     entry: Option<String>,
@@ -62,7 +64,7 @@ fn groups(args: &Args) -> Result {
     groups.sort_by(|a, b| {
         (Reverse(a.times.running), &a.entry).cmp(&(Reverse(b.times.running), &b.entry))
     });
-    args.analysis.print(
+    args.rows.print(
         &groups,
         |group| {
             json!({
@@ -95,7 +97,7 @@ fn each(args: &Args, wanted: &str) -> Result {
         _ => {}
     })?;
     goroutines.sort_by_key(|goroutine| (Reverse(goroutine.times.total), goroutine.id));
-    args.analysis.print(
+    args.rows.print(
         &goroutines,
         |goroutine| {
             json!({

@@ -1,4 +1,4 @@
-use super::analysis::{self, Analysis};
+use super::analysis::{self, Analysis, Rows};
 use crate::failure::Result;
 use gotrace::analysis::{MinimumUtilization, Utilization, UtilizationOptions, Window};
 use serde_json::json;
@@ -18,6 +18,8 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     analysis: Analysis,
+    #[command(flatten)]
+    rows: Rows,
     /// Count the time of sweeping too
     #[arg(long)]
     sweep: bool,
@@ -55,7 +57,7 @@ pub(super) fn run(args: &Args) -> Result {
     let reading = args.analysis.read(|event| utilization.event(event))?;
     let curve = utilization.finish();
     let rows: Vec<Row> = windows().map(|window| row(&curve, window, args.worst)).collect();
-    args.analysis.print(
+    args.rows.print(
         &rows,
         |row| {
             let worst = row.worst.iter().map(|window| {

@@ -1,4 +1,4 @@
-use super::analysis::{self, Analysis, Part};
+use super::analysis::{self, Analysis, Part, Rows};
 use crate::failure::Result;
 use gotrace::analysis::{Name, Times};
 use serde_json::json;
@@ -19,6 +19,8 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     analysis: Analysis,
+    #[command(flatten)]
+    rows: Rows,
 }
 
 /// The regions of one type.
@@ -49,7 +51,7 @@ pub(super) fn run(args: &Args) -> Result {
     let mut groups: Vec<Group> = groups.into_values().collect();
     groups
         .sort_by(|a, b| (Reverse(a.times.total), &a.name).cmp(&(Reverse(b.times.total), &b.name)));
-    args.analysis.print(
+    args.rows.print(
         &groups,
         |group| {
             json!({

@@ -1,4 +1,4 @@
-use super::analysis::{self, Analysis};
+use super::analysis::{self, Analysis, Rows};
 use crate::failure::Result;
 use gotrace::{TaskId, Timestamp};
 use serde_json::json;
@@ -15,6 +15,8 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     analysis: Analysis,
+    #[command(flatten)]
+    rows: Rows,
 }
 
 pub(super) fn run(args: &Args) -> Result {
@@ -22,7 +24,7 @@ pub(super) fn run(args: &Args) -> Result {
     // Regions outside of tasks belong to the background task.
     tasks.retain(|task| task.id != TaskId::BACKGROUND);
     tasks.sort_by_key(|task| (Reverse(task.duration()), task.id));
-    args.analysis.print(
+    args.rows.print(
         &tasks,
         |task| {
             json!({
