@@ -11,7 +11,7 @@ use gotrace::analysis::{
     Times, Utilization, UtilizationOptions,
 };
 use gotrace::bstr::BStr;
-use gotrace::{Event, Reader, Timestamp};
+use gotrace::{Event, GoId, Reader, Timestamp};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -103,7 +103,7 @@ fn compare(tools: &Tools, path: &Path) -> Result<Found> {
     }
     let theirs = String::from_utf8(judged.stdout)?;
     let mut theirs: Vec<String> = theirs.lines().map(str::to_owned).collect();
-    let mut ours = ours(path)?;
+    let Ours { facts: mut ours, scope } = ours(path)?;
     // A fault of the reference, which the judge describes: stops of the world are not compared.
     let before = theirs.len();
     theirs.retain(|fact| fact != "fault stop-the-world");
@@ -112,7 +112,7 @@ fn compare(tools: &Tools, path: &Path) -> Result<Found> {
     }
     found.compare(&ours, &theirs);
     for kind in ProfileKind::ALL.into_iter().filter(|kind| *kind != ProfileKind::Cpu) {
-        found.compare(&our_profile(kind, path)?, &their_profile(tools, kind, path)?);
+        found.compare(&our_profile(kind, &scope, path)?, &their_profile(tools, kind, path)?);
     }
     Ok(found)
 }
@@ -150,14 +150,26 @@ fn events(path: &Path, mut each: impl FnMut(Event<'_>)) -> Result {
     Ok(())
 }
 
-/// Our facts, in the form of the judge.
-fn ours(path: &Path) -> Result<Vec<String>> {
+/// Our side of a comparison.
+struct Ours {
+    /// In the form of the judge.
+    facts: Vec<String>,
+    /// The scope of the reference's profiles.
+    scope: ProfileScope,
+}
+
+fn ours(path: &Path) -> Result<Ours> {
     let mut summarizer = Summarizer::new();
+    // The reference has one goroutine of each id: the last. C threads that call Go reuse ids.
+    let mut goroutines: BTreeMap<GoId, Goroutine> = BTreeMap::new();
+    let mut has_reused = false;
     let mut utilizations: Vec<_> = (0..1 << 5).map(|f| Utilization::new(options(f))).collect();
     let mut facts = Vec::new();
     events(path, |event| {
         match summarizer.event(event) {
-            Some(Finished::Goroutine(goroutine)) => goroutine_facts(&goroutine, &mut facts),
+            Some(Finished::Goroutine(goroutine)) => {
+                has_reused |= goroutines.insert(goroutine.id, *goroutine).is_some();
+            }
             Some(Finished::Region(region)) => facts.push(region_fact(&region)),
             _ => {}
         }
@@ -166,7 +178,15 @@ fn ours(path: &Path) -> Result<Vec<String>> {
         }
     })?;
     let summary = summarizer.finish();
-    for goroutine in &summary.goroutines {
+    for goroutine in summary.goroutines {
+        has_reused |= goroutines.insert(goroutine.id, goroutine).is_some();
+    }
+    let mut scope = ProfileScope::since_first_run();
+    if has_reused {
+        scope = ProfileScope::all();
+        goroutines.values().for_each(|goroutine| scope.add_goroutine(goroutine));
+    }
+    for goroutine in goroutines.values() {
         goroutine_facts(goroutine, &mut facts);
     }
     facts.extend(summary.tasks.iter().map(task_fact));
@@ -186,7 +206,7 @@ fn ours(path: &Path) -> Result<Vec<String>> {
             facts.push(format!("minimum {flags} {} {value:.9}", window.as_nanos()));
         }
     }
-    Ok(facts)
+    Ok(Ours { facts, scope })
 }
 
 /// The options for the bits of Go's `UtilFlags`.
@@ -272,8 +292,8 @@ fn encode(name: &BStr) -> String {
 }
 
 /// The samples of our profile: count, nanoseconds, and the frames.
-fn our_profile(kind: ProfileKind, path: &Path) -> Result<Vec<String>> {
-    let mut profile = Profile::new(kind, ProfileScope::since_first_run());
+fn our_profile(kind: ProfileKind, scope: &ProfileScope, path: &Path) -> Result<Vec<String>> {
+    let mut profile = Profile::new(kind, scope.clone());
     events(path, |event| profile.event(event))?;
     profile.finish();
     let mut facts = Vec::new();
@@ -294,8 +314,11 @@ fn their_profile(tools: &Tools, kind: ProfileKind, path: &Path) -> Result<Vec<St
     let mut trace = Command::new(&tools.trace_tool);
     trace.arg(flag).arg(path).stdout(profile.reopen()?).stderr(Stdio::piped());
     let output = trace.spawn()?.wait_with_output()?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() && error.contains("failed to find matching goroutines") {
+        return Ok(Vec::new()); // the trace has no goroutines
+    } else if !output.status.success() {
+        return Err(error.into());
     }
     let mut pprof = Command::new(&tools.pprof_tool);
     pprof.args(["-raw", "-symbolize=none"]).arg(profile.path());
