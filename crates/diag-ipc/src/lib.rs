@@ -54,6 +54,7 @@
 //! # Features
 //!
 //! - `tokio`: the module `asynchronous`, commands and sessions on tokio's runtime (Unix).
+#![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 
 #[cfg(all(feature = "tokio", unix))]

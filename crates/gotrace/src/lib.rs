@@ -52,6 +52,7 @@
 //! # Features
 //!
 //! None: the crate needs `std` and three small dependencies.
+#![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 

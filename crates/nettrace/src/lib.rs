@@ -37,6 +37,7 @@
 //!
 //! The crate does not connect to processes (`diag-ipc` does), resolve native code, or read source
 //! lines from PDB files.
+#![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, reason = "input is not trusted: no index may panic")]
 

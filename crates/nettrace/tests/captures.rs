@@ -49,7 +49,7 @@ fn losses_are_what_the_workload_says() {
     let bytes = std::fs::read(dir.join("t31-drops.nettrace")).unwrap();
     let mut reader = Reader::new(&bytes[..]);
     let mut last: HashMap<u64, i64> = HashMap::new();
-    let (mut lost, mut told, mut told_between) = (0, 0, 0);
+    let (mut lost, mut reported, mut reported_between) = (0, 0, 0);
     while let Some(item) = reader.next_item().unwrap() {
         match item {
             Item::Event(event) => {
@@ -61,18 +61,18 @@ fn losses_are_what_the_workload_says() {
                 }
             }
             Item::Loss(gap) => {
-                told += gap.count;
+                reported += gap.count;
                 // Not what was lost before the first event and after the last one.
                 if gap.after.is_some() && gap.count != 323 {
-                    told_between += gap.count as i64;
+                    reported_between += gap.count as i64;
                 }
             }
             _ => {}
         }
     }
-    assert_eq!(lost, told_between);
-    assert_eq!(told, reader.stats().lost);
-    assert_eq!(reader.parser().lost_by_thread().map(|(_, n)| n).sum::<u64>(), told);
+    assert_eq!(lost, reported_between);
+    assert_eq!(reported, reader.stats().lost);
+    assert_eq!(reader.parser().lost_by_thread().map(|(_, n)| n).sum::<u64>(), reported);
 }
 
 #[test]

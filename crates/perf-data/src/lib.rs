@@ -50,10 +50,10 @@
 //!
 //! Recordings of big-endian machines, directories (`perf record --threads`), the data of AUX areas
 //! (skipped), and symbolisation.
+#![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 // Input never panics: bytes are accessed with `get`. (Tests are exempt.)
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
-#![warn(clippy::missing_errors_doc)]
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

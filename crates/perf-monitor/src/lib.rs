@@ -68,10 +68,10 @@
 //!
 //! The crate does not symbolise addresses and reads no files of recordings. It does not compile for
 //! big-endian machines, whose kernels write records that it cannot decode.
+#![warn(clippy::missing_errors_doc)]
 #![deny(unsafe_code)]
 // Input never panics: bytes are accessed with `get`. (Tests are exempt.)
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
-#![warn(clippy::missing_errors_doc)]
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("perf-monitor decodes records on little-endian machines only");

@@ -41,8 +41,8 @@
 //!
 //! The crate is `no_std`.
 #![no_std]
-#![deny(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
+#![deny(unsafe_code)]
 #![allow(
     non_camel_case_types,
     reason = "the kernel's names are kept, so that they can be found in its documentation"

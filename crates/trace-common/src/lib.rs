@@ -31,6 +31,7 @@
 //! - [`Limits`]: limits on allocations sized by untrusted input;
 //! - [`Merge`]: several sources merged in time order, up to a watermark; [`Tournament`]: the earliest
 //!   of several sources.
+#![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 
 mod clock;

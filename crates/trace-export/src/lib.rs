@@ -30,6 +30,7 @@
 //!   sink, `dotnet::DotnetSource` (feature `dotnet`, on by default) those of a .NET trace.
 //!
 //! This crate does not read traces; the other crates of the workspace do.
+#![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 
 mod cpu;

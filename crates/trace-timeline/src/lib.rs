@@ -73,6 +73,7 @@
 //! # Out of scope
 //!
 //! This crate reads no files and draws nothing: the other crates of the workspace do.
+#![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
