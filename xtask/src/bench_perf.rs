@@ -10,10 +10,11 @@ const MANIFEST: &str = "benches/perf-peers/Cargo.toml";
 
 /// Options of perf-peers.
 pub(crate) const OPTIONS: &str = "\
-[--calls N | --seconds N] [--rounds N] [--only READER] [--realtime] [--busy N]
+[--calls N | --seconds N [--rate N]] [--rounds N] [--only READER] [--realtime] [--busy N]
 
   --calls N       system calls per round
   --seconds N     length of a round, instead
+  --rate N        system calls per second at most, with --seconds
   --rounds N      measure N times
   --only READER   only this reader
   --realtime      run with SCHED_FIFO, for a machine with other work

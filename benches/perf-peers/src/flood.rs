@@ -19,14 +19,15 @@ const CPU: usize = 1;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Length {
     Calls(u64),
-    Seconds(u64),
+    /// Seconds, and the limit of calls per second; 0 is none.
+    Seconds(u64, u64),
 }
 
 impl std::fmt::Display for Length {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Calls(calls) => write!(f, "{calls}"),
-            Self::Seconds(seconds) => write!(f, "{seconds}s"),
+            Self::Seconds(seconds, rate) => write!(f, "{seconds}s{rate}"),
         }
     }
 }
@@ -35,8 +36,8 @@ impl std::str::FromStr for Length {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.strip_suffix('s') {
-            Some(seconds) => seconds.parse().map(Self::Seconds),
+        match text.split_once('s') {
+            Some((seconds, rate)) => Ok(Self::Seconds(seconds.parse()?, rate.parse()?)),
             None => text.parse().map(Self::Calls),
         }
     }
@@ -129,10 +130,14 @@ pub(crate) fn main(length: Length) -> Result<(), Error> {
     let (start, before) = (Instant::now(), thread_cpu_nanos());
     let calls = match length {
         Length::Calls(calls) => call(calls),
-        Length::Seconds(seconds) => {
-            let mut calls = 0;
+        Length::Seconds(seconds, rate) => {
+            let mut calls: u64 = 0;
             while start.elapsed().as_secs() < seconds {
                 calls += call(CALLS);
+                let due = Duration::from_nanos(calls * 1_000_000_000 / rate.max(1));
+                while rate > 0 && start.elapsed() < due {
+                    std::hint::spin_loop();
+                }
             }
             calls
         }

@@ -23,11 +23,12 @@ use table::Row;
 type Error = Box<dyn std::error::Error>;
 
 const USAGE: &str = "\
-usage: perf-peers [--calls N | --seconds N] [--rounds N] [--only WORD] [--realtime] [--busy N]
+usage: perf-peers [--calls N | --seconds N [--rate N]] [--rounds N] [--only WORD] [--realtime] [--busy N]
                   [--triscope FILE]
 
   --calls N     system calls of the flood in each round (1000000)
   --seconds N   length of the flood in each round, instead of a number of calls
+  --rate N      limit of calls per second
   --rounds N    rounds; each runs every reader once (3)
   --only WORD   only readers whose name contains WORD
   --realtime    reader and flood come before all other work of the machine (SCHED_FIFO)
@@ -116,7 +117,12 @@ fn options(args: &[String]) -> Result<Options, Error> {
         let mut value = || args.next().ok_or(USAGE);
         match arg.as_str() {
             "--calls" => options.length = Length::Calls(value()?.parse()?),
-            "--seconds" => options.length = Length::Seconds(value()?.parse()?),
+            "--seconds" => options.length = Length::Seconds(value()?.parse()?, 0),
+            "--rate" => {
+                let rate = value()?.parse()?;
+                let Length::Seconds(seconds, _) = options.length else { return Err(USAGE.into()) };
+                options.length = Length::Seconds(seconds, rate);
+            }
             "--rounds" => options.rounds = value()?.parse()?,
             "--only" => options.only = value()?.clone(),
             "--busy" => options.busy = value()?.parse()?,
@@ -125,7 +131,7 @@ fn options(args: &[String]) -> Result<Options, Error> {
             _ => return Err(USAGE.into()),
         }
     }
-    if matches!(options.length, Length::Calls(0) | Length::Seconds(0)) || options.rounds == 0 {
+    if matches!(options.length, Length::Calls(0) | Length::Seconds(0, _)) || options.rounds == 0 {
         return Err(USAGE.into());
     }
     Ok(options)
@@ -184,7 +190,8 @@ fn run(args: &[String]) -> Result<bool, Error> {
         "{} a round; a call that is not traced takes {:.0} ns; Linux {}; load {}\n",
         match options.length {
             Length::Calls(calls) => format!("{calls} calls"),
-            Length::Seconds(seconds) => format!("{seconds} s"),
+            Length::Seconds(seconds, 0) => format!("{seconds} s"),
+            Length::Seconds(seconds, rate) => format!("{seconds} s at {rate} calls/s"),
         },
         bare.cpu_nanos,
         rustix::system::uname().release().to_string_lossy(),
@@ -199,7 +206,7 @@ fn run(args: &[String]) -> Result<bool, Error> {
             start as f64 / 1e6
         );
     }
-    if matches!(options.length, Length::Seconds(_)) || !options.only.is_empty() {
+    if matches!(options.length, Length::Seconds(..)) || !options.only.is_empty() {
         return Ok(rows.iter().all(|row| !row.failed));
     }
     println!("\nLosses by ring and scheduling (perf-monitor, five fields):\n");
