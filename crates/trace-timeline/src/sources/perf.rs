@@ -182,7 +182,12 @@ impl SchedDecoder {
                 is_new: true,
             },
             PerfRecord::Exit(exit) => Record::Exit { tid: id(exit.tid)? },
-            PerfRecord::Lost(lost) | PerfRecord::LostSamples(lost) => {
+            PerfRecord::Lost(lost) => Record::Lost { cpu, count: lost.lost },
+            // Without a time it is the count of an event that the recorder wrote at the end: the same
+            // losses as in the records of the kernel.
+            PerfRecord::LostSamples(lost)
+                if lost.sample_id.time.is_some_and(|t| t.nanos() != 0) =>
+            {
                 Record::Lost { cpu, count: lost.lost }
             }
             _ => return None,
