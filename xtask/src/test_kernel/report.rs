@@ -203,15 +203,16 @@ impl<'a> Table<'a> {
 
     /// The entries of the table that `outcome` does not fulfil.
     ///
-    /// The host's column applies to the release on which it was generated. A test that did not run
-    /// is missing, unless the tests were `filtered`.
+    /// The host's column applies to the kernel on which it was generated; another machine with this
+    /// kernel may have no hardware PMU. A test that did not run is missing, unless the tests were
+    /// `filtered`.
     pub(crate) fn broken_promises(&self, outcome: &Outcome, filtered: bool) -> Vec<String> {
         let Some(column) = self.columns.iter().position(|name| *name == outcome.name) else {
             return vec![format!("{}: the table has no such column", outcome.name)];
         };
-        let release = |version: &str| version.split('-').next().map(str::to_owned);
         let (theirs, ours) = (self.versions[column], &outcome.version);
-        if outcome.name == "host" && release(theirs) != release(ours) {
+        let is_host = outcome.name == "host";
+        if is_host && theirs != ours {
             eprintln!("\n== the host is {ours}; the table has {theirs}: not compared");
             return Vec::new();
         }
@@ -227,6 +228,10 @@ impl<'a> Table<'a> {
                 (_, None) if filtered => continue,
                 // Its failure is reported separately.
                 (_, Some(Mark::Failed)) => continue,
+                (_, Some(Mark::Refused(why))) if is_host && why.iter().any(|w| lacks_pmu(w)) => {
+                    eprintln!("\n== {test}: not compared on the host: {}", why.join("; "));
+                    continue;
+                }
                 (_, Some(Mark::Partly(lacks))) => format!("lacks {}", lacks.join("; ")),
                 (_, Some(Mark::Refused(why))) => format!("refused: {}", why.join("; ")),
                 (_, Some(Mark::Skipped(why))) => format!("skipped: {why}"),
@@ -236,6 +241,11 @@ impl<'a> Table<'a> {
         }
         broken
     }
+}
+
+/// Whether a test was refused because the machine has no counters in hardware.
+fn lacks_pmu(why: &str) -> bool {
+    why == "no hardware PMU" || why == "no cache event"
 }
 
 /// The table for the documentation.
