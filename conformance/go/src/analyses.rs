@@ -4,7 +4,6 @@
 //! judge calls; profiles with what `go tool trace -pprof` writes and `go tool pprof` reads.
 
 use super::toolchain::Toolchain;
-use super::workload;
 use super::{Tools, batches, parallel};
 use gotrace::analysis::{
     Finished, Frame, Goroutine, Profile, ProfileKind, ProfileScope, Region, Summarizer, Task,
@@ -33,23 +32,9 @@ pub(crate) fn check(
     only: &[String],
     full: bool,
 ) -> Result<usize> {
-    let mut traces = Vec::new();
-    for item in corpus.iter().filter(|_| only.is_empty()) {
-        let name = item.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        traces.push((name, item.join("trace")));
-    }
-    let is_chosen = |name: &str| only.is_empty() || only.iter().any(|chosen| chosen == name);
-    for workload in workload::ALL.into_iter().filter(|workload| is_chosen(workload.name)) {
-        for toolchain in toolchains {
-            if let Some(dir) = workload.already_recorded(toolchain, &tools.variant()) {
-                let name = format!("{} of Go 1.{}", workload.name, toolchain.minor());
-                traces.push((name, dir.join("trace")));
-            }
-        }
-    }
     let mut chosen = Vec::new();
     let mut omitted = 0;
-    for (name, path) in traces {
+    for (name, path) in tools.traces(toolchains, corpus, only) {
         // The reference accepts a truncated generation as the end of the trace; we do not.
         let data = fs::read(&path)?;
         if batches::ends_within_generation(&data) || drain(&data).is_err() {

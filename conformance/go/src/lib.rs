@@ -60,6 +60,31 @@ impl Tools {
         format!("judged-by-{}", self.newest.version)
     }
 
+    /// Every trace of Go's corpus and every recorded workload, with a name for messages. If `only` is
+    /// not empty, only the workloads with these names.
+    fn traces(
+        &self,
+        toolchains: &[Toolchain],
+        corpus: &[PathBuf],
+        only: &[String],
+    ) -> Vec<(String, PathBuf)> {
+        let mut traces = Vec::new();
+        for item in corpus.iter().filter(|_| only.is_empty()) {
+            let name = item.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            traces.push((name, item.join("trace")));
+        }
+        let is_chosen = |name: &str| only.is_empty() || only.iter().any(|chosen| chosen == name);
+        for workload in workload::ALL.into_iter().filter(|workload| is_chosen(workload.name)) {
+            for toolchain in toolchains {
+                if let Some(dir) = workload.already_recorded(toolchain, &self.variant()) {
+                    let name = format!("{} of Go 1.{}", workload.name, toolchain.minor());
+                    traces.push((name, dir.join("trace")));
+                }
+            }
+        }
+        traces
+    }
+
     /// The output of our own program for a trace.
     fn ours(&self, mode: &str, file: &Path) -> Result<Printed> {
         Printed::of(Command::new(&self.triscope).args(["go", mode]).arg(file))

@@ -3,7 +3,6 @@
 //! The measurement itself is the test `recovery` of gotrace, which needs only the traces.
 
 use super::toolchain::Toolchain;
-use super::workload;
 use super::{Tools, batches};
 use gotrace::Reader;
 use std::fmt::Write as _;
@@ -26,22 +25,9 @@ pub(crate) fn check(
     corpus: &[PathBuf],
     full: bool,
 ) -> Result {
-    let mut traces = Vec::new();
-    for item in corpus {
-        let name = item.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        traces.push((name, item.join("trace")));
-    }
-    for workload in workload::ALL {
-        for toolchain in toolchains {
-            if let Some(dir) = workload.already_recorded(toolchain, &tools.variant()) {
-                let name = format!("{} of Go 1.{}", workload.name, toolchain.minor());
-                traces.push((name, dir.join("trace")));
-            }
-        }
-    }
     let mut list = String::new();
     let (mut listed, mut omitted) = (0, 0);
-    for (name, path) in traces {
+    for (name, path) in tools.traces(toolchains, corpus, &[]) {
         if !is_whole(&path)? {
             continue;
         }

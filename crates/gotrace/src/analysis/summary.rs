@@ -214,7 +214,7 @@ impl Live {
     }
 
     /// Computes the final times.
-    fn finish(mut self, now: Timestamp, ended: Option<Timestamp>) -> Goroutine {
+    fn finish(self, now: Timestamp, ended: Option<Timestamp>) -> Goroutine {
         let times = self.times(now);
         let mut goroutine = self.goroutine;
         goroutine.ended = ended;
@@ -228,7 +228,6 @@ impl Live {
         }
         goroutine.times = times;
         goroutine.open_regions = regions;
-        self.ranges.clear();
         goroutine
     }
 
