@@ -1,4 +1,6 @@
 use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
 
 /// A point in time on some clock: nanoseconds since that clock's origin.
 ///
@@ -37,6 +39,37 @@ impl Timestamp {
     #[inline]
     pub const fn saturating_add_nanos(self, nanos: i64) -> Self {
         Self(self.0.saturating_add(nanos))
+    }
+}
+
+impl Sub for Timestamp {
+    type Output = Duration;
+
+    /// The time from `earlier` to `self`; zero if `earlier` is the later one, as of
+    /// [`std::time::Instant`]. [`Timestamp::nanos_since`] gives a negative number instead.
+    fn sub(self, earlier: Self) -> Duration {
+        let nanos = i128::from(self.0) - i128::from(earlier.0);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+
+    /// The time that much later, at most [`Timestamp::MAX`].
+    fn add(self, duration: Duration) -> Self {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add_unsigned(nanos))
+    }
+}
+
+impl Sub<Duration> for Timestamp {
+    type Output = Self;
+
+    /// The time that much earlier, at least [`Timestamp::MIN`].
+    fn sub(self, duration: Duration) -> Self {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub_unsigned(nanos))
     }
 }
 

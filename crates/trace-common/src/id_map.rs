@@ -1,5 +1,6 @@
 //! Values by identifier.
 
+use crate::SeededState;
 use std::collections::HashMap;
 
 /// A map from identifiers that are mostly assigned consecutively.
@@ -26,7 +27,7 @@ pub struct IdMap<T> {
     /// The length is a power of two.
     places: Vec<u32>,
     /// Slots of identifiers whose entry in the table is occupied.
-    displaced: HashMap<i64, u32>,
+    displaced: HashMap<i64, u32, SeededState>,
 }
 
 /// Length of [`IdMap::places`] at the start.
@@ -46,7 +47,7 @@ impl<T> Default for IdMap<T> {
             slots: Vec::new(),
             free: Vec::new(),
             places: vec![NOWHERE; MIN_PLACES],
-            displaced: HashMap::new(),
+            displaced: HashMap::default(),
         }
     }
 }
@@ -72,9 +73,18 @@ impl<T> IdMap<T> {
     }
 
     /// Returns the value of `id` for modification.
-    #[inline]
+    #[inline(always)]
     pub fn get_mut(&mut self, id: i64) -> Option<&mut T> {
-        let slot = self.slot(id)?;
+        let slot = self.settled(id)?;
+        if self.slots.get(slot).is_some_and(|slot| slot.id == id) {
+            return self.slots.get_mut(slot).map(|slot| &mut slot.value);
+        }
+        self.displaced_mut(id)
+    }
+
+    #[cold]
+    fn displaced_mut(&mut self, id: i64) -> Option<&mut T> {
+        let slot = self.displaced_slot(id)?;
         self.slots.get_mut(slot).map(|slot| &mut slot.value)
     }
 
@@ -107,17 +117,27 @@ impl<T> IdMap<T> {
         self.slots.get_mut(slot as usize).map(|slot| &mut slot.value)
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&self, id: i64) -> usize {
         id as usize & (self.places.len() - 1)
     }
 
+    /// The slot in the table's entry for `id`, which may be one of another identifier.
+    #[inline(always)]
+    fn settled(&self, id: i64) -> Option<usize> {
+        self.places.get(self.place(id)).map(|&slot| slot as usize)
+    }
+
     #[inline]
     fn slot(&self, id: i64) -> Option<usize> {
-        let slot = *self.places.get(self.place(id))? as usize;
+        let slot = self.settled(id)?;
         if self.slots.get(slot).is_some_and(|slot| slot.id == id) {
             return Some(slot);
         }
+        self.displaced_slot(id)
+    }
+
+    fn displaced_slot(&self, id: i64) -> Option<usize> {
         if self.displaced.is_empty() {
             return None; // always so in the traces of most programs
         }
@@ -157,6 +177,7 @@ impl<T: Default> IdMap<T> {
     /// # Panics
     ///
     /// With 2³² − 1 identifiers.
+    #[inline]
     pub fn insert(&mut self, id: i64) -> &mut T {
         let slot = match self.slot(id) {
             Some(slot) => slot,
@@ -165,6 +186,7 @@ impl<T: Default> IdMap<T> {
         &mut self.slots[slot].value
     }
 
+    #[cold]
     fn add(&mut self, id: i64) -> usize {
         if 2 * self.len() >= self.places.len() {
             self.grow();

@@ -27,28 +27,37 @@
 //! - [`Timestamp`], [`ClockDomain`], [`ClockMap`]: conversion of many clocks to one time axis;
 //! - [`Cursor`]: bounds-checked little-endian reads and variable-length integers over a byte slice;
 //! - [`Guid`]: a GUID in .NET's byte order;
+//! - [`Histogram`]: durations by size, for percentiles;
 //! - [`IdMap`]: values by identifiers that are mostly assigned consecutively;
 //! - [`Limits`]: limits on allocations sized by untrusted input;
 //! - [`Merge`]: several sources merged in time order, up to a watermark; [`Tournament`]: the earliest
-//!   of several sources.
+//!   of several sources;
+//! - [`SeededState`]: hashing of identifiers from untrusted input;
+//! - [`Walk`]: a walk back in time along waits, for critical paths.
 #![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 
 mod clock;
 mod cursor;
 mod guid;
+mod histogram;
 mod id_map;
 mod limits;
 mod merge;
+mod seeded;
 mod tournament;
+mod walk;
 
 pub use clock::{ClockDomain, ClockError, ClockMap, Timestamp};
 pub use cursor::{Cursor, ReadError, ReadErrorKind};
 pub use guid::{Guid, ParseGuidError};
+pub use histogram::Histogram;
 pub use id_map::IdMap;
 pub use limits::Limits;
 pub use merge::{Merge, Merged};
+pub use seeded::{SeededHasher, SeededState};
 pub use tournament::{Lateness, Tournament};
+pub use walk::{Step, Walk, divide};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

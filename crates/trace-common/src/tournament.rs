@@ -113,7 +113,7 @@ impl Tournament {
         self.nodes.len() / 2
     }
 
-    /// Makes room for so many sources. The first items of the old ones stay.
+    /// Makes room for a number of sources. The first items of the old ones stay.
     pub fn grow(&mut self, sources: usize) {
         if sources > self.room() {
             let old = std::mem::replace(self, Self::new(sources));
