@@ -22,8 +22,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let pids = args.map(|pid| pid.parse()).collect::<Result<Vec<u32>, _>>()?;
     let mut groups = Vec::new();
     if pids.is_empty() {
-        for entry in std::fs::read_dir("/proc")?.flatten() {
-            let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+        for pid in perf_monitor::processes() {
             match open(pid) {
                 Ok(group) => groups.push((pid, group)),
                 // It has ended, or is another user's.

@@ -243,6 +243,21 @@ fn other_user(target: Target<'_>) -> Option<OpenErrorReason> {
     is_other.then_some(OpenErrorReason::OtherUser { tid, uid })
 }
 
+/// Whether calls do not reach the kernel's implementation, which rejects unknown flags with `EINVAL`
+/// before it checks anything else.
+fn is_blocked() -> Option<OpenErrorReason> {
+    let attr = perf_event_attr::new(PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY);
+    let (target, _) = Target::ThisThread.to_sys();
+    match perf_event_open(&attr, target, None, u64::MAX) {
+        // The sysctl exists in every kernel with perf events.
+        Err(Errno::NOSYS) if system::paranoid_level().is_none() => {
+            Some(OpenErrorReason::NoPerfEvents)
+        }
+        Err(Errno::INVAL) | Ok(_) => None,
+        Err(_) => Some(OpenErrorReason::SystemCallFiltered),
+    }
+}
+
 pub(crate) fn open(
     attempt: &Attempt<'_>,
     without_kernel: WithoutKernel,
@@ -250,7 +265,10 @@ pub(crate) fn open(
 ) -> OpenErrorReason {
     let attr = &attempt.attr;
     let cpu = attempt.target.cpu();
-    if matches!(errno, Errno::ACCESS | Errno::PERM) {
+    if matches!(errno, Errno::ACCESS | Errno::PERM | Errno::NOSYS) {
+        if let Some(reason) = is_blocked() {
+            return reason;
+        }
         if let Some(reason) = other_user(attempt.target) {
             return reason;
         }

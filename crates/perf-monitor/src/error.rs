@@ -409,6 +409,11 @@ pub enum OpenErrorReason {
         /// [`Event::without_kernel`](crate::Event::without_kernel).
         user_space_alone_is_allowed: bool,
     },
+    /// A filter of system calls (`seccomp(2)`) blocks `perf_event_open(2)` for this process, whatever
+    /// its event: the default profiles of Docker, Podman and containerd do so without `CAP_PERFMON`.
+    SystemCallFiltered,
+    /// The kernel was built without perf events (`CONFIG_PERF_EVENTS`).
+    NoPerfEvents,
     /// The thread belongs to another user. `kernel.perf_event_paranoid` is irrelevant.
     OtherUser {
         /// The thread.
@@ -509,6 +514,14 @@ impl fmt::Display for OpenErrorReason {
                     f.write_str("; user space alone may be measured: exclude_kernel")?;
                 }
                 Ok(())
+            }
+            Self::SystemCallFiltered => f.write_str(
+                "a seccomp filter blocks perf_event_open(2), as in containers: add CAP_PERFMON \
+                 (docker run --cap-add PERFMON) or run without the filter (--security-opt \
+                 seccomp=unconfined)",
+            ),
+            Self::NoPerfEvents => {
+                f.write_str("this kernel has no perf events (CONFIG_PERF_EVENTS)")
             }
             Self::OtherUser { tid, uid } => {
                 write!(

@@ -33,6 +33,7 @@
 //!   data, and their text.
 //! - [`probe`]: kprobes, uprobes and USDT probes with typed arguments.
 //! - [`Tasks`]: names, executables, cgroups and containers of tasks at the time of an event.
+//! - [`ProcessInfo`]: parent, arguments, executable and cgroup of a running process.
 //! - [`KernelFeatures`]: the features of the running kernel for this user, found by trying them.
 //!   One binary runs on every kernel. [`Error::Open`] names the field that was refused and a
 //!   remedy.
@@ -131,7 +132,7 @@ pub use monitor::{
 };
 pub use pmu::Pmu;
 pub use print::{Names, PrintFormat};
-pub use realtime::{RealtimeThread, set_time_slice};
+pub use realtime::{NiceThread, RealtimeThread, set_time_slice};
 pub use record::{
     Aux, BpfEvent, BranchStack, Callchain, CallchainContext, CallchainDeferred, Cgroup, Comm,
     CpuMode, Decoder, FileId, Frame, Ksymbol, Loss, Mmap, Namespaces, ProcessEvent, RawRecord,
@@ -153,7 +154,9 @@ pub use system::{
     online_cpus, paranoid_level,
 };
 pub use target::Target;
-pub use tasks::{Container, ContainerKind, Task, Tasks};
+pub use tasks::{
+    Container, ContainerKind, ProcessInfo, Task, Tasks, cgroup_dirs, processes, threads,
+};
 pub use tracefs::Tracefs;
 
 #[cfg(doctest)]

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use perf_sys::{SchedPolicy, sched_getscheduler, sched_set_slice, sched_setscheduler};
+use rustix::process::{getpriority_process, setpriority_process};
 use std::time::Duration;
 
 /// While it lives, this thread runs with `SCHED_FIFO`: before all ordinary threads of its CPU. A
@@ -43,6 +44,48 @@ impl Drop for RealtimeThread {
     }
 }
 
+/// While it lives, this thread has another nice value. With a low one, a reader gets its share of a busy
+/// CPU earlier, and a larger share, but does not displace other threads for as long as it has work,
+/// as [`RealtimeThread`] does.
+///
+/// Threads and processes that it starts have the same nice value. Dropping it restores the value before.
+///
+/// ```no_run
+/// let _nice = perf_monitor::NiceThread::begin(-10)?;
+/// // … read the rings …
+/// # Ok::<(), perf_monitor::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct NiceThread {
+    before: i32,
+    /// Not `Send`.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+impl NiceThread {
+    /// Gives this thread a nice value of -20 (the largest share) to 19. A lower value than the present
+    /// one needs `CAP_SYS_NICE`, or a sufficient `RLIMIT_NICE`: `setpriority(2)`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`].
+    pub fn begin(nice: i32) -> Result<Self> {
+        // The process id of these calls is a thread id on Linux.
+        let thread = Some(rustix::thread::gettid());
+        let refused = |errno| Error::System { call: "setpriority", errno };
+        let before = getpriority_process(thread).map_err(refused)?;
+        setpriority_process(thread, nice).map_err(refused)?;
+        Ok(Self { before, _thread: std::marker::PhantomData })
+    }
+}
+
+impl Drop for NiceThread {
+    fn drop(&mut self) {
+        // A higher value is always permitted, and a lower one to whoever had it.
+        let _ = setpriority_process(Some(rustix::thread::gettid()), self.before);
+    }
+}
+
 /// Requests a time slice for this thread, 0.1 to 100 ms: with a short one, a reader gets the CPU
 /// earlier when a ring wakes it, and loses fewer records (Linux 6.12; earlier kernels ignore it). Its
 /// share of the CPU stays the same, and no privilege is needed: `sched_setattr(2)`.
@@ -52,4 +95,31 @@ impl Drop for RealtimeThread {
 /// [`Error::System`], in containers that forbid the call.
 pub fn set_time_slice(slice: Duration) -> Result<()> {
     sched_set_slice(slice).map_err(|errno| Error::System { call: "sched_setattr", errno })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nice_value_of_this_thread_alone_changes() {
+        let nice = |thread| getpriority_process(Some(thread)).unwrap();
+        let this = rustix::thread::gettid();
+        let before = nice(this);
+        // Higher values need no privilege.
+        let higher = NiceThread::begin(before + 1).unwrap();
+        assert_eq!(nice(this), before + 1);
+        assert_eq!(nice(rustix::process::getpid()), before, "the main thread");
+        match NiceThread::begin(before - 1) {
+            Ok(lower) => {
+                assert_eq!(nice(this), before - 1);
+                drop(lower);
+                assert_eq!(nice(this), before + 1);
+                drop(higher);
+                assert_eq!(nice(this), before);
+            }
+            // Not permitted.
+            Err(error) => assert!(matches!(error, Error::System { call: "setpriority", .. })),
+        }
+    }
 }

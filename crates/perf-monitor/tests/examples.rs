@@ -81,7 +81,7 @@ fn count_counts_around_a_closure() {
     number_before(&text, "page-faults");
     let refused = String::from_utf8_lossy(&output.stderr).into_owned();
     for event in ["cycles", "instructions"] {
-        // It is counted, or it is told why not.
+        // It is counted, or the reason why not is printed.
         assert!(text.contains(event) || refused.contains(event), "{event}: {text}{refused}");
     }
 }

@@ -51,6 +51,8 @@ pub struct RecordLayout {
     tid_at: Option<usize>,
     /// Offset of the raw data's size, if nothing of variable size is before it.
     raw_at: Option<usize>,
+    /// Whether a call chain precedes the raw data.
+    has_chain: bool,
     /// Offsets in the sample id of other records, from its start.
     trailer_time: Option<usize>,
     trailer_id: Option<usize>,
@@ -74,7 +76,6 @@ impl RecordLayout {
         let in_sample = |wanted| at(&FIXED, wanted).map(|offset| offset + 8);
         let in_trailer = |wanted| if attr.sample_id_all() { at(&TRAILER, wanted) } else { None };
         let fixed = FIXED.iter().filter(|f| sample.contains(**f)).count() * 8;
-        let variable = SampleFlags::CALLCHAIN.union(SampleFlags::READ);
         let trailer = TRAILER.iter().filter(|f| sample.contains(**f)).count() * 8;
         let trailer = if attr.sample_id_all() { trailer } else { 0 };
         let trailer_id = in_trailer(SampleFlags::IDENTIFIER).or(in_trailer(SampleFlags::ID));
@@ -89,8 +90,9 @@ impl RecordLayout {
             id_at: in_sample(SampleFlags::IDENTIFIER).or(in_sample(SampleFlags::ID)),
             cpu_at: in_sample(SampleFlags::CPU),
             tid_at: in_sample(SampleFlags::TID),
-            raw_at: (sample.contains(SampleFlags::RAW) && !sample.intersects(variable))
+            raw_at: (sample.contains(SampleFlags::RAW) && !sample.contains(SampleFlags::READ))
                 .then_some(8 + fixed),
+            has_chain: sample.contains(SampleFlags::CALLCHAIN),
             trailer_time: in_trailer(SampleFlags::TIME),
             trailer_id,
             id_from_end: trailer_id.map(|at| trailer - at),
@@ -163,12 +165,16 @@ impl RecordLayout {
     }
 
     /// The raw data of a sample (of a tracepoint), without decoding the rest. `None` if it has
-    /// none, or if fields of variable size precede it.
+    /// none, or if it follows counts ([`SampleFlags::READ`]). A call chain is skipped.
     #[inline]
     pub fn raw_data<'a>(&self, raw: RawRecord<'a>) -> Option<&'a [u8]> {
-        let at = self.raw_at?;
+        let mut at = self.raw_at?;
         if raw.type_() != PERF_RECORD_SAMPLE {
             return None;
+        }
+        if self.has_chain {
+            let frames = usize::try_from(raw.word(at)?).ok()?;
+            at = frames.checked_add(1)?.checked_mul(8)?.checked_add(at)?;
         }
         let (size, data) = raw.bytes().get(at..)?.split_first_chunk()?;
         data.get(..u32::from_ne_bytes(*size) as usize)

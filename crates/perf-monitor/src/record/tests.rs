@@ -339,6 +339,26 @@ fn unknown_types_stay_undecoded() {
 }
 
 /// A sample with every field that can be combined, and its values.
+/// An error of a record that is too short has the name of its type.
+#[test]
+fn short_records_are_named_in_errors() {
+    macro_rules! types {
+        ($($type:ident)*) => { [$(($type, stringify!($type))),*] };
+    }
+    let layout = RecordLayout::new(&attr(SampleFlags::empty()));
+    for (type_, name) in types![
+        PERF_RECORD_MMAP PERF_RECORD_LOST PERF_RECORD_COMM PERF_RECORD_EXIT PERF_RECORD_THROTTLE
+        PERF_RECORD_UNTHROTTLE PERF_RECORD_FORK PERF_RECORD_READ PERF_RECORD_MMAP2 PERF_RECORD_AUX
+        PERF_RECORD_ITRACE_START PERF_RECORD_LOST_SAMPLES PERF_RECORD_SWITCH_CPU_WIDE
+        PERF_RECORD_NAMESPACES PERF_RECORD_KSYMBOL PERF_RECORD_BPF_EVENT PERF_RECORD_CGROUP
+        PERF_RECORD_TEXT_POKE PERF_RECORD_AUX_OUTPUT_HW_ID PERF_RECORD_CALLCHAIN_DEFERRED
+    ] {
+        let record = b().record(type_, 0);
+        let error = layout.decode(raw(&record)).unwrap_err().to_string();
+        assert!(error.split(' ').any(|word| word.trim_end_matches(':') == name), "{error}");
+    }
+}
+
 fn full_sample() -> (perf_event_attr, Vec<u8>) {
     let mut attr = attr(SampleFlags::all() - SampleFlags::WEIGHT);
     attr.sample_type =
@@ -421,7 +441,8 @@ fn every_field_of_a_sample_is_decoded() {
     let branch = branches.iter().next().unwrap();
     assert_eq!((branch.from, branch.to, branch.mispred(), branch.predicted()), (0x10, 0x20, 1, 0));
     assert_eq!((branch.cycles(), branch.type_(), branches.len()), (7, 1, 1));
-    assert_eq!(branches.counters.unwrap().get(0), Some(0xcc));
+    let counters = branches.counters.unwrap();
+    assert_eq!((counters.get(0), counters.len(), counters.is_empty()), (Some(0xcc), 1, false));
     let regs = s.regs_user.unwrap();
     assert_eq!(
         (regs.get(0), regs.get(5), regs.get(7), regs.get(1)),
@@ -451,7 +472,43 @@ fn every_field_of_a_sample_is_decoded() {
 }
 
 #[test]
-fn a_sample_cut_anywhere_tells_where() {
+fn the_raw_data_is_found_behind_a_call_chain() {
+    let layout = RecordLayout::new(&attr(SampleFlags::CALLCHAIN | SampleFlags::RAW));
+    for frames in [0, 1, 5_u64] {
+        let chain = (0..frames).fold(b().u64(frames), Bytes::u64);
+        let bytes = chain.u32(4).bytes(b"data").record(9, 0);
+        assert_eq!(layout.raw_data(raw(&bytes)), Some(&b"data"[..]), "{frames}");
+    }
+    for frames in [2, 1 << 61, u64::MAX - 1, u64::MAX] {
+        let bytes = b().u64(frames).u32(4).bytes(b"data").record(9, 0);
+        assert_eq!(layout.raw_data(raw(&bytes)), None, "the chain is longer than the record");
+    }
+}
+
+#[test]
+fn every_mode_of_the_cpu_has_its_name() {
+    for (misc, mode) in [
+        (PERF_RECORD_MISC_CPUMODE_UNKNOWN, CpuMode::Unknown),
+        (PERF_RECORD_MISC_KERNEL, CpuMode::Kernel),
+        (PERF_RECORD_MISC_USER, CpuMode::User),
+        (PERF_RECORD_MISC_HYPERVISOR, CpuMode::Hypervisor),
+        (PERF_RECORD_MISC_GUEST_KERNEL, CpuMode::GuestKernel),
+        (PERF_RECORD_MISC_GUEST_USER, CpuMode::GuestUser),
+        (PERF_RECORD_MISC_CPUMODE_MASK, CpuMode::Unknown),
+    ] {
+        // Other bits do not matter.
+        let layout = RecordLayout::new(&attr(SampleFlags::empty()));
+        for (other, is_exact) in [(0, false), (PERF_RECORD_MISC_EXACT_IP, true)] {
+            let record = b().record(PERF_RECORD_SAMPLE, misc | other);
+            assert_eq!(raw(&record).cpu_mode(), mode);
+            let Record::Sample(sample) = layout.decode(raw(&record)).unwrap() else { panic!() };
+            assert_eq!(sample.is_exact(), is_exact);
+        }
+    }
+}
+
+#[test]
+fn the_place_of_a_cut_in_a_sample_is_reported() {
     let (attr, bytes) = full_sample();
     let layout = RecordLayout::new(&attr);
     for cut in 8..bytes.len() {
@@ -511,6 +568,12 @@ fn an_empty_branch_stack_has_an_index_if_the_length_says_so() {
     let empty = b().u64(0).u64(u64::MAX).u64(5).record(9, 0);
     let Record::Sample(s) = layout.decode(raw(&empty)).unwrap() else { panic!() };
     assert_eq!((s.branch_stack.unwrap().hw_idx, s.cgroup), (Some(u64::MAX), Some(5)));
+    // Without the flag there is no index: the third word is a field of a newer kernel.
+    attr.branch_sample_type = 0;
+    let layout = RecordLayout::new(&attr);
+    let newer = b().u64(0).u64(5).u64(6).record(9, 0);
+    let Record::Sample(s) = layout.decode(raw(&newer)).unwrap() else { panic!() };
+    assert_eq!((s.branch_stack.unwrap().hw_idx, s.cgroup), (None, Some(5)));
 }
 
 /// Two events whose samples and trailers differ in layout and length.

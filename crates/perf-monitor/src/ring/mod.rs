@@ -258,8 +258,8 @@ impl RingBuffer {
             0 => (pages * page) as u64,
             size => size,
         };
-        let len = mapping.memory.len() as u64;
-        if !size.is_power_of_two() || start > len || size > len - start {
+        let data = (mapping.memory.len() as u64).checked_sub(start);
+        if !size.is_power_of_two() || data.is_none_or(|data| size > data) {
             return Err(Errno::INVAL);
         }
         Ok(Self {

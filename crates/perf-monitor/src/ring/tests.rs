@@ -445,6 +445,43 @@ fn a_snapshot_ends_at_what_is_no_record() {
 }
 
 #[test]
+fn statistics_of_rings_add_up() {
+    let of = |n: u64, lost_at_end| RingStats {
+        records: n,
+        samples: n + 1,
+        bytes: n + 2,
+        lost: n + 3,
+        lost_at_end,
+        lost_samples: n + 4,
+        throttled: n + 5,
+        unthrottled: n + 6,
+        unknown_ids: n + 7,
+        corrupt_bytes: n + 8,
+    };
+    let sum = |a: RingStats, b| {
+        let mut sum = a;
+        sum.add(b);
+        sum
+    };
+    let expected = RingStats {
+        records: 110,
+        samples: 112,
+        bytes: 114,
+        lost: 116,
+        lost_at_end: Some(5),
+        lost_samples: 118,
+        throttled: 120,
+        unthrottled: 122,
+        unknown_ids: 124,
+        corrupt_bytes: 126,
+    };
+    assert_eq!(sum(of(10, Some(2)), of(100, Some(3))), expected);
+    assert_eq!(sum(of(10, None), of(100, Some(5))), expected);
+    assert_eq!(sum(of(10, Some(5)), of(100, None)), expected);
+    assert_eq!(sum(of(10, None), of(100, None)).lost_at_end, None);
+}
+
+#[test]
 fn a_ring_with_impossible_sizes_is_refused() {
     let memory = PlainMemory::new(2);
     let control = memory.mapping();

@@ -211,7 +211,7 @@ impl RingSetBuilder {
         self
     }
 
-    /// Maximum of the default of [`pages`](Self::pages), for sets that do not need so many. A power
+    /// Maximum of the default of [`pages`](Self::pages), for sets that need fewer. A power
     /// of two.
     pub const fn max_pages(mut self, pages: usize) -> Self {
         self.options.max_pages = pages;

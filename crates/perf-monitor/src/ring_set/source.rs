@@ -360,7 +360,7 @@ impl Held {
     /// Bytes of a chunk.
     const CHUNK: usize = 128 << 10;
 
-    /// Unused chunks are kept for so many times the size of their ring: new memory costs more than
+    /// Unused chunks are kept up to this multiple of the size of their ring: new memory costs more than
     /// moving the records into it.
     const SPARE: usize = 2;
 

@@ -1,14 +1,19 @@
 //! Tasks by the records of the kernel: who a thread was at the time of an event.
 
 mod container;
+mod hierarchy;
 mod proc;
+mod process;
 #[cfg(test)]
 mod tests;
 
 pub use container::{Container, ContainerKind};
 
 use crate::record::{FileId, ProcessEvent, Record};
+pub use hierarchy::cgroup_dirs;
 use proc::{Proc, ProcTask};
+pub use proc::{processes, threads};
+pub use process::ProcessInfo;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,7 +215,7 @@ impl Tasks {
         }
     }
 
-    /// No tasks yet, for records of this machine as they are written: `/proc` tells what they do not
+    /// No tasks yet, for records of this machine as they are written: `/proc` has what they do not
     /// say. It is read by [`scan`](Self::scan), and for each process that starts or calls
     /// `execve(2)`, if it is still there.
     pub fn live() -> Self {

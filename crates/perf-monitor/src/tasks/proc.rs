@@ -1,8 +1,9 @@
 //! Tasks in `/proc`. Everything there can vanish at any time, and names are of the tasks' choice.
 
-use super::text;
+use super::{ProcessInfo, text};
 use crate::system::read_bytes;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// A thread as `/proc` shows it.
@@ -23,6 +24,37 @@ pub(super) struct Proc {
     root: PathBuf,
 }
 
+/// The ids of all processes in `/proc`, in ascending order.
+///
+/// With the mount option `hidepid` only those of this user. Empty if no `/proc` is mounted. A process
+/// can end at any time. Source: `proc(5)`.
+///
+/// ```
+/// assert!(perf_monitor::processes().contains(&std::process::id()));
+/// ```
+pub fn processes() -> Vec<u32> {
+    Proc::default().processes()
+}
+
+/// The ids of all threads of a process, in ascending order: `/proc/PID/task`.
+///
+/// Empty if the process does not exist. For the id of a thread that is not the first of its process,
+/// all threads of that process. Needs no privilege. Source: `proc_pid_task(5)`.
+///
+/// ```
+/// let pid = std::process::id();
+/// assert!(perf_monitor::threads(pid).contains(&pid));
+/// ```
+pub fn threads(pid: u32) -> Vec<u32> {
+    Proc::default().threads(pid)
+}
+
+impl Default for Proc {
+    fn default() -> Self {
+        Self::new("/proc")
+    }
+}
+
 impl Proc {
     pub(super) fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
@@ -34,6 +66,27 @@ impl Proc {
 
     pub(super) fn threads(&self, pid: u32) -> Vec<u32> {
         numbers(&self.root.join(format!("{pid}/task")))
+    }
+
+    /// A process. `None` if it does not exist, or is a zombie.
+    pub(super) fn process(&self, pid: u32) -> Option<ProcessInfo> {
+        let ProcTask { parent, executable, cgroup, .. } = self.task(pid, pid)?;
+        let dir = self.root.join(pid.to_string());
+        let limit = ProcessInfo::MAX_ARGUMENTS as u64 + 1;
+        let mut line = Vec::new();
+        fs::File::open(dir.join("cmdline")).ok()?.take(limit).read_to_end(&mut line).ok()?;
+        let is_truncated = line.len() > ProcessInfo::MAX_ARGUMENTS;
+        line.truncate(ProcessInfo::MAX_ARGUMENTS);
+        // The ends of arguments, which a process that changes them may leave out.
+        let text = line.strip_suffix(b"\0").unwrap_or(&line);
+        let arguments = text.split(|byte| *byte == 0);
+        let arguments = arguments.map(|argument| String::from_utf8_lossy(argument).into_owned());
+        let arguments: Vec<String> = if text.is_empty() { Vec::new() } else { arguments.collect() };
+        // A zombie has no memory, and neither has a thread of the kernel, which never has.
+        if arguments.is_empty() && executable.is_none() && is_zombie(&dir) {
+            return None;
+        }
+        Some(ProcessInfo { pid, parent, arguments, is_truncated, executable, cgroup })
     }
 
     /// A thread. `None` if it does not exist.
@@ -63,6 +116,13 @@ impl Proc {
     }
 }
 
+fn is_zombie(dir: &Path) -> bool {
+    let stat = read_bytes(dir.join("stat")).unwrap_or_default();
+    // The state follows the name, which can contain any characters.
+    let name = stat.iter().rposition(|byte| *byte == b')');
+    matches!(name.and_then(|end| stat.get(end + 2)), None | Some(b'Z' | b'X'))
+}
+
 /// The path in a `/proc/PID/cgroup` file: that of version 2, or of version 1's `perf_event`
 /// hierarchy, or of another one.
 fn cgroup(file: &[u8]) -> Option<String> {
@@ -81,6 +141,7 @@ fn cgroup(file: &[u8]) -> Option<String> {
     lines.max_by_key(rank).map(|(_, _, path)| path.to_owned())
 }
 
+/// The entries of a directory that are numbers, in ascending order.
 fn numbers(dir: &Path) -> Vec<u32> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut numbers: Vec<u32> =

@@ -4,7 +4,7 @@ use crate::kernel_tests;
 use crate::monitor::while_running;
 use crate::sets::system_calls;
 use crate::support::{GETPPID, Test, TestChild, until};
-use perf_monitor::{Errno, Error, EventMonitor, Registration, RingSet};
+use perf_monitor::{Errno, Error, EventMonitor, Registration, RingSet, cgroup_dirs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::path::{Path, PathBuf};
 
@@ -110,6 +110,45 @@ fn a_monitor_sees_only_members(t: &Test, parent: &Path) -> Result<(), crate::sup
 }
 
 kernel_tests! {
+    /// A process that spins in a cgroup with a CPU quota is throttled, and the counters are in the
+    /// directory that is found.
+    fn the_cgroup_with_a_cpu_quota_is_found(t) {
+        t.root()?;
+        let child = TestChild::start("spin 100");
+        let dirs = cgroup_dirs(child.pid(), "cpu").unwrap();
+        let Some(root) = dirs.last() else {
+            return Err(t.refused("no cgroup has the CPU controller"));
+        };
+        let is_unified = root.join("cgroup.controllers").exists();
+        if is_unified {
+            let controllers = std::fs::read_to_string(root.join("cgroup.controllers")).unwrap();
+            if !controllers.split_whitespace().any(|name| name == "cpu") {
+                return Err(t.refused("cgroup v2 has no CPU controller"));
+            }
+            std::fs::write(root.join("cgroup.subtree_control"), "+cpu").unwrap();
+        }
+        let outer = Cgroup::create(root, &format!("quota-{}", child.pid()));
+        let inner = Cgroup::create(&outer.0, "inner");
+        let set = |name: &str, value: &str| std::fs::write(outer.0.join(name), value);
+        let limited = if is_unified {
+            set("cpu.max", "10000 100000")
+        } else {
+            set("cpu.cfs_period_us", "100000").and_then(|()| set("cpu.cfs_quota_us", "10000"))
+        };
+        if let Err(error) = limited {
+            drop((inner, outer));
+            return Err(t.refused(format!("no CPU quotas: {error}")));
+        }
+        inner.add(&child);
+        let dirs = cgroup_dirs(child.pid(), "cpu").unwrap();
+        assert_eq!(dirs, [&*inner.0, &*outer.0, root.as_path()]);
+        child.go();
+        let stat = std::fs::read_to_string(outer.0.join("cpu.stat")).unwrap();
+        let throttled = |line: &str| line.strip_prefix("nr_throttled ")?.parse().ok();
+        let periods: Option<u64> = stat.lines().find_map(throttled);
+        assert!(periods.is_some_and(|periods| periods > 0), "{stat}");
+    }
+
     fn the_tasks_of_a_cgroup_v2_are_measured(t) {
         t.root()?;
         t.guest()?;

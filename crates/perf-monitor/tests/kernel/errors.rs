@@ -37,7 +37,7 @@ pub(crate) fn run_out_of_files() {
     assert!(error.to_string().contains("ulimit -n"));
 }
 
-/// What a user without capabilities may at this `perf_event_paranoid`, and is told otherwise.
+/// What a user without capabilities may open at this `perf_event_paranoid`, and the error otherwise.
 fn unprivileged(level: i64, switch: &Event, of_root: u32) {
     let check = |what: &str, result: Result<perf_monitor::Counter, Error>, allowed: i64| {
         if level <= allowed {

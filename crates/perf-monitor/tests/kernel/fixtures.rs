@@ -85,7 +85,7 @@ fn fixtures_of_records() {
     sampler.counter().disable().unwrap();
     write("every-field.perf", &records(&mut sampler, 3));
 
-    // A ring of one page: losses are told between samples.
+    // A ring of one page: losses are reported between samples.
     let mut sampler = Event::tracepoint("raw_syscalls", "sys_enter")
         .unwrap()
         .builder()

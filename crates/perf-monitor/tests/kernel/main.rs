@@ -36,7 +36,7 @@ mod support;
 mod tasks;
 mod tracepoints;
 
-/// Not a test: what the tests start as a child process, told by `PERF_TEST_CHILD`.
+/// Not a test: the child process of the tests. `PERF_TEST_CHILD` selects what it does.
 #[test]
 fn child() {
     if let Ok(role) = std::env::var("PERF_TEST_CHILD") {

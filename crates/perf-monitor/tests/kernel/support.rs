@@ -221,7 +221,7 @@ impl TestChild {
             .lines()
             .map_while(Result::ok)
             .find_map(|line| line.rsplit_once("tid ")?.1.parse().ok())
-            .expect("the child tells its thread");
+            .expect("the child prints its thread");
         Self { process, tid }
     }
 
@@ -274,7 +274,7 @@ pub(crate) fn child_main(role: &str) -> ! {
         "probed" => (0..number).for_each(|i| {
             super::probes::probed(i as u64, -1, c"in a child");
         }),
-        // Becomes another program after so many calls, which makes as many again.
+        // Becomes another program after half of the calls, which makes the other half.
         "exec" => {
             use std::os::unix::process::CommandExt;
             getppid(number);

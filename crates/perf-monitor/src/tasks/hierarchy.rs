@@ -1,0 +1,195 @@
+//! Where the cgroups of a process are mounted.
+
+use crate::error::{Error, Result};
+use crate::system::read_bytes;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// The directories of a process's cgroup and of its ancestors in the hierarchy of a controller (`cpu`,
+/// `memory`, `perf_event`…), innermost first.
+///
+/// The hierarchy is the one of cgroup v1 that has the controller, otherwise that of cgroup v2, where
+/// the controller may be disabled: its files are then missing. The directories are those that this
+/// process sees, in its mount and cgroup namespaces. Empty if the hierarchy is not mounted, or if the
+/// cgroup is outside of these namespaces.
+///
+/// Sources: `cgroups(7)`, `cgroup_namespaces(7)`, `proc_pid_mountinfo(5)`.
+///
+/// ```
+/// # fn main() -> perf_monitor::Result<()> {
+/// for dir in perf_monitor::cgroup_dirs(std::process::id(), "cpu")? {
+///     println!("{}", dir.join("cpu.stat").display());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`Error::File`] if the process does not exist, or `/proc` cannot be read.
+pub fn cgroup_dirs(pid: u32, controller: &str) -> Result<Vec<PathBuf>> {
+    let read = |path: String| read_bytes(&path).map_err(|error| Error::file(path, error));
+    let cgroups = read(format!("/proc/{pid}/cgroup"))?;
+    let mounts = read("/proc/self/mountinfo".to_owned())?;
+    Ok(dirs(&cgroups, &mounts, controller))
+}
+
+fn dirs(cgroups: &[u8], mounts: &[u8], controller: &str) -> Vec<PathBuf> {
+    let Some((path, is_unified)) = path_of(cgroups, controller) else { return Vec::new() };
+    let mounts = mounts.split(|b| *b == b'\n').filter_map(Mount::parse);
+    let mut mounts = mounts.filter(|mount| mount.has(controller, is_unified));
+    let Some((point, inner)) =
+        mounts.find_map(|m| Some((m.point, path.strip_prefix(&m.root).ok()?.to_owned())))
+    else {
+        return Vec::new();
+    };
+    // `..` leads out of the namespace.
+    if inner.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
+        return Vec::new();
+    }
+    inner
+        .ancestors()
+        .map(|part| if part == Path::new("") { point.clone() } else { point.join(part) })
+        .collect()
+}
+
+/// The path of a cgroup in its hierarchy, and whether that is the one of version 2.
+fn path_of(cgroups: &[u8], controller: &str) -> Option<(PathBuf, bool)> {
+    let mut unified = None;
+    for line in cgroups.split(|b| *b == b'\n') {
+        // number:controllers:path
+        let mut parts = line.splitn(3, |b| *b == b':');
+        let (Some(number), Some(controllers), Some(path)) =
+            (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+        if controllers.split(|b| *b == b',').any(|name| name == controller.as_bytes()) {
+            return Some((path, false));
+        }
+        if number == b"0" && controllers.is_empty() {
+            unified = Some((path, true));
+        }
+    }
+    unified
+}
+
+/// A line of `mountinfo`.
+struct Mount<'a> {
+    /// The directory of the file system that is mounted.
+    root: PathBuf,
+    point: PathBuf,
+    kind: &'a [u8],
+    /// Options of the file system: the controllers of version 1.
+    options: &'a [u8],
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        // id parent major:minor root point options [optional…] - type source options
+        let mut words = line.split(|b| *b == b' ');
+        let (root, point) = (words.nth(3)?, words.next()?);
+        words.find(|word| *word == b"-")?;
+        let (kind, options) = (words.next()?, words.nth(1)?);
+        Some(Self { root: unescape(root), point: unescape(point), kind, options })
+    }
+
+    fn has(&self, controller: &str, is_unified: bool) -> bool {
+        if is_unified {
+            return self.kind == b"cgroup2";
+        }
+        let mut options = self.options.split(|b| *b == b',');
+        self.kind == b"cgroup" && options.any(|option| option == controller.as_bytes())
+    }
+}
+
+/// A path of `mountinfo`: spaces, tabs, newlines and backslashes are octal escapes.
+fn unescape(text: &[u8]) -> PathBuf {
+    let mut path = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..3).filter(|_| *first == b'\\');
+        let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                path.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            None => {
+                path.push(*first);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn texts(cgroups: &str, mounts: &str) -> Vec<String> {
+        let dirs = dirs(cgroups.as_bytes(), mounts.as_bytes(), "cpu");
+        dirs.iter().map(|dir| dir.display().to_string()).collect()
+    }
+
+    const UNIFIED: &str =
+        "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    #[test]
+    fn version_2_with_ancestors() {
+        let expected = [
+            "/sys/fs/cgroup/kube.slice/pod:1/x y",
+            "/sys/fs/cgroup/kube.slice/pod:1",
+            "/sys/fs/cgroup/kube.slice",
+            "/sys/fs/cgroup",
+        ];
+        assert_eq!(texts("0::/kube.slice/pod:1/x y\n", UNIFIED), expected);
+        assert_eq!(texts("0::/\n", UNIFIED), ["/sys/fs/cgroup"]);
+    }
+
+    #[test]
+    fn version_1_has_the_controller() {
+        let mounts = "\
+            31 30 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
+            32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+            33 30 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let cgroups = "3:cpuset:/s\n2:cpu,cpuacct:/a\n1:name=systemd:/u\n0::/u\n";
+        assert_eq!(
+            texts(cgroups, mounts),
+            ["/sys/fs/cgroup/cpu,cpuacct/a", "/sys/fs/cgroup/cpu,cpuacct"]
+        );
+        // The controller belongs to version 1, which is not mounted here.
+        assert_eq!(texts(cgroups, UNIFIED), [""; 0]);
+    }
+
+    #[test]
+    fn a_part_of_the_hierarchy_is_mounted() {
+        let mounts = "1 2 0:27 /docker/ab /sys/fs/cgro\\040up rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(texts("0::/docker/ab/in\n", mounts), ["/sys/fs/cgro up/in", "/sys/fs/cgro up"]);
+        assert_eq!(texts("0::/docker/abc\n", mounts), [""; 0], "a neighbour");
+        assert_eq!(texts("0::/../../other\n", UNIFIED), [""; 0], "outside of the namespace");
+    }
+
+    #[test]
+    fn escapes_that_are_none_are_text() {
+        assert_eq!(unescape(b"/a\\0409\\"), Path::new("/a 9\\"));
+        assert_eq!(unescape(b"/\\777"), Path::new("/\\777"));
+    }
+
+    #[test]
+    fn a_missing_process_is_an_error() {
+        assert!(matches!(cgroup_dirs(u32::MAX, "cpu"), Err(Error::File { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_files_are_no_panic(cgroups: Vec<u8>, mounts: Vec<u8>) {
+            let _ = dirs(&cgroups, &mounts, "cpu");
+            let _ = dirs(&cgroups, UNIFIED.as_bytes(), "cpu");
+        }
+    }
+}
