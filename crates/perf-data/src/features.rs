@@ -1,6 +1,6 @@
 //! Feature sections: where, when and how a recording was made.
 
-use crate::build_id::{BuildId, BuildIdEntry};
+use crate::build_id::BuildIdEntry;
 use crate::bytes::{Section, put_string, put_strings};
 use crate::error::{Error, Result};
 use crate::event::{self, RecordedEvent};
@@ -10,6 +10,7 @@ use perf_monitor::{Pmu, Timestamp};
 use std::collections::BTreeSet;
 use std::fs;
 use trace_common::{ClockDomain, Cursor, Limits};
+use trace_symbols::BuildId;
 
 /// What a recording says about its machine and itself.
 #[derive(Debug, Default)]

@@ -30,7 +30,8 @@
 //! - [`Reader`]: recordings of `perf` and of this crate, in file and pipe mode, compressed or not.
 //!   [`SortedReader`] brings the records into time order.
 //! - [`FileWriter`] and [`PipeWriter`]: recordings that `perf report`, `perf script` and others read.
-//! - [`Synthesizer`]: records about the processes that run when a recording starts.
+//! - [`Synthesizer`]: records about the processes that run when a recording starts. [`TaskRecords`]
+//!   keeps them up to date, for recordings in parts.
 //! - [`Features`], [`TracingData`], [`BuildId`]: what a recording says about its machine, its
 //!   tracepoints and the mapped files.
 //!
@@ -67,23 +68,28 @@ mod error;
 mod event;
 mod features;
 mod layout;
+mod mappings;
 mod reader;
 mod sorted;
 mod synthesize;
+mod tasks;
 mod tracing;
 mod writer;
 
 // Types of other crates in the public API.
 pub use perf_sys::perf_event_attr;
 pub use trace_common::Limits;
+pub use trace_symbols::BuildId;
 
-pub use build_id::{BuildId, BuildIdEntry};
+pub use build_id::BuildIdEntry;
 pub use error::{Error, Result};
 pub use event::RecordedEvent;
 pub use features::{ClockReference, CpuTopology, Cpus, EventGroup, Features};
 pub use layout::{Feature, record_type};
+pub use mappings::{MappedAddress, MappedFile, Mappings};
 pub use reader::{Entry, Reader, Session};
 pub use sorted::SortedReader;
 pub use synthesize::Synthesizer;
+pub use tasks::TaskRecords;
 pub use tracing::TracingData;
 pub use writer::{FileWriter, PipeWriter, RecordWriter};

@@ -30,6 +30,22 @@ pub struct Session {
 }
 
 impl Session {
+    /// The description of a recording that is in no file: of records that are read from the rings of
+    /// the kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Events`] if the records of several events cannot be told apart: all need
+    /// `PERF_SAMPLE_IDENTIFIER`, or the id at the same place.
+    pub fn new(
+        events: impl IntoIterator<Item = RecordedEvent>,
+        features: Features,
+    ) -> Result<Self> {
+        let mut this = Self { features, ..Self::default() };
+        events.into_iter().try_for_each(|event| this.add(event))?;
+        Ok(this)
+    }
+
     /// The events.
     pub fn events(&self) -> &[RecordedEvent] {
         &self.events

@@ -1,6 +1,5 @@
 //! Records about processes that started before the recording, from `/proc`.
 
-use crate::build_id::BuildId;
 use crate::error::Result;
 use crate::writer::RecordWriter;
 use perf_monitor::{RawRecord, RecordLayout};
@@ -9,6 +8,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use trace_symbols::BuildId;
 use zerocopy::IntoBytes;
 
 /// Writes the records that the kernel would have written if the recording had started with the
@@ -83,7 +83,7 @@ impl Synthesizer {
     ///
     /// [`Error::Io`](crate::Error::Io) of the output.
     pub fn processes(&mut self, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
-        for pid in numbers(Path::new("/proc")) {
+        for pid in perf_monitor::processes() {
             self.process(pid, out)?;
         }
         Ok(())
@@ -101,7 +101,7 @@ impl Synthesizer {
         let pid = status.process;
         self.task(pid, pid, &status, out)?;
         self.mappings(pid, out)?;
-        for tid in numbers(Path::new(&format!("/proc/{pid}/task"))) {
+        for tid in perf_monitor::threads(pid) {
             let path = format!("/proc/{pid}/task/{tid}/status");
             if let (false, Some(status)) = (tid == pid, Status::read(Path::new(&path))) {
                 self.task(pid, tid, &status, out)?;
@@ -356,15 +356,6 @@ fn modules() -> Vec<Module> {
         Some(Module { start, size, path: format!("[{name}]").into_bytes() })
     };
     text.lines().filter_map(module).collect()
-}
-
-/// The entries of a directory that are numbers, in order.
-fn numbers(dir: &Path) -> Vec<u32> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut numbers: Vec<u32> =
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    numbers.sort_unstable();
-    numbers
 }
 
 #[cfg(test)]

@@ -163,6 +163,16 @@ impl<W: Write + Seek> FileWriter<W> {
         self.output.records(bytes)
     }
 
+    /// Passes what was written so far to the output: a reader of the file has it even if the recorder
+    /// is killed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn flush(&mut self) -> Result<()> {
+        self.output.flush()
+    }
+
     fn rewind(&mut self) -> Result<()> {
         let start = self.output.out.seek(SeekFrom::Start(0));
         self.output.at = start.map_err(Error::io("seek to the header", self.output.at))?;

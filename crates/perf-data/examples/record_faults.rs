@@ -1,4 +1,4 @@
-//! Records the page faults of this program to a file: `record perf.data`, then
+//! Records the page faults of this program to a file: `record_faults perf.data`, then
 //! `perf report -i perf.data`.
 
 use perf_data::{Features, FileWriter, RecordWriter, RecordedEvent, Synthesizer};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::BufWriter;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args_os().nth(1).ok_or("usage: record FILE")?;
+    let path = std::env::args_os().nth(1).ok_or("usage: record_faults FILE")?;
     let mut sampler = Event::software(Software::PageFaults)
         .builder()
         .exclude_kernel(true)

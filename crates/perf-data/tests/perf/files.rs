@@ -1,16 +1,6 @@
-//! `perf` is the judge: it reads what we write as we mean it, and we read what it writes as it shows
-//! it. `linux-perf-data` reads ours too.
-//!
-//! Needs root, the `perf` command and, for tracepoints, a mounted tracefs. A test that cannot run
-//! says so, and fails with `PERF_TEST_STRICT`.
+//! Files and pipes: `perf` and `linux-perf-data` read ours, and we read those of `perf`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that fails is to panic"
-)]
-
+use crate::{assert_same, can, perf, words};
 use perf_data::{
     BuildId, BuildIdEntry, Features, FileWriter, Limits, PipeWriter, Reader, RecordWriter,
     RecordedEvent, SortedReader, Synthesizer, TracingData,
@@ -21,47 +11,7 @@ use perf_monitor::{
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
-
-/// Whether a test can run here.
-fn can(tracefs: bool) -> bool {
-    let missing = if !rustix::process::geteuid().is_root() {
-        "root"
-    } else if Command::new("perf").arg("--version").output().is_err() {
-        "the perf command (linux-perf)"
-    } else if tracefs && Tracefs::find().is_err() {
-        "a mounted tracefs"
-    } else {
-        return true;
-    };
-    let name = std::thread::current().name().unwrap_or("a test").to_owned();
-    assert!(std::env::var_os("PERF_TEST_STRICT").is_none(), "{name} must run here: {missing}");
-    // Not through what the test harness captures.
-    let _ = writeln!(std::io::stderr(), "SKIPPED\t{name}\tneeds {missing}");
-    false
-}
-
-/// The output of perf for this recording.
-fn perf(args: &[&str], file: &Path) -> String {
-    let output = Command::new("perf").args(args).arg("-i").arg(file).output().unwrap();
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// The words of each line: `perf` pads its columns.
-fn words(text: &str) -> Vec<String> {
-    let line = |l: &str| l.split_whitespace().collect::<Vec<_>>().join(" ");
-    text.lines().map(line).filter(|l| !l.is_empty()).collect()
-}
-
-/// Asserts that two lists of lines are equal, and shows the first difference otherwise.
-#[track_caller]
-fn assert_same(theirs: &[String], ours: &[String]) {
-    for (n, (theirs, ours)) in theirs.iter().zip(ours).enumerate() {
-        assert_eq!(theirs, ours, "line {n}");
-    }
-    assert_eq!(theirs.len(), ours.len());
-}
+use std::process::Command;
 
 /// What `perf script` shows of every event.
 const FIELDS: &str = "comm,pid,tid,cpu,time,event,ip";
@@ -308,14 +258,13 @@ fn theirs(args: &[&str], piped: bool) -> usize {
     let path = dir.path().join("perf.data");
     let mut command = Command::new("perf");
     command.args(["record", "-q", "--sample-cpu", "-T", "-m", "512"]).args(args).arg("-o");
-    if piped {
-        command.arg("-").stdout(Stdio::from(File::create(&path).unwrap()));
-    } else {
-        command.arg(&path);
-    }
+    command.arg(if piped { Path::new("-") } else { &path });
     let script = "for i in 1 2 3 4 5; do true | cat; done";
-    let status = command.args(["--", "sh", "-c", script]).status().unwrap();
-    assert!(status.success());
+    let output = testkit::perf::output(command.args(["--", "sh", "-c", script]));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    if piped {
+        std::fs::write(&path, output.stdout).unwrap();
+    }
     let file = File::open(&path).unwrap();
     let ours = if piped {
         lines(Reader::open_pipe(file, Limits::default()).unwrap())
@@ -376,13 +325,10 @@ fn records_of_perf_fill_the_file() {
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("perf.data");
-    let status = Command::new("perf")
-        .args(["record", "-q", "-e", "page-faults", "-o"])
-        .arg(&path)
-        .args(["--", "true"])
-        .status()
-        .unwrap();
-    assert!(status.success());
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-e", "page-faults", "-o"]).arg(&path).args(["--", "true"]);
+    let output = testkit::perf::output(&mut perf);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bytes = std::fs::read(&path).unwrap();
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let mut reader = Reader::open(std::io::Cursor::new(&bytes), Limits::default()).unwrap();

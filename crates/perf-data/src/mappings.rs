@@ -1,0 +1,285 @@
+//! Which file is mapped at an address of a process, at the time of a record.
+
+use crate::features::Features;
+use perf_monitor::{CpuMode, FileId, Mmap, ProcessEvent, RawRecord, Record};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use trace_symbols::BuildId;
+
+/// A file with code: an executable, a library, the kernel, or what a just-in-time compiler wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MappedFile {
+    /// The path; [`Mappings::KERNEL`], or `[name]` of a module of the kernel; `/tmp/perf-PID.map` for
+    /// executable memory without a file.
+    pub name: String,
+    /// The build id, if the recording has it.
+    pub build_id: Option<BuildId>,
+    /// The process that mapped it first: its root directory has the file, if that process still runs.
+    pub process: Option<u32>,
+    /// Whether it is the kernel or one of its modules.
+    pub is_kernel: bool,
+    /// Whether it is memory without a file, or that of .NET's compiler: just-in-time compilers describe
+    /// it in a file with this name.
+    pub is_perf_map: bool,
+}
+
+/// An address within a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MappedAddress {
+    /// The number of the file, for [`Mappings::file`].
+    pub file: usize,
+    /// The position in the file; of the kernel, its modules and memory without a file the address
+    /// itself.
+    pub address: u64,
+}
+
+/// The mappings of all processes, as the records up to now report them.
+///
+/// Records are those of one machine, in time order. Memory grows with the number of mappings of live
+/// processes, and with that of files. The mappings of the last 1024 processes that ended are kept, as
+/// threads of a process can go on after the end of its first thread.
+#[derive(Debug)]
+pub struct Mappings {
+    processes: HashMap<u32, Arc<Space>>,
+    /// Processes between an `execve(2)` and their first new mapping.
+    in_exec: HashSet<u32>,
+    /// Processes whose first thread has ended, earliest first.
+    ended: VecDeque<u32>,
+    /// End and file of the kernel's text and of its modules, by their start.
+    kernel: BTreeMap<u64, (u64, usize)>,
+    files: Vec<MappedFile>,
+    numbers: HashMap<(String, Option<BuildId>), usize>,
+    /// Build ids of the recording.
+    build_ids: HashMap<String, BuildId>,
+}
+
+/// Ended processes whose mappings are kept.
+const MAX_ENDED: usize = 1 << 10;
+
+/// The address space of a process: mappings by their start.
+type Space = BTreeMap<u64, Mapping>;
+
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    end: u64,
+    pgoff: u64,
+    file: usize,
+}
+
+impl Mappings {
+    /// The name of the kernel without its modules.
+    pub const KERNEL: &str = "[kernel.kallsyms]";
+
+    /// No mappings. The features have the build ids of files.
+    pub fn new(features: &Features) -> Self {
+        let entries = features.build_ids.iter();
+        let mut this = Self {
+            processes: HashMap::new(),
+            in_exec: HashSet::new(),
+            ended: VecDeque::new(),
+            kernel: BTreeMap::new(),
+            files: Vec::new(),
+            numbers: HashMap::new(),
+            build_ids: entries.map(|entry| (entry.file.clone(), entry.build_id)).collect(),
+        };
+        this.add_file(Self::KERNEL.to_owned(), None, None);
+        this
+    }
+
+    /// Applies a record, if it is about mappings.
+    pub fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>) {
+        match record {
+            Record::Mmap(mmap) if !mmap.is_data => self.map(mmap, raw.cpu_mode()),
+            Record::Fork(fork) => self.fork(fork),
+            // Until there are new mappings, the registers of the process are those of the old
+            // program.
+            Record::Comm(comm) if comm.by_exec => {
+                self.in_exec.insert(comm.pid);
+            }
+            Record::Exit(exit) if exit.pid == exit.tid => {
+                self.in_exec.remove(&exit.pid);
+                self.ended.push_back(exit.pid);
+                if self.ended.len() > MAX_ENDED {
+                    if let Some(pid) = self.ended.pop_front() {
+                        self.processes.remove(&pid);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn map(&mut self, mmap: &Mmap<'_>, mode: CpuMode) {
+        let name = String::from_utf8_lossy(mmap.filename).into_owned();
+        let end = mmap.addr.saturating_add(mmap.len);
+        let own_id = match mmap.file {
+            Some(FileId::BuildId(id)) => BuildId::new(id),
+            _ => None,
+        };
+        if mode == CpuMode::Kernel {
+            let name = match name.strip_prefix(Self::KERNEL) {
+                Some(_) => Self::KERNEL.to_owned(),
+                None => module_name(&name),
+            };
+            let file = self.add_file(name, own_id, None);
+            self.kernel.insert(mmap.addr, (end, file));
+            return;
+        }
+        // .NET maps the memory of its compiler twice: writable, and executable.
+        let anonymous = ["//anon", "/dev/zero", "/anon_hugepage", "/memfd:doublemapper"];
+        let is_perf_map = anonymous.into_iter().any(|prefix| name.starts_with(prefix));
+        let name = if is_perf_map { format!("/tmp/perf-{}.map", mmap.pid) } else { name };
+        let file = self.add_file(name, own_id, Some(mmap.pid));
+        if let Some(file) = self.files.get_mut(file) {
+            file.is_perf_map |= is_perf_map;
+        }
+        if self.in_exec.remove(&mmap.pid) {
+            self.processes.remove(&mmap.pid);
+        }
+        let space = self.processes.entry(mmap.pid).or_default();
+        insert(Arc::make_mut(space), mmap.addr, Mapping { end, pgoff: mmap.pgoff, file });
+    }
+
+    /// Adds a file of a process, or of the kernel.
+    fn add_file(&mut self, name: String, own_id: Option<BuildId>, process: Option<u32>) -> usize {
+        let build_id = own_id.or_else(|| self.build_ids.get(&name).copied());
+        let next = self.files.len();
+        let key = (name, build_id);
+        if let Some(known) = self.numbers.get(&key) {
+            return *known;
+        }
+        let name = key.0.clone();
+        let is_kernel = process.is_none();
+        self.files.push(MappedFile { name, build_id, process, is_kernel, is_perf_map: false });
+        self.numbers.insert(key, next);
+        next
+    }
+
+    /// A new process has the mappings of its parent.
+    fn fork(&mut self, fork: &ProcessEvent) {
+        if fork.pid != fork.ppid {
+            // The number is used again.
+            self.ended.retain(|pid| *pid != fork.pid);
+            match self.processes.get(&fork.ppid).map(Arc::clone) {
+                Some(space) => self.processes.insert(fork.pid, space),
+                None => self.processes.remove(&fork.pid),
+            };
+        }
+    }
+
+    /// The file at an address of a process, or of the kernel. `None` where nothing is mapped, as far
+    /// as the records report.
+    pub fn at(&self, pid: u32, address: u64, is_kernel: bool) -> Option<MappedAddress> {
+        if is_kernel {
+            let (_, (end, file)) = self.kernel.range(..=address).next_back()?;
+            return (address < *end).then_some(MappedAddress { file: *file, address });
+        }
+        let (start, mapping) = self.processes.get(&pid)?.range(..=address).next_back()?;
+        if address >= mapping.end {
+            return None;
+        }
+        let file = mapping.file;
+        let is_perf_map = self.files.get(file).is_some_and(|file| file.is_perf_map);
+        let in_file = (address - start).wrapping_add(mapping.pgoff);
+        Some(MappedAddress { file, address: if is_perf_map { address } else { in_file } })
+    }
+
+    /// Number of files.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The file with this number. File 0 is the kernel.
+    pub fn file(&self, number: usize) -> Option<&MappedFile> {
+        self.files.get(number)
+    }
+}
+
+/// Inserts a mapping, and cuts those that it covers.
+fn insert(space: &mut Space, start: u64, mapping: Mapping) {
+    let end = mapping.end;
+    let covered: Vec<u64> =
+        space.range(..end).rev().take_while(|(_, old)| old.end > start).map(|(s, _)| *s).collect();
+    for old_start in covered {
+        let Some(old) = space.remove(&old_start) else { continue };
+        if old.end > end {
+            let pgoff = old.pgoff.wrapping_add(end - old_start);
+            space.insert(end, Mapping { pgoff, ..old });
+        }
+        if old_start < start {
+            space.insert(old_start, Mapping { end: start, ..old });
+        }
+    }
+    space.insert(start, mapping);
+}
+
+/// `[name]` of the file of a module.
+fn module_name(file: &str) -> String {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    match name.split_once(".ko") {
+        Some((name, _)) => format!("[{}]", name.replace('-', "_")),
+        None => file.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_replace_what_they_cover() {
+        let mut space = Space::new();
+        insert(&mut space, 10, Mapping { end: 50, pgoff: 100, file: 1 });
+        insert(&mut space, 20, Mapping { end: 30, pgoff: 0, file: 2 });
+        insert(&mut space, 45, Mapping { end: 60, pgoff: 7, file: 3 });
+        let shown: Vec<_> = space.iter().map(|(s, m)| (*s, m.end, m.pgoff, m.file)).collect();
+        assert_eq!(shown, [(10, 20, 100, 1), (20, 30, 0, 2), (30, 45, 120, 1), (45, 60, 7, 3)]);
+    }
+
+    /// Applies a record with this body.
+    fn apply(mappings: &mut Mappings, type_: u32, body: &[u8]) {
+        const HEADER: usize = 8;
+        let size = ((HEADER + body.len()) as u16).to_ne_bytes();
+        let bytes = [&type_.to_ne_bytes()[..], &[0; 2], &size, body].concat();
+        let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
+        let layout = perf_monitor::RecordLayout::new(&Default::default());
+        mappings.apply(&layout.decode(raw).unwrap(), raw);
+    }
+
+    fn words(values: &[u32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+    }
+
+    /// A recording of many short processes: memory has a limit, and a number that is used again is a
+    /// live process.
+    #[test]
+    fn mappings_of_the_last_ended_processes_are_kept() {
+        let mut mappings = Mappings::new(&Features::default());
+        let map = [0x1000_u64, 0x1000, 0].map(u64::to_ne_bytes).concat();
+        let map = [&words(&[1, 1])[..], &map, b"/bin/x\0\0"].concat();
+        apply(&mut mappings, perf_sys::PERF_RECORD_MMAP, &map);
+        let task = |pid| [&words(&[pid, 1, pid, 1])[..], &[0; 8]].concat();
+        let count = 3 * MAX_ENDED as u32;
+        for pid in 2..count {
+            apply(&mut mappings, perf_sys::PERF_RECORD_FORK, &task(pid));
+            assert!(mappings.at(pid, 0x1800, false).is_some());
+            apply(&mut mappings, perf_sys::PERF_RECORD_EXIT, &task(pid));
+            assert!(mappings.at(pid, 0x1800, false).is_some(), "its threads can go on");
+            // This one always lives.
+            if pid == 2 {
+                apply(&mut mappings, perf_sys::PERF_RECORD_FORK, &task(pid));
+            }
+            assert!(mappings.processes.len() <= MAX_ENDED + 2);
+        }
+        assert!(mappings.at(3, 0x1800, false).is_none());
+        assert!(mappings.at(2, 0x1800, false).is_some());
+    }
+
+    #[test]
+    fn modules_have_the_name_of_their_file() {
+        assert_eq!(module_name("/lib/modules/6.1/kernel/net/virtio-net.ko.xz"), "[virtio_net]");
+        assert_eq!(module_name("[virtio_net]"), "[virtio_net]");
+    }
+}

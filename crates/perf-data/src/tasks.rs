@@ -1,0 +1,274 @@
+//! The records about the tasks and mappings of a moment.
+
+use crate::error::Result;
+use crate::writer::RecordWriter;
+use perf_monitor::{RawRecord, Record, RecordLayout};
+use perf_sys::{perf_event_attr, perf_event_header};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Keeps the records that a recording must begin with if it begins now: names and parents of the
+/// threads that run, and their mappings.
+///
+/// It takes the records of a [`Synthesizer`](crate::Synthesizer) and then those of the kernel, in time
+/// order. A recording in parts writes its records at the start of each part, so that each part can be
+/// read alone. They have no time, as those of a synthesizer.
+///
+/// Memory is bounded: records that do not fit in the limit are [counted](Self::dropped).
+#[derive(Debug)]
+pub struct TaskRecords {
+    layout: RecordLayout,
+    /// Mappings of the kernel.
+    kernel: Vec<Mapping>,
+    processes: BTreeMap<u32, Process>,
+    bytes: usize,
+    limit: usize,
+    dropped: u64,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    threads: BTreeMap<u32, Thread>,
+    /// Shared with the processes that it forked.
+    mappings: Arc<Vec<Mapping>>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    fork: Arc<[u8]>,
+    comm: Option<Arc<[u8]>>,
+}
+
+#[derive(Clone, Debug)]
+struct Mapping {
+    start: u64,
+    end: u64,
+    /// With the process that made it, which can be an ancestor.
+    record: Arc<[u8]>,
+}
+
+/// Bytes that a record takes beside its own.
+const OVERHEAD: usize = 64;
+
+/// Offset of the process and the thread in records of names and mappings.
+const IDS: usize = size_of::<perf_event_header>();
+
+/// Offset of the time in records of forks.
+const FORK_TIME: usize = IDS + 16;
+
+impl TaskRecords {
+    /// For records of an event with this attribute, in at most `limit` bytes.
+    pub fn new(attr: &perf_event_attr, limit: usize) -> Self {
+        Self {
+            layout: RecordLayout::new(attr),
+            kernel: Vec::new(),
+            processes: BTreeMap::new(),
+            bytes: 0,
+            limit,
+            dropped: 0,
+        }
+    }
+
+    /// Takes a record. Those that are not about tasks and mappings are ignored.
+    pub fn apply(&mut self, raw: RawRecord<'_>) {
+        let Ok(record) = self.layout.decode(raw) else { return };
+        match &record {
+            Record::Mmap(mmap) if !mmap.is_data => {
+                let end = mmap.addr.saturating_add(mmap.len);
+                let Some(record) = self.timeless(raw) else { return };
+                let mapping = Mapping { start: mmap.addr, end, record };
+                let mappings = match mmap.pid {
+                    u32::MAX => &mut self.kernel,
+                    pid => match self.processes.get_mut(&pid) {
+                        Some(process) => {
+                            if Arc::strong_count(&process.mappings) > 1 {
+                                self.bytes += sum(&process.mappings);
+                                self.bytes -= shared(&process.mappings).min(self.bytes);
+                            }
+                            Arc::make_mut(&mut process.mappings)
+                        }
+                        None => return self.release(&mapping.record),
+                    },
+                };
+                let mut replaced = 0;
+                mappings.retain(|old| {
+                    // Readers cut one that is replaced in part.
+                    let stays = old.start < mapping.start || old.end > mapping.end;
+                    replaced += if stays { 0 } else { size(&old.record) };
+                    stays
+                });
+                mappings.push(mapping);
+                self.bytes = self.bytes.saturating_sub(replaced);
+            }
+            Record::Fork(fork) => {
+                let Some(record) = self.timeless(raw) else { return };
+                let parent = self.processes.get(&fork.ppid);
+                let comm = parent.and_then(|process| {
+                    process.threads.get(&fork.ptid).or_else(|| process.threads.get(&fork.ppid))
+                });
+                let comm = comm.and_then(|thread| thread.comm.clone());
+                self.bytes += comm.as_deref().map_or(0, size);
+                // An earlier process with this number has ended.
+                let mappings = match parent {
+                    Some(parent) if fork.pid != fork.ppid => Some(Arc::clone(&parent.mappings)),
+                    _ => None,
+                };
+                if let Some(mappings) = mappings {
+                    self.remove(fork.pid);
+                    self.bytes += shared(&mappings);
+                    self.processes.entry(fork.pid).or_default().mappings = mappings;
+                }
+                let process = self.processes.entry(fork.pid).or_default();
+                let before = process.threads.insert(fork.tid, Thread { fork: record, comm });
+                before.iter().for_each(|thread| self.release_thread(thread));
+            }
+            Record::Comm(comm) => {
+                let Some(record) = self.timeless(raw) else { return };
+                if let Some(process) = self.processes.get_mut(&comm.pid).filter(|_| comm.by_exec) {
+                    // The new program makes its own.
+                    let before = std::mem::take(&mut process.mappings);
+                    self.release_mappings(before);
+                }
+                let process = self.processes.get_mut(&comm.pid);
+                let thread = process.and_then(|process| process.threads.get_mut(&comm.tid));
+                match thread {
+                    Some(thread) => {
+                        if let Some(before) = thread.comm.replace(record) {
+                            self.release(&before);
+                        }
+                    }
+                    None => self.release(&record),
+                }
+            }
+            Record::Exit(exit) => {
+                let Some(process) = self.processes.get_mut(&exit.pid) else { return };
+                let ended = process.threads.remove(&exit.tid);
+                ended.iter().for_each(|thread| self.release_thread(thread));
+                // Threads can go on after the first one.
+                if self.processes.get(&exit.pid).is_some_and(|process| process.threads.is_empty()) {
+                    self.remove(exit.pid);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes the records, and ends the round.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`](crate::Error::Io) of the output.
+    pub fn write(&self, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
+        let mut buffer = Vec::new();
+        for mapping in &self.kernel {
+            put(&mapping.record, &mut buffer, None, out)?;
+        }
+        for (pid, process) in &self.processes {
+            // The first thread comes first.
+            let first = process.threads.get(pid).map(|thread| (pid, thread));
+            let others = process.threads.iter().filter(|(tid, _)| *tid != pid);
+            for (tid, thread) in first.into_iter().chain(others) {
+                put(&thread.fork, &mut buffer, None, out)?;
+                if let Some(comm) = &thread.comm {
+                    put(comm, &mut buffer, Some((*pid, *tid)), out)?;
+                }
+            }
+        }
+        // After all forks: a child does not have what its parent mapped later.
+        for (pid, process) in &self.processes {
+            for mapping in process.mappings.iter() {
+                put(&mapping.record, &mut buffer, Some((*pid, *pid)), out)?;
+            }
+        }
+        out.finish_round()
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.processes.values().map(|process| process.threads.len()).sum()
+    }
+
+    /// Bytes in memory, roughly.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Records that did not fit in the limit. Their threads have no name, or addresses of their
+    /// mappings no file.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// A copy of the record without the time and place at its end. `None` if it does not fit.
+    fn timeless(&mut self, raw: RawRecord<'_>) -> Option<Arc<[u8]>> {
+        let bytes = raw.bytes();
+        if self.bytes + bytes.len() + OVERHEAD > self.limit {
+            self.dropped += 1;
+            return None;
+        }
+        let mut copy = bytes.to_vec();
+        let trailer = copy.len().saturating_sub(self.layout.sample_id_size());
+        copy.get_mut(trailer..)?.fill(0);
+        if raw.type_() == perf_sys::PERF_RECORD_FORK {
+            copy.get_mut(FORK_TIME..FORK_TIME + 8)?.fill(0);
+        }
+        self.bytes += size(&copy);
+        Some(copy.into())
+    }
+
+    fn release(&mut self, record: &[u8]) {
+        self.bytes = self.bytes.saturating_sub(size(record));
+    }
+
+    fn release_thread(&mut self, thread: &Thread) {
+        self.release(&thread.fork);
+        thread.comm.iter().for_each(|comm| self.release(comm));
+    }
+
+    fn release_mappings(&mut self, mappings: Arc<Vec<Mapping>>) {
+        let bytes = match Arc::try_unwrap(mappings) {
+            Ok(mappings) => sum(&mappings),
+            Err(mappings) => shared(&mappings),
+        };
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    fn remove(&mut self, pid: u32) {
+        let Some(process) = self.processes.remove(&pid) else { return };
+        process.threads.values().for_each(|thread| self.release_thread(thread));
+        self.release_mappings(process.mappings);
+    }
+}
+
+/// Bytes of the mappings of one process alone.
+fn sum(mappings: &[Mapping]) -> usize {
+    mappings.iter().map(|mapping| size(&mapping.record)).sum()
+}
+
+/// Bytes that are counted for each process that shares mappings, except for one.
+const fn shared(mappings: &[Mapping]) -> usize {
+    mappings.len() * OVERHEAD
+}
+
+const fn size(record: &[u8]) -> usize {
+    record.len() + OVERHEAD
+}
+
+/// Writes a record, as that of another process and thread if they are given.
+fn put(
+    record: &[u8],
+    buffer: &mut Vec<u8>,
+    ids: Option<(u32, u32)>,
+    out: &mut (impl RecordWriter + ?Sized),
+) -> Result<()> {
+    buffer.clear();
+    buffer.extend_from_slice(record);
+    if let (Some((pid, tid)), Some(place)) = (ids, buffer.get_mut(IDS..IDS + 8)) {
+        let ids = [pid.to_ne_bytes(), tid.to_ne_bytes()].concat();
+        place.copy_from_slice(&ids);
+    }
+    match RawRecord::split_first(buffer, 0) {
+        Some((record, _)) => out.record(record),
+        None => Ok(()),
+    }
+}

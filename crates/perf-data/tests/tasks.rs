@@ -1,0 +1,258 @@
+//! Recordings in parts: each part begins with the tasks and mappings of its start.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails is to panic")]
+
+use perf_data::{
+    Features, FileWriter, Limits, Mappings, Reader, RecordWriter, RecordedEvent, TaskRecords,
+    perf_event_attr,
+};
+use perf_monitor::{RawRecord, Record};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Cursor;
+
+const MMAP2: u32 = 10;
+const COMM: u32 = 3;
+const EXIT: u32 = 4;
+const FORK: u32 = 7;
+const USER: u16 = 2;
+const BY_EXEC: u16 = 1 << 13;
+
+/// `IDENTIFIER | TID | TIME | CPU`, with `sample_id_all`.
+fn attr() -> perf_event_attr {
+    let mut attr = perf_event_attr::new(1, 9);
+    attr.sample_type = 1 << 16 | 1 << 1 | 1 << 2 | 1 << 7;
+    attr.set_sample_id_all(true);
+    attr
+}
+
+/// A record with a sample id of that time.
+fn record(type_: u32, misc: u16, words: &[u64], text: &str, time: u64) -> Vec<u8> {
+    let mut body: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    if !text.is_empty() {
+        body.extend(text.as_bytes());
+        body.resize((body.len() + 1).next_multiple_of(8), 0);
+    }
+    body.extend([0, time, 0, 1].iter().flat_map(|w: &u64| w.to_ne_bytes()));
+    let size = (8 + body.len()) as u16;
+    [&type_.to_ne_bytes()[..], &misc.to_ne_bytes(), &size.to_ne_bytes(), &body].concat()
+}
+
+const fn pair(a: u32, b: u32) -> u64 {
+    a as u64 | (b as u64) << 32
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Fork { parent: u32, pid: u32 },
+    Thread { pid: u32, tid: u32 },
+    Name { pid: u32, name: u8 },
+    Exec { pid: u32, name: u8 },
+    Map { pid: u32, page: u8, file: u8 },
+    Exit { pid: u32, tid: u32 },
+}
+
+fn bytes(step: Step, time: u64) -> Vec<u8> {
+    match step {
+        Step::Fork { parent, pid } => {
+            record(FORK, 0, &[pair(pid, parent), pair(pid, parent), time], "", time)
+        }
+        Step::Thread { pid, tid } => {
+            record(FORK, 0, &[pair(pid, pid), pair(tid, pid), time], "", time)
+        }
+        Step::Name { pid, name } => record(COMM, 0, &[pair(pid, pid)], &format!("n{name}"), time),
+        Step::Exec { pid, name } => {
+            record(COMM, BY_EXEC, &[pair(pid, pid)], &format!("e{name}"), time)
+        }
+        Step::Map { pid, page, file } => {
+            let start = u64::from(page) * 4096;
+            let words = [pair(pid, pid), start, 8192, 0, 0, 0, 0, pair(5, 2)];
+            record(MMAP2, USER, &words, &format!("/lib{file}"), time)
+        }
+        Step::Exit { pid, tid } => {
+            record(EXIT, 0, &[pair(pid, pid), pair(tid, tid), time], "", time)
+        }
+    }
+}
+
+/// The names of threads and the files at some addresses, as records say.
+#[derive(Debug, Default, PartialEq)]
+struct World {
+    names: BTreeMap<u32, Vec<u8>>,
+    files: BTreeMap<(u32, u64), String>,
+}
+
+fn world(records: &[Vec<u8>]) -> World {
+    let event = RecordedEvent { name: "dummy".into(), attr: attr(), ids: vec![1] };
+    let mut writer = FileWriter::new(Cursor::new(Vec::new()), vec![event]).unwrap();
+    for bytes in records {
+        writer.record(RawRecord::split_first(bytes, 0).unwrap().0).unwrap();
+    }
+    let input = writer.finish(&Features::default()).unwrap();
+    let mut reader = Reader::open(input, Limits::default()).unwrap();
+    let (mut names, mut mappings) = (BTreeMap::new(), Mappings::new(&Features::default()));
+    let mut threads: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    while let Some(entry) = reader.next_record().unwrap() {
+        let record = entry.decode().unwrap().unwrap();
+        mappings.apply(&record, entry.raw);
+        match record {
+            Record::Comm(comm) => {
+                names.insert(comm.tid, comm.comm.to_vec());
+            }
+            Record::Fork(fork) => {
+                threads.entry(fork.pid).or_default().insert(fork.tid);
+                if let Some(name) = names.get(&fork.ptid).cloned() {
+                    names.insert(fork.tid, name);
+                }
+            }
+            Record::Exit(exit) => {
+                names.remove(&exit.tid);
+                threads.entry(exit.pid).or_default().remove(&exit.tid);
+            }
+            _ => {}
+        }
+    }
+    let mut files = BTreeMap::new();
+    for (pid, _) in threads.iter().filter(|(_, threads)| !threads.is_empty()) {
+        for page in 0..20u64 {
+            let at = page * 4096;
+            if let Some(place) = mappings.at(*pid, at, false) {
+                files.insert((*pid, at), mappings.file(place.file).unwrap().name.clone());
+            }
+        }
+    }
+    World { names, files }
+}
+
+/// Steps that a kernel could report: of processes and threads that run.
+fn possible(steps: &[(u8, u8, u8, u8)]) -> Vec<Step> {
+    let mut running: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    let mut next = 100;
+    let mut out = Vec::new();
+    for (kind, a, b, c) in steps {
+        let pids: Vec<u32> = running.keys().copied().collect();
+        let pid = pids.get(usize::from(*a) % pids.len().max(1)).copied();
+        let Some(pid) = pid else {
+            running.insert(next, BTreeSet::from([next]));
+            // Each thread of the kernel has a name.
+            out.push(Step::Fork { parent: 1, pid: next });
+            out.push(Step::Name { pid: next, name: *b });
+            next += 1;
+            continue;
+        };
+        let step = match kind % 8 {
+            0 | 1 => {
+                running.insert(next, BTreeSet::from([next]));
+                next += 1;
+                Step::Fork { parent: pid, pid: next - 1 }
+            }
+            2 => {
+                running.entry(pid).or_default().insert(next);
+                next += 1;
+                Step::Thread { pid, tid: next - 1 }
+            }
+            3 => Step::Name { pid, name: *b },
+            // Its first thread executes it.
+            4 if running[&pid].len() == 1 => {
+                out.push(Step::Exec { pid, name: *b });
+                Step::Map { pid, page: b % 16, file: *c }
+            }
+            5 | 6 => Step::Map { pid, page: b % 16, file: *c },
+            _ => {
+                let threads = running.get_mut(&pid).unwrap();
+                // The first thread is the last to end here.
+                let tid = *threads.last().unwrap();
+                threads.remove(&tid);
+                if threads.is_empty() {
+                    running.remove(&pid);
+                }
+                Step::Exit { pid, tid }
+            }
+        };
+        out.push(step);
+    }
+    out
+}
+
+/// A writer that keeps the records.
+#[derive(Default)]
+struct Kept(Vec<Vec<u8>>);
+
+impl RecordWriter for Kept {
+    fn record(&mut self, record: RawRecord<'_>) -> perf_data::Result<()> {
+        self.0.push(record.bytes().to_vec());
+        Ok(())
+    }
+
+    fn finish_round(&mut self) -> perf_data::Result<()> {
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+proptest! {
+    /// The second part alone says the same of the tasks that run as the whole recording.
+    #[test]
+    fn a_part_begins_with_the_tasks_of_its_start(
+        steps in prop::collection::vec(any::<(u8, u8, u8, u8)>(), 0..200),
+        cut in 0usize..200,
+    ) {
+        let steps = possible(&steps);
+        let all: Vec<Vec<u8>> =
+            steps.iter().zip(1000..).map(|(step, time)| bytes(*step, time)).collect();
+        let (first, second) = all.split_at(cut.min(all.len()));
+        let mut tasks = TaskRecords::new(&attr(), usize::MAX);
+        for bytes in first {
+            tasks.apply(RawRecord::split_first(bytes, 0).unwrap().0);
+        }
+        let mut part = Kept::default();
+        tasks.write(&mut part).unwrap();
+        prop_assert_eq!(tasks.dropped(), 0);
+        part.0.extend(second.iter().cloned());
+        prop_assert_eq!(world(&part.0), world(&all));
+    }
+
+    /// Memory is given back, and the limit holds.
+    #[test]
+    fn memory_is_bounded(
+        steps in prop::collection::vec(any::<(u8, u8, u8, u8)>(), 0..200),
+        limit in 0usize..20_000,
+    ) {
+        let mut tasks = TaskRecords::new(&attr(), usize::MAX);
+        let mut small = TaskRecords::new(&attr(), limit);
+        let mut running = BTreeSet::new();
+        for (step, time) in possible(&steps).into_iter().zip(1000..) {
+            let bytes = bytes(step, time);
+            let raw = RawRecord::split_first(&bytes, 0).unwrap().0;
+            tasks.apply(raw);
+            small.apply(raw);
+            match step {
+                Step::Fork { pid, .. } => drop(running.insert((pid, pid))),
+                Step::Thread { pid, tid } => drop(running.insert((pid, tid))),
+                Step::Exit { pid, tid } => drop(running.remove(&(pid, tid))),
+                _ => {}
+            }
+            prop_assert_eq!(tasks.threads(), running.len());
+        }
+        for (pid, tid) in running {
+            let bytes = bytes(Step::Exit { pid, tid }, 5000);
+            tasks.apply(RawRecord::split_first(&bytes, 0).unwrap().0);
+        }
+        prop_assert_eq!((tasks.bytes(), tasks.threads()), (0, 0));
+    }
+
+    #[test]
+    fn any_record_is_no_panic(records in prop::collection::vec(
+        (0u32..30, any::<u16>(), prop::collection::vec(any::<u64>(), 0..12)), 0..50)
+    ) {
+        let mut tasks = TaskRecords::new(&attr(), 1 << 16);
+        for (type_, misc, words) in records {
+            let bytes = record(type_, misc, &words, "", 1);
+            tasks.apply(RawRecord::split_first(&bytes, 0).unwrap().0);
+        }
+        tasks.write(&mut Kept::default()).unwrap();
+    }
+}
