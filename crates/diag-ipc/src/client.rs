@@ -1,7 +1,6 @@
 use crate::message::{
     Command, DumpCommand, DumpFlags, DumpType, Environment, EnvironmentHeader, PerfMapType,
-    ProcessInfo, ProcessInfoCommand, Request, TracingCommand, TracingConfig, UserEventsCommand,
-    checked_size,
+    ProcessInfo, ProcessInfoCommand, Request, TracingCommand, TracingConfig, checked_size,
 };
 use crate::transport::{Address, Connection, Deadline, Peer, Timeouts};
 use crate::{
@@ -516,7 +515,7 @@ impl Client {
         config: &crate::message::UserEventsConfig,
         user_events_data: std::os::fd::BorrowedFd<'_>,
     ) -> Result<crate::UserEventsSession> {
-        let version = UserEventsCommand::CollectTracing5;
+        let version = crate::message::UserEventsCommand::CollectTracing5;
         let command = version.command();
         let request = Request::CollectUserEvents { command: version, config: config.clone() };
         let message = request.encode()?;

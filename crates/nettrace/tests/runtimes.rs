@@ -1,5 +1,5 @@
 //! Live sessions with real runtimes, through `diag-ipc`: run by `cargo xtask test-runtimes`.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -13,25 +13,45 @@ use testkit::dotnet::{Runtime, Target};
 
 const WORKLOAD: &str = "Triscope-Workload";
 
-/// Streams from a target for a while and calls `each` with every event as it comes.
+/// Whether a test has the events that it checks.
+#[derive(PartialEq)]
+enum Enough {
+    Yes,
+    No,
+}
+
+impl Enough {
+    fn when(condition: bool) -> Self {
+        if condition { Self::Yes } else { Self::No }
+    }
+}
+
+/// Limit of a wait for events of the target: a failure, not the end of a session that goes well.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Streams from a target until `each` has seen enough events, and on to the end of the stream.
 fn stream(
     target: &Target,
     config: &TracingConfig,
-    duration: Duration,
     order: Order,
-    mut each: impl FnMut(&Event<'_>),
+    mut each: impl FnMut(&Event<'_>) -> Enough,
 ) -> Stats {
     let session = Client::new(target.socket()).collect_tracing(config).unwrap();
     let stop_handle = session.stop_handle();
-    let timer = std::thread::spawn(move || {
-        std::thread::sleep(duration);
+    let (enough, wait) = std::sync::mpsc::sync_channel(1);
+    // Stops from a thread of its own: the reply comes only while the stream is read.
+    let stopper = std::thread::spawn(move || {
+        let seen = wait.recv_timeout(LIMIT);
         stop_handle.stop().unwrap();
+        seen
     });
     let mut reader = Reader::with_options(session, Options::new().order(order));
     while let Some(event) = reader.next_event().unwrap() {
-        each(&event);
+        if each(&event) == Enough::Yes {
+            let _ = enough.try_send(()); // the first one counts
+        }
     }
-    timer.join().unwrap();
+    stopper.join().unwrap().expect("the target wrote the events of the test within the limit");
     assert!(reader.parser().is_complete());
     let stats = *reader.stats();
     assert_eq!((stats.damaged_blocks, stats.unreadable_metadata), (0, 0), "{stats:?}");
@@ -87,9 +107,9 @@ fn the_workloads_events_come_with_the_values_that_it_wrote() {
         let mut rounds: HashMap<String, Vec<i64>> = HashMap::new();
         let mut latencies = Vec::new();
         let begin = now_monotonic();
-        let stats = stream(&target, &config, Duration::from_secs(3), Order::Stream, |event| {
+        let stats = stream(&target, &config, Order::Stream, |event| {
             if event.provider() != WORKLOAD {
-                return;
+                return Enough::No;
             }
             let now = now_monotonic();
             let at = event.timestamp().nanos();
@@ -123,7 +143,9 @@ fn the_workloads_events_come_with_the_values_that_it_wrote() {
                 }
                 other => panic!("{other}"),
             };
-            rounds.entry(event.name().to_string()).or_default().push(i);
+            let numbers = rounds.entry(event.name().to_string()).or_default();
+            numbers.push(i);
+            Enough::when(event.name() == "Bytes" && numbers.len() >= 50)
         });
         // Rounds are numbered: as many came as were written, or the losses say how many not.
         assert_eq!(stats.lost, 0);
@@ -165,9 +187,11 @@ fn floods_are_counted_to_the_last_event() {
         let (mut events, mut slow) = (0u64, 0u64);
         let session = Client::new(target.socket()).collect_tracing(&config).unwrap();
         let stop_handle = session.stop_handle();
-        let timer = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(1_500));
+        let (enough, wait) = std::sync::mpsc::sync_channel(1);
+        let stopper = std::thread::spawn(move || {
+            let seen = wait.recv_timeout(LIMIT);
             stop_handle.stop().unwrap();
+            seen
         });
         let mut reader = Reader::new(session);
         let mut lost_between = 0;
@@ -183,17 +207,20 @@ fn floods_are_counted_to_the_last_event() {
                     first.entry(thread).or_insert(number);
                     let before = last.insert(thread, number).unwrap_or(number - 1);
                     assert!(number > before);
-                    if events % 4_096 == 0 {
+                    // A reader slower than the writers, so that the runtime loses events.
+                    if lost_between == 0 && events % 4_096 == 0 {
                         slow += 1;
-                        // A slow reader, so that the runtime loses events.
                         std::thread::sleep(Duration::from_millis(2));
                     }
                 }
                 nettrace::Item::Loss(lost) if lost.after.is_some() => lost_between += lost.count,
                 _ => {}
             }
+            if events > 100_000 && lost_between > 0 {
+                let _ = enough.try_send(()); // the first one counts
+            }
         }
-        timer.join().unwrap();
+        stopper.join().unwrap().expect("events were lost within the limit");
         let written: i64 = last.iter().map(|(t, n)| n - first[t] + 1).sum();
         let stats = *reader.stats();
         eprintln!(
@@ -222,10 +249,11 @@ fn sampled_frames_in_managed_code_resolve_to_names() {
         ]);
         let mut profile = Profile::new();
         let mut last = i64::MIN;
-        let stats = stream(&target, &config, Duration::from_secs(3), Order::Time, |event| {
+        let stats = stream(&target, &config, Order::Time, |event| {
             profile.observe(event);
             assert!(event.header().timestamp >= last, "in the order of time");
             last = event.header().timestamp;
+            Enough::when(profile.samples().len() > 1_000)
         });
         let (all, resolved) = profile.resolved();
         let samples = profile.samples().len();
@@ -261,7 +289,7 @@ fn collections_exceptions_waits_counters_and_activities_are_followed() {
         let seen = |what| *counts.borrow_mut().entry(what).or_default() += 1;
         let mut boom = Vec::new();
         let mut works = Vec::new();
-        stream(&target, &config, Duration::from_secs(4), Order::Time, |event| {
+        stream(&target, &config, Order::Time, |event| {
             gc.observe(event);
             while let Some(gc) = gc.next_gc() {
                 assert!(gc.end > gc.start && gc.generation <= 2, "{gc:?}");
@@ -295,10 +323,20 @@ fn collections_exceptions_waits_counters_and_activities_are_followed() {
             }
             if let Some(activity) = activities.observe(event) {
                 if activity.name == "Work" {
+                    let path_is_known = activity.path.is_some();
                     works.push((activity.start, activity.path.map(|p| p.to_string())));
+                    if path_is_known {
+                        seen("activity with a path");
+                    }
                     seen("activity");
                 }
             }
+            let counts = counts.borrow();
+            let activities = ["activity", "activity with a path"].map(|what| counts.get(what));
+            let [all, with_path] = activities.map(|n| n.copied().unwrap_or(0));
+            let kinds = ["gc", "wait", "allocation", "counter", "activity"];
+            let each_kind = kinds.iter().all(|what| counts.get(what).is_some_and(|n| *n > 2));
+            Enough::when(each_kind && boom.len() > 10 && 2 * with_path > all + 20)
         });
         let counts = counts.into_inner();
         eprintln!("{runtime:?}: {} exceptions, {counts:?}", boom.len());
@@ -328,7 +366,10 @@ fn a_heap_walk_sees_the_workloads_objects() {
             .level(Level::Verbose)])
         .rundown(Rundown::None);
         let mut heap = HeapSnapshot::new();
-        stream(&target, &config, Duration::from_secs(3), Order::Time, |event| heap.observe(event));
+        stream(&target, &config, Order::Time, |event| {
+            heap.observe(event);
+            Enough::when(event.name().starts_with("GCEnd") && heap.is_complete())
+        });
         let histogram = heap.histogram();
         eprintln!("{runtime:?}: {} objects, {} references", heap.nodes().len(), heap.edge_count());
         assert!(heap.is_complete(), "{runtime:?} {:?}", heap.missing());

@@ -7,7 +7,7 @@ use crate::{Error, Operation, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketAddrUnix;
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -39,11 +39,12 @@ impl Drop for SocketFile {
 pub(super) fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
     let error = |source: io::Error| Error::Io { operation: Operation::Bind, source };
     let address = SocketAddrUnix::new(path).map_err(|e| error(e.into()))?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(|e| error(e.into()))?;
+    let socket = crate::transport::unix::socket().map_err(|e| error(e.into()))?;
+    rustix::io::ioctl_fionbio(&socket, true).map_err(|e| error(e.into()))?;
+    let mode = Mode::RUSR | Mode::WUSR;
     // The file inherits the mode of the socket, so other users can never connect.
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| error(e.into()))?;
+    #[cfg(not(target_vendor = "apple"))]
+    rustix::fs::fchmod(&socket, mode).map_err(|e| error(e.into()))?;
     // Binding creates a new file. It fails if the path exists, even as a symbolic link.
     match rustix::net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) if is_dead(path) => {
@@ -54,6 +55,9 @@ pub(super) fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
     }
     let metadata = fs::symlink_metadata(path).map_err(error)?;
     let file = SocketFile { path: path.to_path_buf(), id: (metadata.dev(), metadata.ino()) };
+    // macOS rejects `fchmod` of a socket. Nobody can connect before `listen`.
+    #[cfg(target_vendor = "apple")]
+    rustix::fs::chmod(path, mode).map_err(|e| error(e.into()))?;
     rustix::net::listen(&socket, 128).map_err(|e| error(e.into()))?;
     Ok((socket.into(), file))
 }

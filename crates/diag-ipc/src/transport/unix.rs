@@ -5,9 +5,9 @@ use crate::{Error, Operation};
 use interprocess::local_socket::traits::StreamCommon as _;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -25,17 +25,13 @@ pub(super) fn connect(path: &Path, deadline: Deadline) -> Result<Stream, Error> 
     // Keeps the directory open until the connection is established, if the path is too long.
     let mut directory = None;
     let address = match SocketAddrUnix::new(path) {
-        Err(Errno::NAMETOOLONG) => SocketAddrUnix::new(shorten(path, &mut directory)?),
+        Err(Errno::NAMETOOLONG) if cfg!(target_os = "linux") => {
+            SocketAddrUnix::new(shorten(path, &mut directory)?)
+        }
         other => other,
     }
     .map_err(error)?;
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(error)?;
+    let socket = socket().map_err(error)?;
     loop {
         let left = deadline.remaining(operation)?;
         sockopt::set_socket_timeout(&socket, Timeout::Send, Some(at_least_one(left)))
@@ -49,12 +45,26 @@ pub(super) fn connect(path: &Path, deadline: Deadline) -> Result<Stream, Error> 
     }
 }
 
+/// A stream socket that is closed by `execve(2)`.
+#[cfg(not(target_vendor = "apple"))]
+pub(crate) fn socket() -> rustix::io::Result<OwnedFd> {
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// A stream socket that is closed by `execve(2)`, unless another thread executes a program between
+/// the two calls: macOS has no `SOCK_CLOEXEC`. A write to a closed connection raises no signal.
+#[cfg(target_vendor = "apple")]
+pub(crate) fn socket() -> rustix::io::Result<OwnedFd> {
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    sockopt::set_socket_nosigpipe(&socket, true)?;
+    Ok(socket)
+}
+
 /// A name for the socket at `path` that fits in a socket address, through its directory's
 /// descriptor.
-fn shorten(
-    path: &Path,
-    directory: &mut Option<std::os::fd::OwnedFd>,
-) -> Result<std::path::PathBuf, Error> {
+fn shorten(path: &Path, directory: &mut Option<OwnedFd>) -> Result<std::path::PathBuf, Error> {
     use rustix::fs::{Mode, OFlags};
     use std::os::fd::AsRawFd as _;
     let error = |source| Error::Io { operation: Operation::Connect, source };
@@ -111,6 +121,11 @@ pub(super) fn send_fd(stream: &Stream, fd: BorrowedFd<'_>) -> io::Result<()> {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
     let byte = [io::IoSlice::new(&[0])];
-    sendmsg(stream.inner(), &byte, &mut control, SendFlags::NOSIGNAL)?;
+    // On macOS, the socket has that option.
+    #[cfg(not(target_vendor = "apple"))]
+    let flags = SendFlags::NOSIGNAL;
+    #[cfg(target_vendor = "apple")]
+    let flags = SendFlags::empty();
+    sendmsg(stream.inner(), &byte, &mut control, flags)?;
     Ok(())
 }

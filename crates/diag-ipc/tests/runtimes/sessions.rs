@@ -85,7 +85,11 @@ fn stopping_before_reading_cannot_deadlock() {
         let target = Checked::start(Target::of(runtime).mode("flood:2:2000:0"));
         let flood = TracingConfig::new([Provider::new("Triscope-Workload")]).buffer_mb(64);
         let session = target.client().collect_tracing(&flood).unwrap();
-        std::thread::sleep(Duration::from_millis(500));
+        // A block of the runtime is larger than what the socket holds: a writer that has filled most
+        // of it waits for a reader.
+        testkit::wait::until("the runtime fills the socket", || {
+            rustix::io::ioctl_fionread(session.as_fd().unwrap()).unwrap() > 1 << 16
+        });
         // The trap: a reply that only comes when the stream has been read. It is bounded.
         let timeouts = Timeouts::default().reply(Duration::from_millis(500));
         match target.client().timeouts(timeouts).stop_tracing(session.id()) {
