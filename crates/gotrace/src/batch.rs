@@ -30,7 +30,8 @@ impl Batch {
     /// The first byte of the data, which determines the kind of batch. `None` for experimental
     /// data.
     pub(crate) fn kind(&self, bytes: &[u8]) -> Option<EventType> {
-        let first = bytes.get(self.data.clone())?.first()?;
+        // Of a header that was read by itself, the data may be longer than the bytes.
+        let first = bytes.get(self.data.start).filter(|_| !self.data.is_empty())?;
         (self.experiment == Experiment::NONE).then_some(EventType(*first))
     }
 }

@@ -1,5 +1,6 @@
 use crate::id::ThreadId;
 use crate::spec::EventType;
+use crate::version::Version;
 use std::fmt;
 use std::io;
 use trace_common::ReadErrorKind;
@@ -46,6 +47,9 @@ pub enum ErrorKind {
     /// The version of the trace is not supported.
     #[error("trace of unknown version Go 1.{0}; this reader knows Go 1.11 to 1.26's formats")]
     UnknownVersion(u64),
+    /// A trace of this version has no generations.
+    #[error("a trace of {0} has no generations; those of Go 1.22 and later have")]
+    NoGenerations(Version),
     /// A value is truncated or malformed.
     #[error("{what}: {cause}")]
     Malformed {

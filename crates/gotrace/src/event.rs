@@ -1,8 +1,12 @@
+mod record;
+
 use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId, TaskId, ThreadId};
-use crate::spec::{EventType, Experiment, MAX_ARGS, Plan};
+use crate::spec::{EventType, Experiment, Plan};
 use crate::table::{ClockSnapshot, Frame, Table};
-use bstr::{BStr, BString};
+use bstr::{BStr, BString, ByteSlice};
+pub(crate) use record::{Record, SYNC, State};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use trace_common::Timestamp;
 
@@ -86,7 +90,21 @@ impl EventKind {
 
     /// The kind of events of wire type `ty`.
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a table of 256, and an index of eight bits")]
     pub(crate) fn of(ty: EventType) -> Self {
+        const KINDS: [EventKind; 256] = {
+            let mut kinds = [EventKind::Sync; 256];
+            let mut ty = 0;
+            while ty < 256 {
+                kinds[ty] = EventKind::from_type(EventType(ty as u8));
+                ty += 1;
+            }
+            kinds
+        };
+        KINDS[usize::from(ty.0)]
+    }
+
+    const fn from_type(ty: EventType) -> Self {
         use EventType as T;
         match ty {
             SYNC => Self::Sync,
@@ -112,54 +130,6 @@ impl EventKind {
 impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// The [`Record::ty`] of sync events, which the reader generates.
-pub(crate) const SYNC: EventType = EventType(u8::MAX);
-
-/// An event without the table that its identifiers refer to.
-///
-/// Where an event needs more than its wire arguments, the ordering stores it here: `from` and `to`
-/// of status events and steals, the string of an `STWEnd` in `args[0]`, the parent and (by number
-/// of an extra string) the type of a `UserTaskEnd` in `args[2]` and `args[3]`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
-    pub(crate) time: i64,
-    pub(crate) args: [u64; MAX_ARGS],
-    pub(crate) g: GoId,
-    pub(crate) p: ProcId,
-    pub(crate) m: ThreadId,
-    pub(crate) ty: EventType,
-    pub(crate) from: State,
-    pub(crate) to: State,
-}
-
-/// A state of a goroutine or a proc; the type of the event determines which.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum State {
-    None,
-    Go(GoState),
-    Proc(ProcState),
-}
-
-impl Record {
-    pub(crate) const fn new(ty: EventType, time: i64, args: [u64; MAX_ARGS]) -> Self {
-        Self {
-            time,
-            args,
-            g: GoId::NONE,
-            p: ProcId::NONE,
-            m: ThreadId::NONE,
-            ty,
-            from: State::None,
-            to: State::None,
-        }
-    }
-
-    /// The sync event number `n`; `with_table` at the start of a generation.
-    pub(crate) const fn sync(time: i64, n: u64, with_table: bool) -> Self {
-        Self::new(SYNC, time, [n, with_table as u64, 0, 0])
     }
 }
 
@@ -199,6 +169,37 @@ impl OwnedEvent {
     #[inline]
     pub fn as_event(&self) -> Event<'_> {
         Event { table: &self.table, record: &self.record }
+    }
+}
+
+impl PartialEq for Event<'_> {
+    /// Whether both are the same event of the same reading of a trace: the identifiers of strings
+    /// and stacks are compared, not what they stand for.
+    fn eq(&self, other: &Self) -> bool {
+        self.record == other.record && Arc::ptr_eq(self.table, other.table)
+    }
+}
+
+impl Eq for Event<'_> {}
+
+impl Hash for Event<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.table.serial, self.record).hash(state);
+    }
+}
+
+impl PartialEq for OwnedEvent {
+    /// As for [`Event`].
+    fn eq(&self, other: &Self) -> bool {
+        self.as_event() == other.as_event()
+    }
+}
+
+impl Eq for OwnedEvent {}
+
+impl Hash for OwnedEvent {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_event().hash(state);
     }
 }
 
@@ -249,6 +250,21 @@ impl<'a> Event<'a> {
 
     /// The stack of the goroutine that emitted the event.
     #[inline]
+    ///
+    /// ```
+    /// use gotrace::Reader;
+    ///
+    /// # fn main() -> Result<(), gotrace::Error> {
+    /// # let file: &[u8] = include_bytes!("../tests/data/shop.trace");
+    /// let mut reader = Reader::new(file)?;
+    /// while let Some(event) = reader.next_event()? {
+    ///     for frame in event.stack().iter().flat_map(|stack| stack.frames()) {
+    ///         println!("{} at {}:{}", frame.func, frame.file, frame.line);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stack(self) -> Option<Stack<'a>> {
         if self.record.ty == EventType::CPU_SAMPLE {
             // A sample always has a stack, which may be empty.
@@ -274,6 +290,26 @@ impl<'a> Event<'a> {
     }
 
     /// The metric of an [`EventKind::Metric`].
+    ///
+    /// ```
+    /// use gotrace::{Metric, Reader};
+    ///
+    /// # fn main() -> Result<(), gotrace::Error> {
+    /// # let file: &[u8] = include_bytes!("../tests/data/shop.trace");
+    /// let mut reader = Reader::new(file)?;
+    /// let mut peak = 0;
+    /// while let Some(event) = reader.next_event()? {
+    ///     match event.metric() {
+    ///         Some(metric) if metric.name == Metric::HEAP_OBJECTS => {
+    ///             peak = peak.max(metric.value.as_u64().unwrap_or(0));
+    ///         }
+    ///         _ => {}
+    ///     }
+    /// }
+    /// assert!(peak > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn metric(self) -> Option<Metric> {
         let name = match self.record.ty {
             EventType::PROCS_CHANGE => Metric::GOMAXPROCS,
@@ -285,6 +321,23 @@ impl<'a> Event<'a> {
     }
 
     /// The label of an [`EventKind::Label`].
+    ///
+    /// ```
+    /// use gotrace::Reader;
+    ///
+    /// # fn main() -> Result<(), gotrace::Error> {
+    /// # let file: &[u8] = include_bytes!("../tests/data/shop.trace");
+    /// let mut reader = Reader::new(file)?;
+    /// let mut workers = 0;
+    /// while let Some(event) = reader.next_event()? {
+    ///     if event.label().is_some_and(|label| label.label.starts_with(b"GC (")) {
+    ///         workers += 1; // a background worker of the GC starts to run
+    ///     }
+    /// }
+    /// assert!(workers > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn label(self) -> Option<Label<'a>> {
         (self.kind() == EventKind::Label)
             .then(|| Label { label: self.string(0), resource: self.record.g.into() })
@@ -292,15 +345,36 @@ impl<'a> Event<'a> {
 
     /// The range of an [`EventKind::RangeBegin`], [`RangeActive`](EventKind::RangeActive) or
     /// [`RangeEnd`](EventKind::RangeEnd).
+    ///
+    /// ```
+    /// use gotrace::{EventKind, RangeName, Reader};
+    ///
+    /// # fn main() -> Result<(), gotrace::Error> {
+    /// # let file: &[u8] = include_bytes!("../tests/data/shop.trace");
+    /// let mut reader = Reader::new(file)?;
+    /// let mut pauses = 0;
+    /// while let Some(event) = reader.next_event()? {
+    ///     let range = event.range().filter(|_| event.kind() == EventKind::RangeBegin);
+    ///     if let Some(RangeName::StopTheWorld(reason)) = range.map(|range| range.name) {
+    ///         println!("{} the world stops: {reason}", event.time());
+    ///         pauses += 1;
+    ///     }
+    /// }
+    /// assert!(pauses > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn range(self) -> Option<Range<'a>> {
         use EventType as T;
-        let Record { ty, args, g, p, .. } = *self.record;
+        let Record { ty, g, p, .. } = *self.record;
         let (name, scope) = match ty {
             T::STW_BEGIN | T::STW_END => (RangeName::StopTheWorld(self.string(0)), g.into()),
             T::GC_BEGIN | T::GC_ACTIVE | T::GC_END => (RangeName::GcMark, ResourceId::None),
-            T::GC_SWEEP_ACTIVE => (RangeName::GcSweep, ProcId(args[0] as i64).into()),
+            T::GC_SWEEP_ACTIVE => (RangeName::GcSweep, self.record.named_proc().into()),
             T::GC_SWEEP_BEGIN | T::GC_SWEEP_END => (RangeName::GcSweep, p.into()),
-            T::GC_MARK_ASSIST_ACTIVE => (RangeName::GcMarkAssist, GoId(args[0] as i64).into()),
+            T::GC_MARK_ASSIST_ACTIVE => {
+                (RangeName::GcMarkAssist, self.record.named_goroutine().into())
+            }
             T::GC_MARK_ASSIST_BEGIN | T::GC_MARK_ASSIST_END => (RangeName::GcMarkAssist, g.into()),
             _ => return None,
         };
@@ -309,6 +383,21 @@ impl<'a> Event<'a> {
 
     /// The attributes of a range that ends: the bytes swept and reclaimed by a "GC incremental
     /// sweep". `None` if this is not an [`EventKind::RangeEnd`].
+    ///
+    /// ```
+    /// use gotrace::Reader;
+    ///
+    /// # fn main() -> Result<(), gotrace::Error> {
+    /// # let file: &[u8] = include_bytes!("../tests/data/shop.trace");
+    /// let mut reader = Reader::new(file)?;
+    /// while let Some(event) = reader.next_event()? {
+    ///     for attribute in event.range_attributes().into_iter().flatten() {
+    ///         println!("{} {}", attribute.name, attribute.value.as_u64().unwrap_or(0));
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn range_attributes(self) -> Option<impl Iterator<Item = RangeAttribute> + use<>> {
         let record = *self.record;
         let count = if record.ty == EventType::GC_SWEEP_END { 2 } else { 0 };
@@ -322,37 +411,107 @@ impl<'a> Event<'a> {
     }
 
     /// The task of an [`EventKind::TaskBegin`] or [`EventKind::TaskEnd`].
+    ///
+    /// ```
+    /// use gotrace::{EventKind, Reader};
+    ///
+    /// # fn main() -> Result<(), gotrace::Error> {
+    /// # let file: &[u8] = include_bytes!("../tests/data/shop.trace");
+    /// let mut reader = Reader::new(file)?;
+    /// let mut tasks = 0;
+    /// while let Some(event) = reader.next_event()? {
+    ///     if let (EventKind::TaskEnd, Some(task)) = (event.kind(), event.task()) {
+    ///         println!("{} of type {} ends", task.id, task.ty);
+    ///         tasks += 1;
+    ///     }
+    /// }
+    /// assert!(tasks > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn task(self) -> Option<Task<'a>> {
-        let args = &self.record.args;
-        let (parent, ty) = match self.record.ty {
-            EventType::USER_TASK_BEGIN => (args[1], self.string(2)),
-            EventType::USER_TASK_END => (args[2], self.table.extra(args[3])),
+        let record = self.record;
+        let (parent, ty) = match record.ty {
+            EventType::USER_TASK_BEGIN => (record.begun_parent(), self.string(2)),
+            EventType::USER_TASK_END => {
+                let (parent, ty) = record.ended_task();
+                (parent, self.table.any(ty))
+            }
             _ => return None,
         };
-        Some(Task { id: TaskId(args[0]), parent: TaskId(parent), ty })
+        Some(Task { id: record.task(), parent, ty })
     }
 
     /// The region of an [`EventKind::RegionBegin`] or [`EventKind::RegionEnd`].
+    ///
+    /// ```
+    /// use gotrace::Reader;
+    ///
+    /// # fn main() -> Result<(), gotrace::Error> {
+    /// # let file: &[u8] = include_bytes!("../tests/data/shop.trace");
+    /// let mut reader = Reader::new(file)?;
+    /// while let Some(event) = reader.next_event()? {
+    ///     if let Some(region) = event.region() {
+    ///         println!("{} {} {} of task {}", event.time(), event.kind(), region.ty, region.task);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn region(self) -> Option<Region<'a>> {
         matches!(self.kind(), EventKind::RegionBegin | EventKind::RegionEnd)
-            .then(|| Region { task: TaskId(self.record.args[0]), ty: self.string(1) })
+            .then(|| Region { task: self.record.task(), ty: self.string(1) })
     }
 
     /// The message of an [`EventKind::Log`].
+    ///
+    /// ```
+    /// use gotrace::Reader;
+    ///
+    /// # fn main() -> Result<(), gotrace::Error> {
+    /// # let file: &[u8] = include_bytes!("../tests/data/shop.trace");
+    /// let mut reader = Reader::new(file)?;
+    /// while let Some(event) = reader.next_event()? {
+    ///     if let Some(log) = event.log() {
+    ///         println!("{} {}: {}", event.time(), log.category, log.message);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn log(self) -> Option<Log<'a>> {
         (self.kind() == EventKind::Log).then(|| Log {
-            task: TaskId(self.record.args[0]),
+            task: self.record.task(),
             category: self.string(1),
             message: self.string(2),
         })
     }
 
     /// The transition of an [`EventKind::StateTransition`].
+    ///
+    /// ```
+    /// use gotrace::{GoState, Reader};
+    ///
+    /// # fn main() -> Result<(), gotrace::Error> {
+    /// # let file: &[u8] = include_bytes!("../tests/data/shop.trace");
+    /// let mut reader = Reader::new(file)?;
+    /// let mut blocked = 0;
+    /// while let Some(event) = reader.next_event()? {
+    ///     let Some(transition) = event.state_transition() else { continue };
+    ///     if let Some((GoState::Running, GoState::Waiting)) = transition.goroutine() {
+    ///         println!("{} blocks: {}", transition.resource(), transition.reason());
+    ///         blocked += 1;
+    ///     }
+    /// }
+    /// assert!(blocked > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn state_transition(self) -> Option<StateTransition<'a>> {
         use EventType as T;
         use GoState as G;
         use ProcState as P;
-        let Record { ty, args, g, p, .. } = *self.record;
+        let Record { ty, g, p, .. } = *self.record;
         let go = |id: GoId, from, to| StateTransition {
             resource: id.into(),
             reason: BStr::new(""),
@@ -367,8 +526,7 @@ impl<'a> Event<'a> {
             from: State::Proc(from),
             to: State::Proc(to),
         };
-        let first = GoId(args[0] as i64);
-        let first_proc = ProcId(args[0] as i64);
+        let (first, first_proc) = (self.record.named_goroutine(), self.record.named_proc());
         Some(match ty {
             T::PROC_START => proc(first_proc, P::Idle, P::Running),
             T::PROC_STOP => proc(p, P::Running, P::Idle),
@@ -379,8 +537,11 @@ impl<'a> Event<'a> {
             },
             T::GO_CREATE | T::GO_CREATE_BLOCKED => {
                 let to = if ty == T::GO_CREATE { G::Runnable } else { G::Waiting };
-                let stack = Some(self.stack_of(args[1]));
-                StateTransition { stack, ..go(first, G::NotExist, to) }
+                let (stack, from) = (
+                    Some(self.stack_of(self.record.new_stack())),
+                    self.record.go_from(G::NotExist),
+                );
+                StateTransition { stack, ..go(first, from, to) }
             }
             T::GO_CREATE_SYSCALL => go(first, G::NotExist, G::Syscall),
             T::GO_START => go(first, G::Runnable, G::Running),
@@ -389,14 +550,16 @@ impl<'a> Event<'a> {
             T::GO_STOP | T::GO_BLOCK => {
                 let to = if ty == T::GO_STOP { G::Runnable } else { G::Waiting };
                 let (reason, stack) = (self.string(0), self.stack());
-                StateTransition { reason, stack, ..go(g, G::Running, to) }
+                let from = self.record.go_from(G::Running);
+                StateTransition { reason, stack, ..go(g, from, to) }
             }
             // A switch is three events; the first one unblocks the next goroutine.
             T::GO_UNBLOCK | T::GO_SWITCH | T::GO_SWITCH_DESTROY => {
                 go(first, G::Waiting, G::Runnable)
             }
             T::GO_SYSCALL_BEGIN => {
-                StateTransition { stack: self.stack(), ..go(g, G::Running, G::Syscall) }
+                let from = self.record.go_from(G::Running);
+                StateTransition { stack: self.stack(), ..go(g, from, G::Syscall) }
             }
             T::GO_SYSCALL_END => go(g, G::Syscall, G::Running),
             T::GO_SYSCALL_END_BLOCKED => go(g, G::Syscall, G::Runnable),
@@ -411,14 +574,44 @@ impl<'a> Event<'a> {
     }
 
     /// The content of an [`EventKind::Sync`]: data about the events up to the next one.
+    ///
+    /// ```
+    /// use gotrace::Reader;
+    ///
+    /// # fn main() -> Result<(), gotrace::Error> {
+    /// # let file: &[u8] = include_bytes!("../tests/data/shop.trace");
+    /// let mut reader = Reader::new(file)?;
+    /// while let Some(event) = reader.next_event()? {
+    ///     if let Some(clocks) = event.sync().and_then(|sync| sync.clock_snapshot()) {
+    ///         println!("{} is {} s since the Unix epoch", clocks.trace, clocks.wall_seconds);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn sync(self) -> Option<Sync<'a>> {
         (self.record.ty == SYNC).then(|| Sync {
-            n: self.record.args[0],
-            table: (self.record.args[1] != 0).then_some(self.table),
+            n: self.record.sync_number(),
+            table: self.record.has_tables().then_some(self.table),
         })
     }
 
     /// The raw event of an [`EventKind::Experimental`].
+    ///
+    /// ```
+    /// use gotrace::Reader;
+    ///
+    /// # fn main() -> Result<(), gotrace::Error> {
+    /// # let file: &[u8] = include_bytes!("../tests/data/shop.trace");
+    /// let mut reader = Reader::new(file)?;
+    /// while let Some(event) = reader.next_event()? {
+    ///     for (name, value) in event.experimental().iter().flat_map(|event| event.args()) {
+    ///         println!("{name} = {value}");
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn experimental(self) -> Option<ExperimentalEvent<'a>> {
         (self.kind() == EventKind::Experimental)
             .then_some(ExperimentalEvent { table: self.table, record: self.record })
@@ -449,6 +642,14 @@ impl Value {
             Self::String(_) => None,
         }
     }
+
+    /// The string, if it is one.
+    pub fn as_str(&self) -> Option<&BStr> {
+        match self {
+            Self::Uint64(_) => None,
+            Self::String(value) => Some(value.as_bstr()),
+        }
+    }
 }
 
 impl fmt::Display for Value {
@@ -462,7 +663,7 @@ impl fmt::Display for Value {
 }
 
 /// The value of a metric, named as in Go's `runtime/metrics`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Metric {
     /// The name, including the unit.
@@ -481,7 +682,7 @@ impl Metric {
 }
 
 /// A label for a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Label<'a> {
     /// The label.
@@ -493,7 +694,7 @@ pub struct Label<'a> {
 /// A named range of time, on one resource or global.
 ///
 /// A resource has at most one open range of each name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Range<'a> {
     /// The name of the range.
@@ -529,7 +730,7 @@ impl fmt::Display for RangeName<'_> {
 }
 
 /// An attribute of a range, known at its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct RangeAttribute {
     /// The name of the attribute.
@@ -539,7 +740,7 @@ pub struct RangeAttribute {
 }
 
 /// A task of `runtime/trace`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Task<'a> {
     /// The identifier of the task. It can be reused after the task has ended.
@@ -551,7 +752,7 @@ pub struct Task<'a> {
 }
 
 /// A region of `runtime/trace`: an interval in the execution of one goroutine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Region<'a> {
     /// The task that it belongs to, or [`TaskId::BACKGROUND`].
@@ -561,7 +762,7 @@ pub struct Region<'a> {
 }
 
 /// A message of `runtime/trace`'s `Log` or `Logf`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Log<'a> {
     /// The task that it belongs to, or [`TaskId::BACKGROUND`].
@@ -573,7 +774,7 @@ pub struct Log<'a> {
 }
 
 /// A change of state of a goroutine or a proc.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StateTransition<'a> {
     pub(crate) resource: ResourceId,
     pub(crate) reason: &'a BStr,
@@ -656,7 +857,7 @@ impl fmt::Debug for Sync<'_> {
 }
 
 /// A packet of data of an experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ExperimentalBatch<'a> {
     /// The experiment.
@@ -716,7 +917,7 @@ pub struct Stack<'a> {
 }
 
 /// One frame of a stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct StackFrame<'a> {
     /// The program counter: of the call, or, in the innermost frame, where the stack was taken.
@@ -758,6 +959,12 @@ impl PartialEq for Stack<'_> {
 }
 
 impl Eq for Stack<'_> {}
+
+impl Hash for Stack<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.table.serial, self.id).hash(state);
+    }
+}
 
 impl fmt::Debug for Stack<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -34,7 +34,12 @@
 //!   with frames. Its `Display` is Go's text; [`TextFormatter`] writes that text faster and byte
 //!   for byte.
 //! - [`Reader::recover`] resumes after damaged data and reports what was lost.
-//! - [`synthetic`] builds events for tests of programs that process events.
+//! - [`synthetic`] builds events for tests of programs that process events, and [`validate`] checks
+//!   the events of programs that make them.
+//! - [`analysis`] computes the numbers of `go tool trace` and more, in one pass.
+//! - [`parallel`] runs an analysis on several threads, generation by generation.
+//! - [`Generations`] and [`Index`] split a trace into its generations without decoding the events:
+//!   to read a range of time, or to cut it out as a trace of its own.
 //! - [`raw`] is the wire level: encoded events, in binary and as text.
 //!
 //! # Out of scope
@@ -58,14 +63,18 @@
 
 pub mod analysis;
 mod batch;
+mod clock;
 mod error;
 mod event;
 mod frontier;
 mod generation;
+mod generations;
 mod gosort;
 mod header;
 mod id;
+mod id_set;
 mod order;
+pub mod parallel;
 mod printable;
 mod quote;
 pub mod raw;
@@ -78,6 +87,7 @@ pub mod synthetic;
 mod table;
 mod text;
 mod v1;
+pub mod validate;
 mod version;
 
 pub use bstr;
@@ -86,6 +96,7 @@ pub use event::{
     Event, EventKind, ExperimentalBatch, ExperimentalEvent, Label, Log, Metric, OwnedEvent, Range,
     RangeAttribute, RangeName, Region, Stack, StackFrame, StateTransition, Sync, Task, Value,
 };
+pub use generations::{GenerationSpan, Generations, Index};
 pub use id::{GoId, GoState, ProcId, ProcState, ResourceId, ResourceKind, TaskId, ThreadId};
 pub use reader::{Loss, Reader};
 pub use spec::{EventSpec, EventType, Experiment};

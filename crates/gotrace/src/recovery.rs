@@ -6,7 +6,7 @@
 
 use crate::error::{Error, ErrorKind, Position};
 use crate::event::Record;
-use crate::frontier::{Cursor, Frontier, RawEvent};
+use crate::frontier::{Cursor, Encoded, Frontier, RawEvent};
 use crate::order::{Blocked, Ordering};
 use crate::spec::{EventType, MAX_ARGS, Plan};
 use crate::table::Table;
@@ -48,7 +48,7 @@ impl Recovery {
     pub(crate) fn next(
         &mut self,
         order: &mut Ordering,
-        bytes: &[u8],
+        bytes: &dyn Encoded,
         table: &Table,
         event: &mut Record,
         counts: &mut Counts,
@@ -63,7 +63,7 @@ impl Recovery {
     fn find_next(
         &mut self,
         order: &mut Ordering,
-        bytes: &[u8],
+        bytes: &dyn Encoded,
         table: &Table,
         event: &mut Record,
         counts: &mut Counts,
@@ -107,7 +107,7 @@ impl Recovery {
 struct Merge<'a> {
     recovery: &'a mut Recovery,
     order: &'a mut Ordering,
-    bytes: &'a [u8],
+    bytes: &'a dyn Encoded,
     table: &'a Table,
     event: &'a mut Record,
     counts: &'a mut Counts,
@@ -116,17 +116,19 @@ struct Merge<'a> {
 impl Merge<'_> {
     /// Accepts the event of the cursor at `index`, unless it waits for another event.
     fn take(&mut self, index: usize) -> Result<bool, Error> {
-        let Self { recovery, order, bytes, table, event, counts } = self;
-        let taken = recovery.frontier.offer(index, bytes, |cursor| {
-            let (raw, missing) = resolved(cursor, table);
-            let mut taken = order.advance_apart(&raw, cursor.slot, table, event);
-            if let (0, Err(Blocked::Never(_))) = (index, &taken) {
-                taken = adopted(order, &raw, cursor, table, event);
-            }
-            counts.unresolved_ids += if taken.is_ok() { missing } else { 0 };
-            taken
-        })?;
-        self.refused(index, taken)
+        let Self { recovery, order, table, event, counts, .. } = self;
+        let cursor = recovery.frontier.cursor(index);
+        let (raw, missing) = resolved(cursor, table);
+        let mut taken = order.advance_apart(&raw, cursor.slot, table, event);
+        if let (0, Err(Blocked::Never(_))) = (index, &taken) {
+            taken = adopted(order, &raw, cursor, table, event);
+        }
+        match taken {
+            Ok(()) => counts.unresolved_ids += missing,
+            Err(blocked) => return self.refused(index, blocked),
+        }
+        recovery.frontier.pass(index, self.bytes)?;
+        Ok(true)
     }
 
     /// Accepts the event of another thread that the earliest event may wait for.
@@ -149,36 +151,34 @@ impl Merge<'_> {
 
     /// Accepts the earliest event even if it should wait; skips an event that no state fits.
     fn force(&mut self) -> Result<bool, Error> {
-        let Self { recovery, order, bytes, table, event, counts } = self;
-        let mut accepted = true;
-        let taken = recovery.frontier.offer(0, bytes, |cursor| {
-            let (raw, missing) = resolved(cursor, table);
-            match adopted(order, &raw, cursor, table, event) {
-                Ok(()) => counts.unresolved_ids += missing,
-                Err(Blocked::Never(kind)) if matches!(*kind, ErrorKind::Limit { .. }) => {
-                    return Err(Blocked::Never(kind));
-                }
-                Err(_) => {
-                    counts.lost_events += 1;
-                    accepted = false;
-                }
+        let Self { recovery, order, table, event, counts, .. } = self;
+        let cursor = recovery.frontier.cursor(0);
+        let (raw, missing) = resolved(cursor, table);
+        let accepted = match adopted(order, &raw, cursor, table, event) {
+            Ok(()) => {
+                counts.unresolved_ids += missing;
+                true
             }
-            Ok(())
-        })?;
-        Ok(self.refused(0, taken)? && accepted)
+            Err(blocked) => {
+                self.refused(0, blocked)?;
+                self.counts.lost_events += 1;
+                false
+            }
+        };
+        self.recovery.frontier.pass(0, self.bytes)?;
+        Ok(accepted)
     }
 
-    /// Whether the event was accepted; an error if a limit is exceeded.
-    fn refused(&self, index: usize, taken: Result<(), Blocked>) -> Result<bool, Error> {
-        match taken {
-            Ok(()) => Ok(true),
-            Err(Blocked::Never(kind)) if matches!(*kind, ErrorKind::Limit { .. }) => {
+    /// The event at `index` was not accepted: an error if a limit is exceeded.
+    fn refused(&self, index: usize, blocked: Blocked) -> Result<bool, Error> {
+        match blocked {
+            Blocked::Never(kind) if matches!(*kind, ErrorKind::Limit { .. }) => {
                 let cursor = self.recovery.frontier.cursor(index);
                 let offset = cursor.start as u64;
                 let thread = Some(cursor.thread);
                 Err(Error::new(*kind, Position { offset, thread, ..Position::default() }))
             }
-            Err(_) => Ok(false),
+            _ => Ok(false),
         }
     }
 }

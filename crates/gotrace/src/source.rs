@@ -1,6 +1,7 @@
 //! The bytes of a trace, with the part in memory that the reader still needs.
 
 use crate::error::{Error, ErrorKind};
+use crate::frontier::{Chunk, Encoded};
 use std::io::{self, Read};
 
 /// A window over the input: bytes from `keep` on keep their position until they are released.
@@ -23,7 +24,24 @@ const CHUNK: usize = 128 << 10;
 
 impl<R: Read> Source<R> {
     pub(crate) fn new(input: R, limit: usize) -> Self {
-        Self { input, buffer: Vec::new(), filled: 0, keep: 0, base: 0, limit }
+        Self::at(0, input, limit)
+    }
+
+    /// A source whose first byte has an offset in the trace.
+    pub(crate) fn at(base: u64, input: R, limit: usize) -> Self {
+        Self { input, buffer: Vec::new(), filled: 0, keep: 0, base, limit }
+    }
+
+    /// Uses this memory, of another source.
+    pub(crate) fn reuse(&mut self, buffer: Vec<u8>) {
+        if self.buffer.is_empty() {
+            self.buffer = buffer;
+        }
+    }
+
+    /// The memory of the window.
+    pub(crate) fn into_buffer(self) -> Vec<u8> {
+        self.buffer
     }
 
     /// The bytes in the window, from the first one that was not released.
@@ -93,6 +111,17 @@ impl<R: Read> Source<R> {
             }
         }
         Ok(true)
+    }
+}
+
+impl<R: Read> Encoded for Source<R> {
+    fn bytes(&self) -> &[u8] {
+        self.window()
+    }
+
+    #[inline(always)]
+    fn chunk(&self, at: usize) -> Option<&Chunk> {
+        self.buffer.get(self.keep + at..)?.first_chunk()
     }
 }
 

@@ -269,7 +269,7 @@ impl<'a> Builder<'a> {
                 Ok(())
             }
             EventDetails::TaskEnd(Task { id, parent, ty }) => {
-                let ty = self.table.add_extra(shared(ty));
+                let ty = self.table.add(shared(ty));
                 self.set(T::USER_TASK_END, [id.0, 0, parent.0, ty]);
                 Ok(())
             }

@@ -1,16 +1,16 @@
 //! The data that events of one generation refer to: strings, stacks, clocks, experimental data.
 
+use crate::generation::KnownIds;
 use crate::id::ThreadId;
 use crate::spec::Experiment;
 use bstr::BStr;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use trace_common::Timestamp;
+use trace_common::{SeededState, Timestamp};
 
 /// The tables of one generation. Events keep them alive. They are immutable once the generation is
-/// read, except for [`Table::add_extra`].
+/// read, except for [`Table::add`].
 #[derive(Debug)]
 pub(crate) struct Table {
     /// Distinguishes the tables of a process.
@@ -61,7 +61,7 @@ pub(crate) struct SyncData {
 /// Readings of three clocks that the traced program took at nearly the same moment.
 ///
 /// Since Go 1.25. See [`Sync::clock_snapshot`](crate::Sync::clock_snapshot).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ClockSnapshot {
     /// The clock of the trace's timestamps.
@@ -88,6 +88,12 @@ impl ClockSnapshot {
     }
 }
 
+impl Default for Table {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
 impl Table {
     pub(crate) fn new(generation: u64) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
@@ -103,6 +109,11 @@ impl Table {
             experimental: Vec::new(),
             extra: Extras::default(),
         }
+    }
+
+    /// The identifiers that are known to be in the tables, without a lookup.
+    pub(crate) const fn known_ids(&self) -> KnownIds {
+        KnownIds { stacks: self.stacks.full_below, strings: self.strings.full_below }
     }
 
     /// Returns the string `id`; 0 is the empty one.
@@ -129,6 +140,11 @@ impl Table {
         self.stack_frames.get(start..start + span.len as usize).unwrap_or_default()
     }
 
+    /// Returns the outermost frame of stack `id`.
+    pub(crate) fn entry(&self, id: u64) -> Option<&Frame> {
+        self.frames.get(*self.stack(id).last()? as usize)
+    }
+
     /// Adds a frame; the first frame of each `pc` is used by all stacks of the generation.
     pub(crate) fn push_frame(&mut self, frame: Frame) {
         let next = self.frames.len() as u32;
@@ -146,14 +162,27 @@ impl Table {
         self.frame_by_pc = HashMap::default(); // only needed while loading
     }
 
-    /// Adds a string that is not in the generation's own table; [`Table::extra`] finds it by the
-    /// returned number. The empty string has number 0.
-    pub(crate) fn add_extra(&self, string: Arc<[u8]>) -> u64 {
-        if string.is_empty() { 0 } else { self.extra.push(string) }
+    /// Adds a string that is not in the generation's own table. [`Table::any`] finds it by the
+    /// returned number: an odd one, or 0 for the empty string.
+    pub(crate) fn add(&self, string: Arc<[u8]>) -> u64 {
+        if string.is_empty() { 0 } else { self.extra.push(string) << 1 | 1 }
     }
 
-    pub(crate) fn extra(&self, number: u64) -> &BStr {
-        BStr::new(self.extra.get(number).map_or(&[][..], |s| &s[..]))
+    /// The number by which [`Table::any`] finds the generation's own string `id`: an even one.
+    #[inline]
+    pub(crate) fn own(&self, id: u64) -> u64 {
+        match id.checked_mul(2) {
+            Some(number) => number,
+            None => self.add(self.strings.get(id).cloned().unwrap_or_default()),
+        }
+    }
+
+    /// A string by its number among its own and the added ones.
+    pub(crate) fn any(&self, number: u64) -> &BStr {
+        if number & 1 == 0 {
+            return self.string(number >> 1).unwrap_or_default();
+        }
+        BStr::new(self.extra.get(number >> 1).map_or(&[][..], |s| &s[..]))
     }
 }
 
@@ -278,55 +307,6 @@ impl Extras {
     }
 }
 
-/// Hashes identifiers with one multiplication and a random seed: traces cannot choose identifiers
-/// that collide.
-#[derive(Clone, Debug)]
-pub(crate) struct SeededState(u64);
-
-impl Default for SeededState {
-    fn default() -> Self {
-        static SEED: OnceLock<u64> = OnceLock::new();
-        Self(*SEED.get_or_init(|| RandomState::new().hash_one(0u64)))
-    }
-}
-
-impl BuildHasher for SeededState {
-    type Hasher = SeededHasher;
-
-    #[inline]
-    fn build_hasher(&self) -> SeededHasher {
-        SeededHasher(self.0)
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct SeededHasher(u64);
-
-impl Hasher for SeededHasher {
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    #[inline]
-    fn write_u64(&mut self, value: u64) {
-        // The two halves of a 128-bit product folded: every bit of the input moves every bit.
-        let product = u128::from(value ^ self.0) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
-    }
-
-    #[inline]
-    fn write_i64(&mut self, value: i64) {
-        self.write_u64(value as u64);
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -380,15 +360,19 @@ mod tests {
     }
 
     #[test]
-    fn extra_strings_keep_their_numbers() {
-        let table = Table::new(1);
-        assert_eq!(table.add_extra(Arc::from(&b""[..])), 0);
-        let numbers: Vec<u64> =
-            (0..1000).map(|i| table.add_extra(Arc::from(i.to_string().as_bytes()))).collect();
-        for (i, number) in numbers.iter().enumerate() {
-            assert_eq!(table.extra(*number), i.to_string().as_str());
+    fn added_strings_keep_their_numbers() {
+        let mut table = Table::new(1);
+        for id in [7, u64::MAX] {
+            table.strings.insert(id, id.to_string().as_bytes().into());
         }
-        assert_eq!(table.extra(0), "");
-        assert_eq!(table.extra(u64::MAX), "");
+        assert_eq!(table.add(Arc::from(&b""[..])), 0);
+        let own = [0, 7, 8, u64::MAX].map(|id| table.own(id));
+        let numbers: Vec<u64> =
+            (0..1000).map(|i| table.add(Arc::from(i.to_string().as_bytes()))).collect();
+        for (i, number) in numbers.iter().enumerate() {
+            assert_eq!(table.any(*number), i.to_string().as_str());
+        }
+        assert_eq!(own.map(|number| table.any(number)), ["", "7", "", &u64::MAX.to_string()]);
+        assert_eq!(table.any(u64::MAX), "");
     }
 }

@@ -9,19 +9,19 @@
     reason = "a test that fails is to panic"
 )]
 
-use flate2::read::GzDecoder;
+mod common;
+
 use gotrace::analysis::{
     Finished, Goroutine, Profile, ProfileKind, ProfileScope, RangeKind, Region, Summarizer, Task,
     Utilization, UtilizationOptions,
 };
 use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack};
 use gotrace::{
-    Event, GoId, GoState, Metric, ProcId, ProcState, Range, RangeName, Reader,
-    Region as UserRegion, StackFrame, StateTransition, Task as UserTask, TaskId, ThreadId,
-    Timestamp,
+    Event, GoId, GoState, Metric, ProcId, ProcState, Range, RangeName, Region as UserRegion,
+    StackFrame, StateTransition, Task as UserTask, TaskId, ThreadId, Timestamp,
 };
-use std::io::Read;
-use std::path::Path;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 const NS: fn(u64) -> Duration = Duration::from_nanos;
@@ -166,6 +166,11 @@ fn a_short_history_has_exact_times() {
     assert_eq!((region.times.runnable, region.times.blocked_total()), (NS(5), NS(40)));
     let [task] = &summary.tasks[..] else { panic!("{:?}", summary.tasks) };
     assert_eq!((task.duration(), task.regions), (Some(NS(155)), 1));
+    let (owner, times) = task.own.as_ref().unwrap();
+    assert_eq!((*owner, times.total), (GoId(7), NS(155)));
+    assert_eq!((times.running, times.runnable, times.blocked_total()), (NS(35), NS(10), NS(40)));
+    assert_eq!((times.syscall, times.syscall_blocked), (NS(10), NS(60)));
+    assert!(times.unknown().is_zero());
 
     let delays = |kind| {
         let profile = profiles.iter().find(|profile| profile.kind() == kind).unwrap();
@@ -232,35 +237,13 @@ fn the_worst_window_is_where_the_world_stops() {
     }
 }
 
-/// Every committed trace.
-fn traces() -> Vec<(String, Vec<u8>)> {
-    let mut traces = Vec::new();
-    for entry in Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").read_dir().unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let mut trace = Vec::new();
-        if name.ends_with(".trace.gz") {
-            let file = std::fs::File::open(&path).unwrap();
-            GzDecoder::new(file).read_to_end(&mut trace).unwrap();
-        } else if name.ends_with(".trace") {
-            trace = std::fs::read(&path).unwrap();
-        } else {
-            continue;
-        }
-        traces.push((name, trace));
-    }
-    assert!(traces.len() > 5);
-    traces
-}
-
 #[test]
 fn the_states_of_a_goroutine_sum_to_its_life() {
-    for (name, trace) in traces() {
+    for (name, trace) in common::traces() {
         let mut analyses = Analyses::new(&ProfileScope::all());
-        let mut reader = Reader::new(&trace[..]).unwrap();
-        while let Some(event) = reader.next_event().unwrap() {
+        common::events_of(&trace, |event| {
             analyses.event(event);
-        }
+        });
         let (summary, profiles, utilization) = analyses.finish();
         assert!(summary.goroutines.len() > 2, "{name}");
         let mut runnable = Duration::ZERO;
@@ -275,6 +258,11 @@ fn the_states_of_a_goroutine_sum_to_its_life() {
                 let length = end.nanos_since(start).unsigned_abs();
                 assert_eq!(region.times.total, NS(length), "{name}: {region:?}");
             }
+        }
+        for task in &summary.tasks {
+            let Some((_, t)) = &task.own else { continue };
+            let states = t.running + t.runnable + t.syscall + t.syscall_blocked + t.blocked_total();
+            assert_eq!((states, Some(t.total)), (t.total, task.duration()), "{name}: {task:?}");
         }
         // The profile leaves out what is cut off by the start or the end of the trace.
         let scheduler = profiles.iter().find(|p| p.kind() == ProfileKind::Scheduler).unwrap();
@@ -294,16 +282,15 @@ fn the_states_of_a_goroutine_sum_to_its_life() {
 
 #[test]
 fn a_scope_divides_a_profile() {
-    let (_, trace) = traces().into_iter().find(|(name, _)| name == "shop.trace").unwrap();
+    let trace = common::recorded("shop.trace");
     let profile = |scope: &ProfileScope| {
         let mut profile = Profile::new(ProfileKind::Sync, scope.clone());
         let (mut first, mut last) = (None, Timestamp::MIN);
-        let mut reader = Reader::new(&trace[..]).unwrap();
-        while let Some(event) = reader.next_event().unwrap() {
+        common::events_of(&trace, |event| {
             first.get_or_insert(event.time());
             last = event.time();
             profile.event(event);
-        }
+        });
         let time: Duration = profile.stacks().map(|(delay, _)| delay.time).sum();
         (time, first.unwrap(), last)
     };
@@ -317,4 +304,77 @@ fn a_scope_divides_a_profile() {
     let (before, after) = (limited(first, middle), limited(middle, last));
     assert!(!before.is_zero() && !after.is_zero());
     assert_eq!(before + after, all);
+}
+
+/// Tasks that are returned when they end have the same times as those that are kept.
+#[test]
+fn returned_tasks_are_the_kept_ones() {
+    let mut compared = 0;
+    for (name, trace) in common::traces() {
+        let read = |mut summarizer: Summarizer| {
+            let mut tasks = Vec::new();
+            common::events_of(&trace, |event| {
+                if let Some(Finished::Task(task)) = summarizer.event(event) {
+                    tasks.push(*task);
+                }
+            });
+            let ended = tasks.len();
+            tasks.extend(summarizer.finish().tasks);
+            tasks.sort_by_key(|task| task.id);
+            (tasks, ended)
+        };
+        let (mut kept, none) = read(Summarizer::new());
+        let (returned, ended) = read(Summarizer::returning_tasks());
+        kept.retain(|task| task.id != TaskId::BACKGROUND);
+        assert_eq!((none, kept.len()), (0, returned.len()), "{name}");
+        assert_eq!(ended, kept.iter().filter(|task| task.end.is_some()).count(), "{name}");
+        for (kept, returned) in kept.iter().zip(&returned) {
+            assert_eq!((kept.id, kept.parent), (returned.id, returned.parent), "{name}");
+            // A task that ends twice is returned at the first end.
+            if kept.own.is_some() || kept.end.is_none() {
+                let times =
+                    |task: &Task| (task.name.clone(), task.start, task.end, task.own.clone());
+                assert_eq!(times(kept), times(returned), "{name}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 50, "{compared}");
+}
+
+#[test]
+fn the_longest_tasks_are_the_first_of_all() {
+    let mut omitted = 0;
+    for (name, trace) in common::traces() {
+        let tasks_of = |mut summarizer: Summarizer| {
+            common::events_of(&trace, |event| {
+                let finished = summarizer.event(event);
+                assert!(!matches!(finished, Some(Finished::Task(_))), "{name}: it is kept");
+            });
+            let summary = summarizer.finish();
+            let (mut tasks, omitted) = (summary.tasks, summary.omitted_tasks);
+            tasks.retain(|task| task.id != TaskId::BACKGROUND);
+            tasks.sort_by_key(|task| (Reverse(task.duration()), task.id));
+            (tasks, omitted)
+        };
+        let (all, none) = tasks_of(Summarizer::new());
+        assert_eq!(none, 0);
+        let types = all.iter().map(|task| Some(task.name.clone())).chain([None]);
+        for ty in types.collect::<BTreeSet<_>>() {
+            let is_wanted = |task: &&Task| ty.as_ref().is_none_or(|ty| *ty == task.name);
+            let mut expected: Vec<Task> = all.iter().filter(is_wanted).cloned().collect();
+            // A task that ends again after it has been left out stays out.
+            expected.retain(|task| task.own.is_some() || task.end.is_none());
+            for count in [0, 1, 7, usize::MAX] {
+                let (mut longest, left) = tasks_of(Summarizer::longest_tasks(count, ty.clone()));
+                longest.retain(|task| is_wanted(&task));
+                longest.retain(|task| task.own.is_some() || task.end.is_none());
+                longest.truncate(count);
+                omitted += left;
+                let first = &expected[..count.min(expected.len())];
+                assert_eq!(longest, first, "{name}: {count} of {ty:?}");
+            }
+        }
+    }
+    assert!(omitted > 100, "{omitted}");
 }

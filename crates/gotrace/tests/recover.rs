@@ -334,6 +334,44 @@ fn a_goroutine_that_no_event_names_is_none() {
     assert_eq!(reader.lost_events(), 0);
 }
 
+/// The states that any event implies are adopted when all before it is lost.
+#[test]
+fn every_event_can_be_the_first_that_is_left() {
+    let timed = (0..=127).filter_map(|ty| Some((ty, EventType(ty).spec()?)));
+    for (ty, spec) in timed.filter(|(_, spec)| spec.timed) {
+        if EventType(ty) == EventType::CLOCK_SNAPSHOT {
+            continue; // no event of a thread
+        }
+        let mut args: Vec<u64> = spec.args.iter().map(|name| u64::from(*name != "stack")).collect();
+        args[0] = 0; // the time delta
+        // In the first generation, whose states are only those that its events name, and in the
+        // second.
+        for generation in [1, 2] {
+            let mut trace = Assembler::new(26);
+            for number in 1..=generation {
+                trace.batch(
+                    number,
+                    u64::MAX,
+                    1,
+                    &[(50, &[]), (8, &[15_625_000]), (51, &[1, 1, 1, 1])],
+                );
+                if number == generation {
+                    trace.batch(generation, 1, 10, &[(ty, &args)]);
+                } else {
+                    trace.batch(number, 9, 5, &[(13, &[0, 9, 1])]);
+                }
+                trace.0.push(52);
+            }
+            let mut recovered = read(&trace.0);
+            recovered.events.retain(|(.., of)| *of == generation);
+            let switch = [EventType::GO_SWITCH, EventType::GO_SWITCH_DESTROY];
+            let expected = if switch.contains(&EventType(ty)) { 3 } else { 1 };
+            let given = (recovered.events.len(), recovered.lost_events);
+            assert_eq!(given, (expected, 0), "{spec:?} in generation {generation}: {recovered:?}");
+        }
+    }
+}
+
 #[test]
 fn a_damaged_generation_beyond_a_limit_is_given_up_and_counted() {
     let mut trace = Assembler::new(26);

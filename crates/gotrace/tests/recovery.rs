@@ -20,7 +20,7 @@
 
 mod common;
 
-use common::{Batch, batches, events, recorded};
+use common::{Batch, V2, batches, events, recorded};
 use gotrace::{Event, EventKind, Metric, Reader, Value};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -38,20 +38,6 @@ fn positions() -> u64 {
     let default = if cfg!(debug_assertions) { 10 } else { 50 };
     std::env::var("GOTRACE_RECOVERY_POSITIONS").map_or(default, |number| number.parse().unwrap())
 }
-
-/// The fixtures in format v2.
-const FIXTURES: [&str; 10] = [
-    "shop.trace",
-    "go1.22-mixed.trace.gz",
-    "go1.23-mixed.trace.gz",
-    "go1.23-coroutines.trace.gz",
-    "go1.23-allocations.trace.gz",
-    "go1.25-mixed.trace.gz",
-    "go1.26-mixed.trace.gz",
-    "go1.26-allocations.trace.gz",
-    "go1.26-collections.trace.gz",
-    "go1.26-cgo.trace.gz",
-];
 
 /// Number of events by what identifies them.
 type Events = HashMap<u64, u64>;
@@ -171,7 +157,7 @@ fn loaded(path: &Path) -> Vec<u8> {
 #[test]
 fn most_decodable_events_are_recovered() {
     let mut traces: Vec<(String, Option<PathBuf>)> =
-        FIXTURES.iter().map(|name| ((*name).to_owned(), None)).collect();
+        V2.iter().map(|name| ((*name).to_owned(), None)).collect();
     if let Some(list) = std::env::var_os("GOTRACE_RECOVERY") {
         for line in std::fs::read_to_string(list).unwrap().lines() {
             let (name, path) = line.split_once('\t').unwrap();

@@ -1,14 +1,19 @@
 //! Profiles by stack: delays of goroutines, and CPU samples.
 
+use super::heads::Heads;
+use super::numbers::Numbers;
 use super::stacks::Stacks;
-use super::{Goroutine, Name, Region};
+use super::step::{Step, stack_of};
+use super::{Goroutine, Name, Region, Task};
 use crate::event::{Event, EventKind};
 use crate::id::{GoId, GoState};
-use crate::table::SeededState;
+use crate::parallel::Split;
+use crate::table::Table;
 use bstr::ByteSlice;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
-use trace_common::Timestamp;
+use trace_common::{IdMap, Timestamp};
 
 /// The quantity that a [`Profile`] measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,17 +51,13 @@ impl ProfileKind {
         }
     }
 
-    /// Whether a goroutine that enters `state` for `reason` is delayed in the sense of this kind.
-    fn delays(self, state: GoState, reason: &[u8]) -> bool {
+    /// Whether goroutines that wait for `reason` are delayed in the sense of this kind.
+    fn waits(self, reason: &[u8]) -> bool {
         let has = |part: &str| reason.contains_str(part);
         match self {
-            Self::Network => state == GoState::Waiting && reason == b"network",
-            Self::Sync => {
-                state == GoState::Waiting && (has("chan") || has("sync") || has("select"))
-            }
-            Self::Syscall => state == GoState::Syscall,
-            Self::Scheduler => state == GoState::Runnable,
-            Self::Cpu => false,
+            Self::Network => reason == b"network",
+            Self::Sync => has("chan") || has("sync") || has("select"),
+            Self::Syscall | Self::Scheduler | Self::Cpu => false,
         }
     }
 
@@ -134,6 +135,14 @@ impl ProfileScope {
         self.add(region.goroutine, start, region.end);
     }
 
+    /// Adds the time of a task on the goroutine that began and ended it: see [`Task::own`]. With the
+    /// regions of the task (see [`ProfileScope::add_region`]) this is all of its time.
+    pub fn add_task(&mut self, task: &Task) {
+        if let (Some((id, _)), Some(start)) = (&task.own, task.start) {
+            self.add(*id, start, task.end);
+        }
+    }
+
     fn add(&mut self, id: GoId, start: Timestamp, end: Option<Timestamp>) {
         let intervals = self.goroutines.get_or_insert_default().entry(id).or_default();
         intervals.push((start, end.unwrap_or(Timestamp::MAX)));
@@ -170,17 +179,28 @@ impl ProfileScope {
         };
         match &self.goroutines {
             None => within((from, to)),
-            Some(of) => of.get(&id).into_iter().flatten().map(|interval| within(*interval)).sum(),
+            Some(_) => self
+                .intervals(id, start)
+                .iter()
+                .take_while(|(from, _)| *from < end)
+                .map(|interval| within(*interval))
+                .sum(),
         }
+    }
+
+    /// The intervals of a goroutine that do not end before `time`. They are in order, and do not
+    /// overlap.
+    fn intervals(&self, id: GoId, time: Timestamp) -> &[(Timestamp, Timestamp)] {
+        let of = self.goroutines.as_ref().and_then(|goroutines| goroutines.get(&id));
+        let intervals = of.map(Vec::as_slice).unwrap_or_default();
+        let first = intervals.partition_point(|(_, to)| *to < time);
+        intervals.get(first..).unwrap_or_default()
     }
 
     fn contains(&self, id: GoId, time: Timestamp) -> bool {
         let within = |(from, to): (Timestamp, Timestamp)| from <= time && time <= to;
-        self.window.is_none_or(within)
-            && self
-                .goroutines
-                .as_ref()
-                .is_none_or(|of| of.get(&id).is_some_and(|i| i.iter().copied().any(within)))
+        let is_selected = || self.intervals(id, time).first().is_some_and(|first| within(*first));
+        self.window.is_none_or(within) && (self.goroutines.is_none() || is_selected())
     }
 }
 
@@ -211,114 +231,262 @@ impl ProfileScope {
 /// ```
 #[derive(Debug)]
 pub struct Profile {
+    sums: Sums,
+    goroutines: IdMap<Progress>,
+    /// Of a part of a trace: transitions that depend on the events before it.
+    heads: Option<Heads>,
+}
+
+/// The delays so far, by stack.
+#[derive(Debug)]
+struct Sums {
     kind: ProfileKind,
-    scope: ProfileScope,
+    scope: Arc<ProfileScope>,
     stacks: Stacks,
     /// By number of the stack.
     delays: Vec<Delay>,
-    /// Goroutines that are delayed: since when, and with which stack.
-    open: HashMap<GoId, (Timestamp, u32), SeededState>,
-    /// Goroutines that have run, if that matters.
-    started: HashSet<GoId, SeededState>,
-    /// Delays of goroutines that have not run yet: dropped when they run, counted if they never do.
-    before_first_run: HashMap<GoId, Vec<(u32, Duration)>, SeededState>,
+    /// Reasons to wait: 1 if they are of this kind.
+    reasons: Numbers,
+}
+
+/// The state of a live goroutine.
+#[derive(Debug, Default)]
+struct Progress {
+    /// It is delayed: since when, and with which stack.
+    delay: Option<(Timestamp, u32)>,
+    /// Whether it has run.
+    started: bool,
+    /// Delays before it ran first: dropped when it runs, counted if it never does.
+    early: Vec<(u32, Duration)>,
 }
 
 impl Profile {
     /// Makes an empty profile.
     pub fn new(kind: ProfileKind, scope: ProfileScope) -> Self {
-        Self {
-            kind,
-            scope: scope.outermost(),
-            stacks: Stacks::default(),
-            delays: Vec::new(),
-            open: HashMap::default(),
-            started: HashSet::default(),
-            before_first_run: HashMap::default(),
-        }
+        Self::with(kind, Arc::new(scope.outermost()), None)
+    }
+
+    fn with(kind: ProfileKind, scope: Arc<ProfileScope>, heads: Option<Heads>) -> Self {
+        let (stacks, reasons) = (Stacks::default(), Numbers::default());
+        let sums = Sums { kind, scope, stacks, delays: Vec::new(), reasons };
+        Self { sums, goroutines: IdMap::default(), heads }
     }
 
     /// The quantity that it measures.
     pub const fn kind(&self) -> ProfileKind {
-        self.kind
+        self.sums.kind
     }
 
     /// Processes the next event of the trace.
+    #[inline]
     pub fn event(&mut self, event: Event<'_>) {
-        match event.kind() {
-            EventKind::StateTransition if self.kind != ProfileKind::Cpu => self.transition(event),
-            EventKind::StackSample if self.kind == ProfileKind::Cpu => self.sample(event),
-            _ => {}
+        if self.sums.kind == ProfileKind::Cpu {
+            self.sample(event);
+        } else if let Some(step) = Step::of(event) {
+            let progress = match self.goroutines.get_mut(step.id.0) {
+                Some(progress) => progress,
+                None => {
+                    if self.keep_head(event, step) {
+                        return;
+                    }
+                    self.goroutines.insert(step.id.0).reset()
+                }
+            };
+            self.sums.step(progress, event.table, event.time(), stack_of(event), step);
+            if step.to == GoState::NotExist {
+                self.end(step.id);
+            }
         }
+    }
+
+    /// Keeps a transition for later that depends on the events before this part of a trace; `false`
+    /// if it does not.
+    #[cold]
+    fn keep_head(&mut self, event: Event<'_>, step: Step) -> bool {
+        let Some(heads) = self.heads.as_mut().filter(|_| step.from != GoState::NotExist) else {
+            return false;
+        };
+        heads.keep(event, step, self.sums.stacks.len());
+        if step.to == GoState::Running {
+            self.goroutines.insert(step.id.0).reset().started = true;
+        }
+        true
     }
 
     fn sample(&mut self, event: Event<'_>) {
-        if self.scope.contains(event.goroutine(), event.time()) {
-            let stack = self.stacks.number(event.stack());
-            self.add(stack, Duration::ZERO);
+        let Sums { scope, stacks, delays, .. } = &mut self.sums;
+        let is_sample = event.kind() == EventKind::StackSample;
+        if is_sample && scope.contains(event.goroutine(), event.time()) {
+            let stack = stacks.number(event.stack());
+            add(delays, stack, Duration::ZERO);
         }
     }
 
-    fn transition(&mut self, event: Event<'_>) {
-        let Some(transition) = event.state_transition() else { return };
-        let (Some(id), Some((_, to))) = (transition.resource().goroutine(), transition.goroutine())
-        else {
-            return;
-        };
-        if to == self.kind.state() {
-            if self.kind.delays(to, transition.reason()) && !self.open.contains_key(&id) {
-                let stack = self.stacks.number(event.stack());
-                self.open.insert(id, (event.time(), stack));
-            }
-        } else if let Some((since, stack)) = self.open.remove(&id) {
-            let time = self.scope.overlap(id, since, event.time());
-            match (time.is_zero(), self.scope.since_first_run && !self.started.contains(&id)) {
-                (true, _) => {}
-                (false, true) => {
-                    self.before_first_run.entry(id).or_default().push((stack, time));
-                }
-                (false, false) => self.add(stack, time),
-            }
-        }
-        if self.scope.since_first_run {
-            self.follow(id, to);
-        }
-    }
-
-    /// Remembers which goroutines have run.
-    fn follow(&mut self, id: GoId, to: GoState) {
-        if to == GoState::Running && self.started.insert(id) {
-            self.before_first_run.remove(&id);
-        } else if to == GoState::NotExist {
-            self.started.remove(&id);
-            for (stack, time) in self.before_first_run.remove(&id).into_iter().flatten() {
-                self.add(stack, time);
-            }
-        }
-    }
-
-    fn add(&mut self, stack: u32, time: Duration) {
-        let index = stack as usize;
-        if self.delays.len() <= index {
-            self.delays.resize(index + 1, Delay::default());
-        }
-        if let Some(delay) = self.delays.get_mut(index) {
-            delay.count += 1;
-            delay.time += time;
+    fn end(&mut self, id: GoId) {
+        if let Some(progress) = self.goroutines.remove(id.0) {
+            let early = progress.early.drain(..);
+            early.for_each(|(stack, time)| add(&mut self.sums.delays, stack, time));
         }
     }
 
     /// Completes the profile after the last event: counts what depends on later events.
     pub fn finish(&mut self) {
-        for (stack, time) in std::mem::take(&mut self.before_first_run).into_values().flatten() {
-            self.add(stack, time);
-        }
+        let ids: Vec<i64> = self.goroutines.ids().collect();
+        ids.into_iter().for_each(|id| self.end(GoId(id)));
     }
 
     /// The delays and their stacks, innermost frame first, in the order of first appearance. One
     /// stack may be empty: that of events without.
     pub fn stacks(&self) -> impl Iterator<Item = (Delay, impl Iterator<Item = &Frame> + Clone)> {
-        let delays = self.delays.iter().enumerate().filter(|(_, delay)| delay.count > 0);
-        delays.map(|(number, delay)| (*delay, self.stacks.frames(number)))
+        let Sums { delays, stacks, .. } = &self.sums;
+        let delays = delays.iter().enumerate().filter(|(_, delay)| delay.count > 0);
+        delays.map(|(number, delay)| (*delay, stacks.frames(number)))
+    }
+}
+
+impl Sums {
+    /// Processes a transition of the goroutine with this progress.
+    #[inline]
+    fn step(
+        &mut self,
+        progress: &mut Progress,
+        table: &Table,
+        now: Timestamp,
+        stack: u64,
+        step: Step,
+    ) {
+        let Self { kind, scope, stacks, delays, reasons } = self;
+        if step.to == kind.state() {
+            let is_delay = match kind {
+                ProfileKind::Network | ProfileKind::Sync => {
+                    let reason = || table.string(step.reason).unwrap_or_default();
+                    reasons.number(table, step.reason, || kind.waits(reason()).into()) != 0
+                }
+                _ => true,
+            };
+            if is_delay && progress.delay.is_none() {
+                progress.delay = Some((now, stacks.of(table, stack)));
+            }
+        } else if let Some((since, stack)) = progress.delay.take() {
+            let time = scope.overlap(step.id, since, now);
+            match (time.is_zero(), scope.since_first_run && !progress.started) {
+                (true, _) => {}
+                (false, true) => progress.early.push((stack, time)),
+                (false, false) => add(delays, stack, time),
+            }
+        }
+        if step.to == GoState::Running {
+            progress.started = true;
+            progress.early.clear();
+        }
+    }
+}
+
+impl Split for Profile {
+    fn event(&mut self, event: Event<'_>) {
+        self.event(event);
+    }
+
+    fn part(&self, _start: Timestamp) -> Self {
+        Self::with(self.sums.kind, Arc::clone(&self.sums.scope), Some(Heads::default()))
+    }
+
+    fn is_continued_by(&self, part: &Self) -> bool {
+        part.heads.as_ref().is_some_and(Heads::is_complete)
+    }
+
+    fn join(&mut self, mut part: Self) {
+        let mut numbers = Vec::new();
+        let heads = part.heads.take().unwrap_or_default();
+        for head in heads.iter() {
+            // Stacks are numbered in the order of first appearance.
+            self.sums.stacks.append(&part.sums.stacks, head.stacks, &mut numbers);
+            let id = head.step.id;
+            let progress = match self.goroutines.get_mut(id.0) {
+                Some(progress) => progress,
+                None => self.goroutines.insert(id.0).reset(),
+            };
+            self.sums.step(progress, head.table, head.time, head.stack, head.step);
+            if head.step.to == GoState::NotExist {
+                self.end(id);
+            }
+        }
+        self.sums.stacks.append(&part.sums.stacks, part.sums.stacks.len(), &mut numbers);
+        let number = |stack: u32| numbers.get(stack as usize).copied().unwrap_or(stack);
+        for id in heads.settled() {
+            self.goroutines.remove(id.0); // it may have ended in the part
+        }
+        for id in part.goroutines.ids().collect::<Vec<_>>() {
+            let Some(progress) = part.goroutines.get_mut(id) else { continue };
+            let joined = self.goroutines.insert(id).reset();
+            joined.delay = progress.delay.map(|(since, stack)| (since, number(stack)));
+            joined.started = progress.started;
+            joined.early.extend(progress.early.drain(..).map(|(s, time)| (number(s), time)));
+        }
+        for (delay, stack) in part.sums.delays.iter().zip(0..) {
+            if delay.count > 0 {
+                let sum = entry(&mut self.sums.delays, number(stack));
+                sum.count += delay.count;
+                sum.time += delay.time;
+            }
+        }
+    }
+}
+
+impl Progress {
+    /// That of a goroutine that was not seen before.
+    fn reset(&mut self) -> &mut Self {
+        (self.delay, self.started) = (None, false);
+        self.early.clear();
+        self
+    }
+}
+
+fn add(delays: &mut Vec<Delay>, stack: u32, time: Duration) {
+    let delay = entry(delays, stack);
+    delay.count += 1;
+    delay.time += time;
+}
+
+#[expect(clippy::indexing_slicing, reason = "the list was made longer than the index")]
+fn entry(delays: &mut Vec<Delay>, stack: u32) -> &mut Delay {
+    let index = stack as usize;
+    if delays.len() <= index {
+        delays.resize(index + 1, Delay::default());
+    }
+    &mut delays[index]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Finding the intervals gives the same as trying each of them.
+        #[test]
+        fn intervals_are_found(
+            intervals in prop::collection::vec((0_i64..40, 0_i64..9), 0..12),
+            (start, length) in (0_i64..50, 0_i64..30),
+        ) {
+            let time = Timestamp::from_nanos;
+            let mut scope = ProfileScope::default();
+            for (from, length) in intervals {
+                scope.add(GoId(1), time(from), Some(time(from + length)));
+            }
+            let scope = scope.outermost();
+            let (end, list) = (start + length, scope.goroutines.iter().flat_map(HashMap::values));
+            let list: Vec<(i64, i64)> =
+                list.flatten().map(|(from, to)| (from.nanos(), to.nanos())).collect();
+            if !list.is_empty() {
+                let common = |(from, to): &(i64, i64)| (*to).min(end) - (*from).max(start);
+                let sum: i64 = list.iter().map(|interval| common(interval).max(0)).sum();
+                let overlap = scope.overlap(GoId(1), time(start), time(end));
+                prop_assert_eq!(overlap.as_nanos(), sum as u128);
+                let is_in = list.iter().any(|(from, to)| *from <= start && start <= *to);
+                prop_assert_eq!(scope.contains(GoId(1), time(start)), is_in);
+                prop_assert!(!scope.contains(GoId(2), time(start)));
+            }
+        }
     }
 }

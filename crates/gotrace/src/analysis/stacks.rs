@@ -1,48 +1,81 @@
 //! Stacks of all generations, each stored once.
 
+use super::numbers::Numbers;
 use super::{Frame, Name};
 use crate::event::Stack;
-use crate::table::SeededState;
+use crate::table::Table;
 use std::collections::HashMap;
 use std::sync::Arc;
+use trace_common::SeededState;
 
 /// Distinct stacks, numbered from 0 in the order of first appearance.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
+    distinct: Distinct,
+    /// Numbers of the stacks of the generation.
+    known: Numbers,
+}
+
+#[derive(Debug, Default)]
+struct Distinct {
     frames: Vec<Frame>,
     /// The first frame of each program counter.
     by_pc: HashMap<u64, u32, SeededState>,
     stacks: Vec<Arc<[u32]>>,
     by_frames: HashMap<Arc<[u32]>, u32>,
-    /// The generation of `known`.
-    serial: u64,
-    /// Numbers of the stacks of the generation, by their identifier there.
-    known: HashMap<u64, u32, SeededState>,
 }
 
 impl Stacks {
     /// The number of a stack. Events without a stack have the empty one.
     pub(super) fn number(&mut self, stack: Option<Stack<'_>>) -> u32 {
-        let Some(stack) = stack else { return self.intern(Vec::new()) };
-        if stack.table.serial != self.serial {
-            self.serial = stack.table.serial;
-            self.known.clear();
+        match stack {
+            Some(stack) => self.of(stack.table, stack.id),
+            None => self.distinct.intern(Vec::new()),
         }
-        if let Some(number) = self.known.get(&stack.id) {
-            return *number;
+    }
+
+    /// The number of the stack `id` of a generation; that of the empty one if there is none.
+    #[inline]
+    pub(super) fn of(&mut self, table: &Table, id: u64) -> u32 {
+        let Self { distinct, known } = self;
+        known.number(table, id, || distinct.add(table, id))
+    }
+
+    /// The number of distinct stacks.
+    pub(super) fn len(&self) -> usize {
+        self.distinct.stacks.len()
+    }
+
+    /// Adds the first `count` stacks of a part of the trace. `numbers` are the numbers here of those
+    /// that were added before, and is extended.
+    pub(super) fn append(&mut self, part: &Self, count: usize, numbers: &mut Vec<u32>) {
+        for number in numbers.len()..count {
+            let frames =
+                part.frames(number).map(|frame| self.distinct.frame(frame.pc, || frame.clone()));
+            let frames: Vec<u32> = frames.collect();
+            numbers.push(self.distinct.intern(frames));
         }
-        let frames = stack.table.stack(stack.id).iter();
-        let frames = frames.filter_map(|index| stack.table.frames.get(*index as usize));
+    }
+
+    /// The frames of a stack, innermost first.
+    pub(super) fn frames(&self, number: usize) -> impl Iterator<Item = &Frame> + Clone {
+        let Distinct { frames, stacks, .. } = &self.distinct;
+        let stack = stacks.get(number).map(|stack| &stack[..]).unwrap_or_default();
+        stack.iter().filter_map(|index| frames.get(*index as usize))
+    }
+}
+
+impl Distinct {
+    fn add(&mut self, table: &Table, id: u64) -> u32 {
+        let frames = table.stack(id).iter();
+        let frames = frames.filter_map(|index| table.frames.get(*index as usize));
         let frames: Vec<u32> = frames
             .map(|frame| {
-                *self.by_pc.entry(frame.pc).or_insert_with(|| {
-                    self.frames.push(Frame {
-                        pc: frame.pc,
-                        function: Name::of(stack.table, frame.func),
-                        file: Name::of(stack.table, frame.file),
-                        line: frame.line,
-                    });
-                    self.frames.len() as u32 - 1
+                self.frame(frame.pc, || Frame {
+                    pc: frame.pc,
+                    function: Name::of(table, frame.func),
+                    file: Name::of(table, frame.file),
+                    line: frame.line,
                 })
             })
             .collect();
@@ -50,9 +83,15 @@ impl Stacks {
         let is_none = frames
             .iter()
             .all(|index| self.frames.get(*index as usize).is_none_or(|frame| frame.pc == 0));
-        let number = self.intern(if is_none { Vec::new() } else { frames });
-        self.known.insert(stack.id, number);
-        number
+        self.intern(if is_none { Vec::new() } else { frames })
+    }
+
+    /// The number of the frame of a program counter.
+    fn frame(&mut self, pc: u64, frame: impl FnOnce() -> Frame) -> u32 {
+        *self.by_pc.entry(pc).or_insert_with(|| {
+            self.frames.push(frame());
+            self.frames.len() as u32 - 1
+        })
     }
 
     fn intern(&mut self, frames: Vec<u32>) -> u32 {
@@ -64,11 +103,5 @@ impl Stacks {
         self.stacks.push(Arc::clone(&frames));
         self.by_frames.insert(frames, number);
         number
-    }
-
-    /// The frames of a stack, innermost first.
-    pub(super) fn frames(&self, number: usize) -> impl Iterator<Item = &Frame> + Clone {
-        let stack = self.stacks.get(number).map(|stack| &stack[..]).unwrap_or_default();
-        stack.iter().filter_map(|index| self.frames.get(*index as usize))
     }
 }

@@ -2,7 +2,6 @@
 
 use super::Name;
 use crate::event::RangeName;
-use bstr::BStr;
 use std::fmt;
 use std::time::Duration;
 
@@ -66,32 +65,14 @@ impl Times {
         }
     }
 
-    /// The times since `earlier`, an earlier value of the same goroutine.
-    pub(super) fn since(&self, earlier: &Self) -> Self {
-        Self {
-            total: self.total.saturating_sub(earlier.total),
-            running: self.running.saturating_sub(earlier.running),
-            runnable: self.runnable.saturating_sub(earlier.runnable),
-            syscall: self.syscall.saturating_sub(earlier.syscall),
-            syscall_blocked: self.syscall_blocked.saturating_sub(earlier.syscall_blocked),
-            blocked: self.blocked.since(&earlier.blocked),
-            ranges: self.ranges.since(&earlier.ranges),
-        }
-    }
-
-    /// The index of a reason to wait, for [`Times::block`].
-    pub(super) fn reason(&mut self, reason: &BStr, name: impl FnOnce() -> Name) -> usize {
-        self.blocked.index(|r| **r == *reason, name)
-    }
-
-    pub(super) fn block(&mut self, reason: usize, time: Duration) {
-        if let Some((_, sum)) = self.blocked.0.get_mut(reason) {
-            *sum += time;
-        }
-    }
-
-    pub(super) fn range(&mut self, range: &RangeKind, time: Duration) {
-        self.ranges.add(range, time);
+    /// Times with these values by reason and by kind of range.
+    pub(super) fn with(
+        mut self,
+        blocked: impl Iterator<Item = (Name, Duration)>,
+        ranges: impl Iterator<Item = (RangeKind, Duration)>,
+    ) -> Self {
+        (self.blocked, self.ranges) = (Sums(blocked.collect()), Sums(ranges.collect()));
+        self
     }
 }
 
@@ -148,25 +129,10 @@ impl<K: Clone + PartialEq> Sums<K> {
         self.0.iter().map(|(key, time)| (key, *time))
     }
 
-    fn index(&mut self, is: impl FnMut(&K) -> bool, key: impl FnOnce() -> K) -> usize {
-        let mut keys = self.0.iter().map(|(key, _)| key);
-        keys.position(is).unwrap_or_else(|| {
-            self.0.push((key(), Duration::ZERO));
-            self.0.len() - 1
-        })
-    }
-
     fn add(&mut self, key: &K, time: Duration) {
-        let index = self.index(|k| k == key, || key.clone());
-        if let Some((_, sum)) = self.0.get_mut(index) {
-            *sum += time;
+        match self.0.iter_mut().find(|(known, _)| known == key) {
+            Some((_, sum)) => *sum += time,
+            None => self.0.push((key.clone(), time)),
         }
-    }
-
-    fn since(&self, earlier: &Self) -> Self {
-        let before = |key: &K| {
-            earlier.0.iter().find(|(k, _)| k == key).map_or(Duration::ZERO, |(_, time)| *time)
-        };
-        Self(self.iter().map(|(k, time)| (k.clone(), time.saturating_sub(before(k)))).collect())
     }
 }

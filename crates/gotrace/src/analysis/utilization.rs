@@ -1,12 +1,15 @@
 //! Mutator utilization: the part of the processors that the GC leaves to the program.
 
+use super::log::Log;
+use super::step::Step;
 use crate::event::{Event, EventKind, Metric, RangeName};
-use crate::id::{GoId, ProcId};
-use crate::table::SeededState;
+use crate::id::{GoId, GoState, ProcId};
+use crate::parallel::Split;
+use crate::spec::EventType;
 use bstr::ByteSlice;
 use std::collections::HashSet;
 use std::time::Duration;
-use trace_common::Timestamp;
+use trace_common::{IdMap, SeededState, Timestamp};
 
 /// The activities of the GC that count as time taken from the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +34,16 @@ impl Default for UtilizationOptions {
     }
 }
 
+impl UtilizationOptions {
+    /// Whether a label is that of a background worker that counts.
+    fn is_worker(self, event: Event<'_>) -> bool {
+        let Some(label) = event.label().filter(|_| self.background) else { return false };
+        let worker = label.label.starts_with(b"GC ") && *label.label != *b"GC (idle)";
+        let elsewhere = self.per_proc && *label.label == *b"GC (dedicated)";
+        worker && !elsewhere
+    }
+}
+
 /// Computes the mutator utilization over time.
 ///
 /// The functions are those of Go's `internal/trace.MutatorUtilizationV2`, with two exceptions. Go
@@ -49,10 +62,36 @@ pub struct Utilization {
     /// Background workers that run.
     workers: HashSet<GoId, SeededState>,
     /// Goroutines that execute, in the first generation.
-    executing: HashSet<GoId, SeededState>,
+    executing: IdMap<()>,
     syncs: u64,
     series: Vec<Vec<(Timestamp, f64)>>,
     last: Option<Timestamp>,
+    /// Of a part of a trace that does not begin with it.
+    part: Option<Box<Part>>,
+}
+
+/// The events of a part of a trace that may change the utilization.
+#[derive(Debug, Default)]
+struct Part {
+    log: Log,
+    /// Whether the events begin with those of a generation.
+    begins_generation: bool,
+    workers: HashSet<GoId, SeededState>,
+    assisting: HashSet<GoId, SeededState>,
+    /// Goroutines that may assist since before the part.
+    others: IdMap<Other>,
+}
+
+/// The changes between executing and not executing of a goroutine in a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Other {
+    /// One, which is kept.
+    #[default]
+    One,
+    /// Several, which are not kept.
+    More,
+    /// It assists no longer, and all before is kept.
+    Ended,
 }
 
 #[derive(Debug)]
@@ -72,19 +111,29 @@ impl Utilization {
             counts: Vec::new(),
             assisting: HashSet::default(),
             workers: HashSet::default(),
-            executing: HashSet::default(),
+            executing: IdMap::default(),
             syncs: 0,
             series: Vec::new(),
             last: None,
+            part: None,
         }
     }
 
     /// Processes the next event of the trace.
     pub fn event(&mut self, event: Event<'_>) {
-        self.last = Some(event.time());
+        let is_first = self.last.replace(event.time()).is_none();
+        if let Some(part) = &mut self.part {
+            if !is_first || event.sync().is_none_or(|sync| sync.n() != 1) {
+                return part.event(event, self.options, is_first);
+            }
+            self.part = None; // it begins with the trace
+        }
         let changed = match event.kind() {
             EventKind::Sync => {
                 self.syncs = event.sync().map_or(0, |sync| sync.n());
+                if self.syncs > 1 {
+                    self.executing = IdMap::default();
+                }
                 false
             }
             EventKind::Metric => self.resize(event),
@@ -163,7 +212,7 @@ impl Utilization {
                 self.count(event.proc(), step);
             }
             RangeName::GcMarkAssist if options.assist => {
-                if kind == EventKind::RangeActive && self.executing.contains(&event.goroutine()) {
+                if kind == EventKind::RangeActive && self.executing.contains(event.goroutine().0) {
                     self.was_active_before();
                 }
                 self.count(event.proc(), step);
@@ -198,20 +247,17 @@ impl Utilization {
     }
 
     fn transition(&mut self, event: Event<'_>) -> bool {
-        let Some(transition) = event.state_transition() else { return false };
-        let (Some(id), Some((from, to))) =
-            (transition.resource().goroutine(), transition.goroutine())
-        else {
-            return false;
-        };
-        if self.syncs > 1 {
-            self.executing.clear();
-        } else if to.executing() {
-            self.executing.insert(id);
-        } else {
-            self.executing.remove(&id);
+        let Some(Step { id, from, to, .. }) = Step::of(event) else { return false };
+        if self.syncs <= 1 {
+            if to.executing() {
+                self.executing.insert(id.0);
+            } else {
+                self.executing.remove(id.0);
+            }
         }
-        if from.executing() == to.executing() {
+        if from.executing() == to.executing()
+            || self.workers.is_empty() && self.assisting.is_empty()
+        {
             return false;
         }
         // A worker has its label each time that it starts, after the transition.
@@ -224,10 +270,7 @@ impl Utilization {
     }
 
     fn label(&mut self, event: Event<'_>) -> bool {
-        let Some(label) = event.label().filter(|_| self.options.background) else { return false };
-        let worker = label.label.starts_with(b"GC ") && *label.label != *b"GC (idle)";
-        let elsewhere = self.options.per_proc && *label.label == *b"GC (dedicated)";
-        if !worker || elsewhere {
+        if !self.options.is_worker(event) {
             return false;
         }
         if self.workers.insert(event.goroutine()) {
@@ -255,6 +298,97 @@ impl Utilization {
         } else if let (Some(series), false) = (self.series.first_mut(), self.procs.is_empty()) {
             let busy = self.procs.iter().filter(|proc| stopped || proc.active > 0).count();
             push(series, now, 1.0 - busy as f64 / self.procs.len() as f64);
+        }
+    }
+}
+
+impl Part {
+    /// Keeps an event if it may change the utilization.
+    fn event(&mut self, event: Event<'_>, options: UtilizationOptions, is_first: bool) {
+        let keep = match event.kind() {
+            EventKind::Sync => {
+                self.begins_generation |= is_first;
+                true
+            }
+            EventKind::Metric => event.record.ty == EventType::PROCS_CHANGE,
+            EventKind::RangeBegin | EventKind::RangeActive | EventKind::RangeEnd => {
+                self.range(event);
+                true
+            }
+            EventKind::StateTransition => self.transition(event),
+            EventKind::Label if options.is_worker(event) => {
+                self.workers.insert(event.goroutine());
+                true
+            }
+            _ => false,
+        };
+        if keep {
+            self.log.keep(event);
+        }
+    }
+
+    /// Follows the goroutines that assist.
+    fn range(&mut self, event: Event<'_>) {
+        let Some(range) = event.range().filter(|range| range.name == RangeName::GcMarkAssist)
+        else {
+            return;
+        };
+        let Some(id) = range.scope.goroutine() else { return };
+        if event.kind() != EventKind::RangeEnd {
+            self.assisting.insert(id);
+        } else if !self.assisting.remove(&id) && self.others.get(id.0) != Some(&Other::More) {
+            *self.others.insert(id.0) = Other::Ended;
+        }
+    }
+
+    fn transition(&mut self, event: Event<'_>) -> bool {
+        let Some(Step { id, from, to, .. }) = Step::of(event) else { return false };
+        if from == GoState::NotExist {
+            *self.others.insert(id.0) = Other::Ended; // it does not assist
+        }
+        if from.executing() == to.executing() {
+            return false;
+        }
+        let is_known = !to.executing() && self.workers.remove(&id) || self.assisting.contains(&id);
+        match self.others.get_mut(id.0) {
+            _ if is_known => true,
+            Some(other @ Other::One) => {
+                *other = Other::More;
+                false
+            }
+            Some(_) => false,
+            None => {
+                *self.others.insert(id.0) = Other::One;
+                true
+            }
+        }
+    }
+}
+
+impl Split for Utilization {
+    fn event(&mut self, event: Event<'_>) {
+        self.event(event);
+    }
+
+    fn part(&self, _start: Timestamp) -> Self {
+        Self { part: Some(Box::default()), ..Self::new(self.options) }
+    }
+
+    fn is_continued_by(&self, part: &Self) -> bool {
+        let Some(part) = &part.part else { return self.last.is_none() };
+        // In the first generation, all goroutines that execute matter.
+        part.log.is_complete()
+            && (part.begins_generation || self.syncs > 1)
+            && self.assisting.iter().all(|id| part.others.get(id.0) != Some(&Other::More))
+    }
+
+    fn join(&mut self, part: Self) {
+        match part.part {
+            None => *self = part,
+            Some(events) => {
+                events.log.events().for_each(|event| self.event(event));
+                self.last = part.last.or(self.last);
+            }
         }
     }
 }

@@ -7,7 +7,7 @@
 //! [placeholder](Ordering::hide_placeholders).
 
 use super::ranges::start_of;
-use super::state::{Goroutine, Proc, Seq, UserRegion, go_status, proc_status};
+use super::state::{GoStatus, Goroutine, Name, Proc, ProcStatus, Seq, UserRegion};
 use super::{Context, GcPhase, Ordering};
 use crate::error::ErrorKind;
 use crate::event::Record;
@@ -15,7 +15,6 @@ use crate::frontier::RawEvent;
 use crate::id::{GoId, ProcId, TaskId, ThreadId};
 use crate::spec::EventType;
 use crate::table::Table;
-use std::sync::Arc;
 
 /// Identifiers up to this one are placeholders: one per thread.
 const LAST_PLACEHOLDER: i64 = i64::MIN + u32::MAX as i64;
@@ -70,11 +69,11 @@ impl Ordering {
                 self.adopt_proc(c, |_| {});
                 self.unbind_goroutine(c);
                 self.release_goroutine(go)?;
-                self.set_goroutine(go, go_status::RUNNABLE, before(seq));
+                self.set_goroutine(go, GoStatus::Runnable, before(seq));
             }
             T::GO_UNBLOCK => {
                 self.release_goroutine(go)?;
-                self.set_goroutine(go, go_status::WAITING, before(seq));
+                self.set_goroutine(go, GoStatus::Waiting, before(seq));
             }
             T::GO_STOP
             | T::GO_BLOCK
@@ -89,20 +88,20 @@ impl Ordering {
                 self.adopt_proc(c, |proc| proc.seq = before(id));
             }
             T::GO_SYSCALL_END => {
-                self.adopt_proc(c, |proc| proc.status = proc_status::SYSCALL);
-                self.adopt_goroutine(c, |goroutine| goroutine.status = go_status::SYSCALL);
+                self.adopt_proc(c, |proc| proc.status = ProcStatus::Syscall);
+                self.adopt_goroutine(c, |goroutine| goroutine.status = GoStatus::Syscall);
             }
             T::GO_SYSCALL_END_BLOCKED => {
                 let proc = self.procs.get_mut(c.p.0);
-                if proc.is_some_and(|proc| proc.status == proc_status::SYSCALL) {
+                if proc.is_some_and(|proc| proc.status == ProcStatus::Syscall) {
                     self.unbind_proc(c);
                 }
-                self.adopt_goroutine(c, |goroutine| goroutine.status = go_status::SYSCALL);
+                self.adopt_goroutine(c, |goroutine| goroutine.status = GoStatus::Syscall);
             }
             T::GO_CREATE | T::GO_CREATE_BLOCKED => {
                 self.adopt_proc(c, |_| {});
                 if c.g.is_some() {
-                    self.adopt_goroutine(c, |goroutine| goroutine.status = go_status::RUNNING);
+                    self.adopt_goroutine(c, |goroutine| goroutine.status = GoStatus::Running);
                 }
                 self.forget_goroutine(go)?;
             }
@@ -111,23 +110,23 @@ impl Ordering {
                 self.forget_goroutine(go)?;
             }
             T::GO_DESTROY_SYSCALL => {
-                self.adopt_goroutine(c, |goroutine| goroutine.status = go_status::SYSCALL);
+                self.adopt_goroutine(c, |goroutine| goroutine.status = GoStatus::Syscall);
                 if c.p.is_some() {
-                    self.adopt_proc(c, |proc| proc.status = proc_status::SYSCALL);
+                    self.adopt_proc(c, |proc| proc.status = ProcStatus::Syscall);
                 }
             }
             T::GO_SWITCH | T::GO_SWITCH_DESTROY => {
                 self.adopt_user_code(c);
                 self.release_goroutine(go)?;
-                self.set_goroutine(go, go_status::WAITING, before(seq));
+                self.set_goroutine(go, GoStatus::Waiting, before(seq));
             }
             T::GO_STATUS | T::GO_STATUS_STACK => self.adopt_go_status(c, raw)?,
             T::PROC_START => {
                 self.unbind_proc(c);
                 self.release_proc(id as i64)?;
-                self.set_proc(id as i64, proc_status::IDLE, before(seq));
+                self.set_proc(id as i64, ProcStatus::Idle, before(seq));
             }
-            T::PROC_STOP => self.adopt_proc(c, |proc| proc.status = proc_status::RUNNING),
+            T::PROC_STOP => self.adopt_proc(c, |proc| proc.status = ProcStatus::Running),
             T::PROC_STEAL => self.adopt_steal(c, raw)?,
             T::PROC_STATUS => self.adopt_proc_status(c, raw)?,
             T::HEAP_ALLOC | T::HEAP_GOAL => self.adopt_proc(c, |_| {}),
@@ -138,7 +137,7 @@ impl Ordering {
             }
             T::GC_MARK_ASSIST_ACTIVE => {
                 let seq = c.seq(0);
-                self.with_goroutine(go, go_status::WAITING, seq, |goroutine| {
+                self.with_goroutine(go, GoStatus::Waiting, seq, |goroutine| {
                     goroutine.open().ranges.set(range, !first);
                 });
             }
@@ -148,7 +147,7 @@ impl Ordering {
             }
             T::GC_SWEEP_ACTIVE => {
                 let seq = c.seq(0);
-                self.with_proc(id as i64, proc_status::IDLE, seq, |proc| {
+                self.with_proc(id as i64, ProcStatus::Idle, seq, |proc| {
                     proc.ranges.set(range, !first);
                 });
             }
@@ -158,8 +157,7 @@ impl Ordering {
             }
             T::USER_REGION_END => {
                 self.adopt_user_code(c);
-                let name = table.strings.get(seq).cloned().unwrap_or_default();
-                self.adopt_goroutine(c, |goroutine| end_region(goroutine, TaskId(id), name));
+                self.adopt_goroutine(c, |goroutine| end_region(goroutine, TaskId(id), seq, table));
             }
             _ => {}
         }
@@ -171,9 +169,9 @@ impl Ordering {
         hide(&mut event.g.0, GoId::NONE.0);
         hide(&mut event.p.0, ProcId::NONE.0);
         if event.ty == EventType::PROC_STEAL {
-            let mut proc = event.args[0] as i64;
-            hide(&mut proc, ProcId::NONE.0);
-            event.args[0] = proc as u64;
+            let mut proc = event.named_proc();
+            hide(&mut proc.0, ProcId::NONE.0);
+            event.set_named_proc(proc);
         }
     }
 
@@ -181,7 +179,7 @@ impl Ordering {
     fn with_goroutine(
         &mut self,
         id: i64,
-        status: u8,
+        status: GoStatus,
         seq: Seq,
         change: impl FnOnce(&mut Goroutine),
     ) {
@@ -193,14 +191,14 @@ impl Ordering {
         }
     }
 
-    fn set_goroutine(&mut self, id: i64, status: u8, seq: Seq) {
+    fn set_goroutine(&mut self, id: i64, status: GoStatus, seq: Seq) {
         self.with_goroutine(id, status, seq, |goroutine| {
             (goroutine.status, goroutine.seq) = (status, seq);
         });
     }
 
     /// Changes the state of a proc, which is added if it is unknown.
-    fn with_proc(&mut self, id: i64, status: u8, seq: Seq, change: impl FnOnce(&mut Proc)) {
+    fn with_proc(&mut self, id: i64, status: ProcStatus, seq: Seq, change: impl FnOnce(&mut Proc)) {
         if !self.procs.contains(id) {
             self.procs.insert(id).reset(status, seq);
         }
@@ -209,7 +207,7 @@ impl Ordering {
         }
     }
 
-    fn set_proc(&mut self, id: i64, status: u8, seq: Seq) {
+    fn set_proc(&mut self, id: i64, status: ProcStatus, seq: Seq) {
         self.with_proc(id, status, seq, |proc| (proc.status, proc.seq) = (status, seq));
     }
 
@@ -220,7 +218,7 @@ impl Ordering {
             *g = GoId(placeholder(c.slot));
         }
         let g = g.0;
-        self.with_goroutine(g, go_status::RUNNING, c.seq(0), change);
+        self.with_goroutine(g, GoStatus::Running, c.seq(0), change);
     }
 
     /// Sets the proc of the thread: a placeholder if none is known.
@@ -230,20 +228,20 @@ impl Ordering {
             *p = ProcId(placeholder(c.slot));
         }
         let p = p.0;
-        self.with_proc(p, proc_status::RUNNING, c.seq(0), change);
+        self.with_proc(p, ProcStatus::Running, c.seq(0), change);
     }
 
     /// Makes the thread run a goroutine on a proc.
     fn adopt_user_code(&mut self, c: Context) {
         self.adopt_proc(c, |_| {});
-        self.adopt_goroutine(c, |goroutine| goroutine.status = go_status::RUNNING);
+        self.adopt_goroutine(c, |goroutine| goroutine.status = GoStatus::Running);
     }
 
     /// Takes the goroutine from the thread: a goroutine that it had must have blocked.
     fn unbind_goroutine(&mut self, c: Context) {
         let g = std::mem::replace(&mut self.threads[c.slot].g, GoId::NONE);
         if let Some(goroutine) = self.goroutines.get_mut(g.0).filter(|_| g.is_some()) {
-            goroutine.status = go_status::WAITING;
+            goroutine.status = GoStatus::Waiting;
         }
     }
 
@@ -251,7 +249,7 @@ impl Ordering {
     fn unbind_proc(&mut self, c: Context) {
         let p = std::mem::replace(&mut self.threads[c.slot].p, ProcId::NONE);
         if let Some(proc) = self.procs.get_mut(p.0).filter(|_| p.is_some()) {
-            proc.status = proc_status::IDLE;
+            proc.status = ProcStatus::Idle;
         }
     }
 
@@ -281,13 +279,13 @@ impl Ordering {
 
     fn adopt_go_status(&mut self, c: Context, raw: &RawEvent) -> Result<(), ErrorKind> {
         let [g, m, status, _] = raw.args();
-        let (g, m, status) = (g as i64, ThreadId(m as i64), status as u8);
-        if !(go_status::RUNNABLE..=go_status::WAITING).contains(&status) {
+        let (g, m) = (g as i64, ThreadId(m as i64));
+        let Some(status) = GoStatus::new(status as u8).filter(|s| *s != GoStatus::Bad) else {
             return Ok(()); // the event will be rejected
-        }
+        };
         self.release_goroutine(g)?;
         self.set_goroutine(g, status, c.seq(0));
-        if status == go_status::SYSCALL && m.is_some() {
+        if status == GoStatus::Syscall && m.is_some() {
             let thread = self.slot_of(m) as usize;
             let thread = &mut self.threads[thread];
             (thread.seen, thread.g) = (true, GoId(g));
@@ -300,13 +298,13 @@ impl Ordering {
         let (p, m) = (p as i64, ThreadId(m as i64));
         let seq = c.seq(seq.wrapping_sub(1));
         let abandoned =
-            self.procs.get_mut(p).is_some_and(|p| p.status == proc_status::SYSCALL_ABANDONED);
+            self.procs.get_mut(p).is_some_and(|p| p.status == ProcStatus::SyscallAbandoned);
         if abandoned || !m.is_some() {
-            self.set_proc(p, proc_status::SYSCALL_ABANDONED, seq);
+            self.set_proc(p, ProcStatus::SyscallAbandoned, seq);
             return Ok(());
         }
         self.release_proc(p)?;
-        self.set_proc(p, proc_status::SYSCALL, seq);
+        self.set_proc(p, ProcStatus::Syscall, seq);
         let thread = self.slot_of(m) as usize;
         let thread = &mut self.threads[thread];
         (thread.seen, thread.p) = (true, ProcId(p));
@@ -316,14 +314,12 @@ impl Ordering {
     fn adopt_proc_status(&mut self, c: Context, raw: &RawEvent) -> Result<(), ErrorKind> {
         let [p, status, ..] = raw.args();
         let p = p as i64;
-        let Ok(status @ proc_status::RUNNING..=proc_status::SYSCALL_ABANDONED) =
-            u8::try_from(status)
-        else {
+        let Some(status) = ProcStatus::new(status).filter(|s| *s != ProcStatus::Bad) else {
             return Ok(()); // the event will be rejected
         };
         let known = self.procs.get_mut(p).map(|proc| proc.status);
         let continues =
-            status == proc_status::SYSCALL_ABANDONED && known == Some(proc_status::SYSCALL);
+            status == ProcStatus::SyscallAbandoned && known == Some(ProcStatus::Syscall);
         self.work.charge(self.threads.len())?;
         if !continues || !self.threads.iter().any(|thread| thread.seen && thread.p.0 == p) {
             self.release_proc(p)?;
@@ -347,14 +343,16 @@ impl Ordering {
 }
 
 /// Makes the region that ends the innermost one.
-fn end_region(goroutine: &mut Goroutine, task: TaskId, name: Arc<[u8]>) {
+fn end_region(goroutine: &mut Goroutine, task: TaskId, id: u64, table: &Table) {
     let regions = &mut goroutine.open().regions;
     if regions.is_empty() {
         return; // the region began before the trace
     }
+    let name = Name::Current(id);
     // The name may be lost.
     let ends = |region: &UserRegion| {
-        region.task == task && (region.name == name || region.name.is_empty() || name.is_empty())
+        let [begun, ended] = [&region.name, &name].map(|name| name.bytes(table));
+        region.task == task && (begun == ended || begun.is_empty() || ended.is_empty())
     };
     if let Some(index) = regions.iter().rposition(ends) {
         regions.truncate(index); // the ends of nested regions were lost

@@ -1,6 +1,6 @@
 //! Goroutine events: creation, start, stop, switch, system calls.
 
-use super::state::{go_status, proc_status};
+use super::state::{GoStatus, ProcStatus};
 use super::{Advance, Blocked, Context, Need, Ordering, wrong_goroutine, wrong_proc};
 use crate::error::Inconsistency;
 use crate::event::{Record, State};
@@ -8,35 +8,31 @@ use crate::frontier::RawEvent;
 use crate::id::{GoId, GoState, ProcId, ProcState, ThreadId};
 use crate::spec::EventType;
 
-/// Converts a status of the format to a state.
-#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-const STATES: [GoState; 5] = {
-    let mut states = [GoState::Undetermined; 5];
-    states[go_status::RUNNABLE as usize] = GoState::Runnable;
-    states[go_status::RUNNING as usize] = GoState::Running;
-    states[go_status::SYSCALL as usize] = GoState::Syscall;
-    states[go_status::WAITING as usize] = GoState::Waiting;
-    states
-};
-
 impl Ordering {
     /// The status of a goroutine at the start of a generation; any thread may report it.
     pub(super) fn go_status(&mut self, c: Context, event: &mut Record) -> Advance {
         let [g, m, status, _] = event.args;
         let (g, m) = (GoId(g as i64), ThreadId(m as i64));
         // The format has one byte for it; the upper bits are ignored.
-        let status = status as u8;
-        let Some(&state) = STATES.get(status as usize) else {
-            let status = u64::from(status);
+        let number = status as u8;
+        let Some(status) = GoStatus::new(number) else {
+            let status = u64::from(number);
             return Err(Inconsistency::InvalidStatus { what: "goroutine", id: g.0, status }.into());
         };
+        let state = status.state();
+        self.report(c);
         let first = c.generation == self.initial_generation;
         let mut from = state;
+        let mut is_assumed = false;
         match self.goroutines.get_mut(g.0) {
             Some(goroutine) if goroutine.status == status => goroutine.seq = c.seq(0),
             Some(_) => return Err(wrong_goroutine(g).into()),
             None if first => {
-                from = GoState::Undetermined;
+                match self.assumed {
+                    Some(_) => is_assumed = true,
+                    None => from = GoState::Undetermined,
+                }
+                self.assume_goroutine(g, status)?;
                 self.goroutines.insert(g.0).reset(status, c.seq(0));
             }
             // After the first generation, goroutines become known by their creation.
@@ -45,15 +41,24 @@ impl Ordering {
         (event.from, event.to) = (State::Go(from), State::Go(state));
 
         match status {
-            go_status::RUNNING => self.bind_goroutine(c, g),
-            go_status::SYSCALL => {
+            GoStatus::Running => {
+                if is_assumed {
+                    self.assume_on_thread(c.slot, g)?;
+                }
+                self.bind_goroutine(c, g);
+            }
+            GoStatus::Syscall => {
                 if !m.is_some() {
                     return Err(Inconsistency::Context { what: "thread", wanted: true }.into());
                 }
                 if m == c.m {
                     // After the first generation, the thread must have been seen entering it.
-                    if !first && c.g != g {
+                    let must_be_known = !first || self.assumed.is_some() && !is_assumed;
+                    if must_be_known && c.g != g {
                         return Err(other_goroutine(m, c.g, g).into());
+                    }
+                    if is_assumed {
+                        self.assume_on_thread(c.slot, g)?;
                     }
                     self.bind_goroutine(c, g);
                 } else {
@@ -84,6 +89,7 @@ impl Ordering {
             }
             None => {
                 let other = self.slot_of(m) as usize;
+                self.assume_on_thread(other, g)?;
                 let thread = &mut self.threads[other];
                 (thread.seen, thread.g, thread.p) = (true, g, ProcId::NONE);
             }
@@ -96,7 +102,7 @@ impl Ordering {
         // The scheduler itself may create goroutines, so no goroutine needs to be running.
         c.needs(Need::Must, Need::May)?;
         let current = self.goroutines.get_mut(c.g.0);
-        if current.is_some_and(|goroutine| goroutine.status != go_status::RUNNING) {
+        if current.is_some_and(|goroutine| goroutine.status != GoStatus::Running) {
             return Err(wrong_goroutine(c.g).into());
         }
         let id = raw.args()[0] as i64;
@@ -104,19 +110,20 @@ impl Ordering {
             return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }
         let status =
-            if raw.ty == EventType::GO_CREATE { go_status::RUNNABLE } else { go_status::WAITING };
+            if raw.ty == EventType::GO_CREATE { GoStatus::Runnable } else { GoStatus::Waiting };
+        self.note_created(id);
         self.goroutines.insert(id).reset(status, c.seq(0));
         Ok(())
     }
 
     /// The running goroutine ends, yields or blocks.
-    #[inline]
+    #[inline(always)]
     pub(super) fn go_stop(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs_user_code()?;
-        let goroutine = self.goroutine_in(c, go_status::RUNNING)?;
+        let goroutine = self.goroutine_in(c, GoStatus::Running)?;
         match raw.ty {
-            EventType::GO_BLOCK => goroutine.status = go_status::WAITING,
-            EventType::GO_STOP => goroutine.status = go_status::RUNNABLE,
+            EventType::GO_BLOCK => goroutine.status = GoStatus::Waiting,
+            EventType::GO_STOP => goroutine.status = GoStatus::Runnable,
             _ => {
                 self.goroutines.remove(c.g.0);
             }
@@ -125,30 +132,30 @@ impl Ordering {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn go_start(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let [g, seq, ..] = raw.args();
         let (g, seq) = (GoId(g as i64), c.seq(seq));
         let Some(goroutine) = self.goroutines.get_mut(g.0) else { return Err(Blocked::NotYet) };
-        if goroutine.status != go_status::RUNNABLE || !seq.succeeds(goroutine.seq) {
+        if goroutine.status != GoStatus::Runnable || !seq.succeeds(goroutine.seq) {
             return Err(Blocked::NotYet);
         }
         c.needs(Need::Must, Need::MustNot)?;
-        (goroutine.status, goroutine.seq) = (go_status::RUNNING, seq);
+        (goroutine.status, goroutine.seq) = (GoStatus::Running, seq);
         self.bind_goroutine(c, g);
         Ok(())
     }
 
     /// Any thread may unblock a goroutine, even one without a proc.
-    #[inline]
+    #[inline(always)]
     pub(super) fn go_unblock(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let [g, seq, ..] = raw.args();
         let (g, seq) = (g as i64, c.seq(seq));
         let Some(goroutine) = self.goroutines.get_mut(g) else { return Err(Blocked::NotYet) };
-        if goroutine.status != go_status::WAITING || !seq.succeeds(goroutine.seq) {
+        if goroutine.status != GoStatus::Waiting || !seq.succeeds(goroutine.seq) {
             return Err(Blocked::NotYet);
         }
-        (goroutine.status, goroutine.seq) = (go_status::RUNNABLE, seq);
+        (goroutine.status, goroutine.seq) = (GoStatus::Runnable, seq);
         Ok(())
     }
 
@@ -156,36 +163,37 @@ impl Ordering {
     /// the next. It is returned as those three events.
     pub(super) fn go_switch(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs_user_code()?;
-        self.goroutine_in(c, go_status::RUNNING)?;
-        let (ty, time, args) = (raw.ty, raw.time, raw.args());
-        let (g, seq) = (GoId(args[0] as i64), c.seq(args[1]));
+        self.goroutine_in(c, GoStatus::Running)?;
+        let (ty, time) = (raw.ty, raw.time);
+        let [id, number, ..] = raw.args();
+        let (g, seq) = (GoId(id as i64), c.seq(number));
         let Some(next) = self.goroutines.get_mut(g.0) else { return Err(Blocked::NotYet) };
-        if next.status != go_status::WAITING || !seq.succeeds(next.seq) {
+        if next.status != GoStatus::Waiting || !seq.succeeds(next.seq) {
             return Err(Blocked::NotYet);
         }
-        (next.status, next.seq) = (go_status::RUNNING, seq);
+        (next.status, next.seq) = (GoStatus::Running, seq);
         let in_context = |ty, g, args| Record { m: c.m, p: c.p, g, ..Record::new(ty, time, args) };
         let stop = if ty == EventType::GO_SWITCH {
-            self.current_goroutine(c)?.status = go_status::WAITING;
+            self.current_goroutine(c)?.status = GoStatus::Waiting;
             in_context(EventType::GO_BLOCK, c.g, [0; 4]) // no reason and no stack
         } else {
             self.goroutines.remove(c.g.0);
             in_context(EventType::GO_DESTROY, c.g, [0; 4])
         };
-        let start = in_context(EventType::GO_START, GoId::NONE, [args[0], args[1], 0, 0]);
+        let start = in_context(EventType::GO_START, GoId::NONE, [id, number, 0, 0]);
         self.following.extend([start, stop]);
         self.bind_goroutine(c, g);
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn syscall_begin(&mut self, c: Context, raw: &RawEvent) -> Advance {
         c.needs_user_code()?;
-        self.goroutine_in(c, go_status::RUNNING)?.status = go_status::SYSCALL;
+        self.goroutine_in(c, GoStatus::Running)?.status = GoStatus::Syscall;
         // The proc's sequence number identifies the system call that a later steal of the proc
         // refers to. The proc is bound to this thread, so no other event can precede.
         let proc = self.current_proc(c)?;
-        proc.status = proc_status::SYSCALL;
+        proc.status = ProcStatus::Syscall;
         let seq = c.seq(raw.args()[0]);
         if !seq.succeeds(proc.seq) {
             let (last, found) = (proc.seq.number, seq.number);
@@ -195,15 +203,15 @@ impl Ordering {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn syscall_end(&mut self, c: Context) -> Advance {
         c.needs_user_code()?;
-        self.goroutine_in(c, go_status::SYSCALL)?.status = go_status::RUNNING;
+        self.goroutine_in(c, GoStatus::Syscall)?.status = GoStatus::Running;
         let proc = self.current_proc(c)?;
-        if proc.status != proc_status::SYSCALL {
+        if proc.status != ProcStatus::Syscall {
             return Err(wrong_proc(c.p).into());
         }
-        proc.status = proc_status::RUNNING;
+        proc.status = ProcStatus::Running;
         Ok(())
     }
 
@@ -211,11 +219,11 @@ impl Ordering {
     pub(super) fn syscall_end_blocked(&mut self, c: Context) -> Advance {
         // While the proc counts as being in the system call, its steal is still to come. (The
         // thread may have a different proc already, which is then not in a system call.)
-        if c.p.is_some() && self.current_proc(c)?.status == proc_status::SYSCALL {
+        if c.p.is_some() && self.current_proc(c)?.status == ProcStatus::Syscall {
             return Err(Blocked::NotYet);
         }
         c.needs(Need::May, Need::Must)?;
-        self.goroutine_in(c, go_status::SYSCALL)?.status = go_status::RUNNABLE;
+        self.goroutine_in(c, GoStatus::Syscall)?.status = GoStatus::Runnable;
         self.bind_goroutine(c, GoId::NONE);
         Ok(())
     }
@@ -227,7 +235,8 @@ impl Ordering {
         if self.goroutines.contains(id) {
             return Err(Inconsistency::Exists { what: "goroutine", id }.into());
         }
-        self.goroutines.insert(id).reset(go_status::SYSCALL, c.seq(0));
+        self.note_created(id);
+        self.goroutines.insert(id).reset(GoStatus::Syscall, c.seq(0));
         self.bind_goroutine(c, GoId(id));
         Ok(())
     }
@@ -236,15 +245,15 @@ impl Ordering {
     /// the thread may be reused before the runtime notices.
     pub(super) fn go_destroy_syscall(&mut self, c: Context, event: &mut Record) -> Advance {
         c.needs(Need::May, Need::Must)?;
-        self.goroutine_in(c, go_status::SYSCALL)?;
+        self.goroutine_in(c, GoStatus::Syscall)?;
         self.goroutines.remove(c.g.0);
         self.bind_goroutine(c, GoId::NONE);
         if c.p.is_some() {
             let proc = self.current_proc(c)?;
-            if proc.status != proc_status::SYSCALL {
+            if proc.status != ProcStatus::Syscall {
                 return Err(wrong_proc(c.p).into());
             }
-            proc.status = proc_status::SYSCALL_ABANDONED;
+            proc.status = ProcStatus::SyscallAbandoned;
             self.bind_proc(c, ProcId::NONE);
             // The steal precedes the end.
             self.following.push(*event);

@@ -11,6 +11,7 @@
 //! has to wait, and an [`Inconsistency`] if no other event can make it acceptable.
 
 mod adopt;
+mod assume;
 mod goroutine;
 mod proc;
 mod ranges;
@@ -22,10 +23,11 @@ use crate::event::Record;
 use crate::frontier::RawEvent;
 use crate::id::{GoId, ProcId, TaskId, ThreadId};
 use crate::spec::EventType;
-use crate::table::{SeededState, Table};
-use state::{ActiveTask, Goroutine, Proc, Seq, Threads};
+use crate::table::Table;
+use assume::Assumed;
+use state::{ActiveTask, GoStatus, Goroutine, Proc, Seq, Threads};
 use std::collections::HashMap;
-use trace_common::{IdMap, Limits};
+use trace_common::{IdMap, Limits, SeededState};
 
 /// The result of offering an event.
 pub(crate) type Advance = Result<(), Blocked>;
@@ -78,6 +80,8 @@ pub(crate) struct Ordering {
     /// Further events that the last wire event expands to; the next one is last.
     following: Vec<Record>,
     pub(crate) work: Work,
+    /// The assumptions about the state before the first event, if that state is unknown.
+    assumed: Option<Box<Assumed>>,
 }
 
 /// The work that grows with the trace's state. Programs have few threads, and traces with
@@ -129,29 +133,39 @@ enum Need {
     May,
 }
 
-impl Context {
-    #[inline]
-    fn needs(&self, p: Need, g: Need) -> Result<(), Blocked> {
-        let fits = |need, there: bool| match need {
-            Need::Must => there,
-            Need::MustNot => !there,
-            Need::May => true,
-        };
-        if self.m.is_some() && fits(p, self.p.is_some()) && fits(g, self.g.is_some()) {
-            return Ok(());
+impl Need {
+    #[inline(always)]
+    const fn fits(self, there: bool) -> bool {
+        match self {
+            Self::Must => there,
+            Self::MustNot => !there,
+            Self::May => true,
         }
-        let (what, wanted) = if !self.m.is_some() {
-            ("thread", true)
-        } else if !fits(p, self.p.is_some()) {
-            ("proc", p == Need::Must)
+    }
+}
+
+/// The context has no `what` but needs one, or must have none.
+#[cold]
+fn unfit(what: &'static str, wanted: bool) -> Blocked {
+    Inconsistency::Context { what, wanted }.into()
+}
+
+impl Context {
+    #[inline(always)]
+    fn needs(&self, p: Need, g: Need) -> Result<(), Blocked> {
+        if !self.m.is_some() {
+            Err(unfit("thread", true))
+        } else if !p.fits(self.p.is_some()) {
+            Err(unfit("proc", p == Need::Must))
+        } else if !g.fits(self.g.is_some()) {
+            Err(unfit("goroutine", g == Need::Must))
         } else {
-            ("goroutine", g == Need::Must)
-        };
-        Err(Inconsistency::Context { what, wanted }.into())
+            Ok(())
+        }
     }
 
     /// The requirement of events emitted by user code: a thread with a proc and a goroutine.
-    #[inline]
+    #[inline(always)]
     fn needs_user_code(&self) -> Result<(), Blocked> {
         self.needs(Need::Must, Need::Must)
     }
@@ -176,6 +190,7 @@ impl Ordering {
             initial_generation: 0,
             following: Vec::new(),
             work: Work { left: MIN_WORK, per_byte: limits.max_work_per_byte },
+            assumed: None,
         }
     }
 
@@ -195,6 +210,11 @@ impl Ordering {
     #[inline]
     pub(crate) fn next_following(&mut self) -> Option<Record> {
         self.following.pop()
+    }
+
+    /// Whether [`Ordering::next_following`] would return nothing.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.following.is_empty()
     }
 
     /// Discards the events that [`Ordering::next_following`] would return.
@@ -230,6 +250,7 @@ impl Ordering {
         let slot = slot as usize;
         let thread = &mut self.threads[slot];
         thread.seen = thread.id.is_some();
+        thread.events = thread.events.wrapping_add(1);
         let c =
             Context { slot, m: thread.id, p: thread.p, g: thread.g, generation: self.generation };
         *event = Record { m: c.m, p: c.p, g: c.g, ..Record::new(raw.ty, raw.time, raw.args()) };
@@ -291,13 +312,13 @@ impl Ordering {
 
     /// Returns the goroutine in the context, which must have this status.
     #[inline(always)]
-    fn goroutine_in(&mut self, c: Context, status: u8) -> Result<&mut Goroutine, Blocked> {
+    fn goroutine_in(&mut self, c: Context, status: GoStatus) -> Result<&mut Goroutine, Blocked> {
         let goroutine = self.current_goroutine(c)?;
         if goroutine.status == status { Ok(goroutine) } else { Err(wrong_goroutine(c.g).into()) }
     }
 
     /// Returns the proc in the context.
-    #[inline]
+    #[inline(always)]
     fn current_proc(&mut self, c: Context) -> Result<&mut Proc, Blocked> {
         let unknown = || Inconsistency::Unknown { what: "proc", id: c.p.0 }.into();
         self.procs.get_mut(c.p.0).ok_or_else(unknown)

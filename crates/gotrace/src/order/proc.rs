@@ -1,40 +1,32 @@
 //! Proc events: start, stop, steal.
 
-use super::state::proc_status;
+use super::state::ProcStatus;
 use super::{Advance, Blocked, Context, Need, Ordering, wrong_proc};
 use crate::error::Inconsistency;
 use crate::event::{Record, State};
 use crate::frontier::RawEvent;
 use crate::id::{ProcId, ProcState, ThreadId};
 
-/// Converts a status of the format to a state.
-#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-const STATES: [ProcState; 5] = {
-    let mut states = [ProcState::Undetermined; 5];
-    states[proc_status::RUNNING as usize] = ProcState::Running;
-    states[proc_status::IDLE as usize] = ProcState::Idle;
-    states[proc_status::SYSCALL as usize] = ProcState::Running;
-    states[proc_status::SYSCALL_ABANDONED as usize] = ProcState::Idle;
-    states
-};
-
 impl Ordering {
     /// The status of a proc at the start of a generation.
     pub(super) fn proc_status(&mut self, c: Context, event: &mut Record) -> Advance {
-        use proc_status::{RUNNING, SYSCALL, SYSCALL_ABANDONED};
-        let [p, status, ..] = event.args;
+        use ProcStatus::{Running, Syscall, SyscallAbandoned};
+        let [p, number, ..] = event.args;
+        self.report(c);
         let p = ProcId(p as i64);
-        let Some(&state) = STATES.get(usize::try_from(status).unwrap_or(usize::MAX)) else {
-            return Err(Inconsistency::InvalidStatus { what: "proc", id: p.0, status }.into());
+        let Some(status) = ProcStatus::new(number) else {
+            return Err(
+                Inconsistency::InvalidStatus { what: "proc", id: p.0, status: number }.into()
+            );
         };
-        let status = status as u8;
+        let state = status.state();
         let (mut from, mut to) = (state, state);
         // Whether the thread that the proc is about to be stolen from is known after all.
         let mut in_known_syscall = false;
         match self.procs.get_mut(p.0) {
             Some(proc) => {
                 match (proc.status, status) {
-                    (SYSCALL, SYSCALL_ABANDONED) => {
+                    (Syscall, SyscallAbandoned) => {
                         in_known_syscall = true;
                         (from, to) = (ProcState::Running, ProcState::Running);
                     }
@@ -44,7 +36,10 @@ impl Ordering {
                 proc.seq = c.seq(0);
             }
             None => {
-                from = if c.generation == self.initial_generation {
+                self.assume_proc(c, p, status)?;
+                from = if self.assumed.is_some() {
+                    state
+                } else if c.generation == self.initial_generation {
                     ProcState::Undetermined
                 } else {
                     ProcState::NotExist
@@ -53,7 +48,7 @@ impl Ordering {
             }
         }
         (event.from, event.to) = (State::Proc(from), State::Proc(to));
-        if status == RUNNING || status == SYSCALL {
+        if status == Running || status == Syscall {
             self.bind_proc(c, p);
         }
         if in_known_syscall {
@@ -75,12 +70,12 @@ impl Ordering {
         let (p, seq) = (ProcId(p as i64), c.seq(seq));
         let Some(proc) = self.procs.get_mut(p.0) else { return Err(Blocked::NotYet) };
         // If the thread still has a proc, it is in a system call and that proc is yet to be stolen.
-        if proc.status != proc_status::IDLE || !seq.succeeds(proc.seq) || c.p.is_some() {
+        if proc.status != ProcStatus::Idle || !seq.succeeds(proc.seq) || c.p.is_some() {
             return Err(Blocked::NotYet);
         }
         // There may be a goroutine: one that returns from a system call.
         c.needs(Need::MustNot, Need::May)?;
-        (proc.status, proc.seq) = (proc_status::RUNNING, seq);
+        (proc.status, proc.seq) = (ProcStatus::Running, seq);
         self.bind_proc(c, p);
         Ok(())
     }
@@ -88,30 +83,31 @@ impl Ordering {
     /// The thread stops its own proc, which needs no sequence number.
     pub(super) fn proc_stop(&mut self, c: Context) -> Advance {
         let proc = self.current_proc(c)?;
-        if !matches!(proc.status, proc_status::RUNNING | proc_status::SYSCALL) {
+        if !matches!(proc.status, ProcStatus::Running | ProcStatus::Syscall) {
             return Err(wrong_proc(c.p).into());
         }
         c.needs(Need::Must, Need::May)?;
-        proc.status = proc_status::IDLE;
+        proc.status = ProcStatus::Idle;
         self.bind_proc(c, ProcId::NONE);
         Ok(())
     }
 
     /// A thread steals the proc of a thread that is in a system call.
     pub(super) fn proc_steal(&mut self, c: Context, event: &mut Record) -> Advance {
-        use proc_status::{SYSCALL, SYSCALL_ABANDONED};
+        use ProcStatus::{Syscall, SyscallAbandoned};
         let [p, seq, m, _] = event.args;
         let (p, seq, m) = (ProcId(p as i64), c.seq(seq), ThreadId(m as i64));
         let Some(proc) = self.procs.get_mut(p.0) else { return Err(Blocked::NotYet) };
         let old = proc.status;
-        if !matches!(old, SYSCALL | SYSCALL_ABANDONED) || !seq.succeeds(proc.seq) {
+        if !matches!(old, Syscall | SyscallAbandoned) || !seq.succeeds(proc.seq) {
             return Err(Blocked::NotYet);
         }
         c.needs(Need::May, Need::May)?;
-        (proc.status, proc.seq) = (proc_status::IDLE, seq);
+        (proc.status, proc.seq) = (ProcStatus::Idle, seq);
         // An abandoned proc has been reported as idle already.
-        let abandoned = old == SYSCALL_ABANDONED;
-        let from = if abandoned { ProcState::Idle } else { ProcState::Running };
+        let abandoned = old == SyscallAbandoned;
+        let runs = !abandoned || self.assume_stolen(p, m)?;
+        let from = if runs { ProcState::Running } else { ProcState::Idle };
         (event.from, event.to) = (State::Proc(from), State::Proc(ProcState::Idle));
         if abandoned {
             // The state of its thread is unknown by now.

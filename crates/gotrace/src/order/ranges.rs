@@ -34,7 +34,11 @@ impl Ordering {
     /// It may be reported for any goroutine, in any state.
     pub(super) fn go_range_active(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let first = c.generation == self.initial_generation;
-        self.go_ranges(GoId(raw.args()[0] as i64))?.active(start_of(raw.ty), first)
+        let (id, range) = (raw.args()[0] as i64, start_of(raw.ty));
+        self.report(c);
+        self.go_ranges(GoId(id))?.active(range, first)?;
+        self.assume_go_range(id, range);
+        Ok(())
     }
 
     pub(super) fn go_range_end(&mut self, c: Context, event: &mut Record) -> Advance {
@@ -43,7 +47,7 @@ impl Ordering {
         if event.ty == EventType::STW_END {
             // The event itself does not contain the reason. With it, the argument equals that of
             // the begin.
-            event.args[0] = why;
+            event.set_stw_reason(why);
         }
         Ok(())
     }
@@ -56,9 +60,12 @@ impl Ordering {
     pub(super) fn sweep_active(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let first = c.generation == self.initial_generation;
         let id = raw.args()[0] as i64;
+        self.report(c);
         let unknown = Inconsistency::Unknown { what: "proc", id };
         let proc = self.procs.get_mut(id).ok_or(unknown)?;
-        proc.ranges.active(start_of(raw.ty), first)
+        proc.ranges.active(start_of(raw.ty), first)?;
+        self.assume_proc_range(id, start_of(raw.ty));
+        Ok(())
     }
 
     pub(super) fn sweep_end(&mut self, c: Context, raw: &RawEvent) -> Advance {
@@ -71,6 +78,7 @@ impl Ordering {
 
     pub(super) fn gc_active(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let seq = raw.args()[0];
+        self.assume_gc(c, raw.ty, seq)?;
         if c.generation == self.initial_generation {
             if self.gc_phase != GcPhase::Undetermined {
                 return Err(Inconsistency::GcPhase.into());
@@ -90,6 +98,7 @@ impl Ordering {
 
     pub(super) fn gc_begin(&mut self, c: Context, raw: &RawEvent) -> Advance {
         let seq = raw.args()[0];
+        self.assume_gc(c, raw.ty, seq)?;
         if self.gc_phase != GcPhase::Undetermined {
             if seq != self.gc_seq.wrapping_add(1) {
                 return Err(Blocked::NotYet);

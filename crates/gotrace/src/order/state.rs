@@ -2,26 +2,81 @@
 
 use super::Blocked;
 use crate::error::Inconsistency;
-use crate::id::{GoId, ProcId, TaskId, ThreadId};
+use crate::id::{GoId, GoState, ProcId, ProcState, TaskId, ThreadId};
 use crate::spec::EventType;
+use crate::table::Table;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-/// Status of a goroutine, with the numbers of the format.
-pub(crate) mod go_status {
-    pub(crate) const RUNNABLE: u8 = 1;
-    pub(crate) const RUNNING: u8 = 2;
-    pub(crate) const SYSCALL: u8 = 3;
-    pub(crate) const WAITING: u8 = 4;
+/// Status of a goroutine: `GoStatus` of the runtime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum GoStatus {
+    #[default]
+    Bad,
+    Runnable,
+    Running,
+    Syscall,
+    Waiting,
 }
 
-/// Status of a proc, with the numbers of the format.
-pub(crate) mod proc_status {
-    pub(crate) const RUNNING: u8 = 1;
-    pub(crate) const IDLE: u8 = 2;
-    pub(crate) const SYSCALL: u8 = 3;
+impl GoStatus {
+    /// The status with this number in the format.
+    pub(crate) const fn new(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Bad,
+            1 => Self::Runnable,
+            2 => Self::Running,
+            3 => Self::Syscall,
+            4 => Self::Waiting,
+            _ => return None,
+        })
+    }
+
+    pub(crate) const fn state(self) -> GoState {
+        match self {
+            Self::Bad => GoState::Undetermined,
+            Self::Runnable => GoState::Runnable,
+            Self::Running => GoState::Running,
+            Self::Syscall => GoState::Syscall,
+            Self::Waiting => GoState::Waiting,
+        }
+    }
+}
+
+/// Status of a proc: `ProcStatus` of the runtime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum ProcStatus {
+    #[default]
+    Bad,
+    Running,
+    Idle,
+    Syscall,
     /// In a system call, on a thread that is no longer known.
-    pub(crate) const SYSCALL_ABANDONED: u8 = 4;
+    SyscallAbandoned,
+}
+
+impl ProcStatus {
+    /// The status with this number in the format.
+    pub(crate) const fn new(number: u64) -> Option<Self> {
+        Some(match number {
+            0 => Self::Bad,
+            1 => Self::Running,
+            2 => Self::Idle,
+            3 => Self::Syscall,
+            4 => Self::SyscallAbandoned,
+            _ => return None,
+        })
+    }
+
+    pub(crate) const fn state(self) -> ProcState {
+        match self {
+            Self::Bad => ProcState::Undetermined,
+            Self::Running | Self::Syscall => ProcState::Running,
+            Self::Idle | Self::SyscallAbandoned => ProcState::Idle,
+        }
+    }
 }
 
 /// A sequence number of a goroutine or proc. Numbers start over in each generation.
@@ -42,7 +97,7 @@ impl Seq {
 #[derive(Debug, Default)]
 pub(crate) struct Goroutine {
     pub(crate) seq: Seq,
-    pub(crate) status: u8,
+    pub(crate) status: GoStatus,
     open: Option<Box<Open>>,
 }
 
@@ -55,7 +110,7 @@ pub(crate) struct Open {
 
 impl Goroutine {
     /// Resets it to a new goroutine.
-    pub(crate) fn reset(&mut self, status: u8, seq: Seq) {
+    pub(crate) fn reset(&mut self, status: GoStatus, seq: Seq) {
         (self.status, self.seq) = (status, seq);
         if let Some(open) = &mut self.open {
             open.regions.clear();
@@ -66,36 +121,83 @@ impl Goroutine {
     pub(crate) fn open(&mut self) -> &mut Open {
         self.open.get_or_insert_default()
     }
+
+    pub(crate) fn ranges(&self) -> Option<&Ranges> {
+        self.open.as_ref().map(|open| &open.ranges)
+    }
+
+    pub(crate) fn regions(&self) -> &[UserRegion] {
+        self.open.as_ref().map_or(&[], |open| &open.regions)
+    }
+
+    pub(crate) fn regions_mut(&mut self) -> &mut [UserRegion] {
+        self.open.as_mut().map_or(&mut [], |open| &mut open.regions)
+    }
+
+    pub(crate) fn take_regions(&mut self) -> Vec<UserRegion> {
+        self.open.as_mut().map(|open| std::mem::take(&mut open.regions)).unwrap_or_default()
+    }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Proc {
-    pub(crate) status: u8,
+    pub(crate) status: ProcStatus,
     pub(crate) seq: Seq,
     pub(crate) ranges: Ranges,
 }
 
 impl Proc {
     /// Resets it to a new proc.
-    pub(crate) fn reset(&mut self, status: u8, seq: Seq) {
+    pub(crate) fn reset(&mut self, status: ProcStatus, seq: Seq) {
         (self.status, self.seq) = (status, seq);
         self.ranges.clear();
     }
 }
 
-/// An open region. The name itself is kept, because its identifier may change from one generation
-/// to the next.
+/// An open region.
 #[derive(Debug)]
 pub(crate) struct UserRegion {
     pub(crate) task: TaskId,
-    pub(crate) name: Arc<[u8]>,
+    pub(crate) name: Name,
 }
 
 /// A task that has begun and not ended.
 #[derive(Debug)]
 pub(crate) struct ActiveTask {
     pub(crate) parent: TaskId,
-    pub(crate) name: Arc<[u8]>,
+    pub(crate) name: Name,
+}
+
+/// The name of a region or task that is open. Most end in the generation in which they begin.
+#[derive(Debug)]
+pub(crate) enum Name {
+    /// The identifier of a string of the current generation.
+    Current(u64),
+    /// The string, from an earlier generation: identifiers change from one to the next.
+    Kept(Arc<[u8]>),
+}
+
+impl Name {
+    /// Keeps the name after the generation of `table`.
+    pub(crate) fn keep(&mut self, table: &Table) {
+        if let Self::Current(id) = *self {
+            *self = Self::Kept(table.strings.get(id).cloned().unwrap_or_default());
+        }
+    }
+
+    pub(crate) fn bytes<'a>(&'a self, table: &'a Table) -> &'a [u8] {
+        match self {
+            Self::Current(id) => table.strings.get(*id).map_or(&[], |name| &name[..]),
+            Self::Kept(name) => name,
+        }
+    }
+
+    /// Whether it is the string `id` of the generation.
+    #[inline]
+    pub(crate) fn is(&self, id: u64, table: &Table) -> bool {
+        let is_same = matches!(self, Self::Current(own) if *own == id);
+        is_same || self.bytes(table) == Self::Current(id).bytes(table)
+    }
 }
 
 /// A thread and the goroutine and proc that are bound to it.
@@ -104,6 +206,9 @@ pub(crate) struct Thread {
     pub(crate) id: ThreadId,
     /// Whether the trace has mentioned the thread yet.
     pub(crate) seen: bool,
+    /// The number of its events, and how many of them report states, in a part.
+    pub(crate) events: u32,
+    pub(crate) reports: u32,
     pub(crate) g: GoId,
     pub(crate) p: ProcId,
 }
@@ -128,7 +233,8 @@ impl Threads {
 
     /// Adds a thread of which only the identifier is known; returns its slot.
     pub(crate) fn add(&mut self, id: ThreadId) -> u32 {
-        self.0.push(Thread { id, seen: false, g: GoId::NONE, p: ProcId::NONE });
+        let (g, p) = (GoId::NONE, ProcId::NONE);
+        self.0.push(Thread { id, seen: false, events: 0, reports: 0, g, p });
         self.0.len() as u32 - 1
     }
 }
@@ -159,6 +265,11 @@ pub(crate) struct Ranges(Vec<(EventType, u64)>);
 impl Ranges {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Whether this range without a reason is open.
+    pub(crate) fn has(&self, start: EventType) -> bool {
+        self.0.contains(&(start, 0))
     }
 
     fn clear(&mut self) {

@@ -10,8 +10,8 @@ use super::wire::Type;
 use super::{args_of, inconsistent};
 use crate::error::{Error, ErrorKind, Inconsistency};
 use crate::spec::EventType;
-use crate::table::SeededState;
 use std::collections::HashSet;
+use trace_common::SeededState;
 
 /// Sorts events by their final times.
 pub(super) fn fix_times(data: &[u8], scan: &Scan, events: &mut [Event]) -> Result<(), Error> {

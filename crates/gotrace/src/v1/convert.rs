@@ -11,10 +11,9 @@ use crate::event::{Record, State};
 use crate::id::{GoId, GoState, ProcId, ProcState, TaskId, ThreadId};
 use crate::reader::missing_id;
 use crate::spec::{EventType, MAX_ARGS, Plan};
-use crate::table::SeededState;
 use crate::version::Version;
 use std::collections::HashMap;
-use std::sync::Arc;
+use trace_common::SeededState;
 
 /// Strings that v2 has and v1 lacks: the reasons why a goroutine blocks or stops …
 const REASONS: [(Type, &str); 12] = [
@@ -81,8 +80,6 @@ pub(super) struct Converter {
     extra: Option<Record>,
     procs: Vec<Proc>,
     tasks: HashMap<u64, Task, SeededState>,
-    /// Numbers of task types among the table's extra strings.
-    task_types: HashMap<u64, u64, SeededState>,
     /// The reason of the last stop-the-world.
     stop: u64,
 }
@@ -116,7 +113,6 @@ impl Converter {
             extra: None,
             procs: vec![Proc::default(); procs],
             tasks: HashMap::default(),
-            task_types: HashMap::default(),
             stop: 0,
         }
     }
@@ -310,7 +306,7 @@ impl V1 {
             }
             Type::USER_TASK_END => {
                 let (parent, ty) = match self.converter.tasks.remove(&a) {
-                    Some(Task { parent, name }) => (parent, self.task_type(name)),
+                    Some(Task { parent, name }) => (parent, self.table.own(name)),
                     None => (TaskId::NONE.0, 0),
                 };
                 (E::USER_TASK_END, [a, stack, parent, ty])
@@ -391,14 +387,6 @@ impl V1 {
             .collect();
         ids.sort_unstable();
         converter.statuses = (time, ids.into_iter());
-    }
-
-    /// The number of a task's type among the extra strings of the table.
-    fn task_type(&mut self, name: u64) -> u64 {
-        let table = &self.table;
-        *self.converter.task_types.entry(name).or_insert_with(|| {
-            table.strings.get(name).map_or(0, |string| table.add_extra(Arc::clone(string)))
-        })
     }
 }
 

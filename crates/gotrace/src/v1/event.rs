@@ -1,8 +1,8 @@
 //! Events as the passes exchange them, and the dense numbers of goroutines and Ps in them.
 
 use super::wire::Type;
-use crate::table::SeededState;
 use std::collections::HashMap;
+use trace_common::SeededState;
 
 /// A timed event. Arguments stay in the bytes of the trace until they are needed.
 #[derive(Clone, Copy, Debug)]

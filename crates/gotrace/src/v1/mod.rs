@@ -24,7 +24,7 @@ mod scan;
 mod wire;
 
 use crate::error::{Error, ErrorKind, Inconsistency};
-use crate::table::{SeededState, Table};
+use crate::table::Table;
 use crate::version::Version;
 use convert::Converter;
 use event::{Event, Goroutines, Procs};
@@ -32,7 +32,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::Read;
 use std::sync::Arc;
-use trace_common::{Cursor, Limits};
+use trace_common::{Cursor, Limits, SeededState};
 use wire::{Lead, MAX_ARGS};
 
 /// A v1 trace that was read and checked.

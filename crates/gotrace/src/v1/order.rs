@@ -22,10 +22,9 @@ use super::event::{Event, Goroutines};
 use super::scan::Scan;
 use super::wire::{self, Lead, MAX_ARGS, Type, uvarint};
 use crate::error::{Error, ErrorKind, Inconsistency};
-use crate::table::SeededState;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use trace_common::Cursor;
+use trace_common::{Cursor, SeededState};
 
 /// The state of a goroutine, as far as the order depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

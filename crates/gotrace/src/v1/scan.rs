@@ -7,11 +7,11 @@ use super::event::{Event, Goroutines, Procs};
 use super::wire::{self, Lead, MAX_ARGS, MAX_STRING, Type, uvarint};
 use crate::error::{Error, ErrorKind};
 use crate::gosort;
-use crate::table::{Frame, SeededState, Span, Table};
+use crate::table::{Frame, Span, Table};
 use crate::version::Version;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use trace_common::{Cursor, Limits};
+use trace_common::{Cursor, Limits, SeededState};
 
 /// Maximum number of frames of a stack.
 const MAX_FRAMES: u64 = 1000;

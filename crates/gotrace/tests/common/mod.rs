@@ -1,14 +1,87 @@
-//! What tests of damaged traces share.
+//! What the tests share: the recorded traces, reading them, and damaging them.
 #![allow(dead_code, reason = "each test uses a part of it")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests may panic")]
 
 use flate2::read::GzDecoder;
-use gotrace::EventType;
+use gotrace::{Event, EventType, Reader};
+use proptest::prelude::*;
+use proptest::sample::Index;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use trace_common::Cursor;
+
+/// Length of the header of a trace.
+const HEADER: usize = 16;
+
+/// The recorded traces of Go 1.22 and later.
+pub(crate) const V2: [&str; 10] = [
+    "shop.trace",
+    "go1.22-mixed.trace.gz",
+    "go1.23-allocations.trace.gz",
+    "go1.23-coroutines.trace.gz",
+    "go1.23-mixed.trace.gz",
+    "go1.25-mixed.trace.gz",
+    "go1.26-allocations.trace.gz",
+    "go1.26-cgo.trace.gz",
+    "go1.26-collections.trace.gz",
+    "go1.26-mixed.trace.gz",
+];
+
+/// The recorded trace of an earlier version.
+pub(crate) const V1: &str = "go1.21-mixed.trace.gz";
+
+/// The names of all recorded traces.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    V2.into_iter().chain([V1])
+}
+
+/// All recorded traces, with their names.
+pub(crate) fn traces() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    names().map(|name| (name, recorded(name)))
+}
+
+/// Passes on the events of an undamaged trace.
+pub(crate) fn events_of(trace: &[u8], mut each: impl FnMut(Event<'_>)) {
+    let mut reader = Reader::new(trace).unwrap();
+    while let Some(event) = reader.next_event().unwrap() {
+        each(event);
+    }
+}
+
+/// Reads a trace to its end, and resumes after damage.
+pub(crate) fn recover<A>(
+    trace: &[u8],
+    analysis: &mut A,
+    event: fn(&mut A, Event<'_>),
+    loss: fn(&mut A),
+) {
+    let mut reader = Reader::new(trace).unwrap();
+    loop {
+        match reader.next_event() {
+            Ok(Some(next)) => event(analysis, next),
+            Ok(None) => return,
+            Err(_) => match reader.recover() {
+                Ok(Some(_)) => loss(analysis),
+                _ => return,
+            },
+        }
+    }
+}
+
+/// Bits to flip behind the header, each at a place that is relative to the length of the trace.
+pub(crate) fn flips() -> impl Strategy<Value = Vec<(Index, u8)>> {
+    proptest::collection::vec((any::<Index>(), 1_u8..), 1..20)
+}
+
+/// Flips bits of a trace.
+pub(crate) fn flip(trace: &mut [u8], flips: &[(Index, u8)]) {
+    let data = &mut trace[HEADER..];
+    for (at, bits) in flips {
+        data[at.index(data.len())] ^= bits;
+    }
+}
 
 /// A recorded trace.
 pub(crate) fn recorded(name: &str) -> Vec<u8> {
@@ -38,7 +111,7 @@ pub(crate) struct Batch {
 /// The batches of a trace that is undamaged, or cut.
 pub(crate) fn batches(trace: &[u8]) -> Vec<Batch> {
     let mut batches = Vec::new();
-    let mut at = 16;
+    let mut at = HEADER;
     while at < trace.len() {
         let ty = EventType(trace[at]);
         if ty == EventType::END_OF_GENERATION {

@@ -1,0 +1,490 @@
+//! Analyses of a range of time.
+
+use super::step::{Change, Step};
+use crate::event::{Event, EventKind, RangeName, Record, State};
+use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId};
+use crate::parallel::Split;
+use crate::spec::EventType;
+use crate::table::Table;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use trace_common::{SeededState, Timestamp};
+
+/// Restricts the events for an analysis to a range of time, as if tracing had started and stopped
+/// there.
+///
+/// It is fed with the events of the trace, or of the generations of an [`Index`](crate::Index) that
+/// overlap the range. At the start of the range it passes on a sync event and the states of then,
+/// as the runtime reports them when tracing starts: goroutines with the reasons and stacks of their
+/// waits, Ps, activities of the GC, metrics. Then it passes on the events of the range, and last a
+/// sync event at its end. So states count with the part within the range: for [`Summarizer`],
+/// [`Scheduling`], [`Collections`] and [`Utilization`] the results of consecutive ranges sum to
+/// those of all of them. Tasks and regions that began before the range end without a begin. CPU
+/// samples, logs and other instants are those of the range.
+///
+/// [`Summarizer`]: super::Summarizer
+/// [`Scheduling`]: super::Scheduling
+/// [`Collections`]: super::Collections
+/// [`Utilization`]: super::Utilization
+///
+/// Until the range begins, memory is used for the states of live goroutines and Ps.
+///
+/// ```
+/// use gotrace::analysis::{Clip, Summarizer};
+/// use gotrace::{Reader, Timestamp};
+///
+/// # fn main() -> Result<(), gotrace::Error> {
+/// # let file: &[u8] = include_bytes!("../../tests/data/shop.trace");
+/// let mut reader = Reader::new(file)?;
+/// let start = reader.next_event()?.map_or(Timestamp::MIN, |event| event.time());
+/// let at = |millis: i64| start.saturating_add_nanos(millis * 1_000_000);
+/// let mut clip = Clip::new(at(5), at(15));
+/// let mut summarizer = Summarizer::new();
+/// let mut reader = Reader::new(file)?;
+/// while let Some(event) = reader.next_event()? {
+///     clip.event(event, &mut |event| _ = summarizer.event(event));
+///     if clip.is_complete() {
+///         break;
+///     }
+/// }
+/// clip.finish(&mut |event| _ = summarizer.event(event));
+/// for goroutine in summarizer.finish().goroutines {
+///     assert!(goroutine.times.total.as_millis() <= 10);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Clip {
+    from: Timestamp,
+    to: Timestamp,
+    phase: Phase,
+    /// The first event after the range.
+    end: Option<Kept>,
+    sync: Option<Kept>,
+    metrics: Vec<Kept>,
+    procs: BTreeMap<ProcId, Kept>,
+    goroutines: BTreeMap<GoId, Live>,
+    /// The goroutine in a system call on each proc, until the proc becomes idle.
+    syscalls: HashMap<ProcId, GoId, SeededState>,
+    mark: Option<Kept>,
+    /// Stops of the world and GC assists by goroutine, sweeping by proc.
+    stops: BTreeMap<GoId, Kept>,
+    assists: BTreeMap<GoId, Kept>,
+    sweeps: BTreeMap<ProcId, Kept>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Before,
+    Within,
+    /// In the rest of this generation: goroutines that do nothing are mentioned at its end.
+    Rest(u64),
+    After,
+}
+
+/// An event that is passed on later.
+#[derive(Clone, Debug)]
+struct Kept {
+    record: Record,
+    table: Arc<Table>,
+}
+
+/// A goroutine before the range.
+#[derive(Debug)]
+struct Live {
+    state: Kept,
+    /// A stack of it, which names its entry function.
+    stack: Option<(u64, Arc<Table>)>,
+    /// The P that it executes on.
+    proc: ProcId,
+    /// The P that was taken away from its system call.
+    lost: Option<ProcId>,
+    label: Option<Kept>,
+}
+
+impl Kept {
+    fn of(event: Event<'_>) -> Self {
+        Self { record: *event.record, table: Arc::clone(event.table) }
+    }
+
+    fn pass(mut self, at: Timestamp, each: &mut impl FnMut(Event<'_>)) {
+        self.record.time = at.nanos();
+        each(Event { table: &self.table, record: &self.record });
+    }
+}
+
+impl Clip {
+    /// Restricts events to the time from `from` to `to`, inclusive.
+    pub fn new(from: Timestamp, to: Timestamp) -> Self {
+        Self {
+            from,
+            to,
+            phase: Phase::Before,
+            end: None,
+            sync: None,
+            metrics: Vec::new(),
+            procs: BTreeMap::new(),
+            goroutines: BTreeMap::new(),
+            syscalls: HashMap::default(),
+            mark: None,
+            stops: BTreeMap::new(),
+            assists: BTreeMap::new(),
+            sweeps: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the range is over, so that further events are not in it.
+    pub fn is_complete(&self) -> bool {
+        self.phase == Phase::After
+    }
+
+    /// Processes the next event of the trace, and passes on those of the range.
+    pub fn event(&mut self, event: Event<'_>, each: &mut impl FnMut(Event<'_>)) {
+        if self.phase == Phase::Before {
+            if event.time() < self.from {
+                return self.keep(event);
+            }
+            self.begin(each);
+        }
+        if self.phase == Phase::Within {
+            if event.time() <= self.to {
+                return each(event);
+            }
+            self.phase = Phase::Rest(event.generation());
+        }
+        if let Phase::Rest(generation) = self.phase {
+            if event.generation() == generation {
+                self.mention(event, each);
+            } else {
+                self.finish(each);
+            }
+        }
+    }
+
+    /// Completes the range after the last event of the trace.
+    pub fn finish(&mut self, each: &mut impl FnMut(Event<'_>)) {
+        if self.phase == Phase::Before {
+            self.begin(each);
+        }
+        if let Some(mut end) = self.end.take() {
+            end.record = Record::sync(0, 0, false);
+            end.pass(self.to, each);
+        }
+        self.phase = Phase::After;
+    }
+
+    /// Passes on the state of a goroutine that is mentioned for the first time, after the range.
+    fn mention(&mut self, event: Event<'_>, each: &mut impl FnMut(Event<'_>)) {
+        if self.end.is_none() {
+            self.end = Some(Kept::of(event));
+        }
+        if Step::of(event).is_some_and(|step| step.from == GoState::Undetermined) {
+            Kept::of(event).pass(self.to, each);
+        }
+    }
+
+    /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover).
+    pub fn loss(&mut self) {
+        if self.phase == Phase::Before {
+            *self = Self::new(self.from, self.to);
+        }
+    }
+
+    /// Remembers the states before the range.
+    fn keep(&mut self, event: Event<'_>) {
+        match event.kind() {
+            EventKind::Sync => self.sync = Some(Kept::of(event)),
+            EventKind::Metric => {
+                self.metrics.retain(|kept| kept.record.ty != event.record.ty);
+                self.metrics.push(Kept::of(event));
+            }
+            EventKind::Label => {
+                if let Some(live) = self.goroutines.get_mut(&event.goroutine()) {
+                    live.label = Some(Kept::of(event));
+                }
+            }
+            EventKind::RangeBegin | EventKind::RangeActive | EventKind::RangeEnd => {
+                self.range(event);
+            }
+            EventKind::StateTransition => match Change::of(event) {
+                Some(Change::Goroutine(step)) => self.goroutine(event, step),
+                Some(Change::Proc(id, _, to)) => self.proc(event, id, to),
+                None => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn range(&mut self, event: Event<'_>) {
+        let Some(range) = event.range() else { return };
+        let kept = (event.kind() != EventKind::RangeEnd).then(|| Kept::of(event));
+        match (range.name, range.scope) {
+            (RangeName::GcMark, _) => self.mark = kept,
+            (RangeName::StopTheWorld(_), ResourceId::Goroutine(id)) => {
+                replace(&mut self.stops, id, kept);
+            }
+            (RangeName::GcMarkAssist, ResourceId::Goroutine(id)) => {
+                replace(&mut self.assists, id, kept);
+            }
+            (RangeName::GcSweep, ResourceId::Proc(id)) => replace(&mut self.sweeps, id, kept),
+            _ => {}
+        }
+    }
+
+    fn goroutine(&mut self, event: Event<'_>, step: Step) {
+        let Step { id, from, to, .. } = step;
+        if to == GoState::NotExist {
+            self.goroutines.remove(&id);
+            self.assists.remove(&id);
+            return;
+        }
+        let live = self.goroutines.get(&id);
+        // The runtime repeats all states when a generation starts.
+        if from == to && live.is_some() {
+            return;
+        }
+        let known = live.filter(|_| from != GoState::NotExist);
+        let before = known.and_then(|live| live.stack.clone());
+        let own = (step.stack != 0).then(|| (step.stack, Arc::clone(event.table)));
+        let stack = own.or(before);
+        let label = known.and_then(|live| live.label.clone());
+        let state = state_of(event, step, stack.as_ref());
+        let is_executing = matches!(to, GoState::Running | GoState::Syscall);
+        let proc = if is_executing { event.proc() } else { ProcId::NONE };
+        if to == GoState::Syscall && proc.is_some() {
+            self.syscalls.insert(proc, id);
+        }
+        self.goroutines.insert(id, Live { state, stack, proc, lost: None, label });
+    }
+
+    /// A proc that becomes idle was taken away from the system call on it.
+    fn proc(&mut self, event: Event<'_>, id: ProcId, to: ProcState) {
+        let mut kept = Kept::of(event);
+        kept.record = status(&kept.record, id, (ProcState::Undetermined, to));
+        self.procs.insert(id, kept);
+        if to != ProcState::Idle {
+            return;
+        }
+        let goroutine = self.syscalls.remove(&id).and_then(|id| self.goroutines.get_mut(&id));
+        let is_there = |live: &&mut Live| {
+            live.proc == id && live.state.record.to == State::Go(GoState::Syscall)
+        };
+        if let Some(live) = goroutine.filter(is_there) {
+            live.proc = ProcId::NONE;
+            live.lost = Some(id);
+        }
+    }
+
+    /// Passes on the states at the start of the range.
+    fn begin(&mut self, each: &mut impl FnMut(Event<'_>)) {
+        self.phase = Phase::Within;
+        let at = self.from;
+        let Some(sync) = self.sync.take() else { return };
+        sync.pass(at, each);
+        self.metrics.drain(..).for_each(|kept| kept.pass(at, each));
+        let mut goroutines = std::mem::take(&mut self.goroutines);
+        // They lose their Ps again: each as it did, before that P does something else.
+        goroutines.retain(|_, live| {
+            let Some(proc) = live.lost else { return true };
+            let states = (ProcState::Running, ProcState::Idle);
+            let mut loss = live.state.clone();
+            loss.record = status(&loss.record, proc, states);
+            live.state.clone().pass(at, each);
+            loss.pass(at, each);
+            false
+        });
+        std::mem::take(&mut self.procs).into_values().for_each(|kept| kept.pass(at, each));
+        let mut labels = Vec::new();
+        let mut procs: HashMap<GoId, ProcId> = HashMap::new();
+        for (id, live) in goroutines {
+            live.state.pass(at, each);
+            if live.proc.is_some() {
+                procs.insert(id, live.proc);
+                labels.extend(live.label.map(|label| (label, live.proc)));
+            }
+        }
+        if let Some(mut mark) = self.mark.take() {
+            mark.record.ty = EventType::GC_ACTIVE;
+            mark.pass(at, each);
+        }
+        let stops = std::mem::take(&mut self.stops).into_values();
+        let sweeps = std::mem::take(&mut self.sweeps).into_values();
+        stops.chain(sweeps).for_each(|kept| kept.pass(at, each));
+        let assists = std::mem::take(&mut self.assists).into_iter();
+        let assists =
+            assists.map(|(id, kept)| (kept, procs.get(&id).copied().unwrap_or(ProcId::NONE)));
+        for (mut kept, proc) in assists.chain(labels) {
+            kept.record.p = proc;
+            kept.pass(at, each);
+        }
+        self.syscalls.clear();
+    }
+}
+
+/// An analysis of a range of time: a [`Clip`] and its analysis, for
+/// [`Parallel`](crate::parallel::Parallel).
+///
+/// ```
+/// # fn main() -> Result<(), gotrace::Error> {
+/// use gotrace::analysis::{Clipped, Scheduling, SchedulingOptions};
+/// use gotrace::parallel::{Parallel, Split};
+/// use gotrace::{Reader, Timestamp};
+/// use std::fs::File;
+///
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/shop.trace");
+/// # let file: &[u8] = include_bytes!("../../tests/data/shop.trace");
+/// let start = Reader::new(file)?.next_event()?.map_or(Timestamp::MIN, |event| event.time());
+/// let at = |millis: i64| start.saturating_add_nanos(millis * 1_000_000);
+/// let scheduling = Scheduling::new(SchedulingOptions::default());
+/// let mut clipped = Clipped::new(at(5), at(15), scheduling);
+/// let mut rest = Parallel::available().read(|| File::open(path), &mut clipped)?;
+/// while let Some(event) = rest.next_event()? {
+///     clipped.event(event);
+///     if clipped.is_complete() {
+///         break;
+///     }
+/// }
+/// let report = clipped.finish().finish();
+/// println!("{} waits for a P", report.latency.count());
+/// # assert!(report.latency.count() > 10);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Clipped<A> {
+    range: (Timestamp, Timestamp),
+    /// `None` before the first event.
+    clip: Option<Clip>,
+    begins: Begin,
+    analysis: A,
+}
+
+/// Where the events of a [`Clipped`] begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begin {
+    /// With the trace.
+    Trace,
+    /// Not known yet, in a part of a trace.
+    Unknown,
+    /// Before the range, but not with the trace.
+    Before,
+    /// Within the range, or after it.
+    Within,
+}
+
+impl<A: Split> Clipped<A> {
+    /// Restricts an analysis to the time from `from` to `to`, inclusive.
+    pub const fn new(from: Timestamp, to: Timestamp, analysis: A) -> Self {
+        Self { range: (from, to), clip: None, begins: Begin::Trace, analysis }
+    }
+
+    /// Whether the range is over, so that further events are not in it.
+    pub fn is_complete(&self) -> bool {
+        self.clip.as_ref().is_some_and(Clip::is_complete)
+    }
+
+    /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover).
+    pub fn loss(&mut self) {
+        if let Some(clip) = &mut self.clip {
+            clip.loss();
+        }
+    }
+
+    /// Completes the range after the last event of the trace, and returns the analysis.
+    pub fn finish(mut self) -> A {
+        if let Some(clip) = &mut self.clip {
+            clip.finish(&mut |event| self.analysis.event(event));
+        }
+        self.analysis
+    }
+
+    fn is_within(&self) -> bool {
+        self.clip.as_ref().is_some_and(|clip| clip.phase == Phase::Within)
+    }
+}
+
+impl<A: Split> Split for Clipped<A> {
+    fn event(&mut self, event: Event<'_>) {
+        let Self { range: (from, to), clip, begins, analysis } = self;
+        let clip = clip.get_or_insert_with(|| {
+            if *begins == Begin::Unknown {
+                *begins = match event.sync() {
+                    Some(sync) if sync.n() == 1 => Begin::Trace,
+                    _ if *from <= event.time() => Begin::Within,
+                    _ => Begin::Before,
+                };
+            }
+            let mut clip = Clip::new(*from, *to);
+            if *begins == Begin::Within {
+                clip.phase = Phase::Within; // it needs no states before the range
+            }
+            clip
+        });
+        clip.event(event, &mut |event| analysis.event(event));
+    }
+
+    fn part(&self, start: Timestamp) -> Self {
+        let (from, to) = self.range;
+        Self { begins: Begin::Unknown, ..Self::new(from, to, self.analysis.part(start.max(from))) }
+    }
+
+    fn is_continued_by(&self, part: &Self) -> bool {
+        let fits = match part.begins {
+            Begin::Trace => self.clip.is_none(),
+            Begin::Unknown => true, // it has no events
+            Begin::Before => false,
+            Begin::Within => self.is_within(),
+        };
+        fits && self.analysis.is_continued_by(&part.analysis)
+    }
+
+    fn join(&mut self, part: Self) {
+        self.analysis.join(part.analysis);
+        match (&mut self.clip, part.clip) {
+            (_, None) => {}
+            (Some(clip), Some(part)) => (clip.phase, clip.end) = (part.phase, part.end),
+            (clip, part) => *clip = part,
+        }
+    }
+}
+
+fn replace<K: Ord>(open: &mut BTreeMap<K, Kept>, key: K, kept: Option<Kept>) {
+    match kept {
+        Some(kept) => _ = open.insert(key, kept),
+        None => _ = open.remove(&key),
+    }
+}
+
+/// An event about the state of a proc, on the same thread as another one.
+fn status(of: &Record, id: ProcId, (from, to): (ProcState, ProcState)) -> Record {
+    let mut record = Record::new(EventType::PROC_STATUS, 0, [id.0 as u64, 0, 0, 0]);
+    (record.from, record.to) = (State::Proc(from), State::Proc(to));
+    (record.g, record.p, record.m) = (of.g, of.p, of.m);
+    record
+}
+
+/// An event that reports the state that a transition leads to, from no known state.
+fn state_of(event: Event<'_>, step: Step, stack: Option<&(u64, Arc<Table>)>) -> Kept {
+    use EventType as T;
+    let mut kept = Kept::of(event);
+    // Others have no stack, and no reason.
+    let has_details = matches!(
+        event.record.ty,
+        T::GO_BLOCK | T::GO_STOP | T::GO_SYSCALL_BEGIN | T::GO_CREATE | T::GO_CREATE_BLOCKED
+    );
+    if !has_details {
+        let (ty, id) = match stack {
+            Some((id, table)) => {
+                kept.table = Arc::clone(table);
+                (T::GO_STATUS_STACK, *id)
+            }
+            None => (T::GO_STATUS, 0),
+        };
+        let Record { g, p, m, .. } = *event.record;
+        kept.record = Record { g, p, m, ..Record::new(ty, 0, [step.id.0 as u64, 0, 0, id]) };
+    }
+    kept.record.from = State::Go(GoState::Undetermined);
+    kept.record.to = State::Go(step.to);
+    kept
+}

@@ -1,0 +1,392 @@
+//! Cycles of the garbage collector, and stops of the world.
+
+use super::log::Log;
+use super::stacks::Stacks;
+use super::worst::Worst;
+use super::{Frame, Name};
+use crate::event::{Event, EventKind, Metric, RangeName, Stack};
+use crate::id::{GoId, ResourceId};
+use crate::parallel::Split;
+use std::collections::HashMap;
+use std::time::Duration;
+use trace_common::{Histogram, SeededState, Timestamp};
+
+/// The cause of a cycle of the garbage collector, from the stack at which it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum GcTrigger {
+    /// An allocation found that the heap has reached its goal.
+    Allocation,
+    /// The program asked for it: `runtime.GC`, `debug.FreeOSMemory`.
+    Explicit,
+    /// No cycle had run for two minutes.
+    Periodic,
+    /// The trace has no such stack: the cycle began before the trace, or in a way that is not known.
+    Unknown,
+}
+
+impl GcTrigger {
+    /// The name: `allocation`, `explicit`, `periodic`, `unknown`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allocation => "allocation",
+            Self::Explicit => "explicit",
+            Self::Periodic => "periodic",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn of(stack: Option<Stack<'_>>) -> Self {
+        let mut trigger = Self::Unknown;
+        for frame in stack.iter().flat_map(Stack::frames) {
+            match &**frame.func {
+                b"runtime.GC" | b"runtime/debug.freeOSMemory" | b"runtime/debug.FreeOSMemory" => {
+                    return Self::Explicit;
+                }
+                b"runtime.forcegchelper" => return Self::Periodic,
+                // The runtime allocates in many functions, each of which may be inlined.
+                func if func.starts_with(b"runtime.") => trigger = Self::Allocation,
+                _ => {}
+            }
+        }
+        trigger
+    }
+}
+
+/// A cycle of the garbage collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Collection {
+    /// The start of its mark phase; `None` if it began before the trace.
+    pub start: Option<Timestamp>,
+    /// The end of its mark phase; `None` if it outlasts the trace.
+    pub end: Option<Timestamp>,
+    /// Its cause.
+    pub trigger: GcTrigger,
+    /// The stops of the world for it: sweep termination, mark termination.
+    pub pauses: Duration,
+    /// The time that goroutines assisted it, and how often.
+    pub assists: Duration,
+    /// Number of these assists.
+    pub assist_count: u64,
+    /// The time of incremental sweeping since the end of the mark phase, up to the next cycle.
+    pub sweep: Duration,
+    /// Bytes that were reclaimed by it.
+    pub reclaimed: u64,
+    /// Bytes of heap objects before it; `None` if the trace does not contain that.
+    pub heap_before: Option<u64>,
+    /// The least number of bytes of heap objects after it, up to the next cycle.
+    pub heap_after: Option<u64>,
+    /// The heap goal that it set for the next cycle, in bytes.
+    pub goal: Option<u64>,
+}
+
+/// A stop of the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pause {
+    /// The reason, e.g. `GC mark termination`.
+    pub reason: Name,
+    /// The start: the world is asked to stop.
+    pub start: Timestamp,
+    /// The duration until the world is started again.
+    pub duration: Duration,
+    /// The goroutine that stopped it.
+    pub goroutine: GoId,
+    /// The stack of that goroutine, innermost frame first.
+    pub stack: Vec<Frame>,
+}
+
+/// The result of [`Collections`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CollectionsReport {
+    /// The cycles in order of time.
+    pub cycles: Vec<Collection>,
+    /// Cycles that are not in [`cycles`](Self::cycles), because there were too many.
+    pub dropped: u64,
+    /// Durations of stops of the world by reason, largest sum first.
+    pub pauses: Vec<(Name, Histogram)>,
+    /// The longest stops of the world, longest first.
+    pub longest: Vec<Pause>,
+    /// Stops of the world that began before the trace or outlast it.
+    pub cut: u64,
+    /// The time of all GC assists.
+    pub assists: Duration,
+    /// The time of all incremental sweeping.
+    pub sweep: Duration,
+}
+
+/// Collects the cycles of the garbage collector and the stops of the world.
+///
+/// The numbers of a cycle are those that the runtime reports in Go ≥ 1.22; v1 traces have them
+/// too, as far as they contain the events. Memory is used for each cycle, up to 65 536.
+///
+/// ```
+/// use gotrace::Reader;
+/// use gotrace::analysis::Collections;
+///
+/// # fn main() -> Result<(), gotrace::Error> {
+/// # let file: &[u8] = include_bytes!("../../tests/data/shop.trace");
+/// let mut reader = Reader::new(file)?;
+/// let mut collections = Collections::new(10);
+/// while let Some(event) = reader.next_event()? {
+///     collections.event(event);
+/// }
+/// let report = collections.finish();
+/// for (reason, pauses) in &report.pauses {
+///     println!("{reason}: {} times, at most {} ns", pauses.count(), pauses.max());
+/// }
+/// # assert!(!report.cycles.is_empty() && !report.pauses.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Collections {
+    report: CollectionsReport,
+    stacks: Stacks,
+    pauses: Vec<(Name, Histogram)>,
+    longest: Worst<Duration, (Name, Open, Duration)>,
+    /// Open stops of the world.
+    stops: HashMap<GoId, Open, SeededState>,
+    assists: HashMap<GoId, Timestamp, SeededState>,
+    sweeps: HashMap<ResourceId, Timestamp, SeededState>,
+    /// Stops of the world since the last cycle, which may belong to the next.
+    before: Duration,
+    heap: Option<u64>,
+    current: Option<Collection>,
+    /// Of a part of a trace: all its events of the GC.
+    part: Option<Log>,
+}
+
+/// An open stop of the world.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    goroutine: GoId,
+    start: Timestamp,
+    stack: u32,
+}
+
+const MAX_CYCLES: usize = 1 << 16;
+
+impl Collections {
+    /// Makes an analysis that keeps the `worst` longest stops of the world.
+    pub fn new(worst: usize) -> Self {
+        Self {
+            report: CollectionsReport::default(),
+            stacks: Stacks::default(),
+            pauses: Vec::new(),
+            longest: Worst::new(worst),
+            stops: HashMap::default(),
+            assists: HashMap::default(),
+            sweeps: HashMap::default(),
+            before: Duration::ZERO,
+            heap: None,
+            current: None,
+            part: None,
+        }
+    }
+
+    /// Processes the next event of the trace.
+    pub fn event(&mut self, event: Event<'_>) {
+        let is_metric = match event.kind() {
+            EventKind::Metric => true,
+            EventKind::RangeBegin | EventKind::RangeActive | EventKind::RangeEnd => false,
+            _ => return,
+        };
+        match &mut self.part {
+            Some(log) => log.keep(event),
+            None if is_metric => self.metric(event),
+            None => self.range(event),
+        }
+    }
+
+    /// Completes the analysis after the last event.
+    pub fn finish(mut self) -> CollectionsReport {
+        self.close();
+        self.report.cut += self.stops.len() as u64;
+        self.pauses.sort_by(|(a, x), (b, y)| y.sum().cmp(&x.sum()).then_with(|| a.cmp(b)));
+        self.report.pauses = self.pauses;
+        let stacks = &self.stacks;
+        let longest = self.longest.into_items().map(|(reason, open, duration)| Pause {
+            reason,
+            start: open.start,
+            duration,
+            goroutine: open.goroutine,
+            stack: stacks.frames(open.stack as usize).cloned().collect(),
+        });
+        self.report.longest = longest.collect();
+        self.report
+    }
+
+    fn metric(&mut self, event: Event<'_>) {
+        let Some(metric) = event.metric() else { return };
+        let Some(value) = metric.value.as_u64() else { return };
+        match metric.name {
+            Metric::HEAP_OBJECTS => {
+                self.heap = Some(value);
+                if let Some(cycle) = self.current.as_mut().filter(|cycle| cycle.end.is_some()) {
+                    cycle.heap_after = Some(cycle.heap_after.map_or(value, |v| v.min(value)));
+                }
+            }
+            Metric::HEAP_GOAL => {
+                if let Some(cycle) = &mut self.current {
+                    cycle.goal = Some(value);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn range(&mut self, event: Event<'_>) {
+        let Some(range) = event.range() else { return };
+        let is_end = event.kind() == EventKind::RangeEnd;
+        match range.name {
+            RangeName::GcMark if is_end => {
+                let heap = self.heap;
+                let cycle = self.cycle();
+                (cycle.end, cycle.heap_after) = (Some(event.time()), heap);
+            }
+            RangeName::GcMark if event.kind() == EventKind::RangeActive => {
+                if self.current.as_ref().is_none_or(|cycle| cycle.end.is_some()) {
+                    self.begin(None, GcTrigger::Unknown);
+                }
+            }
+            RangeName::GcMark => self.begin(Some(event.time()), GcTrigger::of(event.stack())),
+            RangeName::StopTheWorld(reason) => self.stop(event, reason.into(), is_end),
+            RangeName::GcMarkAssist => {
+                let ResourceId::Goroutine(id) = range.scope else { return };
+                match (is_end, self.assists.remove(&id)) {
+                    (true, Some(since)) => {
+                        let time = event.time() - since;
+                        self.report.assists += time;
+                        let cycle = self.cycle();
+                        cycle.assists += time;
+                        cycle.assist_count += 1;
+                    }
+                    (true, None) => {}
+                    // It may be active since before the trace: it counts from here.
+                    (false, since) => {
+                        self.assists.insert(id, since.unwrap_or(event.time()));
+                    }
+                }
+            }
+            RangeName::GcSweep => match (is_end, self.sweeps.remove(&range.scope)) {
+                (true, since) => {
+                    let time = since.map_or(Duration::ZERO, |since| event.time() - since);
+                    self.report.sweep += time;
+                    let bytes = event
+                        .range_attributes()
+                        .into_iter()
+                        .flatten()
+                        .find(|attribute| attribute.name == "bytes reclaimed")
+                        .and_then(|attribute| attribute.value.as_u64())
+                        .unwrap_or(0);
+                    let cycle = self.cycle();
+                    cycle.sweep += time;
+                    cycle.reclaimed = cycle.reclaimed.saturating_add(bytes);
+                }
+                (false, since) => {
+                    self.sweeps.insert(range.scope, since.unwrap_or(event.time()));
+                }
+            },
+        }
+    }
+
+    fn stop(&mut self, event: Event<'_>, reason: Name, is_end: bool) {
+        let goroutine = event.goroutine();
+        if !is_end {
+            let stack = self.stacks.number(event.stack());
+            let open = Open { goroutine, start: event.time(), stack };
+            self.report.cut += u64::from(self.stops.insert(goroutine, open).is_some());
+            return;
+        }
+        let Some(open) = self.stops.remove(&goroutine) else {
+            self.report.cut += 1;
+            return;
+        };
+        let duration = event.time() - open.start;
+        let place = self.pauses.iter().position(|(known, _)| *known == reason);
+        let place = place.unwrap_or_else(|| {
+            self.pauses.push((reason.clone(), Histogram::default()));
+            self.pauses.len() - 1
+        });
+        if let Some((_, histogram)) = self.pauses.get_mut(place) {
+            histogram.add(event.time().nanos_since(open.start));
+        }
+        match &**reason {
+            // The mark phase begins within it: the cycle is current.
+            b"GC sweep termination" | b"GC mark termination" => {
+                match self
+                    .current
+                    .as_mut()
+                    .filter(|cycle| cycle.end.is_none_or(|e| e >= open.start))
+                {
+                    Some(cycle) => cycle.pauses += duration,
+                    None => self.before += duration,
+                }
+            }
+            _ => {}
+        }
+        self.longest.add(duration, || (reason, open, duration));
+    }
+
+    /// The current cycle; one that began before the trace if there is none.
+    fn cycle(&mut self) -> &mut Collection {
+        if self.current.is_none() {
+            self.begin(None, GcTrigger::Unknown);
+        }
+        self.current.get_or_insert_with(|| new(None, GcTrigger::Unknown))
+    }
+
+    fn begin(&mut self, start: Option<Timestamp>, trigger: GcTrigger) {
+        self.close();
+        let mut cycle = new(start, trigger);
+        cycle.heap_before = self.heap;
+        cycle.pauses = std::mem::take(&mut self.before);
+        self.current = Some(cycle);
+    }
+
+    fn close(&mut self) {
+        let Some(cycle) = self.current.take() else { return };
+        if self.report.cycles.len() < MAX_CYCLES {
+            self.report.cycles.push(cycle);
+        } else {
+            self.report.dropped += 1;
+        }
+    }
+}
+
+impl Split for Collections {
+    fn event(&mut self, event: Event<'_>) {
+        self.event(event);
+    }
+
+    fn part(&self, _start: Timestamp) -> Self {
+        Self { part: Some(Log::default()), ..Self::new(0) }
+    }
+
+    fn is_continued_by(&self, part: &Self) -> bool {
+        part.part.as_ref().is_some_and(Log::is_complete)
+    }
+
+    fn join(&mut self, part: Self) {
+        part.part.unwrap_or_default().events().for_each(|event| self.event(event));
+    }
+}
+
+const fn new(start: Option<Timestamp>, trigger: GcTrigger) -> Collection {
+    Collection {
+        start,
+        end: None,
+        trigger,
+        pauses: Duration::ZERO,
+        assists: Duration::ZERO,
+        assist_count: 0,
+        sweep: Duration::ZERO,
+        reclaimed: 0,
+        heap_before: None,
+        heap_after: None,
+        goal: None,
+    }
+}

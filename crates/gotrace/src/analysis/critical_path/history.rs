@@ -1,0 +1,572 @@
+//! What goroutines and Ps did, within windows of time.
+
+use super::super::Name;
+use super::super::stacks::Stacks;
+use crate::event::{Event, EventKind, RangeName, Stack, StateTransition};
+use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId, TaskId};
+use std::collections::HashMap;
+use trace_common::{SeededState, Timestamp};
+
+/// The place of a goroutine in [`History::goroutines`].
+pub(super) type Key = u32;
+
+/// A state of a goroutine, until the next one begins.
+#[derive(Clone, Debug)]
+pub(super) struct Interval {
+    pub(super) begin: Timestamp,
+    /// `Undetermined` where it is not known.
+    pub(super) state: GoState,
+    /// Why it waits.
+    pub(super) reason: Option<Name>,
+    /// Where it stopped: a number of [`History::stacks`], 0 for none.
+    pub(super) stack: u32,
+    /// The goroutine that ended the wait before.
+    pub(super) by: Option<Key>,
+    /// The P on which it begins to run.
+    pub(super) proc: ProcId,
+}
+
+/// A goroutine within the windows.
+#[derive(Debug)]
+pub(super) struct Goroutine {
+    pub(super) id: GoId,
+    pub(super) entry: Option<Name>,
+    /// Its creation, and the goroutine that created it, if the trace contains that.
+    pub(super) created: Option<(Timestamp, Option<Key>)>,
+    pub(super) ended: Option<Timestamp>,
+    pub(super) intervals: Vec<Interval>,
+    pub(super) spans: Spans,
+    /// Stacks of CPU samples.
+    pub(super) samples: Vec<(Timestamp, u32)>,
+    /// Open regions, innermost last.
+    regions: Vec<(Name, Span)>,
+    assist: Option<Timestamp>,
+    /// Distinguishes goroutines that have one place after the other.
+    number: u64,
+}
+
+/// What a P does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Executes this goroutine.
+    Goroutine(Key),
+    Idle,
+    /// Neither, or not known.
+    Between,
+}
+
+/// The kind of a [`Span`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SpanKind {
+    /// Assists the GC.
+    Assist,
+    /// The goroutine stops the world, for this reason.
+    StopTheWorld(Option<Key>, Name),
+    /// It works on this task.
+    Task(TaskId, Name),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Span {
+    pub(super) kind: SpanKind,
+    pub(super) begin: Timestamp,
+    /// [`Timestamp::MAX`] if it did not end.
+    pub(super) end: Timestamp,
+}
+
+/// A task that has not ended.
+#[derive(Debug)]
+struct OpenTask {
+    /// The goroutine that began it, with its number.
+    by: Option<(Key, u64)>,
+    span: Span,
+}
+
+/// Spans of a goroutine or of the program.
+#[derive(Debug, Default)]
+pub(super) struct Spans {
+    /// After [`Spans::sort`], by their begin.
+    spans: Vec<Span>,
+    /// For each: the latest end up to there.
+    ends: Vec<Timestamp>,
+}
+
+impl Spans {
+    fn sort(&mut self) {
+        self.spans.sort_by_key(|span| span.begin);
+        self.ends = self
+            .spans
+            .iter()
+            .scan(Timestamp::MIN, |latest, span| {
+                *latest = span.end.max(*latest);
+                Some(*latest)
+            })
+            .collect();
+    }
+
+    /// The spans that overlap this time.
+    pub(super) fn within(&self, begin: Timestamp, end: Timestamp) -> impl Iterator<Item = &Span> {
+        let first = self.ends.partition_point(|latest| *latest <= begin);
+        let after = self.spans.partition_point(|span| span.begin < end);
+        let some = self.spans.get(first..after).unwrap_or_default();
+        some.iter().filter(move |span| span.end > begin)
+    }
+}
+
+/// A history of goroutines, Ps and spans.
+#[derive(Debug)]
+pub(super) struct History {
+    /// By their begin, and do not overlap.
+    windows: Vec<(Timestamp, Timestamp)>,
+    /// The next window that has not begun, and the end of the last one that has.
+    next: usize,
+    window_end: Timestamp,
+    max: usize,
+    items: usize,
+    dropped: u64,
+    pub(super) goroutines: Vec<Goroutine>,
+    live: HashMap<GoId, Key, SeededState>,
+    free: Vec<Key>,
+    procs: HashMap<ProcId, Vec<(Timestamp, Use)>, SeededState>,
+    /// Stops of the world.
+    pub(super) pauses: Spans,
+    stopping: HashMap<GoId, Span, SeededState>,
+    /// The number of goroutines so far.
+    count: u64,
+    tasks: HashMap<TaskId, OpenTask, SeededState>,
+    pub(super) stacks: Stacks,
+    first: Option<Timestamp>,
+    last: Timestamp,
+}
+
+impl History {
+    /// Keeps up to `max` items of these windows.
+    pub(super) fn new(windows: impl Iterator<Item = (Timestamp, Timestamp)>, max: usize) -> Self {
+        let mut windows: Vec<_> = windows.filter(|(begin, end)| begin <= end).collect();
+        windows.sort_unstable();
+        let mut merged: Vec<(Timestamp, Timestamp)> = Vec::new();
+        for (begin, end) in windows {
+            match merged.last_mut() {
+                Some(last) if begin <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((begin, end)),
+            }
+        }
+        let mut stacks = Stacks::default();
+        stacks.number(None); // number 0
+        Self {
+            windows: merged,
+            next: 0,
+            window_end: Timestamp::MIN,
+            max,
+            items: 0,
+            dropped: 0,
+            goroutines: Vec::new(),
+            live: HashMap::default(),
+            free: Vec::new(),
+            procs: HashMap::default(),
+            pauses: Spans::default(),
+            stopping: HashMap::default(),
+            count: 0,
+            tasks: HashMap::default(),
+            stacks,
+            first: None,
+            last: Timestamp::default(),
+        }
+    }
+
+    /// Whether the time from `begin` until now overlaps a window.
+    fn is_kept(&self, begin: Timestamp) -> bool {
+        begin <= self.window_end
+    }
+
+    fn has_room(&mut self) -> bool {
+        let has_room = self.items < self.max;
+        self.items += usize::from(has_room);
+        self.dropped += u64::from(!has_room);
+        has_room
+    }
+
+    /// The number of items that are missing.
+    pub(super) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Whether all windows are over.
+    pub(super) fn is_complete(&self) -> bool {
+        self.windows.last().is_none_or(|(_, end)| *end < self.last)
+    }
+
+    /// The time of the first event.
+    pub(super) const fn first(&self) -> Option<Timestamp> {
+        self.first
+    }
+
+    pub(super) fn goroutine(&self, key: Key) -> Option<&Goroutine> {
+        self.goroutines.get(key as usize)
+    }
+
+    /// The goroutine that began a task, unless its place has another one since.
+    fn still(&self, by: Option<(Key, u64)>) -> Option<Key> {
+        let (key, number) = by?;
+        self.goroutine(key).filter(|goroutine| goroutine.number == number).map(|_| key)
+    }
+
+    fn goroutine_mut(&mut self, key: Option<Key>) -> Option<&mut Goroutine> {
+        self.goroutines.get_mut(key? as usize)
+    }
+
+    /// The last of the goroutines with this id that exists before `end`.
+    pub(super) fn find(&self, id: GoId, end: Timestamp) -> Option<Key> {
+        let begin = |goroutine: &Goroutine| Some(goroutine.intervals.first()?.begin);
+        let found = self.goroutines.iter().zip(0..).filter_map(|(goroutine, key)| {
+            let begin = begin(goroutine).filter(|begin| goroutine.id == id && *begin < end)?;
+            Some((begin, key))
+        });
+        found.max().map(|(_, key)| key)
+    }
+
+    /// What a P does immediately before `at`, and since when.
+    pub(super) fn proc(&self, proc: ProcId, at: Timestamp) -> Option<(Use, Timestamp)> {
+        let uses = self.procs.get(&proc)?;
+        let index = uses.partition_point(|(begin, _)| *begin < at).checked_sub(1)?;
+        uses.get(index).map(|(begin, used)| (*used, *begin))
+    }
+
+    pub(super) fn event(&mut self, event: Event<'_>) {
+        let now = event.time();
+        match event.kind() {
+            EventKind::Sync | EventKind::Experimental => return,
+            _ => {}
+        }
+        self.first.get_or_insert(now);
+        self.last = now;
+        while let Some((_, end)) = self.windows.get(self.next).filter(|(begin, _)| *begin <= now) {
+            self.window_end = *end;
+            self.next += 1;
+        }
+        match event.kind() {
+            EventKind::StateTransition => {
+                let Some(transition) = event.state_transition() else { return };
+                match transition.resource() {
+                    ResourceId::Goroutine(id) => self.transition(event, id, &transition),
+                    ResourceId::Proc(id) => self.proc_transition(event, id, &transition),
+                    _ => {}
+                }
+            }
+            EventKind::RangeBegin | EventKind::RangeActive | EventKind::RangeEnd => {
+                self.range(event);
+            }
+            EventKind::RegionBegin | EventKind::RegionEnd => self.region(event),
+            EventKind::TaskBegin | EventKind::TaskEnd => self.task(event),
+            EventKind::StackSample if self.is_kept(now) => self.sample(event),
+            _ => {}
+        }
+    }
+
+    /// A part of the trace is missing here: nothing is known until the trace mentions it again.
+    pub(super) fn loss(&mut self) {
+        let now = self.last;
+        let live: Vec<(GoId, Key)> = self.live.iter().map(|(id, key)| (*id, *key)).collect();
+        for (_, key) in live {
+            self.end_spans(key, now);
+            self.change(key, Interval::unknown(now));
+        }
+        let procs: Vec<ProcId> = self.procs.keys().copied().collect();
+        for proc in procs {
+            self.set_proc(proc, Use::Between);
+        }
+        let stopping: Vec<Span> = self.stopping.drain().map(|(_, span)| span).collect();
+        for span in stopping {
+            self.add_pause(span, now);
+        }
+    }
+
+    /// Completes the history after the last event.
+    pub(super) fn finish(&mut self) {
+        for goroutine in &mut self.goroutines {
+            let open = goroutine.regions.drain(..).map(|(_, span)| span);
+            let assist = goroutine.assist.take().map(|begin| Span::open(SpanKind::Assist, begin));
+            goroutine.spans.spans.extend(open.chain(assist));
+        }
+        self.pauses.spans.extend(self.stopping.drain().map(|(_, span)| span));
+        let tasks: Vec<_> = self.tasks.drain().map(|(_, task)| task).collect();
+        for OpenTask { by, span } in tasks {
+            let by = self.still(by);
+            if let Some(goroutine) = self.goroutine_mut(by) {
+                goroutine.spans.spans.push(span);
+            }
+        }
+        self.pauses.sort();
+        self.goroutines.iter_mut().for_each(|goroutine| goroutine.spans.sort());
+    }
+
+    /// Adds a goroutine, in the place of one that the windows do not contain if there is one.
+    fn begin(&mut self, id: GoId, created: Option<(Timestamp, Option<Key>)>) -> Key {
+        self.count += 1;
+        let goroutine = Goroutine {
+            id,
+            number: self.count,
+            entry: None,
+            created,
+            ended: None,
+            intervals: Vec::new(),
+            spans: Spans::default(),
+            samples: Vec::new(),
+            regions: Vec::new(),
+            assist: None,
+        };
+        let reused = self.free.pop();
+        let key = reused.unwrap_or(u32::try_from(self.goroutines.len()).unwrap_or(u32::MAX));
+        match self.goroutines.get_mut(key as usize) {
+            Some(place) => *place = goroutine,
+            None => self.goroutines.push(goroutine),
+        }
+        self.live.insert(id, key);
+        key
+    }
+
+    fn end(&mut self, id: GoId, now: Timestamp) {
+        let Some(key) = self.live.remove(&id) else { return };
+        self.end_spans(key, now);
+        let window_end = self.window_end;
+        let Some(goroutine) = self.goroutines.get_mut(key as usize) else { return };
+        goroutine.ended = Some(now);
+        let is_kept = goroutine.intervals.last().is_some_and(|last| last.begin <= window_end)
+            || goroutine.intervals.len() > 1
+            || !goroutine.spans.spans.is_empty();
+        if !is_kept {
+            goroutine.intervals = Vec::new();
+            self.free.push(key);
+        }
+    }
+
+    /// Ends the open regions of a goroutine.
+    fn end_spans(&mut self, key: Key, now: Timestamp) {
+        let Some(goroutine) = self.goroutines.get_mut(key as usize) else { return };
+        let mut open = std::mem::take(&mut goroutine.regions);
+        for (_, span) in open.drain(..).rev() {
+            self.add_span(Some(key), span, now);
+        }
+    }
+
+    /// A goroutine has another state.
+    fn change(&mut self, key: Key, next: Interval) {
+        let window_end = self.window_end;
+        let Some(goroutine) = self.goroutines.get(key as usize) else { return };
+        let is_kept = goroutine.intervals.last().is_some_and(|last| last.begin <= window_end);
+        let has_room = is_kept && self.has_room();
+        let Some(goroutine) = self.goroutines.get_mut(key as usize) else { return };
+        if !has_room {
+            goroutine.intervals.pop();
+        }
+        goroutine.intervals.push(next);
+    }
+
+    fn transition(&mut self, event: Event<'_>, id: GoId, transition: &StateTransition<'_>) {
+        let Some((from, to)) = transition.goroutine() else { return };
+        let now = event.time();
+        let by = self.live.get(&event.goroutine()).copied();
+        if event.goroutine() != id {
+            self.identify(by, event.stack());
+        }
+        if to == GoState::NotExist {
+            if let Some(key) = by.filter(|_| event.goroutine() == id) {
+                self.leave_proc(key, event.proc());
+            }
+            return self.end(id, now);
+        }
+        let is_new = from == GoState::NotExist;
+        if is_new {
+            self.end(id, now); // an existing one is another goroutine
+        }
+        let key = match self.live.get(&id) {
+            Some(key) => *key,
+            None => self.begin(id, is_new.then_some((now, by))),
+        };
+        self.identify(Some(key), transition.stack());
+        let Some(goroutine) = self.goroutines.get(key as usize) else { return };
+        let before = goroutine.intervals.last().map(|last| last.state);
+        // The runtime repeats all states when a generation starts.
+        if !is_new && before == Some(to) && transition.reason().is_empty() {
+            return;
+        }
+        let is_stop = matches!(to, GoState::Waiting | GoState::Syscall);
+        let reason = Some(transition.reason()).filter(|reason| is_stop && !reason.is_empty());
+        let reason = reason.map(|_| Name::of(event.table, event.record.stop_reason()));
+        let has_stack = is_stop && !is_new;
+        let stack = if has_stack { self.stacks.number(transition.stack()) } else { 0 };
+        let by = by.filter(|_| from == GoState::Waiting);
+        let proc = event.proc();
+        self.change(key, Interval { begin: now, state: to, reason, stack, by, proc });
+        match to {
+            GoState::Running => self.set_proc(proc, Use::Goroutine(key)),
+            GoState::Waiting | GoState::Runnable if event.goroutine() == id => {
+                self.leave_proc(key, proc);
+            }
+            _ => {}
+        }
+    }
+
+    /// Learns the entry function of a goroutine from one of its stacks.
+    fn identify(&mut self, key: Option<Key>, stack: Option<Stack<'_>>) {
+        let Some(goroutine) = self.goroutine_mut(key) else { return };
+        if goroutine.entry.is_none() {
+            goroutine.entry = stack.and_then(|stack| {
+                let frame = stack.table.entry(stack.id)?;
+                Some(Name::of(stack.table, frame.func))
+            });
+        }
+    }
+
+    /// A goroutine no longer runs on this P.
+    fn leave_proc(&mut self, key: Key, proc: ProcId) {
+        let used = self.procs.get(&proc).and_then(|uses| uses.last());
+        if used.is_some_and(|(_, used)| *used == Use::Goroutine(key)) {
+            self.set_proc(proc, Use::Between);
+        }
+    }
+
+    fn set_proc(&mut self, proc: ProcId, used: Use) {
+        if !proc.is_some() {
+            return;
+        }
+        let (now, window_end) = (self.last, self.window_end);
+        let last = self.procs.entry(proc).or_default().last().copied();
+        if last.is_some_and(|(_, last)| last == used) {
+            return;
+        }
+        let is_kept = last.is_some_and(|(begin, _)| begin <= window_end);
+        let has_room = is_kept && self.has_room();
+        let uses = self.procs.entry(proc).or_default();
+        if !has_room {
+            uses.pop();
+        }
+        uses.push((now, used));
+    }
+
+    fn proc_transition(&mut self, event: Event<'_>, id: ProcId, transition: &StateTransition<'_>) {
+        let Some((from, to)) = transition.proc() else { return };
+        match to {
+            ProcState::Idle => self.set_proc(id, Use::Idle),
+            // A status that is repeated.
+            ProcState::Running if from != ProcState::Idle && self.procs.contains_key(&id) => {}
+            ProcState::Running => {
+                // A goroutine that returns from a system call takes a P.
+                let key = self.live.get(&event.goroutine());
+                self.set_proc(id, key.map_or(Use::Between, |key| Use::Goroutine(*key)));
+            }
+            _ => self.set_proc(id, Use::Between),
+        }
+    }
+
+    fn range(&mut self, event: Event<'_>) {
+        let Some(range) = event.range() else { return };
+        let now = event.time();
+        let ends = event.kind() == EventKind::RangeEnd;
+        match (range.name, range.scope) {
+            (RangeName::GcMarkAssist, ResourceId::Goroutine(id)) => {
+                let key = self.live.get(&id).copied();
+                let Some(goroutine) = self.goroutine_mut(key) else { return };
+                if !ends {
+                    goroutine.assist.get_or_insert(now);
+                } else if let Some(begin) = goroutine.assist.take() {
+                    self.add_span(key, Span::open(SpanKind::Assist, begin), now);
+                }
+            }
+            (RangeName::StopTheWorld(reason), scope) => {
+                let id = scope.goroutine().unwrap_or(GoId::NONE);
+                if ends {
+                    if let Some(span) = self.stopping.remove(&id) {
+                        self.add_pause(span, now);
+                    }
+                } else {
+                    let by = self.live.get(&event.goroutine()).copied();
+                    let kind = || SpanKind::StopTheWorld(by, reason.into());
+                    self.stopping.entry(id).or_insert_with(|| Span::open(kind(), now));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn region(&mut self, event: Event<'_>) {
+        let Some(region) = event.region() else { return };
+        let key = self.live.get(&event.goroutine()).copied();
+        let now = event.time();
+        if event.kind() == EventKind::RegionBegin {
+            // Of tasks only those are known that began in the trace.
+            let Some(task) = self.tasks.get(&region.task) else { return };
+            let span = Span { begin: now, ..task.span.clone() };
+            let name = Name::of(event.table, event.record.region_type());
+            let Some(goroutine) = self.goroutine_mut(key) else { return };
+            if goroutine.regions.len() < super::Requests::MAX_REGIONS {
+                goroutine.regions.push((name, span));
+            }
+        } else {
+            let Some(goroutine) = self.goroutine_mut(key) else { return };
+            let ended = goroutine.regions.iter().rposition(|(name, _)| ***name == *region.ty);
+            if let Some((_, span)) = ended.map(|place| goroutine.regions.remove(place)) {
+                self.add_span(key, span, now);
+            }
+        }
+    }
+
+    fn task(&mut self, event: Event<'_>) {
+        let Some(task) = event.task() else { return };
+        let now = event.time();
+        if let Some(OpenTask { by, span }) = self.tasks.remove(&task.id) {
+            self.add_span(self.still(by), span, now);
+        }
+        if event.kind() == EventKind::TaskBegin {
+            let by = self.live.get(&event.goroutine()).copied();
+            let by = by.and_then(|key| Some((key, self.goroutine(key)?.number)));
+            let span = Span::open(SpanKind::Task(task.id, task.ty.into()), now);
+            self.tasks.insert(task.id, OpenTask { by, span });
+        }
+    }
+
+    fn sample(&mut self, event: Event<'_>) {
+        let Some(key) = self.live.get(&event.goroutine()).copied() else { return };
+        let stack = self.stacks.number(event.stack());
+        if stack != 0 && self.has_room() {
+            if let Some(goroutine) = self.goroutine_mut(Some(key)) {
+                goroutine.samples.push((event.time(), stack));
+            }
+        }
+    }
+
+    fn add_span(&mut self, key: Option<Key>, span: Span, end: Timestamp) {
+        if self.is_kept(span.begin) && self.has_room() {
+            if let Some(goroutine) = self.goroutine_mut(key) {
+                goroutine.spans.spans.push(Span { end, ..span });
+            }
+        }
+    }
+
+    fn add_pause(&mut self, span: Span, end: Timestamp) {
+        if self.is_kept(span.begin) && self.has_room() {
+            self.pauses.spans.push(Span { end, ..span });
+        }
+    }
+}
+
+impl Interval {
+    const fn unknown(begin: Timestamp) -> Self {
+        let (state, proc) = (GoState::Undetermined, ProcId::NONE);
+        Self { begin, state, reason: None, stack: 0, by: None, proc }
+    }
+}
+
+impl Span {
+    const fn open(kind: SpanKind, begin: Timestamp) -> Self {
+        Self { kind, begin, end: Timestamp::MAX }
+    }
+}
+
+impl Goroutine {
+    /// The last interval that begins before `at`, and its position.
+    pub(super) fn before(&self, at: Timestamp) -> Option<(usize, &Interval)> {
+        let index = self.intervals.partition_point(|i| i.begin < at).checked_sub(1)?;
+        self.intervals.get(index).map(|interval| (index, interval))
+    }
+}

@@ -1,0 +1,173 @@
+//! The intervals that goroutines spend in their states, for the analyses of the scheduler.
+
+use super::step::{Change, Step};
+use super::syscalls::Syscalls;
+use crate::event::{Event, SYNC};
+use crate::id::{GoId, GoState, ProcId, ProcState};
+use trace_common::{IdMap, Timestamp};
+
+/// An interval of a goroutine in one state, when it ends.
+pub(super) struct Interval<T> {
+    pub(super) goroutine: GoId,
+    pub(super) state: GoState,
+    pub(super) start: Timestamp,
+    pub(super) end: Timestamp,
+    /// The proc is no longer with the system call since this time.
+    pub(super) no_proc: Option<Timestamp>,
+    /// Whether the state began before the trace, or before the goroutine is first mentioned.
+    pub(super) is_cut: bool,
+    /// The data of the analysis that was given when the state began.
+    pub(super) data: T,
+}
+
+#[derive(Debug)]
+struct Open<T> {
+    state: GoState,
+    start: Timestamp,
+    proc: ProcId,
+    no_proc: Option<Timestamp>,
+    is_cut: bool,
+    data: T,
+}
+
+/// Follows the states of goroutines.
+#[derive(Debug)]
+pub(super) struct Intervals<T> {
+    open: IdMap<Option<Open<T>>>,
+    pub(super) syscalls: Syscalls,
+    /// The last sync event, or the first event.
+    sync: Option<Timestamp>,
+}
+
+impl<T> Default for Intervals<T> {
+    fn default() -> Self {
+        Self { open: IdMap::default(), syscalls: Syscalls::default(), sync: None }
+    }
+}
+
+impl<T: Default> Intervals<T> {
+    /// Processes the next event, and its change. If a goroutine changes its state, `data` is called
+    /// for the new one, and the result is the interval of the previous state.
+    #[inline]
+    pub(super) fn event(
+        &mut self,
+        event: Event<'_>,
+        change: Option<Change>,
+        data: impl FnOnce(&Step) -> T,
+    ) -> Option<Interval<T>> {
+        let now = event.time();
+        self.sync.get_or_insert(now);
+        match change {
+            // The runtime repeats all states when a generation starts.
+            Some(Change::Goroutine(step)) if step.from != step.to => {
+                self.goroutine(event, &step, data)
+            }
+            Some(Change::Proc(id, from, to)) if from != to && to == ProcState::Idle => {
+                let goroutine = self.syscalls.lose(id);
+                let open = goroutine.and_then(|id| self.open.get_mut(id.0));
+                if let Some(open) = open.and_then(Option::as_mut) {
+                    open.no_proc = Some(now);
+                }
+                None
+            }
+            None if event.record.ty == SYNC => {
+                self.sync = Some(now);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn goroutine(
+        &mut self,
+        event: Event<'_>,
+        step: &Step,
+        data: impl FnOnce(&Step) -> T,
+    ) -> Option<Interval<T>> {
+        let Step { id, from, to, .. } = *step;
+        let (now, proc) = (event.time(), event.proc());
+        let sync = self.sync.unwrap_or(now);
+        let mut slot = self.open.get_mut(id.0);
+        let known = slot.as_mut().and_then(|slot| slot.take());
+        let before = match from {
+            GoState::NotExist => None,
+            GoState::Undetermined => None, // the first mention: in this state since the sync
+            _ => known.or_else(|| {
+                let (data, no_proc) = (T::default(), None);
+                Some(Open { state: from, start: sync, proc, no_proc, is_cut: true, data })
+            }),
+        };
+        if let Some(before) = before.as_ref().filter(|open| open.state == GoState::Syscall) {
+            self.syscalls.end(before.proc);
+        }
+        if to == GoState::NotExist {
+            self.open.remove(id.0);
+        } else {
+            let is_first = from == GoState::Undetermined;
+            let start = if is_first { sync } else { now };
+            let no_proc = (to == GoState::Syscall && !proc.is_some()).then_some(start);
+            let open = Open { state: to, start, proc, no_proc, is_cut: is_first, data: data(step) };
+            match slot {
+                Some(slot) => *slot = Some(open),
+                None => *self.open.insert(id.0) = Some(open),
+            }
+            if to == GoState::Syscall && proc.is_some() {
+                self.syscalls.begin(proc, id);
+            }
+        }
+        before.map(|open| open.close(id, now))
+    }
+
+    /// Intervals of a part of a trace.
+    pub(super) fn part() -> Self {
+        Self { syscalls: Syscalls::part(), ..Self::default() }
+    }
+
+    /// Whether the state of a goroutine is known.
+    #[inline]
+    pub(super) fn contains(&self, id: GoId) -> bool {
+        self.open.contains(id.0)
+    }
+
+    /// Forgets the state of a goroutine.
+    pub(super) fn remove(&mut self, id: GoId) {
+        self.open.remove(id.0);
+    }
+
+    /// Replaces the data of each state.
+    pub(super) fn map(&mut self, data: impl Fn(T) -> T) {
+        for id in self.open.ids().collect::<Vec<_>>() {
+            if let Some(open) = self.open.get_mut(id).and_then(Option::as_mut) {
+                open.data = data(std::mem::take(&mut open.data));
+            }
+        }
+    }
+
+    /// Adds the states at the end of the part that follows.
+    pub(super) fn join(&mut self, mut part: Self) {
+        self.syscalls.join(&part.syscalls);
+        for id in part.open.ids().collect::<Vec<_>>() {
+            *self.open.insert(id) = part.open.remove(id).and_then(Option::take);
+        }
+    }
+
+    /// The data of the state of a goroutine.
+    pub(super) fn data_mut(&mut self, id: GoId) -> Option<&mut T> {
+        self.open.get_mut(id.0)?.as_mut().map(|open| &mut open.data)
+    }
+
+    /// The intervals that the end of the trace cuts off.
+    pub(super) fn finish(mut self, last: Timestamp) -> impl Iterator<Item = Interval<T>> {
+        let ids: Vec<i64> = self.open.ids().collect();
+        ids.into_iter()
+            .filter_map(move |id| Some(self.open.remove(id)?.take()?.close(GoId(id), last)))
+    }
+}
+
+impl<T> Open<T> {
+    fn close(self, goroutine: GoId, end: Timestamp) -> Interval<T> {
+        let Self { state, start, no_proc, is_cut, data, .. } = self;
+        Interval { goroutine, state, start, end, no_proc, is_cut, data }
+    }
+}

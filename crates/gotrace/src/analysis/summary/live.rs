@@ -1,0 +1,333 @@
+//! The state of a live goroutine.
+
+use super::super::numbers::Names;
+use super::super::{Name, RangeKind, Times};
+use super::{Function, Goroutine, Region, between, is_system};
+use crate::event::RangeName;
+use crate::id::{GoId, ProcId, TaskId};
+use crate::table::Table;
+use std::time::Duration;
+use trace_common::Timestamp;
+
+/// A goroutine that has not ended.
+///
+/// Its times are counted up to the last change of its state, or the last [`Live::count`].
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    entry: Option<Function>,
+    created: Timestamp,
+    pub(super) started: Option<Timestamp>,
+    /// Since when it is in its state; `None` in a state that counts for nothing.
+    pub(super) state: Option<(Phase, Timestamp)>,
+    counts: Counts,
+    /// Open ranges.
+    ranges: Vec<(RangeNumber, Timestamp)>,
+    /// Open regions, innermost last.
+    regions: Vec<OpenRegion>,
+    /// The counts at the start of each open region, one after the other.
+    snapshots: Vec<u64>,
+}
+
+/// The state of a live goroutine.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Phase {
+    Running,
+    Runnable,
+    /// With the index of the reason in [`Counts::blocked`].
+    Waiting(usize),
+    /// With the proc, and since when the goroutine is without it.
+    Syscall(ProcId, Option<Timestamp>),
+}
+
+/// The time in each state, in nanoseconds.
+#[derive(Debug, Default)]
+struct Counts {
+    running: u64,
+    runnable: u64,
+    syscall: u64,
+    syscall_blocked: u64,
+    /// By number of the reason. A goroutine has few, so that a list is faster than a map.
+    blocked: Vec<(u32, u64)>,
+    ranges: Vec<(RangeNumber, u64)>,
+}
+
+/// A [`RangeKind`] with the number of its reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RangeNumber {
+    StopTheWorld(u32),
+    GcMark,
+    GcSweep,
+    GcMarkAssist,
+}
+
+#[derive(Debug)]
+struct OpenRegion {
+    task: TaskId,
+    name: Name,
+    inherited: bool,
+    start: Timestamp,
+    /// Its part of [`Live::snapshots`] begins here, with this number of reasons.
+    snapshot: usize,
+    reasons: usize,
+}
+
+/// Counts at an earlier time, in the order of [`Counts::values`].
+#[derive(Clone, Copy, Default)]
+pub(super) struct Snapshot<'a> {
+    values: &'a [u64],
+    reasons: usize,
+}
+
+impl RangeNumber {
+    pub(super) fn of(name: RangeName<'_>, names: &mut Names) -> Self {
+        match name {
+            RangeName::StopTheWorld(reason) => Self::StopTheWorld(names.number(reason.into())),
+            RangeName::GcMark => Self::GcMark,
+            RangeName::GcSweep => Self::GcSweep,
+            RangeName::GcMarkAssist => Self::GcMarkAssist,
+        }
+    }
+
+    fn kind(self, names: &Names) -> RangeKind {
+        match self {
+            Self::StopTheWorld(reason) => RangeKind::StopTheWorld(names.get(reason).clone()),
+            Self::GcMark => RangeKind::GcMark,
+            Self::GcSweep => RangeKind::GcSweep,
+            Self::GcMarkAssist => RangeKind::GcMarkAssist,
+        }
+    }
+}
+
+fn nanos(from: Timestamp, to: Timestamp) -> u64 {
+    to.nanos_since(from).max(0).unsigned_abs()
+}
+
+/// Adds to the sum of a key, and returns its index.
+fn add<K: Copy + PartialEq>(sums: &mut Vec<(K, u64)>, key: K, nanos: u64) -> usize {
+    let index = sums.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+        sums.push((key, 0));
+        sums.len() - 1
+    });
+    if let Some((_, sum)) = sums.get_mut(index) {
+        *sum = sum.saturating_add(nanos);
+    }
+    index
+}
+
+impl Counts {
+    const STATES: usize = 4;
+
+    fn add(&mut self, phase: Phase, since: Timestamp, now: Timestamp) {
+        let sum = match phase {
+            Phase::Running => &mut self.running,
+            Phase::Runnable => &mut self.runnable,
+            Phase::Waiting(reason) => match self.blocked.get_mut(reason) {
+                Some((_, sum)) => sum,
+                None => return,
+            },
+            Phase::Syscall(_, None) => &mut self.syscall,
+            Phase::Syscall(_, Some(blocked)) => {
+                self.syscall_blocked = self.syscall_blocked.saturating_add(nanos(blocked, now));
+                self.syscall = self.syscall.saturating_add(nanos(since, blocked));
+                return;
+            }
+        };
+        *sum = sum.saturating_add(nanos(since, now));
+    }
+
+    /// All counts: of the states, of the reasons, of the ranges.
+    fn values(&self) -> impl Iterator<Item = u64> + '_ {
+        let states = [self.running, self.runnable, self.syscall, self.syscall_blocked];
+        let (reasons, ranges) = (self.blocked.iter(), self.ranges.iter());
+        states.into_iter().chain(reasons.map(|(_, sum)| *sum)).chain(ranges.map(|(_, sum)| *sum))
+    }
+
+    /// The times since a snapshot.
+    fn since(&self, earlier: Snapshot<'_>, total: Duration, names: &Names) -> Times {
+        let Snapshot { values, reasons } = earlier;
+        let at = |index: usize| values.get(index).copied().unwrap_or(0);
+        let time = |now: u64, before: u64| Duration::from_nanos(now.saturating_sub(before));
+        let blocked = self.blocked.iter().enumerate().map(|(index, (reason, sum))| {
+            let before = if index < reasons { at(Self::STATES + index) } else { 0 };
+            (names.get(*reason).clone(), time(*sum, before))
+        });
+        let ranges = self.ranges.iter().enumerate().map(|(index, (range, sum))| {
+            (range.kind(names), time(*sum, at(Self::STATES + reasons + index)))
+        });
+        let mut times = Times::default();
+        times.total = total;
+        times.running = time(self.running, at(0));
+        times.runnable = time(self.runnable, at(1));
+        times.syscall = time(self.syscall, at(2));
+        times.syscall_blocked = time(self.syscall_blocked, at(3));
+        times.with(blocked, ranges)
+    }
+}
+
+impl Live {
+    /// Becomes a goroutine that was not seen before.
+    pub(super) fn reset(&mut self, created: Timestamp) {
+        (self.entry, self.created, self.started, self.state) = (None, created, None, None);
+        let Counts { blocked, ranges, .. } = std::mem::take(&mut self.counts);
+        self.counts = Counts { blocked, ranges, ..Counts::default() };
+        self.counts.blocked.clear();
+        self.counts.ranges.clear();
+        self.ranges.clear();
+        self.regions.clear();
+        self.snapshots.clear();
+    }
+
+    /// Counts the time up to `now`.
+    pub(super) fn count(&mut self, now: Timestamp) {
+        if let Some((phase, since)) = &mut self.state {
+            self.counts.add(*phase, *since, now);
+            if let Phase::Syscall(_, Some(blocked)) = phase {
+                *blocked = now;
+            }
+            *since = now;
+        }
+        for (range, since) in &mut self.ranges {
+            add(&mut self.counts.ranges, *range, nanos(*since, now));
+            *since = now;
+        }
+    }
+
+    /// Leaves the state and counts its time.
+    #[inline]
+    pub(super) fn leave(&mut self, now: Timestamp) {
+        if let Some((phase, since)) = self.state.take() {
+            self.counts.add(phase, since, now);
+        }
+    }
+
+    /// The state of a goroutine that waits for this reason.
+    #[inline]
+    pub(super) fn wait(&mut self, reason: u32) -> Phase {
+        Phase::Waiting(add(&mut self.counts.blocked, reason, 0))
+    }
+
+    /// Takes the name from a stack of the goroutine.
+    #[inline]
+    pub(super) fn identify(&mut self, table: &Table, stack: u64) {
+        let named = self.entry.as_ref().is_some_and(|entry| !entry.name.is_empty());
+        if stack != 0 && !named {
+            if let Some(frame) = table.entry(stack) {
+                let name = Name::of(table, frame.func);
+                self.entry = Some(Function { name, pc: frame.pc });
+            }
+        }
+    }
+
+    /// Begins a range, or ends it. A range that was open before is counted up to `start`, unless
+    /// it begins again.
+    pub(super) fn range(
+        &mut self,
+        range: RangeNumber,
+        start: Timestamp,
+        begins: bool,
+        again: bool,
+    ) {
+        let open = self.ranges.iter().position(|(open, _)| *open == range);
+        let open = open.map(|at| self.ranges.swap_remove(at).1);
+        if let (Some(since), false) = (open, again) {
+            add(&mut self.counts.ranges, range, nanos(since, start));
+        }
+        if begins {
+            // Up to its last count, an active range has been counted.
+            let counted = open.filter(|_| !again).unwrap_or(start);
+            self.ranges.push((range, start.max(counted)));
+        }
+    }
+
+    /// The task of the innermost region.
+    pub(super) fn task(&self) -> Option<TaskId> {
+        self.regions.last().map(|region| region.task)
+    }
+
+    pub(super) fn begin_region(
+        &mut self,
+        task: TaskId,
+        name: Name,
+        inherited: bool,
+        start: Timestamp,
+    ) {
+        self.count(start);
+        let snapshot = self.snapshots.len();
+        self.snapshots.extend(self.counts.values());
+        let reasons = self.counts.blocked.len();
+        self.regions.push(OpenRegion { task, name, inherited, start, snapshot, reasons });
+    }
+
+    /// Ends the innermost region.
+    pub(super) fn end_region(&mut self, id: GoId, now: Timestamp, names: &Names) -> Option<Region> {
+        self.count(now);
+        let region = self.regions.pop()?;
+        let closed = self.close(region, id, now, Some(now), names);
+        Some(closed)
+    }
+
+    fn close(
+        &mut self,
+        open: OpenRegion,
+        goroutine: GoId,
+        now: Timestamp,
+        end: Option<Timestamp>,
+        names: &Names,
+    ) -> Region {
+        let OpenRegion { task, name, inherited, start, snapshot, reasons } = open;
+        let values = self.snapshots.get(snapshot..).unwrap_or_default();
+        let total = between(start, now);
+        let times = self.counts.since(Snapshot { values, reasons }, total, names);
+        self.snapshots.truncate(snapshot);
+        Region { goroutine, task, name, inherited, start: Some(start), end, times }
+    }
+
+    /// The times up to now, from the start of the goroutine.
+    pub(super) fn times(&mut self, now: Timestamp, names: &Names) -> Times {
+        self.count(now);
+        self.counts.since(Snapshot::default(), between(self.created, now), names)
+    }
+
+    /// The counts up to now.
+    pub(super) fn mark(&mut self, now: Timestamp) -> Mark {
+        self.count(now);
+        Mark { at: now, values: self.counts.values().collect(), reasons: self.counts.blocked.len() }
+    }
+
+    /// The times since a mark of the same goroutine.
+    pub(super) fn since(&mut self, mark: &Mark, now: Timestamp, names: &Names) -> Times {
+        self.count(now);
+        let Mark { at, values, reasons } = mark;
+        let earlier = Snapshot { values, reasons: *reasons };
+        self.counts.since(earlier, between(*at, now), names)
+    }
+
+    /// Computes the final times.
+    pub(super) fn finish(
+        &mut self,
+        id: GoId,
+        now: Timestamp,
+        ended: Option<Timestamp>,
+        names: &Names,
+    ) -> Goroutine {
+        let times = self.times(now, names);
+        let entry = self.entry.take();
+        let mut open_regions = Vec::new();
+        if entry.as_ref().is_some_and(|entry| !is_system(&entry.name)) {
+            while let Some(region) = self.regions.pop() {
+                open_regions.push(self.close(region, id, now, ended, names));
+            }
+            open_regions.reverse();
+        }
+        let (created, started) = (self.created, self.started);
+        Goroutine { id, entry, created, started, ended, times, open_regions }
+    }
+}
+
+/// The counts of a goroutine at a time.
+#[derive(Debug)]
+pub(super) struct Mark {
+    at: Timestamp,
+    values: Box<[u64]>,
+    reasons: usize,
+}

@@ -1,0 +1,407 @@
+//! Times of goroutines and regions, and tasks.
+
+mod live;
+mod tasks;
+
+use super::numbers::Names;
+use super::step::{Change, Step};
+use super::syscalls::Syscalls;
+use super::{Name, Times};
+use crate::event::{Event, EventKind};
+use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId, TaskId};
+use live::{Live, Phase, RangeNumber};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tasks::Tasks;
+use trace_common::{IdMap, Timestamp};
+
+/// Computes the times of goroutines and regions, and collects tasks.
+///
+/// The numbers are those of Go's `internal/trace.Summarizer`, with one exception: a goroutine that
+/// is in a blocked system call when the trace or a region ends. Go counts the blocked part twice
+/// there, as [`Times::syscall`] and as [`Times::runnable`]; here it is [`Times::syscall_blocked`].
+///
+/// Memory is used for live goroutines, their open regions, and tasks: what has ended is returned by
+/// [`Summarizer::event`]. Tasks are kept to the end of the trace, because other goroutines may
+/// continue to work on a task that has ended; [`Summarizer::returning_tasks`] keeps only open tasks.
+#[derive(Debug, Default)]
+pub struct Summarizer {
+    live: IdMap<Live>,
+    syscalls: Syscalls,
+    /// The goroutine on which a range of a proc began.
+    sweeps: IdMap<i64>,
+    tasks: Tasks,
+    names: Names,
+    /// The last sync event, or the first event.
+    sync: Option<Timestamp>,
+    last: Timestamp,
+}
+
+/// A goroutine, region or task that ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Finished {
+    /// A goroutine exited, or blocked forever.
+    Goroutine(Box<Goroutine>),
+    /// A region ended.
+    Region(Box<Region>),
+    /// A task ended: only with [`Summarizer::returning_tasks`].
+    Task(Box<Task>),
+}
+
+/// The result for what is alive when the trace ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Goroutines that did not end, by id.
+    pub goroutines: Vec<Goroutine>,
+    /// All tasks that events mention, by id. With [`Summarizer::returning_tasks`], those that did
+    /// not end, without [`TaskId::BACKGROUND`]; with [`Summarizer::longest_tasks`], these and the
+    /// longest.
+    pub tasks: Vec<Task>,
+    /// Number of tasks that ended and are not among the longest:
+    /// see [`Summarizer::longest_tasks`].
+    pub omitted_tasks: u64,
+}
+
+/// The entry function of a goroutine: the outermost frame of its stack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Function {
+    /// The name of the function.
+    pub name: Name,
+    /// The program counter of the frame. It differs between goroutines of one function.
+    pub pc: u64,
+}
+
+/// The life of a goroutine, as far as the trace covers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Goroutine {
+    /// Its id.
+    pub id: GoId,
+    /// Its entry function; `None` if the trace has no stack of it.
+    pub entry: Option<Function>,
+    /// Its creation, or the start of the generation in which it appeared first.
+    pub created: Timestamp,
+    /// The first time that it was seen to start running.
+    pub started: Option<Timestamp>,
+    /// Its exit; `None` if it outlives the trace.
+    pub ended: Option<Timestamp>,
+    /// Its time in each state.
+    pub times: Times,
+    /// Regions that were open when the goroutine, or the trace, ended. Empty for goroutines of the
+    /// runtime itself.
+    pub open_regions: Vec<Region>,
+}
+
+impl Goroutine {
+    /// Whether it is a goroutine of the runtime itself, as in Go's tools: one with an entry
+    /// function in package `runtime` other than `runtime.main`, or without any.
+    pub fn is_system(&self) -> bool {
+        self.entry.as_ref().is_none_or(|entry| is_system(&entry.name))
+    }
+}
+
+/// A region of `runtime/trace`, or the part of a goroutine's life that belongs to the task of its
+/// creator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Region {
+    /// The goroutine.
+    pub goroutine: GoId,
+    /// The task that it belongs to, or [`TaskId::BACKGROUND`].
+    pub task: TaskId,
+    /// The `regionType`; empty if inherited.
+    pub name: Name,
+    /// Whether this is no region of the program: the goroutine was created within a region, and
+    /// inherits the task of that region until it ends.
+    pub inherited: bool,
+    /// Its start; `None` if it began before the trace.
+    pub start: Option<Timestamp>,
+    /// Its end; `None` if it outlives the trace.
+    pub end: Option<Timestamp>,
+    /// The goroutine's time in each state from start to end.
+    pub times: Times,
+}
+
+/// A task of `runtime/trace`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Task {
+    /// Its id.
+    pub id: TaskId,
+    /// The `taskType`; empty if the trace does not contain its start.
+    pub name: Name,
+    /// The task that it is part of.
+    pub parent: Option<TaskId>,
+    /// Its start; `None` if it began before the trace.
+    pub start: Option<Timestamp>,
+    /// Its end; `None` if it outlives the trace.
+    pub end: Option<Timestamp>,
+    /// The goroutines that began, ended or logged it, or had a region of it.
+    pub goroutines: BTreeSet<GoId>,
+    /// The goroutine that began and ended it, and its time in each state from the start to the end:
+    /// the states sum up to the duration. `None` if the trace cuts it off, another goroutine
+    /// ended it, or it ended more than once.
+    pub own: Option<(GoId, Times)>,
+    /// The number of its regions.
+    pub regions: u64,
+    /// The number of its log messages.
+    pub logs: u64,
+}
+
+impl Task {
+    fn new(id: TaskId) -> Self {
+        Self {
+            id,
+            name: Name::default(),
+            parent: None,
+            start: None,
+            end: None,
+            goroutines: BTreeSet::new(),
+            own: None,
+            regions: 0,
+            logs: 0,
+        }
+    }
+
+    /// The duration; `None` unless the trace contains start and end.
+    pub fn duration(&self) -> Option<Duration> {
+        Some(between(self.start?, self.end?))
+    }
+}
+
+fn between(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::from_nanos(to.nanos_since(from).max(0).unsigned_abs())
+}
+
+/// Whether goroutines with this entry function are the runtime's own.
+pub(super) fn is_system(entry: &Name) -> bool {
+    entry.is_empty() || (entry.starts_with(b"runtime.") && ***entry != *b"runtime.main")
+}
+
+impl Summarizer {
+    /// Makes a summarizer that has seen no event.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a summarizer that returns each task when it ends, as [`Finished::Task`].
+    ///
+    /// Its memory does not grow with the number of tasks, except for one bit for each. Regions, log
+    /// messages and further ends of a task that has ended are not counted.
+    pub fn returning_tasks() -> Self {
+        Self { tasks: Tasks::returned(), ..Self::default() }
+    }
+
+    /// Makes a summarizer that keeps the `count` longest tasks of those that end, of all types or of
+    /// one.
+    ///
+    /// They are complete, with what other goroutines do for them after their ends. The number of the
+    /// others is [`Summary::omitted_tasks`]; each of them takes one bit of memory.
+    pub fn longest_tasks(count: usize, ty: Option<Name>) -> Self {
+        Self { tasks: Tasks::longest(count, ty), ..Self::default() }
+    }
+
+    /// Processes the next event, and returns what it ended.
+    pub fn event(&mut self, event: Event<'_>) -> Option<Finished> {
+        self.last = event.time();
+        self.sync.get_or_insert(event.time());
+        match Change::of(event) {
+            Some(Change::Goroutine(step)) => {
+                return self.goroutine(event, &step).map(Finished::Goroutine);
+            }
+            Some(Change::Proc(id, from, to)) => self.proc(event, id, from, to),
+            None => return self.other(event),
+        }
+        None
+    }
+
+    fn other(&mut self, event: Event<'_>) -> Option<Finished> {
+        match event.kind() {
+            EventKind::Sync => self.sync = Some(event.time()),
+            EventKind::RangeBegin | EventKind::RangeActive | EventKind::RangeEnd => {
+                self.range(event);
+            }
+            EventKind::RegionBegin => self.region_begin(event),
+            EventKind::RegionEnd => return self.region_end(event).map(Finished::Region),
+            EventKind::TaskBegin | EventKind::TaskEnd => {
+                return self.task(event).map(Finished::Task);
+            }
+            EventKind::Log => {
+                if let Some(task) = self.tasks.get(event.log()?.task, event.goroutine()) {
+                    task.logs += 1;
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Returns the goroutines that are alive, and all tasks that are kept.
+    pub fn finish(mut self) -> Summary {
+        let ids: BTreeSet<i64> = self.live.ids().collect();
+        let (last, names) = (self.last, &self.names);
+        let live = ids
+            .into_iter()
+            .filter_map(|id| Some(self.live.get_mut(id)?.finish(GoId(id), last, None, names)));
+        let omitted_tasks = self.tasks.omitted();
+        Summary { goroutines: live.collect(), tasks: self.tasks.finish(), omitted_tasks }
+    }
+
+    fn goroutine(&mut self, event: Event<'_>, step: &Step) -> Option<Box<Goroutine>> {
+        let Step { id, from, to, reason, stack } = *step;
+        if from == to {
+            return None; // the runtime repeats all states when a generation starts
+        }
+        let now = event.time();
+        let sync = self.sync.unwrap_or(now);
+        let mut is_new = false;
+        if from == GoState::NotExist {
+            self.create(event, id);
+        } else if !self.live.contains(id.0) {
+            self.live.insert(id.0).reset(sync);
+            is_new = true;
+        }
+        let Self { live: all, syscalls, names, .. } = self;
+        let live = all.get_mut(id.0)?;
+        if is_new && from == GoState::Undetermined {
+            // It was in the new state since the generation started.
+            live.state = match to {
+                // From here, a system call without a proc is one that blocks.
+                GoState::Syscall if !event.proc().is_some() => {
+                    Some((Phase::Syscall(event.proc(), Some(sync)), sync))
+                }
+                _ => live.phase(event, to, reason, names).map(|phase| (phase, sync)),
+            };
+        }
+        if let Some((Phase::Syscall(proc, _), _)) = live.state {
+            syscalls.end(proc);
+        }
+        live.leave(now);
+        live.identify(event.table, stack);
+        live.state = live.phase(event, to, reason, names).map(|phase| (phase, now));
+        match live.state {
+            Some((Phase::Running, _)) => {
+                live.started.get_or_insert(now);
+            }
+            Some((Phase::Syscall(proc, _), _)) => syscalls.begin(proc, id),
+            None if to != GoState::Undetermined => {
+                // The goroutine exited, or blocked forever.
+                let live = all.remove(id.0)?;
+                return Some(Box::new(live.finish(id, now, Some(now), names)));
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// A goroutine that is created within a region belongs to the task of that region.
+    fn create(&mut self, event: Event<'_>, id: GoId) {
+        let task = self.live.get(event.goroutine().0).and_then(Live::task);
+        let live = self.live.insert(id.0);
+        live.reset(event.time());
+        if let Some(task) = task {
+            live.begin_region(task, Name::default(), true, event.time());
+        }
+    }
+
+    /// A proc that becomes idle was taken away from the system call on it.
+    fn proc(&mut self, event: Event<'_>, id: ProcId, from: ProcState, to: ProcState) {
+        if from == to || to != ProcState::Idle {
+            return;
+        }
+        let goroutine = self.syscalls.lose(id);
+        let goroutine = goroutine.and_then(|id| self.live.get_mut(id.0));
+        if let Some(Some((Phase::Syscall(_, blocked), _))) = goroutine.map(|live| &mut live.state) {
+            *blocked = Some(event.time());
+        }
+    }
+
+    /// Ranges count for their goroutine; those of a proc for the goroutine on it, if that is the
+    /// same from begin to end.
+    fn range(&mut self, event: Event<'_>) {
+        let Some(range) = event.range() else { return };
+        let kind = event.kind();
+        let begins = kind != EventKind::RangeEnd;
+        let goroutine = match range.scope {
+            ResourceId::Goroutine(id) => id,
+            ResourceId::Proc(proc) if begins => {
+                if self.live.contains(event.goroutine().0) {
+                    *self.sweeps.insert(proc.0) = event.goroutine().0;
+                }
+                event.goroutine()
+            }
+            ResourceId::Proc(proc) => match self.sweeps.remove(proc.0) {
+                Some(id) if *id == event.goroutine().0 => event.goroutine(),
+                _ => return,
+            },
+            _ => return,
+        };
+        let Some(live) = self.live.get_mut(goroutine.0) else { return };
+        let start = match kind {
+            // It was active when the generation started.
+            EventKind::RangeActive => self.sync.unwrap_or(self.last),
+            _ => event.time(),
+        };
+        let number = RangeNumber::of(range.name, &mut self.names);
+        live.range(number, start, begins, kind == EventKind::RangeBegin);
+    }
+
+    fn region_begin(&mut self, event: Event<'_>) {
+        let Some(region) = event.region() else { return };
+        if let Some(task) = self.tasks.get(region.task, event.goroutine()) {
+            task.regions += 1;
+        }
+        if let Some(live) = self.live.get_mut(event.goroutine().0) {
+            let name = self.names.of(event.table, event.record.region_type());
+            live.begin_region(region.task, self.names.get(name).clone(), false, event.time());
+        }
+    }
+
+    fn region_end(&mut self, event: Event<'_>) -> Option<Box<Region>> {
+        let (goroutine, now) = (event.goroutine(), event.time());
+        let ended = event.region()?;
+        let mut live = self.live.get_mut(goroutine.0);
+        let open = live.as_mut().and_then(|live| live.end_region(goroutine, now, &self.names));
+        Some(Box::new(open.unwrap_or_else(|| {
+            if let Some(task) = self.tasks.get(ended.task, goroutine) {
+                task.regions += 1;
+            }
+            let name = self.names.of(event.table, event.record.region_type());
+            Region {
+                goroutine,
+                task: ended.task,
+                name: self.names.get(name).clone(),
+                inherited: false,
+                start: None,
+                end: Some(now),
+                times: live.map(|live| live.times(now, &self.names)).unwrap_or_default(),
+            }
+        })))
+    }
+}
+
+impl Live {
+    /// The state that a transition leads to; `None` if the goroutine ends.
+    #[inline]
+    fn phase(
+        &mut self,
+        event: Event<'_>,
+        to: GoState,
+        reason: u64,
+        names: &mut Names,
+    ) -> Option<Phase> {
+        match to {
+            GoState::Running => Some(Phase::Running),
+            GoState::Runnable => Some(Phase::Runnable),
+            GoState::Waiting => {
+                let reason = names.of(event.table, reason);
+                (***names.get(reason) != *b"forever").then(|| self.wait(reason))
+            }
+            GoState::Syscall => Some(Phase::Syscall(event.proc(), None)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The tasks of a trace.
+
+use super::live::Mark;
+use super::{Name, Summarizer, Task};
+use crate::event::{Event, EventKind};
+use crate::id::{GoId, TaskId};
+use crate::id_set::IdSet;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use trace_common::IdMap;
+
+/// The tasks that are in memory.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    tasks: IdMap<Option<Box<Open>>>,
+    /// Tasks that ended and are not in memory any more; `None` if all tasks are kept.
+    ended: Option<IdSet>,
+    /// The longest tasks, which are kept when they end.
+    longest: Option<Longest>,
+}
+
+/// The longest tasks that ended.
+#[derive(Debug)]
+struct Longest {
+    count: usize,
+    /// The type that they have.
+    ty: Option<Name>,
+    /// Longest first.
+    tasks: BTreeSet<Place>,
+    /// Number of tasks of this type that were shorter.
+    omitted: u64,
+}
+
+/// The place of a task among others.
+type Place = (Reverse<Option<Duration>>, TaskId);
+
+#[derive(Debug)]
+struct Open {
+    task: Task,
+    /// The goroutine that was added last.
+    last: GoId,
+    /// The goroutine that began it, and its times until then.
+    begun: Option<(GoId, Mark)>,
+}
+
+impl Longest {
+    /// Adds a task that ended, and returns the one that makes room for it.
+    fn add(&mut self, task: &Task) -> Option<TaskId> {
+        if self.ty.as_ref().is_some_and(|ty| *ty != task.name) {
+            return Some(task.id);
+        }
+        self.tasks.insert(place(task));
+        if self.tasks.len() <= self.count {
+            return None;
+        }
+        self.omitted += 1;
+        self.tasks.pop_last().map(|(_, shortest)| shortest)
+    }
+}
+
+fn place(task: &Task) -> Place {
+    (Reverse(task.duration()), task.id)
+}
+
+impl Tasks {
+    /// Tasks that are returned when they end.
+    pub(super) fn returned() -> Self {
+        Self { ended: Some(IdSet::default()), ..Self::default() }
+    }
+
+    /// Tasks that are kept if they are among the longest.
+    pub(super) fn longest(count: usize, ty: Option<Name>) -> Self {
+        let longest = Longest { count, ty, tasks: BTreeSet::new(), omitted: 0 };
+        Self { longest: Some(longest), ..Self::returned() }
+    }
+
+    /// Number of tasks that ended and were not kept.
+    pub(super) fn omitted(&self) -> u64 {
+        self.longest.as_ref().map_or(0, |longest| longest.omitted)
+    }
+
+    /// Whether the task is not in memory, and is not to be.
+    fn is_over(&self, id: TaskId) -> bool {
+        self.ended.as_ref().is_some_and(|ended| id == TaskId::BACKGROUND || ended.contains(id.0))
+    }
+
+    /// The task, unless it is over.
+    pub(super) fn get(&mut self, id: TaskId, goroutine: GoId) -> Option<&mut Task> {
+        (!self.is_over(id)).then(|| &mut self.open(id, goroutine).task)
+    }
+
+    fn open(&mut self, id: TaskId, goroutine: GoId) -> &mut Open {
+        let key = id.0 as i64;
+        if !self.tasks.contains(key) {
+            *self.tasks.insert(key) = None;
+        }
+        let open = self.tasks.insert(key).get_or_insert_with(|| {
+            Box::new(Open { task: Task::new(id), last: GoId::NONE, begun: None })
+        });
+        if goroutine != open.last && goroutine.is_some() {
+            open.last = goroutine;
+            open.task.goroutines.insert(goroutine);
+        }
+        open
+    }
+
+    /// A task that may have ended begins or ends again.
+    fn continues(&mut self, id: TaskId) {
+        let Self { tasks, longest: Some(longest), .. } = self else { return };
+        if let Some(Some(open)) = tasks.get(id.0 as i64) {
+            longest.tasks.remove(&place(&open.task));
+        }
+    }
+
+    /// Processes the end of a task. Returns the task if it is to be returned.
+    fn end(&mut self, id: TaskId) -> Option<Box<Task>> {
+        let Self { tasks, ended: Some(ended), longest } = self else { return None };
+        let Some(longest) = longest else {
+            ended.insert(id.0);
+            let open = tasks.remove(id.0 as i64)?.take()?;
+            return Some(Box::new(open.task));
+        };
+        let task = &tasks.get(id.0 as i64)?.as_ref()?.task;
+        if let Some(over) = longest.add(task) {
+            ended.insert(over.0);
+            if let Some(open) = tasks.remove(over.0 as i64) {
+                *open = None; // the table reuses its place
+            }
+        }
+        None
+    }
+
+    /// All tasks in memory, by id.
+    pub(super) fn finish(mut self) -> Vec<Task> {
+        let ids: BTreeSet<u64> = self.tasks.ids().map(|id| id as u64).collect();
+        let open = ids.into_iter().filter_map(|id| self.tasks.remove(id as i64)?.take());
+        open.map(|open| open.task).collect()
+    }
+}
+
+impl Summarizer {
+    /// Processes the begin or the end of a task. Returns the task if it ends and is not kept.
+    pub(super) fn task(&mut self, event: Event<'_>) -> Option<Box<Task>> {
+        let seen = event.task()?;
+        let (id, now) = (event.goroutine(), event.time());
+        let Self { live, tasks, names, .. } = self;
+        let begins = event.kind() == EventKind::TaskBegin;
+        match &mut tasks.ended {
+            Some(ended) if begins => ended.remove(seen.id.0), // the identifier is used again
+            Some(ended) if ended.contains(seen.id.0) => return None,
+            _ => {}
+        }
+        let live = live.get_mut(id.0);
+        tasks.continues(seen.id);
+        let open = tasks.open(seen.id, id);
+        let task = &mut open.task;
+        if **task.name != **seen.ty {
+            let name = begins.then(|| names.of(event.table, event.record.begun_type()));
+            task.name = name.map_or_else(|| seen.ty.into(), |name| names.get(name).clone());
+        }
+        if begins {
+            (task.start, task.own) = (Some(now), None);
+            open.begun = live.map(|live| (id, live.mark(now)));
+        } else {
+            task.end = Some(now);
+            let begun = open.begun.take().filter(|(by, _)| *by == id);
+            task.own = begun.zip(live).map(|((_, mark), live)| (id, live.since(&mark, now, names)));
+        }
+        if seen.parent != TaskId::NONE && task.parent.is_none() {
+            task.parent = Some(seen.parent);
+            tasks.get(seen.parent, GoId::NONE);
+        }
+        if begins { None } else { tasks.end(seen.id) }
+    }
+}

@@ -1,0 +1,232 @@
+//! Analyses of ranges of time: those of consecutive ranges sum to that of all of them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails is to panic")]
+
+mod common;
+
+use gotrace::analysis::{
+    Clip, Finished, Goroutine, Scheduling, SchedulingOptions, SchedulingReport, Summarizer,
+    Utilization, UtilizationOptions,
+};
+use gotrace::{Event, GoId, Index, Reader, Timestamp};
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::time::Duration;
+
+/// The times of the first and the last event.
+fn span(trace: &[u8]) -> (Timestamp, Timestamp) {
+    let mut span = None;
+    common::events_of(trace, |event| {
+        span = Some((span.map_or(event.time(), |(first, _)| first), event.time()));
+    });
+    span.unwrap()
+}
+
+/// Passes the events of a range on.
+fn clip(trace: &[u8], from: Timestamp, to: Timestamp, each: &mut impl FnMut(Event<'_>)) {
+    let mut clip = Clip::new(from, to);
+    let mut reader = Reader::new(trace).unwrap();
+    while let Some(event) = reader.next_event().unwrap() {
+        clip.event(event, each);
+        if clip.is_complete() {
+            break;
+        }
+    }
+    clip.finish(each);
+}
+
+/// Nanoseconds by goroutine and state.
+type Sums = BTreeMap<(GoId, String), u128>;
+
+fn add(sums: &mut Sums, goroutine: &Goroutine) {
+    let times = &goroutine.times;
+    let of = [
+        ("running", times.running),
+        ("runnable", times.runnable),
+        ("syscall", times.syscall),
+        ("syscall without a P", times.syscall_blocked),
+    ];
+    let of = of.into_iter().map(|(state, time)| (state.to_owned(), time));
+    let blocked = times.blocked().map(|(reason, time)| (format!("blocked: {reason}"), time));
+    for (state, time) in of.chain(blocked).filter(|(_, time)| !time.is_zero()) {
+        *sums.entry((goroutine.id, state)).or_default() += time.as_nanos();
+    }
+}
+
+fn sums(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums) {
+    let mut summarizer = Summarizer::new();
+    clip(trace, from, to, &mut |event| {
+        if let Some(Finished::Goroutine(goroutine)) = summarizer.event(event) {
+            add(sums, &goroutine);
+        }
+    });
+    for goroutine in summarizer.finish().goroutines {
+        let within = goroutine.times.total <= to - from;
+        assert!(within, "{} has {:?}", goroutine.id, goroutine.times.total);
+        add(sums, &goroutine);
+    }
+}
+
+fn scheduling(trace: &[u8], from: Timestamp, to: Timestamp) -> SchedulingReport {
+    let mut scheduling = Scheduling::new(SchedulingOptions::default());
+    clip(trace, from, to, &mut |event| scheduling.event(event));
+    scheduling.finish()
+}
+
+fn busy(report: &SchedulingReport) -> [f64; 4] {
+    let mut sums = [0.0; 4];
+    for each in &report.processors {
+        let length = each.length.as_secs_f64();
+        // A worker of the GC is one from its label on, which may be after the cut.
+        let of = [each.procs, each.running + each.gc, each.syscall, each.runnable];
+        sums.iter_mut().zip(of).for_each(|(sum, value)| *sum += value * length);
+    }
+    sums
+}
+
+/// The integral of the mutator utilization.
+fn utilization(trace: &[u8], from: Timestamp, to: Timestamp) -> f64 {
+    let mut options = UtilizationOptions::default();
+    options.background = true;
+    let mut utilization = Utilization::new(options);
+    clip(trace, from, to, &mut |event| utilization.event(event));
+    let minimum = utilization.finish();
+    let area = |changes: &[(Timestamp, f64)]| -> f64 {
+        changes.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs_f64() * pair[0].1).sum()
+    };
+    minimum.functions().map(area).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn consecutive_ranges_sum_to_the_whole(name in select(common::names().collect::<Vec<_>>()), at in 0.0..1.0_f64) {
+        let trace = common::recorded(name);
+        let (first, last) = span(&trace);
+        let middle = first.saturating_add_nanos((last.nanos_since(first) as f64 * at) as i64);
+        let (mut whole, mut parts) = (Sums::new(), Sums::new());
+        sums(&trace, first, last, &mut whole);
+        sums(&trace, first, middle, &mut parts);
+        sums(&trace, middle, last, &mut parts);
+        let missing = whole.iter().find(|(key, time)| parts.get(key) != Some(time));
+        prop_assert!(missing.is_none(), "{missing:?}, {:?}", missing.map(|(key, _)| parts.get(key)));
+        prop_assert_eq!(whole.len(), parts.len());
+
+        let all = scheduling(&trace, first, last);
+        let halves = [scheduling(&trace, first, middle), scheduling(&trace, middle, last)];
+        let (of_all, a, b) = (busy(&all), busy(&halves[0]), busy(&halves[1]));
+        // A part that ends before the trace mentions GOMAXPROCS does not have it.
+        let known = usize::from(a[0] == 0.0 || name == common::V1);
+        for ((all, a), b) in of_all.into_iter().zip(a).zip(b).skip(known) {
+            prop_assert!((all - a - b).abs() < 1e-7, "{all} is not {a} + {b}");
+        }
+        // A wait that the cut divides is in neither.
+        let count = halves.iter().map(|half| half.latency.count()).sum::<u64>();
+        prop_assert!(count <= all.latency.count());
+    }
+}
+
+#[test]
+fn utilization_within_a_range_is_that_of_the_whole() {
+    for name in ["go1.26-collections.trace.gz", "shop.trace", "go1.25-mixed.trace.gz"] {
+        let trace = common::recorded(name);
+        let (first, last) = span(&trace);
+        let whole = utilization(&trace, first, last);
+        for part in 1..8 {
+            let middle = first.saturating_add_nanos(last.nanos_since(first) / 8 * part);
+            let sum = utilization(&trace, first, middle) + utilization(&trace, middle, last);
+            assert!((whole - sum).abs() < 1e-6, "{name}, part {part}: {whole} is not {sum}");
+        }
+    }
+}
+
+#[test]
+fn a_range_needs_only_its_generations() {
+    for name in ["go1.25-mixed.trace.gz", "go1.26-mixed.trace.gz", "go1.26-collections.trace.gz"] {
+        let trace = common::recorded(name);
+        let index = Index::read(&trace[..]).unwrap();
+        let (first, last) = span(&trace);
+        let at = |eighths: i64| first.saturating_add_nanos(last.nanos_since(first) / 8 * eighths);
+        let (from, to) = (at(5), at(6));
+        let mut all = Sums::new();
+        sums(&trace, from, to, &mut all);
+        let mut some = Sums::new();
+        let mut part = Vec::new();
+        let generations = index.select(from, to);
+        assert!(!generations.is_empty());
+        index.copy(Cursor::new(&trace), generations, &mut part).unwrap();
+        sums(&part, from, to, &mut some);
+        let of = |sums: &Sums| -> BTreeMap<(GoId, bool), u128> {
+            // A generation does not say why a goroutine waits that waits since an earlier one.
+            let mut waits = BTreeMap::new();
+            for ((id, state), time) in sums {
+                *waits.entry((*id, state.starts_with("blocked"))).or_default() += time;
+            }
+            waits
+        };
+        let (all, some) = (of(&all), of(&some));
+        let missing = all.iter().find(|(key, time)| some.get(key) != Some(time));
+        assert!(missing.is_none() && all.len() == some.len(), "{name}: {missing:?}");
+    }
+}
+
+#[test]
+fn a_range_without_events_has_the_states_of_its_time() {
+    let trace = common::recorded("shop.trace");
+    let (first, last) = span(&trace);
+    let from = first.saturating_add_nanos(last.nanos_since(first) / 2);
+    let mut summarizer = Summarizer::new();
+    clip(&trace, from, from, &mut |event| _ = summarizer.event(event));
+    let goroutines = summarizer.finish().goroutines;
+    assert!(goroutines.len() > 5);
+    assert!(goroutines.iter().all(|goroutine| goroutine.times.total == Duration::ZERO));
+    assert!(goroutines.iter().filter(|goroutine| goroutine.entry.is_some()).count() > 5);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// In a damaged trace, no time within a range is longer than the range.
+    #[test]
+    fn damaged_traces_are_restricted(
+        name in select(&common::V2[..]), // v1 traces are checked before their events are returned
+        flips in common::flips(),
+        share in 0.0..1.0_f64,
+    ) {
+        let mut trace = common::recorded(name);
+        let (first, last) = span(&trace);
+        let from = first.saturating_add_nanos((last.nanos_since(first) as f64 * share) as i64);
+        common::flip(&mut trace, &flips);
+        let mut clip = Clip::new(from, last);
+        let mut summarizer = Summarizer::new();
+        let mut each = |event: Event<'_>| {
+            prop_assert_eq!(event.time().clamp(from, last), event.time());
+            summarizer.event(event);
+            Ok(())
+        };
+        let mut outcome = Ok(());
+        let mut reader = Reader::new(&trace[..]).unwrap();
+        loop {
+            match reader.next_event() {
+                Ok(Some(event)) => clip.event(event, &mut |event| {
+                    outcome = std::mem::replace(&mut outcome, Ok(())).and_then(|()| each(event));
+                }),
+                Ok(None) => break,
+                Err(_) => match reader.recover() {
+                    Ok(Some(_)) => clip.loss(),
+                    _ => break,
+                },
+            }
+        }
+        clip.finish(&mut |event| {
+            outcome = std::mem::replace(&mut outcome, Ok(())).and_then(|()| each(event));
+        });
+        outcome?;
+        for goroutine in summarizer.finish().goroutines {
+            prop_assert!(goroutine.times.total <= last - from);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Generations of a trace: found without decoding, read by range, cut out as traces.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+mod common;
+
+use common::{Assembler, V2, recorded};
+use gotrace::{ErrorKind, EventKind, Generations, Index, Limits, Reader, Timestamp, Version};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::io::{self, Cursor, Read};
+
+/// Number of events of each generation, and the times of the first and the last event.
+fn read(input: impl Read) -> BTreeMap<u64, (u64, Timestamp, Timestamp)> {
+    let mut generations = BTreeMap::new();
+    let mut reader = Reader::new(input).unwrap();
+    while let Some(event) = reader.next_event().unwrap() {
+        if event.generation() != 0 {
+            let first = (0, event.time(), event.time());
+            let (count, _, last) = generations.entry(event.generation()).or_insert(first);
+            (*count, *last) = (*count + 1, event.time());
+        }
+    }
+    generations
+}
+
+#[test]
+fn the_index_has_the_generations_that_the_reader_returns() {
+    let mut several = 0;
+    for name in V2 {
+        let trace = recorded(name);
+        let index = Index::read(&trace[..]).unwrap();
+        assert!(index.damage().is_none(), "{name}: {:?}", index.damage());
+        let events = read(&trace[..]);
+        let numbers: Vec<u64> = index.generations().iter().map(|span| span.number).collect();
+        assert_eq!(numbers, events.keys().copied().collect::<Vec<_>>(), "{name}");
+        several += usize::from(numbers.len() > 1);
+        let mut end = Version::HEADER_LEN as u64;
+        let mut previous = None;
+        for span in index.generations() {
+            assert_eq!(span.offset, end, "{name}: generations follow each other");
+            end += span.len;
+            let (count, first, last) = events[&span.number];
+            // The reader returns strictly ascending times, and generations overlap.
+            let ascending = previous.map_or(span.first, |time| span.first.max(time));
+            assert!((0..2).contains(&(first.nanos() - ascending.nanos())), "{name}: {span:?}");
+            let clamped = last.nanos() - span.last.nanos();
+            assert!((0..count as i64).contains(&clamped), "{name}: {span:?}, {last}");
+            previous = Some(last);
+        }
+        assert_eq!(end, trace.len() as u64, "{name}");
+    }
+    assert!(several >= 4, "{several} traces have several generations");
+}
+
+#[test]
+fn a_range_of_generations_has_the_same_events_alone() {
+    for name in V2 {
+        let trace = recorded(name);
+        let index = Index::read(&trace[..]).unwrap();
+        let all = read(&trace[..]);
+        for start in 0..index.generations().len() {
+            for end in start + 1..=index.generations().len() {
+                let mut part = Vec::new();
+                let len = index.copy(Cursor::new(&trace), start..end, &mut part).unwrap();
+                assert_eq!(len, part.len() as u64);
+                let alone = read(&part[..]);
+                let spans = &index.generations()[start..end];
+                assert_eq!(alone.len(), spans.len());
+                for span in spans {
+                    assert_eq!(alone[&span.number].0, all[&span.number].0, "{name}: {span:?}");
+                }
+                // `open` returns the same events.
+                let mut opened = index.open(Cursor::new(&trace), start..end).unwrap();
+                let mut copied = Reader::new(&part[..]).unwrap();
+                while let Some(event) = copied.next_event().unwrap() {
+                    let expected = event.to_string();
+                    assert_eq!(opened.next_event().unwrap().unwrap().to_string(), expected);
+                }
+                assert!(opened.next_event().unwrap().is_none());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_range_of_time_selects_the_generations_that_overlap() {
+    let trace = recorded("go1.26-collections.trace.gz");
+    let index = Index::read(&trace[..]).unwrap();
+    let spans = index.generations();
+    assert!(spans.len() > 1, "{}", spans.len());
+    let nanos = Timestamp::from_nanos;
+    assert_eq!(index.select(nanos(i64::MIN), nanos(i64::MAX)), 0..spans.len());
+    assert_eq!(index.select(nanos(0), nanos(spans[0].first.nanos() - 1)), 0..0);
+    assert!(index.select(spans[1].first, spans[1].first).contains(&1));
+    let middle = index.select(spans[1].last, spans[1].last);
+    assert!(middle.contains(&1) && !middle.contains(&0), "{middle:?}: {spans:?}");
+}
+
+/// Fails if anything before an offset is read after seeking to it.
+struct Guarded(Cursor<Vec<u8>>, u64);
+
+impl Read for Guarded {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        assert!(self.0.position() >= self.1, "reads the rest of the trace");
+        self.0.read(out)
+    }
+}
+
+impl io::Seek for Guarded {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+#[test]
+fn a_range_is_read_without_the_generations_before_it() {
+    let trace = recorded("go1.26-collections.trace.gz");
+    let index = Index::read(&trace[..]).unwrap();
+    let last = *index.generations().last().unwrap();
+    let count = index.generations().len();
+    let input = Guarded(Cursor::new(trace), last.offset);
+    let mut reader = index.open(input, count - 1..count).unwrap();
+    let first = reader.next_event().unwrap().unwrap();
+    assert_eq!((first.kind(), first.time()), (EventKind::Sync, last.first));
+}
+
+#[test]
+fn damage_ends_the_index_and_has_its_place() {
+    let trace = recorded("go1.26-mixed.trace.gz");
+    let whole = Index::read(&trace[..]).unwrap();
+    let mut complete = 0;
+    for len in (16..trace.len()).step_by(trace.len() / 50) {
+        let index = Index::read(&trace[..len]).unwrap();
+        let inside: Vec<_> = whole
+            .generations()
+            .iter()
+            .copied()
+            .filter(|span| span.offset + span.len <= len as u64)
+            .collect();
+        assert_eq!(index.generations(), inside);
+        complete += inside.len();
+        let end = inside.last().map_or(0, |span| span.offset + span.len);
+        let damage = index.damage().map(|error| error.position().offset);
+        assert!(damage <= Some(len as u64));
+        assert_eq!(damage.is_none(), end == len as u64);
+    }
+    assert!(complete > 0 || whole.generations().len() == 1);
+    let error = Index::read(&recorded("go1.21-mixed.trace.gz")[..]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NoGenerations(_)), "{error}");
+}
+
+#[test]
+fn limits_apply() {
+    let mut trace = Assembler::new(22);
+    for generation in 1..100 {
+        trace.frequency(generation);
+    }
+    let limits = Limits { max_entries: 50, ..Limits::default() };
+    let error = Index::with_limits(&trace.0[..], limits).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Limit { limit: 50, .. }), "{error}");
+    assert_eq!(Index::read(&trace.0[..]).unwrap().generations().len(), 99);
+    let mut threads = Assembler::new(22);
+    for thread in 0..100 {
+        threads.batch(1, thread, 1, &[(39, &[1, 0])]);
+    }
+    let index = Index::with_limits(&threads.0[..], limits).unwrap();
+    assert!(matches!(index.damage().unwrap().kind(), ErrorKind::Limit { limit: 50, .. }));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// The generations of a damaged trace are the bytes of the trace, without a gap; what the
+    /// reader accepts is complete.
+    #[test]
+    fn generations_of_damaged_traces_are_parts_of_it(
+        name in prop::sample::select(&V2[..]),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 0..6),
+    ) {
+        let mut trace = recorded(name);
+        for (at, bit) in flips {
+            let at = at.index(trace.len() - 16) + 16;
+            trace[at] ^= 1 << bit;
+        }
+        let mut generations = Generations::new(&trace[..]).unwrap();
+        let mut end = 16;
+        let mut numbers = Vec::new();
+        while let Ok(Some((span, bytes))) = generations.next_generation() {
+            prop_assert_eq!(span.offset, end as u64);
+            prop_assert_eq!(bytes, &trace[end..end + span.len as usize]);
+            end += bytes.len();
+            numbers.push(span.number);
+        }
+        prop_assert!(matches!(generations.next_generation(), Ok(None)));
+        if let Ok(events) = Reader::new(&trace[..]).unwrap().collect::<Result<Vec<_>, _>>() {
+            let mut read: Vec<u64> = events.iter().map(|e| e.as_event().generation()).collect();
+            read.retain(|number| *number != 0);
+            read.dedup();
+            prop_assert_eq!(numbers, read);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The garbage collector's cycles and the objects of the heap, in recorded traces whose program is
+//! known (`conformance/go/src/workloads/memory.go`).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that fails is to panic"
+)]
+
+mod common;
+
+use gotrace::Event;
+use gotrace::analysis::{
+    Allocations, AllocationsReport, Collections, CollectionsReport, Finished, GcTrigger, RangeKind,
+    Summarizer, Times,
+};
+use std::time::Duration;
+
+fn events(name: &str, each: impl FnMut(Event<'_>)) {
+    common::events_of(&common::recorded(name), each);
+}
+
+fn collections(name: &str) -> CollectionsReport {
+    let mut collections = Collections::new(5);
+    events(name, |event| collections.event(event));
+    collections.finish()
+}
+
+#[test]
+fn the_causes_of_collections() {
+    let report = collections("go1.26-collections.trace.gz");
+    let of = |trigger| report.cycles.iter().filter(|cycle| cycle.trigger == trigger).count();
+    // The program allocates with a tight goal, then calls runtime.GC and debug.FreeOSMemory.
+    assert_eq!(of(GcTrigger::Explicit), 2, "{:#?}", report.cycles);
+    assert!(of(GcTrigger::Allocation) > 3, "{:#?}", report.cycles);
+    assert_eq!(of(GcTrigger::Periodic), 0);
+    let (last, complete) = report.cycles.split_last().unwrap();
+    assert!(last.start.is_some() && last.end.is_none(), "the trace ends within it: {last:?}");
+    for cycle in complete {
+        let (start, end) = (cycle.start.unwrap(), cycle.end.unwrap());
+        assert!(start < end && !cycle.pauses.is_zero(), "{cycle:?}");
+        assert!(cycle.heap_before.unwrap() > 0 && cycle.heap_after.unwrap() > 0);
+        assert!(cycle.goal.is_some(), "{cycle:?}");
+    }
+    // Every reason to stop the world that a program can give is given once.
+    let count = |reason: &str| {
+        let found = report.pauses.iter().find(|(name, _)| **name == *reason);
+        found.map_or(0, |(_, pauses)| pauses.count())
+    };
+    let cycles = report.cycles.len() as u64;
+    assert_eq!(count("GC sweep termination"), cycles);
+    assert_eq!(count("GC mark termination"), cycles - 1);
+    assert_eq!((count("start trace"), count("all goroutines stack trace")), (1, 1));
+    assert_eq!(count("read mem stats"), 1);
+    let sums: Duration = report.cycles.iter().map(|cycle| cycle.pauses).sum();
+    let gc: u64 =
+        report.pauses.iter().filter(|(n, _)| n.starts_with(b"GC ")).map(|(_, h)| h.sum()).sum();
+    assert_eq!(sums, Duration::from_nanos(gc), "each pause of the GC belongs to a cycle");
+    assert_eq!(report.longest.len(), 5);
+    assert!(report.longest.windows(2).all(|pair| pair[0].duration >= pair[1].duration));
+    assert!(report.longest.iter().all(|pause| !pause.stack.is_empty()));
+}
+
+#[test]
+fn assists_and_sweeping_are_those_of_the_goroutines() {
+    for name in ["go1.26-collections.trace.gz", "go1.22-mixed.trace.gz", "shop.trace"] {
+        let report = collections(name);
+        let mut summarizer = Summarizer::new();
+        let mut times = Vec::new();
+        events(name, |event| {
+            if let Some(Finished::Goroutine(goroutine)) = summarizer.event(event) {
+                times.push(goroutine.times);
+            }
+        });
+        times.extend(summarizer.finish().goroutines.into_iter().map(|g| g.times));
+        let sum = |kind: &RangeKind| -> Duration {
+            times.iter().flat_map(Times::ranges).filter(|(k, _)| *k == kind).map(|(_, t)| t).sum()
+        };
+        assert_eq!(report.assists, sum(&RangeKind::GcMarkAssist), "{name}");
+        // A goroutine may lose its P while it sweeps: the sweep then counts for no goroutine.
+        assert!(report.sweep >= sum(&RangeKind::GcSweep), "{name}");
+        let cycles: Duration = report.cycles.iter().map(|cycle| cycle.assists).sum();
+        assert_eq!(report.assists, cycles, "{name}");
+    }
+}
+
+fn allocations(name: &str) -> AllocationsReport {
+    let mut allocations = Allocations::new();
+    events(name, |event| allocations.event(event));
+    allocations.finish()
+}
+
+#[test]
+fn the_objects_of_a_known_program() {
+    for name in ["go1.23-allocations.trace.gz", "go1.26-allocations.trace.gz"] {
+        let report = allocations(name);
+        assert!(report.is_recorded);
+        let node = report.types.iter().find(|ty| *ty.name == *"main.node").unwrap();
+        // Four trees of 63 nodes, each of 80 bytes. They are unreachable at the end.
+        assert_eq!((node.allocated.objects, node.allocated.bytes), (4 * 63, 4 * 63 * 80));
+        assert_eq!(node.existing.objects, 0);
+        for ty in &report.types {
+            let there = ty.existing.objects + ty.allocated.objects;
+            assert_eq!(there, ty.freed.objects + ty.live.objects, "{name}: {ty:?}");
+            let bytes = ty.existing.bytes + ty.allocated.bytes;
+            assert_eq!(bytes, ty.freed.bytes + ty.live.bytes, "{name}: {ty:?}");
+        }
+        assert_eq!((report.unknown_spans, report.dropped, report.damaged_batches), (0, 0, 0));
+        assert_eq!(report.unknown_frees, 0, "{name}");
+        let last = report.snapshots.last().unwrap();
+        assert_eq!(last.total(), report.live());
+        assert!(report.snapshots.len() > 2 && report.snapshots.len() <= 65);
+        assert!(report.snapshots.windows(2).all(|pair| pair[0].time < pair[1].time));
+        // Slices of bytes of 16 to 65536 bytes.
+        let bytes = report.types.iter().find(|ty| *ty.name == *"uint8").unwrap();
+        let least: u64 = (4..=16).map(|shift| 4 << shift).sum();
+        assert!(bytes.allocated.bytes >= least, "{bytes:?}");
+    }
+    assert!(!allocations("shop.trace").is_recorded);
+}
