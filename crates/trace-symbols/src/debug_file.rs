@@ -1,0 +1,116 @@
+//! Separate files with debug information.
+
+use crate::elf::Elf;
+use crate::error::Result;
+use crate::files;
+use crate::options::Options;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Finds the file with the debug information of a file: by its build id in the debug directories, then
+/// by its `.gnu_debuglink`. Its build id or CRC is that of the file. It is looked for as the process
+/// sees files, then as this process does.
+pub(crate) fn find(elf: &Elf, path: &Path, process: Option<u32>, options: &Options) -> Option<Elf> {
+    let local = by_build_id(elf, process, options).or_else(|| by_link(elf, path, process, options));
+    #[cfg(feature = "debuginfod")]
+    return local.or_else(|| by_server(elf, options));
+    #[cfg(not(feature = "debuginfod"))]
+    local
+}
+
+/// The debug information that a server has, of a file without its own.
+#[cfg(feature = "debuginfod")]
+fn by_server(elf: &Elf, options: &Options) -> Option<Elf> {
+    let servers = options.debuginfod.as_ref()?;
+    let id = elf.build_id().filter(|_| elf.section_named(b".debug_info").is_none())?;
+    servers.find(id, options.max_bytes)
+}
+
+fn by_build_id(elf: &Elf, process: Option<u32>, options: &Options) -> Option<Elf> {
+    let id = elf.build_id()?;
+    let digits = id.to_string();
+    let (front, rest) = digits.split_at_checked(2)?;
+    options.debug_directories.iter().find_map(|directory| {
+        let path = directory.join(".build-id").join(front).join(format!("{rest}.debug"));
+        let candidates = files::candidates(process, &path);
+        candidates.filter_map(Result::ok).find_map(|file| {
+            let debug = Elf::new(file, options.max_bytes).ok()?;
+            (debug.build_id() == Some(id)).then_some(debug)
+        })
+    })
+}
+
+fn by_link(elf: &Elf, path: &Path, process: Option<u32>, options: &Options) -> Option<Elf> {
+    let (name, crc) = elf.debug_link()?;
+    let name = Path::new(std::ffi::OsStr::from_bytes(&name));
+    // The link is a name, not a path.
+    if name.components().count() != 1 || name.file_name()? != name.as_os_str() {
+        return None;
+    }
+    let directory = path.parent()?;
+    let inside = directory.strip_prefix("/").ok()?;
+    let beside = [directory.join(name), directory.join(".debug").join(name)];
+    let others = options.debug_directories.iter().map(|debug| debug.join(inside).join(name));
+    beside.into_iter().chain(others).find_map(|path: PathBuf| {
+        files::candidates(process, &path).filter_map(Result::ok).find_map(|file| {
+            let is_same = crc_of(&file, options.max_bytes)? == crc;
+            let debug = is_same.then(|| Elf::new(file, options.max_bytes))?.ok()?;
+            let (own, other) = (elf.build_id(), debug.build_id());
+            (own.is_none() || other.is_none() || own == other).then_some(debug)
+        })
+    })
+}
+
+/// The CRC-32 of a file of at most this many bytes.
+fn crc_of(mut file: &File, max: u64) -> Option<u32> {
+    if file.metadata().ok()?.len() > max {
+        return None;
+    }
+    let mut buffer = vec![0; 1 << 16];
+    let mut crc = !0;
+    let mut left = max;
+    loop {
+        let read = file.read(&mut buffer).ok()?;
+        left = left.checked_sub(read as u64)?;
+        match buffer.get(..read) {
+            Some([]) | None => return Some(!crc),
+            Some(bytes) => crc = bytes.iter().fold(crc, |crc, byte| step(crc, *byte)),
+        }
+    }
+}
+
+const TABLE: [u32; 256] = table();
+
+fn step(crc: u32, byte: u8) -> u32 {
+    let index = (crc as u8 ^ byte) as usize;
+    TABLE.get(index).copied().unwrap_or_default() ^ (crc >> 8)
+}
+
+#[allow(clippy::indexing_slicing, reason = "an error of constant evaluation, not a panic")]
+const fn table() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut n = 0;
+    while n < 256 {
+        let (mut value, mut bit) = (n as u32, 0);
+        while bit < 8 {
+            value = if value & 1 == 1 { 0xedb8_8320 ^ (value >> 1) } else { value >> 1 };
+            bit += 1;
+        }
+        table[n] = value;
+        n += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_crc_is_that_of_the_standard() {
+        let crc = b"123456789".iter().fold(!0, |crc, byte| step(crc, *byte));
+        assert_eq!(!crc, 0xcbf4_3926);
+    }
+}

@@ -1,0 +1,231 @@
+//! Debug information of servers by build id: debuginfod(8).
+
+use crate::build_id::BuildId;
+use crate::elf::Elf;
+use crate::error::{Result, Unresolved};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// Servers with debug information, and where it is kept.
+///
+/// The directory is that of elfutils' client: files that it has fetched are used, too, and the other way
+/// round.
+///
+/// Only `http://` is spoken. For a server of `https://`, let `debuginfod-find` or GDB fetch the files
+/// into the same directory, or put a proxy in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Debuginfod {
+    /// URLs of the servers, in the order in which they are asked.
+    pub urls: Vec<String>,
+    /// The directory with the files: `BUILDID/debuginfo`.
+    pub cache: PathBuf,
+    /// Maximum size of a file in bytes.
+    pub max_bytes: u64,
+    /// Maximum time for a connection, and for each part of an answer.
+    pub timeout: Duration,
+    failed: Failures,
+}
+
+/// Files that no server gave for another reason than that none has it. Clones count together.
+#[derive(Clone, Debug, Default)]
+struct Failures(Arc<AtomicU64>);
+
+impl PartialEq for Failures {
+    /// A count is no setting.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Failures {}
+
+/// Bytes of the header of an answer.
+const MAX_HEADER: u64 = 1 << 16;
+/// The time for which a file that no server has is not asked for again, as elfutils has it.
+const MISS: Duration = Duration::from_secs(600);
+
+impl Debuginfod {
+    /// These servers; files of at most 1 GiB; at most 30 seconds without an answer.
+    pub fn new(urls: Vec<String>, cache: impl Into<PathBuf>) -> Self {
+        let (cache, timeout) = (cache.into(), Duration::from_secs(30));
+        Self { urls, cache, max_bytes: 1 << 30, timeout, failed: Failures::default() }
+    }
+
+    /// The number of files that could not be fetched or are not those of their build id. Files that no
+    /// server has are none of them. Clones of these settings count together.
+    pub fn failures(&self) -> u64 {
+        self.failed.0.load(Ordering::Relaxed)
+    }
+
+    /// The servers of `DEBUGINFOD_URLS` and the directory of `DEBUGINFOD_CACHE_PATH`, else of
+    /// `XDG_CACHE_HOME`, else below `HOME`. `None` if one of both is missing.
+    pub fn from_env() -> Option<Self> {
+        Self::of(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+    }
+
+    fn of(get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Self> {
+        let urls = get("DEBUGINFOD_URLS")?.into_string().ok()?;
+        let urls: Vec<String> = urls.split_ascii_whitespace().map(str::to_owned).collect();
+        let cache = get("DEBUGINFOD_CACHE_PATH").map(PathBuf::from).or_else(|| {
+            let home = || Some(PathBuf::from(get("HOME")?).join(".cache"));
+            let cache = get("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
+            Some(cache.join("debuginfod_client"))
+        })?;
+        (!urls.is_empty()).then(|| Self::new(urls, cache))
+    }
+
+    /// The debug information of the file with a build id. `None` if no server has it, or after a failure,
+    /// which is counted.
+    pub(crate) fn find(&self, id: BuildId, max: u64) -> Option<Elf> {
+        self.ask(id, max).unwrap_or_else(|_| {
+            self.failed.0.fetch_add(1, Ordering::Relaxed);
+            None
+        })
+    }
+
+    fn ask(&self, id: BuildId, max: u64) -> Result<Option<Elf>> {
+        let directory = self.cache.join(id.to_string());
+        let path = directory.join("debuginfo");
+        if let Ok(found) = fs::metadata(&path) {
+            if found.len() > 0 {
+                return checked(&path, id, max).map(Some);
+            }
+            let age =
+                found.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+            if age.is_some_and(|age| age < MISS) {
+                return Ok(None);
+            }
+        }
+        fs::create_dir_all(&directory)?;
+        // Another process may fetch the same file.
+        let part = directory.join(format!("debuginfo.{}", std::process::id()));
+        let mut last = Ok(None);
+        for url in &self.urls {
+            let fetched = File::create(&part).map_err(Unresolved::from);
+            let fetched = fetched.and_then(|mut file| self.fetch(url, id, &mut file));
+            match fetched.and_then(|is_found| is_found.then(|| checked(&part, id, max)).transpose())
+            {
+                Ok(Some(elf)) => {
+                    fs::rename(&part, &path)?;
+                    return Ok(Some(elf));
+                }
+                Ok(None) => {}
+                Err(why) => last = Err(why),
+            }
+        }
+        let _ = fs::remove_file(&part);
+        if last.is_ok() {
+            File::create(&path)?;
+        }
+        last
+    }
+
+    /// Fetches a file. `false` if the server does not have it.
+    fn fetch(&self, url: &str, id: BuildId, out: &mut impl Write) -> Result<bool> {
+        let rest =
+            url.strip_prefix("http://").ok_or(Unresolved::File(io::ErrorKind::Unsupported))?;
+        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let path = path.trim_end_matches('/');
+        // Neither a space nor a line end: they would end the line of the request.
+        if host.is_empty() || !url.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Unresolved::File(io::ErrorKind::InvalidInput));
+        }
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let address = if has_port { host.to_owned() } else { format!("{host}:80") };
+        let address = address.to_socket_addrs()?.next();
+        let address = address.ok_or(Unresolved::File(io::ErrorKind::NotFound))?;
+        let mut stream = TcpStream::connect_timeout(&address, self.timeout)?;
+        stream.set_read_timeout(Some(self.timeout))?;
+        stream.set_write_timeout(Some(self.timeout))?;
+        // Version 1.0: the answer ends with the connection.
+        write!(stream, "GET {path}/buildid/{id}/debuginfo HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
+        let mut stream = BufReader::new(stream);
+        let (status, length) = header(&mut stream)?;
+        match status {
+            200 => {}
+            404 => return Ok(false),
+            _ => return Err(Unresolved::File(io::ErrorKind::Other)),
+        }
+        if let Some(size) = length.filter(|length| *length > self.max_bytes) {
+            return Err(Unresolved::TooLarge { what: "the debug information", size });
+        }
+        let size = io::copy(&mut stream.take(self.max_bytes.saturating_add(1)), out)?;
+        if size > self.max_bytes {
+            return Err(Unresolved::TooLarge { what: "the debug information", size });
+        }
+        if length.is_some_and(|length| length != size) {
+            return Err(Unresolved::File(io::ErrorKind::UnexpectedEof));
+        }
+        Ok(true)
+    }
+}
+
+/// The status of an answer, and the length of its body.
+fn header(stream: &mut impl BufRead) -> Result<(u16, Option<u64>)> {
+    let malformed = Unresolved::File(io::ErrorKind::InvalidData);
+    let mut text = Vec::new();
+    let mut stream = stream.take(MAX_HEADER);
+    // An empty line, or the end.
+    while stream.read_until(b'\n', &mut text)? > 2 {}
+    let text = String::from_utf8_lossy(&text);
+    let mut lines = text.lines();
+    let status = lines.next().filter(|line| line.starts_with("HTTP/1."));
+    let status = status.and_then(|line| line.split(' ').nth(1)?.parse().ok()).ok_or(malformed)?;
+    let length = lines.find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+    });
+    Ok((status, length))
+}
+
+/// Opens a file, if it has this build id.
+fn checked(path: &Path, expected: BuildId, max: u64) -> Result<Elf> {
+    let elf = Elf::open(path, max)?;
+    match elf.build_id() {
+        Some(found) if found == expected => Ok(elf),
+        Some(found) => Err(Unresolved::BuildId { expected, found }),
+        None => Err(Unresolved::Replaced),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_has_servers_and_the_directory() {
+        let of = |values: &[(&str, &str)]| {
+            let get = |name: &str| values.iter().find(|(known, _)| *known == name);
+            Debuginfod::of(|name| get(name).map(|(_, value)| value.into()))
+        };
+        assert_eq!(of(&[("HOME", "/home/a")]), None);
+        assert_eq!(of(&[("DEBUGINFOD_URLS", "http://a http://b")]), None);
+        let urls = ("DEBUGINFOD_URLS", "http://a  http://b/c");
+        let found = of(&[urls, ("HOME", "/home/a")]).unwrap();
+        assert_eq!(found.urls, ["http://a", "http://b/c"]);
+        assert_eq!(found.cache, Path::new("/home/a/.cache/debuginfod_client"));
+        let found = of(&[urls, ("HOME", "/home/a"), ("XDG_CACHE_HOME", "/x")]).unwrap();
+        assert_eq!(found.cache, Path::new("/x/debuginfod_client"));
+        let found = of(&[urls, ("XDG_CACHE_HOME", "/x"), ("DEBUGINFOD_CACHE_PATH", "/y")]).unwrap();
+        assert_eq!(found.cache, Path::new("/y"));
+    }
+
+    #[test]
+    fn headers_of_answers_are_read_or_refused() {
+        let read = |text: &str| header(&mut text.as_bytes());
+        let good = "HTTP/1.1 200 OK\r\nServer: x\r\nCONTENT-LENGTH: 12\r\n\r\nbody";
+        assert_eq!(read(good), Ok((200, Some(12))));
+        assert_eq!(read("HTTP/1.0 404 Not Found\r\n\r\n"), Ok((404, None)));
+        let refused = Err(Unresolved::File(io::ErrorKind::InvalidData));
+        assert_eq!(read(""), refused);
+        assert_eq!(read("SSH-2.0-x\r\n"), refused);
+        assert_eq!(read("HTTP/1.1 abc\r\n\r\n"), refused);
+        assert_eq!(header(&mut BufReader::new(io::repeat(b'x'))), refused);
+    }
+}

@@ -1,0 +1,127 @@
+//! Names of functions as their source has them.
+
+use std::borrow::Cow;
+
+/// The name of a symbol as its source has it: of Rust, and with the feature `cpp` of C++.
+pub(crate) fn demangle(symbol: &str) -> Cow<'_, str> {
+    match rustc_demangle::try_demangle(symbol) {
+        Ok(name) => Cow::Owned(format!("{name:#}")),
+        #[cfg(feature = "cpp")]
+        Err(_) => cpp(symbol).map_or(Cow::Borrowed(symbol), Cow::Owned),
+        #[cfg(not(feature = "cpp"))]
+        Err(_) => Cow::Borrowed(symbol),
+    }
+}
+
+/// The name of a symbol of C++ (Itanium ABI), without parameters, as `c++filt -p` prints it.
+#[cfg(feature = "cpp")]
+fn cpp(symbol: &str) -> Option<String> {
+    use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
+
+    /// Longer names stay mangled.
+    const MAX_SYMBOL: usize = 1 << 14;
+    /// Nested parts of a name.
+    const MAX_DEPTH: u32 = 128;
+
+    // GCC marks parts of functions, such as `.cold` and `.part.0`.
+    let (mangled, part) = match symbol.split_once('.') {
+        Some((mangled, _)) => (mangled, symbol.get(mangled.len()..).unwrap_or_default()),
+        None => (symbol, ""),
+    };
+    if !mangled.starts_with("_Z") || mangled.len() > MAX_SYMBOL {
+        return None;
+    }
+    let options = ParseOptions::default().recursion_limit(MAX_DEPTH);
+    // Thunks have the name of their function behind one or two offsets.
+    let (prefix, target) = match mangled.get(..4) {
+        Some("_ZTh") => ("non-virtual thunk to ", mangled.splitn(3, '_').nth(2)),
+        Some("_ZTv") => ("virtual thunk to ", mangled.splitn(4, '_').nth(3)),
+        _ => ("", None),
+    };
+    let target = target.map_or(Cow::Borrowed(mangled), |name| Cow::Owned(format!("_Z{name}")));
+    let parsed = Symbol::new_with_options(&*target, &options).ok()?;
+    let mut out = Limited(prefix.to_owned());
+    let options = DemangleOptions::new().no_params().no_return_type().recursion_limit(MAX_DEPTH);
+    parsed.structured_demangle(&mut out, &options).ok()?;
+    let Limited(mut name) = out;
+    // Without parameters, the qualifiers behind them have no place.
+    let is_conversion = name.contains("operator ");
+    while let Some(rest) = [" const", " &", " &&"].iter().find_map(|end| name.strip_suffix(end)) {
+        if is_conversion {
+            break;
+        }
+        name.truncate(rest.len());
+    }
+    if !part.is_empty() {
+        name.push_str(&format!(" [clone {part}]"));
+    }
+    Some(name)
+}
+
+/// A text of at most 64 KiB: a short mangled name can stand for one of any length.
+#[cfg(feature = "cpp")]
+struct Limited(String);
+
+#[cfg(feature = "cpp")]
+impl cpp_demangle::DemangleWrite for Limited {
+    fn write_string(&mut self, text: &str) -> std::fmt::Result {
+        const MAX: usize = 1 << 16;
+        if self.0.len().saturating_add(text.len()) > MAX {
+            return Err(std::fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_of_rust_have_no_hash() {
+        assert_eq!(demangle("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
+        assert_eq!(demangle("_RNvC6_123foo3bar"), "123foo::bar");
+        assert_eq!(demangle("main"), "main");
+    }
+
+    #[cfg(feature = "cpp")]
+    #[test]
+    fn names_of_cpp_are_those_of_binutils() {
+        // The output of `c++filt -p`.
+        for (symbol, name) in [
+            ("_ZN3foo3barEi", "foo::bar"),
+            (
+                "_ZNSt6vectorIiSaIiEE9push_backERKi",
+                "std::vector<int, std::allocator<int> >::push_back",
+            ),
+            ("_ZZ4mainENKUlvE_clEv", "main::{lambda()#1}::operator()"),
+            ("_ZN3foo3barEi.cold", "foo::bar [clone .cold]"),
+            ("_ZTv0_n24_NSt9strstreamD1Ev", "virtual thunk to std::strstream::~strstream"),
+            (
+                "_ZThn16_NSdD0Ev",
+                "non-virtual thunk to std::basic_iostream<char, std::char_traits<char> >::~basic_iostream",
+            ),
+            ("_Z", "_Z"),
+            ("_start", "_start"),
+        ] {
+            assert_eq!(demangle(symbol), name);
+        }
+        // Each `S_` doubles the name.
+        let mut bomb = "_Z1f1AI1BE".to_owned();
+        for n in 0..60 {
+            bomb = format!("{bomb}1CIS{n}_S{n}_E");
+        }
+        assert!(demangle(&bomb).len() <= 1 << 16);
+        let long = format!("_Z{}i", "P".repeat(1 << 14));
+        assert_eq!(demangle(&long), long);
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_no_panic(name in "_(Z|R)[A-Za-z0-9_.]{0,80}") {
+            let _ = demangle(&name);
+        }
+    }
+}

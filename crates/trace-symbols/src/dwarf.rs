@@ -1,0 +1,81 @@
+//! Debug information: files, lines and inlined calls of native code.
+
+use crate::elf::Elf;
+use crate::error::{Result, Unresolved};
+use crate::frame::{Frame, Texts};
+use crate::section;
+use gimli::{EndianArcSlice, LittleEndian};
+use std::fmt;
+use std::sync::Arc;
+
+type Slice = EndianArcSlice<LittleEndian>;
+
+const WHAT: &str = "debug information";
+
+/// The debug information of a file.
+pub(crate) struct Dwarf(addr2line::Context<Slice>);
+
+impl fmt::Debug for Dwarf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dwarf").finish_non_exhaustive()
+    }
+}
+
+impl Dwarf {
+    /// Reads the debug information of a file. `None` if it has none.
+    pub(crate) fn read(elf: &Elf) -> Result<Option<Self>> {
+        if !elf.has_dwarf() {
+            return Ok(None);
+        }
+        let section = |id: gimli::SectionId| -> Result<Slice> {
+            let section = elf.section_named(id.name().as_bytes()).filter(|s| s.has_bytes());
+            let bytes = section.map(|section| section::bytes(WHAT, elf, section)).transpose()?;
+            Ok(Slice::new(Arc::from(bytes.unwrap_or_default()), LittleEndian))
+        };
+        let context = addr2line::Context::from_dwarf(gimli::Dwarf::load(section)?);
+        Ok(Some(Self(context.map_err(malformed)?)))
+    }
+
+    /// Appends the functions at an address. `false` if the debug information has none there.
+    pub(crate) fn find(&self, address: u64, texts: &mut Texts, out: &mut Vec<Frame>) -> bool {
+        let start = out.len();
+        if self.append(address, texts, out).is_none() {
+            out.truncate(start);
+        }
+        let Some(last) = out.get_mut(start..).and_then(|found| found.last_mut()) else {
+            return false;
+        };
+        last.is_inlined = false;
+        true
+    }
+
+    fn append(&self, address: u64, texts: &mut Texts, out: &mut Vec<Frame>) -> Option<()> {
+        let mut frames = self.0.find_frames(address).skip_all_loads().ok()?;
+        while let Some(frame) = frames.next().ok()? {
+            let function = frame.function?;
+            let name = function.raw_name().ok()?;
+            let mut found = texts.frame(&name, None);
+            found.is_inlined = true;
+            if let Some(location) = frame.location {
+                found.file = location.file.map(|file| texts.get(file));
+                found.line = location.line.unwrap_or_default();
+                found.column = location.column.unwrap_or_default();
+            }
+            out.push(found);
+        }
+        Some(())
+    }
+
+    /// The file, line and column at an address without a function.
+    pub(crate) fn line(&self, address: u64, texts: &mut Texts, frame: &mut Frame) {
+        if let Ok(Some(location)) = self.0.find_location(address) {
+            frame.file = location.file.map(|file| texts.get(file));
+            frame.line = location.line.unwrap_or_default();
+            frame.column = location.column.unwrap_or_default();
+        }
+    }
+}
+
+fn malformed(_: gimli::Error) -> Unresolved {
+    Unresolved::Malformed { what: WHAT, offset: 0 }
+}

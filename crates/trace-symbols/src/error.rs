@@ -1,0 +1,108 @@
+//! Errors, and the reasons for unresolved addresses.
+
+use crate::build_id::BuildId;
+use std::io;
+use trace_common::ReadError;
+
+/// The reason why an address has no function.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unresolved {
+    /// Nothing is known to be mapped at the address at that time.
+    #[error("nothing is mapped at the address")]
+    NotMapped,
+    /// The memory is not that of a file, and no just-in-time compiler described it.
+    #[error("the memory is not that of a file")]
+    NotAFile,
+    /// The file has no symbols.
+    #[error("the file has no symbols")]
+    NoSymbols,
+    /// No symbol covers the address.
+    #[error("no symbol covers the address")]
+    NoSymbol,
+    /// The file cannot be opened or read.
+    #[error("the file cannot be read: {0}")]
+    File(io::ErrorKind),
+    /// The file was replaced since it was mapped.
+    #[error("the file was replaced: its build id is {found}, not {expected}")]
+    BuildId {
+        /// That of the mapping.
+        expected: BuildId,
+        /// That of the file now.
+        found: BuildId,
+    },
+    /// The file was replaced since it was mapped: it has another inode, or no build id any more.
+    #[error("the file was replaced since it was mapped")]
+    Replaced,
+    /// Nothing identifies the file that was mapped, so that it may have been replaced.
+    #[error("the mapping has neither a build id nor an inode to compare the file with")]
+    Unverified,
+    /// The file is not an ELF file that this crate reads: 32 or 64 bits, little-endian.
+    #[error("the file is not a little-endian ELF file")]
+    NotElf,
+    /// The file is malformed.
+    #[error("the file is malformed at offset {offset}: {what}")]
+    Malformed {
+        /// The expected item.
+        what: &'static str,
+        /// The position in the file.
+        offset: u64,
+    },
+    /// A table of the file is larger than the limit.
+    #[error("{what} has {size} bytes, more than the limit")]
+    TooLarge {
+        /// The table.
+        what: &'static str,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// The kernel hides its addresses from this user.
+    #[error(
+        "the kernel hides its symbols: run as root, or set kernel.kptr_restrict to 0 and \
+         kernel.perf_event_paranoid to 1 or less"
+    )]
+    KernelRestricted,
+    /// The running kernel, or its module, is another one.
+    #[error("the address belongs to another kernel than the running one")]
+    OtherKernel,
+    /// The description of just-in-time compiled code is not used: another user could have written it.
+    #[error("the perf map was refused: {0}")]
+    PerfMapRefused(Refusal),
+    /// It is turned off in the [options](crate::Options).
+    #[error("symbols of this kind are turned off")]
+    Disabled,
+}
+
+/// The reason why a file that a process is said to have written is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It belongs neither to the user of the process nor to root.
+    #[error("it belongs to user {owner}, not to {user}")]
+    Owner {
+        /// The user who owns the file.
+        owner: u32,
+        /// The user of the process.
+        user: u32,
+    },
+    /// Others may write it.
+    #[error("other users may write it")]
+    Writable,
+    /// It is a symbolic link, a pipe, a device or a directory.
+    #[error("it is not a regular file")]
+    NotRegular,
+}
+
+/// Result of resolving an address or reading a file with symbols.
+pub type Result<T, E = Unresolved> = std::result::Result<T, E>;
+
+impl From<io::Error> for Unresolved {
+    fn from(error: io::Error) -> Self {
+        Self::File(error.kind())
+    }
+}
+
+/// Names the item that could not be read.
+pub(crate) fn malformed(what: &'static str) -> impl Fn(ReadError) -> Unresolved {
+    move |error| Unresolved::Malformed { what, offset: error.offset }
+}

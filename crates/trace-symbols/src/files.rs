@@ -1,0 +1,129 @@
+//! Files of processes: opened without side effects, and as the process sees them.
+
+use crate::error::{Refusal, Result, Unresolved};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A pipe does not block, and a terminal does not become the controlling one.
+const FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// Opens a regular file.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    regular(openat(CWD, path, FLAGS, Mode::empty()).map_err(std::io::Error::from)?.into())
+}
+
+fn regular(file: File) -> Result<File> {
+    if file.metadata()?.is_file() { Ok(file) } else { Err(Unresolved::NotAFile) }
+}
+
+/// Opens a regular file as a process sees it: in its root directory, with symbolic links resolved
+/// there. Links of `/proc` that lead out of it are refused.
+pub(crate) fn open_in_process(process: u32, path: &Path) -> Result<File> {
+    open_in(&root(process)?, path, OFlags::empty())
+}
+
+/// The root directory of a process.
+fn root(process: u32) -> Result<OwnedFd> {
+    let root = format!("/proc/{process}/root");
+    let root = openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    Ok(root.map_err(std::io::Error::from)?)
+}
+
+fn open_in(root: &impl AsFd, path: &Path, more: OFlags) -> Result<File> {
+    let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    regular(openat2(root, path, FLAGS | more, Mode::empty(), inside).map_err(reason)?.into())
+}
+
+/// Reads a file of at most `max` bytes that a process is said to have written, as it sees the file. Of
+/// a process that has ended, the file of this machine is read, if this user wrote it. `path` makes the
+/// path from the process id by which the process names its files; `what` is the file in errors.
+pub(crate) fn read_written_by(
+    process: u32,
+    path: impl Fn(u32) -> PathBuf,
+    max: u64,
+    what: &'static str,
+) -> Result<Vec<u8>> {
+    let file = match inner_pid(process) {
+        Some(inner) => open_written_by(process, &path(inner))?,
+        None => open_written_by_user(rustix::process::geteuid().as_raw(), &path(process))?,
+    };
+    let size = file.metadata()?.len();
+    if size > max {
+        return Err(Unresolved::TooLarge { what, size });
+    }
+    let mut bytes = Vec::new();
+    // The process may go on writing.
+    file.take(max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens a file that a process is said to have written, at a path below its root directory, where
+/// other users could have put it first.
+fn open_written_by(process: u32, path: &Path) -> Result<File> {
+    let user = std::fs::metadata(format!("/proc/{process}"))?.uid();
+    checked(open_in(&root(process)?, path, OFlags::NOFOLLOW), user)
+}
+
+/// Opens a file that a process of this user, now ended, is said to have written.
+fn open_written_by_user(user: u32, path: &Path) -> Result<File> {
+    let file = openat(CWD, path, FLAGS | OFlags::NOFOLLOW, Mode::empty()).map_err(reason);
+    checked(file.and_then(|file| regular(file.into())), user)
+}
+
+fn reason(error: Errno) -> Unresolved {
+    match error {
+        Errno::LOOP => Unresolved::NotAFile,
+        error => Unresolved::File(std::io::Error::from(error).kind()),
+    }
+}
+
+fn checked(file: Result<File>, user: u32) -> Result<File> {
+    let file = file.map_err(|error| match error {
+        Unresolved::NotAFile => Unresolved::PerfMapRefused(Refusal::NotRegular),
+        error => error,
+    })?;
+    let metadata = file.metadata()?;
+    let owner = metadata.uid();
+    if owner != user && owner != 0 {
+        return Err(Unresolved::PerfMapRefused(Refusal::Owner { owner, user }));
+    }
+    if metadata.mode() & 0o002 != 0 {
+        return Err(Unresolved::PerfMapRefused(Refusal::Writable));
+    }
+    Ok(file)
+}
+
+/// The process id in the innermost namespace of the process, by which it names its files.
+pub(crate) fn inner_pid(process: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_ascii_whitespace().next_back()?.parse().ok()
+}
+
+/// Whether a file has this inode.
+pub(crate) fn is_inode(file: &File, inode: crate::Inode) -> bool {
+    file.metadata().is_ok_and(|metadata| {
+        let device = metadata.dev();
+        metadata.ino() == inode.inode
+            && rustix::fs::major(device) == inode.major
+            && rustix::fs::minor(device) == inode.minor
+    })
+}
+
+/// The files with a path: as a process sees it, then as this process does.
+pub(crate) fn candidates(
+    process: Option<u32>,
+    path: &Path,
+) -> impl Iterator<Item = Result<File>> + use<'_> {
+    let ways = process.map(Some).into_iter().chain([None]);
+    ways.map(move |process| match process {
+        Some(process) => open_in_process(process, path),
+        None => open(path),
+    })
+}

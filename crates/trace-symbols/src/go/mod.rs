@@ -1,0 +1,124 @@
+//! Functions of Go programs: from the tables that the runtime itself uses, which stripped programs have
+//! too.
+
+mod module_data;
+mod pclntab;
+
+use crate::elf::Elf;
+use crate::error::{Result, Unresolved};
+use crate::frame::{Frame, Texts};
+use module_data::ModuleData;
+use pclntab::PcLnTab;
+
+/// The functions of a Go program.
+#[derive(Debug)]
+pub(crate) struct GoSymbols {
+    table: PcLnTab,
+}
+
+/// The frame of a function on the stack, at one instruction.
+#[cfg(feature = "unwind")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GoFrame {
+    /// Bytes since the function was entered.
+    pub(crate) size: u64,
+    /// Whether it has no caller (`TOPFRAME`).
+    pub(crate) is_outermost: bool,
+    /// Whether the function sets the stack pointer (`SPWRITE`): its caller may have another stack.
+    pub(crate) switches_stack: bool,
+}
+
+/// Frames at one address. A program has a few tens at most.
+const MAX_INLINED: usize = 1 << 10;
+
+impl GoSymbols {
+    /// Reads the tables of a file. `None` if it is not a Go program.
+    pub(crate) fn read(elf: &Elf) -> Result<Option<Self>> {
+        let sections = [&b".gopclntab"[..], b".data.rel.ro.gopclntab"];
+        let section = sections.into_iter().find_map(|name| elf.section_named(name));
+        let (address, data) = match section {
+            Some(section) => (section.address, elf.bytes("the table of functions", section)?),
+            // Reading all of a file takes long: only of one without section headers, or of a Go
+            // program whose sections have other names.
+            None if elf.sections.is_empty() || elf.section_named(b".go.buildinfo").is_some() => {
+                match pclntab::search(elf)? {
+                    Some(found) => found,
+                    None => return Ok(None),
+                }
+            }
+            None => return Ok(None),
+        };
+        let Some(mut table) = PcLnTab::parse(data) else { return Ok(None) };
+        if table.is_relative() {
+            let module = ModuleData::find(elf, address, &table)?;
+            let module = module.ok_or(Unresolved::Malformed {
+                what: "the module data of a Go program",
+                offset: address,
+            })?;
+            table.relocate(module.text, module.functions);
+        }
+        Ok(Some(Self { table }))
+    }
+
+    /// The frame on the stack of the function at an address. `None` if it is not one of Go, or of a
+    /// version before Go 1.18.
+    #[cfg(feature = "unwind")]
+    pub(crate) fn stack_frame(&self, address: u64) -> Option<GoFrame> {
+        self.table.function(address)?.stack_frame(address)
+    }
+
+    /// Appends the functions at an address. `false` if they are not those of Go.
+    pub(crate) fn find(&self, address: u64, texts: &mut Texts, out: &mut Vec<Frame>) -> bool {
+        let Some(function) = self.table.function(address) else { return false };
+        let mut pc = address;
+        for _ in 0..MAX_INLINED {
+            let inlined = function.inlined(pc);
+            let name = match inlined {
+                Some(inlined) => inlined.name,
+                None => function.name(),
+            };
+            let offset = inlined.is_none().then(|| address - function.entry);
+            let mut frame = go_frame(name, offset, texts);
+            if let Some((file, line)) = function.line(pc) {
+                frame.file = Some(texts.get(&String::from_utf8_lossy(file)));
+                frame.line = line;
+            }
+            frame.is_inlined = inlined.is_some();
+            out.push(frame);
+            match inlined {
+                Some(inlined) => pc = inlined.parent,
+                None => return true,
+            }
+        }
+        true
+    }
+}
+
+/// A frame with the name that the runtime prints: without the types of an instantiation.
+fn go_frame(name: &[u8], offset: Option<u64>, texts: &mut Texts) -> Frame {
+    let name = String::from_utf8_lossy(name);
+    let mut frame = texts.frame(&name, offset);
+    frame.function = match (name.find('['), name.rfind(']')) {
+        (Some(start), Some(end)) if start < end => {
+            let before = name.get(..start).unwrap_or_default();
+            let after = name.get(end + 1..).unwrap_or_default();
+            texts.get(&format!("{before}[...]{after}"))
+        }
+        _ => frame.symbol.clone(),
+    };
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_of_an_instantiation_are_left_out() {
+        let mut texts = Texts::new(true);
+        let mut name = |name: &[u8]| go_frame(name, None, &mut texts).function.to_string();
+        assert_eq!(name(b"main.Map[go.shape.int,go.shape.[]uint8].func1"), "main.Map[...].func1");
+        assert_eq!(name(b"main.(*T).F"), "main.(*T).F");
+        assert_eq!(name(b"main.]["), "main.][");
+    }
+}

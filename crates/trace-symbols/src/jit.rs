@@ -1,0 +1,65 @@
+//! The code of a just-in-time compiler, as the process described it.
+
+use crate::error::{Result, Unresolved};
+use crate::files;
+use crate::frame::{Frame, Texts};
+use crate::jitdump::JitDump;
+use crate::options::Options;
+use crate::perf_map::PerfMap;
+use crate::spaces::AddressSpaces;
+use std::path::Path;
+use trace_common::Timestamp;
+
+/// The jitdump file and the perf map of a process.
+#[derive(Debug, Default)]
+pub(crate) struct JitSymbols {
+    pub(crate) dump: Option<JitDump>,
+    pub(crate) map: Option<PerfMap>,
+}
+
+impl JitSymbols {
+    /// Reads what a process wrote. It maps its jitdump file, so that its path is known.
+    pub(crate) fn read(process: u32, spaces: &AddressSpaces, options: &Options) -> Result<Self> {
+        let dump = spaces.modules().map(|(_, module)| module).find_map(|module| {
+            let is_dump = is_jitdump(&module.name, process);
+            is_dump.then(|| read_dump(process, Path::new(&*module.name), options.max_bytes))
+        });
+        let map = PerfMap::of_process(process, options.max_bytes);
+        match (dump, map) {
+            (None | Some(Err(_)), Err(Unresolved::File(std::io::ErrorKind::NotFound))) => {
+                Err(Unresolved::NotAFile)
+            }
+            (None | Some(Err(_)), Err(why)) => Err(why),
+            (dump, map) => Ok(Self { dump: dump.and_then(Result::ok), map: map.ok() }),
+        }
+    }
+
+    /// The function at an address at a time.
+    pub(crate) fn frame(&self, address: u64, at: Timestamp, texts: &mut Texts) -> Result<Frame> {
+        if let Some(found) = self.dump.as_ref().and_then(|dump| dump.at(address, at)) {
+            let mut frame = texts.frame(found.name, Some(found.offset));
+            if let Some((file, line)) = found.line {
+                frame.file = Some(texts.get(file));
+                frame.line = line;
+            }
+            return Ok(frame);
+        }
+        match &self.map {
+            Some(map) => map.frame(address, texts),
+            None => Err(Unresolved::NoSymbol),
+        }
+    }
+}
+
+/// Whether a path is that of the jitdump file of a process: `jit-PID.dump`.
+fn is_jitdump(path: &str, process: u32) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let pid = name.strip_prefix("jit-").and_then(|rest| rest.strip_suffix(".dump"));
+    let pid = pid.and_then(|pid| pid.parse::<u32>().ok());
+    pid.is_some_and(|pid| pid == process || files::inner_pid(process) == Some(pid))
+}
+
+fn read_dump(process: u32, path: &Path, max: u64) -> Result<JitDump> {
+    let bytes = files::read_written_by(process, |_| path.to_owned(), max, "the jitdump file")?;
+    JitDump::parse(&bytes)
+}

@@ -1,0 +1,260 @@
+//! Jitdump files: the code of just-in-time compilers with its times (`jit-PID.dump`).
+//!
+//! The format is that of the file `jitdump-specification.txt` of perf(1), version 1.
+
+use crate::error::{Result, Unresolved, malformed};
+use crate::time_map::TimeMap;
+use trace_common::{Cursor, ReadError, Timestamp};
+
+/// `JiTD`, as a little-endian machine writes it.
+const MAGIC: u32 = 0x4a69_5444;
+/// The times are those of a counter of the processor, not of `CLOCK_MONOTONIC`.
+const ARCHITECTURE_TIMESTAMP: u64 = 1;
+
+const JIT_CODE_LOAD: u32 = 0;
+const JIT_CODE_MOVE: u32 = 1;
+const JIT_CODE_DEBUG_INFO: u32 = 2;
+const JIT_CODE_CLOSE: u32 = 3;
+
+/// Bytes in front of the contents of a record.
+const PREFIX: usize = 16;
+
+/// The methods that a jitdump file describes, by address and time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JitDump {
+    methods: TimeMap<Method>,
+    names: String,
+    /// Positions in the code: address, file (a part of the names), line.
+    lines: Vec<Line>,
+    /// Records that could not be read.
+    pub(crate) damaged: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Text {
+    at: u32,
+    len: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    offset: u64,
+    file: Text,
+    line: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Method {
+    start: u64,
+    name: Text,
+    /// A range of the lines.
+    lines: (u32, u32),
+}
+
+/// A method at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) offset: u64,
+    pub(crate) line: Option<(&'a str, u32)>,
+}
+
+impl JitDump {
+    /// Reads a file of `CLOCK_MONOTONIC` times.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
+        let error = malformed("the jitdump header");
+        let mut c = Cursor::new(bytes);
+        let magic = c.u32().map_err(&error)?;
+        if magic != MAGIC {
+            return Err(Unresolved::Malformed { what: "the jitdump header", offset: 0 });
+        }
+        c.skip(4).map_err(&error)?;
+        let size = c.u32().map_err(&error)?;
+        c.skip(20).map_err(&error)?;
+        let flags = c.u64().map_err(&error)?;
+        if flags & ARCHITECTURE_TIMESTAMP != 0 {
+            return Err(Unresolved::Malformed { what: "a clock of the processor", offset: 32 });
+        }
+        let rest = bytes.get(size as usize..).unwrap_or_default();
+        let mut this = Self::default();
+        let mut c = Cursor::with_base(rest, size.into());
+        let mut pending = Pending::default();
+        // The process may be in the middle of the last record.
+        while let Ok((kind, at, mut record)) = next(&mut c) {
+            let read = match kind {
+                JIT_CODE_LOAD => this.load(at, &mut record, &mut pending),
+                JIT_CODE_MOVE => this.relocate(at, &mut record),
+                JIT_CODE_DEBUG_INFO => this.debug_info(&mut record, &mut pending),
+                JIT_CODE_CLOSE => break,
+                _ => Ok(()),
+            };
+            this.damaged += u64::from(read.is_err());
+        }
+        Ok(this)
+    }
+
+    fn load(
+        &mut self,
+        at: Timestamp,
+        c: &mut Cursor<'_>,
+        pending: &mut Pending,
+    ) -> Result<(), ReadError> {
+        c.skip(8)?;
+        let (_, start, size, _) = (c.u64()?, c.u64()?, c.u64()?, c.u64()?);
+        let name = c.rest().split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = self.text(name);
+        let lines = match pending.address {
+            Some(address) if address == start => pending.lines,
+            _ => (0, 0),
+        };
+        *pending = Pending::default();
+        self.methods.insert(start, start.saturating_add(size), at, Method { start, name, lines });
+        Ok(())
+    }
+
+    fn relocate(&mut self, at: Timestamp, c: &mut Cursor<'_>) -> Result<(), ReadError> {
+        c.skip(16)?;
+        let (old, new, size) = (c.u64()?, c.u64()?, c.u64()?);
+        let method = self.methods.at(old, at);
+        self.methods.remove(old, old.saturating_add(size), at);
+        if let Some(method) = method {
+            let method = Method { start: new, ..method };
+            self.methods.insert(new, new.saturating_add(size), at, method);
+        }
+        Ok(())
+    }
+
+    /// The lines of the code that the next record loads.
+    fn debug_info(&mut self, c: &mut Cursor<'_>, pending: &mut Pending) -> Result<(), ReadError> {
+        let (start, count) = (c.u64()?, c.u64()?);
+        let first = self.lines.len() as u32;
+        let mut last = Text { at: 0, len: 0 };
+        for _ in 0..count {
+            let (address, line, _) = (c.u64()?, c.u32()?, c.u32()?);
+            let name = c.rest().split(|byte| *byte == 0).next().unwrap_or_default();
+            c.skip(name.len() + 1)?;
+            // The same file as of the entry before.
+            if name != b"\xff" {
+                last = self.text(name);
+            }
+            let offset = address.wrapping_sub(start);
+            self.lines.push(Line { offset, file: last, line });
+        }
+        let lines = self.lines.get_mut(first as usize..).unwrap_or_default();
+        lines.sort_by_key(|line| line.offset);
+        *pending = Pending { address: Some(start), lines: (first, self.lines.len() as u32) };
+        Ok(())
+    }
+
+    fn text(&mut self, text: &[u8]) -> Text {
+        let text = String::from_utf8_lossy(text);
+        let (at, len) = (self.names.len(), text.len());
+        if u32::try_from(at + len).is_err() {
+            return Text { at: 0, len: 0 };
+        }
+        self.names.push_str(&text);
+        Text { at: at as u32, len: len as u32 }
+    }
+
+    fn get(&self, text: Text) -> &str {
+        let start = text.at as usize;
+        self.names.get(start..start + text.len as usize).unwrap_or_default()
+    }
+
+    /// The method at an address at a time of `CLOCK_MONOTONIC`.
+    pub(crate) fn at(&self, address: u64, at: Timestamp) -> Option<Found<'_>> {
+        let method = self.methods.at(address, at)?;
+        let offset = address - method.start;
+        let lines = self.lines.get(method.lines.0 as usize..method.lines.1 as usize);
+        let lines = lines.unwrap_or_default();
+        let line = lines.partition_point(|line| line.offset <= offset).checked_sub(1);
+        let line = line.and_then(|index| lines.get(index));
+        let line = line.map(|line| (self.get(line.file), line.line));
+        Some(Found { name: self.get(method.name), offset, line })
+    }
+}
+
+/// The debug information that precedes its code.
+#[derive(Debug, Default)]
+struct Pending {
+    address: Option<u64>,
+    lines: (u32, u32),
+}
+
+/// The next record: its kind, time and contents.
+fn next<'a>(c: &mut Cursor<'a>) -> Result<(u32, Timestamp, Cursor<'a>), ReadError> {
+    let (kind, size, at) = (c.u32()?, c.u32()?, c.u64()?);
+    let contents = c.sub((size as usize).saturating_sub(PREFIX))?;
+    let at = Timestamp::from_nanos(i64::try_from(at).unwrap_or(i64::MAX));
+    Ok((kind, at, contents))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header(flags: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for word in [MAGIC, 1, 40, 62, 0, 7] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(0u64.to_le_bytes());
+        bytes.extend(flags.to_le_bytes());
+        bytes
+    }
+
+    fn record(out: &mut Vec<u8>, kind: u32, at: u64, words: &[u64], rest: &[u8]) {
+        let size = (PREFIX + words.len() * 8 + rest.len()) as u32;
+        out.extend(kind.to_le_bytes());
+        out.extend(size.to_le_bytes());
+        out.extend(at.to_le_bytes());
+        out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        out.extend(rest);
+    }
+
+    const fn at(nanos: i64) -> Timestamp {
+        Timestamp::from_nanos(nanos)
+    }
+
+    #[test]
+    fn code_has_the_name_of_its_time() {
+        let mut file = header(0);
+        let mut lines = Vec::new();
+        for (address, line, name) in [(0x1000u64, 3u32, &b"a.js\0"[..]), (0x1008, 5, b"\xff\0")] {
+            lines.extend(address.to_le_bytes());
+            lines.extend(line.to_le_bytes());
+            lines.extend(0u32.to_le_bytes());
+            lines.extend(name);
+        }
+        record(&mut file, JIT_CODE_DEBUG_INFO, 9, &[0x1000, 2], &lines);
+        record(&mut file, JIT_CODE_LOAD, 10, &[0, 0x1000, 0x1000, 16, 1], b"first\0code");
+        record(&mut file, JIT_CODE_LOAD, 20, &[0, 0x1000, 0x1000, 8, 2], b"second\0");
+        record(&mut file, JIT_CODE_MOVE, 30, &[0, 0x1000, 0x1000, 0x2000, 8, 2], b"");
+        record(&mut file, JIT_CODE_LOAD, 40, &[0], b"");
+        file.extend([0, 0, 0, 0, 99, 0]);
+        let dump = JitDump::parse(&file).unwrap();
+        let name = |address, time| dump.at(address, at(time)).map(|found| found.name);
+        assert_eq!(name(0x1004, 9), None);
+        assert_eq!(name(0x1004, 10), Some("first"));
+        assert_eq!(name(0x1004, 25), Some("second"));
+        assert_eq!(name(0x1009, 25), Some("first"));
+        assert_eq!((name(0x1004, 30), name(0x2004, 30)), (None, Some("second")));
+        let line = |address| dump.at(address, at(10)).and_then(|found| found.line);
+        assert_eq!((line(0x1007), line(0x1009)), (Some(("a.js", 3)), Some(("a.js", 5))));
+        assert_eq!(dump.damaged, 1);
+        assert!(JitDump::parse(&header(1)).is_err(), "another clock");
+    }
+
+    proptest! {
+        #[test]
+        fn any_records_are_no_panic(rest: Vec<u8>, kind in 0u32..5, words: Vec<u64>) {
+            let mut file = header(0);
+            record(&mut file, kind, 1, &words, &rest);
+            file.extend(rest);
+            if let Ok(dump) = JitDump::parse(&file) {
+                let _ = dump.at(0x1000, at(5));
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The files and other memory that contain code.
+
+use crate::build_id::BuildId;
+
+/// The kind of memory that contains code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ModuleKind {
+    /// The kernel without its modules. Its addresses are those in memory.
+    Kernel,
+    /// A module of the kernel. Its addresses are those in memory.
+    KernelModule,
+    /// A mapped file: an executable or a library. Its addresses are positions in the file.
+    File,
+    /// The code that the kernel maps into every process (`vdso(7)`). Its addresses are positions in
+    /// the image.
+    Vdso,
+    /// Memory of one process without a file: code of just-in-time compilers. Its addresses are those
+    /// in memory.
+    Jit,
+}
+
+/// The inode of a mapped file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Inode {
+    /// Major number of the device.
+    pub major: u32,
+    /// Minor number of the device.
+    pub minor: u32,
+    /// Number of the inode.
+    pub inode: u64,
+}
+
+/// Memory with code, and the facts that identify its contents.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Module {
+    /// The kind.
+    pub kind: ModuleKind,
+    /// The path as the process sees it; `[kernel.kallsyms]`, `[NAME]` of a kernel module, `[vdso]`,
+    /// `[jit]`.
+    pub name: Box<str>,
+    /// The build id of the contents. A file with another one is not used.
+    pub build_id: Option<BuildId>,
+    /// The inode of the file. Without a build id, a file with another one is not used.
+    pub inode: Option<Inode>,
+    /// A process that has it mapped: the file is looked for in the root directory of the process
+    /// first. Of [`ModuleKind::Jit`] the process whose memory it is.
+    pub process: Option<u32>,
+}
+
+impl Module {
+    /// The name of the kernel without its modules, as perf(1) has it.
+    pub const KERNEL: &str = "[kernel.kallsyms]";
+
+    const fn new(kind: ModuleKind, name: Box<str>, build_id: Option<BuildId>) -> Self {
+        Self { kind, name, build_id, inode: None, process: None }
+    }
+
+    /// The kernel with this build id; without one the running kernel.
+    pub fn kernel(build_id: Option<BuildId>) -> Self {
+        Self::new(ModuleKind::Kernel, Self::KERNEL.into(), build_id)
+    }
+
+    /// A module of the kernel. The name is that of `/proc/modules`, with or without brackets.
+    pub fn kernel_module(name: &str, build_id: Option<BuildId>) -> Self {
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        Self::new(ModuleKind::KernelModule, format!("[{name}]").into(), build_id)
+    }
+
+    /// A mapped file.
+    pub fn file(path: &str, build_id: Option<BuildId>) -> Self {
+        Self::new(ModuleKind::File, path.into(), build_id)
+    }
+
+    /// The code that the kernel maps into every process.
+    pub fn vdso() -> Self {
+        Self::new(ModuleKind::Vdso, "[vdso]".into(), None)
+    }
+
+    /// Memory of a process without a file.
+    pub fn jit(process: u32) -> Self {
+        let process = Some(process);
+        Self { process, ..Self::new(ModuleKind::Jit, "[jit]".into(), None) }
+    }
+
+    /// The module that a mapping with this name has: of `/proc/PID/maps` or a record of `mmap(2)`.
+    /// `None` for memory that has no code.
+    pub fn of_mapping(name: &str, process: u32) -> Option<Self> {
+        // The runtime of .NET maps the memory of its compiler twice.
+        let is_anonymous = ["//anon", "/dev/zero", "/anon_hugepage", "/memfd:", "[anon"]
+            .into_iter()
+            .any(|prefix| name.starts_with(prefix));
+        Some(match name {
+            "[vdso]" => Self::vdso(),
+            "[vsyscall]" | "[uprobes]" => return None,
+            "" | "[heap]" | "[stack]" => Self::jit(process),
+            _ if is_anonymous => Self::jit(process),
+            _ => {
+                let path = name.strip_suffix(" (deleted)").unwrap_or(name);
+                Self { process: Some(process), ..Self::file(path, None) }
+            }
+        })
+    }
+
+    /// The module with the inode of its file.
+    #[must_use]
+    pub fn with_inode(self, inode: Inode) -> Self {
+        Self { inode: Some(inode), ..self }
+    }
+
+    /// The facts by which a module is the same as another one.
+    pub(crate) fn identity(&self) -> Self {
+        let process = self.process.filter(|_| self.kind == ModuleKind::Jit);
+        // The same contents are the same file, also in another file system.
+        let inode = self.inode.filter(|_| self.build_id.is_none());
+        Self { process, inode, ..self.clone() }
+    }
+}
+
+/// The number of a [`Module`] in [`AddressSpaces`](crate::AddressSpaces).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModuleId(u32);
+
+impl ModuleId {
+    pub(crate) const fn new(index: u32) -> Self {
+        Self(index)
+    }
+
+    /// The index: numbers are assigned from 0 on.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}

@@ -1,0 +1,32 @@
+//! The names of generated code, one after another in memory.
+
+use crate::frame::{Frame, Texts};
+
+/// Names that are kept as long as the code of a process is known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names(String);
+
+/// Code with a name in [`Names`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Named {
+    /// First address of the code.
+    start: u64,
+    at: u32,
+    len: u32,
+}
+
+impl Names {
+    /// Keeps the name of the code that starts at an address. `None` if it does not fit in 4 GiB.
+    pub(crate) fn add(&mut self, start: u64, name: &str) -> Option<Named> {
+        let (at, len) = (u32::try_from(self.0.len()).ok()?, u32::try_from(name.len()).ok()?);
+        self.0.push_str(name);
+        Some(Named { start, at, len })
+    }
+
+    /// The frame of an address in the code.
+    pub(crate) fn frame(&self, code: Named, address: u64, texts: &mut Texts) -> Frame {
+        let at = code.at as usize;
+        let name = self.0.get(at..at + code.len as usize).unwrap_or_default();
+        texts.frame(name, Some(address - code.start))
+    }
+}

@@ -1,0 +1,172 @@
+//! The functions of one ELF file.
+
+use crate::build_id::BuildId;
+use crate::debug_file;
+#[cfg(feature = "dwarf")]
+use crate::dwarf::Dwarf;
+use crate::elf::{self, Elf, Segment};
+use crate::error::{Result, Unresolved};
+use crate::frame::{Frame, Texts};
+use crate::go::GoSymbols;
+use crate::module::Module;
+use crate::options::Options;
+use crate::table::SymbolTable;
+use crate::{source, vdso};
+use std::ops::Range;
+use std::path::Path;
+
+/// The functions of an ELF file, by position in the file or by address.
+///
+/// ```
+/// use trace_symbols::{ObjectFile, Options};
+///
+/// let own = ObjectFile::open(std::env::current_exe()?, &Options::default())?;
+/// println!("build id {:?}", own.build_id());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct ObjectFile {
+    build_id: Option<BuildId>,
+    segments: Vec<Segment>,
+    #[cfg(feature = "dwarf")]
+    dwarf: Option<Dwarf>,
+    go: Option<GoSymbols>,
+    symbols: SymbolTable,
+    demangle: bool,
+}
+
+impl ObjectFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Unresolved::File`], [`Unresolved::NotElf`], [`Unresolved::Malformed`] and
+    /// [`Unresolved::TooLarge`].
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let path = path.as_ref();
+        Self::with_debug_file(&Elf::open(path, options.max_bytes)?, path, None, options)
+    }
+
+    /// Reads a file in memory, such as the image of the vdso.
+    ///
+    /// # Errors
+    ///
+    /// As of [`ObjectFile::open`].
+    pub fn parse(bytes: Vec<u8>, options: &Options) -> Result<Self> {
+        Self::of(&Elf::from_bytes(bytes, options.max_bytes)?, None, options)
+    }
+
+    /// Reads a file that a process has mapped.
+    pub(crate) fn of_module(module: &Module, options: &Options) -> Result<Self> {
+        let elf = source::open(module, options)?;
+        Self::with_debug_file(&elf, Path::new(&*module.name), module.process, options)
+    }
+
+    /// Reads the image of the vdso.
+    pub(crate) fn of_vdso(module: &Module, options: &Options) -> Result<Self> {
+        Self::of(&vdso::image(module, options)?, None, options)
+    }
+
+    fn with_debug_file(
+        elf: &Elf,
+        path: &Path,
+        process: Option<u32>,
+        options: &Options,
+    ) -> Result<Self> {
+        let debug = debug_file::find(elf, path, process, options);
+        Self::of(elf, debug.as_ref(), options)
+    }
+
+    fn of(elf: &Elf, debug: Option<&Elf>, options: &Options) -> Result<Self> {
+        let segments = elf.segments.iter().filter(|segment| segment.is_loaded()).copied().collect();
+        // A file with debug information alone has the addresses of the file, but no code.
+        let symbols = match debug.filter(|debug| debug.has_symtab()) {
+            Some(debug) => debug.symbols()?,
+            #[cfg(feature = "xz")]
+            None if !elf.has_symtab() => crate::mini_debug::symbols(elf)?,
+            None => elf.symbols()?,
+        };
+        let go = GoSymbols::read(elf)?;
+        Ok(Self {
+            build_id: elf.build_id(),
+            segments,
+            #[cfg(feature = "dwarf")]
+            dwarf: match debug {
+                Some(debug) if options.lines => Dwarf::read(debug)?,
+                // A Go program that is linked statically has no C code: its own table has all.
+                None if options.lines && (go.is_none() || elf.is_dynamic()) => Dwarf::read(elf)?,
+                _ => None,
+            },
+            go,
+            symbols,
+            demangle: options.demangle,
+        })
+    }
+
+    /// The build id.
+    pub const fn build_id(&self) -> Option<BuildId> {
+        self.build_id
+    }
+
+    /// The positions in the file of the loaded parts with code.
+    pub fn code(&self) -> Vec<Range<u64>> {
+        let code = self.segments.iter().filter(|segment| segment.is_executable());
+        code.map(|s| s.offset..s.offset.saturating_add(s.file_size)).collect()
+    }
+
+    /// The address that the byte at a position of the file is loaded at, before relocation of the
+    /// whole file. `None` for bytes that are not loaded.
+    pub fn address_of(&self, position: u64) -> Option<u64> {
+        elf::address_of(&self.segments, position)
+    }
+
+    /// The functions at an address of the file: inlined ones first, the function that has the
+    /// code last. The address is one of the file's own, as of the tables of symbols.
+    ///
+    /// # Errors
+    ///
+    /// [`Unresolved::NoSymbol`], or [`Unresolved::NoSymbols`] of a file without any.
+    pub fn frames(&self, address: u64) -> Result<Vec<Frame>> {
+        let mut out = Vec::new();
+        self.find(address, &mut Texts::new(self.demangle), &mut out)?;
+        Ok(out)
+    }
+
+    pub(crate) fn find(&self, address: u64, texts: &mut Texts, out: &mut Vec<Frame>) -> Result<()> {
+        if self.go.as_ref().is_some_and(|go| go.find(address, texts, out)) {
+            return Ok(());
+        }
+        let symbol = self.symbols.at(address);
+        #[cfg(feature = "dwarf")]
+        if let Some(dwarf) = &self.dwarf {
+            let start = out.len();
+            if dwarf.find(address, texts, out) {
+                // The name and the start are those of the symbol, as of a file without debug
+                // information.
+                if let (Some(symbol), Some(frame)) = (symbol, out.last_mut()) {
+                    let named = texts.frame(symbol.name, Some(address - symbol.start));
+                    *frame = Frame {
+                        file: frame.file.take(),
+                        line: frame.line,
+                        column: frame.column,
+                        ..named
+                    };
+                }
+                return Ok(());
+            }
+            out.truncate(start);
+        }
+        let Some(symbol) = symbol else {
+            let is_empty = self.symbols.is_empty() && self.go.is_none();
+            return Err(if is_empty { Unresolved::NoSymbols } else { Unresolved::NoSymbol });
+        };
+        #[allow(unused_mut, reason = "changed with the feature dwarf")]
+        let mut frame = texts.frame(symbol.name, Some(address - symbol.start));
+        #[cfg(feature = "dwarf")]
+        if let Some(dwarf) = &self.dwarf {
+            dwarf.line(address, texts, &mut frame);
+        }
+        out.push(frame);
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! What a symbolizer reads.
+
+use std::path::PathBuf;
+
+/// The sources of symbols, and limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Whether the symbols of the running kernel are used (`/proc/kallsyms`).
+    pub kernel: bool,
+    /// Whether perf maps and jitdump files are read, which processes with just-in-time compilers write.
+    pub perf_maps: bool,
+    /// Whether debug information is read: files, lines and inlined calls of native code. Needs the
+    /// feature `dwarf`.
+    pub lines: bool,
+    /// Directories with separate files of debug information, by build id (`.build-id/ab/cdef.debug`) or
+    /// by the path and `.gnu_debuglink` of the file.
+    pub debug_directories: Vec<PathBuf>,
+    /// Servers that are asked for debug information which no directory has. `None`: no connection is
+    /// made.
+    #[cfg(feature = "debuginfod")]
+    pub debuginfod: Option<crate::Debuginfod>,
+    /// Whether names are demangled.
+    pub demangle: bool,
+    /// Whether files are used that nothing identifies: their mapping has neither a build id nor an
+    /// inode. Such a file may have been replaced since.
+    pub unverified: bool,
+    /// Maximum number of bytes of one table that is read from a file.
+    pub max_bytes: u64,
+    /// Maximum number of resolved addresses that are kept.
+    pub max_cached: usize,
+}
+
+impl Default for Options {
+    /// Everything is used, except files that nothing identifies; tables of at most 1 GiB; a million
+    /// resolved addresses.
+    fn default() -> Self {
+        Self {
+            kernel: true,
+            perf_maps: true,
+            lines: true,
+            debug_directories: vec![PathBuf::from("/usr/lib/debug")],
+            #[cfg(feature = "debuginfod")]
+            debuginfod: None,
+            demangle: true,
+            unverified: false,
+            max_bytes: 1 << 30,
+            max_cached: 1 << 20,
+        }
+    }
+}

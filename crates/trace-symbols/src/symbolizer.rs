@@ -1,0 +1,332 @@
+//! From addresses to functions.
+
+use crate::error::{Result, Unresolved};
+use crate::frame::{Frame, Texts};
+use crate::jit::JitSymbols;
+use crate::jitdump::JitDump;
+use crate::kernel::KernelSymbols;
+use crate::methods::{Method, Methods};
+use crate::module::{Module, ModuleId, ModuleKind};
+use crate::object_file::ObjectFile;
+use crate::options::Options;
+use crate::perf_map::PerfMap;
+use crate::spaces::{AddressSpaces, Location};
+use std::collections::HashMap;
+use std::ops::Range;
+use trace_common::Timestamp;
+
+/// The functions at an address, or the reason why they are unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Symbolized<'a> {
+    /// The module and the address in it. `None` where nothing is known to be mapped.
+    pub location: Option<Location>,
+    /// The module at the address.
+    pub module: Option<&'a Module>,
+    /// The functions: inlined ones first, the function that has the code last. At least one.
+    pub frames: Result<&'a [Frame], &'a Unresolved>,
+}
+
+/// Resolves addresses of processes and of the kernel to functions.
+///
+/// The tables of a file are read when one of its addresses is first asked for. Each address is resolved
+/// once: later ones come from a cache.
+#[derive(Debug)]
+pub struct Symbolizer {
+    options: Options,
+    spaces: AddressSpaces,
+    methods: Methods,
+    resolvers: Vec<Option<Resolver>>,
+    kernel: Option<Result<KernelSymbols>>,
+    texts: Texts,
+    cache: HashMap<Location, Cached>,
+    frames: Vec<Frame>,
+    /// The frames at the last address of just-in-time compiled code: it changes with time, so that it is
+    /// not in the cache.
+    last: Vec<Frame>,
+    last_failure: Unresolved,
+}
+
+#[derive(Debug)]
+enum Resolver {
+    Kernel,
+    File(Box<ObjectFile>),
+    Jit(Box<JitSymbols>),
+    None(Unresolved),
+}
+
+#[derive(Clone, Debug)]
+enum Cached {
+    /// A range of the frames.
+    Frames(Range<usize>),
+    Unresolved(Unresolved),
+}
+
+impl Default for Symbolizer {
+    fn default() -> Self {
+        Self::new(Options::default())
+    }
+}
+
+impl Symbolizer {
+    /// A symbolizer without processes.
+    pub fn new(options: Options) -> Self {
+        let texts = Texts::new(options.demangle);
+        Self {
+            options,
+            spaces: AddressSpaces::default(),
+            methods: Methods::default(),
+            resolvers: Vec::new(),
+            kernel: None,
+            texts,
+            cache: HashMap::new(),
+            frames: Vec::new(),
+            last: Vec::new(),
+            last_failure: Unresolved::NoSymbol,
+        }
+    }
+
+    /// The modules and the mappings of processes.
+    pub const fn spaces(&self) -> &AddressSpaces {
+        &self.spaces
+    }
+
+    /// The modules and the mappings of processes, to add others.
+    pub const fn spaces_mut(&mut self) -> &mut AddressSpaces {
+        &mut self.spaces
+    }
+
+    /// Adds a running process with its present mappings.
+    ///
+    /// # Errors
+    ///
+    /// As of [`AddressSpaces::read_process`].
+    pub fn add_process(&mut self, process: u32) -> Result<()> {
+        self.spaces.read_process(process, Timestamp::MIN)
+    }
+
+    /// The functions at an address of a process at a time.
+    ///
+    /// For the caller of a function, ask for the return address minus 1: the call may be the last
+    /// instruction of its function.
+    pub fn symbolize(&mut self, process: u32, address: u64, at: Timestamp) -> Symbolized<'_> {
+        let location = self.spaces.locate(process, address, at);
+        if self.methods.has(process) {
+            let found = self.methods.frame(process, address, at, &mut self.texts);
+            if let Ok(frame) = found {
+                self.last.clear();
+                self.last.push(frame);
+                let module = location.and_then(|location| self.spaces.module(location.module));
+                return Symbolized { location, module, frames: Ok(&self.last) };
+            }
+        }
+        match location {
+            Some(location) => self.resolve_at(location, at),
+            None => NOT_MAPPED,
+        }
+    }
+
+    /// Adds compiled code of a method of a process. It counts before all other sources of names.
+    pub fn add_method(&mut self, process: u32, method: &Method<'_>) {
+        self.methods.add(process, method);
+    }
+
+    /// The runtime of a process freed compiled code.
+    pub fn remove_method(&mut self, process: u32, start: u64, size: u64, at: Timestamp) {
+        self.methods.remove(process, start, size, at);
+    }
+
+    /// Number of methods that were dropped because their names have more than 1 GiB.
+    pub const fn dropped_methods(&self) -> u64 {
+        self.methods.dropped
+    }
+
+    /// Uses a perf map (`/tmp/perf-PID.map`) for the just-in-time compiled code of a process, in place of
+    /// its own: one that was kept elsewhere. The format has no errors: lines that are none are left
+    /// out.
+    pub fn add_perf_map(&mut self, process: u32, text: &[u8]) {
+        let map = PerfMap::parse(text);
+        self.describe(process, |jit| jit.map = Some(map));
+    }
+
+    /// Uses a jitdump file (`jit-PID.dump`) for the just-in-time compiled code of a process, in place of
+    /// its own. Returns the number of records that are damaged.
+    ///
+    /// # Errors
+    ///
+    /// [`Unresolved::Malformed`] if the header is none, or the times are not those of
+    /// `CLOCK_MONOTONIC`.
+    pub fn add_jitdump(&mut self, process: u32, bytes: &[u8]) -> Result<u64> {
+        let dump = JitDump::parse(bytes)?;
+        let damaged = dump.damaged;
+        self.describe(process, |jit| jit.dump = Some(dump));
+        Ok(damaged)
+    }
+
+    /// Changes the description of the just-in-time compiled code of a process.
+    fn describe(&mut self, process: u32, change: impl FnOnce(&mut JitSymbols)) {
+        let id = self.spaces.add_module(Module::jit(process));
+        if self.resolvers.len() <= id.index() {
+            self.resolvers.resize_with(id.index() + 1, || None);
+        }
+        if let Some(slot) = self.resolvers.get_mut(id.index()) {
+            let mut jit = match slot.take() {
+                Some(Resolver::Jit(jit)) => jit,
+                _ => Box::default(),
+            };
+            change(&mut jit);
+            *slot = Some(Resolver::Jit(jit));
+        }
+    }
+
+    /// The functions at an address of the kernel at a time. Without mappings of the kernel, its
+    /// addresses are those of the running one.
+    pub fn symbolize_kernel(&mut self, address: u64, at: Timestamp) -> Symbolized<'_> {
+        let location = self.spaces.locate_kernel(address, at).unwrap_or_else(|| {
+            let module = self.spaces.add_module(Module::kernel(None));
+            Location { module, address }
+        });
+        self.resolve(location)
+    }
+
+    /// The functions at an address of a module. Of just-in-time compiled code, those at the end.
+    pub fn resolve(&mut self, location: Location) -> Symbolized<'_> {
+        self.resolve_at(location, Timestamp::MAX)
+    }
+
+    /// The functions at an address of a module at a time. Only just-in-time compiled code changes with
+    /// time.
+    pub fn resolve_at(&mut self, location: Location, at: Timestamp) -> Symbolized<'_> {
+        let module = self.spaces.module(location.module);
+        if module.is_some_and(|module| module.kind == ModuleKind::Jit) {
+            self.resolve_jit(location, at)
+        } else {
+            self.resolve_cached(location)
+        }
+    }
+
+    fn resolve_jit(&mut self, location: Location, at: Timestamp) -> Symbolized<'_> {
+        self.last.clear();
+        let found = match self.resolver(location.module) {
+            Some((Resolver::Jit(jit), texts)) => jit.frame(location.address, at, texts),
+            Some((Resolver::None(why), _)) => Err(why.clone()),
+            _ => Err(Unresolved::NotMapped),
+        };
+        let frames = match found {
+            Ok(frame) => {
+                self.last.push(frame);
+                Ok(&*self.last)
+            }
+            Err(why) => {
+                self.last_failure = why;
+                Err(&self.last_failure)
+            }
+        };
+        let module = self.spaces.module(location.module);
+        Symbolized { location: Some(location), module, frames }
+    }
+
+    /// The resolver of a module, made for its first address.
+    fn resolver(&mut self, id: ModuleId) -> Option<(&Resolver, &mut Texts)> {
+        let module = self.spaces.module(id)?;
+        if self.resolvers.len() <= id.index() {
+            self.resolvers.resize_with(id.index() + 1, || None);
+        }
+        let slot = self.resolvers.get_mut(id.index())?;
+        let made = slot.get_or_insert_with(|| Resolver::new(module, &self.spaces, &self.options));
+        Some((made, &mut self.texts))
+    }
+
+    fn resolve_cached(&mut self, location: Location) -> Symbolized<'_> {
+        if !self.cache.contains_key(&location) {
+            if self.cache.len() >= self.options.max_cached {
+                self.cache.clear();
+                self.frames.clear();
+                self.texts.clear();
+            }
+            let start = self.frames.len();
+            let resolved = self.look_up(location);
+            let resolved = match resolved {
+                Ok(()) => Cached::Frames(start..self.frames.len()),
+                Err(why) => {
+                    self.frames.truncate(start);
+                    Cached::Unresolved(why)
+                }
+            };
+            self.cache.insert(location, resolved);
+        }
+        let frames = match self.cache.get(&location) {
+            Some(Cached::Frames(range)) => Ok(self.frames.get(range.clone()).unwrap_or_default()),
+            Some(Cached::Unresolved(why)) => Err(why),
+            None => Err(&Unresolved::NoSymbol),
+        };
+        let module = self.spaces.module(location.module);
+        Symbolized { location: Some(location), module, frames }
+    }
+
+    fn look_up(&mut self, Location { module: id, address }: Location) -> Result<()> {
+        let mut frames = std::mem::take(&mut self.frames);
+        let result = match self.resolver(id) {
+            Some((Resolver::File(file), texts)) => match file.address_of(address) {
+                Some(address) => file.find(address, texts, &mut frames),
+                None => Err(Unresolved::NoSymbol),
+            },
+            Some((Resolver::Kernel, _)) => self.look_up_kernel(id, address).map(|frame| {
+                frames.push(frame);
+            }),
+            Some((Resolver::None(why), _)) => Err(why.clone()),
+            Some((Resolver::Jit(_), _)) | None => Err(Unresolved::NotMapped),
+        };
+        self.frames = frames;
+        result
+    }
+
+    fn look_up_kernel(&mut self, id: ModuleId, address: u64) -> Result<Frame> {
+        let kernel = self.kernel.get_or_insert_with(KernelSymbols::read).as_ref();
+        let kernel = kernel.map_err(Clone::clone)?;
+        let module = self.spaces.module(id).ok_or(Unresolved::NotMapped)?;
+        kernel.frame(module, address, &mut self.texts)
+    }
+
+    /// Why a module has no symbols. `None` if it has some, or none of its addresses was asked for.
+    pub fn problem(&self, module: ModuleId) -> Option<&Unresolved> {
+        match self.resolvers.get(module.index())?.as_ref()? {
+            Resolver::None(why) => Some(why),
+            Resolver::Kernel => self.kernel.as_ref()?.as_ref().err(),
+            Resolver::File(_) | Resolver::Jit(_) => None,
+        }
+    }
+
+    /// Forgets what was read for a module: it is read again for its next address. A perf map grows
+    /// while its process runs.
+    pub fn refresh(&mut self, module: ModuleId) {
+        if let Some(slot) = self.resolvers.get_mut(module.index()) {
+            *slot = None;
+        }
+        self.cache.retain(|location, _| location.module != module);
+    }
+}
+
+const NOT_MAPPED: Symbolized<'static> =
+    Symbolized { location: None, module: None, frames: Err(&Unresolved::NotMapped) };
+
+impl Resolver {
+    fn new(module: &Module, spaces: &AddressSpaces, options: &Options) -> Self {
+        let made = match module.kind {
+            ModuleKind::Kernel | ModuleKind::KernelModule if options.kernel => Ok(Self::Kernel),
+            ModuleKind::File => ObjectFile::of_module(module, options).map(Self::file),
+            ModuleKind::Vdso => ObjectFile::of_vdso(module, options).map(Self::file),
+            ModuleKind::Jit if options.perf_maps => {
+                let process = module.process.ok_or(Unresolved::NotAFile);
+                let jit = process.and_then(|pid| JitSymbols::read(pid, spaces, options));
+                jit.map(|jit| Self::Jit(Box::new(jit)))
+            }
+            _ => Err(Unresolved::Disabled),
+        };
+        made.unwrap_or_else(Self::None)
+    }
+
+    fn file(file: ObjectFile) -> Self {
+        Self::File(Box::new(file))
+    }
+}

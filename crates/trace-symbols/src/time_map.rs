@@ -1,0 +1,147 @@
+//! Values by address range, over time.
+
+use std::collections::BTreeMap;
+use trace_common::Timestamp;
+
+/// Ranges of addresses with a value, each from a time on, until a later one covers it.
+///
+/// Ranges that ended are kept by the power of two of their size: a search looks only at those that can
+/// reach the address.
+#[derive(Clone, Debug)]
+pub(crate) struct TimeMap<T> {
+    live: BTreeMap<u64, Live<T>>,
+    past: BTreeMap<u32, BTreeMap<(u64, u64), Past<T>>>,
+    ended: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Live<T> {
+    end: u64,
+    from: Timestamp,
+    value: T,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Past<T> {
+    end: u64,
+    from: Timestamp,
+    to: Timestamp,
+    value: T,
+}
+
+/// Number of ended ranges of one size that are searched for an address. The address is unknown if more
+/// ranges than this had the same place.
+const MAX_SEARCHED: usize = 1 << 12;
+
+impl<T> Default for TimeMap<T> {
+    fn default() -> Self {
+        Self { live: BTreeMap::new(), past: BTreeMap::new(), ended: 0 }
+    }
+}
+
+impl<T: Copy> TimeMap<T> {
+    /// Sets the value of a range from a time on.
+    pub(crate) fn insert(&mut self, start: u64, end: u64, from: Timestamp, value: T) {
+        if start < end {
+            self.remove(start, end, from);
+            self.live.insert(start, Live { end, from, value });
+        }
+    }
+
+    /// Ends what is in a range.
+    pub(crate) fn remove(&mut self, start: u64, end: u64, at: Timestamp) {
+        let covered: Vec<u64> = self
+            .live
+            .range(..end)
+            .rev()
+            .take_while(|(_, old)| old.end > start)
+            .map(|(start, _)| *start)
+            .collect();
+        for old_start in covered {
+            let Some(old) = self.live.remove(&old_start) else { continue };
+            if old.end > end {
+                self.live.insert(end, old);
+            }
+            if old_start < start {
+                self.live.insert(old_start, Live { end: start, ..old });
+            }
+            let (start, end) = (old_start.max(start), old.end.min(end));
+            if old.from < at {
+                let past = Past { end, from: old.from, to: at, value: old.value };
+                let class = u64::BITS - (end - start).leading_zeros();
+                self.past.entry(class).or_default().insert((start, self.ended), past);
+                self.ended += 1;
+            }
+        }
+    }
+
+    /// The value at an address at a time.
+    pub(crate) fn at(&self, address: u64, at: Timestamp) -> Option<T> {
+        if let Some((_, live)) = self.live.range(..=address).next_back() {
+            if address < live.end && live.from <= at {
+                return Some(live.value);
+            }
+        }
+        self.past.iter().find_map(|(class, ranges)| {
+            let reach = 1u64.checked_shl(*class).unwrap_or(0).wrapping_sub(1);
+            let near = (address.saturating_sub(reach), 0)..=(address, u64::MAX);
+            let found = ranges
+                .range(near)
+                .rev()
+                .take(MAX_SEARCHED)
+                .find(|(_, past)| address < past.end && past.from <= at && at < past.to);
+            found.map(|(_, past)| past.value)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const fn at(nanos: i64) -> Timestamp {
+        Timestamp::from_nanos(nanos)
+    }
+
+    #[test]
+    fn ranges_replace_what_they_cover() {
+        let mut map = TimeMap::default();
+        map.insert(10, 50, at(1), 'a');
+        map.insert(20, 30, at(2), 'b');
+        map.insert(45, 60, at(3), 'c');
+        let row = |time| {
+            let value = |address| map.at(address, at(time)).unwrap_or('.');
+            (10..61).step_by(5).map(value).collect::<String>()
+        };
+        assert_eq!(row(0), "...........");
+        assert_eq!(row(1), "aaaaaaaa...");
+        assert_eq!(row(2), "aabbaaaa...");
+        assert_eq!(row(3), "aabbaaaccc.");
+    }
+
+    proptest! {
+        #[test]
+        fn a_table_of_every_address_and_time_agrees(
+            changes in proptest::collection::vec((0u64..40, 0u64..20, any::<bool>()), 0..30),
+        ) {
+            let mut map = TimeMap::default();
+            let mut rows: Vec<[Option<usize>; 64]> = vec![[None; 64]];
+            for (i, (start, len, is_removal)) in changes.into_iter().enumerate() {
+                let mut row = *rows.last().unwrap();
+                let end = start + len;
+                let now = at(i as i64 + 1);
+                for value in &mut row[start as usize..end as usize] {
+                    *value = (!is_removal).then_some(i);
+                }
+                if is_removal { map.remove(start, end, now) } else { map.insert(start, end, now, i) }
+                rows.push(row);
+            }
+            for (time, row) in rows.iter().enumerate() {
+                for (address, expected) in row.iter().enumerate() {
+                    prop_assert_eq!(map.at(address as u64, at(time as i64)), *expected);
+                }
+            }
+        }
+    }
+}

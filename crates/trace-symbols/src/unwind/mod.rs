@@ -1,0 +1,206 @@
+//! Callers of functions, from the registers and the stack of a thread.
+
+mod registers;
+mod rule;
+mod tables;
+
+use crate::elf::Elf;
+use crate::error::{Result, Unresolved};
+use crate::module::{Module, ModuleId, ModuleKind};
+use crate::options::Options;
+use crate::spaces::Location;
+use gimli::UnwindContext;
+use std::collections::HashMap;
+use std::fmt;
+use tables::Tables;
+
+pub use registers::{Architecture, Registers};
+use rule::{Caller, Lost, Rule, Stack};
+
+/// Maximum number of frames of a stack.
+const MAX_FRAMES: usize = 1 << 10;
+/// Rules that are kept, of addresses that were asked for.
+const MAX_RULES: usize = 1 << 16;
+
+/// The reason why a stack ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StackEnd {
+    /// The last frame is the outermost one: that of the start of the program or of the thread.
+    Outermost,
+    /// The copied part of the stack ends. Frames are missing.
+    Truncated,
+    /// The last frame is the first one on this stack; its caller has another one, such as a goroutine
+    /// whose code runs on the stack of the thread. Frames are missing.
+    OtherStack,
+    /// Nothing describes the code of the last frame, and it has no frame pointer; its file cannot be
+    /// read or is another one ([`Unwinder::problem`]); or the stack does not have the described
+    /// contents. Frames are missing.
+    Unknown,
+    /// There are more than 1024 frames.
+    TooDeep,
+}
+
+impl StackEnd {
+    /// Whether no frame is missing.
+    pub const fn is_complete(self) -> bool {
+        matches!(self, Self::Outermost)
+    }
+}
+
+/// Finds the callers of functions from the registers and the copied stack of a thread, as samples of
+/// perf events have them (`PERF_SAMPLE_REGS_USER`, `PERF_SAMPLE_STACK_USER`).
+///
+/// | code | source |
+/// | --- | --- |
+/// | native code | `.eh_frame`, else `.debug_frame` of the file, else of its separate debug file |
+/// | Go programs, also stripped ones | the bytes of the frame at each instruction, from the runtime's own table (Go 1.18 to 1.27) |
+/// | vdso | `.eh_frame` of its image |
+/// | anything else, such as just-in-time compiled code | the chain of frame pointers |
+///
+/// The tables of a file are read when one of its addresses is first met. A file is used on the same
+/// conditions as for names: see the documentation of the crate. The descriptions are searched in an
+/// index that is made here, not in `.eh_frame_hdr`, so that a damaged one has no effect.
+///
+/// ```
+/// use trace_symbols::{AddressSpaces, Architecture, Registers, Timestamp, Unwinder};
+///
+/// # fn sample() -> Option<(u32, fn(u32) -> Option<u64>, Vec<u8>)> { None }
+/// let Some(architecture) = Architecture::of_this_machine() else { return };
+/// let spaces = AddressSpaces::default();
+/// let mut unwinder = Unwinder::default();
+/// // `sample_regs_user` is `architecture.sample_regs_user()`.
+/// let Some((process, register, stack)) = sample() else { return };
+/// let Some(registers) = Registers::of_sample(architecture, register) else { return };
+/// let mut addresses = Vec::new();
+/// let locate = |address| spaces.code_at(process, address, Timestamp::MAX);
+/// let end = unwinder.unwind(&registers, &stack, locate, &mut addresses);
+/// println!("{} frames, {end:?}", addresses.len());
+/// ```
+///
+/// # Correctness
+///
+/// All registers that the compiler's descriptions refer to are restored, also those of a signal's
+/// frame. A stack that cannot be followed ends, with the reason: see [`StackEnd`].
+pub struct Unwinder {
+    options: Options,
+    tables: HashMap<ModuleId, Result<Option<Tables>>>,
+    rules: HashMap<Location, Rule>,
+    context: UnwindContext<usize>,
+}
+
+impl fmt::Debug for Unwinder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { options, tables, rules, context: _ } = self;
+        f.debug_struct("Unwinder")
+            .field("options", options)
+            .field("tables", &tables.len())
+            .field("rules", &rules.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Unwinder {
+    fn default() -> Self {
+        Self::new(Options::default())
+    }
+}
+
+impl Unwinder {
+    /// An unwinder that has not read any file.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            tables: HashMap::new(),
+            rules: HashMap::new(),
+            context: UnwindContext::new(),
+        }
+    }
+
+    /// Appends the addresses of a stack: the instruction of the sample first, then return addresses.
+    /// For the function of a return address, ask for the address minus 1. Of a function that a signal
+    /// interrupted, the address of its instruction plus 1 is appended, so that the same holds.
+    ///
+    /// `stack` is the memory from the stack pointer on. `locate` returns the module and the place in
+    /// it at an address of the process at that time
+    /// ([`AddressSpaces::code_at`](crate::AddressSpaces::code_at)). A return address that is not one
+    /// of code ends the stack.
+    pub fn unwind<'m>(
+        &mut self,
+        registers: &Registers,
+        stack: &[u8],
+        mut locate: impl FnMut(u64) -> Option<(Location, &'m Module)>,
+        out: &mut Vec<u64>,
+    ) -> StackEnd {
+        let mut registers = registers.clone();
+        let stack = Stack { start: registers.floor, bytes: stack };
+        let mut is_exact = true;
+        let mut code = locate(registers.ip);
+        out.push(registers.ip);
+        for _ in 1..MAX_FRAMES {
+            let Some((location, module)) = code else { return StackEnd::Unknown };
+            let Some((rule, tables)) = self.rule(location, module, registers.architecture()) else {
+                return StackEnd::Unknown;
+            };
+            match rule.apply(tables, &mut registers, stack, is_exact) {
+                Ok(Caller::Found { is_exact: exact }) => is_exact = exact,
+                Ok(Caller::Outermost) => return StackEnd::Outermost,
+                Ok(Caller::OtherStack) => return StackEnd::OtherStack,
+                Err(Lost::Truncated) => return StackEnd::Truncated,
+                Err(Lost::Invalid) => return StackEnd::Unknown,
+            }
+            let ip = registers.ip;
+            let call = if is_exact { Some(ip) } else { ip.checked_sub(1) };
+            let Some(call) = call else { return StackEnd::Unknown };
+            code = locate(call);
+            let Some(after) = call.checked_add(1).filter(|_| code.is_some()) else {
+                return StackEnd::Unknown;
+            };
+            out.push(after);
+        }
+        StackEnd::TooDeep
+    }
+
+    /// The reason why the file of a module has no unwind tables. `None` if it has some, or none of its
+    /// addresses was met.
+    pub fn problem(&self, module: ModuleId) -> Option<&Unresolved> {
+        self.tables.get(&module)?.as_ref().err()
+    }
+
+    /// Uses the tables of an ELF file in memory for a module.
+    ///
+    /// # Errors
+    ///
+    /// [`Unresolved::NotElf`], [`Unresolved::Malformed`] and [`Unresolved::TooLarge`].
+    pub fn add_image(&mut self, module: ModuleId, image: Vec<u8>) -> Result<()> {
+        let tables = Tables::of(&Elf::from_bytes(image, self.options.max_bytes)?, None)?;
+        self.rules.retain(|location, _| location.module != module);
+        self.tables.insert(module, Ok(tables));
+        Ok(())
+    }
+
+    /// The rule at a place. `None` if the file cannot be used: its code may not have frame pointers.
+    fn rule(
+        &mut self,
+        location: Location,
+        module: &Module,
+        architecture: Architecture,
+    ) -> Option<(&Rule, Option<&Tables>)> {
+        let options = &self.options;
+        let tables = self.tables.entry(location.module).or_insert_with(|| match module.kind {
+            ModuleKind::File | ModuleKind::Vdso => Tables::open(module, options),
+            _ => Ok(None),
+        });
+        let tables = tables.as_ref().ok()?.as_ref();
+        let tables = tables.filter(|tables| tables.architecture == architecture);
+        if self.rules.len() >= MAX_RULES && !self.rules.contains_key(&location) {
+            self.rules.clear();
+        }
+        let context = &mut self.context;
+        let rule = self.rules.entry(location).or_insert_with(|| {
+            let found = tables.and_then(|tables| tables.rule(location.address, context));
+            found.unwrap_or(Rule::FramePointer)
+        });
+        Some((rule, tables))
+    }
+}

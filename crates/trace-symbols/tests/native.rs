@@ -1,0 +1,443 @@
+//! Native code: functions, lines and inlined calls, beside those of binutils' addr2line.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use trace_symbols::{BuildId, ObjectFile, Options, Unresolved};
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Compiles the C program.
+fn compile(dir: &Path, name: &str, arguments: &[&str]) -> PathBuf {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/program.c");
+    let out = dir.join(name);
+    let mut all = vec!["-O2", "-Wl,--build-id", source, "-o", out.to_str().unwrap()];
+    all.extend(arguments);
+    run("cc", &all);
+    out
+}
+
+/// The addresses of the code of the functions of the program.
+fn addresses(program: &Path) -> Vec<u64> {
+    let symbols = run("nm", &["-S", program.to_str().unwrap()]);
+    let ranges = symbols.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [start, size, _, "main" | "work" | "compare"] = words[..] else { return None };
+        let hex = |digits| u64::from_str_radix(digits, 16).unwrap();
+        Some(hex(start)..hex(start) + hex(size))
+    });
+    ranges.flatten().collect()
+}
+
+/// Functions and lines, innermost first.
+type Frames = Vec<(String, String, u32)>;
+
+/// The answers of binutils.
+fn addr2line(program: &Path, addresses: &[u64]) -> BTreeMap<u64, Frames> {
+    let mut arguments = vec!["-a".to_owned(), "-f".into(), "-i".into(), "-e".into()];
+    arguments.push(program.to_str().unwrap().to_owned());
+    arguments.extend(addresses.iter().map(|address| format!("{address:#x}")));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let output = run("addr2line", &arguments);
+    let mut found: BTreeMap<u64, Frames> = BTreeMap::new();
+    let (mut address, mut lines) = (0, output.lines());
+    while let Some(line) = lines.next() {
+        if let Some(digits) = line.strip_prefix("0x") {
+            address = u64::from_str_radix(digits, 16).unwrap();
+            continue;
+        }
+        let place = lines.next().unwrap();
+        let place = place.split(" (discriminator").next().unwrap();
+        let (file, line_number) = place.rsplit_once(':').unwrap();
+        let number = line_number.parse().unwrap_or_default();
+        found.entry(address).or_default().push((line.to_owned(), file.to_owned(), number));
+    }
+    found
+}
+
+#[cfg(feature = "dwarf")]
+fn ours(file: &ObjectFile, address: u64) -> Frames {
+    let frames = file.frames(address).unwrap();
+    let place = |frame: &trace_symbols::Frame| {
+        let file = frame.file.as_deref().unwrap_or("??").to_owned();
+        (frame.function.to_string(), file, frame.line)
+    };
+    frames.iter().map(place).collect()
+}
+
+#[cfg(feature = "dwarf")]
+#[test]
+fn lines_and_inlined_calls_are_those_of_binutils() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, arguments) in [
+        ("dwarf5", &["-g", "-gdwarf-5"][..]),
+        ("dwarf4", &["-g", "-gdwarf-4", "-no-pie"]),
+        ("compressed", &["-g", "-gz=zlib"]),
+    ] {
+        let program = compile(dir.path(), name, arguments);
+        let addresses = addresses(&program);
+        let expected = addr2line(&program, &addresses);
+        let file = ObjectFile::open(&program, &Options::default()).unwrap();
+        let mut inlined = 0;
+        for address in &addresses {
+            let found = ours(&file, *address);
+            inlined += found.len() - 1;
+            assert_eq!(found, expected[address], "{name}: {address:#x}");
+        }
+        println!("{name}: {} addresses, {inlined} inlined calls", addresses.len());
+        assert!(addresses.len() > 100 && inlined > 50, "{name}: {inlined}");
+    }
+}
+
+/// A library with a separate debug file: files, lines and inlined calls of 1000 addresses.
+#[cfg(feature = "dwarf")]
+#[test]
+fn lines_of_the_c_library_are_those_of_binutils() {
+    let found = run("cc", &["-print-file-name=libc.so.6"]);
+    let library = fs::canonicalize(found.trim()).unwrap();
+    let file = ObjectFile::open(&library, &Options::default()).unwrap();
+    let mut state = 1;
+    let code = file.code().remove(0);
+    let size = (code.end - code.start) as usize;
+    let positions = std::iter::repeat_with(|| code.start + (random(&mut state) % size) as u64);
+    let known = positions.filter_map(|position| {
+        let address = file.address_of(position)?;
+        file.frames(address).is_ok().then_some(address)
+    });
+    let addresses: Vec<u64> = known.take(1000).collect();
+    let expected = addr2line(&library, &addresses);
+    let lines = |frames: &[(String, String, u32)]| {
+        let lines = frames.iter().map(|(_, file, line)| {
+            let name = file.rsplit('/').next().unwrap_or(file);
+            (*line, if *line == 0 { "?".to_owned() } else { name.to_owned() })
+        });
+        lines.unzip::<u32, String, Vec<_>, Vec<_>>()
+    };
+    if !expected.values().any(|frames| frames.iter().any(|(_, _, line)| *line > 0)) {
+        eprintln!("skipped: the debug information of {} is not installed", library.display());
+        return;
+    }
+    let (mut different, mut names) = (Vec::new(), 0);
+    for address in &addresses {
+        let (ours, theirs) = (lines(&ours(&file, *address)), lines(&expected[address]));
+        // Of code in an included file, binutils sometimes reports the name of the including one.
+        names += usize::from(ours.1 != theirs.1);
+        if ours.0 != theirs.0 {
+            different.push((format!("{address:#x}"), ours, theirs));
+        }
+    }
+    let total = addresses.len();
+    println!("{total} addresses: {} differ in lines, {names} in file names", different.len());
+    assert!(different.len() * 100 <= total && names * 10 <= total, "{different:#?}");
+}
+
+#[test]
+fn without_debug_information_functions_have_their_symbols() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile(dir.path(), "plain", &[]);
+    let expected = addr2line(&program, &addresses(&program));
+    let file = ObjectFile::open(&program, &Options::default()).unwrap();
+    for (address, frames) in &expected {
+        let found = file.frames(*address).unwrap();
+        assert_eq!((found.len(), &*found[0].function), (1, &*frames[0].0), "{address:#x}");
+        assert_eq!((found[0].file.as_ref(), found[0].line), (None, 0));
+    }
+    let stripped = dir.path().join("stripped");
+    run("strip", &["-o", stripped.to_str().unwrap(), program.to_str().unwrap()]);
+    let file = ObjectFile::open(&stripped, &Options::default()).unwrap();
+    let work = *expected.keys().next().unwrap();
+    assert_eq!(file.frames(work), Err(Unresolved::NoSymbols));
+}
+
+#[test]
+fn separate_debug_files_are_used_if_they_belong_to_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = compile(dir.path(), "whole", &["-g"]);
+    let addresses = addresses(&whole);
+    let expected = ObjectFile::open(&whole, &Options::default()).unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let debug = path("program.debug");
+    run("objcopy", &["--only-keep-debug", &text(&whole), &text(&debug)]);
+    let program = path("program");
+    run("strip", &["-o", &text(&program), &text(&whole)]);
+    let mut options = Options::default();
+    options.debug_directories = vec![path("debug")];
+    let frames = |options: &Options| {
+        let file = ObjectFile::open(&program, options).unwrap();
+        addresses.iter().map(|at| file.frames(*at)).collect::<Vec<_>>()
+    };
+    let all: Vec<_> = addresses.iter().map(|at| expected.frames(*at)).collect();
+    let none = vec![Err(Unresolved::NoSymbols); addresses.len()];
+    assert_eq!(frames(&options), none);
+
+    // By its build id.
+    let id = BuildId::of_file(&whole).unwrap().to_string();
+    let of_id = path("debug").join(".build-id").join(&id[..2]);
+    fs::create_dir_all(&of_id).unwrap();
+    let of_id = of_id.join(format!("{}.debug", &id[2..]));
+    fs::copy(&debug, &of_id).unwrap();
+    assert_eq!(frames(&options), all);
+    // Another file in its place.
+    let other = compile(dir.path(), "other", &["-g", "-DOTHER", "-O1"]);
+    fs::copy(&other, &of_id).unwrap();
+    assert_eq!(frames(&options), none);
+    fs::remove_file(&of_id).unwrap();
+
+    // By a link with a CRC.
+    run("objcopy", &[&format!("--add-gnu-debuglink={}", text(&debug)), &text(&program)]);
+    assert_eq!(frames(&options), all);
+    let mut damaged = fs::read(&debug).unwrap();
+    *damaged.last_mut().unwrap() ^= 1;
+    fs::write(&debug, damaged).unwrap();
+    assert_eq!(frames(&options), none);
+}
+
+/// A server on the loopback interface. Returns its URL, and in the end the paths that it was asked for.
+/// A connection that sends `stop` ends it.
+#[cfg(feature = "debuginfod")]
+fn serve(
+    answer: impl Fn(&str) -> Vec<u8> + Send + 'static,
+) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    use std::io::{BufRead, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let mut asked = Vec::new();
+        loop {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = std::io::BufReader::new(stream.try_clone().unwrap()).lines();
+            let request = lines.next().unwrap().unwrap();
+            if request == "stop" {
+                return asked;
+            }
+            let path = request.split(' ').nth(1).unwrap().to_owned();
+            let fields = lines.take_while(|line| line.as_ref().is_ok_and(|line| !line.is_empty()));
+            fields.for_each(drop);
+            // The client may refuse the rest.
+            let _ = stream.write_all(&answer(&path));
+            asked.push(path);
+        }
+    });
+    (url, server)
+}
+
+#[cfg(feature = "debuginfod")]
+#[test]
+fn debug_information_of_servers_is_used_when_asked_and_checked() {
+    use std::io::Write;
+    use trace_symbols::Debuginfod;
+
+    let dir = tempfile::tempdir().unwrap();
+    let whole = compile(dir.path(), "whole", &["-g"]);
+    let other = compile(dir.path(), "other", &["-g", "-DOTHER", "-O1"]);
+    let addresses = addresses(&whole);
+    let stripped = dir.path().join("stripped");
+    run("strip", &["-o", stripped.to_str().unwrap(), whole.to_str().unwrap()]);
+    let id = BuildId::of_file(&whole).unwrap().to_string();
+    let bytes = fs::read(&whole).unwrap();
+    let size = bytes.len() as u64;
+    let path = format!("/buildid/{id}/debuginfo");
+    let (debug, wrong) = (bytes.clone(), fs::read(&other).unwrap());
+    let found = |body: &[u8], length: usize| {
+        let header = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        [header.as_bytes(), body].concat()
+    };
+    let (url, server) = serve(move |asked| match asked.strip_suffix(&path) {
+        Some("/good") => found(&debug, debug.len()),
+        Some("/wrong") => found(&wrong, wrong.len()),
+        Some("/cut") => found(&debug[..debug.len() / 2], debug.len()),
+        Some("/endless") => found(&vec![0; debug.len() + 1000], 10),
+        Some("/no-http") => b"220 mail\r\n".to_vec(),
+        _ => b"HTTP/1.1 404 Not Found\r\n\r\n".to_vec(),
+    });
+    let frames = |options: &Options| {
+        let file = ObjectFile::open(&stripped, options).unwrap();
+        addresses.iter().map(|at| file.frames(*at)).collect::<Vec<_>>()
+    };
+    let with = |paths: &[&str], cache: &str, max: u64| {
+        let mut options = Options::default();
+        let urls = paths.iter().map(|path| format!("{url}/{path}")).collect();
+        let mut servers = Debuginfod::new(urls, dir.path().join(cache));
+        servers.max_bytes = max;
+        options.debuginfod = Some(servers.clone());
+        let found = frames(&options);
+        (found, servers.failures())
+    };
+    let whole = ObjectFile::open(&whole, &Options::default()).unwrap();
+    let all: Vec<_> = addresses.iter().map(|at| whole.frames(*at)).collect();
+    let none = vec![Err(Unresolved::NoSymbols); addresses.len()];
+    assert_eq!(frames(&Options::default()), none, "no server is asked by default");
+    for (n, bad) in ["wrong", "cut", "endless", "no-http", "missing"].into_iter().enumerate() {
+        // That a server does not have it is no failure.
+        let failed = (none.clone(), u64::from(bad != "missing"));
+        assert_eq!(with(&[bad], &format!("bad{n}"), size), failed, "{bad}");
+        assert_eq!(with(&[bad, "good"], &format!("both{n}"), size), (all.clone(), 0), "{bad}");
+    }
+    let (all, failed, none) = ((all, 0), (none.clone(), 1), (none, 0));
+    assert_eq!(with(&["good"], "small", size - 1), failed, "larger than the limit");
+    assert_eq!(with(&["good"], "cache", size), all);
+    // From the cache, without a server; a file that no server has is not asked for again.
+    assert_eq!(with(&[], "cache", size), all);
+    assert_eq!(with(&["good"], "bad4", size), none);
+    let address = url.strip_prefix("http://").unwrap();
+    std::net::TcpStream::connect(address).unwrap().write_all(b"stop\n").unwrap();
+    let asked = server.join().unwrap();
+    assert_eq!(asked.len(), 17, "{asked:?}");
+    assert!(asked.iter().all(|path| path.ends_with(&format!("/buildid/{id}/debuginfo"))));
+}
+
+/// The program without its symbols, but with those of `.gnu_debugdata`, as GDB's manual makes it.
+#[cfg(feature = "xz")]
+fn with_mini_debug(dir: &Path, whole: &Path, damage: impl Fn(&mut Vec<u8>)) -> PathBuf {
+    let text = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let whole = whole.to_str().unwrap();
+    let names = |arguments: &[&str]| -> Vec<String> {
+        let listed = run("nm", arguments);
+        listed.lines().filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
+    };
+    let dynamic = names(&["-D", "--format=posix", "--defined-only", whole]);
+    let all = names(&["--format=posix", "--defined-only", whole]);
+    let kept: Vec<String> = all.into_iter().filter(|name| !dynamic.contains(name)).collect();
+    fs::write(text("keep"), kept.join("\n")).unwrap();
+    run("objcopy", &["--only-keep-debug", whole, &text("debug")]);
+    let keep = format!("--keep-symbols={}", text("keep"));
+    run("objcopy", &["-S", "--remove-section", ".comment", &keep, &text("debug"), &text("mini")]);
+    run("xz", &["-f", &text("mini")]);
+    let mut packed = fs::read(text("mini.xz")).unwrap();
+    damage(&mut packed);
+    fs::write(text("mini.xz"), packed).unwrap();
+    run("strip", &["--strip-all", "-o", &text("stripped"), whole]);
+    let section = format!(".gnu_debugdata={}", text("mini.xz"));
+    run("objcopy", &["--add-section", &section, &text("stripped"), &text("with-mini")]);
+    dir.join("with-mini")
+}
+
+#[cfg(feature = "xz")]
+#[test]
+fn symbols_in_gnu_debugdata_are_used() {
+    if Command::new("xz").arg("--version").output().is_err() {
+        eprintln!("skipped: xz is not installed");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // Functions that others may call are dynamic symbols, those of this file alone are not.
+    let whole = compile(dir.path(), "whole", &["-rdynamic"]);
+    let addresses = addresses(&whole);
+    let names = |program: &Path| {
+        let file = ObjectFile::open(program, &Options::default()).unwrap();
+        let name = |at: &u64| file.frames(*at).map(|frames| frames[0].function.to_string());
+        addresses.iter().map(name).collect::<Vec<_>>()
+    };
+    let expected = names(&whole);
+    assert!(expected.iter().all(Result::is_ok));
+    assert_eq!(names(&with_mini_debug(dir.path(), &whole, |_| {})), expected);
+    // Without the section, and with a damaged one, functions of this file alone have no name.
+    let exported = names(&dir.path().join("stripped"));
+    assert_ne!(exported, expected);
+    let damaged = with_mini_debug(dir.path(), &whole, |packed| {
+        for byte in &mut packed[64..] {
+            *byte ^= 0x5a;
+        }
+    });
+    assert_eq!(names(&damaged), exported);
+}
+
+/// A name of C++ with the abbreviations of the ABI, which binutils writes in some places only, and
+/// without the parameters that it leaves to some.
+#[cfg(feature = "cpp")]
+fn comparable(name: &str) -> String {
+    let is_special = ["thunk to", "transaction clone"].iter().any(|part| name.contains(part));
+    let name = match name.rfind('(') {
+        Some(at) if is_special => &name[..at],
+        _ => name,
+    };
+    let mut name = name.replace("> >", ">>").replace("> >", ">>");
+    for kind in ["string", "istream", "ostream", "iostream"] {
+        let more = if kind == "string" { ", std::allocator<char>" } else { "" };
+        let long = format!("std::basic_{kind}<char, std::char_traits<char>{more}>");
+        name = name.replace(&long, &format!("std::{kind}"));
+        name = name.replace(&format!("std::{kind}::basic_{kind}"), &format!("std::{kind}::{kind}"));
+        name = name.replace(&format!("~basic_{kind}"), &format!("~{kind}"));
+    }
+    name
+}
+
+/// The names of C++ in the library of the compiler are those of binutils.
+#[cfg(feature = "cpp")]
+#[test]
+fn names_of_cpp_are_those_of_binutils() {
+    let found = run("cc", &["-print-file-name=libstdc++.so.6"]);
+    let library = Path::new(found.trim());
+    if !library.is_absolute() {
+        eprintln!("skipped: the C++ library is not installed");
+        return;
+    }
+    let path = library.to_str().unwrap();
+    let symbols = run("nm", &["-D", "--defined-only", "--format=posix", path]);
+    let code = symbols.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, "T" | "W", start, _] = words[..] else { return None };
+        let name = name.split('@').next()?;
+        Some((u64::from_str_radix(start, 16).ok()?, name))
+    });
+    let code: Vec<(u64, &str)> = code.collect();
+    let file = ObjectFile::open(library, &Options::default()).unwrap();
+    let frames: Vec<_> = code.iter().map(|(at, _)| file.frames(*at).unwrap().remove(0)).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("list");
+    let mangled: Vec<&str> = frames.iter().map(|frame| &*frame.symbol).collect();
+    fs::write(&list, mangled.join("\n")).unwrap();
+    let output =
+        Command::new("c++filt").arg("-p").stdin(fs::File::open(&list).unwrap()).output().unwrap();
+    let expected = String::from_utf8(output.stdout).unwrap();
+    let (mut equal, mut different) = (0, Vec::new());
+    for (frame, expected) in frames.iter().zip(expected.lines()) {
+        let (ours, expected) = (comparable(&frame.function), comparable(expected));
+        match ours == expected {
+            true => equal += 1,
+            false => different.push((expected, ours)),
+        }
+    }
+    println!("{equal} of {} names", frames.len());
+    assert!(frames.len() > 1000, "{}", frames.len());
+    // A few names have a type that the two write in another way.
+    assert!(different.len() * 100 <= frames.len(), "{different:#?}");
+}
+
+/// A generator of the same numbers in every run.
+fn random(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    (*state >> 33) as usize
+}
+
+#[test]
+fn damaged_programs_do_no_harm() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile(dir.path(), "program", &["-g"]);
+    let addresses: Vec<u64> = addresses(&program).into_iter().step_by(10).collect();
+    let bytes = fs::read(&program).unwrap();
+    let (mut state, mut resolved, mut refused) = (1, 0, 0);
+    for _ in 0..500 {
+        let mut damaged = bytes.clone();
+        for _ in 0..1 + random(&mut state) % 20 {
+            let at = random(&mut state) % damaged.len();
+            damaged[at] = random(&mut state) as u8;
+        }
+        match ObjectFile::parse(damaged, &Options::default()) {
+            Ok(file) => {
+                let found = addresses.iter().filter(|address| file.frames(**address).is_ok());
+                resolved += found.count();
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(resolved > 0 && refused > 0, "{resolved} {refused}");
+}

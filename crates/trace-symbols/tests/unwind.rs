@@ -1,0 +1,313 @@
+//! Stacks from registers and copied stacks, beside those of `perf script` (libunwind).
+
+#![cfg(feature = "unwind")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may panic")]
+
+use perf_data::{Limits, Reader, SortedReader};
+use perf_monitor::{CpuMode, FileId, Record};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use trace_symbols::{
+    AddressSpaces, Architecture, BuildId, Mapping, Module, Registers, StackEnd, Timestamp, Unwinder,
+};
+
+fn run(command: &mut Command) -> String {
+    let output = testkit::perf::output(command);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// Whether perf can sample here.
+fn has_perf() -> bool {
+    let mut command = Command::new("perf");
+    let found = command.args(["record", "-q", "-N", "-e", "cpu-clock", "--call-graph", "dwarf"]);
+    let found = found.args(["-o", "/dev/null", "true"]).output();
+    let found = found.is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("skipped: perf cannot sample here");
+    }
+    found
+}
+
+/// Records the stacks of a program.
+fn record(dir: &Path, program: &Path, arguments: &[&str]) -> PathBuf {
+    let out = dir.join("perf.data");
+    let mut command = Command::new("perf");
+    command.args(["record", "-q", "-N", "-e", "cpu-clock", "--call-graph", "dwarf,16384"]);
+    command.args(["-F", &testkit::sampling::rate(1999).to_string()]);
+    // The build ids of all files, not only of those with samples.
+    command.arg("--buildid-mmap");
+    run(command.arg("-o").arg(&out).arg(program).args(arguments));
+    out
+}
+
+/// A thread and a time.
+type Sample = (u32, Timestamp);
+
+/// A file, and an address in it that belongs to the function: of a caller, one of the call.
+type Place = (String, u64);
+
+/// The stacks that perf prints, of user space.
+fn stacks_of_perf(recording: &Path) -> BTreeMap<Sample, Vec<Place>> {
+    let mut command = Command::new("perf");
+    command.args(["script", "-F", "tid,time,ip,dso", "--ns", "--no-inline", "-i"]).arg(recording);
+    let (mut found, mut sample) = (BTreeMap::new(), (0, Timestamp::MIN));
+    for line in run(&mut command).lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [] => {}
+            [address, file] if file.starts_with('(') => {
+                let address = u64::from_str_radix(address, 16).unwrap();
+                let file = file.trim_matches(['(', ')']).to_owned();
+                let stack: &mut Vec<Place> = found.entry(sample).or_default();
+                // Addresses of the kernel.
+                if address < 1 << 63 {
+                    stack.push((file, address));
+                }
+            }
+            [thread, time] => {
+                let time = time.trim_end_matches(':').replace('.', "");
+                sample = (thread.parse().unwrap(), Timestamp::from_nanos(time.parse().unwrap()));
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    found
+}
+
+/// The stacks that this crate finds.
+fn our_stacks(recording: &Path) -> BTreeMap<Sample, (Vec<Place>, StackEnd)> {
+    let reader = Reader::open(std::fs::File::open(recording).unwrap(), Limits::default()).unwrap();
+    let mut records = SortedReader::new(reader, Limits::default());
+    let mut spaces = AddressSpaces::default();
+    let mut unwinder = Unwinder::default();
+    let mut stacks = BTreeMap::new();
+    let architecture = Architecture::of_this_machine().unwrap();
+    while let Some(entry) = records.next_record().unwrap() {
+        let at = entry.time().unwrap_or(Timestamp::MIN);
+        match entry.decode() {
+            Some(Ok(Record::Mmap(map))) if entry.raw.cpu_mode() == CpuMode::User => {
+                let name = String::from_utf8_lossy(map.filename);
+                let Some(mut module) = Module::of_mapping(&name, map.pid) else { continue };
+                module.build_id = match map.file {
+                    Some(FileId::BuildId(id)) => BuildId::new(id),
+                    _ => None,
+                };
+                let module = spaces.add_module(module);
+                let (start, end) = (map.addr, map.addr + map.len);
+                spaces.map(map.pid, at, &Mapping { start, end, offset: map.pgoff, module });
+            }
+            Some(Ok(Record::Comm(comm))) if comm.by_exec => spaces.exec(comm.pid),
+            Some(Ok(Record::Fork(fork))) => spaces.fork(fork.ppid, fork.pid, at),
+            Some(Ok(Record::Sample(sample))) => {
+                let (Some(registers), Some(stack)) = (sample.regs_user, sample.stack_user) else {
+                    continue;
+                };
+                let registers = Registers::of_sample(architecture, |bit| registers.get(bit));
+                let Some(registers) = registers else { continue };
+                let process = sample.pid.unwrap();
+                let locate = |address| spaces.code_at(process, address, at);
+                let mut addresses = Vec::new();
+                let end = unwinder.unwind(&registers, stack.copied(), locate, &mut addresses);
+                let places = addresses.iter().enumerate().map(|(n, address)| {
+                    let place = locate(address - u64::from(n > 0));
+                    place.map_or((String::new(), *address), |(location, module)| {
+                        (module.name.to_string(), location.address)
+                    })
+                });
+                let sample = (sample.tid.unwrap(), sample.time.unwrap());
+                stacks.insert(sample, (places.collect(), end));
+            }
+            _ => {}
+        }
+    }
+    stacks
+}
+
+/// Compares all stacks of a program. Returns the numbers of frames.
+fn compare(name: &str, program: &Path, arguments: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let recording = record(dir.path(), program, arguments);
+    let (theirs, ours) = (stacks_of_perf(&recording), our_stacks(&recording));
+    let (mut frames, mut equal, mut ends) = (0, 0, BTreeMap::new());
+    let mut different = String::new();
+    for (sample, (ours, end)) in &ours {
+        *ends.entry(format!("{end:?}")).or_insert(0) += 1;
+        let theirs = theirs.get(sample).map_or(&[][..], Vec::as_slice);
+        frames += theirs.len().max(ours.len());
+        let same = theirs.iter().zip(ours).filter(|(theirs, ours)| theirs == ours).count();
+        equal += same;
+        if same < theirs.len().max(ours.len()) {
+            different = format!("{different}{sample:?} {end:?}\n");
+            for n in 0..theirs.len().max(ours.len()) {
+                let (theirs, ours) = (theirs.get(n), ours.get(n));
+                different = format!("{different}    {theirs:x?} {ours:x?}\n");
+            }
+        }
+    }
+    println!("{name}: {} samples, {equal} of {frames} frames equal, {ends:?}", ours.len());
+    assert!(ours.len() > 100 && equal * 100 >= frames * 99, "{name}:\n{different}");
+    if std::env::var_os("SHOW").is_some() {
+        println!("{different}");
+    }
+}
+
+#[test]
+fn stacks_of_native_programs_are_those_of_perf() {
+    if !has_perf() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let c = |name: &str, arguments: &[&str]| {
+        let out = dir.path().join(name);
+        let source = data("stacks.c");
+        run(Command::new("cc").args(arguments).arg("-pthread").arg(source).arg("-o").arg(&out));
+        out
+    };
+    compare("C", &c("c", &["-O2", "-fomit-frame-pointer"]), &["20000"]);
+    let rust = dir.path().join("rust");
+    let source = data("stacks.rs");
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    run(rustc.args(["-O", "--edition", "2024", "-o"]).arg(&rust).arg(source));
+    compare("Rust", &rust, &["40"]);
+}
+
+/// A file of 64-bit Arm with this `.eh_frame` at address 0x2000, and code from 0x1000 on.
+fn arm_file(eh_frame: &[u8]) -> Vec<u8> {
+    const NAMES: &[u8] = b"\0.eh_frame\0.shstrtab\0";
+    let mut file = vec![0; 0x2000];
+    file.extend(eh_frame);
+    let names = file.len() as u64;
+    file.extend(NAMES);
+    let headers = file.len() as u64;
+    let eh = eh_frame.len() as u64;
+    let sections = [(0u32, 0u32, 0, 0), (1, 1, 0x2000, eh), (11, 3, names, NAMES.len() as u64)];
+    for (name, kind, start, size) in sections {
+        file.extend([name.to_le_bytes(), kind.to_le_bytes()].concat());
+        file.extend([0, start, start, size, 0, 0, 0].map(u64::to_le_bytes).concat());
+    }
+    // `ELFCLASS64`, `ELFDATA2LSB`, `EV_CURRENT`; `ET_DYN`, `EM_AARCH64`.
+    let mut header = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xb7\0\x01\0\0\0".to_vec();
+    header.extend([0, 64, headers].map(u64::to_le_bytes).concat());
+    header.extend([0u16, 0, 64, 56, 1, 64, 3, 2].map(u16::to_le_bytes).concat());
+    // All of it is loaded at address 0, to be executed.
+    header.extend([1u32, 5].map(u32::to_le_bytes).concat());
+    header.extend([0, 0, 0, headers, headers, 0x1000].map(u64::to_le_bytes).concat());
+    file[..header.len()].copy_from_slice(&header);
+    file
+}
+
+/// An entry of `.eh_frame`: the identifier or the distance of the CIE, and the contents.
+fn entry(id: u32, contents: &[u8]) -> Vec<u8> {
+    let mut contents = contents.to_vec();
+    contents.resize(contents.len().next_multiple_of(4), 0);
+    let len = contents.len() as u32 + 4;
+    [&len.to_le_bytes()[..], &id.to_le_bytes(), &contents].concat()
+}
+
+#[test]
+fn arm_has_return_addresses_in_a_register_with_signatures() {
+    // Version 1, "zR", alignment 4 and -8, return address in x30, absolute addresses; CFA = sp.
+    let cie = entry(0, &[1, b'z', b'R', 0, 4, 0x78, 30, 1, 0, 0x0c, 31, 0]);
+    let mut eh_frame = cie;
+    let mut function = |start: u64, rules: &[u8]| {
+        let contents = [&[start, 0x40].map(u64::to_le_bytes).concat()[..], &[0], rules].concat();
+        let distance = eh_frame.len() as u32 + 4;
+        eh_frame.extend(entry(distance, &contents));
+    };
+    // After the first instruction: a signed return address, CFA = sp + 32, x29 and x30 at its end.
+    let frame = [0x41, 0x2d, 0x0e, 32, 0x9d, 4, 0x9e, 3];
+    function(0x1000, &frame);
+    function(0x1040, &frame);
+    // The outermost function: x30 is undefined.
+    function(0x1080, &[0x07, 30]);
+    eh_frame.extend([0; 4]);
+    let mut spaces = AddressSpaces::default();
+    let module = spaces.add_module(Module::file("/arm", None));
+    let mapping = Mapping { start: 0, end: 0x4000, offset: 0, module };
+    spaces.map(1, Timestamp::MIN, &mapping);
+    let mut unwinder = Unwinder::default();
+    unwinder.add_image(module, arm_file(&eh_frame)).unwrap();
+
+    const SIGNATURE: u64 = 0x002a_0000_0000_0000;
+    const SP: u64 = 0x7fff_0000;
+    let mut unwind = |pc: u64, lr: u64, words: &[u64]| {
+        let get = |bit| match bit {
+            29 => Some(0),
+            30 => Some(lr),
+            31 => Some(SP),
+            32 => Some(pc),
+            _ => None,
+        };
+        let registers = Registers::of_sample(Architecture::Aarch64, get).unwrap();
+        let stack = words.iter().copied().flat_map(u64::to_le_bytes).collect::<Vec<u8>>();
+        let mut out = Vec::new();
+        let locate = |address| spaces.code_at(1, address, Timestamp::MAX);
+        let end = unwinder.unwind(&registers, &stack, locate, &mut out);
+        (out, end)
+    };
+    let in_caller = 0x1048 | SIGNATURE;
+    let stack = [SP + 32, 0x1090 | SIGNATURE, 0, 0];
+    // In the first instruction the return address is in x30; later it is on the stack.
+    let all = vec![0x1000, 0x1048, 0x1090];
+    assert_eq!(unwind(0x1000, in_caller, &stack), (all.clone(), StackEnd::Outermost));
+    let deeper = [&[SP + 32, in_caller, 0, 0][..], &stack].concat();
+    let (found, end) = unwind(0x1004, 1, &deeper);
+    assert_eq!((&found[1..], end), (&all[1..], StackEnd::Outermost));
+    assert_eq!(unwind(0x1080, 0, &[]), (vec![0x1080], StackEnd::Outermost));
+    // A copied stack that is too short, and a return address that is not code.
+    let short = vec![0x1000, 0x1048];
+    assert_eq!(unwind(0x1000, in_caller, &stack[..1]), (short.clone(), StackEnd::Truncated));
+    assert_eq!(unwind(0x1000, in_caller, &[SP, 0x9000, 0, 0]), (short, StackEnd::Unknown));
+}
+
+/// A generator of the same numbers in every run.
+fn random(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    (*state >> 33) as usize
+}
+
+#[test]
+fn damaged_tables_do_no_harm() {
+    let whole = include_bytes!("data/library.so");
+    // Half of the damage is in the descriptions.
+    let is_start = |bytes: &[u8]| bytes.starts_with(b"zR\0\x01\x78\x10\x01\x1b");
+    let descriptions = whole.windows(8).position(is_start).unwrap();
+    let (mut state, mut frames) = (1, 0);
+    let mut spaces = AddressSpaces::default();
+    let module = spaces.add_module(Module::file("/library", None));
+    let mapping = Mapping { start: 0, end: u64::MAX, offset: 0, module };
+    spaces.map(1, Timestamp::MIN, &mapping);
+    let mut unwinder = Unwinder::default();
+    for round in 0..300 {
+        let mut damaged = whole.to_vec();
+        for n in 0..random(&mut state) % 8 {
+            let (start, len) = if n % 2 == 0 { (0, whole.len()) } else { (descriptions, 0x48) };
+            damaged[start + random(&mut state) % len] = random(&mut state) as u8;
+        }
+        if unwinder.add_image(module, damaged).is_err() {
+            continue;
+        }
+        let wild = [0, 8, u64::MAX, u64::MAX - 7, 1 << 63, 0x7fff_0000];
+        let stack: Vec<u8> = (0..128).map(|_| random(&mut state) as u8 & 0x13).collect();
+        for position in (0x200..0x400).step_by(3) {
+            let get = |bit: u32| match bit {
+                8 => Some(position),
+                7 => Some(wild[round % wild.len()]),
+                _ => Some(wild[(round / 6 + bit as usize) % wild.len()]),
+            };
+            let registers = Registers::of_sample(Architecture::X86_64, get).unwrap();
+            let locate = |address| spaces.code_at(1, address, Timestamp::MAX);
+            let mut out = Vec::new();
+            unwinder.unwind(&registers, &stack, locate, &mut out);
+            frames += out.len() - 1;
+        }
+    }
+    assert!(frames > 0);
+}
