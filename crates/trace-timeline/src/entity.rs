@@ -1,6 +1,7 @@
 //! Processes, threads, goroutines: what events happen to.
 
 use crate::tables::TextId;
+use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
@@ -14,8 +15,8 @@ use trace_common::Timestamp;
 pub struct EntityId(NonZeroU32);
 
 impl EntityId {
-    /// The position in the table.
-    pub(crate) const fn index(self) -> usize {
+    /// The position in the table, from 0: for tables of a consumer.
+    pub const fn index(self) -> usize {
         self.0.get() as usize - 1
     }
 
@@ -39,6 +40,8 @@ impl fmt::Debug for EntityId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum EntityKind {
+    /// A machine. Its name is the host name.
+    Machine,
     /// A CPU. Its number is the kernel's.
     Cpu,
     /// A process. Its number is its process id.
@@ -57,6 +60,17 @@ pub enum EntityKind {
     Task,
     /// An activity of .NET: a pair of start and stop events.
     Activity,
+    /// A request that a .NET program serves or sends: an [`Activity`](Self::Activity) of ASP.NET
+    /// Core's hosting or of `HttpClient`.
+    Request,
+    /// A garbage collection. Its number counts them in the process: for .NET since the process
+    /// started, for Go since the trace started.
+    Gc,
+    /// A part of the heap of .NET. Its number is the generation; 3 is the large object heap, 4 the
+    /// pinned object heap.
+    Heap,
+    /// The thread pool of .NET.
+    ThreadPool,
 }
 
 /// A process, thread, goroutine and so on, with its lifetime.
@@ -67,7 +81,8 @@ pub struct Entity {
     pub kind: EntityKind,
     /// The number that its creator gave it: a process or thread id, a goroutine id, …
     pub number: i64,
-    /// The process of a thread, P, goroutine, task or activity; the parent of a process.
+    /// The process of a thread, P, goroutine, task, activity, GC, heap or thread pool; the parent
+    /// of a process; the machine of a CPU.
     pub parent: Option<EntityId>,
     /// The last name: of a thread its comm, of a goroutine its entry function, of a task its type.
     pub name: TextId,
@@ -112,74 +127,217 @@ pub enum Attribute {
     Executable,
     /// The cgroup of a process.
     Cgroup,
-    /// The container of a process.
+    /// The container of a process: its identifier.
     Container,
+    /// The build id of the executable of a process, as hexadecimal digits.
+    BuildId,
+    /// The release of the kernel of a machine.
+    KernelRelease,
+    /// The architecture of a machine.
+    Architecture,
     /// The runtime of a process, with its version.
     Runtime,
 }
 
-/// All entities of a timeline.
+/// Entities in a page: as many as bits in [`Page::forgotten`].
+const PAGE: usize = 64;
+
+/// Neighbours in the table. They were found at about the same time, and most end at about the same.
+#[derive(Debug)]
+struct Page {
+    entities: Vec<Entity>,
+    /// Those that are forgotten, by bit.
+    forgotten: u64,
+}
+
+/// The entities of a timeline.
+///
+/// An entity stays in the table after its end, unless the consumer [forgets](Self::forget) it.
 #[derive(Debug, Default)]
 pub struct Entities {
-    all: Vec<Entity>,
+    /// In pages, so that none moves when others are added. `None` if all of it is forgotten.
+    pages: Vec<Option<Box<Page>>>,
+    /// Number of entities so far, and of those that are forgotten.
+    len: usize,
+    forgotten: usize,
+    /// Machines, CPUs, processes and threads by their number: the last one each.
+    shared: HashMap<(EntityKind, i64), EntityId>,
     attributes: BTreeMap<(EntityId, Attribute), TextId>,
+}
+
+const fn is_shared(kind: EntityKind) -> bool {
+    use EntityKind as Kind;
+    matches!(kind, Kind::Machine | Kind::Cpu | Kind::Process | Kind::Thread)
+}
+
+impl Page {
+    #[inline]
+    const fn bit(id: EntityId) -> u64 {
+        1 << (id.index() % PAGE)
+    }
+
+    #[inline]
+    const fn is_forgotten(&self, id: EntityId) -> bool {
+        self.forgotten & Self::bit(id) != 0
+    }
 }
 
 impl Entities {
     pub(crate) fn add(&mut self, entity: Entity, limit: usize) -> Option<EntityId> {
-        if self.all.len() >= limit {
+        if self.len - self.forgotten >= limit {
             return None;
         }
-        let id = u32::try_from(self.all.len()).ok()?.checked_add(1).and_then(NonZeroU32::new)?;
-        self.all.push(entity);
-        Some(EntityId(id))
+        let id = u32::try_from(self.len).ok()?.checked_add(1).and_then(NonZeroU32::new)?;
+        if self.len % PAGE == 0 {
+            self.pages
+                .push(Some(Box::new(Page { entities: Vec::with_capacity(PAGE), forgotten: 0 })));
+        }
+        self.pages.last_mut()?.as_mut()?.entities.push(entity);
+        self.len += 1;
+        let id = EntityId(id);
+        if is_shared(entity.kind) && entity.number >= 0 {
+            self.shared.insert((entity.kind, entity.number), id);
+        }
+        Some(id)
     }
 
-    /// The entity with this identifier; `None` for an identifier of other tables.
+    /// The entity with this identifier; `None` for one that is forgotten, and for an identifier of
+    /// other tables.
+    #[inline]
     pub fn get(&self, id: EntityId) -> Option<&Entity> {
-        self.all.get(id.index())
+        let page = self.pages.get(id.index() / PAGE)?.as_ref()?;
+        page.entities.get(id.index() % PAGE).filter(|_| !page.is_forgotten(id))
     }
 
     /// The entity with this identifier for modification.
+    #[inline]
     pub fn get_mut(&mut self, id: EntityId) -> Option<&mut Entity> {
-        self.all.get_mut(id.index())
+        let page = self.pages.get_mut(id.index() / PAGE)?.as_mut()?;
+        let is_forgotten = page.is_forgotten(id);
+        page.entities.get_mut(id.index() % PAGE).filter(|_| !is_forgotten)
+    }
+
+    /// Forgets an entity that has ended: its memory is used again. For a consumer that does not
+    /// look at entities after their end, so that a timeline of any length fits into memory.
+    ///
+    /// Only entities that one source alone knows are forgotten: goroutines, tasks, activities,
+    /// requests and GCs. Nothing happens for others, and for those that have not ended.
+    pub fn forget(&mut self, id: EntityId) {
+        use EntityKind as Kind;
+        let is_own = |entity: &&mut Entity| {
+            entity.end.is_some()
+                && matches!(
+                    entity.kind,
+                    Kind::Goroutine | Kind::Task | Kind::Activity | Kind::Request | Kind::Gc
+                )
+        };
+        if self.get_mut(id).filter(is_own).is_none() {
+            return;
+        }
+        let Some(slot) = self.pages.get_mut(id.index() / PAGE) else { return };
+        let Some(page) = slot else { return };
+        page.forgotten |= Page::bit(id);
+        self.forgotten += 1;
+        if page.forgotten == u64::MAX {
+            *slot = None;
+        }
+    }
+
+    /// The last process with this process id. All sources of a timeline share it.
+    pub fn process(&self, pid: i64) -> Option<EntityId> {
+        self.shared(EntityKind::Process, pid)
+    }
+
+    /// The last machine, CPU, process or thread of the kernel with this number. All sources of a
+    /// timeline share them.
+    pub(crate) fn shared(&self, kind: EntityKind, number: i64) -> Option<EntityId> {
+        self.shared.get(&(kind, number)).copied()
     }
 
     /// The kind of an entity.
+    #[inline]
     pub fn kind(&self, id: EntityId) -> Option<EntityKind> {
         self.get(id).map(|entity| entity.kind)
     }
 
     /// The process of an entity: itself if it is one.
+    #[inline]
     pub fn process_of(&self, id: EntityId) -> Option<EntityId> {
         let entity = self.get(id)?;
         if entity.kind == EntityKind::Process { Some(id) } else { entity.parent }
     }
 
-    /// All entities, in the order in which the sources found them.
+    /// All entities that are not forgotten, in the order in which the sources found them.
     pub fn iter(&self) -> impl Iterator<Item = (EntityId, &Entity)> {
-        self.all.iter().zip(1..).filter_map(|(entity, number)| {
-            NonZeroU32::new(number).map(|number| (EntityId(number), entity))
+        self.pages.iter().zip(0u32..).flat_map(|(page, number)| {
+            let entities = page.iter().flat_map(|page| &page.entities);
+            let ids = (number * PAGE as u32 + 1..).filter_map(NonZeroU32::new).map(EntityId);
+            let is_kept = |id: &EntityId| page.as_ref().is_some_and(|page| !page.is_forgotten(*id));
+            ids.zip(entities).filter(move |(id, _)| is_kept(id))
         })
     }
 
-    /// Number of entities.
-    pub fn len(&self) -> usize {
-        self.all.len()
+    /// Number of entities, without those that are forgotten.
+    pub const fn len(&self) -> usize {
+        self.len - self.forgotten
     }
 
     /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
-    /// Sets an attribute.
+    /// Sets an attribute; the empty text removes it.
     pub fn describe(&mut self, id: EntityId, attribute: Attribute, value: TextId) {
-        self.attributes.insert((id, attribute), value);
+        if value.is_empty() {
+            self.attributes.remove(&(id, attribute));
+        } else {
+            self.attributes.insert((id, attribute), value);
+        }
     }
 
     /// An attribute.
     pub fn attribute(&self, id: EntityId, attribute: Attribute) -> Option<TextId> {
         self.attributes.get(&(id, attribute)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forgotten_entities_are_gone_and_their_numbers_are_not_used_again() {
+        const LIVE: usize = 3;
+        let mut entities = Entities::default();
+        let process = entities.add(Entity::new(EntityKind::Process, 1), usize::MAX).unwrap();
+        let mut last = process;
+        for number in 0..10 * PAGE as i64 {
+            let id = entities.add(Entity::new(EntityKind::Goroutine, number), 1 + LIVE).unwrap();
+            assert!(id > last);
+            last = id;
+            entities.forget(id);
+            assert_eq!(
+                entities.get(id).map(|known| known.number),
+                Some(number),
+                "it has not ended"
+            );
+            if number >= LIVE as i64 - 1 {
+                let ended = EntityId::from_key(id.key() - LIVE as i64 + 1).unwrap();
+                entities.get_mut(ended).unwrap().end = Some(Timestamp::from_nanos(number));
+                entities.forget(ended);
+                entities.forget(ended);
+                assert!(entities.get(ended).is_none() && entities.get_mut(ended).is_none());
+            }
+            assert!(entities.len() <= 1 + LIVE);
+            assert_eq!(entities.iter().count(), entities.len());
+            assert!(entities.iter().all(|(id, entity)| entities.get(id) == Some(entity)));
+        }
+        assert!(entities.add(Entity::new(EntityKind::Goroutine, -1), entities.len()).is_none());
+        let kept = entities.pages.iter().flatten().count();
+        assert!(kept <= 3, "{kept} pages are kept: the first, which has the process, and the last");
+        entities.get_mut(process).unwrap().end = Some(Timestamp::default());
+        entities.forget(process);
+        assert!(entities.get(process).is_some(), "other sources may refer to it");
     }
 }

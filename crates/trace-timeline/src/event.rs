@@ -1,8 +1,8 @@
 //! The events of a timeline.
 
 use crate::entity::EntityId;
-use crate::tables::{SpanId, StackId, TextId};
-use trace_common::Timestamp;
+use crate::tables::{SampledEventId, SpanId, StackId, TextId};
+use trace_common::{ClockDomain, Timestamp};
 
 /// Something that happened at one moment. Small and without allocations.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub enum EventKind {
         /// The entity.
         entity: EntityId,
     },
-    /// An entity ends.
+    /// An entity ends. Of a CPU it is the end of its recording: no thread's state is known any more.
     End {
         /// The entity.
         entity: EntityId,
@@ -54,6 +54,8 @@ pub enum EventKind {
         next: Option<EntityId>,
         /// Whether `next` is a thread that was not recorded, instead of the idle thread.
         is_next_unknown: bool,
+        /// The kernel's priority of `next`: 120 is a nice value of 0, and an unknown priority.
+        prio: i16,
     },
     /// One entity makes another one continue.
     Flow {
@@ -64,6 +66,8 @@ pub enum EventKind {
         from: Option<EntityId>,
         /// What the CPU executed at the time.
         context: Context,
+        /// The CPU on which it happened, if it is known.
+        on: Option<EntityId>,
         /// The entity that continues.
         to: EntityId,
         /// Of a thread: the CPU on which it last ran, and probably waits.
@@ -83,8 +87,10 @@ pub enum EventKind {
         name: TextId,
         /// Who began it, if that is not `entity`.
         by: Option<EntityId>,
-        /// The task, activity or owner of the lock.
+        /// The task, activity, GC or owner of the lock; of a task or activity its parent.
         of: Option<EntityId>,
+        /// Where it began.
+        stack: Option<StackId>,
     },
     /// A span ends.
     Finish {
@@ -101,8 +107,19 @@ pub enum EventKind {
         kind: InstantKind,
         /// The name or message.
         name: TextId,
+        /// The task or activity.
+        of: Option<EntityId>,
         /// The stack.
         stack: Option<StackId>,
+    },
+    /// A named value of the next event, which is of the same source and time and is not an
+    /// argument: a begin or end of a span, an instant, a sample, or a loss.
+    /// [`Streams`](crate::Streams) keeps them together.
+    Argument {
+        /// The name.
+        name: TextId,
+        /// The value.
+        value: Value,
     },
     /// A counter has this value from now on.
     Counter {
@@ -117,14 +134,33 @@ pub enum EventKind {
     },
     /// A sample of a profiler.
     Sample {
-        /// The sampled goroutine or thread.
+        /// The sampled goroutine or thread; if neither is known, the P or the process.
         entity: EntityId,
         /// The kind.
         kind: SampleKind,
         /// The stack.
         stack: Option<StackId>,
-        /// What it stands for: samples, or bytes.
+        /// The weight in the [unit](SampleKind::unit) of the kind; with an `event` the number of
+        /// these since the last sample, in its unit.
         weight: u64,
+        /// The thread, if the entity is not one.
+        thread: Option<EntityId>,
+        /// The CPU, if the profiler reports it.
+        cpu: Option<EntityId>,
+        /// The event of the kernel that is sampled.
+        event: SampledEventId,
+        /// The task or activity that it belongs to.
+        of: Option<EntityId>,
+    },
+    /// A reading of another clock.
+    Clock {
+        /// When it was taken, on the clock of the timeline. The event has the time of the next one of
+        /// its source.
+        time: Timestamp,
+        /// The other clock.
+        domain: ClockDomain,
+        /// Its time.
+        reading: Timestamp,
     },
     /// A cgroup had used up its CPU quota: its threads were runnable and could not run. The kernel
     /// counts this per cgroup.
@@ -138,7 +174,7 @@ pub enum EventKind {
         /// Periods in which the cgroup was throttled.
         periods: u32,
     },
-    /// Records are missing.
+    /// Records are missing. The argument `why` of a runtime's trace says why.
     Loss {
         /// What they were about: a CPU, or a process; `None` if it is unknown.
         entity: Option<EntityId>,
@@ -146,9 +182,27 @@ pub enum EventKind {
         kind: LossKind,
         /// Nothing is missing before this time.
         since: Timestamp,
-        /// The number of records, if it is known.
+        /// The number of records, or of bytes of a Go trace, if it is known.
         count: Option<u64>,
     },
+}
+
+/// The value of an [argument](EventKind::Argument).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Value {
+    /// An unsigned integer.
+    Uint(u64),
+    /// A signed integer.
+    Int(i64),
+    /// A floating-point number.
+    Double(f64),
+    /// A boolean.
+    Bool(bool),
+    /// A text.
+    Text(TextId),
+    /// An entity.
+    Entity(EntityId),
 }
 
 /// The state of a goroutine, P or runtime thread in its own scheduler.
@@ -199,6 +253,8 @@ pub enum FlowKind {
     Creates,
     /// Hands its P over: a switch of coroutines.
     HandsOver,
+    /// Gives its work to another one: a worker takes the work item that it queued.
+    Continues,
 }
 
 /// What a CPU executes.
@@ -226,6 +282,9 @@ pub enum SpanKind {
     Region,
     /// An activity of .NET.
     Activity,
+    /// A request that a .NET program serves or sends: an activity of ASP.NET Core's hosting or of
+    /// `HttpClient`.
+    Request,
     /// A garbage collection; in Go its concurrent mark phase.
     Gc,
     /// A goroutine helps the garbage collector because it allocates.
@@ -267,12 +326,28 @@ pub enum InstantKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum SampleKind {
-    /// Taken by a timer of CPU time.
+    /// Of a thread on a CPU, by a timer or counter of the kernel.
     Cpu,
-    /// Taken of all managed threads, whether they had a CPU or not.
-    Stack,
-    /// An allocation.
+    /// Of a thread that was away from the CPU, at its return: the stack where it left, and the
+    /// nanoseconds since then.
+    OffCpu,
+    /// Of a goroutine on a CPU, by the CPU profiler of Go: a signal per 10 ms of CPU time.
+    GoCpu,
+    /// Of a managed thread, whether it had a CPU or not, by the sample profiler of .NET.
+    Managed,
+    /// An allocation. The runtimes sample them by bytes.
     Allocation,
+}
+
+impl SampleKind {
+    /// The unit of the weight: `B` for bytes, `ns` for nanoseconds, empty for a number of samples.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::OffCpu => "ns",
+            Self::Allocation => "B",
+            _ => "",
+        }
+    }
 }
 
 /// The kind of a [loss](EventKind::Loss).
@@ -283,6 +358,8 @@ pub enum LossKind {
     SchedulerRecords,
     /// The kernel delivered no record of a switch: another thread leaves a CPU than came.
     UnreportedSwitch,
+    /// The kernel's buffer of a CPU was full, in a recording of samples without the scheduler.
+    Samples,
     /// A damaged part of a Go trace.
     GoTrace,
     /// Buffers of the .NET runtime were full.

@@ -87,16 +87,28 @@ mod tables;
 pub mod text;
 
 pub use correlate::{
-    Correlator, Derived, Interval, Kernel, Occupant, Pause, ResolvedFlow, Sampled, Stop,
+    Correlator, CorrelatorOptions, Derived, Interval, Kernel, Occupant, Pause, ResolvedFlow,
+    Sampled, Stop,
 };
 pub use entity::{Attribute, Entities, Entity, EntityId, EntityKind};
 pub use event::{
     Context, Event, EventKind, FlowKind, InstantKind, LossKind, SampleKind, SpanKind, State,
-    ThreadState,
+    ThreadState, Value,
 };
 pub use stream::{Cause, Stream, StreamError, Streams};
-pub use tables::{Dropped, Frame, SpanId, StackId, TableLimits, Tables, TextId};
-pub use trace_common::Timestamp;
+pub use tables::{
+    Dropped, Frame, Mapping, MappingId, SampledEvent, SampledEventId, SpanId, StackId, TableLimits,
+    Tables, TextId,
+};
+pub use trace_common::{ClockDomain, Timestamp};
+
+// The crates whose types are in signatures.
+#[cfg(feature = "go")]
+pub use gotrace;
+#[cfg(feature = "dotnet")]
+pub use nettrace;
+#[cfg(feature = "perf")]
+pub use {perf_data, perf_monitor};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -60,7 +60,13 @@ impl<F: FnMut(&mut Tables, &mut Vec<Event>) -> Result<bool, Cause>> Stream for F
 pub struct Streams<'a> {
     streams: Vec<One<'a>>,
     merge: Option<Merge<EventKind>>,
+    /// Events of a read.
     buffer: Vec<Event>,
+    /// The only stream that is left, and the position in `buffer` of its next event: there is
+    /// nothing to merge.
+    only: Option<(usize, usize)>,
+    /// The last event of several streams.
+    merged: Option<Event>,
     last: Option<Timestamp>,
     late: u64,
 }
@@ -70,6 +76,16 @@ struct One<'a> {
     stream: Option<Box<dyn Stream + 'a>>,
     /// The time up to which it was read; `None` before its first event.
     newest: Option<Timestamp>,
+}
+
+impl One<'_> {
+    /// It was read: at an error it has ended.
+    fn read(&mut self, stream: usize, result: Result<bool, Cause>) -> Result<(), StreamError> {
+        if !matches!(result, Ok(true)) {
+            self.stream = None;
+        }
+        result.map(drop).map_err(|cause| StreamError { stream, cause })
+    }
 }
 
 impl std::fmt::Debug for Streams<'_> {
@@ -86,6 +102,12 @@ impl<'a> Streams<'a> {
 
     /// Adds a stream.
     pub fn add(&mut self, stream: impl Stream + 'a) {
+        if let Some((number, next)) = self.only.take() {
+            let merge = self.merge.get_or_insert_with(|| Merge::new(0));
+            for event in self.buffer.drain(..).skip(next) {
+                merge.push(number, event.at, event.kind);
+            }
+        }
         self.streams.push(One { stream: Some(Box::new(stream)), newest: None });
     }
 
@@ -97,8 +119,39 @@ impl<'a> Streams<'a> {
     /// # Errors
     ///
     /// The error of a stream. The next call continues with the others.
-    pub fn next(&mut self, tables: &mut Tables) -> Result<Option<Event>, StreamError> {
+    pub fn next(&mut self, tables: &mut Tables) -> Result<Option<&Event>, StreamError> {
+        if !self.advance_only() && !self.advance(tables)? {
+            return Ok(None);
+        }
+        Ok(match self.only {
+            Some((_, next)) => self.buffer.get(next.wrapping_sub(1)),
+            None => self.merged.as_ref(),
+        })
+    }
+
+    /// Goes to the next event that was read of the only stream.
+    #[inline]
+    fn advance_only(&mut self) -> bool {
+        let Some((_, next)) = &mut self.only else { return false };
+        let Some(event) = self.buffer.get_mut(*next) else { return false };
+        *next += 1;
+        let last = self.last.unwrap_or(event.at);
+        self.late += u64::from(event.at < last);
+        event.at = event.at.max(last);
+        self.last = Some(event.at);
+        true
+    }
+
+    /// Goes to the next event of those that have to be read; `false` at the end.
+    fn advance(&mut self, tables: &mut Tables) -> Result<bool, StreamError> {
+        if let Some((number, _)) = self.only {
+            return self.read_only(number, tables);
+        }
         let merge = self.merge.get_or_insert_with(|| Merge::new(0));
+        let mut left = self.streams.iter().enumerate().filter(|(_, one)| one.stream.is_some());
+        if let (Some((number, _)), None, true) = (left.next(), left.next(), merge.is_empty()) {
+            return self.read_only(number, tables);
+        }
         loop {
             let behind = self
                 .streams
@@ -111,23 +164,35 @@ impl<'a> Streams<'a> {
                 self.late += u64::from(merged.late);
                 let at = merged.at.max(self.last.unwrap_or(merged.at));
                 self.last = Some(at);
-                return Ok(Some(Event { at, kind: merged.value }));
+                self.merged = Some(Event { at, kind: merged.value });
+                return Ok(true);
             }
-            let Some((number, _)) = behind else { return Ok(None) };
-            let Some(one) = self.streams.get_mut(number) else { return Ok(None) };
-            let Some(stream) = &mut one.stream else { return Ok(None) };
+            let Some((number, _)) = behind else { return Ok(false) };
+            let Some(one) = self.streams.get_mut(number) else { return Ok(false) };
+            let Some(stream) = &mut one.stream else { return Ok(false) };
             let result = stream.read(tables, &mut self.buffer);
             for event in self.buffer.drain(..) {
                 one.newest = one.newest.max(Some(event.at));
                 merge.push(number, event.at, event.kind);
             }
-            match result {
-                Ok(true) => {}
-                Ok(false) => one.stream = None,
-                Err(cause) => {
-                    one.stream = None;
-                    return Err(StreamError { stream: number, cause });
-                }
+            one.read(number, result)?;
+        }
+    }
+
+    /// Reads the only stream.
+    fn read_only(&mut self, number: usize, tables: &mut Tables) -> Result<bool, StreamError> {
+        loop {
+            self.buffer.clear();
+            self.only = Some((number, 0));
+            let Some(one) = self.streams.get_mut(number) else { return Ok(false) };
+            let Some(stream) = &mut one.stream else { return Ok(false) };
+            let result = stream.read(tables, &mut self.buffer);
+            if let Some(last) = self.buffer.last() {
+                one.newest = one.newest.max(Some(last.at));
+            }
+            one.read(number, result)?;
+            if self.advance_only() {
+                return Ok(true);
             }
         }
     }

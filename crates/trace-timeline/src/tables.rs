@@ -1,8 +1,9 @@
 //! Texts, stacks and entities, which events refer to by identifier.
 
 use crate::entity::{Entities, EntityId};
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use std::hash::{BuildHasher, Hash};
+use std::num::NonZeroU32;
 
 /// The identifier of a text in [`Tables`]. The default is the empty text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,27 +17,92 @@ impl TextId {
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
+
+    /// The position in the table, from 0: for tables of a consumer.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// The identifier of a call stack in [`Tables`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StackId(u32);
+pub struct StackId(NonZeroU32);
+
+impl StackId {
+    /// The position in the table, from 0: for tables of a consumer.
+    pub const fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
 
 /// The identifier of a span: see [`EventKind::Begin`](crate::EventKind::Begin).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(u32);
+
+impl SpanId {
+    /// Its number: spans are numbered in the order in which the sources begin them.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// The identifier of a [`Mapping`] in [`Tables`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MappingId(NonZeroU32);
 
 /// A frame of a call stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// The function.
     pub function: TextId,
-    /// The module or executable; empty if it is unknown.
-    pub module: TextId,
+    /// The executable, library or assembly that contains it, if it is known.
+    pub mapping: Option<MappingId>,
     /// The source file; empty if it is unknown.
     pub file: TextId,
     /// The line in the source file; 0 if it is unknown.
     pub line: u32,
+    /// The address relative to the start of the mapping, or of a method that was compiled at run
+    /// time; without a mapping the address in the process. 0 if it is unknown.
+    pub address: u64,
+}
+
+/// A file with code that is mapped into a process: an executable, a library, an assembly, or the
+/// kernel.
+///
+/// A source that knows positions in the file has one mapping for the whole file, which starts at 0:
+/// the same function has the same address in all processes then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Mapping {
+    /// The path or name.
+    pub path: TextId,
+    /// The build id as hexadecimal digits; empty if it is unknown.
+    pub build_id: TextId,
+    /// The first address.
+    pub start: u64,
+    /// The address after the last one; 0 if it is unknown.
+    pub end: u64,
+    /// The position in the file of the first address.
+    pub offset: u64,
+    /// Whether it is the kernel or one of its modules.
+    pub is_kernel: bool,
+}
+
+/// The identifier of a [`SampledEvent`] in [`Tables`]. The default is [`NONE`](Self::NONE).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SampledEventId(u16);
+
+impl SampledEventId {
+    /// No event: the kind of the sample says all.
+    pub const NONE: Self = Self(0);
+}
+
+/// An event of the kernel of which samples are taken, e.g. `cycles`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SampledEvent {
+    /// Its name, as in `-e` of `perf record`.
+    pub name: TextId,
+    /// The unit of the weight of its samples: `ns` of a clock, empty for a number of events.
+    pub unit: TextId,
 }
 
 /// Limits of [`Tables`], so that no input makes them grow without bound.
@@ -47,14 +113,16 @@ pub struct TableLimits {
     pub text_bytes: usize,
     /// Frames of all stacks. Further stacks are dropped.
     pub frames: usize,
+    /// Mappings. Frames of further ones have none.
+    pub mappings: usize,
     /// Entities. Further entities, and their events, are dropped.
     pub entities: usize,
 }
 
 impl Default for TableLimits {
-    /// 64 MiB of texts, 4 Mi frames (64 MiB), 2 Mi entities (96 MiB).
+    /// 64 MiB of texts, 4 Mi frames (96 MiB), 64 Ki mappings (3 MiB), 2 Mi entities (96 MiB).
     fn default() -> Self {
-        Self { text_bytes: 64 << 20, frames: 4 << 20, entities: 2 << 20 }
+        Self { text_bytes: 64 << 20, frames: 4 << 20, mappings: 1 << 16, entities: 2 << 20 }
     }
 }
 
@@ -66,6 +134,8 @@ pub struct Dropped {
     pub texts: u64,
     /// Uses of stacks that are missing.
     pub stacks: u64,
+    /// Uses of mappings that are missing.
+    pub mappings: u64,
     /// Entities that are missing with their events.
     pub entities: u64,
 }
@@ -88,6 +158,9 @@ pub struct Tables {
     hasher: DefaultHashBuilder,
     texts: Arena<u8>,
     stacks: Arena<Frame>,
+    mappings: Vec<Mapping>,
+    mapping_ids: HashMap<Mapping, MappingId>,
+    sampled_events: Vec<SampledEvent>,
     spans: u32,
     dropped: Dropped,
 }
@@ -115,6 +188,9 @@ impl Tables {
             hasher: DefaultHashBuilder::default(),
             texts: Arena::default(),
             stacks: Arena::default(),
+            mappings: Vec::new(),
+            mapping_ids: HashMap::new(),
+            sampled_events: Vec::new(),
             spans: 0,
             dropped: Dropped::default(),
         };
@@ -125,12 +201,16 @@ impl Tables {
 
     /// Interns a text.
     pub fn text(&mut self, text: &[u8]) -> TextId {
+        if text.is_empty() {
+            return TextId::EMPTY;
+        }
         let found = self.texts.intern(text, &self.hasher, self.limits.text_bytes);
         self.dropped.texts += u64::from(found.is_none());
         found.map_or(UNKNOWN, TextId)
     }
 
     /// The text with this identifier.
+    #[inline]
     pub fn get(&self, id: TextId) -> &[u8] {
         self.texts.get(id.0)
     }
@@ -146,13 +226,52 @@ impl Tables {
             return None;
         }
         let found = self.stacks.intern(frames, &self.hasher, self.limits.frames);
+        let found = found.and_then(|id| NonZeroU32::new(id.checked_add(1)?));
         self.dropped.stacks += u64::from(found.is_none());
         found.map(StackId)
     }
 
     /// The frames of a stack, innermost first.
     pub fn frames(&self, id: StackId) -> &[Frame] {
-        self.stacks.get(id.0)
+        self.stacks.get(id.0.get() - 1)
+    }
+
+    /// Interns a mapping. `None` above the limit.
+    pub fn add_mapping(&mut self, mapping: Mapping) -> Option<MappingId> {
+        if let Some(known) = self.mapping_ids.get(&mapping) {
+            return Some(*known);
+        }
+        let is_full = self.mappings.len() >= self.limits.mappings;
+        let next = u32::try_from(self.mappings.len() + 1).ok().and_then(NonZeroU32::new);
+        let Some(id) = next.filter(|_| !is_full).map(MappingId) else {
+            self.dropped.mappings += 1;
+            return None;
+        };
+        self.mappings.push(mapping);
+        self.mapping_ids.insert(mapping, id);
+        Some(id)
+    }
+
+    /// The mapping with this identifier; an empty one for an identifier of other tables.
+    pub fn mapping(&self, id: MappingId) -> Mapping {
+        self.mappings.get(id.0.get() as usize - 1).copied().unwrap_or_default()
+    }
+
+    /// Interns a sampled event. Above 65535 of them all further ones are the default.
+    pub fn add_sampled_event(&mut self, event: SampledEvent) -> SampledEventId {
+        let known = self.sampled_events.iter().position(|known| *known == event);
+        let position = known.unwrap_or(self.sampled_events.len());
+        let Ok(id) = u16::try_from(position + 1) else { return SampledEventId::default() };
+        if known.is_none() {
+            self.sampled_events.push(event);
+        }
+        SampledEventId(id)
+    }
+
+    /// The sampled event with this identifier; an empty one for the default.
+    pub fn sampled_event(&self, id: SampledEventId) -> SampledEvent {
+        let position = usize::from(id.0).checked_sub(1);
+        position.and_then(|at| self.sampled_events.get(at)).copied().unwrap_or_default()
     }
 
     /// A span identifier that was not used before.
@@ -178,48 +297,49 @@ impl Tables {
 #[derive(Debug)]
 struct Arena<T> {
     items: Vec<T>,
-    /// The end of each slice; the next one begins there.
-    ends: Vec<usize>,
+    /// Where each slice begins, and after the last one the end.
+    starts: Vec<usize>,
     index: HashTable<u32>,
 }
 
 impl<T> Default for Arena<T> {
     fn default() -> Self {
-        Self { items: Vec::new(), ends: Vec::new(), index: HashTable::new() }
+        Self { items: Vec::new(), starts: vec![0], index: HashTable::new() }
     }
 }
 
 impl<T: Copy + Eq + Hash> Arena<T> {
+    #[inline]
     fn get(&self, id: u32) -> &[T] {
-        let id = id as usize;
-        let begin = id.checked_sub(1).and_then(|before| self.ends.get(before)).copied();
-        let end = self.ends.get(id).copied().unwrap_or(0);
-        self.items.get(begin.unwrap_or(0)..end).unwrap_or_default()
+        slice(&self.items, &self.starts, id)
     }
 
     /// The identifier of the slice; `None` if it is new and above the limit.
-    fn intern(&mut self, slice: &[T], hasher: &DefaultHashBuilder, limit: usize) -> Option<u32> {
-        let hash = hasher.hash_one(slice);
-        if let Some(id) = self.index.find(hash, |id| self.get(*id) == slice) {
+    fn intern(&mut self, new: &[T], hasher: &DefaultHashBuilder, limit: usize) -> Option<u32> {
+        let hash = hasher.hash_one(new);
+        if let Some(id) = self.index.find(hash, |id| self.get(*id) == new) {
             return Some(*id);
         }
         // Short slices count too: each has an entry.
-        let cost = self.items.len() + slice.len() + self.ends.len();
-        let id = u32::try_from(self.ends.len()).ok()?;
+        let count = self.starts.len() - 1;
+        let cost = self.items.len() + new.len() + count;
+        let id = u32::try_from(count).ok()?;
         if cost > limit {
             return None;
         }
-        self.items.extend_from_slice(slice);
-        self.ends.push(self.items.len());
-        let (items, ends) = (&self.items, &self.ends);
-        let get = |id: u32| {
-            let id = id as usize;
-            let begin = id.checked_sub(1).and_then(|before| ends.get(before)).copied();
-            let end = ends.get(id).copied().unwrap_or(0);
-            items.get(begin.unwrap_or(0)..end).unwrap_or_default()
-        };
-        self.index.insert_unique(hash, id, |id| hasher.hash_one(get(*id)));
+        self.items.extend_from_slice(new);
+        self.starts.push(self.items.len());
+        let (items, starts) = (&self.items, &self.starts);
+        self.index.insert_unique(hash, id, |id| hasher.hash_one(slice(items, starts, *id)));
         Some(id)
+    }
+}
+
+#[inline]
+fn slice<'a, T>(items: &'a [T], starts: &[usize], id: u32) -> &'a [T] {
+    match starts.get(id as usize..) {
+        Some([start, end, ..]) => items.get(*start..*end).unwrap_or_default(),
+        _ => &[],
     }
 }
 
@@ -248,13 +368,26 @@ mod tests {
 
     #[test]
     fn above_the_limits_uses_are_counted() {
-        let mut tables =
-            Tables::with_limits(TableLimits { text_bytes: 10, frames: 2, entities: 0 });
+        let mut tables = Tables::with_limits(TableLimits {
+            text_bytes: 10,
+            frames: 2,
+            mappings: 1,
+            entities: 0,
+        });
         let long = tables.text(b"twelve bytes");
         assert_eq!(tables.get(long), b"?");
         let kept = tables.text(b"ab");
         assert_eq!(tables.get(kept), b"ab");
         assert!(tables.stack(&[Frame::default(); 3]).is_none());
-        assert_eq!((tables.dropped().texts, tables.dropped().stacks), (1, 1));
+        let mapping = |start| Mapping { start, ..Mapping::default() };
+        let kept = tables.add_mapping(mapping(1)).unwrap();
+        assert_eq!(tables.add_mapping(mapping(1)), Some(kept));
+        assert_eq!(tables.mapping(kept).start, 1);
+        assert!(tables.add_mapping(mapping(2)).is_none());
+        let Dropped { texts, stacks, mappings, .. } = tables.dropped();
+        assert_eq!((texts, stacks, mappings), (1, 1, 1));
+        let counts: Vec<u64> =
+            crate::text::dropped(tables.dropped()).map(|(count, _)| count).collect();
+        assert_eq!(counts, [1, 1, 1], "no entity is missing");
     }
 }

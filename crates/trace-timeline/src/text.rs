@@ -2,11 +2,24 @@
 //!
 //! Names come from programs and can contain any character: escape the result for a terminal.
 
-use crate::answers::{Piece, Request, What};
-use crate::correlate::{Kernel, Occupant};
+use crate::answers::{OffCpu, Piece, Request, Waker, What};
+use crate::correlate::{Kernel, Occupant, Pause, Stop};
 use crate::entity::{EntityId, EntityKind};
-use crate::event::{Context, SpanKind};
-use crate::tables::Tables;
+use crate::event::{Context, LossKind, SpanKind};
+use crate::tables::{Dropped, Frame, StackId, Tables};
+
+/// The numbers of what did not fit into the tables, with the consequence. Those that are 0 are left
+/// out.
+pub fn dropped(dropped: Dropped) -> impl Iterator<Item = (u64, &'static str)> {
+    let Dropped { texts, stacks, mappings, entities } = dropped;
+    let counts = [
+        (entities, "goroutines or threads are missing: there are too many"),
+        (texts, "names are shown as ?: there are too many"),
+        (stacks, "stacks are missing: there are too many"),
+        (mappings, "frames lack their module: there are too many"),
+    ];
+    counts.into_iter().filter(|(count, _)| *count > 0)
+}
 
 /// An entity as text: `main.worker (G7)`, `server (thread 1234)`.
 pub fn name(tables: &Tables, id: EntityId) -> String {
@@ -24,6 +37,8 @@ pub fn name(tables: &Tables, id: EntityId) -> String {
         Kind::GoThread => return format!("M {number}"),
         Kind::DotnetThread => format!("thread {number}"),
         Kind::Task => format!("task {number}"),
+        Kind::Gc => return format!("GC {number}"),
+        Kind::Heap | Kind::ThreadPool | Kind::Machine => return name,
         _ => format!("{number}"),
     };
     if name.is_empty() { number } else { format!("{name} ({number})") }
@@ -107,6 +122,54 @@ pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
     }
 }
 
+/// The innermost frames of a stack, at most `most`: `sync.(*Mutex).Lock mutex.go:90 ← main.worker
+/// shop.go:12 ← 3 more`.
+pub fn stack(tables: &Tables, stack: StackId, most: usize) -> String {
+    frames(tables, tables.frames(stack), most)
+}
+
+/// Frames of a stack: see [`stack`].
+pub fn frames(tables: &Tables, frames: &[Frame], most: usize) -> String {
+    let mut parts: Vec<String> = frames.iter().take(most).map(|f| frame(tables, f)).collect();
+    if frames.len() > most {
+        parts.push(format!("{} more", frames.len() - most));
+    }
+    parts.join(" ← ")
+}
+
+/// A frame: the function, and the file and line if they are known; without a function the address in
+/// its file.
+pub fn frame(tables: &Tables, frame: &Frame) -> String {
+    if let (true, Some(mapping)) = (frame.function.is_empty(), frame.mapping) {
+        let path = tables.str(tables.mapping(mapping).path);
+        let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
+        return format!("{file}+{:#x}", frame.address);
+    }
+    let function = tables.str(frame.function);
+    let file = tables.str(frame.file);
+    match file.rsplit(['/', '\\']).next() {
+        Some(file) if !file.is_empty() => format!("{function} {file}:{}", frame.line),
+        _ => function.into_owned(),
+    }
+}
+
+/// Why something was not on a CPU: a stable name such as `waits_for_p`, and a phrase.
+pub fn off_cpu(reason: OffCpu, tables: &Tables) -> (&'static str, String) {
+    match reason {
+        OffCpu::Preempted => ("preempted", "preempted".to_owned()),
+        OffCpu::Woken => ("woken", "woken, waits for a CPU".to_owned()),
+        OffCpu::WaitsForProc => ("waits_for_p", "waits for a P".to_owned()),
+        OffCpu::Waits(reason) if reason.is_empty() => {
+            ("waits", "waits, the reason is not recorded".to_owned())
+        }
+        OffCpu::Waits(reason) => ("waits", format!("waits: {}", tables.str(reason))),
+        OffCpu::Syscall => ("syscall", "sleeps in a system call".to_owned()),
+        OffCpu::Sleeping => ("sleeping", "sleeps, no runtime reports why".to_owned()),
+        OffCpu::Blocked => ("blocked", "blocked in the kernel (disk, page or lock)".to_owned()),
+        OffCpu::Stopped => ("stopped", "stopped".to_owned()),
+    }
+}
+
 /// The garbage collector's or runtime's part in a [`Piece`], if it has one.
 pub fn during(piece: &Piece, tables: &Tables) -> Option<String> {
     let (kind, name) = piece.during?;
@@ -127,7 +190,55 @@ pub fn request(request: &Request, tables: &Tables) -> String {
         _ if text.is_empty() => return name(tables, request.subject),
         SpanKind::Task => "task",
         SpanKind::Activity => "activity",
+        SpanKind::Request => "request",
         _ => "region",
     };
     format!("{kind} {text:?} on {}", name(tables, request.subject))
+}
+
+/// What a CPU executed while a thread waited for it.
+pub fn occupant(occupant: Occupant, tables: &Tables) -> String {
+    match occupant {
+        Occupant::Thread(thread) => name(tables, thread),
+        Occupant::Idle => "idle (CPU quota, cpuset, or wake-up of the CPU)".to_owned(),
+        Occupant::Unrecorded => "a thread that was not recorded".to_owned(),
+        Occupant::Unknown => "unknown".to_owned(),
+    }
+}
+
+/// Who woke a thread or goroutine.
+pub fn waker(waker: Waker, tables: &Tables) -> String {
+    match waker {
+        Waker::Goroutines(_, entry) if entry.is_empty() => "goroutines (unknown)".to_owned(),
+        Waker::Goroutines(_, entry) => format!("goroutines {}", tables.str(entry)),
+        Waker::Thread(thread) => name(tables, thread),
+        Waker::HardIrq => "hardware interrupt".to_owned(),
+        Waker::SoftIrq => "software interrupt (network, timers)".to_owned(),
+        Waker::Unknown => "unknown".to_owned(),
+    }
+}
+
+/// What is missing.
+pub const fn loss(kind: LossKind) -> &'static str {
+    match kind {
+        LossKind::SchedulerRecords => "records lost, the buffer of a CPU was full",
+        LossKind::UnreportedSwitch => {
+            "switches that the kernel did not report; states were repaired"
+        }
+        LossKind::Samples => "samples lost, the buffer of a CPU was full",
+        LossKind::GoTrace => "damaged parts of a Go trace",
+        LossKind::DotnetEvents => "events lost, the buffers of the .NET runtime were full",
+    }
+}
+
+/// Who was late to stop for a stop-the-world: `main.worker (G7) stopped after 1.2 ms: 1.1 ms on a
+/// CPU, 100 us without one`.
+pub fn late(pause: &Pause, stop: &Stop, tables: &Tables) -> String {
+    let who = name(tables, stop.holder.or(stop.thread).unwrap_or(stop.entity));
+    let mut text = format!("{who} stopped after {}", duration(stop.at.nanos_since(pause.begin)));
+    if stop.on_cpu + stop.runnable > 0 {
+        let (on_cpu, runnable) = (duration(stop.on_cpu), duration(stop.runnable));
+        text.push_str(&format!(": {on_cpu} on a CPU, {runnable} without one"));
+    }
+    text
 }

@@ -7,15 +7,16 @@
 )]
 
 use flate2::read::GzDecoder;
-use gotrace::{GoState, Reader};
+use gotrace::{EventKind as GoEventKind, GoState, RangeName, Reader};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::PathBuf;
 use trace_timeline::answers::critical_path;
-use trace_timeline::answers::{CriticalPath, History, Report, RequestFilter, Requests};
+use trace_timeline::answers::{CriticalPath, History, OffCpu, Report, RequestFilter, Requests};
 use trace_timeline::sources::go::GoSource;
 use trace_timeline::{
-    Correlator, Derived, EntityId, EntityKind, Event, Interval, State, Tables, Timestamp,
+    Correlator, Derived, EntityId, EntityKind, Event, EventKind, InstantKind, Interval, SampleKind,
+    SpanKind, State, Tables, Timestamp, Value,
 };
 
 fn fixtures() -> Vec<(String, Vec<u8>)> {
@@ -181,6 +182,18 @@ fn reports_sum_to_the_intervals() {
         });
         let sum: i64 = report.groups.values().map(trace_timeline::answers::Group::total).sum();
         assert_eq!(sum, total, "{name}");
+        let off = |is_it: fn(&OffCpu) -> bool| {
+            let times = report.off_cpu.iter().filter(|((_, reason), _)| is_it(reason));
+            times.map(|(_, times)| times.nanos).sum::<i64>()
+        };
+        let waits: i64 = report.groups.values().map(|group| group.waiting).sum();
+        let runnable: i64 = report.groups.values().map(|group| group.runnable).sum();
+        assert_eq!(off(|reason| matches!(reason, OffCpu::Waits(_))), waits, "{name}");
+        assert_eq!(off(|reason| *reason == OffCpu::WaitsForProc), runnable, "{name}");
+        let longest = report.groups.values().map(|group| group.latency.max()).max();
+        let delays: Vec<u64> = report.longest_delays.iter().map(|d| d.nanos as u64).collect();
+        assert_eq!(delays.first().copied(), longest.filter(|_| !delays.is_empty()), "{name}");
+        assert!(delays.is_sorted_by(|a, b| a >= b), "{name}");
         let goroutines: u64 = report.groups.values().map(|group| group.count).sum();
         let known = tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Goroutine);
         assert_eq!(goroutines, known.count() as u64, "{name}");
@@ -188,4 +201,133 @@ fn reports_sum_to_the_intervals() {
             assert!(!report.pauses.is_empty(), "{name}");
         }
     }
+}
+
+/// What the model has beside times is what the trace has: stacks, categories, bytes swept, threads
+/// of samples, readings of clocks.
+#[test]
+fn details_are_those_of_the_trace() {
+    #[derive(Debug, Default, PartialEq)]
+    struct Details {
+        /// Category, message and whether it has a task.
+        logs: Vec<(String, String, bool)>,
+        swept: u64,
+        reclaimed: u64,
+        /// The number of frames of the stacks of regions and tasks.
+        annotations: Vec<usize>,
+        samples: Vec<i64>,
+        clocks: usize,
+        marks: usize,
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut all = Details::default();
+    for (name, bytes) in fixtures() {
+        let mut expected = Details::default();
+        let mut reader = Reader::new(&bytes[..]).unwrap();
+        let mut tasks = std::collections::HashSet::new();
+        // A range, region or task that is open at the start of the trace has no begin.
+        let mut sweeps = std::collections::HashSet::new();
+        while let Some(event) = reader.next_event().unwrap() {
+            if let Some(snapshot) = event.sync().and_then(|sync| sync.clock_snapshot()) {
+                expected.clocks += 1 + usize::from(snapshot.wall().is_some());
+            }
+            let frames = event.stack().map_or(0, |stack| stack.frames().count());
+            match event.kind() {
+                GoEventKind::Log => {
+                    let log = event.log().unwrap();
+                    let has_task = tasks.contains(&log.task);
+                    expected.logs.push((text(log.category), text(log.message), has_task));
+                }
+                GoEventKind::TaskBegin => {
+                    tasks.insert(event.task().unwrap().id);
+                    expected.annotations.push(frames);
+                }
+                GoEventKind::TaskEnd => drop(tasks.remove(&event.task().unwrap().id)),
+                GoEventKind::RegionBegin => expected.annotations.push(frames),
+                GoEventKind::RangeBegin | GoEventKind::RangeActive | GoEventKind::RangeEnd => {
+                    let range = event.range().unwrap();
+                    let is_end = event.kind() == GoEventKind::RangeEnd;
+                    match range.name {
+                        RangeName::GcMark => {
+                            let is_begin = event.kind() == GoEventKind::RangeBegin;
+                            expected.marks += usize::from(is_begin);
+                        }
+                        RangeName::GcSweep if is_end => {
+                            let values: Vec<u64> = event
+                                .range_attributes()
+                                .unwrap()
+                                .filter_map(|attribute| attribute.value.as_u64())
+                                .collect();
+                            if sweeps.remove(&event.proc()) {
+                                expected.swept += values[0];
+                                expected.reclaimed += values[1];
+                            }
+                        }
+                        RangeName::GcSweep => drop(sweeps.insert(event.proc())),
+                        _ => {}
+                    }
+                }
+                GoEventKind::StackSample => expected.samples.push(event.thread().0),
+                _ => {}
+            }
+        }
+        let mut tables = Tables::new();
+        let events = read(&bytes, &mut tables);
+        let (mut found, mut arguments) = (Details::default(), Vec::new());
+        let frames = |stack: Option<_>| stack.map_or(0, |stack| tables.frames(stack).len());
+        for event in &events {
+            match event.kind {
+                EventKind::Argument { name, value } => {
+                    arguments.push((text(tables.get(name)), value));
+                    continue;
+                }
+                EventKind::Instant { kind: InstantKind::Log, name, of, .. } => {
+                    let category = match arguments.pop() {
+                        Some((name, Value::Text(category))) if name == "category" => category,
+                        None => Default::default(),
+                        other => panic!("{other:?}"),
+                    };
+                    let category = text(tables.get(category));
+                    found.logs.push((category, text(tables.get(name)), of.is_some()));
+                }
+                EventKind::Begin { kind: SpanKind::Task | SpanKind::Region, stack, .. } => {
+                    found.annotations.push(frames(stack));
+                }
+                EventKind::Begin { kind: SpanKind::Gc, of, .. } => {
+                    assert_eq!(tables.entities.kind(of.unwrap()), Some(EntityKind::Gc), "{name}");
+                    found.marks += 1;
+                }
+                EventKind::Finish { .. } => {
+                    for (name, value) in &arguments {
+                        let Value::Uint(value) = value else { panic!("{value:?}") };
+                        match name.as_str() {
+                            "bytes swept" => found.swept += value,
+                            "bytes reclaimed" => found.reclaimed += value,
+                            other => panic!("{other}"),
+                        }
+                    }
+                }
+                EventKind::Sample { kind, thread, .. } => {
+                    assert_eq!(kind, SampleKind::GoCpu);
+                    let thread = thread.and_then(|thread| tables.entities.get(thread));
+                    found.samples.push(thread.map_or(-1, |thread| thread.number));
+                }
+                EventKind::Clock { .. } => found.clocks += 1,
+                _ => {}
+            }
+            arguments.clear();
+        }
+        assert_eq!(found, expected, "{name}");
+        all.logs.extend(found.logs);
+        all.annotations.extend(found.annotations);
+        all.samples.extend(found.samples);
+        all.swept += found.swept;
+        all.reclaimed += found.reclaimed;
+        all.clocks += found.clocks;
+        all.marks += found.marks;
+    }
+    assert!(all.logs.iter().any(|(category, _, has_task)| !category.is_empty() && *has_task));
+    assert!(all.annotations.iter().all(|frames| *frames > 0) && !all.annotations.is_empty());
+    assert!(all.swept > all.reclaimed && all.reclaimed > 0 && all.clocks > 0 && all.marks > 0);
+    assert!(all.samples.len() > 10, "{}", all.samples.len());
 }

@@ -9,9 +9,10 @@
 mod common;
 
 use common::{World, at, pieces};
-use trace_timeline::answers::What;
+use trace_timeline::answers::{Report, What};
 use trace_timeline::{
-    Context, EntityId, EntityKind, Kernel, LossKind, Occupant, SpanKind, State, ThreadState,
+    Context, EntityId, EntityKind, EventKind, Kernel, LossKind, Occupant, SpanKind, State,
+    ThreadState,
 };
 
 /// A Go program with two Ms on two CPUs, and another process.
@@ -104,6 +105,30 @@ fn a_lost_record_makes_what_crosses_it_unknown() {
     let second: Vec<_> =
         go.world.intervals(second).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
     assert_eq!(second[1..], [(30, Kernel::Sleeping), (90, Kernel::Unknown)]);
+}
+
+/// The scheduler was recorded for a part of the timeline only.
+#[test]
+fn after_the_end_of_a_recording_nothing_is_known_of_threads() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [thread, second] = go.threads;
+    let w = &mut go.world;
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(20).switch(go.cpus[1], Some(second), ThreadState::Sleeping, None);
+    w.at(50);
+    for cpu in go.cpus {
+        w.push(EventKind::End { entity: cpu });
+    }
+    w.at(90).go(g, State::Waiting, None, "select");
+    let [cpu, _] = go.cpus;
+    let of = |id| -> Vec<_> {
+        go.world.intervals(id).iter().map(|i| (i.end.nanos(), i.kernel)).collect()
+    };
+    let on = Kernel::OnCpu { cpu };
+    assert_eq!(of(g), [(50, on), (90, Kernel::Unknown)]);
+    assert_eq!(of(thread), [(50, on), (90, Kernel::Unknown)]);
+    assert_eq!(of(second)[1..], [(50, Kernel::Sleeping), (90, Kernel::Unknown)]);
 }
 
 /// A switch that the kernel did not report concerns the two threads of that CPU only.
@@ -284,12 +309,8 @@ fn throttling_is_separated_from_other_waits_for_a_cpu() {
     w.go(g, State::Running, Some(go.ms[0]), "");
     w.at(10).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
     w.at(90).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
-    let throttle = |since, nanos| trace_timeline::EventKind::Throttle {
-        process,
-        since: at(since),
-        nanos,
-        periods: 1,
-    };
+    let throttle =
+        |since, nanos| EventKind::Throttle { process, since: at(since), nanos, periods: 1 };
     w.at(95).push(throttle(75, 60));
     w.at(100).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
     w.at(120).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
@@ -323,10 +344,11 @@ fn a_work_item_waits_in_the_queue_of_the_pool() {
     let item = w.at(20).begin(process, SpanKind::Queued, "work item", Some(main), None);
     w.at(30).switch(cpus[0], Some(threads[0]), ThreadState::Sleeping, None);
     let text = w.text("thread-pool starvation");
-    w.at(50).push(trace_timeline::EventKind::Instant {
+    w.at(50).push(EventKind::Instant {
         entity: process,
         kind: trace_timeline::InstantKind::Starvation,
         name: text,
+        of: None,
         stack: None,
     });
     w.at(60).switch(cpus[1], None, ThreadState::Unknown, Some(threads[1]));
@@ -473,10 +495,11 @@ fn a_goroutine_that_did_not_exist_yet_is_explained_by_its_creator() {
     w.at(40);
     let g2 = go.goroutine(2);
     let w = &mut go.world;
-    w.push(trace_timeline::EventKind::Flow {
+    w.push(EventKind::Flow {
         kind: trace_timeline::FlowKind::Creates,
         from: Some(g1),
         context: Context::Task,
+        on: None,
         to: g2,
         cpu: None,
         stack: None,
@@ -508,4 +531,65 @@ fn wakes_at_the_same_time_are_followed_once() {
     let path = go.world.explain(g1, 0, 60, None);
     assert_eq!(path.pieces[0].what, What::Waits { context: Context::Task });
     assert_eq!(path.pieces[0].nanos(), 50);
+}
+
+/// The sampler of .NET stops all threads before it takes their stacks.
+#[test]
+fn a_managed_sample_has_the_state_before_the_stop() {
+    let mut w = World::default();
+    let cpu = w.entity(EntityKind::Cpu, 0, None);
+    let process = w.entity(EntityKind::Process, 1, None);
+    let threads = [7, 8].map(|n| w.entity(EntityKind::Thread, n, Some(process)));
+    let [runs, sleeps] = [7, 8].map(|n| w.entity(EntityKind::DotnetThread, n, Some(process)));
+    w.switch(cpu, None, ThreadState::Unknown, Some(threads[1]));
+    w.at(5).switch(cpu, Some(threads[1]), ThreadState::Sleeping, Some(threads[0]));
+    let stop = w.at(10).begin(process, SpanKind::StopTheWorld, "sample profiler", None, None);
+    w.at(12).switch(cpu, Some(threads[0]), ThreadState::Sleeping, None);
+    for entity in [runs, sleeps] {
+        w.at(15).push(EventKind::Sample {
+            entity,
+            kind: trace_timeline::SampleKind::Managed,
+            stack: None,
+            weight: 1,
+            thread: None,
+            cpu: None,
+            event: Default::default(),
+            of: None,
+        });
+    }
+    w.at(20).finish(stop, None);
+    let samples = w.samples();
+    let kernels: Vec<Kernel> = samples.iter().map(|sample| sample.kernel).collect();
+    assert_eq!(kernels, [Kernel::OnCpu { cpu }, Kernel::Sleeping]);
+}
+
+/// Each of many goroutines waits for a P once, the later ones longer.
+#[test]
+fn the_worst_goroutines_have_times_of_their_own() {
+    const ALL: i64 = 20_000;
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 1, None);
+    let m = w.entity(EntityKind::GoThread, 2, Some(process));
+    for number in 1..=ALL {
+        let goroutine = w.entity(EntityKind::Goroutine, number, Some(process));
+        w.go(goroutine, State::Runnable, None, "");
+        w.at(w.now + number);
+        w.go(goroutine, State::Running, Some(m), "");
+        w.at(w.now + 1);
+        w.push(EventKind::End { entity: goroutine });
+    }
+    let mut report = Report::new();
+    report.keep_goroutine(5);
+    let report = w.report(report);
+    let entities = &w.tables.entities;
+    let found: Vec<(i64, u64, i64)> = report
+        .goroutines(3, entities)
+        .into_iter()
+        .map(|(id, g)| (entities.get(id).unwrap().number, g.latency.sum(), g.total()))
+        .collect();
+    let of = |number: i64| (number, number as u64, number + 1);
+    assert_eq!(found, [of(ALL), of(ALL - 1), of(ALL - 2), of(5)]);
+    let all = report.goroutines(usize::MAX, entities).len();
+    assert!((1_024..5_000).contains(&all), "{all}");
+    assert_eq!(report.goroutines_dropped(), 0);
 }

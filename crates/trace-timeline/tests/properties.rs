@@ -11,11 +11,12 @@ mod common;
 
 use common::{World, at};
 use proptest::prelude::*;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use trace_timeline::answers::{Report, critical_path};
 use trace_timeline::{
-    Context, Correlator, Derived, EntityId, EntityKind, EventKind, FlowKind, InstantKind, Interval,
-    LossKind, SpanId, SpanKind, State, TextId, ThreadState,
+    Context, Correlator, CorrelatorOptions, Derived, EntityId, EntityKind, EventKind, FlowKind,
+    InstantKind, Interval, Kernel, LossKind, Occupant, SpanId, SpanKind, State, TextId,
+    ThreadState,
 };
 
 /// Something that happens to the entities of a small machine; indexes are taken modulo their number.
@@ -114,6 +115,7 @@ fn world(steps: &[Step]) -> World {
                     left: LEFT[left % LEFT.len()],
                     next: next.map(thread),
                     is_next_unknown: unknown && next.is_none(),
+                    prio: 120,
                 });
             }
             Step::Flow { kind, from, context, to, cpu: on } => {
@@ -123,6 +125,7 @@ fn world(steps: &[Step]) -> World {
                     kind: FLOWS[kind % FLOWS.len()],
                     from,
                     context: CONTEXTS[context % CONTEXTS.len()],
+                    on: None,
                     to: subject(to),
                     cpu: on.map(cpu),
                     stack: None,
@@ -163,7 +166,7 @@ fn world(steps: &[Step]) -> World {
                 let is_stop = matches!(step, Step::Stopped);
                 let kind = if is_stop { InstantKind::Stopped } else { InstantKind::Starvation };
                 let name = TextId::EMPTY;
-                w.push(EventKind::Instant { entity: process, kind, name, stack: None });
+                w.push(EventKind::Instant { entity: process, kind, name, of: None, stack: None });
             }
             Step::Throttle { since, nanos } => {
                 let since = at(now - since);
@@ -179,6 +182,43 @@ fn world(steps: &[Step]) -> World {
         }
     }
     w
+}
+
+fn intervals(w: &World, options: CorrelatorOptions) -> Vec<Interval> {
+    let mut intervals = Vec::new();
+    let mut correlator = Correlator::with_options(options);
+    let mut each = |derived: Derived<'_>| {
+        if let Derived::Interval(interval) = derived {
+            intervals.push(interval);
+        }
+    };
+    for event in &w.events {
+        correlator.push(event, &w.tables.entities, &mut each);
+    }
+    correlator.finish(&mut each);
+    intervals
+}
+
+/// By subject, without the occupants of CPUs: neighbours that differ in nothing else are one.
+fn joined(intervals: &[Interval]) -> BTreeMap<EntityId, Vec<Interval>> {
+    let mut joined: BTreeMap<EntityId, Vec<Interval>> = BTreeMap::new();
+    for interval in intervals {
+        let mut next = *interval;
+        if let Kernel::Runnable { occupant, .. } = &mut next.kernel {
+            *occupant = Occupant::Unknown;
+        }
+        let of_subject = joined.entry(next.subject).or_default();
+        let is_same = |last: &&mut Interval| {
+            let mut same = next;
+            (same.begin, same.end) = (last.begin, last.end);
+            **last == same
+        };
+        match of_subject.last_mut().filter(is_same) {
+            Some(last) => last.end = next.end,
+            None => of_subject.push(next),
+        }
+    }
+    joined
 }
 
 proptest! {
@@ -244,6 +284,29 @@ proptest! {
                 prop_assert_eq!(times, end - begin);
             }
         }
+    }
+
+    /// Options leave out data and change none of the rest.
+    #[test]
+    fn options_leave_out(steps in proptest::collection::vec(step(), 0..200)) {
+        let mut options = CorrelatorOptions::default();
+        options.occupants = false;
+        // A loss makes the open interval doubtful from its start: how much that is depends on the
+        // intervals.
+        let is_certain = |step: &&Step| !matches!(step, Step::Lost { .. });
+        let certain: Vec<Step> = steps.iter().filter(is_certain).cloned().collect();
+        let w = world(&certain);
+        let all = intervals(&w, CorrelatorOptions::default());
+        prop_assert_eq!(joined(&all), joined(&intervals(&w, options)));
+        let w = world(&steps);
+        let whole = intervals(&w, options);
+        options.threads = false;
+        let runtimes = intervals(&w, options);
+        let is_thread = |interval: &&Interval| {
+            w.tables.entities.kind(interval.subject) == Some(EntityKind::Thread)
+        };
+        let rest: Vec<Interval> = whole.iter().filter(|i| !is_thread(i)).copied().collect();
+        prop_assert_eq!(runtimes, rest);
     }
 
     /// The pieces of any interval of any subject partition it.

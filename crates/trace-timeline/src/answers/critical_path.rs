@@ -5,7 +5,7 @@ use crate::correlate::{Interval, Kernel, Occupant, ResolvedFlow};
 use crate::entity::{Entities, EntityId, EntityKind};
 use crate::event::{Context, FlowKind, SpanKind, State};
 use crate::tables::{StackId, TextId};
-use trace_common::Timestamp;
+use trace_common::{Timestamp, Walk as Back, divide};
 
 /// A piece of a [`CriticalPath`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +35,33 @@ pub struct Piece {
     pub during: Option<(SpanKind, TextId)>,
     /// Another task that `entity` worked on: context of the wait, not its cause.
     pub context: Option<EntityId>,
-    /// Where it stopped.
+    /// Where it stopped; without that, the most frequent stack of its samples.
     pub stack: Option<StackId>,
+    /// Number of samples of `entity` within the piece, if `stack` is of a sample.
+    pub samples: u32,
 }
 
 impl Piece {
+    /// Makes a piece of the subject itself, without details.
+    pub const fn new(begin: Timestamp, end: Timestamp, entity: EntityId, what: What) -> Self {
+        Self {
+            begin,
+            end,
+            entity,
+            thread: None,
+            what,
+            depth: 0,
+            reason: TextId::EMPTY,
+            waiter: None,
+            waiter_reason: TextId::EMPTY,
+            waiter_stack: None,
+            during: None,
+            context: None,
+            stack: None,
+            samples: 0,
+        }
+    }
+
     /// The duration in nanoseconds.
     pub const fn nanos(&self) -> i64 {
         self.end.nanos_since(self.begin)
@@ -111,8 +133,17 @@ pub struct CriticalPath {
     pub pieces: Vec<Piece>,
 }
 
-/// Waits that lead from one entity to the next. A longer chain ends in a leaf.
-const MAX_DEPTH: usize = 1 << 10;
+impl CriticalPath {
+    /// The path of a subject with these pieces, which partition the time from `begin` to `end`.
+    pub const fn new(
+        subject: EntityId,
+        begin: Timestamp,
+        end: Timestamp,
+        pieces: Vec<Piece>,
+    ) -> Self {
+        Self { subject, begin, end, pieces }
+    }
+}
 
 /// Finds the critical path of `subject` from `begin` to `end`; `task` is the task that it works on,
 /// if any.
@@ -132,29 +163,21 @@ pub fn critical_path(
     end: Timestamp,
     task: Option<EntityId>,
 ) -> CriticalPath {
-    let mut walk = Walk { history, entities, pieces: Vec::new(), frames: Vec::new(), at: end };
-    walk.frames.push(Frame {
-        entity: subject,
-        lower: begin,
-        pushed: end,
+    let link = Link {
         waiter: None,
         reason: TextId::EMPTY,
         stack: None,
         is_proxy: false,
         is_work: task.is_some(),
-    });
-    // Steps that follow a wait or a creation, without going back in time yet.
-    let mut still = 0;
-    while let Some(frame) = walk.frames.last().copied() {
-        let before = walk.at;
-        if walk.at <= frame.lower {
-            walk.frames.pop();
-        } else if still > 2 * MAX_DEPTH {
-            walk.leaf(frame, frame.lower, What::Unknown, None);
+    };
+    let back = Back::new(subject, link, begin, end);
+    let mut walk = Walk { history, entities, pieces: Vec::new(), back };
+    while let Some(step) = walk.back.next_step() {
+        if step.is_stuck {
+            walk.leaf(step, step.lower, What::Unknown, None);
         } else {
-            walk.step(frame);
+            walk.step(step);
         }
-        still = if walk.at < before { 0 } else { still + 1 };
     }
     let mut found = std::mem::take(&mut walk.pieces);
     found.reverse();
@@ -165,6 +188,18 @@ pub fn critical_path(
             walk.split(part, task, &mut pieces);
         }
     }
+    for piece in pieces.iter_mut().filter(|piece| piece.stack.is_none()) {
+        // A sample can be of the runtime's thread or of the kernel's.
+        let entities = || [Some(piece.entity), piece.thread].into_iter().flatten();
+        piece.stack = entities().find_map(|id| history.waited(id, piece.begin, piece.end));
+        if piece.stack.is_some() {
+            continue;
+        }
+        let mut found = entities().filter_map(|id| history.sampled(id, piece.begin, piece.end));
+        if let Some((stack, samples)) = found.next() {
+            (piece.stack, piece.samples) = (Some(stack), samples);
+        }
+    }
     CriticalPath { subject, begin, end: end.max(begin), pieces }
 }
 
@@ -173,18 +208,15 @@ struct Walk<'a> {
     entities: &'a Entities,
     /// Latest first.
     pieces: Vec<Piece>,
-    frames: Vec<Frame>,
-    /// Everything after this time is explained.
-    at: Timestamp,
+    back: Back<EntityId, Link>,
 }
 
-/// An entity that is followed back to `lower`.
+/// An entity that is followed.
+type Step = trace_common::Step<EntityId, Link>;
+
+/// What led to an entity.
 #[derive(Clone, Copy)]
-struct Frame {
-    entity: EntityId,
-    lower: Timestamp,
-    /// The time at which it was reached.
-    pushed: Timestamp,
+struct Link {
     waiter: Option<EntityId>,
     reason: TextId,
     /// Where the waiter stopped.
@@ -197,106 +229,105 @@ struct Frame {
 }
 
 impl Walk<'_> {
-    fn step(&mut self, frame: Frame) {
-        let item = self.history.work_item(frame.entity, self.at).filter(|_| frame.is_work);
-        let mut frame = frame;
+    fn step(&mut self, step: Step) {
+        let item =
+            self.history.work_item(step.entity, self.back.at()).filter(|_| step.link.is_work);
+        let mut step = step;
         if let Some(item) = item {
-            if item.end == self.at {
-                return self.queued(frame, item);
+            if item.end == self.back.at() {
+                return self.queued(step, item);
             }
-            frame.lower = frame.lower.max(item.end);
+            step.lower = step.lower.max(item.end);
         }
-        let Some((index, interval)) = self.history.before(frame.entity, self.at) else {
-            return self.before_birth(frame);
+        let Some((index, interval)) = self.history.before(step.entity, self.back.at()) else {
+            return self.before_birth(step);
         };
-        if interval.end < self.at {
+        if interval.end < self.back.at() {
             // It had ended.
-            return self.leaf(frame, interval.end.max(frame.lower), What::Unknown, None);
+            return self.leaf(step, interval.end.max(step.lower), What::Unknown, None);
         }
-        let begin = interval.begin.max(frame.lower);
+        let begin = interval.begin.max(step.lower);
         match interval.kernel {
-            Kernel::OnCpu { cpu } => self.leaf(frame, begin, What::OnCpu { cpu }, None),
+            Kernel::OnCpu { cpu } => self.leaf(step, begin, What::OnCpu { cpu }, None),
             Kernel::Runnable { occupant, is_preempted, .. } => {
                 let what = What::WaitsForCpu { occupant, is_preempted };
-                self.leaf(frame, begin, what, None);
+                self.leaf(step, begin, what, None);
             }
             Kernel::Sleeping => {
-                let begin = self.wait_begin(frame, index);
-                self.wait(frame, interval, interval.thread, begin);
+                let begin = self.wait_begin(step, index);
+                self.wait(step, interval, interval.thread, begin);
             }
-            Kernel::Blocked => self.leaf(frame, begin, What::Blocked, Some(interval)),
-            Kernel::Stopped => self.leaf(frame, begin, What::Stopped, Some(interval)),
+            Kernel::Blocked => self.leaf(step, begin, What::Blocked, Some(interval)),
+            Kernel::Stopped => self.leaf(step, begin, What::Stopped, Some(interval)),
             Kernel::Unknown | Kernel::Absent => match interval.state {
-                State::Running => self.leaf(frame, begin, What::Running, None),
-                State::Syscall => self.leaf(frame, begin, What::Syscall, Some(interval)),
+                State::Running => self.leaf(step, begin, What::Running, None),
+                State::Syscall => self.leaf(step, begin, What::Syscall, Some(interval)),
                 State::Waiting => {
-                    let begin = self.wait_begin(frame, index);
-                    self.wait(frame, interval, Some(frame.entity), begin);
+                    let begin = self.wait_begin(step, index);
+                    self.wait(step, interval, Some(step.entity), begin);
                 }
-                State::Runnable => self.runnable(frame, index, begin),
-                State::Unknown | State::Idle => self.leaf(frame, begin, What::Unknown, None),
+                State::Runnable => self.runnable(step, index, begin),
+                State::Unknown | State::Idle => self.leaf(step, begin, What::Unknown, None),
             },
         }
     }
 
     /// The work item of a worker was queued: continue with the thread that queued it.
-    fn queued(&mut self, frame: Frame, item: &Span) {
-        let begin = item.begin.max(frame.lower);
-        let process = self.entities.process_of(frame.entity);
-        while self.at > begin {
-            let interval = self.history.before(frame.entity, self.at).map(|(_, interval)| interval);
-            let interval = interval.filter(|interval| interval.end >= self.at);
+    fn queued(&mut self, step: Step, item: &Span) {
+        let begin = item.begin.max(step.lower);
+        let process = self.entities.process_of(step.entity);
+        while self.back.at() > begin {
+            let interval =
+                self.history.before(step.entity, self.back.at()).map(|(_, interval)| interval);
+            let interval = interval.filter(|interval| interval.end >= self.back.at());
             let since = interval.map_or(begin, |interval| interval.begin.max(begin));
             let what = match interval.map(|interval| interval.kernel) {
                 Some(Kernel::Runnable { occupant, is_preempted, .. }) => {
                     What::WaitsForCpu { occupant, is_preempted }
                 }
                 _ => What::Queued {
-                    starvation: process
-                        .map_or(0, |process| self.history.starvation(process, since, self.at)),
+                    starvation: process.map_or(0, |process| {
+                        self.history.starvation(process, since, self.back.at())
+                    }),
                 },
             };
-            self.leaf(frame, since, what, None);
+            self.leaf(step, since, what, None);
         }
-        if begin > frame.lower || item.begin == frame.lower {
-            if let Some(last) = self.frames.last_mut() {
-                (last.entity, last.is_proxy, last.pushed) = (item.by, false, self.at);
-            }
+        if begin > step.lower || item.begin == step.lower {
+            self.back.turn(item.by, |link| link.is_proxy = false);
         }
     }
 
     /// The entity did not exist: continue with its creator.
-    fn before_birth(&mut self, frame: Frame) {
+    fn before_birth(&mut self, step: Step) {
         // The runtime mentions a thread later than the kernel.
-        let first = self.history.intervals(frame.entity).first();
-        let thread = first.and_then(|first| first.thread).filter(|thread| *thread != frame.entity);
-        if let (Some(thread), Some(EntityKind::DotnetThread), Some(last)) =
-            (thread, self.entities.kind(frame.entity), self.frames.last_mut())
+        let first = self.history.intervals(step.entity).first();
+        let thread = first.and_then(|first| first.thread).filter(|thread| *thread != step.entity);
+        if let (Some(thread), Some(EntityKind::DotnetThread)) =
+            (thread, self.entities.kind(step.entity))
         {
-            last.entity = thread;
-            return;
+            return self.back.turn(thread, |_| ());
         }
-        let creation = self.history.flows_to(frame.entity).first();
-        let creator = creation.filter(|flow| flow.kind == FlowKind::Creates && flow.at <= self.at);
+        let mut flows = self.history.flows_to(step.entity).iter();
+        let creation = flows.find(|flow| flow.kind == FlowKind::Creates);
+        let creator = creation.filter(|flow| flow.at <= self.back.at());
         let followed = creator.and_then(|flow| Some((flow.at, self.cause(flow)?)));
         match followed {
-            Some((at, (creator, is_proxy))) if !self.is_tie(creator) => {
-                if at < self.at {
-                    self.leaf(frame, at.max(frame.lower), What::Unknown, None);
+            Some((at, (creator, is_proxy))) if !self.back.is_followed(creator) => {
+                if at < self.back.at() {
+                    self.leaf(step, at.max(step.lower), What::Unknown, None);
                 }
-                if let Some(last) = self.frames.last_mut() {
-                    (last.entity, last.is_proxy, last.pushed) = (creator, is_proxy, self.at);
-                }
+                self.back.turn(creator, |link| link.is_proxy = is_proxy);
             }
-            _ => self.leaf(frame, frame.lower, What::Unknown, None),
+            _ => self.leaf(step, step.lower, What::Unknown, None),
         }
     }
 
     /// The begin of a wait. Something else may change during it, such as the P of a goroutine in a
     /// system call: then it has several intervals.
-    fn wait_begin(&self, frame: Frame, index: usize) -> Timestamp {
-        let intervals = self.history.intervals(frame.entity).get(..=index).unwrap_or_default();
-        let mut begin = self.at;
+    fn wait_begin(&self, step: Step, index: usize) -> Timestamp {
+        let intervals = self.history.intervals(step.entity).get(..=index).unwrap_or_default();
+        let mut begin = self.back.at();
         let mut later: Option<&Interval> = None;
         for interval in intervals.iter().rev() {
             let is_same = later.is_none_or(|later| {
@@ -306,50 +337,50 @@ impl Walk<'_> {
                 };
                 is_wait && interval.kernel == later.kernel && interval.end == later.begin
             });
-            if !is_same || begin <= frame.lower {
+            if !is_same || begin <= step.lower {
                 break;
             }
             begin = interval.begin;
             later = Some(interval);
         }
-        begin.max(frame.lower)
+        begin.max(step.lower)
     }
 
     /// A wait that ended with a flow to `to`.
-    fn wait(&mut self, frame: Frame, interval: &Interval, to: Option<EntityId>, begin: Timestamp) {
+    fn wait(&mut self, step: Step, interval: &Interval, to: Option<EntityId>, begin: Timestamp) {
         let flows = to.map_or(&[][..], |to| self.history.flows_to(to));
         let after = flows.partition_point(|flow| flow.at < interval.end);
-        let flow = flows.get(after).filter(|flow| flow.at == interval.end);
+        let mut flows = flows.get(after..).unwrap_or_default().iter();
+        let flow = flows
+            .by_ref()
+            .take_while(|flow| flow.at == interval.end)
+            .find(|flow| flow.kind != FlowKind::Continues);
         let cause = flow.and_then(|flow| self.cause(flow));
-        let owner = || Some((self.lock_owner(frame.entity, interval)?, false));
+        let owner = || Some((self.lock_owner(step.entity, interval)?, false));
         let cause = if flow.is_some() { cause } else { owner() };
-        if frame.is_proxy {
+        if step.link.is_proxy {
             let context = flow.map_or(Context::Unknown, |flow| flow.context);
-            match (cause, self.frames.last_mut()) {
-                (Some((cause, is_proxy)), Some(last)) if cause != frame.entity => {
-                    (last.entity, last.is_proxy, last.pushed) = (cause, is_proxy, self.at);
+            match cause {
+                Some((cause, is_proxy)) if cause != step.entity => {
+                    self.back.turn(cause, |link| link.is_proxy = is_proxy);
                 }
-                _ => self.leaf(frame, frame.lower, What::Waits { context }, None),
+                _ => self.leaf(step, step.lower, What::Waits { context }, None),
             }
             return;
         }
-        match cause {
-            Some((cause, is_proxy)) if self.frames.len() < MAX_DEPTH && !self.is_tie(cause) => {
-                self.frames.push(Frame {
-                    entity: cause,
-                    lower: begin,
-                    pushed: self.at,
-                    waiter: Some(frame.entity),
-                    reason: interval.reason,
-                    stack: interval.stack,
-                    is_proxy,
-                    is_work: true,
-                });
-            }
-            _ => {
-                let context = flow.map_or(Context::Unknown, |flow| flow.context);
-                self.leaf(frame, begin, What::Waits { context }, Some(interval));
-            }
+        let followed = cause.is_some_and(|(cause, is_proxy)| {
+            let link = Link {
+                waiter: Some(step.entity),
+                reason: interval.reason,
+                stack: interval.stack,
+                is_proxy,
+                is_work: true,
+            };
+            self.back.follow(cause, begin, link)
+        });
+        if !followed {
+            let context = flow.map_or(Context::Unknown, |flow| flow.context);
+            self.leaf(step, begin, What::Waits { context }, Some(interval));
         }
     }
 
@@ -377,52 +408,40 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether an entity was already reached without going back in time.
-    fn is_tie(&self, entity: EntityId) -> bool {
-        let mut now = self.frames.iter().rev().take_while(|frame| frame.pushed == self.at);
-        now.any(|frame| frame.entity == entity)
-            || self.frames.last().is_some_and(|frame| frame.entity == entity)
-    }
-
     /// A goroutine waited for a P: divided by what the P did on which it ran next.
-    fn runnable(&mut self, frame: Frame, index: usize, begin: Timestamp) {
-        let next = self.history.intervals(frame.entity).get(index + 1);
+    fn runnable(&mut self, step: Step, index: usize, begin: Timestamp) {
+        let next = self.history.intervals(step.entity).get(index + 1);
         let proc = next.and_then(|next| next.proc);
-        while self.at > begin {
-            let known = proc.and_then(|proc| self.history.before(proc, self.at));
+        while self.back.at() > begin {
+            let known = proc.and_then(|proc| self.history.before(proc, self.back.at()));
             let (holder, kernel, from) = match known {
-                Some((_, i)) if i.end >= self.at => (i.holder, i.kernel, i.begin),
+                Some((_, i)) if i.end >= self.back.at() => (i.holder, i.kernel, i.begin),
                 Some((_, i)) => (None, Kernel::Unknown, i.end),
                 None => (None, Kernel::Unknown, begin),
             };
-            let holder = holder.filter(|holder| *holder != frame.entity);
+            let holder = holder.filter(|holder| *holder != step.entity);
             let what = What::WaitsForProc { proc, holder, kernel };
-            self.leaf(frame, from.max(begin), what, None);
+            self.leaf(step, from.max(begin), what, None);
         }
     }
 
     /// Explains the time back to `begin`.
-    fn leaf(&mut self, frame: Frame, begin: Timestamp, what: What, wait: Option<&Interval>) {
+    fn leaf(&mut self, step: Step, begin: Timestamp, what: What, wait: Option<&Interval>) {
         let kernel_thread = |id| self.entities.kind(id) == Some(EntityKind::Thread);
-        let interval = self.history.before(frame.entity, self.at);
+        let interval = self.history.before(step.entity, self.back.at());
         let thread = interval.and_then(|(_, interval)| interval.thread);
         let thread = thread.filter(|thread| kernel_thread(*thread));
         self.pieces.push(Piece {
-            begin,
-            end: self.at,
-            entity: frame.entity,
             thread,
-            what,
-            depth: u32::try_from(self.frames.len().saturating_sub(1)).unwrap_or(u32::MAX),
+            depth: self.back.depth(),
             reason: wait.map_or(TextId::EMPTY, |wait| wait.reason),
-            waiter: frame.waiter,
-            waiter_reason: frame.reason,
-            waiter_stack: frame.stack,
-            during: None,
-            context: None,
+            waiter: step.link.waiter,
+            waiter_reason: step.link.reason,
+            waiter_stack: step.link.stack,
             stack: wait.and_then(|wait| wait.stack),
+            ..Piece::new(begin, self.back.at(), step.entity, what)
         });
-        self.at = begin;
+        self.back.explain(begin);
     }
 
     /// Divides a wait for a CPU into the time in which the thread's cgroup was throttled, and the
@@ -472,16 +491,8 @@ impl Walk<'_> {
             is_kind && span.begin < piece.end && span.end > piece.begin
         };
         let spans: Vec<&Span> = own.iter().chain(global).filter(is_relevant).collect();
-        let mut cuts: Vec<Timestamp> = spans
-            .iter()
-            .flat_map(|span| [span.begin, span.end])
-            .filter(|at| *at > piece.begin && *at < piece.end)
-            .chain([piece.end])
-            .collect();
-        cuts.sort_unstable();
-        cuts.dedup();
-        let mut begin = piece.begin;
-        for end in cuts {
+        let bounds = spans.iter().flat_map(|span| [span.begin, span.end]);
+        for (begin, end) in divide(piece.begin, piece.end, bounds) {
             let here = || spans.iter().filter(|span| span.begin <= begin && span.end >= end);
             let is_executing = matches!(
                 piece.what,
@@ -505,7 +516,6 @@ impl Walk<'_> {
                 context: works_on.filter(|other| Some(*other) != task && piece.depth > 0),
                 ..piece
             };
-            begin = end;
             match pieces.last_mut() {
                 Some(last)
                     if (Piece { begin: last.begin, end: part.end, ..part })

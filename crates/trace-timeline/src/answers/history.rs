@@ -1,13 +1,14 @@
 //! The past within a window of time.
 
-use crate::correlate::{Derived, Interval, ResolvedFlow};
+use crate::correlate::{Derived, Interval, ResolvedFlow, Sampled};
 use crate::entity::EntityId;
-use crate::event::{EventKind, InstantKind, SpanKind};
-use crate::tables::{SpanId, TextId};
+use crate::event::{EventKind, InstantKind, SampleKind, SpanKind};
+use crate::tables::{SpanId, StackId, TextId};
 use hashbrown::HashMap;
+use std::cmp::Reverse;
 use trace_common::Timestamp;
 
-/// Intervals, flows and spans of all entities within windows of time: what
+/// Intervals, flows, spans and stacks of samples of all entities within windows of time: what
 /// [`critical_path`](super::critical_path) needs.
 #[derive(Debug)]
 pub struct History {
@@ -22,6 +23,10 @@ pub struct History {
     open: HashMap<SpanId, Span>,
     /// By process.
     starvation: HashMap<EntityId, Vec<Timestamp>>,
+    /// The stacks of samples by goroutine or thread, in time order.
+    samples: HashMap<EntityId, Vec<(Timestamp, StackId)>>,
+    /// The times off the CPU whose stack is known, by thread, in time order.
+    waits: HashMap<EntityId, Vec<Wait>>,
     /// With their process.
     throttles: Vec<(EntityId, Throttle)>,
     items: usize,
@@ -42,12 +47,22 @@ pub struct Span {
     pub by: EntityId,
     /// Who ended it.
     pub ended_by: EntityId,
-    /// The task, activity or owner of the lock.
+    /// The task, activity, GC or owner of the lock; of a task or activity its parent.
     pub of: Option<EntityId>,
+    /// Where it began.
+    pub stack: Option<StackId>,
     /// The start.
     pub begin: Timestamp,
     /// The end; [`Timestamp::MAX`] if it did not end.
     pub end: Timestamp,
+}
+
+/// A thread is off the CPU.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    begin: Timestamp,
+    end: Timestamp,
+    stack: StackId,
 }
 
 /// Throttling by a CPU quota: see [`EventKind::Throttle`].
@@ -61,7 +76,7 @@ pub(super) struct Throttle {
 }
 
 impl History {
-    /// Maximum number of intervals, flows and spans: about 800 MB.
+    /// Maximum number of intervals, flows, spans and samples: about 800 MB.
     pub const MAX: usize = 8 << 20;
 
     /// Makes an empty history of the time from `begin` to `end`.
@@ -75,6 +90,8 @@ impl History {
             work_items: HashMap::new(),
             open: HashMap::new(),
             starvation: HashMap::new(),
+            samples: HashMap::new(),
+            waits: HashMap::new(),
             throttles: Vec::new(),
             items: 0,
             dropped: 0,
@@ -102,13 +119,32 @@ impl History {
             Derived::Flow(flow) if self.overlaps(flow.at, flow.at) && self.has_room() => {
                 self.flows.entry(flow.to).or_default().push(flow);
             }
+            Derived::Sample(Sampled {
+                at,
+                entity,
+                kind: SampleKind::OffCpu,
+                stack: Some(stack),
+                weight,
+                ..
+            }) => {
+                let nanos = i64::try_from(weight).unwrap_or(i64::MAX);
+                let wait = Wait { begin: at.saturating_add_nanos(-nanos), end: at, stack };
+                if self.overlaps(wait.begin, wait.end) && self.has_room() {
+                    self.waits.entry(entity).or_default().push(wait);
+                }
+            }
+            Derived::Sample(Sampled { at, entity, kind, stack: Some(stack), .. })
+                if kind != SampleKind::Allocation && self.overlaps(at, at) && self.has_room() =>
+            {
+                self.samples.entry(entity).or_default().push((at, stack));
+            }
             Derived::Event(event) => match event.kind {
-                EventKind::Begin { span, entity, kind, name, by, of } => {
+                EventKind::Begin { span, entity, kind, name, by, of, stack } => {
                     let (begin, by) = (event.at, by.unwrap_or(entity));
                     let end = Timestamp::MAX;
                     let ended_by = entity;
-                    let span_ = Span { kind, entity, name, by, ended_by, of, begin, end };
-                    self.open.insert(span, span_);
+                    let begun = Span { kind, entity, name, by, ended_by, of, stack, begin, end };
+                    self.open.insert(span, begun);
                 }
                 EventKind::Finish { span, by } => {
                     if let Some(span) = self.open.remove(&span) {
@@ -173,7 +209,7 @@ impl History {
         has_room
     }
 
-    /// Number of intervals, flows and spans that are missing because there were more than
+    /// Number of intervals, flows, spans and samples that are missing because there were more than
     /// [`History::MAX`]. Then narrow the window.
     pub const fn dropped(&self) -> u64 {
         self.dropped
@@ -199,6 +235,42 @@ impl History {
     /// The spans of an entity, by their begin; after [`History::finish`].
     pub fn spans(&self, entity: EntityId) -> &[Span] {
         self.spans.get(&entity).map_or(&[], Vec::as_slice)
+    }
+
+    /// The most frequent stack of the samples of a goroutine or thread from `begin` to `end`, the
+    /// earliest of several, and the number of samples.
+    pub(super) fn sampled(
+        &self,
+        entity: EntityId,
+        begin: Timestamp,
+        end: Timestamp,
+    ) -> Option<(StackId, u32)> {
+        let samples = self.samples.get(&entity)?;
+        let first = samples.partition_point(|(at, _)| *at < begin);
+        let after = samples.partition_point(|(at, _)| *at <= end);
+        let within = samples.get(first..after)?;
+        let mut counts: HashMap<StackId, (u32, usize)> = HashMap::new();
+        for (place, (_, stack)) in within.iter().enumerate() {
+            counts.entry(*stack).or_insert((0, place)).0 += 1;
+        }
+        let most = counts.into_iter().max_by_key(|(_, (count, place))| (*count, Reverse(*place)));
+        most.map(|(stack, _)| (stack, u32::try_from(within.len()).unwrap_or(u32::MAX)))
+    }
+
+    /// The stack where a thread left the CPU, if it was off it for most of the time from `begin` to
+    /// `end` without coming back.
+    pub(super) fn waited(
+        &self,
+        entity: EntityId,
+        begin: Timestamp,
+        end: Timestamp,
+    ) -> Option<StackId> {
+        let waits = self.waits.get(&entity)?;
+        let first = waits.partition_point(|wait| wait.end <= begin);
+        let within = waits.iter().skip(first).take_while(|wait| wait.begin < end);
+        let overlap = |wait: &Wait| wait.end.min(end).nanos_since(wait.begin.max(begin));
+        let longest = within.max_by_key(|wait| (overlap(wait), Reverse(wait.begin)))?;
+        (overlap(longest) > end.nanos_since(begin) / 2).then_some(longest.stack)
     }
 
     /// The work item that a worker of the .NET thread pool had taken last at this time.

@@ -1,13 +1,15 @@
 //! Times by process, thread and goroutine.
 
 use super::Histogram;
+use super::table::{Hint, Table};
 use crate::correlate::{Derived, Interval, Kernel, Occupant, Pause, ResolvedFlow};
-use crate::entity::{Entities, EntityId, EntityKind};
+use crate::entity::{Entities, Entity, EntityId, EntityKind};
 use crate::event::{Context, EventKind, FlowKind, LossKind, SpanKind, State};
 use crate::tables::{SpanId, TextId};
 use hashbrown::HashMap;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use trace_common::Timestamp;
+use trace_common::{IdMap, Timestamp};
 
 /// Nanoseconds by what the kernel did with a thread. They sum to the time in which the thread was
 /// known.
@@ -65,7 +67,8 @@ pub struct ThreadReport {
     pub latency: Histogram,
 }
 
-/// The goroutines of one process with the same entry function, or all .NET threads of a process.
+/// The goroutines of one process with the same entry function, or all .NET threads of a process; or
+/// one goroutine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Group {
@@ -81,15 +84,90 @@ pub struct Group {
     pub waiting: i64,
     /// Nanoseconds in which their state is not known.
     pub unknown: i64,
-    /// The durations from when a goroutine was runnable to when it had a P.
+    /// The durations from when a goroutine was runnable to when it had a P; of .NET threads, to when
+    /// they had a CPU.
     pub latency: Histogram,
 }
 
 impl Group {
+    fn add(&mut self, interval: &Interval, delay: Option<Delay>) {
+        let nanos = interval.nanos();
+        match interval.state {
+            State::Running => self.running.add(interval.kernel, nanos),
+            State::Syscall => self.syscall.add(interval.kernel, nanos),
+            State::Runnable => self.runnable += nanos,
+            State::Waiting => self.waiting += nanos,
+            State::Unknown | State::Idle => self.unknown += nanos,
+        }
+        if let Some(delay) = delay {
+            self.latency.add(delay.nanos);
+        }
+    }
+
     /// The sum of all times.
     pub const fn total(&self) -> i64 {
         self.running.total() + self.syscall.total() + self.runnable + self.waiting + self.unknown
     }
+}
+
+/// Goroutines: those that run, and of those that ended the ones that waited longest for a P.
+#[derive(Debug, Default)]
+struct Goroutines {
+    live: HashMap<EntityId, Group>,
+    ended: Vec<(EntityId, Group)>,
+    /// The goroutine ids whose reports are all kept.
+    kept: Vec<i64>,
+    dropped: u64,
+}
+
+impl Goroutines {
+    /// Live goroutines with own times: a histogram takes some KiB.
+    const MAX_LIVE: usize = 1 << 15;
+
+    fn add(&mut self, interval: &Interval, delay: Option<Delay>, entity: &Entity) {
+        if let Some(times) = self.live.get_mut(&interval.subject) {
+            times.add(interval, delay);
+        } else if self.live.len() < Self::MAX_LIVE || self.kept.contains(&entity.number) {
+            let mut times = Group { count: 1, ..Group::default() };
+            times.add(interval, delay);
+            self.live.insert(interval.subject, times);
+        }
+    }
+
+    fn start(&mut self, goroutine: EntityId, entities: &Entities) {
+        let is_one = entities.kind(goroutine) == Some(EntityKind::Goroutine);
+        if is_one && self.live.len() >= Self::MAX_LIVE {
+            self.dropped += 1;
+        }
+    }
+
+    fn end(&mut self, goroutine: EntityId, entities: &Entities) {
+        let Some(times) = self.live.remove(&goroutine) else { return };
+        self.ended.push((goroutine, times));
+        if self.ended.len() >= 4 * Report::MAX_GOROUTINES {
+            self.shrink(entities);
+        }
+    }
+
+    fn is_kept(&self, goroutine: EntityId, entities: &Entities) -> bool {
+        let entity = entities.get(goroutine);
+        entity.is_some_and(|entity| self.kept.contains(&entity.number))
+    }
+
+    fn shrink(&mut self, entities: &Entities) {
+        let ended = std::mem::take(&mut self.ended);
+        let (kept, mut others): (Vec<_>, Vec<_>) =
+            ended.into_iter().partition(|(goroutine, _)| self.is_kept(*goroutine, entities));
+        others.sort_by_key(|(goroutine, times)| worst_first(*goroutine, times));
+        others.truncate(Report::MAX_GOROUTINES);
+        others.extend(kept);
+        self.ended = others;
+    }
+}
+
+/// Most time of scheduling latency first.
+fn worst_first(goroutine: EntityId, times: &Group) -> (Reverse<u64>, EntityId) {
+    (Reverse(times.latency.sum()), goroutine)
 }
 
 /// Who had the CPU that threads of a process waited for.
@@ -120,6 +198,87 @@ pub enum Waker {
     Unknown,
 }
 
+/// Why a goroutine or thread was not on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum OffCpu {
+    /// Another thread got the CPU of its thread.
+    Preempted,
+    /// Its thread was woken, and waited for a CPU.
+    Woken,
+    /// A goroutine waited for a P.
+    WaitsForProc,
+    /// It waited for something, as its runtime reports it: the reason can be empty.
+    Waits(TextId),
+    /// Its thread slept in a system call that its runtime reports.
+    Syscall,
+    /// Its thread slept, and no runtime reports why.
+    Sleeping,
+    /// Its thread waited uninterruptibly: usually for a disk, a page or a lock of the kernel.
+    Blocked,
+    /// Its thread was stopped by a signal or a debugger.
+    Stopped,
+}
+
+impl OffCpu {
+    /// Number of reasons.
+    const NUMBERS: usize = 8;
+
+    const fn number(self) -> usize {
+        match self {
+            Self::Preempted => 0,
+            Self::Woken => 1,
+            Self::WaitsForProc => 2,
+            Self::Waits(_) => 3,
+            Self::Syscall => 4,
+            Self::Sleeping => 5,
+            Self::Blocked => 6,
+            Self::Stopped => 7,
+        }
+    }
+
+    /// `None` on a CPU, and where that is not known.
+    fn of(interval: &Interval, kind: EntityKind) -> Option<Self> {
+        match (interval.state, interval.kernel) {
+            (State::Waiting, _) if kind != EntityKind::Thread => Some(Self::Waits(interval.reason)),
+            (State::Runnable, _) if kind != EntityKind::Thread => Some(Self::WaitsForProc),
+            (_, Kernel::Runnable { is_preempted: true, .. }) => Some(Self::Preempted),
+            (_, Kernel::Runnable { .. }) => Some(Self::Woken),
+            (State::Syscall, Kernel::Sleeping) => Some(Self::Syscall),
+            (_, Kernel::Sleeping) => Some(Self::Sleeping),
+            (_, Kernel::Blocked) => Some(Self::Blocked),
+            (_, Kernel::Stopped) => Some(Self::Stopped),
+            (_, Kernel::OnCpu { .. } | Kernel::Unknown | Kernel::Absent) => None,
+        }
+    }
+}
+
+/// Times off the CPU with one reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OffCpuTimes {
+    /// The sum in nanoseconds.
+    pub nanos: i64,
+    /// How often.
+    pub count: u64,
+    /// The longest one in nanoseconds.
+    pub longest: i64,
+}
+
+/// A time from when a thread or goroutine could have executed to when it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Delay {
+    /// The thread or goroutine.
+    pub subject: EntityId,
+    /// When it began to execute.
+    pub end: Timestamp,
+    /// The duration in nanoseconds.
+    pub nanos: i64,
+    /// Of a thread: what its CPU executed longest meanwhile.
+    pub occupant: Occupant,
+}
+
 /// Waits with one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -128,14 +287,24 @@ pub struct Waits {
     pub durations: Histogram,
 }
 
-/// What is missing in a timeline.
+/// The losses of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Losses {
+pub struct LossTotal {
     /// Losses that were reported.
     pub count: u64,
     /// The records that were lost, as far as their number is known.
     pub records: u64,
+}
+
+/// The throttling of a process by the CPU quota of its cgroup: see [`EventKind::Throttle`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Throttled {
+    /// Nanoseconds, summed over CPUs, of all cgroups that contain the process.
+    pub nanos: i64,
+    /// Periods in which a cgroup was throttled.
+    pub periods: u64,
 }
 
 /// A report of a timeline. Feed it all derived data.
@@ -146,37 +315,81 @@ pub struct Report {
     /// The time of the last event.
     pub end: Option<Timestamp>,
     /// By kernel thread.
-    pub threads: BTreeMap<EntityId, ThreadReport>,
+    pub threads: Table<EntityId, ThreadReport>,
     /// By process and entry function of goroutines; .NET threads have an empty name.
-    pub groups: BTreeMap<(Option<EntityId>, TextId), Group>,
+    pub groups: Table<(Option<EntityId>, TextId), Group>,
     /// Waits of goroutines by process and reason.
-    pub waits: BTreeMap<(Option<EntityId>, TextId), Waits>,
+    pub waits: Table<(Option<EntityId>, TextId), Waits>,
+    /// By process: times off the CPU of its goroutines and .NET threads, and of threads that execute
+    /// none, by reason.
+    pub off_cpu: Table<(Option<EntityId>, OffCpu), OffCpuTimes>,
+    /// The longest delays of threads and goroutines, longest first, at most [`Report::MAX_DELAYS`].
+    pub longest_delays: Vec<Delay>,
     /// By process: who had the CPU that its threads waited for.
-    pub preempters: BTreeMap<(Option<EntityId>, Occupant), Preempter>,
+    pub preempters: Table<(Option<EntityId>, Occupant), Preempter>,
     /// By process: who woke its threads and goroutines, and how often.
-    pub wakers: BTreeMap<(Option<EntityId>, Waker), u64>,
-    /// Garbage collections by process: the durations of Go's mark phases, of .NET's collections.
-    pub collections: BTreeMap<Option<EntityId>, Histogram>,
+    pub wakers: Table<(Option<EntityId>, Waker), u64>,
+    /// The durations of garbage collections by process and name: `mark` for Go's mark phases;
+    /// generation and reason of .NET's collections.
+    pub collections: BTreeMap<(Option<EntityId>, TextId), Histogram>,
     /// Stop-the-world pauses by process and reason.
     pub pauses: BTreeMap<(EntityId, TextId), Histogram>,
     /// The longest pauses, longest first, at most [`Report::MAX_PAUSES`].
     pub longest_pauses: Vec<Pause>,
+    /// By process: throttling by CPU quotas.
+    pub throttled: BTreeMap<EntityId, Throttled>,
     /// What is missing.
-    pub losses: BTreeMap<LossKind, Losses>,
+    pub losses: BTreeMap<LossKind, LossTotal>,
     /// Samples by whether the thread had a CPU: yes, no, not known.
     pub samples: [u64; 3],
-    /// Nanoseconds for which a subject has been runnable.
-    runnable: Runnable,
-    open_collections: HashMap<SpanId, (Option<EntityId>, Timestamp)>,
+    goroutines: Goroutines,
+    /// By the position of their entities.
+    subjects: IdMap<Subject>,
+    open_collections: HashMap<SpanId, ((Option<EntityId>, TextId), Timestamp)>,
 }
 
 impl Report {
     /// Number of [`Report::longest_pauses`].
     pub const MAX_PAUSES: usize = 10;
 
+    /// Number of [`Report::longest_delays`].
+    pub const MAX_DELAYS: usize = 10;
+
+    /// Number of goroutines, beside the live ones, whose own times are kept.
+    pub const MAX_GOROUTINES: usize = 1 << 10;
+
     /// Makes an empty report.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Keeps the own times of the goroutines with this id. Without this, they are only kept if the
+    /// goroutine is one of the worst.
+    pub fn keep_goroutine(&mut self, id: i64) {
+        self.goroutines.kept.push(id);
+    }
+
+    /// Goroutines with their own times, those with most scheduling latency first: the `worst`, and
+    /// all that [were kept](Report::keep_goroutine).
+    ///
+    /// Of goroutines that ended, the worst [`Report::MAX_GOROUTINES`] are known.
+    pub fn goroutines(&self, worst: usize, entities: &Entities) -> Vec<(EntityId, &Group)> {
+        let Goroutines { live, ended, .. } = &self.goroutines;
+        let live = live.iter().map(|(goroutine, times)| (*goroutine, times));
+        let ended = ended.iter().map(|(goroutine, times)| (*goroutine, times));
+        let mut all: Vec<(EntityId, &Group)> = live.chain(ended).collect();
+        all.sort_by_key(|(goroutine, times)| worst_first(*goroutine, times));
+        let mut place = 0;
+        all.retain(|(goroutine, _)| {
+            place += 1;
+            place <= worst || self.goroutines.is_kept(*goroutine, entities)
+        });
+        all
+    }
+
+    /// Number of goroutines without own times, because too many lived at once.
+    pub const fn goroutines_dropped(&self) -> u64 {
+        self.goroutines.dropped
     }
 
     /// Adds derived data.
@@ -184,6 +397,7 @@ impl Report {
         match derived {
             Derived::Interval(interval) => self.interval(interval, entities),
             Derived::Flow(flow) => self.flow(flow, entities),
+            Derived::Start(_) => {}
             Derived::Pause(pause) => self.pause(pause),
             Derived::Sample(sample) => {
                 let index = match sample.kernel {
@@ -201,21 +415,31 @@ impl Report {
                 match event.kind {
                     EventKind::Start { entity } => {
                         if let Some(key) = group_of(entity, entities) {
-                            self.groups.entry(key).or_default().count += 1;
+                            self.groups.entry(key).count += 1;
                         }
+                        self.goroutines.start(entity, entities);
                     }
                     EventKind::End { entity } => {
-                        self.runnable.0.remove(&entity);
+                        // The next subject gets its place.
+                        if let Some(subject) = self.subjects.remove(key(entity)) {
+                            *subject = Subject::default();
+                        }
+                        self.goroutines.end(entity, entities);
                     }
-                    EventKind::Begin { span, entity, kind: SpanKind::Gc, .. } => {
-                        let process = entities.process_of(entity);
-                        self.open_collections.insert(span, (process, event.at));
+                    EventKind::Begin { span, entity, kind: SpanKind::Gc, name, .. } => {
+                        let key = (entities.process_of(entity), name);
+                        self.open_collections.insert(span, (key, event.at));
                     }
                     EventKind::Finish { span, .. } => {
-                        if let Some((process, begin)) = self.open_collections.remove(&span) {
+                        if let Some((key, begin)) = self.open_collections.remove(&span) {
                             let nanos = event.at.nanos_since(begin);
-                            self.collections.entry(process).or_default().add(nanos);
+                            self.collections.entry(key).or_default().add(nanos);
                         }
+                    }
+                    EventKind::Throttle { process, nanos, periods, .. } => {
+                        let throttled = self.throttled.entry(process).or_default();
+                        throttled.nanos = throttled.nanos.saturating_add(nanos);
+                        throttled.periods = throttled.periods.saturating_add(periods.into());
                     }
                     EventKind::Loss { kind, count, .. } => {
                         let losses = self.losses.entry(kind).or_default();
@@ -233,41 +457,59 @@ impl Report {
         self.end = self.end.max(Some(interval.end));
         let nanos = interval.nanos();
         let Some(entity) = entities.get(interval.subject) else { return };
+        let subject = self.subjects.insert(key(interval.subject));
+        subject.off_cpu(interval, entity, &mut self.off_cpu);
+        let delay = subject.delay(interval, entity.kind);
         if entity.kind == EntityKind::Thread {
-            let report = self.threads.entry(interval.subject).or_default();
+            let report = self.threads.hinted(interval.subject, &mut subject.own);
             report.times.add(interval.kernel, nanos);
-            let latency = self.runnable.advance(interval);
-            if let Some(latency) = latency {
-                report.latency.add(latency);
+            if let Some(delay) = delay {
+                report.latency.add(delay.nanos);
             }
             if let Kernel::Runnable { occupant, is_preempted, .. } = interval.kernel {
-                let entry = self.preempters.entry((entity.parent, occupant)).or_default();
+                let key = (entity.parent, occupant);
+                let place = occupant.thread().map_or(0, EntityId::index) % PREEMPTERS;
+                let hint = subject.preempters.get_mut(place);
+                let entry = match hint {
+                    Some(hint) => self.preempters.hinted(key, hint),
+                    None => self.preempters.entry(key),
+                };
                 let sum = if is_preempted { &mut entry.preempted } else { &mut entry.woken };
                 *sum += nanos;
                 entry.count += 1;
             }
+        } else if let Some(key) = group_of(interval.subject, entities) {
+            let group = self.groups.hinted(key, &mut subject.own);
+            group.add(interval, delay);
+            if entity.kind == EntityKind::Goroutine {
+                self.goroutines.add(interval, delay, entity);
+            }
+            if interval.state == State::Waiting {
+                let key = (entity.parent, interval.reason);
+                self.waits.hinted(key, &mut subject.wait).durations.add(nanos);
+            }
+        }
+        // That of a .NET thread is that of its kernel thread.
+        if let Some(delay) = delay.filter(|_| entity.kind != EntityKind::DotnetThread) {
+            self.delay(delay);
+        }
+    }
+
+    fn delay(&mut self, delay: Delay) {
+        let shortest = self.longest_delays.get(Self::MAX_DELAYS - 1);
+        if shortest.is_some_and(|shortest| shortest.nanos >= delay.nanos) {
             return;
         }
-        let Some(key) = group_of(interval.subject, entities) else { return };
-        let group = self.groups.entry(key).or_default();
-        match interval.state {
-            State::Running => group.running.add(interval.kernel, nanos),
-            State::Syscall => group.syscall.add(interval.kernel, nanos),
-            State::Runnable => group.runnable += nanos,
-            State::Waiting => group.waiting += nanos,
-            State::Unknown | State::Idle => group.unknown += nanos,
-        }
-        if let Some(latency) = self.runnable.advance(interval) {
-            group.latency.add(latency);
-        }
-        if interval.state == State::Waiting {
-            let waits = self.waits.entry((entity.parent, interval.reason)).or_default();
-            waits.durations.add(nanos);
+        let longer = |known: &Delay| known.nanos >= delay.nanos;
+        let place = self.longest_delays.partition_point(longer);
+        if place < Self::MAX_DELAYS {
+            self.longest_delays.insert(place, delay);
+            self.longest_delays.truncate(Self::MAX_DELAYS);
         }
     }
 
     fn flow(&mut self, flow: &ResolvedFlow, entities: &Entities) {
-        if flow.kind != FlowKind::Wakes {
+        if !matches!(flow.kind, FlowKind::Wakes | FlowKind::HandsOver) {
             return;
         }
         let waker = match (flow.context, flow.from) {
@@ -278,11 +520,13 @@ impl Report {
                 Some((process, name)) if entities.kind(from) == Some(EntityKind::Goroutine) => {
                     Waker::Goroutines(process, name)
                 }
-                _ => Waker::Thread(from),
+                // The kernel knows the name of a .NET thread.
+                _ => Waker::Thread(flow.from_thread.unwrap_or(from)),
             },
         };
         let process = entities.get(flow.to).and_then(|to| to.parent);
-        *self.wakers.entry((process, waker)).or_default() += 1;
+        let hint = &mut self.subjects.insert(key(flow.to)).waker;
+        *self.wakers.hinted((process, waker), hint) += 1;
     }
 
     fn pause(&mut self, pause: &Pause) {
@@ -296,21 +540,101 @@ impl Report {
     }
 }
 
-/// Subjects that wait for a CPU or P: since how many nanoseconds.
-#[derive(Debug, Default)]
-struct Runnable(HashMap<EntityId, i64>);
+/// Occupants of a CPU whose place a subject remembers.
+const PREEMPTERS: usize = 8;
 
-impl Runnable {
+/// What is known of a live subject.
+#[derive(Debug, Default)]
+struct Subject {
+    /// Its last reason to be off the CPU, and for how long.
+    reason: Option<OffCpu>,
+    off: i64,
+    /// Whether it is runnable: waits for a CPU or P.
+    is_queued: bool,
+    /// For how long.
+    queued: i64,
+    /// What the CPU executed longest meanwhile without a break, and for how long.
+    occupant: Occupant,
+    occupied: i64,
+    /// In [`Report::threads`] or [`Report::groups`].
+    own: Hint,
+    /// In [`Report::off_cpu`], by [`OffCpu::number`].
+    reasons: [Hint; OffCpu::NUMBERS],
+    /// In [`Report::preempters`], by the occupant: the CPU often changes between few of them.
+    preempters: [Hint; PREEMPTERS],
+    wait: Hint,
+    waker: Hint,
+}
+
+fn key(id: EntityId) -> i64 {
+    id.index() as i64
+}
+
+impl Subject {
+    fn off_cpu(
+        &mut self,
+        interval: &Interval,
+        entity: &Entity,
+        table: &mut Table<(Option<EntityId>, OffCpu), OffCpuTimes>,
+    ) {
+        // The runtime knows more about what a thread executes.
+        let is_counted = match entity.kind {
+            EntityKind::Thread => interval.holder.is_none(),
+            EntityKind::Goroutine | EntityKind::DotnetThread => true,
+            _ => false,
+        };
+        let reason = OffCpu::of(interval, entity.kind).filter(|_| is_counted);
+        let Some(reason) = reason else {
+            self.reason = None;
+            return;
+        };
+        let Some(hint) = self.reasons.get_mut(reason.number()) else { return };
+        let times = table.hinted((entity.parent, reason), hint);
+        if self.reason != Some(reason) || self.off == 0 {
+            (self.reason, self.off) = (Some(reason), 0);
+            times.count += 1;
+        }
+        self.off += interval.nanos();
+        times.nanos += interval.nanos();
+        times.longest = times.longest.max(self.off);
+    }
+
     /// The time in which the subject was runnable, when it begins to execute.
-    fn advance(&mut self, interval: &Interval) -> Option<i64> {
-        match interval.state {
+    fn delay(&mut self, interval: &Interval, kind: EntityKind) -> Option<Delay> {
+        let state = match kind {
+            EntityKind::DotnetThread => interval.kernel.state(),
+            EntityKind::Thread | EntityKind::Goroutine => interval.state,
+            _ => return None,
+        };
+        match state {
             State::Runnable => {
-                *self.0.entry(interval.subject).or_default() += interval.nanos();
+                // Field by field: see `Subject::show_kernel` of the correlator.
+                if !self.is_queued {
+                    self.is_queued = true;
+                    self.queued = 0;
+                    self.occupant = Occupant::Unknown;
+                    self.occupied = 0;
+                }
+                self.queued += interval.nanos();
+                if let Kernel::Runnable { occupant, .. } = interval.kernel {
+                    if interval.nanos() > self.occupied {
+                        self.occupant = occupant;
+                        self.occupied = interval.nanos();
+                    }
+                }
                 None
             }
-            State::Running => self.0.remove(&interval.subject),
+            State::Running => {
+                let is_delay = std::mem::take(&mut self.is_queued);
+                is_delay.then_some(Delay {
+                    subject: interval.subject,
+                    end: interval.begin,
+                    nanos: self.queued,
+                    occupant: self.occupant,
+                })
+            }
             _ => {
-                self.0.remove(&interval.subject);
+                self.is_queued = false;
                 None
             }
         }

@@ -19,6 +19,8 @@ pub struct Request {
     pub subject: EntityId,
     /// The task or activity.
     pub task: Option<EntityId>,
+    /// The span that it is, if it is one.
+    pub span: Option<SpanId>,
     /// The start.
     pub begin: Timestamp,
     /// The end.
@@ -34,7 +36,7 @@ impl Request {
         begin: Timestamp,
         end: Timestamp,
     ) -> Self {
-        Self { kind, name, subject, task: None, begin, end }
+        Self { kind, name, subject, task: None, span: None, begin, end }
     }
 
     /// The duration in nanoseconds.
@@ -47,7 +49,7 @@ impl Request {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestFilter {
-    /// Of this kind; `None` for tasks, regions and activities.
+    /// Of this kind; `None` for tasks, regions and activities. Requests are activities.
     pub kind: Option<SpanKind>,
     /// With this name.
     pub name: Option<TextId>,
@@ -70,6 +72,15 @@ pub struct Requests {
     count: u64,
 }
 
+/// Whether a span of one kind is of the other one too.
+const fn is_a(kind: SpanKind, wanted: SpanKind) -> bool {
+    use SpanKind::{Activity, Region, Request, Task};
+    matches!(
+        (kind, wanted),
+        (Task, Task) | (Region, Region) | (Activity | Request, Activity) | (Request, Request)
+    )
+}
+
 impl Requests {
     /// Looks for the `worst` longest requests.
     pub fn new(filter: RequestFilter, worst: usize) -> Self {
@@ -82,13 +93,18 @@ impl Requests {
         match event.kind {
             EventKind::Begin { span, entity, kind, name, of, .. } => {
                 let RequestFilter { kind: wanted, name: named } = self.filter;
-                let is_request =
-                    matches!(kind, SpanKind::Task | SpanKind::Region | SpanKind::Activity);
-                if is_request && wanted.is_none_or(|k| k == kind) && named.is_none_or(|n| n == name)
+                let is_request = matches!(
+                    kind,
+                    SpanKind::Task | SpanKind::Region | SpanKind::Activity | SpanKind::Request
+                );
+                if is_request
+                    && wanted.is_none_or(|wanted| is_a(kind, wanted))
+                    && named.is_none_or(|n| n == name)
                 {
                     let task = if kind == SpanKind::Region { of } else { Some(entity) };
                     let (begin, end) = (event.at, event.at);
-                    let request = Request { kind, name, subject: entity, task, begin, end };
+                    let (subject, id) = (entity, Some(span));
+                    let request = Request { kind, name, subject, task, span: id, begin, end };
                     self.open.insert(span, request);
                 }
             }
@@ -113,6 +129,12 @@ impl Requests {
     /// Number of requests that ended.
     pub const fn count(&self) -> u64 {
         self.count
+    }
+
+    /// The longest requests so far, longest first.
+    pub fn worst(&mut self) -> &[Request] {
+        self.shrink();
+        &self.found
     }
 
     /// The longest requests, longest first.

@@ -2,14 +2,18 @@
 
 mod model;
 mod pause;
+mod place;
 
 pub use model::{Derived, Interval, Kernel, Occupant, Pause, ResolvedFlow, Sampled, Stop};
 
 use crate::entity::{Entities, EntityId, EntityKind};
-use crate::event::{Event, EventKind, InstantKind, LossKind, SpanKind, State, ThreadState};
+use crate::event::{
+    Event, EventKind, InstantKind, LossKind, SampleKind, SpanKind, State, ThreadState,
+};
 use crate::tables::{StackId, TextId};
 use hashbrown::HashMap;
 use pause::Pauses;
+use place::{Kind, Place, Running, Seen};
 use trace_common::{IdMap, Timestamp};
 
 /// Relates the layers of a timeline and derives intervals.
@@ -40,6 +44,7 @@ use trace_common::{IdMap, Timestamp};
 /// container are those of its PID namespace; they relate only if its source translated them.
 #[derive(Debug, Default)]
 pub struct Correlator {
+    options: CorrelatorOptions,
     subjects: IdMap<Subject>,
     cpus: IdMap<Cpu>,
     /// Kernel threads by thread id.
@@ -48,6 +53,31 @@ pub struct Correlator {
     runtime_threads: HashMap<i64, EntityId>,
     pauses: Pauses,
     now: Option<Timestamp>,
+}
+
+/// Options of a [`Correlator`]: data that a consumer does not need costs time.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct CorrelatorOptions {
+    /// Whether the interval of a thread that waits for a CPU ends when that CPU gets another
+    /// [`Occupant`]. A switch then costs time in proportion to the threads that wait for the CPU.
+    /// Otherwise the interval names the occupant at its begin.
+    pub occupants: bool,
+    /// Whether kernel threads have intervals, and flows to them are derived. Those of goroutines,
+    /// Ps and .NET threads do not depend on it.
+    pub threads: bool,
+    /// Whether [`Derived::Start`] is derived too: for consumers that write the start of an interval
+    /// before its end is known. A subject has no interval, and no start, before its first state.
+    /// An interval without a duration has a start, and no end.
+    pub starts: bool,
+    /// Whether [`Derived::Interval`] is derived: not for consumers that need only the starts.
+    pub intervals: bool,
+}
+
+impl Default for CorrelatorOptions {
+    fn default() -> Self {
+        Self { occupants: true, threads: true, starts: false, intervals: true }
+    }
 }
 
 #[derive(Debug)]
@@ -80,22 +110,15 @@ struct Shown {
     thread: Option<EntityId>,
     proc: Option<EntityId>,
     holder: Option<EntityId>,
-    kernel: Kernel,
+    kernel: Seen,
 }
 
-/// Where a kernel thread is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
-    #[default]
-    Unknown,
-    On(EntityId),
-    Queued {
-        cpu: Option<EntityId>,
-        is_preempted: bool,
-    },
-    Sleeping,
-    Blocked,
-    Stopped,
+/// What an M is related to: its goroutine, its P and its kernel thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Linked {
+    carries: Option<EntityId>,
+    proc: Option<EntityId>,
+    thread: Option<EntityId>,
 }
 
 /// Nanoseconds of a kernel thread so far.
@@ -106,17 +129,19 @@ struct Times {
     runnable: i64,
 }
 
+/// Where derived data goes.
+trait Out: FnMut(Derived<'_>) {}
+
+impl<F: FnMut(Derived<'_>) + ?Sized> Out for F {}
+
 #[derive(Debug, Default)]
 struct Cpu {
-    running: Occupant,
+    running: Running,
     /// Threads that wait for this CPU.
     queue: Vec<EntityId>,
     /// The start of the last gap, until the next switch.
     gap: Option<Timestamp>,
 }
-
-/// Where derived data goes.
-type Out<'a> = dyn FnMut(Derived<'_>) + 'a;
 
 impl Default for Subject {
     fn default() -> Self {
@@ -137,9 +162,13 @@ impl Subject {
             carries: None,
             proc: None,
             thread: None,
-            place: Place::Unknown,
+            place: Place::UNKNOWN,
             times: Times { since, ..Times::default() },
         }
+    }
+
+    const fn linked(&self) -> Linked {
+        Linked { carries: self.carries, proc: self.proc, thread: self.thread }
     }
 
     const fn is_executing(&self) -> bool {
@@ -150,10 +179,10 @@ impl Subject {
     fn times_at(&self, at: Timestamp) -> Times {
         let mut times = self.times;
         let passed = at.nanos_since(times.since).max(0);
-        match self.place {
-            Place::On(_) => times.on_cpu += passed,
-            Place::Queued { .. } => times.runnable += passed,
-            _ => {}
+        if self.place.is_on_cpu() {
+            times.on_cpu += passed;
+        } else if self.place.is_queued() {
+            times.runnable += passed;
         }
         times.since = at;
         times
@@ -166,20 +195,34 @@ impl Correlator {
         Self::default()
     }
 
+    /// Makes a correlator with these options.
+    pub fn with_options(options: CorrelatorOptions) -> Self {
+        Self { options, ..Self::default() }
+    }
+
     /// The time of the last event.
     pub const fn now(&self) -> Option<Timestamp> {
         self.now
     }
 
     /// Processes the next event.
-    pub fn push(&mut self, event: &Event, entities: &Entities, out: &mut Out<'_>) {
+    pub fn push(
+        &mut self,
+        event: &Event,
+        entities: &Entities,
+        out: &mut (impl FnMut(Derived<'_>) + ?Sized),
+    ) {
         let at = event.at;
         self.now = Some(at);
         match event.kind {
             EventKind::Start { entity } => self.start(entity, at, entities, out),
             EventKind::End { entity } => {
                 // Its last interval comes before its end.
-                self.end(entity, at, out);
+                if self.cpus.contains(entity.key()) {
+                    self.lost(entity, LossKind::SchedulerRecords, at, at, out);
+                } else {
+                    self.end(entity, at, out);
+                }
                 out(Derived::Event(*event));
                 return;
             }
@@ -190,37 +233,73 @@ impl Correlator {
                 }
                 return;
             }
-            EventKind::Switch { cpu, prev, left, next, is_next_unknown } => {
+            EventKind::Switch { cpu, prev, left, next, is_next_unknown, .. } => {
                 let next = match next {
-                    Some(next) => Occupant::Thread(next),
-                    None if is_next_unknown => Occupant::Unrecorded,
-                    None => Occupant::Idle,
+                    Some(next) => Running::of(next),
+                    None if is_next_unknown => Running::UNRECORDED,
+                    None => Running::IDLE,
                 };
                 self.switch(cpu, prev, left, next, at, out);
                 return;
             }
-            EventKind::Flow { kind, from, context, to, cpu, stack } => {
+            EventKind::Flow { kind, from, context, to, cpu, stack, .. } => {
+                let woken = self.subjects.get(to.key());
+                let is_thread = woken.is_some_and(|woken| woken.kind == EntityKind::Thread);
+                if is_thread && !self.options.threads {
+                    self.wake(to, cpu, at, out);
+                    return;
+                }
+                let (by, from_thread) = match from.and_then(|from| self.subjects.get(from.key())) {
+                    Some(subject) => (self.held(from, subject), self.on_thread(from, subject)),
+                    None => (None, None),
+                };
                 out(Derived::Flow(ResolvedFlow {
                     at,
                     kind,
-                    from: from.map(|from| self.holder(from).unwrap_or(from)),
-                    from_thread: from.and_then(|from| self.thread_of(from)),
+                    from: by.or(from),
+                    from_thread,
                     context,
                     to,
-                    to_holder: self.holder(to),
+                    to_holder: woken.and_then(|subject| self.held(Some(to), subject)),
                     stack,
                 }));
-                self.wake(to, cpu, at, out);
+                if is_thread {
+                    self.wake(to, cpu, at, out);
+                }
                 return;
             }
-            EventKind::Sample { entity, kind, stack, weight } => {
-                let thread = self.thread_of(entity);
-                let kernel = thread.map_or(Kernel::Unknown, |thread| self.kernel(thread));
-                out(Derived::Sample(Sampled { at, entity, thread, kind, stack, weight, kernel }));
+            EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of } => {
+                let thread = self.thread_of(entity).or(thread);
+                // The sampler of .NET stops a thread to take its sample.
+                let stopped = match kind {
+                    SampleKind::Managed => self.before_stop(entity, entities),
+                    _ => None,
+                };
+                let now = || thread.map_or(Kernel::Unknown, |thread| self.kernel(thread).kernel());
+                let stop_requested = stopped.map(|(_, at)| at);
+                let kernel = match (kind, cpu) {
+                    // The sample says it, also where no switches are recorded.
+                    (SampleKind::Cpu, Some(cpu)) => Kernel::OnCpu { cpu },
+                    _ => stopped.map_or_else(now, |(kernel, _)| kernel),
+                };
+                out(Derived::Sample(Sampled {
+                    at,
+                    entity,
+                    thread,
+                    kind,
+                    stack,
+                    weight,
+                    event,
+                    of,
+                    kernel,
+                    stop_requested,
+                }));
                 return;
             }
             EventKind::Loss { entity, kind, since, .. } => {
-                if let Some(cpu) = entity.filter(|cpu| self.cpus.contains(cpu.key())) {
+                let is_of_scheduler = kind != LossKind::Samples;
+                let cpu = entity.filter(|cpu| self.cpus.contains(cpu.key()));
+                if let Some(cpu) = cpu.filter(|_| is_of_scheduler) {
                     self.lost(cpu, kind, since, at, out);
                 }
             }
@@ -241,7 +320,7 @@ impl Correlator {
     }
 
     /// Ends all open intervals at the time of the last event.
-    pub fn finish(&mut self, out: &mut Out<'_>) {
+    pub fn finish(&mut self, out: &mut (impl FnMut(Derived<'_>) + ?Sized)) {
         let Some(at) = self.now else { return };
         // The order of a map is not deterministic.
         let mut keys: Vec<i64> = self.subjects.ids().collect();
@@ -253,15 +332,25 @@ impl Correlator {
         }
     }
 
-    fn start(&mut self, id: EntityId, at: Timestamp, entities: &Entities, out: &mut Out<'_>) {
+    fn start(
+        &mut self,
+        id: EntityId,
+        at: Timestamp,
+        entities: &Entities,
+        out: &mut (impl Out + ?Sized),
+    ) {
         let Some(entity) = entities.get(id) else { return };
         match entity.kind {
             EntityKind::Cpu => {
                 *self.cpus.insert(id.key()) = Cpu::default();
                 return;
             }
-            EntityKind::Process | EntityKind::Task | EntityKind::Activity => return,
-            _ => {}
+            EntityKind::Thread
+            | EntityKind::GoThread
+            | EntityKind::Goroutine
+            | EntityKind::Proc
+            | EntityKind::DotnetThread => {}
+            _ => return,
         }
         *self.subjects.insert(id.key()) = Subject::new(entity.kind, at);
         let pair = match entity.kind {
@@ -289,12 +378,12 @@ impl Correlator {
         }
     }
 
-    fn end(&mut self, id: EntityId, at: Timestamp, out: &mut Out<'_>) {
+    fn end(&mut self, id: EntityId, at: Timestamp, out: &mut (impl Out + ?Sized)) {
         self.close(id, at, out);
         let Some(subject) = self.subjects.remove(id.key()) else { return };
         let subject = std::mem::take(subject);
         self.pauses.remove_member(id, at);
-        self.leave_queue(id, subject.place);
+        leave_queue(&mut self.cpus, id, subject.place);
         if let Some(on) = subject.on.and_then(|on| self.subjects.get_mut(on.key())) {
             on.carries.take_if(|carried| *carried == id);
             on.proc.take_if(|proc| *proc == id);
@@ -315,6 +404,7 @@ impl Correlator {
                     if let Some(subject) = self.subjects.get_mut(thread.key()) {
                         subject.carries = None;
                     }
+                    self.refresh_thread(thread, at, out);
                 }
             }
             _ => {}
@@ -331,7 +421,7 @@ impl Correlator {
         on: Option<EntityId>,
         (reason, stack): (TextId, Option<StackId>),
         at: Timestamp,
-        out: &mut Out<'_>,
+        out: &mut (impl Out + ?Sized),
     ) {
         let Some(subject) = self.subjects.get_mut(id.key()) else { return };
         let kind = subject.kind;
@@ -339,28 +429,29 @@ impl Correlator {
         subject.reason = reason;
         subject.stack = stack;
         let before = std::mem::replace(&mut subject.on, on);
-        if before != on {
-            if let Some(old) = before.and_then(|old| self.subjects.get_mut(old.key())) {
-                let link = if kind == EntityKind::Proc { &mut old.proc } else { &mut old.carries };
-                link.take_if(|linked| *linked == id);
-            }
-            let mut displaced = None;
-            if let Some(new) = on.and_then(|new| self.subjects.get_mut(new.key())) {
-                let link = if kind == EntityKind::Proc { &mut new.proc } else { &mut new.carries };
-                displaced = link.replace(id).filter(|displaced| *displaced != id);
-            }
-            if let Some(displaced) = displaced {
-                if let Some(subject) = self.subjects.get_mut(displaced.key()) {
-                    subject.on = None;
-                }
-                self.refresh(displaced, at, out);
-            }
+        if before == on {
+            let m = if on.is_none() { Some(Linked::default()) } else { None };
+            return self.refresh_of(id, m, at, out);
         }
-        self.refresh(id, at, out);
-        if before != on {
-            for thread in [before, on].into_iter().flatten() {
-                self.refresh_runtime_thread(thread, at, out);
+        if let Some(old) = before.and_then(|old| self.subjects.get_mut(old.key())) {
+            let link = if kind == EntityKind::Proc { &mut old.proc } else { &mut old.carries };
+            link.take_if(|linked| *linked == id);
+        }
+        let (mut displaced, mut m) = (None, Linked::default());
+        if let Some(new) = on.and_then(|new| self.subjects.get_mut(new.key())) {
+            let link = if kind == EntityKind::Proc { &mut new.proc } else { &mut new.carries };
+            displaced = link.replace(id).filter(|displaced| *displaced != id);
+            m = new.linked();
+        }
+        if let Some(displaced) = displaced {
+            if let Some(subject) = self.subjects.get_mut(displaced.key()) {
+                subject.on = None;
             }
+            self.refresh(displaced, at, out);
+        }
+        self.refresh_of(id, Some(m), at, out);
+        for thread in [before, on].into_iter().flatten() {
+            self.refresh_others(thread, Some(id), at, out);
         }
     }
 
@@ -369,49 +460,55 @@ impl Correlator {
         cpu_id: EntityId,
         prev: Option<EntityId>,
         left: ThreadState,
-        next: Occupant,
+        next: Running,
         at: Timestamp,
-        out: &mut Out<'_>,
+        out: &mut (impl Out + ?Sized),
     ) {
         let Some(cpu) = self.cpus.get_mut(cpu_id.key()) else { return };
         let running = std::mem::replace(&mut cpu.running, next);
         let gap = cpu.gap.take();
-        if let Occupant::Thread(running) = running {
-            // Without tracepoints only the threads of one program are recorded.
-            if prev != Some(running) && self.place(running) == Place::On(cpu_id) {
-                self.set_place(running, Place::Unknown, at);
-                self.refresh_thread(running, at, out);
-            }
+        let is_expected = running.thread().is_none_or(|running| prev == Some(running));
+        if gap.is_some() || !is_expected {
+            self.came_unseen(cpu_id, running, prev, gap, at, out);
         }
         if let Some(prev) = prev {
-            if let Some(since) = gap.filter(|_| self.place(prev) != Place::On(cpu_id)) {
-                self.doubt(prev, since, at, out); // it came unseen
-            }
             let place = match left {
-                ThreadState::Preempted => Place::Queued { cpu: Some(cpu_id), is_preempted: true },
-                ThreadState::Sleeping => Place::Sleeping,
-                ThreadState::Blocked => Place::Blocked,
-                ThreadState::Stopped => Place::Stopped,
-                ThreadState::Unknown | ThreadState::Dead => Place::Unknown,
+                ThreadState::Preempted => Place::new(Kind::Preempted, Some(cpu_id)),
+                ThreadState::Sleeping => Place::new(Kind::Sleeping, None),
+                ThreadState::Blocked => Place::new(Kind::Blocked, None),
+                ThreadState::Stopped => Place::new(Kind::Stopped, None),
+                ThreadState::Unknown | ThreadState::Dead => Place::UNKNOWN,
             };
-            self.set_place(prev, place, at);
-            self.refresh_thread(prev, at, out);
+            self.move_thread(prev, place, at, out);
         }
-        if let Occupant::Thread(next) = next {
-            self.set_place(next, Place::On(cpu_id), at);
-            self.refresh_thread(next, at, out);
+        if let Some(next) = next.thread() {
+            self.move_thread(next, Place::new(Kind::OnCpu, Some(cpu_id)), at, out);
         }
-        self.refresh_queue(cpu_id, at, out);
+        if self.options.occupants {
+            self.refresh_queue(cpu_id, at, out);
+        }
     }
 
-    /// A thread is woken: it waits for a CPU.
-    fn wake(&mut self, id: EntityId, cpu: Option<EntityId>, at: Timestamp, out: &mut Out<'_>) {
-        let Some(subject) = self.subjects.get(id.key()) else { return };
-        // A thread that is about to sleep is woken before it leaves its CPU.
-        let is_off = !matches!(subject.place, Place::On(_) | Place::Queued { .. });
-        if subject.kind == EntityKind::Thread && is_off {
-            self.set_place(id, Place::Queued { cpu, is_preempted: false }, at);
-            self.refresh_thread(id, at, out);
+    /// The records before a switch do not fit it.
+    #[cold]
+    fn came_unseen(
+        &mut self,
+        cpu: EntityId,
+        running: Running,
+        prev: Option<EntityId>,
+        gap: Option<Timestamp>,
+        at: Timestamp,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        if let Some(running) = running.thread() {
+            // Without tracepoints only the threads of one program are recorded.
+            if prev != Some(running) && self.place(running).is_on(cpu) {
+                self.move_thread(running, Place::UNKNOWN, at, out);
+            }
+        }
+        let came = prev.filter(|prev| !self.place(*prev).is_on(cpu));
+        if let Some((prev, since)) = came.zip(gap) {
+            self.doubt(prev, since, at, out);
         }
     }
 
@@ -422,20 +519,20 @@ impl Correlator {
         kind: LossKind,
         since: Timestamp,
         at: Timestamp,
-        out: &mut Out<'_>,
+        out: &mut (impl Out + ?Sized),
     ) {
         let Some(cpu) = self.cpus.get_mut(cpu_id.key()) else { return };
         cpu.gap = Some(since);
-        let running = std::mem::replace(&mut cpu.running, Occupant::Unknown);
+        let running = std::mem::replace(&mut cpu.running, Running::UNKNOWN);
         let mut doubtful = Vec::new();
         if kind == LossKind::UnreportedSwitch {
             doubtful.extend(running.thread());
         } else {
             // Any thread may have been on that CPU.
             let threads = self.threads.values().copied();
-            doubtful.extend(threads.filter(|thread| match self.place(*thread) {
-                Place::On(on) => on == cpu_id,
-                _ => true,
+            doubtful.extend(threads.filter(|thread| {
+                let place = self.place(*thread);
+                place.kind() != Kind::OnCpu || place.is_on(cpu_id)
             }));
             doubtful.sort_unstable();
         }
@@ -447,8 +544,14 @@ impl Correlator {
     }
 
     /// What a thread did since then is not known.
-    fn doubt(&mut self, thread: EntityId, since: Timestamp, at: Timestamp, out: &mut Out<'_>) {
-        if self.place(thread) == Place::Unknown {
+    fn doubt(
+        &mut self,
+        thread: EntityId,
+        since: Timestamp,
+        at: Timestamp,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        if self.place(thread).kind() == Kind::Unknown {
             return;
         }
         let runtime = self.subjects.get(thread.key()).and_then(|thread| thread.carries);
@@ -456,85 +559,115 @@ impl Correlator {
         let (goroutine, proc) = m.map_or((None, None), |m| (m.carries, m.proc));
         for id in [Some(thread), runtime, goroutine, proc].into_iter().flatten() {
             let Some(subject) = self.subjects.get_mut(id.key()) else { continue };
-            if subject.kind == EntityKind::GoThread || subject.shown.kernel == Kernel::Absent {
+            let is_hidden = match subject.kind {
+                EntityKind::GoThread => true,
+                EntityKind::Thread => !self.options.threads,
+                _ => subject.shown.kernel == Seen::ABSENT,
+            };
+            if is_hidden {
                 continue;
             }
             let since = since.max(subject.since);
-            let certain = subject.interval(id, since);
+            subject.emit(id, since, self.options, out);
             subject.since = since;
-            subject.shown.kernel = Kernel::Unknown;
+            subject.shown.kernel = Seen::UNKNOWN;
             if subject.kind == EntityKind::Thread {
                 subject.shown.state = State::Unknown;
             }
-            certain.into_iter().for_each(|interval| out(Derived::Interval(interval)));
+            if self.options.starts {
+                subject.start(id, out);
+            }
         }
-        self.set_place(thread, Place::Unknown, at);
-        self.refresh_thread(thread, at, out);
+        self.move_thread(thread, Place::UNKNOWN, at, out);
     }
 
     fn place(&self, thread: EntityId) -> Place {
-        self.subjects.get(thread.key()).map_or(Place::Unknown, |thread| thread.place)
+        self.subjects.get(thread.key()).map_or(Place::UNKNOWN, |thread| thread.place)
     }
 
-    fn set_place(&mut self, id: EntityId, place: Place, at: Timestamp) {
-        let Some(subject) = self.subjects.get_mut(id.key()) else { return };
-        subject.times = subject.times_at(at);
-        let before = std::mem::replace(&mut subject.place, place);
-        self.leave_queue(id, before);
-        if let Place::Queued { cpu: Some(cpu), .. } = place {
-            if let Some(cpu) = self.cpus.get_mut(cpu.key()) {
-                cpu.queue.push(id);
-            }
+    /// A kernel thread is woken. One that is about to sleep is woken before it leaves its CPU.
+    fn wake(
+        &mut self,
+        thread: EntityId,
+        cpu: Option<EntityId>,
+        at: Timestamp,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        let place = self.place(thread);
+        if !place.is_on_cpu() && !place.is_queued() {
+            self.move_thread(thread, Place::new(Kind::Woken, cpu), at, out);
         }
     }
 
-    fn leave_queue(&mut self, id: EntityId, place: Place) {
-        if let Place::Queued { cpu: Some(cpu), .. } = place {
-            if let Some(cpu) = self.cpus.get_mut(cpu.key()) {
-                cpu.queue.retain(|waiting| *waiting != id);
+    /// A thread is at this place from now on.
+    fn move_thread(
+        &mut self,
+        id: EntityId,
+        place: Place,
+        at: Timestamp,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        let Some(subject) = self.subjects.get_mut(id.key()) else { return };
+        subject.times = subject.times_at(at);
+        let before = std::mem::replace(&mut subject.place, place);
+        if self.options.occupants {
+            leave_queue(&mut self.cpus, id, before);
+            if let Some(cpu) = place.queue().and_then(|cpu| self.cpus.get_mut(cpu.key())) {
+                cpu.queue.push(id);
             }
+        }
+        // Most threads execute nothing that has a state: they depend on nothing else.
+        if subject.kind == EntityKind::Thread && subject.carries.is_none() {
+            if self.options.threads {
+                subject.show_kernel(id, kernel(id, place, &self.cpus), at, self.options, out);
+            }
+        } else {
+            self.refresh_thread(id, at, out);
         }
     }
 
     /// What the kernel does with a thread.
-    fn kernel(&self, thread: EntityId) -> Kernel {
-        match self.place(thread) {
-            Place::Unknown => Kernel::Unknown,
-            Place::On(cpu) => Kernel::OnCpu { cpu },
-            Place::Queued { cpu, is_preempted } => {
-                let running = cpu.and_then(|cpu| self.cpus.get(cpu.key())).map(|cpu| cpu.running);
-                // A thread is queued where it is preempted before the next one gets the CPU.
-                let occupant = running.filter(|running| running.thread() != Some(thread));
-                Kernel::Runnable { cpu, occupant: occupant.unwrap_or_default(), is_preempted }
-            }
-            Place::Sleeping => Kernel::Sleeping,
-            Place::Blocked => Kernel::Blocked,
-            Place::Stopped => Kernel::Stopped,
-        }
+    fn kernel(&self, thread: EntityId) -> Seen {
+        kernel(thread, self.place(thread), &self.cpus)
     }
 
     /// The kernel thread that executes an entity now.
     fn thread_of(&self, id: EntityId) -> Option<EntityId> {
-        let subject = self.subjects.get(id.key())?;
+        self.on_thread(Some(id), self.subjects.get(id.key())?)
+    }
+
+    /// As [`Correlator::thread_of`], of the subject `id`.
+    #[inline]
+    fn on_thread(&self, id: Option<EntityId>, subject: &Subject) -> Option<EntityId> {
         match subject.kind {
-            EntityKind::Thread => Some(id),
+            EntityKind::Thread => id,
             EntityKind::GoThread | EntityKind::DotnetThread => subject.thread,
             _ => self.subjects.get(subject.on?.key())?.thread,
         }
     }
 
-    /// What a thread executes now: a goroutine or a .NET thread.
-    fn holder(&self, id: EntityId) -> Option<EntityId> {
-        let subject = self.subjects.get(id.key())?;
+    /// What the subject `id`, a thread, executes now: a goroutine or a .NET thread.
+    #[inline]
+    fn held(&self, id: Option<EntityId>, subject: &Subject) -> Option<EntityId> {
         match subject.kind {
-            EntityKind::Thread => self.holder(subject.carries?),
+            EntityKind::Thread => {
+                let runtime = subject.carries?;
+                let subject = self.subjects.get(runtime.key())?;
+                match subject.kind {
+                    EntityKind::GoThread => subject.carries,
+                    EntityKind::DotnetThread => Some(runtime),
+                    _ => None,
+                }
+            }
             EntityKind::GoThread => subject.carries,
-            EntityKind::DotnetThread => Some(id),
+            EntityKind::DotnetThread => id,
             _ => None,
         }
     }
 
-    fn derive(&self, id: EntityId, subject: &Subject) -> Shown {
+    /// `m` is that of the subject, if it was looked up.
+    #[inline(always)]
+    fn derive(&self, id: EntityId, subject: &Subject, m: Option<Linked>) -> Shown {
         let mut shown = Shown {
             state: subject.state,
             reason: subject.reason,
@@ -546,22 +679,24 @@ impl Correlator {
                 shown.kernel = self.kernel(id);
                 shown.state = shown.kernel.state();
                 shown.thread = Some(id);
-                shown.holder = self.holder(id);
+                shown.holder = self.held(Some(id), subject);
             }
             EntityKind::DotnetThread => {
                 shown.thread = subject.thread.or(Some(id));
-                shown.kernel = subject.thread.map_or(Kernel::Unknown, |t| self.kernel(t));
+                shown.kernel = subject.thread.map_or(Seen::UNKNOWN, |t| self.kernel(t));
             }
             _ => {
-                let m = subject.on.and_then(|on| self.subjects.get(on.key()));
-                shown.thread = m.and_then(|m| m.thread).or(subject.on);
-                let thread = m.and_then(|m| m.thread);
-                let kernel = thread.map_or(Kernel::Unknown, |t| self.kernel(t));
-                shown.kernel = if subject.is_executing() { kernel } else { Kernel::Absent };
+                let m = m.unwrap_or_else(|| {
+                    let m = subject.on.and_then(|on| self.subjects.get(on.key()));
+                    m.map_or(Linked::default(), Subject::linked)
+                });
+                shown.thread = m.thread.or(subject.on);
+                let kernel = m.thread.map_or(Seen::UNKNOWN, |t| self.kernel(t));
+                shown.kernel = if subject.is_executing() { kernel } else { Seen::ABSENT };
                 if subject.kind == EntityKind::Proc {
-                    shown.holder = m.and_then(|m| m.carries);
+                    shown.holder = m.carries;
                 } else if subject.is_executing() {
-                    shown.proc = m.and_then(|m| m.proc);
+                    shown.proc = m.proc;
                 }
             }
         }
@@ -569,25 +704,34 @@ impl Correlator {
     }
 
     /// Ends the open interval if it no longer holds.
-    fn refresh(&mut self, id: EntityId, at: Timestamp, out: &mut Out<'_>) {
+    fn refresh(&mut self, id: EntityId, at: Timestamp, out: &mut (impl Out + ?Sized)) {
+        self.refresh_of(id, None, at, out);
+    }
+
+    /// As [`Correlator::refresh`], of what this M executes.
+    fn refresh_of(
+        &mut self,
+        id: EntityId,
+        m: Option<Linked>,
+        at: Timestamp,
+        out: &mut (impl Out + ?Sized),
+    ) {
         let Some(subject) = self.subjects.get(id.key()) else { return };
         if subject.kind == EntityKind::GoThread {
             return; // its goroutine, its P and its kernel thread have intervals
         }
-        let shown = self.derive(id, subject);
+        if subject.kind == EntityKind::Thread && !self.options.threads {
+            return;
+        }
+        let shown = self.derive(id, subject, m);
         if shown != subject.shown {
             let Some(subject) = self.subjects.get_mut(id.key()) else { return };
-            // A loss is reported when it is over.
-            let at = at.max(subject.since);
-            let interval = subject.interval(id, at);
-            subject.shown = shown;
-            subject.since = at;
-            interval.into_iter().for_each(|interval| out(Derived::Interval(interval)));
+            subject.show(id, shown, at, self.options, out);
         }
     }
 
     /// A kernel thread, and what it executes.
-    fn refresh_thread(&mut self, id: EntityId, at: Timestamp, out: &mut Out<'_>) {
+    fn refresh_thread(&mut self, id: EntityId, at: Timestamp, out: &mut (impl Out + ?Sized)) {
         self.refresh(id, at, out);
         if let Some(runtime) = self.subjects.get(id.key()).and_then(|thread| thread.carries) {
             self.refresh(runtime, at, out);
@@ -599,47 +743,185 @@ impl Correlator {
     }
 
     /// A runtime thread, what it executes, and the kernel thread that it is.
-    fn refresh_runtime_thread(&mut self, id: EntityId, at: Timestamp, out: &mut Out<'_>) {
+    fn refresh_runtime_thread(
+        &mut self,
+        id: EntityId,
+        at: Timestamp,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        self.refresh_others(id, None, at, out);
+    }
+
+    /// As [`Correlator::refresh_runtime_thread`], without an entity that is up to date.
+    fn refresh_others(
+        &mut self,
+        id: EntityId,
+        fresh: Option<EntityId>,
+        at: Timestamp,
+        out: &mut (impl Out + ?Sized),
+    ) {
         let Some(subject) = self.subjects.get(id.key()) else { return };
-        let related = [Some(id), subject.carries, subject.proc, subject.thread];
-        for id in related.into_iter().flatten() {
+        let (m, is_m) = (subject.linked(), subject.kind == EntityKind::GoThread);
+        if !is_m {
             self.refresh(id, at, out);
         }
-    }
-
-    /// The threads that wait for a CPU.
-    fn refresh_queue(&mut self, cpu: EntityId, at: Timestamp, out: &mut Out<'_>) {
-        let mut next = 0;
-        while let Some(thread) = self.cpus.get(cpu.key()).and_then(|c| c.queue.get(next)).copied() {
-            self.refresh_thread(thread, at, out);
-            next += 1;
+        for id in [m.carries, m.proc].into_iter().flatten().filter(|id| Some(*id) != fresh) {
+            self.refresh_of(id, Some(m).filter(|_| is_m), at, out);
+        }
+        if let Some(thread) = m.thread {
+            self.refresh(thread, at, out);
         }
     }
 
-    fn close(&mut self, id: EntityId, at: Timestamp, out: &mut Out<'_>) {
+    /// The threads that wait for a CPU, which has got another occupant.
+    fn refresh_queue(&mut self, cpu_id: EntityId, at: Timestamp, out: &mut (impl Out + ?Sized)) {
+        let Some(cpu) = self.cpus.get_mut(cpu_id.key()).filter(|cpu| !cpu.queue.is_empty()) else {
+            return;
+        };
+        let (queue, running) = (std::mem::take(&mut cpu.queue), cpu.running);
+        for &id in &queue {
+            let Some(subject) = self.subjects.get_mut(id.key()) else { continue };
+            if subject.kind == EntityKind::Thread && subject.carries.is_none() {
+                if self.options.threads {
+                    let seen = queued(id, subject.place, running);
+                    subject.show_kernel(id, seen, at, self.options, out);
+                }
+            } else {
+                self.refresh_thread(id, at, out);
+            }
+        }
+        if let Some(cpu) = self.cpus.get_mut(cpu_id.key()) {
+            cpu.queue = queue;
+        }
+    }
+
+    fn close(&mut self, id: EntityId, at: Timestamp, out: &mut (impl Out + ?Sized)) {
         let Some(subject) = self.subjects.get_mut(id.key()) else { return };
-        let interval = subject.interval(id, at);
+        if subject.kind == EntityKind::Thread && !self.options.threads {
+            return;
+        }
+        subject.emit(id, at, self.options, out);
         subject.since = at;
-        interval.into_iter().for_each(|interval| out(Derived::Interval(interval)));
+    }
+}
+
+/// With what executes on the CPU that a thread waits for.
+#[inline]
+fn kernel(thread: EntityId, place: Place, cpus: &IdMap<Cpu>) -> Seen {
+    let cpu = place.queue().and_then(|cpu| cpus.get(cpu.key()));
+    queued(thread, place, cpu.map_or(Running::UNKNOWN, |cpu| cpu.running))
+}
+
+/// As [`kernel`], where the CPU that it waits for executes this.
+#[inline]
+fn queued(thread: EntityId, place: Place, running: Running) -> Seen {
+    // A thread is queued where it is preempted before the next one gets the CPU.
+    let is_other = running != Running::of(thread);
+    Seen::new(place, if is_other { running } else { Running::UNKNOWN })
+}
+
+fn leave_queue(cpus: &mut IdMap<Cpu>, id: EntityId, place: Place) {
+    if let Some(cpu) = place.queue().and_then(|cpu| cpus.get_mut(cpu.key())) {
+        cpu.queue.retain(|waiting| *waiting != id);
     }
 }
 
 impl Subject {
-    /// The open interval, if it ended now; `None` without a duration.
-    fn interval(&self, subject: EntityId, end: Timestamp) -> Option<Interval> {
-        let Shown { state, reason, stack, thread, proc, holder, kernel } = self.shown;
-        (end > self.since && self.kind != EntityKind::GoThread).then_some(Interval {
-            subject,
-            begin: self.since,
-            end,
-            state,
-            reason,
-            stack,
-            thread,
-            proc,
-            holder,
-            kernel,
-        })
+    /// Shows what the kernel does with a thread that executes nothing that has a state.
+    #[inline]
+    fn show_kernel(
+        &mut self,
+        id: EntityId,
+        kernel: Seen,
+        at: Timestamp,
+        options: CorrelatorOptions,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        let shown = &self.shown;
+        let is_shown = shown.kernel == kernel
+            && shown.thread == Some(id)
+            && shown.holder.is_none()
+            && (shown.reason, shown.stack) == (self.reason, self.stack);
+        if is_shown {
+            return;
+        }
+        let at = at.max(self.since);
+        self.emit(id, at, options, out);
+        self.since = at;
+        // Field by field: the processor waits where it copies what it has just written in parts.
+        let shown = &mut self.shown;
+        shown.state = kernel.state();
+        shown.kernel = kernel;
+        shown.thread = Some(id);
+        shown.holder = None;
+        shown.reason = self.reason;
+        shown.stack = self.stack;
+        if options.starts {
+            self.start(id, out);
+        }
+    }
+
+    /// Ends the open interval and begins one that shows this.
+    #[inline]
+    fn show(
+        &mut self,
+        id: EntityId,
+        shown: Shown,
+        at: Timestamp,
+        options: CorrelatorOptions,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        // A loss is reported when it is over.
+        let at = at.max(self.since);
+        self.emit(id, at, options, out);
+        self.since = at;
+        // Field by field, and not read again: the processor waits where it copies what it has just
+        // written in parts.
+        self.shown.state = shown.state;
+        self.shown.reason = shown.reason;
+        self.shown.stack = shown.stack;
+        self.shown.thread = shown.thread;
+        self.shown.proc = shown.proc;
+        self.shown.holder = shown.holder;
+        self.shown.kernel = shown.kernel;
+        if options.starts {
+            out(Derived::Start(shown.interval(id, self.kind, at, at)));
+        }
+    }
+
+    /// Gives the open interval, as far as it has a duration.
+    #[inline]
+    fn emit(
+        &self,
+        subject: EntityId,
+        end: Timestamp,
+        options: CorrelatorOptions,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        if options.intervals && end > self.since && self.kind != EntityKind::GoThread {
+            out(Derived::Interval(self.shown.interval(subject, self.kind, self.since, end)));
+        }
+    }
+
+    /// Gives the start of the open interval.
+    fn start(&self, subject: EntityId, out: &mut (impl Out + ?Sized)) {
+        let since = self.since;
+        out(Derived::Start(self.shown.interval(subject, self.kind, since, since)));
+    }
+}
+
+impl Shown {
+    #[inline(always)]
+    fn interval(
+        self,
+        subject: EntityId,
+        kind: EntityKind,
+        begin: Timestamp,
+        end: Timestamp,
+    ) -> Interval {
+        let Self { state, reason, stack, thread, proc, holder, kernel } = self;
+        let kernel = kernel.kernel();
+        Interval { subject, kind, begin, end, state, reason, stack, thread, proc, holder, kernel }
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the correlator derives.
 
-use crate::entity::EntityId;
+use crate::entity::{EntityId, EntityKind};
 use crate::event::{Context, Event, FlowKind, SampleKind, State};
-use crate::tables::{StackId, TextId};
+use crate::tables::{SampledEventId, StackId, TextId};
 use trace_common::Timestamp;
 
 /// Derived data, in the order of its end.
@@ -11,6 +11,9 @@ use trace_common::Timestamp;
 pub enum Derived<'a> {
     /// An interval ended.
     Interval(Interval),
+    /// An interval starts, and its end is not known yet: it is given as its start. See
+    /// [`CorrelatorOptions::starts`](super::CorrelatorOptions).
+    Start(Interval),
     /// One entity made another one continue.
     Flow(ResolvedFlow),
     /// A stop-the-world ended.
@@ -28,6 +31,8 @@ pub enum Derived<'a> {
 pub struct Interval {
     /// A kernel thread, goroutine, P or .NET thread.
     pub subject: EntityId,
+    /// The kind of the subject.
+    pub kind: EntityKind,
     /// The start.
     pub begin: Timestamp,
     /// The end.
@@ -153,16 +158,22 @@ pub struct Sampled {
     pub at: Timestamp,
     /// The sampled goroutine or thread.
     pub entity: EntityId,
-    /// Its kernel thread.
+    /// Its kernel thread if that is known, otherwise the runtime's thread if the source reports it.
     pub thread: Option<EntityId>,
     /// The kind.
     pub kind: SampleKind,
     /// The stack.
     pub stack: Option<StackId>,
-    /// What it stands for.
+    /// The weight in the [unit](SampleKind::unit) of the kind, or in that of the `event`.
     pub weight: u64,
-    /// What the kernel did with the thread.
+    /// The event of the kernel that is sampled.
+    pub event: SampledEventId,
+    /// The task or activity that it belongs to.
+    pub of: Option<EntityId>,
+    /// What the kernel did with the thread; of a managed sample, when the sampler asked it to stop.
     pub kernel: Kernel,
+    /// Of a managed sample: when the sampler asked the thread to stop, if that is known.
+    pub stop_requested: Option<Timestamp>,
 }
 
 /// A stop-the-world, from the request to the resumption, and who had to stop for it.
@@ -183,6 +194,18 @@ pub struct Pause {
     pub end: Timestamp,
     /// Those that executed at the request and had to stop, latest last.
     pub stops: Vec<Stop>,
+}
+
+impl Pause {
+    /// Those that prolonged the wait until all had stopped: they stopped in the last tenth of it. The
+    /// latest comes first.
+    pub fn late(&self) -> impl Iterator<Item = &Stop> {
+        let waited = self.stops.last().map_or(0, |last| last.at.nanos_since(self.begin));
+        self.stops.iter().rev().filter(move |stop| {
+            let stopped = stop.at.nanos_since(self.begin);
+            stopped > 0 && stopped.saturating_mul(10) >= waited.saturating_mul(9)
+        })
+    }
 }
 
 /// A P or .NET thread that had to stop.

@@ -1,6 +1,6 @@
 //! Stop-the-world pauses, and who had to stop.
 
-use super::{Correlator, Pause, Stop, Times};
+use super::{Correlator, Kernel, Pause, Stop, Times};
 use crate::entity::{Entities, EntityId, EntityKind};
 use crate::event::State;
 use crate::tables::{SpanId, TextId};
@@ -20,6 +20,8 @@ struct Open {
     pause: Pause,
     /// Those that still execute: their stop, with the times of their thread at the request.
     running: Vec<(Stop, Times)>,
+    /// What the kernel did with the .NET threads of the process at the request.
+    kernels: Vec<(EntityId, Kernel)>,
 }
 
 /// Maximum number of open pauses. There are more only if ends were lost.
@@ -74,7 +76,7 @@ impl Correlator {
         at: Timestamp,
         entities: &Entities,
     ) {
-        let mut running = Vec::new();
+        let (mut running, mut kernels) = (Vec::new(), Vec::new());
         for &entity in &self.pauses.members {
             let Some(subject) = self.subjects.get(entity.key()) else { continue };
             let of_process = entities.get(entity).is_some_and(|e| e.parent == Some(process));
@@ -88,6 +90,11 @@ impl Correlator {
                         })
                 }
             };
+            if of_process && subject.kind == EntityKind::DotnetThread {
+                let kernel =
+                    subject.thread.map_or(Kernel::Unknown, |thread| self.kernel(thread).kernel());
+                kernels.push((entity, kernel));
+            }
             if !of_process || !is_running {
                 continue;
             }
@@ -105,7 +112,21 @@ impl Correlator {
         if self.pauses.open.len() >= MAX_OPEN {
             self.pauses.open.remove(0);
         }
-        self.pauses.open.push(Open { span, pause, running });
+        self.pauses.open.push(Open { span, pause, running, kernels });
+    }
+
+    /// What the kernel did with a .NET thread when it was asked to stop for its sample, and when
+    /// that was; `None` if no thread is stopped.
+    pub(super) fn before_stop(
+        &self,
+        id: EntityId,
+        entities: &Entities,
+    ) -> Option<(Kernel, Timestamp)> {
+        let process = entities.get(id)?.parent?;
+        let mut open = self.pauses.open.iter().rev();
+        let open = open.find(|open| open.pause.process == process)?;
+        let known = open.kernels.iter().find(|(entity, _)| *entity == id);
+        Some((known.map_or(Kernel::Unknown, |(_, kernel)| *kernel), open.pause.begin))
     }
 
     /// A P no longer executes, or a .NET thread waits.

@@ -22,7 +22,7 @@
 //! ```
 
 use super::pusher::Pusher;
-use crate::entity::{Entity, EntityId, EntityKind};
+use crate::entity::EntityId;
 use crate::event::{Event, EventKind};
 use crate::tables::Tables;
 use trace_common::Timestamp;
@@ -39,6 +39,11 @@ pub struct CpuStat {
 }
 
 impl CpuStat {
+    /// Makes one: throttled periods, and nanoseconds of throttling.
+    pub const fn new(periods: u64, nanos: u64) -> Self {
+        Self { periods, nanos }
+    }
+
     /// Reads the text of a `cpu.stat` file of cgroup v1 or v2. `None` without these counters: the
     /// cgroup has no CPU controller.
     pub fn parse(text: &[u8]) -> Option<Self> {
@@ -71,7 +76,7 @@ pub struct CgroupSource {
 impl CgroupSource {
     /// Makes a source for the cgroup of a process. The process id is that of the kernel's records.
     pub const fn new(pid: i64) -> Self {
-        let throttled = CpuStat { periods: 0, nanos: 0 };
+        let throttled = CpuStat::new(0, 0);
         Self { pid, process: None, last: None, throttled, unreadable: 0 }
     }
 
@@ -88,10 +93,20 @@ impl CgroupSource {
     /// Appends the model events of the next reading: the text of `cpu.stat`, and when it was read.
     /// The first reading is the origin.
     pub fn push(&mut self, at: Timestamp, text: &[u8], tables: &mut Tables, out: &mut Vec<Event>) {
-        let Some(stat) = CpuStat::parse(text) else {
-            self.unreadable += 1;
-            return;
-        };
+        match CpuStat::parse(text) {
+            Some(stat) => self.push_stat(at, stat, tables, out),
+            None => self.unreadable += 1,
+        }
+    }
+
+    /// Appends the model events of the next reading, as [`push`](Self::push) does.
+    pub fn push_stat(
+        &mut self,
+        at: Timestamp,
+        stat: CpuStat,
+        tables: &mut Tables,
+        out: &mut Vec<Event>,
+    ) {
         let Some((since, before)) = self.last.replace((at, stat)) else { return };
         let periods = stat.periods.saturating_sub(before.periods);
         let nanos = stat.nanos.saturating_sub(before.nanos);
@@ -102,7 +117,7 @@ impl CgroupSource {
         self.throttled.nanos = self.throttled.nanos.saturating_add(nanos);
         let push = &mut Pusher { at, tables, out };
         if self.process.is_none() {
-            self.process = push.start(Entity::new(EntityKind::Process, self.pid));
+            self.process = push.process(self.pid, b"");
         }
         let Some(process) = self.process else { return };
         let nanos = i64::try_from(nanos).unwrap_or(i64::MAX);

@@ -17,27 +17,32 @@
 //!
 //! | Go | model |
 //! | --- | --- |
-//! | goroutine, P, M, user task | an entity each, below that of the process |
+//! | goroutine, P, M, user task, GC | an entity each, below that of the process |
 //! | state transitions | [`EventKind::State`], with the M that executes the goroutine or P |
-//! | unblock, create | [`EventKind::Flow`] |
-//! | GC mark phase, stop-the-world | spans of the process |
-//! | mark assist, region | spans of the goroutine |
-//! | sweep | span of the P |
-//! | user task | span of the task's entity |
-//! | metrics, logs, labels, CPU samples | counters, instants, samples |
+//! | unblock, create, switch of coroutines | [`EventKind::Flow`] |
+//! | GC mark phase | span of the process; `of` is the GC |
+//! | stop-the-world | span of the process |
+//! | mark assist, region | spans of the goroutine; `of` is the task of a region |
+//! | sweep | span of the P; its end has `bytes swept` and `bytes reclaimed` |
+//! | user task | span of the task's entity; `of` is the parent task |
+//! | metric, CPU sample | counter; sample of the goroutine, with its M |
+//! | log, label | instants of the goroutine; a log has its `category`, and `of` is the task |
+//! | clock snapshot (Go 1.25) | [`EventKind::Clock`] |
+//!
+//! Spans and instants have the stack of their event.
 
-use super::pusher::Pusher;
+use super::pusher::{Begin, Pusher};
 use crate::entity::{Attribute, Entity, EntityId, EntityKind};
 use crate::event::{
-    Context, Event, EventKind, FlowKind, InstantKind, LossKind, SampleKind, SpanKind, State,
+    Context, Event, EventKind, FlowKind, InstantKind, LossKind, SampleKind, SpanKind, State, Value,
 };
-use crate::tables::{Frame, SpanId, StackId, Tables, TextId};
+use crate::tables::{Frame, SampledEventId, SpanId, StackId, Tables, TextId};
 use gotrace::{
     Event as GoEvent, EventKind as GoEventKind, GoId, GoState, Metric, ProcId, ProcState,
     RangeName, ResourceId, StateTransition, TaskId, ThreadId,
 };
 use hashbrown::HashMap;
-use trace_common::Timestamp;
+use trace_common::{ClockDomain, IdMap, Timestamp};
 
 /// Options of a [`GoSource`].
 #[derive(Clone, Debug, Default)]
@@ -62,8 +67,12 @@ pub struct GoStats {
     pub first: Option<Timestamp>,
     /// The time of the last event.
     pub last: Option<Timestamp>,
+    /// Goroutines.
+    pub goroutines: u64,
     /// Events of experiments, which the model does not have.
     pub experimental: u64,
+    /// Regions that are missing because a goroutine had too many open ones.
+    pub regions_dropped: u64,
 }
 
 /// Makes model events of the events of a Go trace: see the [module](self).
@@ -72,13 +81,18 @@ pub struct GoSource {
     options: GoOptions,
     stats: GoStats,
     process: Option<EntityId>,
-    goroutines: HashMap<GoId, Goroutine>,
-    procs: HashMap<ProcId, (EntityId, State, Option<EntityId>)>,
-    threads: HashMap<ThreadId, Option<EntityId>>,
-    tasks: HashMap<TaskId, (EntityId, SpanId)>,
+    goroutines: IdMap<Option<Goroutine>>,
+    procs: IdMap<Option<Proc>>,
+    threads: IdMap<Option<EntityId>>,
+    tasks: IdMap<Option<(EntityId, SpanId)>>,
     open: HashMap<Range, SpanId>,
+    /// The GC that marks, and the number of GCs so far.
+    gc: (Option<EntityId>, i64),
+    /// Readings of clocks, until the next event.
+    clocks: [Option<EventKind>; 2],
+    has_clocks: bool,
     /// Stacks of this generation.
-    stacks: HashMap<u64, Option<StackId>>,
+    stacks: IdMap<Option<StackId>>,
     generation: u64,
     frames: Vec<Frame>,
 }
@@ -90,6 +104,13 @@ struct Goroutine {
     on: Option<EntityId>,
     is_named: bool,
     regions: Vec<(SpanId, TextId)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Proc {
+    entity: EntityId,
+    state: State,
+    on: Option<EntityId>,
 }
 
 /// An open range of the runtime.
@@ -123,17 +144,26 @@ impl GoSource {
     /// Appends the model events of the next event.
     pub fn push(&mut self, event: GoEvent<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
         self.stats.events += 1;
-        if event.sync().is_some() {
-            return; // its time is not that of an event
+        if let Some(sync) = event.sync() {
+            // Its time is not that of an event.
+            if let Some(snapshot) = sync.clock_snapshot() {
+                self.clock(&snapshot);
+            }
+            return;
         }
         let at = event.time().saturating_add_nanos(self.options.offset);
         self.stats.first.get_or_insert(at);
         self.stats.last = Some(at);
         if event.generation() != self.generation {
             self.generation = event.generation();
-            self.stacks.clear();
+            self.stacks = IdMap::default();
         }
         let mut push = Pusher { at, tables, out };
+        if self.has_clocks {
+            self.has_clocks = false;
+            let clocks = std::mem::take(&mut self.clocks);
+            clocks.into_iter().flatten().for_each(|clock| push.event(clock));
+        }
         let Some(process) = self.process_entity(&mut push) else { return };
         self.learn(event, &mut push);
         match event.kind() {
@@ -158,21 +188,37 @@ impl GoSource {
             GoEventKind::TaskBegin | GoEventKind::TaskEnd => self.task(event, process, &mut push),
             GoEventKind::Log => {
                 if let Some(log) = event.log() {
-                    self.instant(event, InstantKind::Log, log.message, process, &mut push);
+                    let of = self.task_of(log.task);
+                    if !log.category.is_empty() {
+                        push.text(b"category", log.category);
+                    }
+                    let entity = self.entity_of(event.goroutine(), process);
+                    self.instant(event, entity, InstantKind::Log, log.message, of, &mut push);
                 }
             }
             GoEventKind::Label => {
                 if let Some(label) = event.label() {
-                    self.instant(event, InstantKind::Label, label.label, process, &mut push);
+                    let id = label.resource.goroutine().unwrap_or(GoId::NONE);
+                    let entity = self.entity_of(id, process);
+                    self.instant(event, entity, InstantKind::Label, label.label, None, &mut push);
                 }
             }
             GoEventKind::Metric => metric(event, process, &mut push),
             GoEventKind::StackSample => {
-                let entity = self.goroutines.get(&event.goroutine()).map(|g| g.entity);
-                let entity = entity.or_else(|| self.thread(event.thread(), &mut push));
+                let goroutine = self.known(event.goroutine()).map(|g| g.entity);
+                let thread = self.thread(event.thread(), &mut push);
+                let proc = self.proc_of(event.proc());
                 let stack = self.stack(event.stack(), push.tables);
-                let entity = entity.unwrap_or(process);
-                push.event(EventKind::Sample { entity, kind: SampleKind::Cpu, stack, weight: 1 });
+                push.event(EventKind::Sample {
+                    entity: goroutine.or(thread).or(proc).unwrap_or(process),
+                    kind: SampleKind::GoCpu,
+                    stack,
+                    weight: 1,
+                    thread,
+                    cpu: None,
+                    event: SampledEventId::default(),
+                    of: None,
+                });
             }
             _ => self.stats.experimental += 1,
         }
@@ -180,39 +226,90 @@ impl GoSource {
 
     /// Reports that a part of the trace is missing here: all states are unknown until the trace
     /// mentions them again, and all spans end.
-    pub fn loss(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
+    /// `why` says how the trace is damaged, and `bytes` how many of it are lost, if that is known.
+    pub fn loss(
+        &mut self,
+        why: &str,
+        bytes: Option<u64>,
+        tables: &mut Tables,
+        out: &mut Vec<Event>,
+    ) {
         let at = self.stats.last.unwrap_or_default();
         let mut push = Pusher { at, tables, out };
         let mut spans: Vec<SpanId> = self.open.drain().map(|(_, span)| span).collect();
         // The order of a map is not deterministic.
-        let mut goroutines: Vec<_> = self.goroutines.values_mut().collect();
-        goroutines.sort_unstable_by_key(|goroutine| goroutine.entity);
-        for goroutine in goroutines {
+        let mut ids: Vec<i64> = self.goroutines.ids().collect();
+        let entity = |id: &i64| self.goroutines.get(*id)?.as_ref().map(|g| g.entity);
+        ids.sort_unstable_by_key(entity);
+        for id in ids {
+            let Some(goroutine) = self.goroutines.get_mut(id).and_then(Option::as_mut) else {
+                continue;
+            };
             goroutine.on = None;
             goroutine.state = State::Unknown;
             spans.extend(goroutine.regions.drain(..).map(|(span, _)| span));
             push.unknown(goroutine.entity);
         }
-        let mut procs: Vec<_> = self.procs.values_mut().collect();
-        procs.sort_unstable_by_key(|(entity, ..)| *entity);
-        for (entity, state, on) in procs {
-            (*state, *on) = (State::Unknown, None);
-            push.unknown(*entity);
+        let mut ids: Vec<i64> = self.procs.ids().collect();
+        ids.sort_unstable_by_key(|id| self.proc_of(ProcId(*id)));
+        for id in ids {
+            let Some(proc) = self.procs.get_mut(id).and_then(Option::as_mut) else { continue };
+            (proc.state, proc.on) = (State::Unknown, None);
+            push.unknown(proc.entity);
         }
         spans.sort_unstable();
         for span in spans {
             push.event(EventKind::Finish { span, by: None });
         }
-        self.stacks.clear();
+        if let Some(gc) = self.gc.0.take() {
+            push.end(gc);
+        }
+        self.stacks = IdMap::default();
+        push.text(b"why", why.as_bytes());
         let kind = LossKind::GoTrace;
-        push.event(EventKind::Loss { entity: self.process, kind, since: at, count: None });
+        push.event(EventKind::Loss { entity: self.process, kind, since: at, count: bytes });
+    }
+
+    /// A reading of several clocks.
+    fn clock(&mut self, snapshot: &gotrace::ClockSnapshot) {
+        let time = snapshot.trace.saturating_add_nanos(self.options.offset);
+        let mono = i64::try_from(snapshot.mono).ok().map(Timestamp::from_nanos);
+        let readings = [(ClockDomain::Monotonic, mono), (ClockDomain::Realtime, snapshot.wall())];
+        let readings = readings.into_iter().filter_map(|(domain, reading)| {
+            Some(EventKind::Clock { time, domain, reading: reading? })
+        });
+        self.has_clocks = true;
+        self.clocks = [None; 2];
+        self.clocks.iter_mut().zip(readings).for_each(|(place, clock)| *place = Some(clock));
+    }
+
+    /// A goroutine, or the process if it is unknown.
+    fn entity_of(&self, id: GoId, process: EntityId) -> EntityId {
+        self.known(id).map_or(process, |goroutine| goroutine.entity)
+    }
+
+    #[inline]
+    fn known(&self, id: GoId) -> Option<&Goroutine> {
+        self.goroutines.get(id.0)?.as_ref()
+    }
+
+    #[inline]
+    fn known_mut(&mut self, id: GoId) -> Option<&mut Goroutine> {
+        self.goroutines.get_mut(id.0)?.as_mut()
+    }
+
+    fn proc_of(&self, id: ProcId) -> Option<EntityId> {
+        Some(self.procs.get(id.0)?.as_ref()?.entity)
+    }
+
+    fn task_of(&self, id: TaskId) -> Option<EntityId> {
+        // The cast may wrap: keys are only compared for equality.
+        Some(self.tasks.get(id.0 as i64)?.as_ref()?.0)
     }
 
     fn process_entity(&mut self, push: &mut Pusher<'_>) -> Option<EntityId> {
         if self.process.is_none() {
-            let name = push.tables.text(&self.options.process);
-            let number = self.options.pid.unwrap_or(-1);
-            let process = push.start(Entity::new(EntityKind::Process, number).named(name))?;
+            let process = push.process(self.options.pid.unwrap_or(-1), &self.options.process)?;
             let go = push.tables.text(b"Go");
             push.tables.entities.describe(process, Attribute::Runtime, go);
             self.process = Some(process);
@@ -225,10 +322,13 @@ impl GoSource {
         if id.0 <= 0 {
             return None;
         }
-        let process = self.process;
-        *self.threads.entry(id).or_insert_with(|| {
-            push.start(Entity::new(EntityKind::GoThread, id.0).child_of(process))
-        })
+        if let Some(known) = self.threads.get(id.0) {
+            return *known;
+        }
+        let thread = Entity::new(EntityKind::GoThread, id.0).child_of(self.process);
+        let thread = push.start(thread);
+        *self.threads.insert(id.0) = thread;
+        thread
     }
 
     /// Learns the M of a goroutine and its entry function, which the first mention of a goroutine
@@ -239,7 +339,7 @@ impl GoSource {
             return;
         }
         let is_known = |this: &Self| {
-            this.goroutines.get(&id).is_none_or(|g| {
+            this.known(id).is_none_or(|g| {
                 g.is_named
                     && (g.on.is_some() || !matches!(g.state, State::Running | State::Syscall))
             })
@@ -248,7 +348,7 @@ impl GoSource {
             return;
         }
         let on = self.thread(thread, push);
-        let Some(goroutine) = self.goroutines.get_mut(&id) else { return };
+        let Some(goroutine) = self.known_mut(id) else { return };
         let is_executing = matches!(goroutine.state, State::Running | State::Syscall);
         if is_executing && goroutine.on.is_none() && on.is_some() {
             goroutine.on = on;
@@ -274,20 +374,27 @@ impl GoSource {
         if from == GoState::NotExist {
             self.end(id, push); // an existing one is another goroutine
         }
-        if !self.goroutines.contains_key(&id) {
+        if self.known(id).is_none() {
             let mut entity = Entity::new(EntityKind::Goroutine, id.0).child_of(Some(process));
             if from == GoState::NotExist {
                 entity = entity.started(push.at);
             }
+            self.stats.goroutines += 1;
             let Some(entity) = push.start(entity) else { return };
             let (state, regions) = (State::Unknown, Vec::new());
             let goroutine = Goroutine { entity, state, on: None, is_named: false, regions };
-            self.goroutines.insert(id, goroutine);
+            *self.goroutines.insert(id.0) = Some(goroutine);
         }
         let is_new = from == GoState::NotExist;
-        let is_woken = from == GoState::Waiting && to == GoState::Runnable;
-        let cause = if is_new || is_woken { self.cause(event, push) } else { None };
-        let by = if is_new || is_woken { self.stack(event.stack(), push.tables) } else { None };
+        let flow = match (from, to) {
+            (GoState::NotExist, _) => Some(FlowKind::Creates),
+            (GoState::Waiting, GoState::Runnable) => Some(FlowKind::Wakes),
+            // A coroutine gets the P of the goroutine that switches to it.
+            (GoState::Waiting, GoState::Running) => Some(FlowKind::HandsOver),
+            _ => None,
+        };
+        let cause = flow.and_then(|_| self.cause(event, push));
+        let by = flow.and_then(|_| self.stack(event.stack(), push.tables));
         // At a creation, the stack is the entry point.
         let stack = if is_new { None } else { self.stack(transition.stack(), push.tables) };
         let state = match to {
@@ -304,7 +411,7 @@ impl GoSource {
             State::Syscall if !is_status => self.thread(event.thread(), push),
             _ => None,
         };
-        let Some(goroutine) = self.goroutines.get_mut(&id) else { return };
+        let Some(goroutine) = self.known_mut(id) else { return };
         if !goroutine.is_named {
             goroutine.name(transition.stack(), push.tables);
         }
@@ -312,12 +419,12 @@ impl GoSource {
         if !is_new && goroutine.state == state && transition.reason().is_empty() {
             return;
         }
-        if is_new || is_woken {
-            let kind = if is_new { FlowKind::Creates } else { FlowKind::Wakes };
+        if let Some(kind) = flow {
             push.event(EventKind::Flow {
                 kind,
                 from: cause,
                 context: Context::Task,
+                on: None,
                 to: goroutine.entity,
                 cpu: None,
                 stack: by,
@@ -329,16 +436,22 @@ impl GoSource {
         push.event(EventKind::State { entity: goroutine.entity, state, on, reason, stack });
     }
 
-    /// The goroutine that caused an event, or the thread that did it for the runtime.
+    /// The goroutine that caused an event, or the thread that did it for the runtime. Up to Go 1.21
+    /// the thread is unknown, and the P is not.
     fn cause(&mut self, event: GoEvent<'_>, push: &mut Pusher<'_>) -> Option<EntityId> {
-        match self.goroutines.get(&event.goroutine()) {
+        match self.known(event.goroutine()) {
             Some(goroutine) => Some(goroutine.entity),
-            None => self.thread(event.thread(), push),
+            None => {
+                let thread = self.thread(event.thread(), push);
+                thread.or_else(|| self.proc_of(event.proc()))
+            }
         }
     }
 
     fn end(&mut self, id: GoId, push: &mut Pusher<'_>) {
-        let Some(mut goroutine) = self.goroutines.remove(&id) else { return };
+        let Some(mut goroutine) = self.goroutines.remove(id.0).and_then(Option::take) else {
+            return;
+        };
         for (span, _) in goroutine.regions.drain(..).rev() {
             push.event(EventKind::Finish { span, by: None });
         }
@@ -359,25 +472,23 @@ impl GoSource {
             ProcState::Idle => (State::Idle, None),
             _ => (State::Unknown, None),
         };
-        let known = match self.procs.entry(id) {
-            hashbrown::hash_map::Entry::Occupied(known) => known.into_mut(),
-            hashbrown::hash_map::Entry::Vacant(entry) => {
-                let proc = Entity::new(EntityKind::Proc, id.0).child_of(Some(process));
-                let Some(proc) = push.start(proc) else { return };
-                entry.insert((proc, State::Unknown, None))
-            }
-        };
+        if self.procs.get(id.0).is_none() {
+            let proc = Entity::new(EntityKind::Proc, id.0).child_of(Some(process));
+            let Some(entity) = push.start(proc) else { return };
+            *self.procs.insert(id.0) = Some(Proc { entity, state: State::Unknown, on: None });
+        }
+        let Some(proc) = self.procs.get_mut(id.0).and_then(Option::as_mut) else { return };
         // A status that is repeated may be reported by another thread.
-        let is_repeated = from != ProcState::Idle && known.1 == state && known.2.is_some();
-        if (known.1, known.2) != (state, on) && !is_repeated {
-            (known.1, known.2) = (state, on);
-            push.state(known.0, state, on);
+        let is_repeated = from != ProcState::Idle && proc.state == state && proc.on.is_some();
+        if (proc.state, proc.on) != (state, on) && !is_repeated {
+            (proc.state, proc.on) = (state, on);
+            push.state(proc.entity, state, on);
         }
     }
 
     fn range(&mut self, event: GoEvent<'_>, process: EntityId, push: &mut Pusher<'_>) {
         let Some(range) = event.range() else { return };
-        let goroutine = |this: &Self, id: GoId| this.goroutines.get(&id).map(|g| g.entity);
+        let goroutine = |this: &Self, id: GoId| this.known(id).map(|g| g.entity);
         let (key, entity, kind, name) = match (range.name, range.scope) {
             (RangeName::GcMark, _) => (Range::Mark, Some(process), SpanKind::Gc, &b"mark"[..]),
             (RangeName::StopTheWorld(reason), scope) => {
@@ -386,7 +497,7 @@ impl GoSource {
                 (Range::StopTheWorld(id), Some(process), SpanKind::StopTheWorld, reason)
             }
             (RangeName::GcSweep, ResourceId::Proc(id)) => {
-                let proc = self.procs.get(&id).map(|(entity, ..)| *entity);
+                let proc = self.proc_of(id);
                 (Range::Sweep(id), proc, SpanKind::GcSweep, &b"sweep"[..])
             }
             (RangeName::GcMarkAssist, ResourceId::Goroutine(id)) => {
@@ -398,7 +509,15 @@ impl GoSource {
         let by = goroutine(self, event.goroutine());
         if event.kind() == GoEventKind::RangeEnd {
             if let Some(span) = self.open.remove(&key) {
+                for attribute in event.range_attributes().into_iter().flatten() {
+                    if let Some(value) = attribute.value.as_u64() {
+                        push.number(attribute.name.as_bytes(), value);
+                    }
+                }
                 push.event(EventKind::Finish { span, by });
+            }
+            if key == Range::Mark {
+                self.end_gc(push);
             }
             return;
         }
@@ -406,31 +525,56 @@ impl GoSource {
         if self.open.contains_key(&key) {
             return; // repeated at the start of a generation
         }
-        let span = push.begin(entity, kind, name, by, None);
+        let gc = if key == Range::Mark { self.start_gc(process, push) } else { None };
+        let stack = self.stack(event.stack(), push.tables);
+        let span = push.begin(Begin::new(entity, kind, name).by(by).of(gc).stack(stack));
         self.open.insert(key, span);
+    }
+
+    fn start_gc(&mut self, process: EntityId, push: &mut Pusher<'_>) -> Option<EntityId> {
+        self.end_gc(push);
+        self.gc.1 += 1;
+        let gc = Entity::new(EntityKind::Gc, self.gc.1).child_of(Some(process)).started(push.at);
+        self.gc.0 = push.start(gc);
+        self.gc.0
+    }
+
+    fn end_gc(&mut self, push: &mut Pusher<'_>) {
+        if let Some(gc) = self.gc.0.take() {
+            push.end(gc);
+        }
     }
 
     fn region(&mut self, event: GoEvent<'_>, push: &mut Pusher<'_>) {
         let Some(region) = event.region() else { return };
-        let task = self.tasks.get(&region.task).map(|(entity, _)| *entity);
-        let Some(goroutine) = self.goroutines.get_mut(&event.goroutine()) else { return };
+        let task = self.task_of(region.task);
+        let stack = self.stack(event.stack(), push.tables);
+        let Some(goroutine) = self.known_mut(event.goroutine()) else { return };
         let name = push.tables.text(region.ty);
         if event.kind() == GoEventKind::RegionBegin {
             if goroutine.regions.len() < MAX_REGIONS {
-                let entity = goroutine.entity;
-                let span = push.begin(entity, SpanKind::Region, region.ty, None, task);
+                let begin = Begin::named(goroutine.entity, SpanKind::Region, name);
+                let span = push.begin(begin.of(task).stack(stack));
                 goroutine.regions.push((span, name));
+            } else {
+                self.stats.regions_dropped += 1;
             }
         } else if let Some(index) = goroutine.regions.iter().rposition(|(_, ty)| *ty == name) {
             let (span, _) = goroutine.regions.remove(index);
             push.event(EventKind::Finish { span, by: None });
+        } else {
+            let (entity, kind) = (goroutine.entity, InstantKind::Other);
+            push.argument(b"region", Value::Text(name));
+            let name = push.tables.text(b"end of a region from before the trace");
+            push.event(EventKind::Instant { entity, kind, name, of: task, stack });
         }
     }
 
     fn task(&mut self, event: GoEvent<'_>, process: EntityId, push: &mut Pusher<'_>) {
         let Some(task) = event.task() else { return };
-        let by = self.goroutines.get(&event.goroutine()).map(|g| g.entity);
-        if let Some((entity, span)) = self.tasks.remove(&task.id) {
+        let by = self.known(event.goroutine()).map(|g| g.entity);
+        let ended = self.tasks.remove(task.id.0 as i64).and_then(Option::take);
+        if let Some((entity, span)) = ended {
             push.event(EventKind::Finish { span, by });
             push.end(entity);
         }
@@ -438,45 +582,56 @@ impl GoSource {
             return;
         }
         let name = push.tables.text(task.ty);
-        let parent = self.tasks.get(&task.parent).map(|(entity, _)| *entity);
+        let parent = self.task_of(task.parent);
         let number = task.id.0 as i64;
         let entity = Entity::new(EntityKind::Task, number).child_of(Some(process)).named(name);
         let Some(entity) = push.start(entity.started(push.at)) else { return };
-        let span = push.begin(entity, SpanKind::Task, task.ty, by, parent);
-        self.tasks.insert(task.id, (entity, span));
+        let stack = self.stack(event.stack(), push.tables);
+        let begin = Begin::named(entity, SpanKind::Task, name).by(by).of(parent);
+        let span = push.begin(begin.stack(stack));
+        *self.tasks.insert(number) = Some((entity, span));
     }
 
     fn instant(
         &mut self,
         event: GoEvent<'_>,
+        entity: EntityId,
         kind: InstantKind,
         name: &[u8],
-        process: EntityId,
+        of: Option<EntityId>,
         push: &mut Pusher<'_>,
     ) {
-        let entity = self.goroutines.get(&event.goroutine()).map_or(process, |g| g.entity);
         let stack = self.stack(event.stack(), push.tables);
         let name = push.tables.text(name);
-        push.event(EventKind::Instant { entity, kind, name, stack });
+        push.event(EventKind::Instant { entity, kind, name, of, stack });
     }
 
     fn stack(&mut self, stack: Option<gotrace::Stack<'_>>, tables: &mut Tables) -> Option<StackId> {
         let stack = stack?;
-        if let Some(known) = self.stacks.get(&stack.id()) {
+        // The cast may wrap: keys are only compared for equality.
+        let key = stack.id() as i64;
+        if let Some(known) = self.stacks.get(key) {
             return *known;
         }
         self.frames.clear();
         for frame in stack.frames() {
-            self.frames.push(Frame {
-                function: tables.text(frame.func),
-                module: TextId::EMPTY,
-                file: tables.text(frame.file),
-                line: u32::try_from(frame.line).unwrap_or(0),
-            });
+            let line = frame.line;
+            self.frames.push(self::frame(frame.func, frame.file, line, frame.pc, tables));
         }
         let id = tables.stack(&self.frames);
-        self.stacks.insert(stack.id(), id);
+        *self.stacks.insert(key) = id;
         id
+    }
+}
+
+/// A frame of a Go stack, of an event or of an analysis of `gotrace`.
+pub fn frame(function: &[u8], file: &[u8], line: u64, pc: u64, tables: &mut Tables) -> Frame {
+    Frame {
+        function: tables.text(function),
+        file: tables.text(file),
+        line: u32::try_from(line).unwrap_or(0),
+        address: pc,
+        ..Frame::default()
     }
 }
 
@@ -499,6 +654,5 @@ fn metric(event: GoEvent<'_>, entity: EntityId, push: &mut Pusher<'_>) {
         Metric::HEAP_OBJECTS | Metric::HEAP_GOAL => b"B",
         _ => b"",
     };
-    let (name, unit) = (push.tables.text(metric.name.as_bytes()), push.tables.text(unit));
-    push.event(EventKind::Counter { entity, name, unit, value: value as f64 });
+    push.counter(entity, metric.name.as_bytes(), unit, value as f64);
 }

@@ -24,11 +24,11 @@
 //! Thread ids are those of the initial PID namespace, as tracepoints report them.
 
 use super::pusher::Pusher;
-use crate::entity::{Entity, EntityId, EntityKind};
-use crate::event::{Context, Event, EventKind, FlowKind, LossKind, ThreadState};
-use crate::tables::Tables;
+use crate::entity::{Attribute, Entity, EntityId, EntityKind};
+use crate::event::{Context, Event, EventKind, FlowKind, LossKind, SampleKind, ThreadState};
+use crate::tables::{SampledEventId, StackId, Tables, TextId};
 use hashbrown::HashMap;
-use trace_common::Timestamp;
+use trace_common::{IdMap, Timestamp};
 
 /// A thread in a tracepoint of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,22 @@ pub struct Task<'a> {
     pub comm: &'a [u8],
     /// The kernel's priority: 120 is a nice value of 0.
     pub prio: i32,
+}
+
+/// Attributes of a process; empty ones are not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "callers construct it")]
+pub struct ProcessAttributes<'a> {
+    /// The command line.
+    pub command_line: &'a [u8],
+    /// The path of the executable.
+    pub executable: &'a [u8],
+    /// The build id of the executable.
+    pub build_id: &'a [u8],
+    /// The path of the cgroup.
+    pub cgroup: &'a [u8],
+    /// The identifier of the container.
+    pub container: &'a [u8],
 }
 
 /// A decoded record.
@@ -72,6 +88,8 @@ pub enum Record<'a> {
         target_cpu: u32,
         /// Whether it is a new thread: `sched_wakeup_new`.
         is_new: bool,
+        /// The call chain of the waker.
+        stack: Option<StackId>,
     },
     /// `PERF_RECORD_SWITCH` in: a thread gets a CPU.
     In {
@@ -108,11 +126,59 @@ pub enum Record<'a> {
         tid: i32,
         /// Its name.
         comm: &'a [u8],
+        /// Whether `execve(2)` set it: the process has another program now, of which nothing is
+        /// known yet.
+        by_exec: bool,
     },
     /// `PERF_RECORD_EXIT`.
     Exit {
         /// The thread.
         tid: i32,
+    },
+    /// What is known of a process beside its name, from `PERF_RECORD_MMAP2`, `PERF_RECORD_CGROUP` or
+    /// `/proc`.
+    Process {
+        /// The process id.
+        pid: i32,
+        /// What is known of it. The rest stays as it is.
+        attributes: ProcessAttributes<'a>,
+    },
+    /// The machine. It comes before other records.
+    Machine {
+        /// The host name.
+        name: &'a [u8],
+        /// The release of the kernel, as `uname -r` prints it.
+        release: &'a [u8],
+        /// The architecture, as `uname -m` prints it.
+        architecture: &'a [u8],
+    },
+    /// `PERF_RECORD_SAMPLE` of an event that is not of the scheduler.
+    Sample {
+        /// The CPU, if it was recorded.
+        cpu: Option<u32>,
+        /// The process id.
+        pid: i32,
+        /// The thread id. 0 is the idle thread: the sample is one of the CPU.
+        tid: i32,
+        /// The event.
+        event: SampledEventId,
+        /// The call chain, or the address of the instruction.
+        stack: Option<StackId>,
+        /// The number of events since the last sample.
+        weight: u64,
+    },
+    /// A thread is back on a CPU: a sample of the time since it left the CPU.
+    OffCpu {
+        /// The process id.
+        pid: i32,
+        /// The thread id.
+        tid: i32,
+        /// The event.
+        event: SampledEventId,
+        /// Where it left.
+        stack: Option<StackId>,
+        /// How long it was away.
+        nanos: u64,
     },
     /// `PERF_RECORD_LOST` or `PERF_RECORD_LOST_SAMPLES` of the buffer of a CPU.
     Lost {
@@ -121,7 +187,28 @@ pub enum Record<'a> {
         /// The number of lost records.
         count: u64,
     },
+    /// The same of a recording without the scheduler.
+    LostSamples {
+        /// The CPU.
+        cpu: u32,
+        /// The number of lost records.
+        count: u64,
+    },
 }
+
+const fn sample(
+    entity: EntityId,
+    kind: SampleKind,
+    cpu: Option<EntityId>,
+    event: SampledEventId,
+    stack: Option<StackId>,
+    weight: u64,
+) -> EventKind {
+    EventKind::Sample { entity, kind, stack, weight, thread: None, cpu, event, of: None }
+}
+
+/// A nice value of 0.
+const DEFAULT_PRIO: i16 = 120;
 
 /// Statistics of a [`KernelSource`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,9 +228,15 @@ pub struct KernelStats {
 #[derive(Debug, Default)]
 pub struct KernelSource {
     stats: KernelStats,
-    cpus: HashMap<u32, Cpu>,
-    threads: HashMap<i32, Thread>,
+    cpus: IdMap<Option<Cpu>>,
+    threads: IdMap<Option<Thread>>,
     processes: HashMap<i32, EntityId>,
+    /// Number of threads that have not ended, by process.
+    living: HashMap<EntityId, u32>,
+    machine: Option<EntityId>,
+    /// Whether context switches are not recorded: of two records nothing says that there was one
+    /// between them.
+    is_without_switches: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +269,12 @@ impl KernelSource {
         Self::default()
     }
 
+    /// Of a recording without context switches.
+    #[cfg(feature = "perf")]
+    pub(super) const fn set_without_switches(&mut self) {
+        self.is_without_switches = true;
+    }
+
     /// Statistics so far.
     pub const fn stats(&self) -> KernelStats {
         self.stats
@@ -194,17 +293,18 @@ impl KernelSource {
             Record::Switch { cpu, prev, prev_state, next } => {
                 self.comm(prev.tid, prev.comm, push);
                 self.comm(next.tid, next.comm, push);
-                let is_exiting = self.threads.get(&prev.tid).is_some_and(|t| t.is_exiting);
+                let is_exiting = self.known(prev.tid).is_some_and(|t| t.is_exiting);
                 // TASK_DEAD before Linux 4.14; TASK_PARKED since then.
                 let left = match left(prev_state) {
                     _ if is_exiting && prev_state & 0x40 != 0 => ThreadState::Dead,
                     left => left,
                 };
-                self.switch(cpu, prev.tid, left, Some(next.tid), push);
+                let prio = i16::try_from(next.prio).unwrap_or(DEFAULT_PRIO);
+                self.switch(cpu, prev.tid, left, Some((next.tid, prio)), push);
             }
             Record::In { cpu, tid } => self.get_cpu(cpu, tid, push),
             Record::Out { cpu, tid, preempted } => {
-                let is_exiting = self.threads.get(&tid).is_some_and(|t| t.is_exiting);
+                let is_exiting = self.known(tid).is_some_and(|t| t.is_exiting);
                 let left = match (preempted, is_exiting) {
                     (true, _) => ThreadState::Preempted,
                     (_, true) => ThreadState::Dead,
@@ -212,7 +312,7 @@ impl KernelSource {
                 };
                 self.switch(cpu, tid, left, None, push);
             }
-            Record::Waking { cpu, by, flags, task, target_cpu, is_new } => {
+            Record::Waking { cpu, by, flags, task, target_cpu, is_new, stack } => {
                 self.stats.wakings += 1;
                 let context = match flags {
                     Some(flags) if flags & 0x08 != 0 => Context::HardIrq,
@@ -231,22 +331,68 @@ impl KernelSource {
                 let from = from.filter(|_| is_task).and_then(|tid| self.thread(tid, push));
                 let Some(to) = self.thread(task.tid, push) else { return };
                 let target = self.cpu(target_cpu, push).map(|cpu| cpu.entity);
-                if let Some(cpu) = self.cpu(cpu, push) {
+                let on = self.cpu(cpu, push).map(|cpu| {
                     cpu.last = at;
-                }
-                push.event(EventKind::Flow { kind, from, context, to, cpu: target, stack: None });
+                    cpu.entity
+                });
+                let cpu = target;
+                // An interrupt has the stack of the thread that it interrupted.
+                let stack = stack.filter(|_| is_task);
+                push.event(EventKind::Flow { kind, from, context, on, to, cpu, stack });
             }
             Record::Thread { pid, tid, parent, comm, is_new } => {
                 self.fork(pid, tid, parent, comm, is_new, push);
             }
-            Record::Comm { tid, comm } => {
+            Record::Comm { tid, comm, by_exec } => {
                 self.thread(tid, push);
                 self.comm(tid, comm, push);
+                // The calling thread has become the main thread.
+                let process = self.processes.get(&tid).filter(|_| by_exec);
+                for attribute in PROGRAM {
+                    if let Some(process) = process {
+                        push.tables.entities.describe(*process, attribute, TextId::EMPTY);
+                    }
+                }
             }
             Record::Exit { tid } => {
-                if let Some(thread) = self.threads.get_mut(&tid) {
+                if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {
                     thread.is_exiting = true;
                 }
+            }
+            Record::Process { pid, attributes } => self.describe(pid, &attributes, push),
+            Record::Machine { name, release, architecture } => {
+                let name = push.tables.text(name);
+                let known = push.tables.entities.shared(EntityKind::Machine, 0);
+                let is_it = |id: &EntityId| {
+                    push.tables.entities.get(*id).is_some_and(|machine| machine.name == name)
+                };
+                let machine = known
+                    .filter(is_it)
+                    .or_else(|| push.start(Entity::new(EntityKind::Machine, 0).named(name)));
+                for (attribute, value) in
+                    [(Attribute::KernelRelease, release), (Attribute::Architecture, architecture)]
+                {
+                    describe(machine, attribute, value, push);
+                }
+                self.machine = machine;
+            }
+            Record::Sample { cpu, pid, tid, event, stack, weight } => {
+                let thread = self.sampled(pid, tid, push);
+                let cpu = cpu.and_then(|cpu| self.cpu(cpu, push)).map(|cpu| cpu.entity);
+                let Some(entity) = thread.or(cpu).or(self.machine) else { return };
+                push.event(sample(entity, SampleKind::Cpu, cpu, event, stack, weight));
+            }
+            Record::OffCpu { pid, tid, event, stack, nanos } => {
+                let Some(entity) = self.sampled(pid, tid, push) else { return };
+                push.event(sample(entity, SampleKind::OffCpu, None, event, stack, nanos));
+            }
+            Record::LostSamples { cpu, count } => {
+                self.stats.lost += count;
+                let Some(cpu) = self.cpu(cpu, push) else { return };
+                let (entity, since) = (Some(cpu.entity), cpu.last);
+                cpu.last = at;
+                let (kind, count) = (LossKind::Samples, Some(count));
+                push.event(EventKind::Loss { entity, kind, since, count });
             }
             Record::Lost { cpu, count } => {
                 self.stats.lost += count;
@@ -256,8 +402,23 @@ impl KernelSource {
         }
     }
 
+    /// Ends the recording: other sources of the timeline may go on, and the states of the threads
+    /// are not known there.
+    pub fn finish(&mut self, at: Timestamp, out: &mut Vec<Event>) {
+        if self.stats.switches == 0 {
+            return;
+        }
+        let known = self.cpus.ids().filter_map(|number| self.cpus.get(number)?.as_ref());
+        let mut cpus: Vec<EntityId> = known.map(|cpu| cpu.entity).collect();
+        cpus.sort_unstable();
+        out.extend(cpus.into_iter().map(|entity| Event { at, kind: EventKind::End { entity } }));
+    }
+
     /// A record of another kind shows which thread runs on a CPU.
     fn runs(&mut self, number: u32, tid: i32, push: &mut Pusher<'_>) {
+        if self.is_without_switches {
+            return;
+        }
         let Some(cpu) = self.cpu(number, push) else { return };
         match cpu.running {
             Running::Tid(known) if known == tid => return,
@@ -277,6 +438,7 @@ impl KernelSource {
             left: ThreadState::Unknown,
             next: thread,
             is_next_unknown: false,
+            prio: DEFAULT_PRIO,
         });
     }
 
@@ -288,8 +450,9 @@ impl KernelSource {
         cpu.last = push.at;
         let cpu = cpu.entity;
         self.stats.switches += 1;
-        let left = ThreadState::Unknown;
-        push.event(EventKind::Switch { cpu, prev: None, left, next, is_next_unknown: false });
+        let (prev, left, prio) = (None, ThreadState::Unknown, DEFAULT_PRIO);
+        let is_next_unknown = false;
+        push.event(EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio });
     }
 
     fn switch(
@@ -297,9 +460,10 @@ impl KernelSource {
         number: u32,
         prev: i32,
         left: ThreadState,
-        next: Option<i32>,
+        next: Option<(i32, i16)>,
         push: &mut Pusher<'_>,
     ) {
+        let (next, prio) = (next.map(|(tid, _)| tid), next.map_or(DEFAULT_PRIO, |(_, prio)| prio));
         self.stats.switches += 1;
         let Some(cpu) = self.cpu(number, push) else { return };
         let running = cpu.running;
@@ -320,6 +484,7 @@ impl KernelSource {
             left,
             next: next_entity,
             is_next_unknown: next != Some(0) && next_entity.is_none(),
+            prio,
         });
         if left == ThreadState::Dead {
             self.end(prev, push);
@@ -336,13 +501,19 @@ impl KernelSource {
     }
 
     fn cpu(&mut self, number: u32, push: &mut Pusher<'_>) -> Option<&mut Cpu> {
-        match self.cpus.entry(number) {
-            hashbrown::hash_map::Entry::Occupied(known) => Some(known.into_mut()),
-            hashbrown::hash_map::Entry::Vacant(entry) => {
-                let entity = push.start(Entity::new(EntityKind::Cpu, number.into()))?;
-                Some(entry.insert(Cpu { entity, running: Running::Unknown, last: push.at }))
-            }
+        if !self.cpus.contains(number.into()) {
+            let cpu = Entity::new(EntityKind::Cpu, number.into()).child_of(self.machine);
+            let known = push.tables.entities.shared(EntityKind::Cpu, number.into());
+            let entity = known.or_else(|| push.start(cpu))?;
+            let cpu = Cpu { entity, running: Running::Unknown, last: push.at };
+            *self.cpus.insert(number.into()) = Some(cpu);
         }
+        self.cpus.get_mut(number.into())?.as_mut()
+    }
+
+    #[inline]
+    fn known(&self, tid: i32) -> Option<&Thread> {
+        self.threads.get(tid.into())?.as_ref()
     }
 
     /// The thread with this id; `None` for the idle thread.
@@ -350,16 +521,36 @@ impl KernelSource {
         if tid <= 0 {
             return None;
         }
-        if let Some(thread) = self.threads.get(&tid) {
+        if let Some(thread) = self.known(tid) {
             return Some(thread.entity);
         }
         self.add(tid, Entity::new(EntityKind::Thread, tid.into()), push)
     }
 
+    /// The thread of a sample, which says of which process it is.
+    fn sampled(&mut self, pid: i32, tid: i32, push: &mut Pusher<'_>) -> Option<EntityId> {
+        let known = self.known(tid);
+        if tid > 0 && !known.is_some_and(|thread| thread.is_in_process) {
+            // A record of its name may have come before.
+            let known = known.and_then(|thread| push.tables.entities.get(thread.entity));
+            let comm = known.map_or_else(Vec::new, |thread| push.tables.get(thread.name).to_vec());
+            self.fork(pid, tid, None, &comm, false, push);
+        }
+        self.thread(tid, push)
+    }
+
     fn add(&mut self, tid: i32, entity: Entity, push: &mut Pusher<'_>) -> Option<EntityId> {
-        let is_in_process = entity.parent.is_some();
-        let entity = push.start(entity)?;
-        self.threads.insert(tid, Thread { entity, is_exiting: false, is_in_process });
+        let entity = match self.adopt_thread(entity, push) {
+            Some(known) => known,
+            None => push.start(entity)?,
+        };
+        let process = push.tables.entities.get(entity).and_then(|entity| entity.parent);
+        if let Some(process) = process {
+            *self.living.entry(process).or_default() += 1;
+        }
+        let is_in_process = process.is_some();
+        let thread = Thread { entity, is_exiting: false, is_in_process };
+        *self.threads.insert(tid.into()) = Some(thread);
         Some(entity)
     }
 
@@ -374,9 +565,12 @@ impl KernelSource {
     ) {
         if is_new {
             self.end(tid, push); // an existing one is another thread
+            if pid == tid {
+                self.end_process(pid, push);
+            }
         }
         let of_creator = |this: &Self, tables: &Tables, tid: i32| {
-            let thread = this.threads.get(&tid)?;
+            let thread = this.known(tid)?;
             tables.entities.get(thread.entity).map(|entity| entity.name)
         };
         let inherited = parent.and_then(|(_, tid)| of_creator(self, push.tables, tid));
@@ -385,21 +579,31 @@ impl KernelSource {
             _ => push.tables.text(comm),
         };
         let process = match self.processes.get(&pid) {
-            Some(process) if !(is_new && pid == tid) => Some(*process),
+            Some(process) if !(is_new && pid == tid) => {
+                let process = *process;
+                self.complete(process, tid == pid, name, parent, push);
+                Some(process)
+            }
             _ => {
-                let parent = parent.and_then(|(pid, _)| self.processes.get(&pid)).copied();
+                let parent = parent.and_then(|(parent, _)| self.parent(parent, push));
                 let process = Entity::new(EntityKind::Process, pid.into());
                 let mut process = process.child_of(parent).named(name);
                 process.start = Some(push.at).filter(|_| is_new);
-                let process = push.start(process);
+                let process = self.adopt(process, push).or_else(|| push.start(process));
                 self.processes.extend(process.map(|process| (pid, process)));
+                if let (Some(process), Some(parent)) = (process, parent) {
+                    inherit(process, parent, push);
+                }
                 process
             }
         };
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {
             // Seen in a switch before it was listed.
             if !thread.is_in_process {
                 thread.is_in_process = true;
+                if let Some(process) = process {
+                    *self.living.entry(process).or_default() += 1;
+                }
                 if let Some(entity) = push.tables.entities.get_mut(thread.entity) {
                     entity.parent = process;
                     entity.name = name;
@@ -413,12 +617,129 @@ impl KernelSource {
         self.add(tid, thread, push);
     }
 
+    /// The process of a parent; `None` for the idle process.
+    fn parent(&mut self, pid: i32, push: &mut Pusher<'_>) -> Option<EntityId> {
+        if pid <= 0 {
+            return None;
+        }
+        if let Some(process) = self.processes.get(&pid) {
+            return Some(*process);
+        }
+        let process = push.process(pid.into(), b"");
+        self.processes.extend(process.map(|process| (pid, process)));
+        process
+    }
+
+    /// A process that existed already, and of which only the number is known so far.
+    fn complete(
+        &mut self,
+        process: EntityId,
+        is_main: bool,
+        name: TextId,
+        parent: Option<(i32, i32)>,
+        push: &mut Pusher<'_>,
+    ) {
+        let known = push.tables.entities.get(process).copied();
+        let Some(known) = known.filter(|known| is_main && known.start.is_none()) else { return };
+        let parent = match (known.parent, parent) {
+            (None, Some((parent, _))) => self.parent(parent, push).filter(|id| *id != process),
+            (parent, _) => parent,
+        };
+        if let Some(entity) = push.tables.entities.get_mut(process) {
+            entity.parent = parent;
+            if entity.name.is_empty() {
+                entity.name = name;
+            }
+        }
+    }
+
+    fn describe(&mut self, pid: i32, known: &ProcessAttributes<'_>, push: &mut Pusher<'_>) {
+        let process = match self.processes.get(&pid) {
+            Some(process) => Some(*process),
+            None => push.process(pid.into(), b""),
+        };
+        self.processes.extend(process.map(|process| (pid, process)));
+        let build_id: String = known.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        for (attribute, value) in [
+            (Attribute::CommandLine, known.command_line),
+            (Attribute::Executable, known.executable),
+            (Attribute::BuildId, build_id.as_bytes()),
+            (Attribute::Cgroup, known.cgroup),
+            (Attribute::Container, known.container),
+        ] {
+            describe(process, attribute, value, push);
+        }
+    }
+
+    /// A process that another source, which is read ahead, has found before: that of a runtime or
+    /// of another recording.
+    fn adopt(&self, process: Entity, push: &mut Pusher<'_>) -> Option<EntityId> {
+        let at = push.at;
+        let entities = &mut push.tables.entities;
+        let id = entities.process(process.number)?;
+        // Another recording may have renamed it already.
+        let main = entities.shared(EntityKind::Thread, process.number);
+        let is_of_kernel = main.is_some_and(|main| entities.process_of(main) == Some(id));
+        let known = entities.get_mut(id)?;
+        let pid = i32::try_from(process.number).ok()?;
+        if self.processes.get(&pid) == Some(&id) || !is_same(known, process.start, at) {
+            return None; // the process id is used again
+        }
+        known.parent = process.parent.or(known.parent);
+        known.start = known.start.or(process.start);
+        if !process.name.is_empty() && !is_of_kernel {
+            known.name = process.name;
+        }
+        if !is_of_kernel {
+            push.event(EventKind::Start { entity: id });
+        }
+        Some(id)
+    }
+
+    /// A thread that another recording of the same machine, which is read ahead, has found before.
+    fn adopt_thread(&self, thread: Entity, push: &mut Pusher<'_>) -> Option<EntityId> {
+        let at = push.at;
+        let id = push.tables.entities.shared(EntityKind::Thread, thread.number)?;
+        let known = push.tables.entities.get_mut(id)?;
+        if !is_same(known, thread.start, at) {
+            return None;
+        }
+        if known.parent.is_none() {
+            (known.parent, known.name) = (thread.parent, thread.name);
+        }
+        Some(id)
+    }
+
     fn end(&mut self, tid: i32, push: &mut Pusher<'_>) {
-        let Some(thread) = self.threads.remove(&tid) else { return };
-        push.end(thread.entity);
-        // The main thread may end before the others; its process is named after it.
-        if let Some(process) = self.processes.get(&tid) {
-            if let Some(process) = push.tables.entities.get_mut(*process) {
+        let Some(thread) = self.threads.remove(tid.into()).and_then(Option::take) else { return };
+        let known = push.tables.entities.get(thread.entity).copied();
+        // Another recording may have ended it.
+        if known.is_some_and(|thread| thread.end.is_none()) {
+            push.end(thread.entity);
+        }
+        let Some(process) = known.and_then(|thread| thread.parent) else { return };
+        let living = self.living.get_mut(&process);
+        let is_last = living.is_some_and(|living| {
+            *living = living.saturating_sub(1);
+            *living == 0
+        });
+        // The main thread can end before the others.
+        if is_last {
+            self.living.remove(&process);
+            if let Some(process) = push.tables.entities.get_mut(process) {
+                process.end = Some(push.at);
+            }
+        }
+    }
+
+    /// The process id is used again: the ends of its threads were not recorded.
+    fn end_process(&mut self, pid: i32, push: &mut Pusher<'_>) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        self.living.remove(process);
+        let process = push.tables.entities.get_mut(*process);
+        if let Some(process) = process.filter(|process| process.end.is_none()) {
+            // Another recording may have found the new process already.
+            if process.start.is_none_or(|start| start < push.at) {
                 process.end = Some(push.at);
             }
         }
@@ -445,11 +766,47 @@ impl KernelSource {
     }
 }
 
+/// Whether a process or thread that starts now, or exists now without a known start, is a known one.
+fn is_same(known: &Entity, start: Option<Timestamp>, at: Timestamp) -> bool {
+    /// Each recording takes the time of a start on its own.
+    const TOLERANCE: u64 = 1_000_000;
+    let is_alive = known.end.is_none_or(|end| end >= at);
+    let is_start = match (known.start, start) {
+        (Some(known), Some(start)) => known.nanos_since(start).unsigned_abs() < TOLERANCE,
+        _ => true,
+    };
+    is_alive && is_start
+}
+
+/// Attributes of the program that a process executes.
+const PROGRAM: [Attribute; 3] = [Attribute::CommandLine, Attribute::Executable, Attribute::BuildId];
+
+/// A new process has the program and the cgroup of its parent.
+fn inherit(process: EntityId, parent: EntityId, push: &mut Pusher<'_>) {
+    let entities = &mut push.tables.entities;
+    for attribute in PROGRAM.into_iter().chain([Attribute::Cgroup, Attribute::Container]) {
+        // Another source can know better.
+        if entities.attribute(process, attribute).is_none() {
+            if let Some(value) = entities.attribute(parent, attribute) {
+                entities.describe(process, attribute, value);
+            }
+        }
+    }
+}
+
+/// Sets an attribute that is known.
+fn describe(entity: Option<EntityId>, attribute: Attribute, value: &[u8], push: &mut Pusher<'_>) {
+    if let Some(entity) = entity.filter(|_| !value.is_empty()) {
+        let value = push.tables.text(value);
+        push.tables.entities.describe(entity, attribute, value);
+    }
+}
+
 /// The state of a thread that leaves a CPU, of `prev_state`.
 ///
 /// The low eight bits are `TASK_REPORT`. A higher bit alone is preemption: which one depends on the
 /// kernel (`0x100` since Linux 4.14).
-const fn left(prev_state: i64) -> ThreadState {
+pub(super) const fn left(prev_state: i64) -> ThreadState {
     match prev_state & 0xff {
         0 => ThreadState::Preempted,
         bits if bits & 0x30 != 0 => ThreadState::Dead,
@@ -506,6 +863,82 @@ mod tests {
         assert_eq!((left(0x10), left(0x20)), (ThreadState::Dead, ThreadState::Dead));
     }
 
+    /// Two wake-ups by different threads say nothing about the time between them.
+    #[cfg(feature = "perf")]
+    #[test]
+    fn wake_ups_alone_are_no_context_switches() {
+        let mut run = Run::new();
+        run.source.set_without_switches();
+        for (time, by) in [(10, 7), (20, 8), (30, 7)] {
+            let (flags, stack, is_new) = (Some(0), None, false);
+            let (cpu, by, task, target_cpu) = (0, Some(by), task(9), 1);
+            let events =
+                run.push(time, Record::Waking { cpu, by, flags, task, target_cpu, is_new, stack });
+            let flows = |event: &&Event| matches!(event.kind, EventKind::Flow { .. });
+            assert_eq!(events.iter().filter(flows).count(), 1);
+            let others = |event: &&Event| {
+                matches!(event.kind, EventKind::Switch { .. } | EventKind::Loss { .. })
+            };
+            assert_eq!(events.iter().find(others), None);
+        }
+        assert_eq!(run.source.stats(), KernelStats { wakings: 3, ..KernelStats::default() });
+    }
+
+    /// Two recordings of one machine, one of the scheduler and one of samples.
+    #[test]
+    fn recordings_share_cpus_processes_and_threads() {
+        let mut run = Run::new();
+        let start = |pid, tid| {
+            let parent = Some((1, 1));
+            Record::Thread { pid, tid, parent, comm: b"old", is_new: true }
+        };
+        run.push(1_000, start(7, 7));
+        run.push(2_000, switch(0, 0, 7));
+        let before = run.tables.entities.len();
+        let name = |tables: &Tables| {
+            let process = tables.entities.process(7).and_then(|id| tables.entities.get(id));
+            process.map(|process| tables.str(process.name).into_owned())
+        };
+        assert_eq!(name(&run.tables).as_deref(), Some("x"));
+        let mut other = KernelSource::new();
+        let mut push = |time, record| {
+            let mut events = Vec::new();
+            other.push(at(time), &record, &mut run.tables, &mut events);
+            events
+        };
+        let sample = |tid| Record::Sample {
+            cpu: Some(0),
+            pid: 7,
+            tid,
+            event: SampledEventId::default(),
+            stack: None,
+            weight: 1,
+        };
+        // It saw the start a little later, when the first one had read a new name.
+        push(1_700, start(7, 7));
+        let events = push(2_500, sample(7));
+        assert!(
+            matches!(&events[..], [Event { kind: EventKind::Sample { .. }, .. }]),
+            "{events:?}"
+        );
+        assert_eq!(run.tables.entities.len(), before);
+        assert_eq!(name(&run.tables).as_deref(), Some("x"));
+        // Losses of samples say nothing about the scheduler.
+        let mut push = |time, record| {
+            let mut events = Vec::new();
+            other.push(at(time), &record, &mut run.tables, &mut events);
+            events
+        };
+        let lost = push(2_600, Record::LostSamples { cpu: 0, count: 3 });
+        assert!(matches!(
+            lost[..],
+            [Event { kind: EventKind::Loss { kind: LossKind::Samples, count: Some(3), .. }, .. }]
+        ));
+        // The thread id is used again.
+        push(9_000_000, start(7, 7));
+        assert_eq!(run.tables.entities.len(), before + 2, "a process and a thread");
+    }
+
     #[test]
     fn a_missing_switch_is_a_loss_since_the_last_record() {
         let mut run = Run::new();
@@ -531,6 +964,7 @@ mod tests {
             task: task(9),
             target_cpu: 1,
             is_new: false,
+            stack: None,
         };
         run.push(20, waking(0));
         assert_eq!(run.source.stats().unreported, 0);
@@ -550,6 +984,106 @@ mod tests {
         run.push(50, waking(5));
         run.push(60, switch(5, 1, 0));
         assert_eq!(run.source.stats().unreported, 1);
+    }
+
+    #[test]
+    fn processes_and_machines_have_attributes() {
+        let mut run = Run::new();
+        let (release, architecture) = (&b"6.18.0"[..], &b"x86_64"[..]);
+        run.push(1, Record::Machine { name: b"host", release, architecture });
+        let describe = |executable| Record::Process {
+            pid: 7,
+            attributes: ProcessAttributes {
+                executable,
+                build_id: &[0xab, 0x01],
+                ..ProcessAttributes::default()
+            },
+        };
+        run.push(2, describe(b"/bin/old"));
+        run.push(3, Record::Thread { pid: 7, tid: 7, parent: None, comm: b"a", is_new: false });
+        run.push(4, describe(b"/bin/new"));
+        run.push(5, describe(b""));
+        run.push(6, switch(0, 0, 7));
+        let entities = &run.tables.entities;
+        let process = entities.process(7).unwrap();
+        let attribute = |id, attribute| {
+            entities.attribute(id, attribute).map(|value| run.tables.str(value).into_owned())
+        };
+        assert_eq!(attribute(process, Attribute::Executable).as_deref(), Some("/bin/new"));
+        assert_eq!(attribute(process, Attribute::BuildId).as_deref(), Some("ab01"));
+        assert_eq!(attribute(process, Attribute::Cgroup), None);
+        let thread = entities.iter().find(|(_, e)| e.kind == EntityKind::Thread).unwrap().1;
+        assert_eq!(thread.parent, Some(process));
+        let cpu = entities.iter().find(|(_, e)| e.kind == EntityKind::Cpu).unwrap().1;
+        let machine = cpu.parent.unwrap();
+        assert_eq!(attribute(machine, Attribute::KernelRelease).as_deref(), Some("6.18.0"));
+    }
+
+    /// A tree of processes: what was there before, forks and `execve(2)`, and ends.
+    #[test]
+    fn processes_have_parents_programs_and_ends() {
+        let mut run = Run::new();
+        let existing = |pid, parent| {
+            let parent = Some((parent, parent));
+            Record::Thread { pid, tid: pid, parent, comm: b"old", is_new: false }
+        };
+        let new = |pid, tid, parent| {
+            let parent = Some((parent, parent));
+            Record::Thread { pid, tid, parent, comm: b"", is_new: true }
+        };
+        let program = |pid, command_line| Record::Process {
+            pid,
+            attributes: ProcessAttributes {
+                command_line,
+                cgroup: b"/app",
+                ..ProcessAttributes::default()
+            },
+        };
+        // A child that is listed before its parent; the parent of 9 is the idle process.
+        run.push(1, existing(5, 9));
+        run.push(1, existing(9, 0));
+        run.push(1, program(9, b"init -x"));
+        run.push(2, new(20, 20, 9));
+        run.push(3, Record::Comm { tid: 20, comm: b"child", by_exec: false });
+        run.push(4, new(20, 21, 20));
+        let get = |run: &Run, pid| {
+            let tables = &run.tables;
+            let id = tables.entities.process(pid).unwrap();
+            let process = *tables.entities.get(id).unwrap();
+            let text = |attribute| {
+                tables.entities.attribute(id, attribute).map(|value| tables.str(value).into_owned())
+            };
+            let line = text(Attribute::CommandLine);
+            (process, tables.str(process.name).into_owned(), line, text(Attribute::Cgroup))
+        };
+        let first = run.tables.entities.process(9);
+        let (init, name, line, _) = get(&run, 9);
+        assert_eq!((init.parent, init.start, &name[..]), (None, None, "old"));
+        assert_eq!(line.as_deref(), Some("init -x"));
+        assert_eq!((get(&run, 5).0.parent, &get(&run, 5).1[..]), (first, "old"));
+        let (child, name, line, cgroup) = get(&run, 20);
+        assert_eq!((child.parent, child.start, &name[..]), (first, Some(at(2)), "child"));
+        assert_eq!((line.as_deref(), cgroup.as_deref()), (Some("init -x"), Some("/app")));
+
+        run.push(5, Record::Comm { tid: 20, comm: b"prog", by_exec: true });
+        let (.., line, cgroup) = get(&run, 20);
+        assert_eq!((line, cgroup.as_deref()), (None, Some("/app")), "the new program is not known");
+        run.push(6, program(20, b"./prog 1"));
+        assert_eq!(get(&run, 20).2.as_deref(), Some("./prog 1"));
+
+        // The main thread ends first.
+        run.push(7, Record::Exit { tid: 20 });
+        run.push(8, switch(20, 0x10, 21));
+        assert_eq!(get(&run, 20).0.end, None);
+        run.push(9, Record::Exit { tid: 21 });
+        run.push(10, switch(21, 0x10, 0));
+        assert_eq!(get(&run, 20).0.end, Some(at(10)));
+        // The id of a process whose end was lost.
+        let before = run.tables.entities.process(5).unwrap();
+        run.push(11, new(5, 5, 9));
+        let (again, ..) = get(&run, 5);
+        assert_eq!((again.start, again.end), (Some(at(11)), None));
+        assert_eq!(run.tables.entities.get(before).unwrap().end, Some(at(11)));
     }
 
     #[test]
@@ -580,6 +1114,7 @@ mod tests {
             task: task(9),
             target_cpu: 1,
             is_new: false,
+            stack: None,
         };
         for (flags, context, has_waker) in [
             (Some(0x10), Context::SoftIrq, false),

@@ -1,8 +1,8 @@
 //! Where sources put their events.
 
-use crate::entity::{Entity, EntityId};
-use crate::event::{Event, EventKind, SpanKind, State};
-use crate::tables::{SpanId, Tables, TextId};
+use crate::entity::{Entity, EntityId, EntityKind};
+use crate::event::{Context, Event, EventKind, FlowKind, InstantKind, SpanKind, State, Value};
+use crate::tables::{SpanId, StackId, Tables, TextId};
 use trace_common::Timestamp;
 
 /// Where a source puts the events of one moment.
@@ -13,6 +13,8 @@ pub(super) struct Pusher<'a> {
 }
 
 impl Pusher<'_> {
+    // Inline: an event that is copied right after it was made costs more than the rest of a source.
+    #[inline(always)]
     pub(super) fn event(&mut self, kind: EventKind) {
         self.out.push(Event { at: self.at, kind });
     }
@@ -22,6 +24,24 @@ impl Pusher<'_> {
         let entity = self.tables.entity(entity)?;
         self.event(EventKind::Start { entity });
         Some(entity)
+    }
+
+    /// The process with this process id, which another source may have found, too. Without a name
+    /// it gets this one.
+    pub(super) fn process(&mut self, pid: i64, name: &[u8]) -> Option<EntityId> {
+        let is_alive = |process: &Entity| process.end.is_none_or(|end| end >= self.at);
+        let known = self.tables.entities.process(pid);
+        let known = known.filter(|id| self.tables.entities.get(*id).is_some_and(is_alive));
+        let name = self.tables.text(name);
+        let Some(known) = known else {
+            return self.start(Entity::new(EntityKind::Process, pid).named(name));
+        };
+        if let Some(process) = self.tables.entities.get_mut(known) {
+            if process.name.is_empty() {
+                process.name = name;
+            }
+        }
+        Some(known)
     }
 
     pub(super) fn end(&mut self, entity: EntityId) {
@@ -40,17 +60,92 @@ impl Pusher<'_> {
         self.state(entity, State::Unknown, None);
     }
 
-    pub(super) fn begin(
+    pub(super) fn begin(&mut self, begin: Begin<'_>) -> SpanId {
+        let Begin { entity, kind, name, by, of, stack } = begin;
+        let span = self.tables.new_span();
+        let name = match name {
+            Name::Known(name) => name,
+            Name::New(name) => self.tables.text(name),
+        };
+        self.event(EventKind::Begin { span, entity, kind, name, by, of, stack });
+        span
+    }
+
+    pub(super) fn instant(
         &mut self,
         entity: EntityId,
-        kind: SpanKind,
-        name: &[u8],
-        by: Option<EntityId>,
-        of: Option<EntityId>,
-    ) -> SpanId {
-        let span = self.tables.new_span();
+        kind: InstantKind,
+        name: TextId,
+        stack: Option<StackId>,
+    ) {
+        self.event(EventKind::Instant { entity, kind, name, of: None, stack });
+    }
+
+    pub(super) fn counter(&mut self, entity: EntityId, name: &[u8], unit: &[u8], value: f64) {
+        let (name, unit) = (self.tables.text(name), self.tables.text(unit));
+        self.event(EventKind::Counter { entity, name, unit, value });
+    }
+
+    /// A flow that a thread caused.
+    pub(super) fn flow(&mut self, kind: FlowKind, from: EntityId, to: EntityId) {
+        let (from, context, cpu, stack) = (Some(from), Context::Task, None, None);
+        self.event(EventKind::Flow { kind, from, context, on: None, to, cpu, stack });
+    }
+
+    /// An argument of the next event.
+    pub(super) fn argument(&mut self, name: &[u8], value: Value) {
         let name = self.tables.text(name);
-        self.event(EventKind::Begin { span, entity, kind, name, by, of });
-        span
+        self.event(EventKind::Argument { name, value });
+    }
+
+    /// An argument of the next event: a number.
+    pub(super) fn number(&mut self, name: &[u8], value: u64) {
+        self.argument(name, Value::Uint(value));
+    }
+
+    /// An argument of the next event: a text.
+    pub(super) fn text(&mut self, name: &[u8], value: &[u8]) {
+        let value = self.tables.text(value);
+        self.argument(name, Value::Text(value));
+    }
+}
+
+/// The begin of a span.
+#[derive(Clone, Copy)]
+pub(super) struct Begin<'a> {
+    entity: EntityId,
+    kind: SpanKind,
+    name: Name<'a>,
+    by: Option<EntityId>,
+    of: Option<EntityId>,
+    stack: Option<StackId>,
+}
+
+/// A text, or its identifier.
+#[derive(Clone, Copy)]
+enum Name<'a> {
+    Known(TextId),
+    New(&'a [u8]),
+}
+
+impl<'a> Begin<'a> {
+    pub(super) const fn new(entity: EntityId, kind: SpanKind, name: &'a [u8]) -> Self {
+        Self { entity, kind, name: Name::New(name), by: None, of: None, stack: None }
+    }
+
+    pub(super) const fn named(entity: EntityId, kind: SpanKind, name: TextId) -> Self {
+        Self { entity, kind, name: Name::Known(name), by: None, of: None, stack: None }
+    }
+
+    pub(super) const fn by(self, by: Option<EntityId>) -> Self {
+        Self { by, ..self }
+    }
+
+    pub(super) const fn of(self, of: Option<EntityId>) -> Self {
+        Self { of, ..self }
+    }
+
+    pub(super) const fn stack(self, stack: Option<StackId>) -> Self {
+        Self { stack, ..self }
     }
 }

@@ -1,9 +1,10 @@
 //! A timeline by hand.
 
-use trace_timeline::answers::{CriticalPath, History, What, critical_path};
+use trace_timeline::answers::{CriticalPath, History, Report, What, critical_path};
 use trace_timeline::{
     Context, Correlator, Derived, Entity, EntityId, EntityKind, Event, EventKind, FlowKind,
-    Interval, LossKind, Pause, SpanId, SpanKind, State, Tables, TextId, ThreadState, Timestamp,
+    Interval, LossKind, Pause, Sampled, SpanId, SpanKind, State, Tables, TextId, ThreadState,
+    Timestamp,
 };
 
 pub(crate) fn at(n: i64) -> Timestamp {
@@ -64,12 +65,14 @@ impl World {
         left: ThreadState,
         next: Option<EntityId>,
     ) {
-        self.push(EventKind::Switch { cpu, prev, left, next, is_next_unknown: false });
+        let (is_next_unknown, prio) = (false, 120);
+        self.push(EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio });
     }
 
     pub(crate) fn wake(&mut self, from: Option<EntityId>, context: Context, to: EntityId) {
         let kind = FlowKind::Wakes;
-        self.push(EventKind::Flow { kind, from, context, to, cpu: None, stack: None });
+        let (on, cpu, stack) = (None, None, None);
+        self.push(EventKind::Flow { kind, from, context, on, to, cpu, stack });
     }
 
     pub(crate) fn lost(&mut self, cpu: EntityId, kind: LossKind, since: i64) {
@@ -86,7 +89,7 @@ impl World {
     ) -> SpanId {
         let span = self.tables.new_span();
         let name = self.text(name);
-        self.push(EventKind::Begin { span, entity, kind, name, by, of });
+        self.push(EventKind::Begin { span, entity, kind, name, by, of, stack: None });
         span
     }
 
@@ -100,6 +103,12 @@ impl World {
             correlator.push(event, &self.tables.entities, each);
         }
         correlator.finish(each);
+    }
+
+    #[allow(dead_code, reason = "one of several test binaries")]
+    pub(crate) fn report(&self, mut report: Report) -> Report {
+        self.derive(&mut |derived| report.push(&derived, &self.tables.entities));
+        report
     }
 
     pub(crate) fn history(&self) -> History {
@@ -121,6 +130,16 @@ impl World {
             }
         });
         pauses
+    }
+
+    pub(crate) fn samples(&self) -> Vec<Sampled> {
+        let mut samples = Vec::new();
+        self.derive(&mut |derived| {
+            if let Derived::Sample(sample) = derived {
+                samples.push(sample);
+            }
+        });
+        samples
     }
 
     pub(crate) fn explain(

@@ -1,0 +1,243 @@
+//! Which requests are explained, and their critical paths: two passes over the same traces.
+
+use super::{CriticalPath, History, Request, RequestFilter, Requests, critical_path};
+use crate::correlate::Derived;
+use crate::entity::{EntityId, EntityKind};
+use crate::event::{EventKind, SpanKind};
+use crate::tables::{Tables, TextId};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use trace_common::Timestamp;
+
+/// What a [`Question`] is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Subject {
+    /// Tasks, regions and activities.
+    #[default]
+    Requests,
+    /// Tasks of Go's `runtime/trace` with this name.
+    Task(String),
+    /// Regions of Go's `runtime/trace` with this name.
+    Region(String),
+    /// Activities of .NET with this name: `NAME` or `SOURCE/NAME`.
+    Activity(String),
+    /// Goroutines with this id, from their start to their end.
+    Goroutine(i64),
+    /// Threads of the kernel with this id, from their start to their end.
+    Thread(i64),
+}
+
+impl Subject {
+    fn filter(&self) -> RequestFilter {
+        match self {
+            Self::Task(_) => RequestFilter::of(SpanKind::Task),
+            Self::Region(_) => RequestFilter::of(SpanKind::Region),
+            Self::Activity(_) => RequestFilter::of(SpanKind::Activity),
+            _ => RequestFilter::default(),
+        }
+    }
+
+    /// Whether a task, region or activity has the name.
+    fn has_name(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Task(wanted) | Self::Region(wanted) => name == wanted.as_bytes(),
+            Self::Activity(wanted) if wanted.contains('/') => name == wanted.as_bytes(),
+            Self::Activity(wanted) => {
+                let short = name.rsplit(|byte| *byte == b'/').next();
+                short == Some(wanted.as_bytes()) && short != Some(name)
+            }
+            _ => true,
+        }
+    }
+
+    /// The goroutine or thread.
+    const fn entity(&self) -> Option<(EntityKind, i64)> {
+        match self {
+            Self::Goroutine(id) => Some((EntityKind::Goroutine, *id)),
+            Self::Thread(tid) => Some((EntityKind::Thread, *tid)),
+            _ => None,
+        }
+    }
+}
+
+/// Which requests are explained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "callers construct it")]
+pub struct Question {
+    /// What they are.
+    pub subject: Subject,
+    /// Only between these times, in nanoseconds from the start of the timeline: requests that are
+    /// completely within them; the part within them of a goroutine or thread.
+    pub between: Option<(i64, i64)>,
+    /// Number of requests, longest first.
+    pub worst: usize,
+}
+
+impl Default for Question {
+    /// The longest request.
+    fn default() -> Self {
+        Self { subject: Subject::default(), between: None, worst: 1 }
+    }
+}
+
+/// The requests that a [`Question`] is about: the result of [`Finder`].
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Found {
+    /// The requests, longest first.
+    pub requests: Vec<Request>,
+    /// The start of the timeline.
+    pub begin: Timestamp,
+    names: Vec<Vec<u8>>,
+    entities: usize,
+}
+
+/// The first pass: finds the requests of a [`Question`]. It holds the longest and the open ones.
+///
+/// The second pass is [`Paths`]. Both passes must have empty [`Tables`] at their start.
+#[derive(Debug)]
+pub struct Finder {
+    question: Question,
+    requests: Requests,
+    lives: BTreeMap<EntityId, (Timestamp, Timestamp)>,
+    begin: Option<Timestamp>,
+}
+
+impl Finder {
+    /// A finder for this question.
+    pub fn new(question: Question) -> Self {
+        let requests = Requests::new(question.subject.filter(), question.worst);
+        Self { question, requests, lives: BTreeMap::new(), begin: None }
+    }
+
+    /// The time between which requests are wanted.
+    fn window(&self) -> Option<(Timestamp, Timestamp)> {
+        let (from, to) = self.question.between?;
+        let begin = self.begin.unwrap_or_default();
+        Some((begin.saturating_add_nanos(from), begin.saturating_add_nanos(to)))
+    }
+
+    /// Processes derived data.
+    pub fn push(&mut self, derived: &Derived<'_>, tables: &Tables) {
+        match derived {
+            Derived::Interval(interval) => {
+                let Some(wanted) = self.question.subject.entity() else { return };
+                let entity = tables.entities.get(interval.subject);
+                if entity.is_some_and(|entity| (entity.kind, entity.number) == wanted) {
+                    let life = (interval.begin, interval.end);
+                    self.lives.entry(interval.subject).or_insert(life).1 = interval.end;
+                }
+            }
+            Derived::Event(event) => {
+                self.begin.get_or_insert(event.at);
+                let window = self.window();
+                let is_wanted = match event.kind {
+                    EventKind::Begin { name, .. } => {
+                        window.is_none_or(|(from, _)| event.at >= from)
+                            && self.question.subject.has_name(tables.get(name))
+                    }
+                    EventKind::Finish { .. } => window.is_none_or(|(_, to)| event.at <= to),
+                    _ => false,
+                };
+                if is_wanted && self.question.subject.entity().is_none() {
+                    self.requests.push(derived);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The requests that were found.
+    pub fn finish(self, tables: &Tables) -> Found {
+        let window = self.window();
+        let Self { question, requests, lives, begin } = self;
+        let requests = match question.subject.entity() {
+            None => requests.into_worst(),
+            Some(_) => {
+                let of = |(subject, (begin, end)): (EntityId, (Timestamp, Timestamp))| {
+                    let (begin, end) =
+                        window.map_or((begin, end), |(a, b)| (begin.max(a), end.min(b)));
+                    Request::of(SpanKind::Region, TextId::EMPTY, subject, begin, end)
+                };
+                let mut lives: Vec<Request> = lives.into_iter().map(of).collect();
+                lives.retain(|life| life.begin < life.end);
+                lives.sort_by_key(|life| Reverse(life.nanos()));
+                lives.truncate(question.worst);
+                lives
+            }
+        };
+        Found { begin: begin.unwrap_or_default(), ..Found::of(requests, tables) }
+    }
+}
+
+impl Found {
+    /// Requests that a first pass with these tables found.
+    pub fn of(requests: Vec<Request>, tables: &Tables) -> Self {
+        let names = requests.iter().map(|request| tables.get(request.name).to_vec()).collect();
+        let entities = tables.entities.len();
+        Self { requests, begin: Timestamp::default(), names, entities }
+    }
+}
+
+/// An error of the second pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathsError {
+    /// The requests have more events than a [`History`] holds.
+    #[error("the requests have too many events")]
+    TooMany,
+    /// The second pass is not of the same traces as the first one.
+    #[error("the traces changed while they were read")]
+    Changed,
+}
+
+/// The second pass: finds the critical paths of requests that a [`Finder`] found.
+#[derive(Debug)]
+pub struct Paths {
+    found: Found,
+    history: History,
+}
+
+impl Paths {
+    /// Paths of these requests. `None` without any.
+    pub fn new(found: Found) -> Option<Self> {
+        let mut windows = found.requests.iter().map(|request| (request.begin, request.end));
+        let (begin, end) = windows.next()?;
+        let mut history = History::new(begin, end);
+        windows.for_each(|(begin, end)| history.add_window(begin, end));
+        Some(Self { found, history })
+    }
+
+    /// Processes derived data.
+    pub fn push(&mut self, derived: &Derived<'_>) {
+        self.history.push(derived);
+    }
+
+    /// The requests with their critical paths. `tables` are those of the second pass; those of the
+    /// first pass have the same entities, texts and stacks.
+    ///
+    /// # Errors
+    ///
+    /// [`PathsError`] if there are too many events, or the passes differ.
+    pub fn finish(
+        mut self,
+        tables: &mut Tables,
+    ) -> Result<Vec<(Request, CriticalPath)>, PathsError> {
+        self.history.finish();
+        for (request, name) in self.found.requests.iter_mut().zip(&self.found.names) {
+            request.name = tables.text(name);
+        }
+        let entities = &tables.entities;
+        if entities.len() != self.found.entities {
+            return Err(PathsError::Changed);
+        }
+        if self.history.dropped() > 0 {
+            return Err(PathsError::TooMany);
+        }
+        let path = |r: Request| {
+            (r, critical_path(&self.history, entities, r.subject, r.begin, r.end, r.task))
+        };
+        Ok(self.found.requests.into_iter().map(path).collect())
+    }
+}

@@ -1,0 +1,180 @@
+//! Events of event sources: counters, activities and instants.
+
+use super::{DotnetSource, MAX_OPEN};
+use crate::entity::{Entity, EntityId, EntityKind};
+use crate::event::{EventKind, InstantKind, SpanKind, Value};
+use crate::sources::pusher::{Begin, Pusher};
+use crate::tables::SpanId;
+use nettrace::analysis::ActivityStep;
+use nettrace::{Event as NetEvent, Guid, Value as NetValue};
+
+/// Maximum number of bytes of an undecodable payload that an event keeps.
+const MAX_PAYLOAD: usize = 256;
+
+/// The activities that are requests: those of ASP.NET Core, and of `HttpClient`.
+const REQUESTS: [(&str, &str); 3] = [
+    ("Microsoft.AspNetCore.Hosting", "Request"),
+    ("Microsoft-AspNetCore-Hosting", "Request"),
+    ("System.Net.Http", "Request"),
+];
+
+/// An activity without its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenActivity {
+    entity: EntityId,
+    span: SpanId,
+    id: Option<Guid>,
+}
+
+impl DotnetSource {
+    /// An event counter or a value of a meter. It has one name and one unit, independent of the
+    /// values.
+    pub(super) fn counter(
+        &mut self,
+        event: &NetEvent<'_>,
+        process: EntityId,
+        push: &mut Pusher<'_>,
+    ) {
+        // The beginning and end of a collection, and rates without a value yet, are no counters.
+        let Some(counter) = self.counters.observe(event) else { return self.skip(event) };
+        let mut name = format!("{}/{}", counter.provider, counter.name);
+        if !counter.tags.is_empty() {
+            name.push_str(&format!(" {}", counter.tags));
+        }
+        let per_second = counter.per_second();
+        let unit = match (&*counter.unit, per_second) {
+            ("", Some(_)) => "1/s".to_owned(),
+            (unit, Some(_)) => format!("{unit}/s"),
+            ("By" | "bytes", None) => "B".to_owned(),
+            (unit, None) => unit.to_owned(),
+        };
+        for (quantile, value) in &counter.quantiles {
+            let name = format!("{name} p{}", quantile * 100.0);
+            push.counter(process, name.as_bytes(), unit.as_bytes(), *value);
+        }
+        if !counter.quantiles.is_empty() {
+            name.push_str(" sum");
+        }
+        let value = per_second.unwrap_or(counter.value);
+        push.counter(process, name.as_bytes(), unit.as_bytes(), value);
+    }
+
+    /// An event of an event source: an activity, or an instant.
+    pub(super) fn custom(
+        &mut self,
+        event: &NetEvent<'_>,
+        process: EntityId,
+        thread: EntityId,
+        push: &mut Pusher<'_>,
+    ) {
+        match self.activities.step(event) {
+            Some(ActivityStep::Start(number)) => {
+                self.start_activity(event, number, process, thread, push);
+            }
+            Some(ActivityStep::Stop(number, _)) => {
+                let Some(activity) = self.open_activities.remove(&number) else { return };
+                if let Some(id) = activity.id {
+                    if self.activity_ids.get(&id) == Some(&activity.entity) {
+                        self.activity_ids.remove(&id);
+                    }
+                }
+                self.arguments(event, push);
+                let span = activity.span;
+                push.event(EventKind::Finish { span, by: Some(thread) });
+                push.end(activity.entity);
+            }
+            // It began before the trace, or too many are open.
+            Some(_) => self.stats.unpaired += 1,
+            None => {
+                let name = format!("{}/{}", event.provider(), event.name());
+                let name = push.tables.text(name.as_bytes());
+                let (kind, stack) = (InstantKind::Other, self.stack(event, push));
+                let of = self.activity_of(event);
+                self.arguments(event, push);
+                push.event(EventKind::Instant { entity: thread, kind, name, of, stack });
+            }
+        }
+    }
+
+    fn start_activity(
+        &mut self,
+        event: &NetEvent<'_>,
+        number: u64,
+        process: EntityId,
+        thread: EntityId,
+        push: &mut Pusher<'_>,
+    ) {
+        let Some(activity) = self.activities.get(number) else { return };
+        if self.open_activities.len() >= MAX_OPEN {
+            self.stats.unpaired += 1;
+            return;
+        }
+        let kinds = match REQUESTS.contains(&(&*activity.provider, &*activity.name)) {
+            true => (EntityKind::Request, SpanKind::Request),
+            false => (EntityKind::Activity, SpanKind::Activity),
+        };
+        let name = format!("{}/{}", activity.provider, activity.name);
+        let (id, parent) = (activity.id, activity.parent);
+        let parent = parent.and_then(|parent| self.activity_ids.get(&parent)).copied();
+        let text = push.tables.text(name.as_bytes());
+        let entity = Entity::new(kinds.0, i64::try_from(number).unwrap_or(-1));
+        let entity = entity.child_of(Some(process)).named(text).started(push.at);
+        let Some(entity) = push.start(entity) else { return };
+        let stack = self.stack(event, push);
+        self.arguments(event, push);
+        let begin = Begin::new(entity, kinds.1, name.as_bytes()).by(Some(thread));
+        let span = push.begin(begin.of(parent).stack(stack));
+        self.open_activities.insert(number, OpenActivity { entity, span, id });
+        self.activity_ids.extend(id.map(|id| (id, entity)));
+    }
+
+    /// The fields of an event.
+    fn arguments(&mut self, event: &NetEvent<'_>, push: &mut Pusher<'_>) {
+        for field in event.fields() {
+            match field {
+                Ok((name, value)) => {
+                    let name = if name.is_empty() { "value" } else { name };
+                    let value = argument(&value, push);
+                    push.argument(name.as_bytes(), value);
+                }
+                Err(error) => {
+                    self.stats.undecodable += 1;
+                    push.text(b"error", error.to_string().as_bytes());
+                    push.text(b"payload", hex(event.payload()).as_bytes());
+                    return;
+                }
+            }
+        }
+    }
+
+    /// An event whose fields cannot be decoded: an instant with the error and the payload.
+    #[cold]
+    pub(super) fn undecodable(
+        &mut self,
+        event: &NetEvent<'_>,
+        thread: EntityId,
+        error: &str,
+        push: &mut Pusher<'_>,
+    ) {
+        self.stats.undecodable += 1;
+        push.text(b"error", error.as_bytes());
+        push.text(b"payload", hex(event.payload()).as_bytes());
+        let name = format!("{}/{}", event.provider(), event.name());
+        let name = push.tables.text(name.as_bytes());
+        push.instant(thread, InstantKind::Other, name, None);
+    }
+}
+
+fn argument(value: &NetValue<'_>, push: &mut Pusher<'_>) -> Value {
+    if let NetValue::Bool(value) = *value {
+        return Value::Bool(value);
+    }
+    let number = value.as_i64().map(Value::Int).or_else(|| value.as_u64().map(Value::Uint));
+    let number = number.or_else(|| value.as_f64().map(Value::Double));
+    number.unwrap_or_else(|| Value::Text(push.tables.text(value.to_string().as_bytes())))
+}
+
+/// The start of a payload.
+fn hex(payload: &[u8]) -> String {
+    payload.iter().take(MAX_PAYLOAD).map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,396 @@
+//! .NET traces.
+//!
+//! | .NET | model |
+//! | --- | --- |
+//! | process, thread | an entity each; [`State::Waiting`] while a thread waits for a lock |
+//! | GC | entity and span of the process, with `number`, `generation`, `reason`, `type` |
+//! | suspension of the managed threads | span of the process |
+//! | JIT compilation | span of the thread, with `IL bytes` and at its end `code bytes` |
+//! | lock wait | span of the thread, with `lock`; `of` is the owner (.NET 8 and later) |
+//! | work items of the thread pool | spans of the process, and a flow of kind [`FlowKind::Continues`] from the thread that queues to the one that takes it |
+//! | heap, thread pool | an entity for each generation and pool; their size and workers are counters |
+//! | starvation of the thread pool | an instant of the process for each worker that is added |
+//! | pairs of start and stop events of event sources | activities and requests; `of` is the parent |
+//! | other events of event sources | instants of the thread, with their fields |
+//! | event counters, meters | counters; quantiles are counters of their own |
+//! | exceptions | instants of the thread, with `message` |
+//! | samples, sampled allocations | samples; an allocation has its `type` |
+//! | sync point of the trace | [`EventKind::Clock`] |
+//!
+//! Stacks are those of events and samples, if [`DotnetSource::with_names`] got the methods of the
+//! trace.
+//!
+//! ```no_run
+//! use trace_timeline::{Tables, sources::dotnet::{DotnetNames, DotnetSource}};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Methods are named at the end of a trace: read it once for the names.
+//! let mut names = DotnetNames::new();
+//! let file = std::fs::File::open("app.nettrace")?;
+//! nettrace::Reader::new(file).for_each(|event| names.observe(&event))?;
+//!
+//! let mut reader = nettrace::Reader::new(std::fs::File::open("app.nettrace")?);
+//! let mut tables = Tables::new();
+//! let mut source = DotnetSource::with_names(0, names);
+//! let mut events = Vec::new();
+//! while let Some(item) = reader.next_item()? {
+//!     source.push(&item, &mut tables, &mut events);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod custom;
+mod names;
+mod runtime;
+mod skipped;
+mod stacks;
+
+pub use names::DotnetNames;
+pub use stacks::frame;
+
+use super::pusher::{Begin, Pusher};
+use crate::entity::{Attribute, Entity, EntityId, EntityKind};
+use crate::event::{Event, EventKind, FlowKind, LossKind, SampleKind, SpanKind, State};
+use crate::tables::{SampledEventId, SpanId, Tables};
+use custom::OpenActivity;
+use hashbrown::HashMap;
+use nettrace::analysis::{ActivityTracker, CounterTracker};
+use nettrace::manifest::Provider;
+use nettrace::{Event as NetEvent, Guid, Item};
+use skipped::Skipped;
+use stacks::Stacks;
+use std::collections::VecDeque;
+use trace_common::{ClockDomain, Timestamp};
+
+/// Statistics of a [`DotnetSource`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DotnetStats {
+    /// Events in the trace.
+    pub events: u64,
+    /// Samples of managed stacks, or CPU samples of format version 6.
+    pub samples: u64,
+    /// Events that the model does not have: see [`DotnetSource::skipped`].
+    pub skipped: u64,
+    /// Events that the runtime dropped.
+    pub lost: u64,
+    /// Events whose payload does not match its metadata. They are instants with the error and the
+    /// payload.
+    pub undecodable: u64,
+    /// Starts and stops of activities, lock waits and so on that are missing: stops of those that
+    /// began before the trace, and those above a limit.
+    pub unpaired: u64,
+    /// The time of the first event.
+    pub first: Option<Timestamp>,
+    /// The time of the last event.
+    pub last: Option<Timestamp>,
+}
+
+/// Makes model events of the events of a .NET trace: see the [module](self).
+#[derive(Debug, Default)]
+pub struct DotnetSource {
+    offset: i64,
+    names: DotnetNames,
+    has_stacks: bool,
+    process_name: Option<String>,
+    stats: DotnetStats,
+    /// The sync point, until the next event.
+    clock: Option<EventKind>,
+    skipped: Skipped,
+    processes: HashMap<u64, EntityId>,
+    threads: HashMap<(u64, u64), EntityId>,
+    heaps: HashMap<(EntityId, u64), EntityId>,
+    pools: HashMap<EntityId, EntityId>,
+    open: HashMap<Open, SpanId>,
+    collections: HashMap<(EntityId, u64), EntityId>,
+    activities: ActivityTracker,
+    open_activities: HashMap<u64, OpenActivity>,
+    /// Open activities by the identifier that events have.
+    activity_ids: HashMap<Guid, EntityId>,
+    counters: CounterTracker,
+    /// Work items in the queue of the thread pool, oldest first, by process and identifier. An
+    /// object can be queued more than once.
+    queued: HashMap<(EntityId, i64), VecDeque<WorkItem>>,
+    queued_count: usize,
+    stacks: Stacks,
+}
+
+/// A work item in the queue.
+#[derive(Clone, Copy, Debug)]
+struct WorkItem {
+    span: SpanId,
+    by: EntityId,
+}
+
+/// An open span of the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Open {
+    Gc(EntityId, u64),
+    Suspension(EntityId),
+    Jit(EntityId, u64),
+    LockWait(EntityId),
+}
+
+/// The event source of `System.Private.CoreLib`. Its keyword `ThreadPool` (0x2) at level 5 has the
+/// work items of the thread pool.
+const FRAMEWORK: &str = "System.Diagnostics.Eventing.FrameworkEventSource";
+
+/// Maximum number of open spans. There are more only if ends were lost.
+const MAX_OPEN: usize = 1 << 16;
+
+impl DotnetSource {
+    /// Makes a source without stacks and without the names that are late in the trace. `offset`
+    /// nanoseconds are added to all times.
+    pub fn new(offset: i64) -> Self {
+        Self { offset, ..Self::default() }
+    }
+
+    /// Makes a source with stacks and with the names of the whole trace. `offset` nanoseconds are
+    /// added to all times.
+    pub fn with_names(offset: i64, names: DotnetNames) -> Self {
+        Self { offset, names, has_stacks: true, ..Self::default() }
+    }
+
+    /// Gives all processes of the trace this name, instead of that of their program.
+    pub fn set_process_name(&mut self, name: &str) {
+        self.process_name = Some(name.to_owned());
+    }
+
+    /// Statistics so far.
+    pub const fn stats(&self) -> DotnetStats {
+        self.stats
+    }
+
+    /// The events that the model does not have, most frequent first: provider, event, number.
+    pub fn skipped(&self) -> Vec<(&str, &str, u64)> {
+        self.skipped.by_kind()
+    }
+
+    /// Reports that a part of the trace is missing here: all spans of the runtime and of work items
+    /// end, and no thread waits for a lock any more.
+    /// `why` says how the trace is damaged.
+    pub fn loss(&mut self, why: &str, tables: &mut Tables, out: &mut Vec<Event>) {
+        let at = self.stats.last.unwrap_or_default();
+        let push = &mut Pusher { at, tables, out };
+        let mut open: Vec<(SpanId, Option<Open>)> =
+            self.open.drain().map(|(key, span)| (span, Some(key))).collect();
+        let queued = self.queued.drain().flat_map(|(_, items)| items);
+        open.extend(queued.map(|item| (item.span, None)));
+        self.queued_count = 0;
+        // The order of a map is not deterministic.
+        open.sort_unstable_by_key(|(span, _)| *span);
+        for (span, key) in open {
+            push.event(EventKind::Finish { span, by: None });
+            if let Some(Open::LockWait(thread)) = key {
+                push.state(thread, State::Running, None);
+            }
+        }
+        let mut collections: Vec<EntityId> = self.collections.drain().map(|(_, gc)| gc).collect();
+        collections.sort_unstable();
+        for gc in collections {
+            push.end(gc);
+        }
+        push.text(b"why", why.as_bytes());
+        let kind = LossKind::DotnetEvents;
+        push.event(EventKind::Loss { entity: None, kind, since: at, count: None });
+    }
+
+    /// Appends the model events of the next item.
+    pub fn push(&mut self, item: &Item<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
+        match item {
+            Item::Trace(trace) => {
+                let time = trace.timestamp(trace.sync_time_qpc).saturating_add_nanos(self.offset);
+                let (domain, reading) = (ClockDomain::Realtime, trace.sync_time_utc);
+                self.clock = Some(EventKind::Clock { time, domain, reading });
+            }
+            Item::Event(event) => self.event(event, tables, out),
+            Item::Loss(lost) => {
+                self.stats.lost = self.stats.lost.saturating_add(lost.count);
+                let at = self.stats.last.unwrap_or_default();
+                let push = &mut Pusher { at, tables, out };
+                let why = format!("the buffers of thread {} were full", lost.capture_thread);
+                push.text(b"why", why.as_bytes());
+                let kind = LossKind::DotnetEvents;
+                let count = Some(lost.count);
+                push.event(EventKind::Loss { entity: None, kind, since: at, count });
+            }
+            _ => {}
+        }
+    }
+
+    fn event(&mut self, event: &NetEvent<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
+        let at = event.timestamp().saturating_add_nanos(self.offset);
+        // A stream that is not sorted stays in order.
+        let at = self.stats.last.map_or(at, |last| last.max(at));
+        self.stats.first.get_or_insert(at);
+        self.stats.last = Some(at);
+        self.stats.events += 1;
+        let push = &mut Pusher { at, tables, out };
+        self.clock.take().into_iter().for_each(|clock| push.event(clock));
+        let Some(process) = self.process(event.process_id(), push) else { return };
+        let pid = event.process_id();
+        if Provider::by_name(event.provider()) == Some(Provider::EventPipe) {
+            return self.describe(event, process, push);
+        }
+        let Some(thread) = self.thread(pid, event.thread_id(), Some(event), process, push) else {
+            return;
+        };
+        match Provider::by_name(event.provider()) {
+            Some(Provider::Runtime) => self.runtime(event, process, thread, push),
+            Some(Provider::SampleProfiler) => self.sample(event, thread, SampleKind::Managed, push),
+            Some(Provider::UniversalEvents) if event.name() == "cpu" => {
+                self.sample(event, thread, SampleKind::Cpu, push);
+            }
+            Some(Provider::Metrics) => self.counter(event, process, push),
+            Some(_) => self.skip(event),
+            None if event.provider() == FRAMEWORK && matches!(event.id(), 30 | 31) => {
+                self.work_item(event, process, thread, push);
+            }
+            None if event.name() == "EventCounters" => self.counter(event, process, push),
+            None => self.custom(event, process, thread, push),
+        }
+    }
+
+    fn skip(&mut self, event: &NetEvent<'_>) {
+        self.stats.skipped += 1;
+        self.skipped.add(event);
+    }
+
+    fn process(&mut self, pid: u64, push: &mut Pusher<'_>) -> Option<EntityId> {
+        if let Some(process) = self.processes.get(&pid) {
+            return Some(*process);
+        }
+        let number = i64::try_from(pid).unwrap_or(-1);
+        let name = self.process_name.as_deref();
+        let name = name.unwrap_or_else(|| self.names.process_name(pid));
+        let process = push.process(number, name.as_bytes())?;
+        let dotnet = push.tables.text(b".NET");
+        push.tables.entities.describe(process, Attribute::Runtime, dotnet);
+        if let Some(line) = self.names.command_line(pid) {
+            let line = push.tables.text(line.as_bytes());
+            push.tables.entities.describe(process, Attribute::CommandLine, line);
+        }
+        self.processes.insert(pid, process);
+        Some(process)
+    }
+
+    /// `ProcessInfo`: the command line, for a trace that is read once.
+    fn describe(&mut self, event: &NetEvent<'_>, process: EntityId, push: &mut Pusher<'_>) {
+        self.names.observe(event);
+        let pid = event.process_id();
+        let nameless = push.tables.text(b".NET");
+        let name = push.tables.text(self.names.process_name(pid).as_bytes());
+        let line = self.names.command_line(pid).map(|line| push.tables.text(line.as_bytes()));
+        if let Some(entity) = push.tables.entities.get_mut(process) {
+            if entity.name == nameless {
+                entity.name = name;
+            }
+        }
+        if let Some(line) = line {
+            push.tables.entities.describe(process, Attribute::CommandLine, line);
+        }
+    }
+
+    /// The thread with this identifier. Without its own event, it has no name yet.
+    fn thread(
+        &mut self,
+        pid: u64,
+        tid: u64,
+        event: Option<&NetEvent<'_>>,
+        process: EntityId,
+        push: &mut Pusher<'_>,
+    ) -> Option<EntityId> {
+        if let Some(thread) = self.threads.get(&(pid, tid)) {
+            return Some(*thread);
+        }
+        let number = i64::try_from(tid).unwrap_or(-1);
+        let name = event.map_or("", |event| self.names.thread_name(event));
+        let name = push.tables.text(name.as_bytes());
+        let thread = Entity::new(EntityKind::DotnetThread, number).child_of(Some(process));
+        let thread = push.start(thread.named(name))?;
+        push.state(thread, State::Running, None);
+        self.threads.insert((pid, tid), thread);
+        Some(thread)
+    }
+
+    fn sample(
+        &mut self,
+        event: &NetEvent<'_>,
+        entity: EntityId,
+        kind: SampleKind,
+        push: &mut Pusher<'_>,
+    ) {
+        self.stats.samples += 1;
+        let stack = self.stack(event, push);
+        let of = self.activity_of(event);
+        push.event(EventKind::Sample {
+            entity,
+            kind,
+            stack,
+            weight: 1,
+            thread: None,
+            cpu: None,
+            event: SampledEventId::default(),
+            of,
+        });
+    }
+
+    /// The open activity whose identifier an event has.
+    fn activity_of(&self, event: &NetEvent<'_>) -> Option<EntityId> {
+        self.activity_ids.get(&event.activity_id()?).copied()
+    }
+
+    fn begin(&mut self, key: Open, begin: Begin<'_>, push: &mut Pusher<'_>) {
+        if self.open.len() < MAX_OPEN {
+            let span = push.begin(begin);
+            self.open.insert(key, span);
+        } else {
+            self.stats.unpaired += 1;
+        }
+    }
+
+    fn finish(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
+        if let Some(span) = self.open.remove(&key) {
+            push.event(EventKind::Finish { span, by });
+        }
+    }
+
+    /// `ThreadPoolEnqueueWork` and `ThreadPoolDequeueWork`.
+    fn work_item(
+        &mut self,
+        event: &NetEvent<'_>,
+        process: EntityId,
+        thread: EntityId,
+        push: &mut Pusher<'_>,
+    ) {
+        let id = event.field_at(0).and_then(|id| id.as_i64());
+        let Some(id) = id else { return self.undecodable(event, thread, "no work item", push) };
+        if event.id() == 30 {
+            if self.queued_count >= MAX_OPEN {
+                self.stats.unpaired += 1;
+                return;
+            }
+            let (stack, of) = (self.stack(event, push), self.activity_of(event));
+            let begin = Begin::new(process, SpanKind::Queued, b"work item").by(Some(thread));
+            let span = push.begin(begin.of(of).stack(stack));
+            let item = WorkItem { span, by: thread };
+            self.queued.entry((process, id)).or_default().push_back(item);
+            self.queued_count += 1;
+            return;
+        }
+        let hashbrown::hash_map::Entry::Occupied(mut queue) = self.queued.entry((process, id))
+        else {
+            return; // queued before the trace
+        };
+        let item = queue.get_mut().pop_front();
+        if queue.get().is_empty() {
+            queue.remove();
+        }
+        if let Some(WorkItem { span, by }) = item {
+            self.queued_count -= 1;
+            push.event(EventKind::Finish { span, by: Some(thread) });
+            push.flow(FlowKind::Continues, by, thread);
+        }
+    }
+}

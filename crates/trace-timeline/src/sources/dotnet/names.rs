@@ -1,0 +1,136 @@
+//! What a trace says late: the names of methods, processes and threads, and which threads take
+//! samples.
+
+use hashbrown::{HashMap, HashSet};
+use nettrace::manifest::Provider;
+use nettrace::{Event, MethodMap};
+
+/// Maximum number of processes with names.
+const MAX_PROCESSES: usize = 1 << 16;
+
+/// Maximum number of threads with names.
+const MAX_THREADS: usize = 1 << 16;
+
+/// The names of methods, processes and threads of a trace, collected in a first reading.
+///
+/// Methods are named at the end of a trace, and processes anywhere in it. So read a trace first
+/// with [`DotnetNames::observe`], and pass the result to [`DotnetSource::with_names`].
+///
+/// [`DotnetSource::with_names`]: super::DotnetSource::with_names
+#[derive(Debug, Default)]
+pub struct DotnetNames {
+    methods: MethodMap,
+    processes: HashMap<u64, Named>,
+    threads: HashMap<(u64, u64), &'static str>,
+    samplers: HashSet<(u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Named {
+    name: String,
+    command_line: String,
+}
+
+impl DotnetNames {
+    /// Makes an empty set of names.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Collects the names in an event.
+    pub fn observe(&mut self, event: &Event<'_>) {
+        self.methods.observe(event);
+        let pid = event.process_id();
+        let text = |name| event.field(name).map(|v| v.to_string()).unwrap_or_default();
+        match (Provider::by_name(event.provider()), event.id()) {
+            (Some(Provider::EventPipe), _) => {
+                let command_line = text("CommandLine");
+                if let Some(name) = program(&command_line) {
+                    self.process(pid, Named { name, command_line });
+                }
+            }
+            (Some(Provider::UniversalSystem), _)
+                if matches!(event.name(), "ExistingProcess" | "ProcessCreate") =>
+            {
+                let name = text("Name");
+                if !name.is_empty() {
+                    self.process(pid, Named { name, ..Named::default() });
+                }
+            }
+            // ThreadCreated, ThreadDC
+            (Some(Provider::Runtime), 85) => self.thread(event),
+            (Some(Provider::Rundown), 159) => self.thread(event),
+            (Some(Provider::SampleProfiler), _) if self.samplers.len() < MAX_THREADS => {
+                self.samplers.insert((pid, event.header().capture_thread));
+            }
+            _ => {}
+        }
+    }
+
+    fn process(&mut self, pid: u64, named: Named) {
+        if self.processes.len() < MAX_PROCESSES || self.processes.contains_key(&pid) {
+            self.processes.insert(pid, named);
+        }
+    }
+
+    fn thread(&mut self, event: &Event<'_>) {
+        let number = |name: &str| event.field(name).and_then(|v| v.as_u64());
+        let (Some(tid), Some(flags)) = (number("OSThreadID"), number("Flags")) else { return };
+        // ThreadFlags of the runtime's event ThreadCreated.
+        const GC_SPECIAL: u64 = 1;
+        const FINALIZER: u64 = 2;
+        const POOL_WORKER: u64 = 4;
+        let name = match flags {
+            flags if flags & FINALIZER != 0 => ".NET Finalizer",
+            flags if flags & GC_SPECIAL != 0 => ".NET GC",
+            flags if flags & POOL_WORKER != 0 => ".NET ThreadPool Worker",
+            _ => return,
+        };
+        if self.threads.len() < MAX_THREADS {
+            self.threads.insert((event.process_id(), tid), name);
+        }
+    }
+
+    /// The methods.
+    pub const fn methods(&self) -> &MethodMap {
+        &self.methods
+    }
+
+    /// The name of a process: its program, or `.NET` if the trace does not contain it.
+    pub fn process_name(&self, pid: u64) -> &str {
+        self.processes.get(&pid).map_or(".NET", |named| named.name.as_str())
+    }
+
+    /// The command line of a process, if the trace contains it.
+    pub fn command_line(&self, pid: u64) -> Option<&str> {
+        let named = self.processes.get(&pid)?;
+        Some(named.command_line.as_str()).filter(|line| !line.is_empty())
+    }
+
+    /// The name of the thread of an event; empty if the trace does not contain it.
+    pub fn thread_name<'a>(&'a self, event: &Event<'a>) -> &'a str {
+        let given = event.thread().and_then(|thread| thread.name.as_deref()).unwrap_or("");
+        if !given.is_empty() {
+            return given;
+        }
+        let key = (event.process_id(), event.thread_id());
+        self.threads.get(&key).copied().unwrap_or("")
+    }
+
+    /// Whether a thread takes the samples of the sample profiler, for which it suspends all managed
+    /// threads.
+    pub fn is_sampler(&self, pid: u64, tid: u64) -> bool {
+        self.samplers.contains(&(pid, tid))
+    }
+}
+
+/// Returns the name of the program in a command line: the assembly, if the host runs one.
+fn program(command_line: &str) -> Option<String> {
+    let base = |word: &str| word.rsplit(['/', '\\']).next().unwrap_or(word).to_owned();
+    let mut words = command_line.split_ascii_whitespace().map(base);
+    match (words.next(), words.next()) {
+        (Some(host), Some(app)) if host == "dotnet" && app.ends_with(".dll") => Some(app),
+        (Some(program), _) => Some(program),
+        _ => None,
+    }
+}

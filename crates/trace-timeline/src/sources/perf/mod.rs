@@ -1,0 +1,745 @@
+//! The kernel's scheduler, from raw records of perf events: live ones of `perf-monitor`, or those
+//! of a `perf.data` file. Of a file also the samples of other events, with their call chains.
+//!
+//! ```no_run
+//! use perf_data::{Limits, Reader, SortedReader};
+//! use trace_timeline::{Tables, sources::perf::PerfSource};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // perf record -k CLOCK_MONOTONIC -a -e sched:sched_switch,sched:sched_waking …
+//! let file = std::fs::File::open("perf.data")?;
+//! let reader = Reader::open(file, Limits::default())?;
+//! let mut records = SortedReader::new(reader, Limits::default());
+//! let mut tables = Tables::new();
+//! let mut source = PerfSource::new(records.session())?;
+//! let mut events = Vec::new();
+//! while let Some(entry) = records.next_record()? {
+//!     source.push(&entry, &mut tables, &mut events);
+//! }
+//! source.finish(&mut tables, &mut events);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`SchedDecoder`] decodes live records: those of a `perf_monitor::RingSet` come in time order,
+//! and their CPU is known.
+
+mod off_cpu;
+mod stacks;
+
+pub use stacks::{Function, Symbolizer, Unwinder};
+
+use super::kernel::{KernelSource, KernelStats, ProcessAttributes, Record, Task, left};
+use crate::event::{Event, ThreadState};
+use crate::tables::{SampledEvent, SampledEventId, StackId, Tables};
+use off_cpu::{Away, OffCpu};
+use perf_data::{Entry, Session, TracingData};
+use perf_monitor::{
+    FieldFormat, RawRecord, Record as PerfRecord, RecordLayout, SampleFlags, Tasks,
+    TracepointFormat,
+};
+use stacks::Stacks;
+use std::collections::VecDeque;
+use trace_common::Timestamp;
+
+/// An error of a recording that cannot be put on a timeline.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PerfError {
+    /// Its clock is not `CLOCK_MONOTONIC`, which other traces are on.
+    #[error(
+        "the recording is not on CLOCK_MONOTONIC and cannot be related to other traces: record it \
+         with perf record -k CLOCK_MONOTONIC"
+    )]
+    Clock,
+    /// Its records have no time, or those of the scheduler no CPU.
+    #[error(
+        "the records have no time, or those of the scheduler no CPU: record them with perf record -a"
+    )]
+    Fields,
+}
+
+/// Decodes scheduler records.
+#[derive(Clone, Debug, Default)]
+pub struct SchedDecoder {
+    switch: Option<(u64, SwitchFields)>,
+    /// `sched_waking` and `sched_wakeup_new`.
+    wakings: Vec<(u64, WakingFields)>,
+}
+
+#[derive(Clone, Debug)]
+struct TaskFields {
+    tid: FieldFormat,
+    prio: FieldFormat,
+    comm: FieldFormat,
+}
+
+#[derive(Clone, Debug)]
+struct SwitchFields {
+    prev: TaskFields,
+    prev_state: FieldFormat,
+    next: TaskFields,
+}
+
+#[derive(Clone, Debug)]
+struct WakingFields {
+    task: TaskFields,
+    target_cpu: FieldFormat,
+    /// The thread that runs: unlike the ids of the sample, in the initial PID namespace.
+    running: Option<FieldFormat>,
+    flags: Option<FieldFormat>,
+    is_new: bool,
+}
+
+impl TaskFields {
+    fn find(format: &TracepointFormat, prefix: &str) -> Option<Self> {
+        let field = |name| format.field(&format!("{prefix}{name}")).cloned();
+        Some(Self { tid: field("pid")?, prio: field("prio")?, comm: field("comm")? })
+    }
+
+    fn read<'a>(&self, raw: &'a [u8]) -> Option<Task<'a>> {
+        let tid = i32::try_from(self.tid.i64(raw)?).ok()?;
+        let prio = i32::try_from(self.prio.i64(raw)?).ok()?;
+        Some(Task { tid, comm: self.comm.str(raw)?, prio })
+    }
+}
+
+impl SchedDecoder {
+    /// A decoder for tracepoints of these formats. Others than those of [`kernel`](super::kernel)
+    /// are ignored.
+    pub fn new(formats: impl IntoIterator<Item = TracepointFormat>) -> Self {
+        let mut this = Self::default();
+        for format in formats.into_iter().filter(|format| format.system() == "sched") {
+            let field = |name| format.field(name).cloned();
+            match format.name() {
+                "sched_switch" => {
+                    let fields = || {
+                        Some(SwitchFields {
+                            prev: TaskFields::find(&format, "prev_")?,
+                            prev_state: field("prev_state")?,
+                            next: TaskFields::find(&format, "next_")?,
+                        })
+                    };
+                    this.switch = fields().map(|fields| (format.id(), fields));
+                }
+                name @ ("sched_waking" | "sched_wakeup_new") => {
+                    let fields = || {
+                        Some(WakingFields {
+                            task: TaskFields::find(&format, "")?,
+                            target_cpu: field("target_cpu")?,
+                            running: field("common_pid"),
+                            flags: field("common_flags"),
+                            is_new: name == "sched_wakeup_new",
+                        })
+                    };
+                    this.wakings.extend(fields().map(|fields| (format.id(), fields)));
+                }
+                _ => {}
+            }
+        }
+        this
+    }
+
+    /// Whether samples of this event are records of the scheduler.
+    fn decodes(&self, event: &perf_data::RecordedEvent) -> bool {
+        let ids = self.switch.iter().map(|(id, _)| id).chain(self.wakings.iter().map(|(id, _)| id));
+        event.attr.type_ == perf_sys::PERF_TYPE_TRACEPOINT
+            && ids.copied().any(|id| id == event.attr.config)
+    }
+
+    /// Whether it can decode context switches.
+    pub const fn has_switches(&self) -> bool {
+        self.switch.is_some()
+    }
+
+    fn tracepoint<'a>(&self, data: &'a [u8], cpu: u32) -> Option<Record<'a>> {
+        let id = u64::from(u16::from_ne_bytes(*data.first_chunk()?));
+        match &self.switch {
+            Some((known, fields)) if *known == id => Some(Record::Switch {
+                cpu,
+                prev: fields.prev.read(data)?,
+                prev_state: fields.prev_state.i64(data)?,
+                next: fields.next.read(data)?,
+            }),
+            _ => {
+                let (_, fields) = self.wakings.iter().find(|(known, _)| *known == id)?;
+                let flags = fields.flags.as_ref().and_then(|flags| flags.u64(data));
+                let running = fields.running.as_ref().and_then(|pid| pid.i64(data));
+                Some(Record::Waking {
+                    cpu,
+                    by: running.and_then(|tid| i32::try_from(tid).ok()),
+                    flags: flags.and_then(|flags| u8::try_from(flags).ok()),
+                    task: fields.task.read(data)?,
+                    target_cpu: u32::try_from(fields.target_cpu.u64(data)?).ok()?,
+                    is_new: fields.is_new,
+                    stack: None,
+                })
+            }
+        }
+    }
+
+    /// Decodes a record of this CPU. `None` if it does not concern the scheduler.
+    pub fn decode<'a>(
+        &self,
+        raw: RawRecord<'a>,
+        layout: &RecordLayout,
+        cpu: u32,
+    ) -> Option<Record<'a>> {
+        if raw.type_() == perf_sys::PERF_RECORD_SAMPLE {
+            // Behind a call chain, the data is at no fixed place.
+            let data = layout.raw_data(raw).or_else(|| match layout.decode(raw) {
+                Ok(PerfRecord::Sample(sample)) => sample.raw,
+                _ => None,
+            });
+            return self.tracepoint(data?, cpu);
+        }
+        let id = |id: u32| i32::try_from(id).ok();
+        Some(match layout.decode(raw).ok()? {
+            PerfRecord::Comm(comm) => {
+                Record::Comm { tid: id(comm.tid)?, comm: comm.comm, by_exec: comm.by_exec }
+            }
+            PerfRecord::Fork(fork) => Record::Thread {
+                pid: id(fork.pid)?,
+                tid: id(fork.tid)?,
+                parent: id(fork.ppid).zip(id(fork.ptid)),
+                comm: b"",
+                is_new: true,
+            },
+            PerfRecord::Exit(exit) => Record::Exit { tid: id(exit.tid)? },
+            PerfRecord::Lost(lost) => Record::Lost { cpu, count: lost.lost },
+            // Without a time it is the count of an event that the recorder wrote at the end: the same
+            // losses as in the records of the kernel.
+            PerfRecord::LostSamples(lost)
+                if lost.sample_id.time.is_some_and(|t| t.nanos() != 0) =>
+            {
+                Record::Lost { cpu, count: lost.lost }
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Statistics of the samples of a [`PerfSource`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PerfStats {
+    /// Samples of events other than those of the scheduler.
+    pub samples: u64,
+    /// Samples that cannot be decoded, or are of no known event.
+    pub undecodable: u64,
+    /// Call chains that have as many frames as the kernel records (`sample_max_stack`, as far as the
+    /// recording has it): outer frames can be missing.
+    pub truncated: u64,
+    /// Stacks of user space that the [`Unwinder`] could not follow to their end.
+    pub cut: u64,
+    /// Times away from the CPU whose end is not known, because records were lost.
+    pub unfinished: u64,
+}
+
+/// Makes model events of the records of a `perf.data` file: of the scheduler, and samples.
+///
+/// The weight of a sample is its period: the number of events since the one before. Samples of the
+/// idle thread belong to their CPU.
+///
+/// Of a recording with a sample at each context switch and with records of switches (`perf record
+/// -e context-switches -c 1 --switch-events`), or with the call chains of `sched_switch` (`perf record
+/// -g -e sched:sched_switch`), threads have [`SampleKind::OffCpu`](crate::SampleKind::OffCpu): they
+/// come when the thread is back on a CPU, with the time since the switch as their weight. The stack of
+/// a thread that was preempted begins with a frame `[preempted]`. A call chain of `sched_waking` is the
+/// stack of the [flow](crate::EventKind::Flow).
+#[derive(Debug)]
+pub struct PerfSource {
+    decoder: SchedDecoder,
+    kernel: KernelSource,
+    stacks: Stacks,
+    off_cpu: OffCpu,
+    /// The events of the recording in the tables, when their first sample was read.
+    events: Vec<Option<SampledEventId>>,
+    stats: PerfStats,
+    /// The threads that existed at the start, whose records have no time.
+    existing: Vec<Existing>,
+    /// What the recorder read of processes, that which comes next first.
+    observed: VecDeque<ObservedProcess>,
+    /// The host name, release and architecture, until the first record.
+    machine: Option<[Vec<u8>; 3]>,
+    /// Executables and cgroups.
+    tasks: Tasks,
+    last: Option<Timestamp>,
+    /// In nanoseconds.
+    offset: i64,
+}
+
+#[derive(Debug)]
+struct Existing {
+    pid: i32,
+    tid: i32,
+    parent: Option<(i32, i32)>,
+    comm: Vec<u8>,
+}
+
+/// A process as a recorder saw it in `/proc`: records of the kernel have no command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "callers construct it")]
+pub struct ObservedProcess {
+    /// The time of the record of its `execve(2)`; `None` if it was there at the start.
+    pub at: Option<Timestamp>,
+    /// The process id.
+    pub pid: i32,
+    /// The command line; empty if it is not known.
+    pub command_line: Vec<u8>,
+    /// The path of the executable; empty if it is not known.
+    pub executable: Vec<u8>,
+    /// The path of the cgroup; empty if it is not known.
+    pub cgroup: Vec<u8>,
+    /// The identifier of the container; empty without one.
+    pub container: Vec<u8>,
+}
+
+/// `CLOCK_MONOTONIC` in `perf_event_attr::clockid`.
+const MONOTONIC: i32 = 1;
+
+impl PerfSource {
+    /// Makes a source for a recording.
+    ///
+    /// # Errors
+    ///
+    /// [`PerfError`] if it cannot be put on a timeline.
+    pub fn new(session: &Session) -> Result<Self, PerfError> {
+        let is_monotonic = |event: &perf_data::RecordedEvent| {
+            event.attr.use_clockid() && event.attr.clockid == MONOTONIC
+        };
+        let this = Self::with_offset(session, 0)?;
+        if session.events().iter().all(is_monotonic) { Ok(this) } else { Err(PerfError::Clock) }
+    }
+
+    /// Makes a source for a recording on another clock: `offset` nanoseconds are added to all
+    /// times.
+    ///
+    /// # Errors
+    ///
+    /// [`PerfError::Fields`].
+    pub fn with_offset(session: &Session, offset: i64) -> Result<Self, PerfError> {
+        let formats = session.features().tracing.iter().flat_map(TracingData::formats);
+        // Of a part of the switches, as of `perf record -F`, no state follows: they are samples.
+        let is_whole = |format: &TracepointFormat| {
+            !session.events().iter().map(|event| &event.attr).any(|attr| {
+                attr.type_ == perf_sys::PERF_TYPE_TRACEPOINT
+                    && attr.config == format.id()
+                    && (attr.freq() || attr.sample_period > 1)
+            })
+        };
+        let decoder = SchedDecoder::new(formats.filter(is_whole));
+        let has =
+            |field| move |event: &perf_data::RecordedEvent| event.attr.sample_type & field == field;
+        let needs_cpu = |event: &&perf_data::RecordedEvent| decoder.decodes(event);
+        let mut of_scheduler = session.events().iter().filter(needs_cpu);
+        if !session.events().iter().all(has(perf_sys::PERF_SAMPLE_TIME))
+            || !of_scheduler.all(has(perf_sys::PERF_SAMPLE_CPU))
+        {
+            return Err(PerfError::Fields);
+        }
+        let mut kernel = KernelSource::new();
+        if !decoder.has_switches() {
+            kernel.set_without_switches();
+        }
+        let features = session.features();
+        let machine = [&features.hostname, &features.os_release, &features.arch]
+            .map(|text| text.as_deref().unwrap_or_default().as_bytes().to_vec());
+        Ok(Self {
+            decoder,
+            kernel,
+            stacks: Stacks::new(features),
+            off_cpu: OffCpu::new(session),
+            events: Vec::new(),
+            stats: PerfStats::default(),
+            existing: Vec::new(),
+            observed: VecDeque::new(),
+            machine: Some(machine),
+            tasks: Tasks::new(),
+            last: None,
+            offset,
+        })
+    }
+
+    /// Names the functions of call chains.
+    #[must_use]
+    pub fn with_symbols(mut self, symbols: impl Symbolizer + Send + 'static) -> Self {
+        self.stacks.set_symbols(Box::new(symbols));
+        self
+    }
+
+    /// Finds the callers of user space of samples with registers and a copy of the stack.
+    #[must_use]
+    pub fn with_unwinder(mut self, unwinder: impl Unwinder + Send + 'static) -> Self {
+        self.stacks.set_unwinder(Box::new(unwinder));
+        self
+    }
+
+    /// Makes the records of the scheduler samples like those of other events: nothing is derived from
+    /// them.
+    #[must_use]
+    pub fn with_scheduler_as_samples(mut self) -> Self {
+        self.decoder = SchedDecoder::default();
+        self
+    }
+
+    /// Of the records of the scheduler, only wake-ups are decoded: `sched_waking` becomes a
+    /// [flow](crate::EventKind::Flow). Others are samples like those of other events.
+    #[must_use]
+    pub fn with_wake_ups_only(mut self) -> Self {
+        self.decoder.switch = None;
+        self.kernel.set_without_switches();
+        self
+    }
+
+    /// Adds what the recorder read of processes, on the clock of the recording.
+    #[must_use]
+    pub fn with_processes(mut self, processes: impl IntoIterator<Item = ObservedProcess>) -> Self {
+        self.observed.extend(processes);
+        self.observed.make_contiguous().sort_by_key(|process| process.at);
+        self
+    }
+
+    /// Statistics of the scheduler so far.
+    pub const fn stats(&self) -> KernelStats {
+        self.kernel.stats()
+    }
+
+    /// Statistics of the samples so far.
+    pub const fn samples(&self) -> PerfStats {
+        PerfStats { cut: self.stacks.cut, ..self.stats }
+    }
+
+    /// Appends the model events of the next record, in time order.
+    pub fn push(&mut self, entry: &Entry<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
+        self.push_record(entry, tables, out);
+        if !self.observed.is_empty() {
+            self.push_observed(tables, out);
+        }
+    }
+
+    /// Describes the processes that were observed up to now.
+    fn push_observed(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
+        let Some(now) = self.last else { return };
+        while let Some(next) = self.observed.front() {
+            if next.at.is_some_and(|at| at.saturating_add_nanos(self.offset) > now) {
+                return;
+            }
+            let record = Record::Process {
+                pid: next.pid,
+                attributes: ProcessAttributes {
+                    command_line: &next.command_line,
+                    executable: &next.executable,
+                    build_id: b"",
+                    cgroup: &next.cgroup,
+                    container: &next.container,
+                },
+            };
+            self.kernel.push(now, &record, tables, out);
+            self.observed.pop_front();
+        }
+    }
+
+    fn push_record(&mut self, entry: &Entry<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
+        let Some(layout) = entry.layout() else { return };
+        let cpu = layout.cpu(entry.raw).unwrap_or_default();
+        let process = self.learn(entry, tables, out);
+        if let (Some(at), Some(pid)) = (entry.time(), process) {
+            let at = self.time(at, tables, out);
+            self.describe(pid, at, tables, out);
+        }
+        let Some(record) = self.decoder.decode(entry.raw, layout, cpu) else {
+            if entry.raw.type_() == perf_sys::PERF_RECORD_SAMPLE {
+                self.sample(entry, tables, out);
+            }
+            return;
+        };
+        let Some(at) = entry.time() else {
+            match record {
+                Record::Thread { pid, tid, parent, .. } => {
+                    // Of another thread it is the process itself.
+                    let parent = parent.filter(|_| pid == tid);
+                    self.existing.push(Existing { pid, tid, parent, comm: Vec::new() });
+                }
+                Record::Comm { tid, comm, .. } => self.name_existing(entry, tid, comm),
+                _ => {}
+            }
+            return;
+        };
+        let at = self.time(at, tables, out);
+        let record = match record {
+            Record::Lost { cpu, count } if !self.decoder.has_switches() => {
+                Record::LostSamples { cpu, count }
+            }
+            mut record => {
+                if layout.sample_flags().contains(SampleFlags::CALLCHAIN) {
+                    self.add_stack(entry, at, &mut record, tables, out);
+                }
+                record
+            }
+        };
+        self.kernel.push(at, &record, tables, out);
+    }
+
+    /// Ends the recording at its last record: see [`KernelSource::finish`]. Threads that are away from
+    /// the CPU get a sample of the time up to then.
+    pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
+        let Some(last) = self.last else { return };
+        for (tid, away) in self.off_cpu.rest() {
+            self.back(tid, &away, last, tables, out);
+        }
+        self.kernel.finish(last, out);
+    }
+
+    /// Names the functions of a stack that was made without symbols. `None` above the limits of the
+    /// tables.
+    pub fn name(
+        &mut self,
+        stack: StackId,
+        symbols: &mut dyn Symbolizer,
+        tables: &mut Tables,
+    ) -> Option<StackId> {
+        self.stacks.name(stack, symbols, tables)
+    }
+
+    /// The file that was mapped last at an address of a process, by its number in the recording, and the
+    /// address in it: what a [`Symbolizer`] gets for a frame there.
+    pub fn locate(&self, pid: u32, address: u64) -> Option<(usize, u64)> {
+        self.stacks.locate(pid, address)
+    }
+
+    /// The time of a record on the timeline. Before the first one is what was there at the start.
+    fn time(&mut self, at: Timestamp, tables: &mut Tables, out: &mut Vec<Event>) -> Timestamp {
+        let at = at.saturating_add_nanos(self.offset);
+        // A recorder can write records late; the stream stays in order.
+        let at = self.last.map_or(at, |last| last.max(at));
+        self.last = Some(at);
+        if let Some([name, release, architecture]) = self.machine.take() {
+            let machine =
+                Record::Machine { name: &name, release: &release, architecture: &architecture };
+            self.kernel.push(at, &machine, tables, out);
+            for Existing { pid, tid, parent, comm } in std::mem::take(&mut self.existing) {
+                let comm = &comm[..];
+                let thread = Record::Thread { pid, tid, parent, comm, is_new: false };
+                self.kernel.push(at, &thread, tables, out);
+                if pid == tid {
+                    self.describe(pid, at, tables, out);
+                }
+            }
+        }
+        at
+    }
+
+    /// A thread gets or leaves a CPU, as a recording says it that has no `sched_switch`.
+    fn runs(
+        &mut self,
+        cpu: u32,
+        tid: i32,
+        switch: &perf_monitor::Switch,
+        at: Timestamp,
+        tables: &mut Tables,
+        out: &mut Vec<Event>,
+    ) {
+        if tid <= 0 || self.decoder.has_switches() {
+            return;
+        }
+        let record = match switch.out {
+            true => Record::Out { cpu, tid, preempted: switch.preempted },
+            false => Record::In { cpu, tid },
+        };
+        self.kernel.push(at, &record, tables, out);
+    }
+
+    /// Learns what a record says of a task: the process whose executable or cgroup may be new.
+    fn learn(
+        &mut self,
+        entry: &Entry<'_>,
+        tables: &mut Tables,
+        out: &mut Vec<Event>,
+    ) -> Option<i32> {
+        if entry.raw.type_() == perf_sys::PERF_RECORD_SAMPLE {
+            return None;
+        }
+        let record = entry.decode()?.ok()?;
+        self.tasks.apply(&record);
+        self.stacks.apply(&record, entry.raw, entry.time());
+        let tid = |tid: Option<u32>| tid.and_then(|tid| i32::try_from(tid).ok());
+        match record {
+            PerfRecord::Switch(switch) => {
+                let (tid, at) = (tid(switch.sample_id.tid)?, entry.time()?);
+                let at = self.time(at, tables, out);
+                if let Some(cpu) = switch.sample_id.cpu {
+                    self.runs(cpu, tid, &switch, at, tables, out);
+                }
+                if switch.out && switch.preempted {
+                    let stacks = &mut self.stacks;
+                    self.off_cpu.preempt(tid, |stack| stacks.preempted(stack, tables));
+                } else if !switch.out {
+                    if let Some(away) = self.off_cpu.enter(tid) {
+                        self.back(tid, &away, at, tables, out);
+                    }
+                }
+                None
+            }
+            PerfRecord::Fork(fork) => {
+                self.off_cpu.start(tid(Some(fork.tid))?);
+                None
+            }
+            PerfRecord::Exit(exit) => {
+                self.off_cpu.exit(tid(Some(exit.tid))?);
+                None
+            }
+            PerfRecord::Lost(_) => {
+                self.stats.unfinished += self.off_cpu.forget() as u64;
+                None
+            }
+            PerfRecord::Mmap(map) => i32::try_from(map.pid).ok(),
+            PerfRecord::Comm(comm) if comm.by_exec => i32::try_from(comm.pid).ok(),
+            _ => None,
+        }
+    }
+
+    /// Takes the call chain of a record of the scheduler: of the thread that leaves a CPU, or of the
+    /// waker.
+    fn add_stack(
+        &mut self,
+        entry: &Entry<'_>,
+        at: Timestamp,
+        record: &mut Record<'_>,
+        tables: &mut Tables,
+        out: &mut Vec<Event>,
+    ) {
+        let mut chain = || match entry.decode() {
+            Some(Ok(PerfRecord::Sample(sample))) => {
+                let stack = self.stacks.stack(&sample, entry, tables);
+                let pid = sample.pid.and_then(|pid| i32::try_from(pid).ok());
+                Some((pid.unwrap_or_default(), stack))
+            }
+            _ => None,
+        };
+        match record {
+            // Samples of switches have it too.
+            Record::Switch { .. } if self.off_cpu.has_samples() => {}
+            Record::Switch { prev, prev_state, next, .. } => {
+                let left = left(*prev_state);
+                if let Some((pid, mut stack)) = chain().filter(|_| left != ThreadState::Dead) {
+                    if left == ThreadState::Preempted {
+                        stack = self.stacks.preempted(stack, tables);
+                    }
+                    self.off_cpu.leave(prev.tid, Away { pid, since: at, stack });
+                }
+                if let Some(away) = self.off_cpu.enter(next.tid) {
+                    self.back(next.tid, &away, at, tables, out);
+                }
+            }
+            Record::Waking { stack, .. } => *stack = chain().and_then(|(_, stack)| stack),
+            _ => {}
+        }
+    }
+
+    /// A thread is back on a CPU.
+    fn back(
+        &mut self,
+        tid: i32,
+        away: &Away,
+        at: Timestamp,
+        tables: &mut Tables,
+        out: &mut Vec<Event>,
+    ) {
+        let &Away { pid, since, stack } = away;
+        let nanos = u64::try_from(at.nanos_since(since)).unwrap_or_default();
+        let event = self.off_cpu.event(tables);
+        let record = Record::OffCpu { pid, tid, event, stack, nanos };
+        self.kernel.push(at, &record, tables, out);
+    }
+
+    /// A sample of an event that is not of the scheduler.
+    fn sample(&mut self, entry: &Entry<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
+        let number = entry.session.event_of(entry.raw);
+        let event = number.and_then(|number| entry.session.events().get(number));
+        let (Some(number), Some(event), Some(Ok(PerfRecord::Sample(sample))), Some(at)) =
+            (number, event, entry.decode(), entry.time())
+        else {
+            self.stats.undecodable += 1;
+            return;
+        };
+        self.stats.samples += 1;
+        let at = self.time(at, tables, out);
+        let stack = self.stacks.stack(&sample, entry, tables);
+        let most = usize::from(event.attr.sample_max_stack);
+        let frames = sample.callchain.as_ref().map_or(0, |chain| chain.frames().count());
+        self.stats.truncated += u64::from(most > 0 && frames >= most);
+        let fixed = if event.attr.freq() { 1 } else { event.attr.sample_period };
+        let id = |id: Option<u32>| id.and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
+        let (pid, tid) = (id(sample.pid), id(sample.tid));
+        if self.off_cpu.is_switch(number) {
+            self.off_cpu.leave(tid, Away { pid, since: at, stack });
+            return;
+        }
+        let record = Record::Sample {
+            cpu: sample.cpu,
+            pid,
+            tid,
+            event: self.event(number, event, tables),
+            stack,
+            weight: sample.period.unwrap_or(fixed).max(1),
+        };
+        self.kernel.push(at, &record, tables, out);
+    }
+
+    fn event(
+        &mut self,
+        number: usize,
+        event: &perf_data::RecordedEvent,
+        tables: &mut Tables,
+    ) -> SampledEventId {
+        const CLOCKS: [u64; 2] =
+            [perf_sys::PERF_COUNT_SW_CPU_CLOCK, perf_sys::PERF_COUNT_SW_TASK_CLOCK];
+        if let Some(known) = self.events.get(number).copied().flatten() {
+            return known;
+        }
+        let is_clock =
+            event.attr.type_ == perf_sys::PERF_TYPE_SOFTWARE && CLOCKS.contains(&event.attr.config);
+        let name = tables.text(event.name.as_bytes());
+        let unit = tables.text(if is_clock { b"ns" } else { b"" });
+        let id = tables.add_sampled_event(SampledEvent { name, unit });
+        if self.events.len() <= number {
+            self.events.resize(number + 1, None);
+        }
+        if let Some(known) = self.events.get_mut(number) {
+            *known = Some(id);
+        }
+        id
+    }
+
+    /// The executable, cgroup and container of a process.
+    fn describe(&mut self, pid: i32, at: Timestamp, tables: &mut Tables, out: &mut Vec<Event>) {
+        let Some(task) = u32::try_from(pid).ok().and_then(|pid| {
+            self.tasks.at(pid, at.saturating_add_nanos(self.offset.saturating_neg()))
+        }) else {
+            return;
+        };
+        let container = task.container().map(|container| container.id).unwrap_or_default();
+        let attributes = ProcessAttributes {
+            command_line: b"",
+            executable: task.executable().unwrap_or_default().as_bytes(),
+            build_id: task.build_id().unwrap_or_default(),
+            cgroup: task.cgroup().unwrap_or_default().as_bytes(),
+            container: container.as_bytes(),
+        };
+        if attributes != ProcessAttributes::default() {
+            self.kernel.push(at, &Record::Process { pid, attributes }, tables, out);
+        }
+    }
+
+    /// Names a thread that existed at the start.
+    fn name_existing(&mut self, entry: &Entry<'_>, tid: i32, comm: &[u8]) {
+        let known = self.existing.iter_mut().rev().find(|existing| existing.tid == tid);
+        if let Some(known) = known {
+            known.comm = comm.to_vec();
+        } else if let Some(Ok(PerfRecord::Comm(record))) = entry.decode() {
+            let pid = i32::try_from(record.pid).unwrap_or(tid);
+            self.existing.push(Existing { pid, tid, parent: None, comm: comm.to_vec() });
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Time away from the CPU: from a sample at a context switch to the record of the switch back.
+
+use crate::tables::{SampledEvent, SampledEventId, StackId, Tables};
+use hashbrown::{HashMap, HashSet};
+use perf_data::{RecordedEvent, Session};
+use trace_common::Timestamp;
+
+/// The threads that are away from the CPU.
+///
+/// ```text
+/// context-switches   sample with stack
+/// switch records     out ──────────────────────── in
+///                    │<──── weight of the stack ───>│
+/// ```
+#[derive(Debug)]
+pub(super) struct OffCpu {
+    /// For each event of the recording, whether its samples are context switches.
+    is_switch: Vec<bool>,
+    away: HashMap<i32, Away>,
+    /// Threads that exit: they do not come back.
+    exiting: HashSet<i32>,
+    event: Option<SampledEventId>,
+}
+
+/// A thread that left the CPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Away {
+    pub(super) pid: i32,
+    pub(super) since: Timestamp,
+    pub(super) stack: Option<StackId>,
+}
+
+impl OffCpu {
+    /// The recording needs both: a sample at each switch, and records of switches.
+    pub(super) fn new(session: &Session) -> Self {
+        let has_switches = session.events().iter().any(|event| event.attr.context_switch());
+        let is_switch = |event: &RecordedEvent| {
+            let attr = &event.attr;
+            has_switches
+                && attr.type_ == perf_sys::PERF_TYPE_SOFTWARE
+                && attr.config == perf_sys::PERF_COUNT_SW_CONTEXT_SWITCHES
+                && !attr.freq()
+                && attr.sample_period == 1
+        };
+        Self {
+            is_switch: session.events().iter().map(is_switch).collect(),
+            away: HashMap::new(),
+            exiting: HashSet::new(),
+            event: None,
+        }
+    }
+
+    /// Whether the samples of the event with this number are context switches.
+    pub(super) fn is_switch(&self, event: usize) -> bool {
+        self.is_switch.get(event).copied().unwrap_or(false)
+    }
+
+    /// Whether an event of the recording samples context switches.
+    pub(super) fn has_samples(&self) -> bool {
+        self.is_switch.contains(&true)
+    }
+
+    /// The event of the samples.
+    pub(super) fn event(&mut self, tables: &mut Tables) -> SampledEventId {
+        *self.event.get_or_insert_with(|| {
+            let [name, unit] = [&b"off-cpu"[..], b"ns"].map(|text| tables.text(text));
+            tables.add_sampled_event(SampledEvent { name, unit })
+        })
+    }
+
+    /// A thread leaves the CPU.
+    pub(super) fn leave(&mut self, tid: i32, away: Away) {
+        if tid > 0 && !self.exiting.contains(&tid) {
+            self.away.insert(tid, away);
+        }
+    }
+
+    /// A thread that has left could have gone on: `mark` changes its stack.
+    pub(super) fn preempt(
+        &mut self,
+        tid: i32,
+        mark: impl FnOnce(Option<StackId>) -> Option<StackId>,
+    ) {
+        if let Some(away) = self.away.get_mut(&tid) {
+            away.stack = mark(away.stack);
+        }
+    }
+
+    /// A thread is back on a CPU.
+    pub(super) fn enter(&mut self, tid: i32) -> Option<Away> {
+        self.away.remove(&tid)
+    }
+
+    /// A thread starts: its number is new.
+    pub(super) fn start(&mut self, tid: i32) {
+        self.exiting.remove(&tid);
+        self.away.remove(&tid);
+    }
+
+    pub(super) fn exit(&mut self, tid: i32) {
+        // Without such events no switch forgets it.
+        if self.has_samples() {
+            self.exiting.insert(tid);
+        }
+    }
+
+    /// Forgets all threads that are away: records are missing.
+    pub(super) fn forget(&mut self) -> usize {
+        let count = self.away.len();
+        self.away.clear();
+        count
+    }
+
+    /// The threads that are still away at the end, by number.
+    pub(super) fn rest(&mut self) -> Vec<(i32, Away)> {
+        let mut rest: Vec<(i32, Away)> = self.away.drain().collect();
+        rest.sort_unstable_by_key(|(tid, _)| *tid);
+        rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sources::perf::PerfSource;
+    use crate::{Event, EventKind, SampleKind, Tables, ThreadState};
+    use perf_data::{Entry, Features, RecordedEvent, Session, perf_event_attr};
+    use perf_monitor::RawRecord;
+    use perf_sys::*;
+
+    const ID: u64 = 9;
+
+    struct Run {
+        session: Session,
+        source: PerfSource,
+        tables: Tables,
+        events: Vec<Event>,
+    }
+
+    impl Run {
+        fn new() -> Self {
+            let mut attr = perf_event_attr::new(PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CONTEXT_SWITCHES);
+            attr.sample_type = PERF_SAMPLE_IDENTIFIER
+                | PERF_SAMPLE_TID
+                | PERF_SAMPLE_TIME
+                | PERF_SAMPLE_CPU
+                | PERF_SAMPLE_CALLCHAIN;
+            attr.sample_period = 1;
+            attr.set_sample_id_all(true);
+            attr.set_context_switch(true);
+            let event = RecordedEvent { name: "context-switches".into(), attr, ids: vec![ID] };
+            let session = Session::new([event], Features::default()).unwrap();
+            let source = PerfSource::with_offset(&session, 0).unwrap();
+            Self { session, source, tables: Tables::new(), events: Vec::new() }
+        }
+
+        fn push(&mut self, type_: u32, misc: u16, body: &[u64]) {
+            let size = 8 + 8 * body.len();
+            let header = u64::from(type_) | u64::from(misc) << 32 | (size as u64) << 48;
+            let words = [&[header], body].concat();
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
+            let entry = Entry { raw, session: &self.session };
+            self.source.push(&entry, &mut self.tables, &mut self.events);
+        }
+
+        /// The sample of a switch, in user code at this address.
+        fn leaves(&mut self, time: u64, tid: u64, address: u64) {
+            let chain = [2, PERF_CONTEXT_USER, address];
+            let body = [&[ID, 1 | tid << 32, time, 0][..], &chain].concat();
+            self.push(PERF_RECORD_SAMPLE, PERF_RECORD_MISC_USER, &body);
+        }
+
+        fn switch(&mut self, time: u64, tid: u64, misc: u16) {
+            self.push(PERF_RECORD_SWITCH, misc, &[1 | tid << 32, time, 0, ID]);
+        }
+
+        /// Thread, time of the return, nanoseconds and address of each sample.
+        fn samples(&self) -> Vec<(i64, i64, u64, u64)> {
+            let sample = |event: &Event| match event.kind {
+                EventKind::Sample { entity, kind: SampleKind::OffCpu, stack, weight, .. } => {
+                    let thread = self.tables.entities.get(entity).unwrap();
+                    let outermost = self.tables.frames(stack.unwrap()).last().unwrap();
+                    Some((thread.number, event.at.nanos(), weight, outermost.address))
+                }
+                _ => None,
+            };
+            self.events.iter().filter_map(sample).collect()
+        }
+    }
+
+    const OUT: u16 = PERF_RECORD_MISC_SWITCH_OUT;
+    const PREEMPTED: u16 = PERF_RECORD_MISC_SWITCH_OUT | PERF_RECORD_MISC_SWITCH_OUT_PREEMPT;
+
+    #[test]
+    fn the_time_away_is_that_of_the_stack_where_the_thread_left() {
+        let mut run = Run::new();
+        run.switch(5, 7, 0); // it was away before
+        run.leaves(10, 7, 0xa0);
+        run.switch(11, 7, OUT);
+        run.leaves(12, 8, 0xb0);
+        run.switch(13, 8, PREEMPTED);
+        run.switch(110, 7, 0);
+        run.leaves(120, 7, 0xc0);
+        run.switch(121, 7, OUT);
+        run.switch(212, 8, 0);
+        run.switch(300, 9, 0);
+        run.source.finish(&mut run.tables, &mut run.events);
+        let expected = [(7, 110, 100, 0xa0), (8, 212, 200, 0xb0), (7, 300, 180, 0xc0)];
+        assert_eq!(run.samples(), expected);
+        let innermost = |n: usize| {
+            let samples: Vec<_> = run
+                .events
+                .iter()
+                .filter_map(|event| match event.kind {
+                    EventKind::Sample { stack, .. } => stack,
+                    _ => None,
+                })
+                .collect();
+            let frame = run.tables.frames(samples[n])[0];
+            run.tables.str(frame.function).into_owned()
+        };
+        assert_eq!(innermost(0), "");
+        assert_eq!(innermost(1), "[preempted]");
+    }
+
+    #[test]
+    fn records_of_switches_say_when_threads_have_a_cpu() {
+        let mut run = Run::new();
+        run.switch(5, 7, 0);
+        run.leaves(10, 7, 0xa0);
+        run.switch(11, 7, OUT);
+        run.switch(12, 8, 0);
+        run.switch(13, 8, PREEMPTED);
+        run.switch(14, 0, 0); // the idle thread
+        let number = |id| run.tables.entities.get(id).map(|thread| thread.number);
+        let switches: Vec<_> = run
+            .events
+            .iter()
+            .filter_map(|event| match event.kind {
+                EventKind::Switch { prev, left, next, .. } => {
+                    Some((event.at.nanos(), prev.and_then(number), left, next.and_then(number)))
+                }
+                _ => None,
+            })
+            .collect();
+        let expected = [
+            (5, None, ThreadState::Unknown, Some(7)),
+            (11, Some(7), ThreadState::Sleeping, None),
+            (12, None, ThreadState::Unknown, Some(8)),
+            (13, Some(8), ThreadState::Preempted, None),
+        ];
+        assert_eq!(switches, expected);
+    }
+
+    #[test]
+    fn threads_that_exit_do_not_come_back() {
+        let mut run = Run::new();
+        let ids = [1 | 1 << 32, 7 | 7 << 32];
+        let body = |time| [&ids[..], &[time, 1 | 7 << 32, time, 0, ID]].concat();
+        run.push(PERF_RECORD_EXIT, 0, &body(5));
+        run.leaves(10, 7, 0xa0);
+        // The number is used again.
+        run.push(PERF_RECORD_FORK, 0, &body(50));
+        run.switch(60, 7, 0);
+        run.leaves(70, 7, 0xb0);
+        run.switch(90, 7, 0);
+        assert_eq!(run.samples(), [(7, 90, 20, 0xb0)]);
+    }
+
+    /// The thread can have run in between.
+    #[test]
+    fn a_time_with_losses_is_not_known() {
+        let mut run = Run::new();
+        run.leaves(10, 7, 0xa0);
+        run.push(PERF_RECORD_LOST, 0, &[ID, 3, 1 | 7 << 32, 50, 0, ID]);
+        run.switch(110, 7, 0);
+        assert_eq!(run.samples(), []);
+        assert_eq!(run.source.samples().unfinished, 1);
+    }
+}

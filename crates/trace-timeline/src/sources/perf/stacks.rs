@@ -1,0 +1,290 @@
+//! Call chains with the files and functions of their frames.
+
+use crate::tables::{Frame, Mapping, MappingId, StackId, Tables};
+use hashbrown::HashMap;
+use perf_data::{Entry, Features, MappedFile, Mappings};
+use perf_monitor::{Callchain, CallchainContext, CpuMode, RawRecord, Record, Sample};
+use std::fmt;
+use std::ops::Range;
+use trace_common::Timestamp;
+
+/// Names the functions of call chains.
+///
+/// This crate reads no symbols of files: a program that does implements this for
+/// [`PerfSource::with_symbols`](super::PerfSource::with_symbols).
+pub trait Symbolizer {
+    /// Passes the functions at an address of a file, as [`MappedAddress`](perf_data::MappedAddress)
+    /// has it, to `each`: inlined ones first, the one that has the code last. `number` identifies the
+    /// file in the recording. None if they are not known.
+    fn functions(
+        &mut self,
+        number: usize,
+        file: &MappedFile,
+        address: u64,
+        each: &mut dyn FnMut(Function<'_>),
+    );
+}
+
+/// Finds the callers of user space of samples that have registers and a copy of the stack
+/// (`PERF_SAMPLE_REGS_USER`, `PERF_SAMPLE_STACK_USER`), as of `perf record --call-graph dwarf`.
+///
+/// This crate reads no files: a program that does implements this for
+/// [`PerfSource::with_unwinder`](super::PerfSource::with_unwinder).
+pub trait Unwinder {
+    /// Applies a record: those of mappings, forks and `execve(2)` say where code is. Of a process that
+    /// was there at the start, they have no time.
+    fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>, at: Option<Timestamp>);
+
+    /// Appends the addresses of a stack: the instruction of the sample, then return addresses. Returns
+    /// whether no frame is missing.
+    fn unwind(&mut self, sample: &Sample<'_>, at: Timestamp, out: &mut Vec<u64>) -> bool;
+}
+
+/// A function at an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "callers construct it")]
+pub struct Function<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The source file; empty if it is unknown.
+    pub file: &'a str,
+    /// The line in the source file; 0 if it is unknown.
+    pub line: u32,
+}
+
+/// Maximum number of frames of a stack, innermost first.
+const MAX_FRAMES: usize = 1 << 10;
+
+/// Maximum number of named addresses in the cache.
+const MAX_CACHED: usize = 1 << 18;
+
+/// The files that are mapped into processes, and addresses that were named.
+pub(super) struct Stacks {
+    mappings: Mappings,
+    symbols: Option<Box<dyn Symbolizer + Send>>,
+    unwinder: Option<Box<dyn Unwinder + Send>>,
+    /// Addresses of a stack in user space.
+    addresses: Vec<u64>,
+    /// Stacks that the unwinder could not follow to their end.
+    pub(super) cut: u64,
+    /// Mappings in the tables, by the number of the file.
+    ids: Vec<Option<MappingId>>,
+    /// The numbers of the files.
+    numbers: HashMap<MappingId, usize>,
+    names: Names,
+    frames: Vec<Frame>,
+}
+
+impl fmt::Debug for Stacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stacks").field("files", &self.mappings.files()).finish_non_exhaustive()
+    }
+}
+
+/// Names of addresses.
+#[derive(Default)]
+struct Names {
+    /// Ranges of the functions, by file and address.
+    known: HashMap<(usize, u64), Range<usize>>,
+    /// Frames without mapping and address.
+    functions: Vec<Frame>,
+}
+
+impl Names {
+    /// Appends a frame with its function and the inlined ones; as it is if they are not known.
+    fn push(
+        &mut self,
+        frame: Frame,
+        (number, file, call): (usize, &MappedFile, u64),
+        symbols: &mut dyn Symbolizer,
+        tables: &mut Tables,
+        frames: &mut Vec<Frame>,
+    ) {
+        if self.known.len() >= MAX_CACHED {
+            *self = Self::default();
+        }
+        let functions = &mut self.functions;
+        let range = self.known.entry((number, call)).or_insert_with(|| {
+            let start = functions.len();
+            symbols.functions(number, file, call, &mut |function| {
+                let Function { name, file, line } = function;
+                let [function, file] = [name, file].map(|text| tables.text(text.as_bytes()));
+                functions.push(Frame { function, file, line, ..Frame::default() });
+            });
+            start..functions.len()
+        });
+        let named = self.functions.get(range.clone()).unwrap_or_default();
+        if named.is_empty() {
+            frames.push(frame);
+        }
+        let Frame { mapping, address, .. } = frame;
+        frames.extend(named.iter().map(|named| Frame { mapping, address, ..*named }));
+    }
+}
+
+impl Stacks {
+    pub(super) fn new(features: &Features) -> Self {
+        Self {
+            mappings: Mappings::new(features),
+            symbols: None,
+            unwinder: None,
+            addresses: Vec::new(),
+            cut: 0,
+            ids: Vec::new(),
+            numbers: HashMap::new(),
+            names: Names::default(),
+            frames: Vec::new(),
+        }
+    }
+
+    pub(super) fn set_symbols(&mut self, symbols: Box<dyn Symbolizer + Send>) {
+        self.symbols = Some(symbols);
+    }
+
+    pub(super) fn set_unwinder(&mut self, unwinder: Box<dyn Unwinder + Send>) {
+        self.unwinder = Some(unwinder);
+    }
+
+    pub(super) fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>, at: Option<Timestamp>) {
+        self.mappings.apply(record, raw);
+        if let Some(unwinder) = &mut self.unwinder {
+            unwinder.apply(record, raw, at);
+        }
+    }
+
+    /// Finds the addresses of user space that are not in the call chain.
+    fn unwind(&mut self, sample: &Sample<'_>, at: Timestamp) {
+        self.addresses.clear();
+        let is_possible = sample.regs_user.is_some() && sample.stack_user.is_some();
+        if let Some(unwinder) = self.unwinder.as_mut().filter(|_| is_possible) {
+            let is_whole = unwinder.unwind(sample, at, &mut self.addresses);
+            self.cut += u64::from(!is_whole);
+        }
+    }
+
+    /// The call chain of a sample, with the callers that the unwinder finds; without one, its
+    /// instruction address.
+    pub(super) fn stack(
+        &mut self,
+        sample: &Sample<'_>,
+        entry: &Entry<'_>,
+        tables: &mut Tables,
+    ) -> Option<StackId> {
+        let (pid, mode) = (sample.pid.unwrap_or_default(), entry.raw.cpu_mode());
+        self.unwind(sample, entry.time().unwrap_or(Timestamp::MAX));
+        let unwound = std::mem::take(&mut self.addresses);
+        let mut frames = std::mem::take(&mut self.frames);
+        frames.clear();
+        let mut last = None;
+        for frame in sample.callchain.iter().flat_map(Callchain::frames).take(MAX_FRAMES) {
+            let mode = match frame.context {
+                CallchainContext::None => mode,
+                CallchainContext::Kernel => CpuMode::Kernel,
+                CallchainContext::User if !unwound.is_empty() => continue,
+                CallchainContext::User => CpuMode::User,
+                // Not an address.
+                CallchainContext::UserDeferred => continue,
+                _ => CpuMode::Unknown,
+            };
+            // The innermost address of each context is that of an instruction, others are return
+            // addresses.
+            let is_return = last.replace(frame.context) == Some(frame.context);
+            self.frame(pid, frame.ip, mode, is_return, tables, &mut frames);
+        }
+        for (depth, ip) in unwound.iter().take(MAX_FRAMES.saturating_sub(frames.len())).enumerate()
+        {
+            self.frame(pid, *ip, CpuMode::User, depth > 0, tables, &mut frames);
+        }
+        self.addresses = unwound;
+        if let (true, Some(ip)) = (frames.is_empty(), sample.ip) {
+            self.frame(pid, ip, mode, false, tables, &mut frames);
+        }
+        let stack = tables.stack(&frames);
+        self.frames = frames;
+        stack
+    }
+
+    pub(super) fn locate(&self, pid: u32, address: u64) -> Option<(usize, u64)> {
+        self.mappings.at(pid, address, false).map(|at| (at.file, at.address))
+    }
+
+    /// The stack of a thread that was preempted there.
+    pub(super) fn preempted(&self, stack: Option<StackId>, tables: &mut Tables) -> Option<StackId> {
+        let function = tables.text(b"[preempted]");
+        let mut frames = vec![Frame { function, ..Frame::default() }];
+        frames.extend(stack.map_or(&[][..], |stack| tables.frames(stack)));
+        tables.stack(&frames)
+    }
+
+    /// The same stack with the names of its functions.
+    pub(super) fn name(
+        &mut self,
+        stack: StackId,
+        symbols: &mut dyn Symbolizer,
+        tables: &mut Tables,
+    ) -> Option<StackId> {
+        let unnamed = tables.frames(stack).to_vec();
+        let mut frames = Vec::with_capacity(unnamed.len());
+        let mut inner = None;
+        for frame in unnamed {
+            let is_kernel = frame.mapping.is_some_and(|id| tables.mapping(id).is_kernel);
+            // As above.
+            let is_return = inner.replace(is_kernel) == Some(is_kernel);
+            let call = frame.address.saturating_sub(u64::from(is_return));
+            let mapping = frame.mapping.filter(|_| frame.function.is_empty());
+            let number = mapping.and_then(|mapping| self.numbers.get(&mapping).copied());
+            match number.and_then(|number| Some((number, self.mappings.file(number)?, call))) {
+                Some(place) => self.names.push(frame, place, symbols, tables, &mut frames),
+                None => frames.push(frame),
+            }
+        }
+        tables.stack(&frames)
+    }
+
+    /// Appends the frame of an address, or several where functions were inlined.
+    fn frame(
+        &mut self,
+        pid: u32,
+        ip: u64,
+        mode: CpuMode,
+        is_return: bool,
+        tables: &mut Tables,
+        frames: &mut Vec<Frame>,
+    ) {
+        let back = u64::from(is_return);
+        let call = ip.saturating_sub(back);
+        let unknown = Frame { address: ip, ..Frame::default() };
+        let is_kernel = mode == CpuMode::Kernel;
+        if !is_kernel && mode != CpuMode::User {
+            return frames.push(unknown); // of a guest or a hypervisor
+        }
+        let mapped = self.mappings.at(pid, call, is_kernel).map(|at| (at.file, at.address));
+        // Without a record of its mapping, it is the kernel nevertheless.
+        let Some((number, call)) = mapped.or(is_kernel.then_some((0, call))) else {
+            return frames.push(unknown);
+        };
+        let Some(file) = self.mappings.file(number) else { return frames.push(unknown) };
+        if self.ids.len() <= number {
+            self.ids.resize(number + 1, None);
+        }
+        let mapping = self.ids.get(number).copied().flatten().or_else(|| {
+            let path = tables.text(file.name.as_bytes());
+            let build_id = file.build_id.map_or_else(String::new, |id| id.to_string());
+            let build_id = tables.text(build_id.as_bytes());
+            let is_kernel = file.is_kernel;
+            tables.add_mapping(Mapping { path, build_id, is_kernel, ..Mapping::default() })
+        });
+        if let (Some(known), Some(mapping)) = (self.ids.get_mut(number), mapping) {
+            if known.replace(mapping).is_none() {
+                self.numbers.insert(mapping, number);
+            }
+        }
+        let frame = Frame { mapping, address: call.saturating_add(back), ..Frame::default() };
+        match &mut self.symbols {
+            Some(symbols) => {
+                self.names.push(frame, (number, file, call), symbols.as_mut(), tables, frames);
+            }
+            None => frames.push(frame),
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! What the model has of real .NET traces beside times: names, stacks, arguments, heaps.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+use flate2::read::GzDecoder;
+use nettrace::Reader;
+use nettrace::analysis::{RuntimeRecord, RuntimeTracker};
+use nettrace::manifest::Provider;
+use std::io::Read as _;
+use std::path::PathBuf;
+use trace_timeline::answers::{History, critical_path};
+use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource};
+use trace_timeline::sources::kernel::{KernelSource, Record};
+use trace_timeline::{
+    Attribute, Correlator, Derived, EntityKind, Event, EventKind, SampleKind, SpanKind, StackId,
+    Tables, TextId, Timestamp, Value,
+};
+
+struct Capture {
+    name: String,
+    bytes: Vec<u8>,
+    tables: Tables,
+    events: Vec<Event>,
+    source: DotnetSource,
+}
+
+fn captures() -> impl Iterator<Item = Capture> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let dirs = [root.join("tests/data"), root.join("../nettrace/tests/data")];
+    let files = dirs.iter().flat_map(|dir| std::fs::read_dir(dir).unwrap());
+    let mut paths: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let endings = [".nettrace", ".nettrace.gz"];
+    paths.retain(|path| endings.iter().any(|end| path.to_str().unwrap().ends_with(end)));
+    assert!(paths.len() >= 10, "{}", paths.len());
+    paths.into_iter().map(|path| {
+        let mut bytes = std::fs::read(&path).unwrap();
+        if path.extension().unwrap() == "gz" {
+            let compressed = std::mem::take(&mut bytes);
+            GzDecoder::new(&compressed[..]).read_to_end(&mut bytes).unwrap();
+        }
+        let mut names = DotnetNames::new();
+        // Some traces are damaged on purpose: what is before is read.
+        let _ = Reader::new(&bytes[..]).for_each(|event| names.observe(&event));
+        let (mut tables, mut events) = (Tables::new(), Vec::new());
+        let mut source = DotnetSource::with_names(0, names);
+        let mut reader = Reader::new(&bytes[..]);
+        while let Ok(Some(item)) = reader.next_item() {
+            source.push(&item, &mut tables, &mut events);
+        }
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        Capture { name, bytes, tables, events, source }
+    })
+}
+
+/// Each event that is not an argument, with its arguments.
+fn with_arguments(events: &[Event]) -> Vec<(Event, Vec<(TextId, Value)>)> {
+    let (mut found, mut arguments) = (Vec::new(), Vec::new());
+    for event in events {
+        if let EventKind::Argument { name, value } = event.kind {
+            arguments.push((name, value));
+        } else {
+            found.push((*event, std::mem::take(&mut arguments)));
+        }
+    }
+    assert!(arguments.is_empty(), "arguments of no event");
+    found
+}
+
+#[test]
+fn arguments_belong_to_an_event_that_has_some() {
+    let mut count = 0;
+    for Capture { name, events, .. } in captures() {
+        let mut at = None;
+        for event in &events {
+            if at.is_some_and(|at| at != event.at) {
+                panic!("{name}: arguments of another time");
+            }
+            at = matches!(event.kind, EventKind::Argument { .. }).then_some(event.at);
+        }
+        for (event, arguments) in with_arguments(&events) {
+            count += arguments.len();
+            let may_have = matches!(
+                event.kind,
+                EventKind::Begin { .. }
+                    | EventKind::Finish { .. }
+                    | EventKind::Instant { .. }
+                    | EventKind::Sample { .. }
+            );
+            assert!(may_have || arguments.is_empty(), "{name}: {event:?}");
+        }
+    }
+    assert!(count > 1000, "{count}");
+}
+
+/// Of each sample, its stack is that of its event, innermost first, and each frame is the method
+/// that the trace's own events place there.
+#[test]
+fn stacks_of_samples_are_resolved() {
+    let (mut frames, mut named) = (0, 0);
+    for Capture { name, bytes, tables, events, .. } in captures() {
+        let mut names = DotnetNames::new();
+        let _ = Reader::new(&bytes[..]).for_each(|event| names.observe(&event));
+        let mut expected = Vec::new();
+        let mut reader = Reader::new(&bytes[..]);
+        while let Ok(Some(event)) = reader.next_event() {
+            if Provider::by_name(event.provider()) == Some(Provider::SampleProfiler) {
+                let (pid, at) = (event.process_id(), event.header().timestamp);
+                let stack: Vec<String> = event
+                    .stack()
+                    .instruction_pointers()
+                    .enumerate()
+                    .map(|(depth, ip)| {
+                        let call = ip - u64::from(depth > 0);
+                        let method = names.methods().resolve(pid, call, at).method;
+                        method.map_or(format!("{ip:#x}"), ToString::to_string)
+                    })
+                    .collect();
+                expected.push(stack);
+            }
+        }
+        let found: Vec<Vec<String>> = events
+            .iter()
+            .filter_map(|event| match event.kind {
+                EventKind::Sample { kind: SampleKind::Managed, stack, .. } => Some(stack),
+                _ => None,
+            })
+            .map(|stack| {
+                let frames = stack.map_or(&[][..], |stack| tables.frames(stack));
+                frames.iter().map(|frame| tables.str(frame.function).into_owned()).collect()
+            })
+            .collect();
+        assert_eq!(found, expected, "{name}");
+        // Some traces have no events of methods: their frames are addresses.
+        if names.methods().methods().is_empty() {
+            assert!(found.iter().flatten().all(|frame| frame.starts_with("0x")), "{name}");
+            continue;
+        }
+        frames += found.iter().map(Vec::len).sum::<usize>();
+        named += found.iter().flatten().filter(|frame| !frame.starts_with("0x")).count();
+    }
+    println!("{named} of {frames} frames have a name");
+    assert!(named * 10 > frames * 9, "{named} of {frames} frames have a name");
+}
+
+#[test]
+fn allocations_and_exceptions_are_those_of_the_trackers() {
+    let (mut bytes_all, mut exceptions_all) = (0, 0);
+    for Capture { name, bytes, tables, events, .. } in captures() {
+        let (mut expected, mut messages) = (Vec::new(), Vec::new());
+        let mut tracker = RuntimeTracker::new();
+        let mut reader = Reader::new(&bytes[..]);
+        while let Ok(Some(event)) = reader.next_event() {
+            match tracker.observe(&event) {
+                Some(RuntimeRecord::Allocation(allocation)) => {
+                    expected.push((allocation.type_name, allocation.amount));
+                }
+                Some(RuntimeRecord::Exception(exception)) => messages.push(exception.message),
+                _ => {}
+            }
+        }
+        let text = |arguments: &[(TextId, Value)], wanted: &[u8]| {
+            let found = arguments.iter().find(|(name, _)| tables.get(*name) == wanted);
+            match found {
+                Some((_, Value::Text(text))) => tables.str(*text).into_owned(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (mut found, mut thrown) = (Vec::new(), Vec::new());
+        for (event, arguments) in with_arguments(&events) {
+            match event.kind {
+                EventKind::Sample { kind: SampleKind::Allocation, weight, .. } => {
+                    found.push((text(&arguments, b"type"), weight));
+                }
+                EventKind::Instant { kind: trace_timeline::InstantKind::Exception, .. } => {
+                    thrown.push(text(&arguments, b"message"));
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(found, expected, "{name}");
+        assert_eq!(thrown, messages, "{name}");
+        bytes_all += found.iter().map(|(_, weight)| *weight).sum::<u64>();
+        exceptions_all += thrown.len();
+    }
+    println!("{bytes_all} bytes, {exceptions_all} exceptions");
+    assert!(bytes_all > 0 && exceptions_all > 0, "{bytes_all} {exceptions_all}");
+}
+
+#[test]
+fn processes_suspensions_and_heaps_have_names() {
+    let (mut lines, mut samplers, mut heaps, mut pools) = (0, 0, 0, 0);
+    for Capture { name, bytes, tables, events, source } in captures() {
+        let mut reader = Reader::new(&bytes[..]);
+        let mut has_line = false;
+        while let Ok(Some(event)) = reader.next_event() {
+            has_line |= event.field("CommandLine").is_some_and(|line| !line.to_string().is_empty());
+        }
+        let process = tables.entities.iter().find(|(_, e)| e.kind == EntityKind::Process);
+        let line =
+            process.and_then(|(id, _)| tables.entities.attribute(id, Attribute::CommandLine));
+        assert_eq!(line.is_some(), has_line, "{name}");
+        lines += usize::from(has_line);
+        let is_sampled = source.stats().samples > 0;
+        for event in &events {
+            match event.kind {
+                EventKind::Begin { kind: SpanKind::StopTheWorld, name: reason, .. } => {
+                    let is_sampler = tables.get(reason) == b"sample profiler";
+                    assert!(!is_sampler || is_sampled, "{name}");
+                    samplers += usize::from(is_sampler);
+                }
+                EventKind::Counter { entity, .. } => match tables.entities.kind(entity) {
+                    Some(EntityKind::Heap) => heaps += 1,
+                    Some(EntityKind::ThreadPool) => pools += 1,
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        let skipped: u64 = source.skipped().iter().map(|(.., count)| count).sum();
+        assert_eq!(skipped, source.stats().skipped, "{name}");
+    }
+    println!("{lines} command lines, {samplers} suspensions, {heaps} {pools} counters");
+    assert!(lines > 0 && samplers > 0 && heaps > 0, "{lines} {samplers} {heaps} {pools}");
+}
+
+/// A piece without a stack of its own has that of its samples.
+#[test]
+fn pieces_have_the_stacks_of_samples() {
+    let capture = captures().find(|capture| capture.name.starts_with("t9-runtime")).unwrap();
+    let Capture { tables, events, .. } = &capture;
+    let mut history = History::new(Timestamp::MIN, Timestamp::MAX);
+    let mut lives = std::collections::BTreeMap::new();
+    let mut samples = std::collections::BTreeMap::<_, Vec<(Timestamp, StackId)>>::new();
+    let mut correlator = Correlator::new();
+    let mut each = |derived: Derived<'_>| {
+        history.push(&derived);
+        match derived {
+            Derived::Interval(i) => {
+                lives.entry(i.subject).or_insert((i.begin, i.end)).1 = i.end;
+            }
+            Derived::Sample(s) if s.kind == SampleKind::Managed => {
+                samples.entry(s.entity).or_default().push((s.at, s.stack.unwrap()));
+            }
+            _ => {}
+        }
+    };
+    for event in events {
+        correlator.push(event, &tables.entities, &mut each);
+    }
+    correlator.finish(&mut each);
+    history.finish();
+    let mut sampled = 0;
+    for (subject, (begin, end)) in lives {
+        let path = critical_path(&history, &tables.entities, subject, begin, end, None);
+        for piece in path.pieces.iter().filter(|piece| piece.samples > 0) {
+            let of_entity = samples.get(&piece.entity).unwrap();
+            let within: Vec<StackId> = of_entity
+                .iter()
+                .filter(|(at, _)| (piece.begin..=piece.end).contains(at))
+                .map(|(_, stack)| *stack)
+                .collect();
+            assert_eq!(piece.samples as usize, within.len());
+            let count = |id: StackId| within.iter().filter(|stack| **stack == id).count();
+            let most = within.iter().map(|stack| count(*stack)).max().unwrap();
+            assert_eq!(count(piece.stack.unwrap()), most);
+            sampled += 1;
+        }
+    }
+    assert!(sampled > 0);
+}
+
+/// The kernel and the runtime speak of one process, whichever is read first.
+#[test]
+fn sources_share_a_process() {
+    let capture = captures().find(|capture| capture.name.starts_with("t9-runtime")).unwrap();
+    let pid = capture.tables.entities.iter().find(|(_, e)| e.kind == EntityKind::Process);
+    let pid = pid.unwrap().1.number as i32;
+    for is_kernel_first in [true, false] {
+        let (mut tables, mut events) = (Tables::new(), Vec::new());
+        let mut kernel = KernelSource::new();
+        let fork = |kernel: &mut KernelSource, tables: &mut Tables, at| {
+            let parent = Some((1, 1));
+            let fork = Record::Thread { pid, tid: pid, parent, comm: b"run", is_new: true };
+            kernel.push(Timestamp::from_nanos(at), &fork, tables, &mut Vec::new());
+        };
+        if is_kernel_first {
+            fork(&mut kernel, &mut tables, 5);
+        }
+        let mut source = DotnetSource::new(0);
+        let mut reader = Reader::new(&capture.bytes[..]);
+        while let Some(item) = reader.next_item().unwrap() {
+            source.push(&item, &mut tables, &mut events);
+        }
+        if !is_kernel_first {
+            fork(&mut kernel, &mut tables, 5);
+        }
+        let processes: Vec<_> =
+            tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Process).collect();
+        let others = processes.iter().filter(|(_, process)| process.number == 1); // its parent
+        assert_eq!(processes.len() - others.count(), 1, "{processes:?}");
+        let id = tables.entities.process(pid.into()).unwrap();
+        let process = tables.entities.get(id).unwrap();
+        assert_eq!(process.start, Some(Timestamp::from_nanos(5)));
+        assert_eq!(tables.get(process.name), b"run");
+        assert!(tables.entities.attribute(id, Attribute::CommandLine).is_some());
+        // The same number again is another process.
+        fork(&mut kernel, &mut tables, 9);
+        let last = tables.entities.process(pid.into()).unwrap();
+        assert_ne!(last, id);
+        assert_eq!(tables.entities.get(last).unwrap().start, Some(Timestamp::from_nanos(9)));
+    }
+}
+
+/// Whatever the bytes are, the model's events are in time order, each span ends at most once, and
+/// every loss is one.
+#[test]
+fn damaged_traces_are_read() {
+    let mut seed = 1_u64;
+    let mut random = move |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    let mut damaged = 0;
+    for Capture { name, bytes, .. } in captures().filter(|capture| capture.bytes.len() < 50_000) {
+        for _ in 0..20 {
+            let mut bytes = bytes.clone();
+            for _ in 0..1 + random(20) {
+                let place = 200 + random(bytes.len() - 200);
+                bytes[place] = random(256) as u8;
+            }
+            let mut names = DotnetNames::new();
+            let _ = Reader::new(&bytes[..]).for_each(|event| names.observe(&event));
+            let (mut tables, mut events) = (Tables::new(), Vec::new());
+            let mut source = DotnetSource::with_names(0, names);
+            let (mut reader, mut losses) = (Reader::new(&bytes[..]), 0);
+            for _ in 0..1000 {
+                match reader.next_item() {
+                    Ok(Some(item)) => source.push(&item, &mut tables, &mut events),
+                    Ok(None) => break,
+                    Err(_) => {
+                        source.loss("damaged", &mut tables, &mut events);
+                        losses += 1;
+                    }
+                }
+            }
+            assert!(events.is_sorted_by_key(|event| event.at), "{name}");
+            let mut open = std::collections::HashSet::new();
+            for event in &events {
+                match event.kind {
+                    EventKind::Begin { span, .. } => assert!(open.insert(span), "{name}"),
+                    EventKind::Finish { span, .. } => assert!(open.remove(&span), "{name}"),
+                    _ => {}
+                }
+            }
+            let lost = |event: &&Event| matches!(event.kind, EventKind::Loss { .. });
+            assert!(events.iter().filter(lost).count() >= losses, "{name}");
+            damaged += losses;
+        }
+    }
+    assert!(damaged > 0);
+}
