@@ -1,8 +1,10 @@
 //! Converts a Go execution trace to a Perfetto trace:
-//! `cargo run --release -p trace-export --example go_trace -- trace.out trace.pftrace`.
+//! `cargo run --release -p trace-export --all-features --example go_trace -- trace.out trace.pftrace`.
 
 use std::fs::File;
-use trace_export::{Compressor, PerfettoSink, Sink, go::GoSource};
+use trace_export::timeline::TimelineSource;
+use trace_export::{Compressor, PerfettoSink, Sink};
+use trace_timeline::{Tables, sources::go::GoSource};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args_os().skip(1);
@@ -11,13 +13,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let mut reader = gotrace::Reader::new(File::open(from)?)?;
     let mut sink = PerfettoSink::new(Compressor::new(File::create(to)?)?, reader.clock_domain());
-    let mut source = GoSource::default();
+    let (mut tables, mut events) = (Tables::new(), Vec::new());
+    let (mut source, mut timeline) = (GoSource::default(), TimelineSource::default());
     while let Some(event) = reader.next_event()? {
-        source.push(event, &mut sink)?;
+        source.push(event, &mut tables, &mut events);
+        for event in events.drain(..) {
+            timeline.push(&event, &tables, &mut sink)?;
+        }
     }
-    source.finish(&mut sink)?;
+    timeline.finish(&tables, &mut sink)?;
     sink.finish()?;
-    println!("{:#?}\n{:#?}", source.stats(), sink.stats());
+    println!("{:#?}\n{:#?}", timeline.stats(), sink.stats());
     sink.into_inner().into_inner()?;
     Ok(())
 }

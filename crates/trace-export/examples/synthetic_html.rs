@@ -43,6 +43,15 @@ impl Program {
     }
 }
 
+const fn switch(
+    cpu: EntityId,
+    prev: Option<EntityId>,
+    left: ThreadState,
+    next: Option<EntityId>,
+) -> EventKind {
+    EventKind::Switch { cpu, prev, left, next, is_next_unknown: false, prio: 120 }
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let (Some(wanted), Some(out)) = (args.next(), args.next()) else {
@@ -98,9 +107,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     reason: text,
                     stack,
                 });
-                let (prev, next) = (Some(thread), None);
-                let left = ThreadState::Sleeping;
-                program.push(EventKind::Switch { cpu, prev, left, next, is_next_unknown: false });
+                program.push(switch(cpu, Some(thread), ThreadState::Sleeping, None));
             }
             None => {
                 let goroutine = goroutines[random(GOROUTINES)];
@@ -112,6 +119,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     kind: FlowKind::Wakes,
                     from: Some(from),
                     context: Context::Task,
+                    on: None,
                     to,
                     cpu: None,
                     stack: None,
@@ -127,9 +135,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 };
                 program.push(of(State::Runnable, None));
                 program.at += 200 + random(2_000) as i64;
-                let (prev, next) = (None, Some(thread));
-                let left = ThreadState::Unknown;
-                program.push(EventKind::Switch { cpu, prev, left, next, is_next_unknown: false });
+                program.push(switch(cpu, None, ThreadState::Unknown, Some(thread)));
                 program.push(of(State::Running, Some(m)));
                 running[lane] = Some(goroutine);
                 if random(50) == 0 {
@@ -138,6 +144,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         entity: goroutine,
                         kind,
                         name: text,
+                        of: None,
                         stack: None,
                     });
                 }
@@ -151,6 +158,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         name: text,
                         by,
                         of,
+                        stack: None,
                     });
                     program.at += 50_000;
                     program.push(EventKind::Finish { span, by: None });

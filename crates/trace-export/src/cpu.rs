@@ -63,8 +63,8 @@ struct Interval {
 }
 
 impl CpuIntervals {
-    /// Maximum number of intervals: 64 MiB.
-    pub const MAX: usize = 1 << 22;
+    /// Maximum number of intervals: 16 MiB, and as much again while they grow.
+    pub const MAX: usize = 1 << 20;
 
     /// Makes an empty set of intervals.
     pub fn new() -> Self {

@@ -2,19 +2,36 @@
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hash};
+use std::num::NonZeroU64;
 
 /// The identifier of a text in an [`Interner`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TextId {
-    pub(crate) epoch: u32,
-    pub(crate) index: u32,
-}
+pub struct TextId(Place);
 
 /// The identifier of a stack in an [`Interner`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct StackId {
-    pub(crate) epoch: u32,
-    pub(crate) index: u32,
+pub struct StackId(Place);
+
+/// The number of a table and an index in it, plus one: events that have it are copied, and a single
+/// number stays in a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place(NonZeroU64);
+
+impl Place {
+    #[inline]
+    const fn new(epoch: u32, index: u32) -> Self {
+        Self(NonZeroU64::MIN.saturating_add((epoch as u64) << 32 | index as u64))
+    }
+
+    #[inline]
+    const fn epoch(self) -> u32 {
+        ((self.0.get() - 1) >> 32) as u32
+    }
+
+    #[inline]
+    const fn index(self) -> u32 {
+        (self.0.get() - 1) as u32
+    }
 }
 
 /// One frame of a stack.
@@ -114,6 +131,9 @@ struct Tables {
     texts: Slices<u8>,
     frames: Vec<FrameRecord>,
     frame_index: HashTable<u32>,
+    /// The indexes of some frames by their addresses: most frames of a new stack are those of other
+    /// stacks, and to compare their texts takes less than to find them. Empty until the first frame.
+    recent: Vec<u32>,
     /// Indexes of frames.
     stacks: Slices<u32>,
 }
@@ -128,7 +148,38 @@ impl Tables {
         self.texts.clear();
         self.frames.clear();
         self.frame_index.clear();
+        self.recent.clear();
         self.stacks.clear();
+    }
+
+    /// The place of a frame among the recent ones.
+    const fn place(frame: &Frame<'_>) -> usize {
+        const BITS: u32 = 10;
+        let mixed = (frame.pc ^ frame.line as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> (u64::BITS - BITS)) as usize
+    }
+
+    /// The index of a frame that is among the recent ones.
+    fn recent_frame(&self, frame: &Frame<'_>) -> Option<u32> {
+        let index = *self.recent.get(Self::place(frame))?;
+        let known = self.frames.get(index as usize)?;
+        let is = |index, text| self.texts.get(index) == Some(text);
+        let is_known = (known.pc, known.line) == (frame.pc, frame.line)
+            && is(known.function, frame.function)
+            && is(known.file, frame.file)
+            && is(known.module, frame.module);
+        is_known.then_some(index)
+    }
+
+    fn remember(&mut self, frame: &Frame<'_>, index: u32) {
+        const NONE: u32 = u32::MAX;
+        let place = Self::place(frame);
+        if place >= self.recent.len() {
+            self.recent.resize(place + 1, NONE);
+        }
+        if let Some(recent) = self.recent.get_mut(place) {
+            *recent = index;
+        }
     }
 }
 
@@ -227,14 +278,14 @@ impl Interner {
     /// Interns `text`.
     pub fn text(&mut self, text: &[u8]) -> TextId {
         self.make_room();
-        TextId { epoch: self.epoch, index: self.text_index(text) }
+        TextId(Place::new(self.epoch, self.text_index(text)))
     }
 
     /// Adds `text` without looking for an equal one. [`Interner::text`] does not find it.
     pub fn unique_text(&mut self, text: &[u8]) -> TextId {
         self.make_room();
         let text = text.get(..Self::MAX_TEXT).unwrap_or(text);
-        TextId { epoch: self.epoch, index: self.current.texts.push(text) }
+        TextId(Place::new(self.epoch, self.current.texts.push(text)))
     }
 
     /// Interns a stack, innermost frame first.
@@ -243,30 +294,24 @@ impl Interner {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         for frame in frames.take(Self::MAX_FRAMES) {
-            let record = FrameRecord {
-                function: self.text_index(frame.function),
-                file: self.text_index(frame.file),
-                line: frame.line,
-                module: self.text_index(frame.module),
-                pc: frame.pc,
-            };
-            scratch.push(self.frame_index(record));
+            let index = self.current.recent_frame(&frame).unwrap_or_else(|| self.add_frame(&frame));
+            scratch.push(index);
         }
         let index = self.current.stacks.intern(&scratch, &self.hash);
         self.scratch = scratch;
-        StackId { epoch: self.epoch, index }
+        StackId(Place::new(self.epoch, index))
     }
 
     /// Whether `id` is still valid.
     #[inline]
     pub const fn holds_text(&self, id: TextId) -> bool {
-        self.holds(id.epoch)
+        self.holds(id.0.epoch())
     }
 
     /// Whether `id` is still valid.
     #[inline]
     pub const fn holds_stack(&self, id: StackId) -> bool {
-        self.holds(id.epoch)
+        self.holds(id.0.epoch())
     }
 
     #[inline]
@@ -276,14 +321,14 @@ impl Interner {
 
     /// Returns the text of `id`, if it is still valid.
     pub fn text_of(&self, id: TextId) -> Option<&[u8]> {
-        self.tables(id.epoch)?.texts.get(id.index)
+        self.tables(id.0.epoch())?.texts.get(id.0.index())
     }
 
     /// Returns the frames of the stack `id`, innermost first, if it is still valid.
     pub fn frames_of(&self, id: StackId) -> Option<impl ExactSizeIterator<Item = Frame<'_>>> {
-        let tables = self.tables(id.epoch)?;
+        let tables = self.tables(id.0.epoch())?;
         let text = |index| tables.texts.get(index).unwrap_or_default();
-        Some(tables.stacks.get(id.index)?.iter().map(move |&frame| {
+        Some(tables.stacks.get(id.0.index())?.iter().map(move |&frame| {
             let FrameRecord { function, file, line, module, pc } = tables.frames[frame as usize];
             Frame { function: text(function), file: text(file), line, module: text(module), pc }
         }))
@@ -307,13 +352,13 @@ impl Interner {
     /// necessary.
     #[inline]
     pub(crate) fn current_text(&mut self, id: TextId) -> Option<u32> {
-        if id.epoch == self.epoch {
-            return Some(id.index);
+        if id.0.epoch() == self.epoch {
+            return Some(id.0.index());
         }
-        if !self.holds(id.epoch) {
+        if !self.holds(id.0.epoch()) {
             return None;
         }
-        self.moved_texts.get(id.index).or_else(|| self.move_text(id.index))
+        self.moved_texts.get(id.0.index()).or_else(|| self.move_text(id.0.index()))
     }
 
     /// Copies a text of the previous table.
@@ -331,13 +376,13 @@ impl Interner {
     /// As [`Interner::current_text`], for a stack.
     #[inline]
     pub(crate) fn current_stack(&mut self, id: StackId) -> Option<u32> {
-        if id.epoch == self.epoch {
-            return Some(id.index);
+        if id.0.epoch() == self.epoch {
+            return Some(id.0.index());
         }
-        if !self.holds(id.epoch) {
+        if !self.holds(id.0.epoch()) {
             return None;
         }
-        self.moved_stacks.get(id.index).or_else(|| self.move_stack(id.index))
+        self.moved_stacks.get(id.0.index()).or_else(|| self.move_stack(id.0.index()))
     }
 
     /// Copies a stack of the previous table.
@@ -406,6 +451,19 @@ impl Interner {
         self.current.texts.intern(text, &self.hash)
     }
 
+    fn add_frame(&mut self, frame: &Frame<'_>) -> u32 {
+        let record = FrameRecord {
+            function: self.text_index(frame.function),
+            file: self.text_index(frame.file),
+            line: frame.line,
+            module: self.text_index(frame.module),
+            pc: frame.pc,
+        };
+        let index = self.frame_index(record);
+        self.current.remember(frame, index);
+        index
+    }
+
     fn frame_index(&mut self, frame: FrameRecord) -> u32 {
         let hash = self.hash.hash_one(frame);
         let tables = &mut self.current;
@@ -438,6 +496,27 @@ mod tests {
         assert_eq!(names.stack(&mut stack.into_iter()), id);
         assert_ne!(names.stack(&mut stack.into_iter().rev()), id);
         assert_eq!(names.frames_of(id).unwrap().collect::<Vec<_>>(), stack);
+    }
+
+    /// Frames that differ in one field only, in any order, with as many as replace each other.
+    #[test]
+    fn frames_differ_in_any_field() {
+        let mut names = Interner::default();
+        let frames: Vec<Frame<'static>> = (0..5000)
+            .flat_map(|pc| {
+                let plain = Frame::new(b"f").source(b"a.go", 1).module(b"m", pc);
+                let other = Frame::new(b"g").source(b"a.go", 1).module(b"m", pc);
+                let file = Frame::new(b"f").source(b"b.go", 1).module(b"m", pc);
+                [plain, other, file, Frame::new(b"f").source(b"a.go", 1).module(b"n", pc)]
+            })
+            .collect();
+        for _ in 0..2 {
+            for frame in &frames {
+                let id = names.stack(&mut std::iter::once(*frame));
+                assert_eq!(names.frames_of(id).unwrap().collect::<Vec<_>>(), [*frame]);
+            }
+        }
+        assert_eq!(names.current.frames.len(), frames.len(), "each is there once");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Tracks that are reused after their content has ended.
 
 use crate::intern::TextId;
-use crate::model::{DebugAnnotation, Sink, Track, TrackEvent, TrackId};
+use crate::model::{Category, DebugAnnotation, Sink, Track, TrackEvent, TrackId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -20,13 +20,18 @@ pub(crate) struct Lanes {
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) track: TrackId,
-    inner: Option<TrackId>,
-    pub(crate) nest: Nest,
+    pub(crate) inner: Option<TrackId>,
 }
 
 impl Lanes {
     pub(crate) const fn new(group: TrackId) -> Self {
         Self { group, lanes: Vec::new(), free: BinaryHeap::new() }
+    }
+
+    /// Lanes of items that seldom overlap: the first one is the group itself.
+    pub(crate) fn on(group: TrackId) -> Self {
+        let first = Lane { track: group, inner: None };
+        Self { group, lanes: vec![first], free: BinaryHeap::from([Reverse(0)]) }
     }
 
     /// Returns the first free lane, or a new one if none is free.
@@ -37,13 +42,25 @@ impl Lanes {
         }
     }
 
+    /// As [`Lanes::acquire`]; `None` if as many as this are in use.
+    pub(crate) fn acquire_below(
+        &mut self,
+        limit: usize,
+        sink: &mut impl Sink,
+    ) -> io::Result<Option<u32>> {
+        if self.free.is_empty() && self.lanes.len() >= limit {
+            return Ok(None);
+        }
+        self.acquire(sink).map(Some)
+    }
+
     /// Adds a new, empty lane.
     pub(crate) fn add(&mut self, sink: &mut impl Sink) -> io::Result<u32> {
         let index = self.lanes.len() as u32;
         let name = format!("#{}", index + 1);
         let track = Track::custom(name.as_bytes()).child_of(self.group).rank(index as i32 + 1);
         let track = sink.track(&track)?;
-        self.lanes.push(Lane { track, inner: None, nest: Nest::default() });
+        self.lanes.push(Lane { track, inner: None });
         Ok(index)
     }
 
@@ -61,72 +78,65 @@ impl Lane {
         let track = sink.track(&Track::custom(name).child_of(self.track))?;
         Ok(*self.inner.insert(track))
     }
-
-    /// Ends the open slices of the track below.
-    pub(crate) fn end_inner(&mut self, at: Timestamp, sink: &mut impl Sink) -> io::Result<()> {
-        match self.inner {
-            Some(track) => self.nest.end_all(at, track, sink),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Slices of one track that may end in any order.
 ///
 /// In traces of real programs they nest. Where they do not, a slice inside the one that ends is
 /// split in two there.
-#[derive(Debug, Default)]
-pub(crate) struct Nest {
-    open: Vec<(Key, TextId)>,
+#[derive(Debug)]
+pub(crate) struct Nest<K> {
+    open: Vec<Open<K>>,
 }
 
-/// The kind of a slice. Of several open slices of the same kind, the innermost one ends first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
-    Region,
-    MarkAssist,
-    Mark,
-    StopTheWorld(i64),
-    Sweep,
-    /// A slice of a .NET thread, identified by its kind and number.
-    Dotnet(&'static str, u64),
+/// An open slice.
+#[derive(Debug)]
+struct Open<K> {
+    key: K,
+    name: TextId,
+    category: Option<Category>,
 }
 
-impl Nest {
-    pub(crate) fn is_open(&self, key: Key) -> bool {
-        self.open.iter().any(|(k, _)| *k == key)
+impl<K> Default for Nest<K> {
+    fn default() -> Self {
+        Self { open: Vec::new() }
     }
+}
 
+impl<K: PartialEq> Nest<K> {
     pub(crate) fn begin(
         &mut self,
-        key: Key,
+        key: K,
         name: TextId,
         at: Timestamp,
         on: TrackId,
         entry: &TrackEvent<'_>,
         sink: &mut impl Sink,
     ) -> io::Result<()> {
-        self.open.push((key, name));
+        self.open.push(Open { key, name, category: entry.category });
         sink.begin(at, on, entry)
     }
 
     /// Ends the innermost slice of `key`; `false` if none is open.
     pub(crate) fn end(
         &mut self,
-        key: Key,
+        key: K,
         at: Timestamp,
         on: TrackId,
         args: &[DebugAnnotation<'_>],
         sink: &mut impl Sink,
     ) -> io::Result<bool> {
-        let Some(index) = self.open.iter().rposition(|(k, _)| *k == key) else { return Ok(false) };
+        let Some(index) = self.open.iter().rposition(|open| open.key == key) else {
+            return Ok(false);
+        };
         for _ in index + 1..self.open.len() {
             sink.end(at, on, &[])?;
         }
         sink.end(at, on, args)?;
         self.open.remove(index);
-        for (_, name) in &self.open[index..] {
-            sink.begin(at, on, &TrackEvent::new(*name))?;
+        for open in &self.open[index..] {
+            let entry = TrackEvent { category: open.category, ..TrackEvent::new(open.name) };
+            sink.begin(at, on, &entry)?;
         }
         Ok(true)
     }

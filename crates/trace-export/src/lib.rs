@@ -20,47 +20,49 @@
 //!   counters, flows, samples with stacks, switches of the kernel's scheduler, losses. Everything
 //!   streams: a sink holds tables of names, never the timeline.
 //! - [`PerfettoSink`] writes the binary format of <https://ui.perfetto.dev>.
+//! - [`ChromeSink`] writes the JSON format of `chrome://tracing`.
 //! - `Compressor` (feature `compress`) makes its files four to eight times smaller.
 //! - `html::HtmlTimeline` (feature `html`) writes a self-contained page of the model of
 //!   `trace-timeline`: the timeline, critical paths, flame graphs, tables.
 //! - [`Interner`] is the table of names and stacks that sinks use.
-//! - `profile::Profile` (feature `profile`) writes stacks with weights for pprof, speedscope and flame
-//!   graphs.
-//! - `go::GoSource` (feature `go`, on by default) writes the events of a Go execution trace to a
-//!   sink, `dotnet::DotnetSource` (feature `dotnet`, on by default) those of a .NET trace.
+//! - `profile::Profile` (feature `profile`) writes samples and stacks of the model of `trace-timeline`
+//!   for pprof, speedscope and flame graphs.
+//! - `timeline::TimelineSource` (feature `timeline`, on by default) writes the model of
+//!   `trace-timeline` to a sink: kernel, Go and .NET traces, one or several in one stream, with the
+//!   relations between them.
 //!
 //! This crate does not read traces; the other crates of the workspace do.
 #![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 
+mod chrome;
 mod cpu;
-#[cfg(feature = "dotnet")]
-pub mod dotnet;
-#[cfg(feature = "go")]
-pub mod go;
 #[cfg(feature = "html")]
 pub mod html;
 mod intern;
-#[cfg(any(feature = "dotnet", feature = "go"))]
-#[cfg_attr(
-    not(all(feature = "dotnet", feature = "go")),
-    expect(dead_code, reason = "each source has slices of its own")
-)]
+#[cfg_attr(not(feature = "html"), allow(dead_code, reason = "the page has lists"))]
+mod json;
+#[cfg(feature = "timeline")]
 mod lanes;
 mod model;
 mod perfetto;
+mod process;
 #[cfg(feature = "profile")]
 pub mod profile;
+#[cfg(feature = "timeline")]
+pub mod timeline;
 
+pub use chrome::{ChromeSink, ChromeStats};
 pub use cpu::{CpuIntervals, CpuState};
 pub use intern::{Frame, Interner, StackId, TextId};
 pub use model::{
-    CounterValue, CpuMode, DebugAnnotation, Flow, Loss, Name, Sample, SchedSwitch, SchedWaking,
-    Sink, Task, Track, TrackEvent, TrackId, TrackKind, Unit, Value,
+    Category, CounterValue, CpuMode, DebugAnnotation, Flow, Loss, Name, Sample, SchedSwitch,
+    SchedWaking, Sink, Task, Track, TrackEvent, TrackId, TrackKind, Unit, Value,
 };
 #[cfg(feature = "compress")]
 pub use perfetto::Compressor;
 pub use perfetto::{PerfettoSink, PerfettoStats};
+pub use process::Process;
 pub use trace_common::{ClockDomain, Timestamp};
 
 /// Compiles the example of the README.

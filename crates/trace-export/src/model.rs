@@ -159,6 +159,8 @@ pub struct TrackEvent<'a> {
     pub stack: Option<StackId>,
     /// The flow (arrow) that it belongs to.
     pub flow: Option<Flow>,
+    /// Its subject.
+    pub category: Option<Category>,
     /// Named values.
     pub args: &'a [DebugAnnotation<'a>],
 }
@@ -167,28 +169,109 @@ impl<'a> TrackEvent<'a> {
     /// An event with a name only.
     #[inline]
     pub fn new(name: impl Into<Name<'a>>) -> Self {
-        Self { name: name.into(), stack: None, flow: None, args: &[] }
+        Self { name: name.into(), stack: None, flow: None, category: None, args: &[] }
     }
 
     /// Adds a stack.
     #[must_use]
     #[inline]
-    pub const fn stack(self, stack: Option<StackId>) -> Self {
-        Self { stack, ..self }
+    pub const fn stack(mut self, stack: Option<StackId>) -> Self {
+        self.stack = stack;
+        self
     }
 
     /// Adds the event to a flow.
     #[must_use]
     #[inline]
-    pub const fn flow(self, flow: Option<Flow>) -> Self {
-        Self { flow, ..self }
+    pub const fn flow(mut self, flow: Option<Flow>) -> Self {
+        self.flow = flow;
+        self
+    }
+
+    /// Sets the subject.
+    #[must_use]
+    #[inline]
+    pub const fn category(mut self, category: Category) -> Self {
+        self.category = Some(category);
+        self
     }
 
     /// Adds named values.
     #[must_use]
     #[inline]
-    pub const fn args(self, args: &'a [DebugAnnotation<'a>]) -> Self {
-        Self { args, ..self }
+    pub const fn args(mut self, args: &'a [DebugAnnotation<'a>]) -> Self {
+        self.args = args;
+        self
+    }
+}
+
+/// The subject of an event, by which a reader of the timeline can filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Category {
+    /// The kernel's scheduler: waits for a CPU, throttling.
+    Sched,
+    /// Processes: their start and exit.
+    Process,
+    /// Goroutines and the Ps and threads that execute them.
+    Go,
+    /// Other events of a .NET runtime.
+    Dotnet,
+    /// Garbage collection and stop-the-world pauses.
+    Gc,
+    /// Compilation at run time.
+    Jit,
+    /// Waits for a lock.
+    Lock,
+    /// Work that waits for a thread pool.
+    Pool,
+    /// Tasks, regions, activities and requests of the program.
+    Task,
+    /// Messages and labels of the program.
+    Log,
+    /// Exceptions.
+    Exception,
+    /// Samples.
+    Sample,
+    /// Data that was lost.
+    Loss,
+}
+
+impl Category {
+    /// All categories, in the order of their declaration.
+    pub const ALL: [Self; 13] = [
+        Self::Sched,
+        Self::Process,
+        Self::Go,
+        Self::Dotnet,
+        Self::Gc,
+        Self::Jit,
+        Self::Lock,
+        Self::Pool,
+        Self::Task,
+        Self::Log,
+        Self::Exception,
+        Self::Sample,
+        Self::Loss,
+    ];
+
+    /// The name in the formats.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sched => "sched",
+            Self::Process => "process",
+            Self::Go => "go",
+            Self::Dotnet => "dotnet",
+            Self::Gc => "gc",
+            Self::Jit => "jit",
+            Self::Lock => "lock",
+            Self::Pool => "pool",
+            Self::Task => "task",
+            Self::Log => "log",
+            Self::Exception => "exception",
+            Self::Sample => "sample",
+            Self::Loss => "loss",
+        }
     }
 }
 
@@ -433,6 +516,16 @@ pub trait Sink {
     ///
     /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
     fn track(&mut self, track: &Track<'_>) -> io::Result<TrackId>;
+
+    /// Adds what is known of a process. See [`Process::draw`](crate::Process::draw), which draws its
+    /// lifetime too. By default it is omitted.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the writer.
+    fn process(&mut self, _process: &crate::Process<'_>) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Interns a text.
     fn text(&mut self, text: &[u8]) -> TextId;

@@ -1,5 +1,4 @@
 //! What the .NET source draws, read back.
-#![cfg(feature = "dotnet")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,8 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 use testkit::nettrace::{Written, event, trace, utf16};
 use testkit::perfetto::Timeline;
-use trace_export::dotnet::{DotnetNames, DotnetOptions, DotnetSource, DotnetStats};
+use trace_export::timeline::{TimelineOptions, TimelineSource, TimelineStats};
 use trace_export::{ClockDomain, CpuIntervals, PerfettoSink, SchedSwitch, Sink, Task, Timestamp};
+use trace_timeline::Tables;
+use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource, DotnetStats};
 
 const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
 const SAMPLER: &str = "Microsoft-DotNETCore-SampleProfiler";
@@ -24,22 +25,28 @@ fn sample(metadata: u32, at: i64, thread: u64) -> Written {
     Written { metadata, at, thread, by: 99, payload, has_stack: true }
 }
 
-fn draw_with(trace: &[u8], options: DotnetOptions) -> (Vec<String>, DotnetSource) {
+/// A trace on the timeline: its lines, the source, and the numbers of what is drawn.
+fn draw_with(trace: &[u8], options: TimelineOptions) -> (Vec<String>, DotnetSource, TimelineStats) {
     let mut names = DotnetNames::new();
     Reader::new(trace).for_each(|event| names.observe(&event)).unwrap();
     let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
-    let mut source = DotnetSource::new(options, names);
+    let (mut source, mut timeline) =
+        (DotnetSource::with_names(0, names), TimelineSource::new(options));
+    let (mut tables, mut events) = (Tables::new(), Vec::new());
     let mut reader = Reader::new(trace);
     while let Some(item) = reader.next_item().unwrap() {
-        source.push(&item, &mut sink).unwrap();
+        source.push(&item, &mut tables, &mut events);
+        for event in events.drain(..) {
+            timeline.push(&event, &tables, &mut sink).unwrap();
+        }
     }
-    source.finish(&mut sink).unwrap();
+    timeline.finish(&tables, &mut sink).unwrap();
     sink.finish().unwrap();
-    (Timeline::read(&sink.into_inner()).lines, source)
+    (Timeline::read(&sink.into_inner()).lines, source, timeline.stats())
 }
 
-fn draw(trace: &[u8], options: DotnetOptions) -> (Vec<String>, DotnetStats) {
-    let (lines, source) = draw_with(trace, options);
+fn draw(trace: &[u8]) -> (Vec<String>, DotnetStats) {
+    let (lines, source, _) = draw_with(trace, TimelineOptions::default());
     (lines, source.stats())
 }
 
@@ -65,20 +72,20 @@ fn allocations_have_their_size_in_every_version() {
         event(3, 30, 5, &[&u32s(1), &u32s(0), &clr, &u64s(300), &u64s(7), &name, &u32s(0)]),
         event(4, 40, 5, &[&sampled.concat(), &u64s(0)]),
     ];
-    let (lines, stats) = draw(&trace(&types, &events), DotnetOptions::default());
+    let (lines, stats) = draw(&trace(&types, &events));
     let drawn: Vec<&str> = of(&lines, "allocation sample")
         .into_iter()
         .filter_map(|l| l.split("bytes=").nth(1))
         .collect();
     assert_eq!(drawn, ["100", "200", "300", "400"], "{lines:#?}");
-    assert_eq!((stats.undecodable, stats.shown), (0, 4));
+    assert_eq!((stats.undecodable, stats.skipped), (0, 0));
 }
 
 #[test]
 fn undecodable_events_are_shown_and_counted() {
     // A suspension whose reason is cut short.
     let trace = trace(&[(RUNTIME, 9, 1)], &[event(1, 10, 5, &[&[1, 2]])]);
-    let (lines, stats) = draw(&trace, DotnetOptions::default());
+    let (lines, stats) = draw(&trace);
     assert_eq!(stats.undecodable, 1, "{lines:#?}");
     assert_eq!(of(&lines, "payload=0102").len(), 1, "{lines:#?}");
 }
@@ -96,18 +103,17 @@ fn undecodable_events_of_every_kind_are_shown_and_counted() {
         (UNKNOWN, 1, 0),   // without metadata of fields: nothing to decode
     ];
     for (number, kind) in (1..).zip(&types) {
-        let (lines, stats) =
-            draw(&trace(&types, &[event(number, 10, 5, &[&[7]])]), DotnetOptions::default());
+        let (lines, stats) = draw(&trace(&types, &[event(number, 10, 5, &[&[7]])]));
         assert_eq!(stats.events, 1, "{kind:?}");
         let shown = of(&lines, "payload=07").len() as u64;
         assert_eq!(shown, stats.undecodable, "{kind:?}: {lines:#?}");
         assert_eq!(stats.undecodable, u64::from(kind.0 == RUNTIME), "{kind:?}: {lines:#?}");
-        assert_eq!(stats.shown + stats.not_shown, 1, "{kind:?}: {lines:#?}");
+        assert_eq!(stats.skipped, 0, "{kind:?}: {lines:#?}");
     }
     // A long payload is shown up to a limit.
     let long = vec![0xab; 4096];
     let trace = trace(&[(RUNTIME, 80, 1)], &[event(1, 10, 5, &[&long])]);
-    let (lines, stats) = draw(&trace, DotnetOptions::default());
+    let (lines, stats) = draw(&trace);
     let shown = of(&lines, "payload=abab");
     assert_eq!((stats.undecodable, shown.len()), (1, 1), "{lines:#?}");
     assert!(shown[0].len() < 1500, "{} bytes", shown[0].len());
@@ -138,10 +144,10 @@ fn threads_of_the_runtime_are_named_by_their_role() {
     let mut events: Vec<Written> =
         roles.iter().map(|(kind, os, flags, _)| created(*kind, *os, *flags)).collect();
     events.extend(roles.iter().map(|(_, os, ..)| thrown(u64::from(*os))));
-    let (lines, stats) = draw(&trace(&types, &events), DotnetOptions::default());
+    let (lines, stats) = draw(&trace(&types, &events));
     assert_eq!(stats.undecodable, 0, "{lines:#?}");
     for (_, os, _, name) in roles {
-        let track = format!("track .NET 42/{name} {os}");
+        let track = format!("track {name} {os}");
         assert_eq!(lines.iter().filter(|line| **line == track).count(), 1, "{track}: {lines:#?}");
     }
 }
@@ -172,21 +178,23 @@ fn suspensions() -> Vec<u8> {
 
 #[test]
 fn suspensions_are_counted_right_and_name_the_sampler() {
-    let (lines, _) = draw(&suspensions(), DotnetOptions::default());
-    let begun: Vec<&str> =
-        of(&lines, ": begin suspended").iter().filter_map(|l| l.split(": ").nth(2)).collect();
+    let (lines, _) = draw(&suspensions());
+    let begun: Vec<&str> = of(&lines, ": begin Stop-the-world (")
+        .iter()
+        .filter_map(|l| l.split(['(', ')']).nth(1))
+        .collect();
     assert_eq!(begun, ["Gc", "sample profiler", "Other", "sample profiler"], "{lines:#?}");
-    assert_eq!(of(&lines, "Suspensions").iter().filter(|l| l.ends_with(": end")).count(), 4);
-    assert!(of(&lines, "5100 ")[0].ends_with("suspended: sample profiler"), "with its own time");
+    assert_eq!(of(&lines, "/GC/Stop-the-world").iter().filter(|l| l.ends_with(": end")).count(), 4);
+    assert!(of(&lines, "5100 ")[0].contains("(sample profiler)"), "with its own time");
 }
 
 #[test]
 fn samples_say_whether_the_thread_had_a_cpu() {
-    let samples = |options| -> (Vec<String>, DotnetStats) {
-        let (lines, stats) = draw(&suspensions(), options);
+    let samples = |options| -> (Vec<String>, TimelineStats) {
+        let (lines, _, stats) = draw_with(&suspensions(), options);
         (of(&lines, " sample 42/").into_iter().map(str::to_owned).collect(), stats)
     };
-    let (lines, stats) = samples(DotnetOptions::default());
+    let (lines, stats) = samples(TimelineOptions::default());
     assert_eq!((stats.samples, stats.samples_on_cpu, stats.samples_off_cpu), (2, 0, 0));
     for line in &lines {
         assert!(line.contains("[[on or off CPU: unknown] > 0x1234"), "{line}");
@@ -201,7 +209,7 @@ fn samples_say_whether_the_thread_had_a_cpu() {
         let switch = SchedSwitch::new(cpu, prev, 1, next);
         cpus.switch(Timestamp::from_nanos(at), &switch);
     }
-    let mut options = DotnetOptions::default();
+    let mut options = TimelineOptions::default();
     options.cpus = Some(Arc::new(cpus));
     let (lines, stats) = samples(options);
     assert_eq!((stats.samples, stats.samples_on_cpu, stats.samples_off_cpu), (2, 1, 1));
@@ -212,7 +220,7 @@ fn samples_say_whether_the_thread_had_a_cpu() {
 #[test]
 fn processes_are_named_by_the_trace() {
     for name in ["t10-activity.nettrace", "t9-metrics.nettrace", "t31-selfdesc.nettrace"] {
-        let (lines, _) = draw(&captured(name), DotnetOptions::default());
+        let (lines, _) = draw(&captured(name));
         let processes: Vec<&String> =
             lines.iter().filter(|l| l.starts_with("track ") && !l.contains('/')).collect();
         assert!(processes.iter().all(|l| !l.contains(".NET")), "{name}: {processes:?}");
@@ -221,7 +229,7 @@ fn processes_are_named_by_the_trace() {
 
 #[test]
 fn counters_have_one_track_with_their_unit_whatever_the_values() {
-    let (lines, _) = draw(&captured("t10-counters.nettrace"), DotnetOptions::default());
+    let (lines, _) = draw(&captured("t10-counters.nettrace"));
     let tracks = of(&lines, "(values");
     assert!(!tracks.is_empty());
     let mut names: Vec<&str> = tracks.iter().filter_map(|l| l.split(" (values").next()).collect();
@@ -238,14 +246,14 @@ fn counters_have_one_track_with_their_unit_whatever_the_values() {
 
 #[test]
 fn what_is_not_shown_is_named() {
-    let (_, source) =
-        draw_with(&captured("v6-record-trace-pid.nettrace"), DotnetOptions::default());
+    let trace = captured("v6-record-trace-pid.nettrace");
+    let (_, source, _) = draw_with(&trace, TimelineOptions::default());
     let stats = source.stats();
-    assert_eq!((stats.shown, stats.events, stats.not_shown), (0, 51, 51));
+    assert_eq!((stats.events, stats.skipped), (51, 51));
     let expected = [
         ("Universal.System", "ProcessMapping", 32),
         ("Universal.System", "ProcessMappingMetadata", 18),
         ("Universal.System", "ExistingProcess", 1),
     ];
-    assert_eq!(source.not_shown(), expected);
+    assert_eq!(source.skipped(), expected);
 }

@@ -1,6 +1,5 @@
 //! Go traces on a timeline: one written by hand, line by line, and every recorded one by numbers
 //! that are counted from its events in another way.
-#![cfg(feature = "go")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,44 +15,64 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 #[allow(dead_code, reason = "shared with other tests")]
 use testkit::perfetto::Timeline;
-use trace_export::go::{GoOptions, GoSource, GoStats};
-use trace_export::{Loss, PerfettoSink, Sink};
+use trace_export::timeline::{TimelineOptions, TimelineSource};
+use trace_export::{PerfettoSink, Sink};
+use trace_timeline::sources::go::{GoOptions, GoSource, GoStats};
+use trace_timeline::{Event, Tables};
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data")
 }
 
+/// A converted trace, and the numbers of what is on the timeline.
+struct Converted {
+    bytes: Vec<u8>,
+    stats: GoStats,
+    goroutines: u64,
+    losses: u64,
+}
+
+fn options() -> GoOptions {
+    let mut options = GoOptions::default();
+    options.process = b"Go program".to_vec();
+    options.pid = Some(1);
+    options
+}
+
 /// Converts a trace; resumes after damage.
-fn convert(trace: impl Read, options: GoOptions) -> (Vec<u8>, GoStats) {
+fn convert(trace: impl Read, options: GoOptions, drawing: TimelineOptions) -> Converted {
     let mut reader = Reader::new(trace).unwrap();
     let mut sink = PerfettoSink::new(Vec::new(), reader.clock_domain());
-    let mut source = GoSource::new(options);
+    let (mut tables, mut events) = (Tables::new(), Vec::<Event>::new());
+    let (mut source, mut timeline) = (GoSource::new(options), TimelineSource::new(drawing));
     loop {
         match reader.next_event() {
-            Ok(Some(event)) => source.push(event, &mut sink).unwrap(),
+            Ok(Some(event)) => source.push(event, &mut tables, &mut events),
             Ok(None) => break,
             Err(error) => match reader.recover().unwrap() {
                 Some(loss) => {
-                    let why = error.to_string();
-                    let count = Some(loss.bytes);
-                    let loss = Loss::new(b"bytes").count(count).why(why.as_bytes());
-                    source.loss(&loss, &mut sink).unwrap();
+                    source.loss(&error.to_string(), Some(loss.bytes), &mut tables, &mut events);
                 }
                 None => break,
             },
         }
+        for event in events.drain(..) {
+            timeline.push(&event, &tables, &mut sink).unwrap();
+        }
     }
-    source.finish(&mut sink).unwrap();
+    timeline.finish(&tables, &mut sink).unwrap();
     sink.finish().unwrap();
-    (sink.into_inner(), source.stats())
+    let drawn = timeline.stats();
+    let (goroutines, losses) = (drawn.goroutines, drawn.losses);
+    Converted { bytes: sink.into_inner(), stats: source.stats(), goroutines, losses }
 }
 
 #[test]
 fn every_kind_of_event_is_drawn_as_expected() {
     let text = File::open(data().join("text/kinds.trace.txt")).unwrap();
-    let (trace, stats) = convert(TextToWire::new(text).unwrap(), GoOptions::default());
-    assert_eq!(stats.experimental, 9);
-    let timeline = Timeline::read(&trace).text() + "\n";
+    let converted = convert(TextToWire::new(text).unwrap(), options(), TimelineOptions::default());
+    assert_eq!(converted.stats.experimental, 9);
+    let timeline = Timeline::read(&converted.bytes).text() + "\n";
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kinds.timeline");
     testkit::golden::check(&file, &timeline);
 }
@@ -81,8 +100,8 @@ fn recorded() -> Vec<(String, Vec<u8>)> {
 #[test]
 fn nothing_of_recorded_traces_is_missing() {
     for (name, trace) in recorded() {
-        let (written, stats) = convert(&trace[..], GoOptions::default());
-        let timeline = Timeline::read(&written);
+        let converted = convert(&trace[..], options(), TimelineOptions::default());
+        let timeline = Timeline::read(&converted.bytes);
 
         let (mut states, mut wake_ups, mut creations) = ([0; 3], 0, 0);
         let (mut tasks, mut regions, mut logs, mut samples) = (0, 0, 0, 0);
@@ -125,7 +144,7 @@ fn nothing_of_recorded_traces_is_missing() {
         assert_eq!(count(": begin Waiting"), states[2], "{name}");
         assert_eq!(count(": instant unblock ->"), wake_ups, "{name}");
         assert_eq!(count(": instant go ->"), creations, "{name}");
-        assert_eq!(stats.goroutines, goroutines, "{name}");
+        assert_eq!(converted.goroutines, goroutines, "{name}");
         assert_eq!(count(" sample 1/") + count(": instant CPU sample"), samples, "{name}");
         let on = |track: &str, what: &str| {
             let lines = timeline.lines.iter();
@@ -153,8 +172,8 @@ fn nothing_of_recorded_traces_is_missing() {
 #[test]
 fn the_same_trace_gives_the_same_bytes() {
     for (name, trace) in recorded() {
-        let (first, _) = convert(&trace[..], GoOptions::default());
-        let (second, _) = convert(&trace[..], GoOptions::default());
+        let [first, second] =
+            [0, 1].map(|_| convert(&trace[..], options(), TimelineOptions::default()).bytes);
         assert!(first == second, "{name}");
     }
 }
@@ -163,10 +182,11 @@ fn the_same_trace_gives_the_same_bytes() {
 fn options_leave_out_and_rename() {
     let (_, trace) = recorded().pop().unwrap();
     let mut options = GoOptions::default();
-    options.wake_ups = false;
-    options.pid = 77;
+    options.pid = Some(77);
     options.process = b"shop".to_vec();
-    let timeline = Timeline::read(&convert(&trace[..], options).0);
+    let mut drawing = TimelineOptions::default();
+    drawing.arrows = false;
+    let timeline = Timeline::read(&convert(&trace[..], options, drawing).bytes);
     assert_eq!(timeline.count(": instant unblock"), 0);
     assert_eq!(timeline.count("->|"), 0);
     assert!(timeline.lines.iter().any(|line| line == "track shop 77"));
@@ -182,11 +202,12 @@ fn states_are_reset_after_damage() {
         for part in 1..8 {
             let middle = trace.len() * part / 8;
             trace[middle..middle + 40].fill(0xff);
-            let (written, stats) = convert(&trace[..], GoOptions::default());
+            let converted = convert(&trace[..], options(), TimelineOptions::default());
             // The reader of the test checks that every end has its beginning.
-            let timeline = Timeline::read(&written);
-            assert_eq!(timeline.count(": instant lost: bytes") as u64, stats.gaps, "{name}");
-            assert!(stats.gaps > 0, "{name}: damage at byte {middle} goes unseen");
+            let timeline = Timeline::read(&converted.bytes);
+            let losses = timeline.count(": instant lost: bytes") as u64;
+            assert_eq!(losses, converted.losses, "{name}");
+            assert!(losses > 0, "{name}: damage at byte {middle} goes unseen");
         }
     }
 }

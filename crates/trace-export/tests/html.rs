@@ -10,7 +10,8 @@ use std::io::Read;
 use trace_export::html::{HtmlOptions, HtmlStats, HtmlTimeline};
 use trace_timeline::answers::Report;
 use trace_timeline::{
-    Correlator, Entity, EntityKind, Event, EventKind, State, Tables, TextId, ThreadState, Timestamp,
+    Correlator, Entity, EntityKind, Event, EventKind, SampleKind, SampledEventId, State, Tables,
+    TextId, ThreadState, Timestamp,
 };
 
 const HOSTILE: &[u8] = b"</script><script>alert(1)</script>\xff\0\"";
@@ -32,8 +33,14 @@ fn page(turns: i64, options: HtmlOptions) -> (String, HtmlStats) {
         [process, cpu, thread, m, g].map(|entity| (0, EventKind::Start { entity })).to_vec();
     let state =
         |state, on| EventKind::State { entity: g, state, on, reason: TextId::EMPTY, stack: None };
-    let switch =
-        |prev, left, next| EventKind::Switch { cpu, prev, left, next, is_next_unknown: false };
+    let switch = |prev, left, next| EventKind::Switch {
+        cpu,
+        prev,
+        left,
+        next,
+        is_next_unknown: false,
+        prio: 120,
+    };
     for turn in 0..turns {
         let at = 100 + turn * 20;
         events.push((at, switch(None, ThreadState::Unknown, Some(thread))));
@@ -114,4 +121,98 @@ fn what_is_above_the_limit_is_counted() {
     let (page, stats) = page(1000, options);
     assert_eq!((stats.items, stats.dropped), (100, 3900));
     assert!(data(&page).0.contains("\"dropped\":3900,"));
+}
+
+#[test]
+fn samples_have_a_lane_for_each_thread() {
+    let mut tables = Tables::new();
+    let name = tables.text(b"worker");
+    let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
+    let mut thread = |number| {
+        let entity = Entity::new(EntityKind::Thread, number).child_of(Some(process)).named(name);
+        tables.entity(entity).unwrap()
+    };
+    let threads = [thread(7), thread(8)];
+    let mut html = HtmlTimeline::new(HtmlOptions::default());
+    let mut correlator = Correlator::new();
+    let mut push = |at, kind| {
+        let event = Event { at: Timestamp::from_nanos(at), kind };
+        correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
+    };
+    threads.iter().for_each(|entity| push(0, EventKind::Start { entity: *entity }));
+    for at in 1..=10 {
+        for (entity, kind) in threads.iter().zip([SampleKind::Cpu, SampleKind::OffCpu]) {
+            let kind = EventKind::Sample {
+                entity: *entity,
+                kind,
+                stack: None,
+                weight: 50,
+                thread: None,
+                cpu: None,
+                event: SampledEventId::NONE,
+                of: None,
+            };
+            push(at * 100, kind);
+        }
+    }
+    let mut out = Vec::new();
+    let stats = html.write("samples", &tables, &Report::new(), &[], &mut out).unwrap();
+    assert_eq!((stats.items, stats.dropped, stats.folded), (20, 0, 0));
+    let (json, _) = data(&String::from_utf8(out).unwrap());
+    assert!(json.contains("[\"samples (2)\","), "{json}");
+    assert_eq!(json.matches(",10,").count(), 2, "two lanes of ten samples: {json}");
+}
+
+#[test]
+fn other_processes_above_the_limit_are_on_the_cpus_only() {
+    const SWITCHES: i64 = 1000;
+    let page = |most| {
+        let mut tables = Tables::new();
+        let cpu = tables.entity(Entity::new(EntityKind::Cpu, 0)).unwrap();
+        let mut thread = |number| {
+            let name = tables.text(if number == 7 { b"own" } else { b"other" });
+            let process = Entity::new(EntityKind::Process, number).named(name);
+            let process = tables.entity(process).unwrap();
+            let thread = Entity::new(EntityKind::Thread, number).child_of(Some(process));
+            tables.entity(thread.named(name)).unwrap()
+        };
+        let threads = [thread(7), thread(8)];
+        let mut options = HtmlOptions::default();
+        (options.process, options.max_other_items) = (Some(7), most);
+        let mut html = HtmlTimeline::new(options);
+        let mut correlator = Correlator::new();
+        let mut push = |at, kind| {
+            let event = Event { at: Timestamp::from_nanos(at), kind };
+            correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
+        };
+        for entity in [cpu].into_iter().chain(threads) {
+            push(0, EventKind::Start { entity });
+        }
+        for at in 1..=SWITCHES {
+            let [prev, next] = if at % 2 == 0 { threads } else { [threads[1], threads[0]] };
+            let left = ThreadState::Sleeping;
+            let (prev, next) = (Some(prev), Some(next));
+            push(
+                at,
+                EventKind::Switch { cpu, prev, left, next, is_next_unknown: false, prio: 120 },
+            );
+        }
+        let mut out = Vec::new();
+        let stats = html.write("two", &tables, &Report::new(), &[], &mut out).unwrap();
+        (data(&String::from_utf8(out).unwrap()).0, stats)
+    };
+    let (all, stats) = page(1 << 16);
+    assert_eq!((stats.summarized, stats.folded), (0, 0));
+    assert!(all.contains("\"other (thread 8)\"") && all.contains("\"own (thread 7)\""), "{all}");
+    let (json, less) = page(100);
+    assert!(less.summarized > 900, "{less:?}");
+    assert_eq!(less.items + less.summarized, stats.items);
+    assert!(json.contains(&format!("\"summarized\":{},", less.summarized)), "{json}");
+    // The lane of the CPU has all, and the threads of interest theirs.
+    let lanes = |json: &str| {
+        let (_, tracks) = json.split_once("\"tracks\":").unwrap();
+        tracks.split_once("\"flames\"").unwrap().0.matches("[").count()
+    };
+    assert_eq!(lanes(&json) + 1, lanes(&all), "{json}");
+    assert!(json.contains("\"CPU 0\"") && json.contains("\"own (thread 7)\""), "{json}");
 }

@@ -10,8 +10,9 @@ use proptest::prelude::*;
 #[allow(dead_code, reason = "shared with other tests")]
 use testkit::perfetto::Timeline;
 use trace_export::{
-    ClockDomain, DebugAnnotation, Flow, Frame, Loss, PerfettoSink, Sample, SchedSwitch,
-    SchedWaking, Sink, StackId, Task, TextId, Timestamp, Track, TrackEvent, TrackId, Unit, Value,
+    Category, ClockDomain, DebugAnnotation, Flow, Frame, Loss, Name, PerfettoSink, Sample,
+    SchedSwitch, SchedWaking, Sink, StackId, Task, TextId, Timestamp, Track, TrackEvent, TrackId,
+    Unit, Value,
 };
 
 const fn ns(n: i64) -> Timestamp {
@@ -59,7 +60,8 @@ fn everything_has_its_place() {
             DebugAnnotation::new(job, Value::Text((&b"\xff!"[..]).into())),
         ];
         let entry = TrackEvent::new(job).stack(Some(stack)).args(&args);
-        sink.begin(ns(2_000), jobs, &entry.flow(Some(Flow::Through(flow))))?;
+        let entry = entry.flow(Some(Flow::Through(flow))).category(Category::Task);
+        sink.begin(ns(2_000), jobs, &entry)?;
         sink.state(ns(2_000), thread, Some(&TrackEvent::new(busy)))?;
         sink.state(ns(2_100), thread, Some(&TrackEvent::new(job)))?;
         sink.counter(ns(2_200), heap, (-5).into())?;
@@ -98,7 +100,10 @@ clocks 3=2000
 2500 server 42/jobs: end why=3
 track Losses
 2700 Losses: instant lost: samples what=samples why=full count=9";
-    assert_eq!(Timeline::read(&trace).text(), expected);
+    let timeline = Timeline::read(&trace);
+    assert_eq!(timeline.text(), expected);
+    let categories: Vec<_> = timeline.categories.iter().map(|(name, n)| (&name[..], *n)).collect();
+    assert_eq!(categories, [("", 3), ("loss", 1), ("task", 1)]);
 }
 
 #[test]
@@ -189,6 +194,47 @@ fn snapshots_ascend_whatever_the_order_of_the_traces() {
 }
 
 #[test]
+fn times_of_a_coarse_clock_are_short_and_exact() {
+    // As in a Go trace: multiples of 64 ns after the first time, with a step back.
+    const FIRST: i64 = 1_000_000_037;
+    let times = |step: i64| -> Vec<i64> {
+        (0..1000).map(|i| FIRST + i * step - if i % 100 == 99 { 50 * step } else { 0 }).collect()
+    };
+    let write = |times: &[i64], limit| {
+        let mut sink = PerfettoSink::with_limit(Vec::new(), ClockDomain::Monotonic, limit);
+        let tracks = [b"t", b"u"].map(|name| sink.track(&Track::custom(name)).unwrap());
+        for (i, at) in times.iter().enumerate() {
+            let name = sink.text(format!("x{}", i % 10).as_bytes());
+            let track = tracks[usize::from(i % 100 == 99)];
+            sink.instant(ns(*at), track, &TrackEvent::new(name)).unwrap();
+        }
+        sink.finish().unwrap();
+        let trace = sink.into_inner();
+        let timeline = Timeline::read(&trace);
+        let instants = timeline.lines.iter().filter(|line| line.contains("instant"));
+        let read: Vec<i64> =
+            instants.map(|line| line.split_once(' ').unwrap().0.parse().unwrap()).collect();
+        assert_eq!(read, times);
+        trace.len()
+    };
+    let (coarse, fine) = (write(&times(640), 1 << 20), write(&times(641), 1 << 20));
+    assert!(coarse + 900 < fine, "{coarse} bytes, {fine} in nanoseconds");
+    // Few exceptions cost little.
+    let mut some = times(640);
+    some.iter_mut().skip(1).step_by(50).for_each(|at| *at += 1);
+    let some = write(&some, 1 << 20);
+    assert!(some < coarse + 20 * 8, "{some} bytes, {coarse} without exceptions");
+    // Tables that are full again and again restart the clock.
+    for limit in [200, 1 << 20] {
+        for odd in [1, 7, 500, 999] {
+            let mut times = times(640);
+            times.iter_mut().step_by(odd).for_each(|at| *at += 1);
+            write(&times, limit);
+        }
+    }
+}
+
+#[test]
 fn deltas_stay_small_behind_a_step_back() {
     // Times of a machine that is up for ten days.
     const UP: i64 = 864_000_000_000_000;
@@ -209,6 +255,27 @@ fn deltas_stay_small_behind_a_step_back() {
     };
     let (apart, together) = (size(&[0, 2_000_000]), size(&[2_000_000, 0]));
     assert!(together <= apart + 16, "{together} bytes, {apart} in the order of time");
+}
+
+#[test]
+fn values_of_arguments_are_in_the_tables_from_their_second_use() {
+    let bytes = written(|sink| {
+        let track = sink.track(&Track::custom(b"T"))?;
+        let (name, key) = (sink.text(b"event"), sink.text(b"key"));
+        let (often, once) = (sink.text(b"often used"), sink.text(b"used once"));
+        for (at, value) in [(1, often), (2, once), (3, often), (4, often)] {
+            let args = [DebugAnnotation::new(key, Value::Text(Name::Text(value)))];
+            let entry = TrackEvent::new(name).args(&args);
+            sink.instant(ns(at), track, &entry)?;
+        }
+        Ok(())
+    });
+    let count = |text: &[u8]| bytes.windows(text.len()).filter(|part| *part == text).count();
+    assert_eq!((count(b"used once"), count(b"often used")), (1, 2));
+    let text = Timeline::read(&bytes).text();
+    for line in ["1 T: instant event key=often used", "4 T: instant event key=often used"] {
+        assert!(text.contains(line), "{text}");
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ const KINDS = [
   ['runnable, woken', '#e3b310', '#d8ad20', 0.72],
   ['runnable, preempted', '#ec7a1c', '#f08a35', 0.72],
   ['sleeping', '#c9d1da', '#39424e', 0.16],
-  ['blocked in the kernel', '#d63f3f', '#e05656', 0.5],
+  ['blocked in the kernel', '#7a45c4', '#9a6ae8', 0.5],
   ['stopped', '#8d5a5a', '#a77272', 0.5],
   ['not known', '#dcdfe4', '#30353d', 0.36],
   ['running', '#46a6c9', '#4fb3d6', 1],
@@ -32,18 +32,21 @@ const KINDS = [
   ['waiting', '#c9d1da', '#39424e', 0.16],
   ['system call', '#a06ad0', '#b182e0', 0.72],
   ['GC', '#3b74d1', '#5a92ec', 1],
-  ['stop-the-world', '#d63f3f', '#e05656', 1],
+  ['stop-the-world', '#df5c86', '#f07fa4', 1],
   ['task', '#17877d', '#2aa89c', 1],
   ['region', '#5b7fa8', '#6f95c0', 1],
   ['GC assist', '#c25fa0', '#d376b3', 1],
   ['sweep', '#8f83c9', '#a298dc', 1],
   ['compilation', '#8a7a2d', '#b5a24a', 1],
-  ['lock wait', '#d63f3f', '#e05656', 1],
+  ['lock wait', '#9c4a2f', '#c0694b', 1],
   ['activity', '#17877d', '#2aa89c', 1],
   ['log', '#555f6d', '#aab4c2', 1],
   ['exception', '#d63f3f', '#ff7a7a', 1],
   ['event', '#555f6d', '#aab4c2', 1],
   ['loss', '#d63f3f', '#e05656', 1],
+  ['sample', '#2f9e5b', '#3fb871', 1],
+  ['off the CPU', '#8fa3b8', '#5d6b7c', 0.72],
+  ['allocation', '#8a7a2d', '#b5a24a', 1],
 ];
 const EXECUTES = new Set([0, 7, 8, 9, 12]);
 const PALETTE = ['#3b82d6', '#e0703a', '#3a9d62', '#a55fc7', '#c99a1d', '#cf4f7b', '#2a9aa8', '#7d6b57'];
@@ -51,7 +54,7 @@ const PALETTE = ['#3b82d6', '#e0703a', '#3a9d62', '#a55fc7', '#c99a1d', '#cf4f7b
 const NAMED = new Set([15, 16, 21]);
 const WHAT = {
   on_cpu: '#2f9e5b', running: '#46a6c9', syscall: '#a06ad0', waits_for_cpu: '#ec7a1c',
-  waits_for_p: '#e3b310', blocked: '#d63f3f', stopped: '#8d5a5a', waits: '#8fa3b8', unknown: '#b9bec6',
+  waits_for_p: '#e3b310', blocked: '#7a45c4', stopped: '#8d5a5a', waits: '#8fa3b8', unknown: '#b9bec6',
 };
 const CPU = 1, PROCESS = 2, THREAD = 3, PROC = 5, GOROUTINE = 6, DOTNET = 7;
 const BY = [null, 'a hardware interrupt', 'a software interrupt (network, timers)', 'nobody: the CPU is idle (quota, cpuset or wake-up latency)', 'a thread that was not recorded'];
@@ -384,7 +387,7 @@ function cpuUse(t0, t1, columns) {
 function paintOverview(g, w) {
   g.fillStyle = theme.panel;
   g.fillRect(0, 0, w, OVERVIEW);
-  const width = w - GUTTER;
+  const width = Math.max(0, w - GUTTER);
   if (!data.overview || data.overview.width !== width) {
     data.overview = { width, map: cpuUse(0, data.nanos || 1, Math.max(1, Math.ceil(width / 2))) };
   }
@@ -1119,7 +1122,7 @@ function showLosses() {
   place.replaceChildren(el('h2', { style: { marginTop: 0 } }, 'What is missing'));
   const table = el('table');
   for (const [what, times, records] of data.losses.kinds) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, `${count(times)} times`), el('td', {}, records ? `${count(records)} records` : '')));
-  for (const [n, what] of [[data.dropped, 'intervals above the limit of the page are not on it'], [data.folded, 'goroutines, threads or spans above the limit of lanes have no lane'], [data.cut, 'intervals overlapped the one before on their lane and were cut']]) {
+  for (const [n, what] of [[data.dropped, 'intervals above the limit of the page are not on it'], [data.folded, 'goroutines, threads or spans above the limit of lanes have no lane'], [data.summarized, 'intervals of other processes have no lane: the lanes of the CPUs show when they ran'], [data.cut, 'intervals overlapped the one before on their lane and were cut']]) {
     if (n) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, count(n)), el('td')));
   }
   place.append(table.childElementCount ? table : el('p', {}, 'Nothing: no source reported a loss.'));

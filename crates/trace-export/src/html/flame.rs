@@ -3,30 +3,36 @@
 use super::json;
 use super::refs::Refs;
 use hashbrown::HashMap;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use trace_timeline::{EntityId, StackId, Tables, TextId};
+use trace_timeline::{EntityId, Frame, SampledEventId, StackId, Tables, TextId};
 
 /// What the stacks of a tree stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Of {
     CpuSamples,
+    /// Samples of an event of the kernel, by the number of events.
+    Events(SampledEventId),
     ManagedStacks,
     Allocations,
     Waits,
 }
 
 impl Of {
-    const fn name(self) -> &'static str {
+    fn name(self, tables: &Tables) -> Cow<'_, str> {
         match self {
-            Self::CpuSamples => "CPU samples",
-            Self::ManagedStacks => "managed stack samples",
-            Self::Allocations => "allocations",
-            Self::Waits => "waiting time of goroutines",
+            Self::CpuSamples => "CPU samples".into(),
+            Self::Events(event) => tables.str(tables.sampled_event(event).name),
+            Self::ManagedStacks => "managed stack samples".into(),
+            Self::Allocations => "allocations".into(),
+            Self::Waits => "waiting time of goroutines".into(),
         }
     }
 
-    const fn unit(self) -> &'static str {
+    fn unit(self, tables: &Tables) -> &'static str {
         match self {
+            Self::Events(event) if tables.sampled_event(event).unit.is_empty() => "events",
+            Self::Events(_) => "ns",
             Self::CpuSamples | Self::ManagedStacks => "samples",
             Self::Allocations => "bytes",
             Self::Waits => "ns",
@@ -67,9 +73,9 @@ impl Flames {
         json::list(out, &self.sums, |out, ((of, process), sums)| {
             let tree = Tree::new(sums, tables, &mut room);
             out.push_str("{\"name\":");
-            json::text(out, of.name());
+            json::text(out, &of.name(tables));
             out.push_str(",\"unit\":");
-            json::text(out, of.unit());
+            json::text(out, of.unit(tables));
             out.push_str(",\"process\":");
             json::number(out, refs.entity(*process));
             out.push_str(",\"nodes\":");
@@ -84,6 +90,14 @@ impl Flames {
             });
             out.push('}');
         });
+    }
+}
+
+/// The function of a frame; its file if that is not known.
+fn function(frame: &Frame, tables: &Tables) -> TextId {
+    match frame.mapping {
+        Some(mapping) if frame.function.is_empty() => tables.mapping(mapping).path,
+        _ => frame.function,
     }
 }
 
@@ -102,7 +116,7 @@ impl Tree {
         let mut sums: Vec<_> = sums.iter().collect();
         sums.sort_unstable_by_key(|(key, _)| **key);
         for ((root, stack), weight) in sums {
-            let frames = tables.frames(*stack).iter().rev().map(|frame| frame.function);
+            let frames = tables.frames(*stack).iter().rev().map(|frame| function(frame, tables));
             let path = Some(*root).filter(|root| !root.is_empty()).into_iter().chain(frames);
             let mut node = 0;
             for text in path {

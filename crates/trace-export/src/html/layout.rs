@@ -49,6 +49,8 @@ pub(super) struct Layout {
     tracks: Vec<Track>,
     /// Goroutines, threads and spans without a lane.
     pub(super) folded: u64,
+    /// Intervals of threads without a lane, of processes that are not of interest.
+    pub(super) summarized: u64,
     max_lanes: usize,
     /// Whether a process is of interest.
     has_main: bool,
@@ -69,6 +71,7 @@ struct Process {
     runtime: Vec<Span>,
     requests: BTreeMap<String, Vec<Span>>,
     others: BTreeMap<&'static str, Vec<Span>>,
+    samples: Vec<(EntityId, Strip)>,
     counters: Vec<Track>,
     /// Counters with one value.
     constants: Vec<Track>,
@@ -98,6 +101,7 @@ impl Layout {
             groups: Vec::new(),
             tracks: Vec::new(),
             folded: 0,
+            summarized: 0,
             max_lanes: html.options.max_lanes,
             has_main: false,
         };
@@ -131,6 +135,9 @@ impl Layout {
         }
         processes.sort_by_key(|p| (!p.is_main, Reverse(p.has_runtime()), Reverse(p.on_cpu)));
         this.has_main = processes.iter().any(|process| process.is_main);
+        if of_interest.is_some() && this.has_main {
+            this.summarize(&mut processes, html.options.max_other_items);
+        }
         let rest = processes.split_off(processes.len().min(MAX_PROCESSES));
         for (index, process) in processes.into_iter().enumerate() {
             this.process(process, index, refs, tables);
@@ -139,9 +146,23 @@ impl Layout {
             let name = format!("{} other processes", rest.len());
             let group = this.group(&name, 0, false, 0);
             let threads = rest.into_iter().flat_map(|process| process.threads).collect();
-            this.threads(group, threads, refs, tables);
+            this.threads(group, threads, Form::States, refs, tables);
         }
         this
+    }
+
+    /// Removes the threads of processes that are not of interest and have too many intervals.
+    fn summarize(&mut self, processes: &mut [Process], mut room: u64) {
+        for process in processes.iter_mut().filter(|p| !p.is_main && !p.has_runtime()) {
+            let items = process.threads.iter().map(|(_, strip)| u64::from(strip.count)).sum();
+            match room.checked_sub(items) {
+                Some(left) => room = left,
+                None => {
+                    self.summarized += items;
+                    process.threads.clear();
+                }
+            }
+        }
     }
 
     /// Adds a group; the result is its number, counted from 1.
@@ -172,17 +193,23 @@ impl Layout {
             let threads = process.threads.len();
             let is_open = is_first && threads <= 24;
             let of = self.group(&format!("threads ({threads})"), group, is_open, 0);
-            self.threads(of, process.threads, refs, tables);
+            self.threads(of, process.threads, Form::States, refs, tables);
+        }
+        if !process.samples.is_empty() {
+            let lanes = process.samples.len();
+            let is_open = is_first && lanes <= 24;
+            let of = self.group(&format!("samples ({lanes})"), group, is_open, 0);
+            self.threads(of, process.samples, Form::Spans, refs, tables);
         }
         if !process.dotnet.is_empty() {
             let of = self.group(".NET threads", group, is_first && !has_goroutines, 0);
-            self.threads(of, process.dotnet, refs, tables);
+            self.threads(of, process.dotnet, Form::States, refs, tables);
         }
         if !process.procs.is_empty() {
             let of = self.group("Ps", group, is_first, 0);
             let mut procs = process.procs;
             procs.sort_by_key(|(proc, _)| tables.entities.get(*proc).map(|proc| proc.number));
-            self.threads(of, procs, refs, tables);
+            self.threads(of, procs, Form::States, refs, tables);
         }
         if has_goroutines {
             let count: usize = process.goroutines.values().map(Vec::len).sum();
@@ -204,6 +231,7 @@ impl Layout {
         &mut self,
         group: usize,
         mut threads: Vec<(EntityId, Strip)>,
+        form: Form,
         refs: &mut Refs,
         tables: &Tables,
     ) {
@@ -218,7 +246,7 @@ impl Layout {
             }
             let mut lane = Lane::default();
             lane.push(id, &strip, refs);
-            self.track(group, text::name(tables, id), Form::States, lane, refs);
+            self.track(group, text::name(tables, id), form, lane, refs);
         }
     }
 
@@ -310,7 +338,12 @@ fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Pro
     // The kernel's name of a process is that of its program.
     let mut subjects: Vec<(EntityId, Strip)> = html.subjects.drain().collect();
     subjects.sort_unstable_by_key(|(id, _)| (entities.kind(*id) != Some(EntityKind::Thread), *id));
+    let has_scheduler = !html.cpus.is_empty();
     for (id, strip) in subjects {
+        // Without the scheduler, the lane of a kernel thread would be empty.
+        if !has_scheduler && !strip.is_known && entities.kind(id) == Some(EntityKind::Thread) {
+            continue;
+        }
         let process = processes.entry(key(id)).or_default();
         if process.entity.is_none() {
             process.entity = entities.process_of(id);
@@ -350,6 +383,13 @@ fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Pro
             Kind::LockWait => process.others.entry("lock waits").or_default().push(span),
             _ => process.others.entry("events").or_default().push(span),
         }
+    }
+    for (id, strip) in std::mem::take(&mut html.samples) {
+        let process = processes.entry(key(id)).or_default();
+        if process.entity.is_none() {
+            process.entity = entities.process_of(id);
+        }
+        process.samples.push((id, strip));
     }
     for ((entity, name), counter) in std::mem::take(&mut html.counters) {
         let process = processes.entry(key(entity)).or_default();

@@ -28,14 +28,19 @@
 //! Intervals are kept as varints, about 9 bytes each, until [`HtmlTimeline::write`]: there are at
 //! most [`HtmlOptions::max_items`] of them, and those above are counted on the page.
 
+mod document;
 mod flame;
-mod json;
 mod layout;
 mod page;
+mod plot;
 mod refs;
 mod strip;
 mod tables;
 
+pub use document::Document;
+pub use plot::{Form, Plot, Scale};
+
+use crate::json;
 use flame::{Flames, Of};
 use hashbrown::HashMap;
 use layout::Layout;
@@ -45,8 +50,9 @@ use std::io::{self, Write};
 use strip::{Item, Kind, Strip};
 use trace_timeline::answers::{CriticalPath, Report, Request};
 use trace_timeline::{
-    Context, Derived, EntityId, EntityKind, Event, EventKind, InstantKind, Interval, Kernel,
-    LossKind, Occupant, SampleKind, Sampled, SpanId, SpanKind, State, Tables, TextId, Timestamp,
+    Context, Derived, EntityId, EntityKind, Event, EventKind, FlowKind, InstantKind, Interval,
+    Kernel, LossKind, Occupant, SampleKind, Sampled, SampledEventId, SpanId, SpanKind, State,
+    Tables, TextId, Timestamp,
 };
 
 /// Options of a [`HtmlTimeline`].
@@ -59,12 +65,15 @@ pub struct HtmlOptions {
     pub max_lanes: usize,
     /// The process of interest, by its id: it and its descendants come first.
     pub process: Option<i64>,
+    /// With a process of interest: intervals of the threads of others. A process above it has no
+    /// lanes of threads. The lanes of the CPUs show when they ran.
+    pub max_other_items: u64,
 }
 
 impl Default for HtmlOptions {
     /// 4 Mi items and 256 lanes.
     fn default() -> Self {
-        Self { max_items: 4 << 20, max_lanes: 256, process: None }
+        Self { max_items: 4 << 20, max_lanes: 256, process: None, max_other_items: 1 << 16 }
     }
 }
 
@@ -78,6 +87,8 @@ pub struct HtmlStats {
     pub dropped: u64,
     /// Goroutines, threads and spans above [`HtmlOptions::max_lanes`].
     pub folded: u64,
+    /// Intervals above [`HtmlOptions::max_other_items`].
+    pub summarized: u64,
     /// Size of the page, in bytes.
     pub bytes: u64,
 }
@@ -94,6 +105,8 @@ pub struct HtmlTimeline {
     subjects: HashMap<EntityId, Strip>,
     open: HashMap<SpanId, Span>,
     spans: Vec<Span>,
+    /// Samples by thread or goroutine.
+    samples: BTreeMap<EntityId, Strip>,
     counters: BTreeMap<(EntityId, TextId), Counter>,
     losses: Vec<Loss>,
     flames: Flames,
@@ -147,6 +160,7 @@ impl HtmlTimeline {
             subjects: HashMap::new(),
             open: HashMap::new(),
             spans: Vec::new(),
+            samples: BTreeMap::new(),
             counters: BTreeMap::new(),
             losses: Vec::new(),
             flames: Flames::default(),
@@ -161,7 +175,7 @@ impl HtmlTimeline {
     pub fn push(&mut self, derived: &Derived<'_>, tables: &Tables) {
         match derived {
             Derived::Interval(interval) => self.interval(interval, tables),
-            Derived::Flow(flow) => {
+            Derived::Flow(flow) if flow.kind != FlowKind::Continues => {
                 self.time(flow.at);
                 let by = match flow.context {
                     Context::HardIrq => By::HardIrq,
@@ -241,10 +255,25 @@ impl HtmlTimeline {
     }
 
     fn sample(&mut self, sample: &Sampled, tables: &Tables) {
+        let end = self.time(sample.at);
+        if self.has_room() {
+            let (kind, nanos) = match sample.kind {
+                SampleKind::OffCpu => (Kind::OffCpuSample, sample.weight),
+                SampleKind::Allocation => (Kind::AllocationSample, 0),
+                _ => (Kind::Sample, 0),
+            };
+            let begin = end.saturating_sub_unsigned(nanos).max(0);
+            let text = tables.sampled_event(sample.event).name;
+            let (by, who) = (By::Unknown, sample.of);
+            let item = Item { begin, end, kind, who, by, text, stack: sample.stack };
+            let strip = self.samples.entry(sample.entity).or_default();
+            self.cut += u64::from(strip.push(&item, &mut self.refs));
+        }
         let Some(stack) = sample.stack else { return };
         let of = match sample.kind {
-            SampleKind::Cpu => Of::CpuSamples,
-            SampleKind::Stack => Of::ManagedStacks,
+            _ if sample.event != SampledEventId::default() => Of::Events(sample.event),
+            SampleKind::Cpu | SampleKind::GoCpu => Of::CpuSamples,
+            SampleKind::Managed => Of::ManagedStacks,
             _ => Of::Allocations,
         };
         let process = tables.entities.process_of(sample.entity);
@@ -266,11 +295,11 @@ impl HtmlTimeline {
             EventKind::End { entity } => {
                 self.wakes.remove(&entity);
             }
-            EventKind::Begin { span, entity, kind, name, by, of } => {
+            EventKind::Begin { span, entity, kind, name, by, of, stack } => {
                 let kind = match kind {
                     SpanKind::Task => Kind::Task,
                     SpanKind::Region => Kind::Region,
-                    SpanKind::Activity => Kind::Activity,
+                    SpanKind::Activity | SpanKind::Request => Kind::Activity,
                     SpanKind::Gc => Kind::Gc,
                     SpanKind::GcAssist => Kind::Assist,
                     SpanKind::GcSweep => Kind::Sweep,
@@ -280,7 +309,7 @@ impl HtmlTimeline {
                     _ => Kind::Other,
                 };
                 if self.has_room() {
-                    let item = Item { who: of, by: by.into(), ..instant(kind, name, None) };
+                    let item = Item { who: of, by: by.into(), ..instant(kind, name, stack) };
                     self.open.insert(span, Span { owner: entity, item });
                 }
             }
@@ -289,7 +318,7 @@ impl HtmlTimeline {
                     self.spans.push(Span { owner, item: Item { end: at, ..item } });
                 }
             }
-            EventKind::Instant { entity, kind, name, stack } => {
+            EventKind::Instant { entity, kind, name, stack, .. } => {
                 let kind = match kind {
                     InstantKind::Log => Kind::Log,
                     InstantKind::Exception => Kind::Exception,
@@ -342,6 +371,8 @@ impl HtmlTimeline {
             HtmlStats { items: self.items, dropped: self.dropped, ..Default::default() };
         let layout = Layout::new(&mut self, tables, report);
         stats.folded = layout.folded;
+        stats.summarized = layout.summarized;
+        stats.items = stats.items.saturating_sub(stats.summarized);
         let mut head = String::from("{\"version\":1,\"title\":");
         json::text(&mut head, title);
         for (name, number) in [
@@ -349,6 +380,7 @@ impl HtmlTimeline {
             ("items", i64::try_from(stats.items).unwrap_or(i64::MAX)),
             ("dropped", i64::try_from(stats.dropped).unwrap_or(i64::MAX)),
             ("folded", i64::try_from(stats.folded).unwrap_or(i64::MAX)),
+            ("summarized", i64::try_from(stats.summarized).unwrap_or(i64::MAX)),
             ("cut", i64::try_from(self.cut).unwrap_or(i64::MAX)),
         ] {
             head.push_str(",\"");
@@ -367,7 +399,7 @@ impl HtmlTimeline {
         head.push_str(",\"losses\":");
         self.write_losses(&mut head, report);
         head.push(',');
-        self.refs.write(&mut head, tables);
+        self.refs.write(&mut head, tables, begin);
         head.push('}');
         let length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();
         let mut data: Vec<&[u8]> = vec![&length, head.as_bytes()];
@@ -381,7 +413,7 @@ impl HtmlTimeline {
         out.push_str("{\"kinds\":");
         json::list(out, &report.losses, |out, (kind, losses)| {
             out.push('[');
-            json::text(out, tables::loss(*kind));
+            json::text(out, trace_timeline::text::loss(*kind));
             out.push(',');
             json::number(out, losses.count);
             out.push(',');
@@ -395,7 +427,7 @@ impl HtmlTimeline {
             out.push(',');
             json::number(out, loss.end);
             out.push(',');
-            json::text(out, tables::loss(loss.kind));
+            json::text(out, trace_timeline::text::loss(loss.kind));
             out.push(',');
             json::number(out, self.refs.entity(loss.entity));
             out.push(',');

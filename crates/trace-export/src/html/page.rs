@@ -7,36 +7,68 @@ const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("app.js");
 
+const DOCUMENT: &str = include_str!("document.html");
+const DOCUMENT_STYLE: &str = include_str!("document.css");
+
+/// Writes a page without data. `body` is HTML.
+pub(super) fn write_document(
+    out: impl Write,
+    title: &str,
+    summary: &str,
+    body: &str,
+) -> io::Result<u64> {
+    let mut out = Counting { out, bytes: 0 };
+    fill(&mut out, DOCUMENT, |name, out| match name {
+        "TITLE" => out.write_all(escape(title).as_bytes()),
+        "SUMMARY" => out.write_all(escape(summary).as_bytes()),
+        "STYLE" => {
+            out.write_all(STYLE.as_bytes())?;
+            out.write_all(DOCUMENT_STYLE.as_bytes())
+        }
+        _ => out.write_all(body.as_bytes()),
+    })?;
+    Ok(out.bytes)
+}
+
+/// Writes a template; `part` writes each `{{NAME}}` of it.
+fn fill<W: Write>(
+    out: &mut W,
+    template: &str,
+    mut part: impl FnMut(&str, &mut W) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (name, after) = after.split_once("}}").unwrap_or((after, ""));
+        out.write_all(before.as_bytes())?;
+        part(name, out)?;
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())?;
+    out.flush()
+}
+
 /// Writes the page with this title. `data` is compressed and encoded in base64, so that no text of
 /// it is seen by the parser of HTML. Returns the bytes written.
 pub(super) fn write(out: impl Write, title: &str, data: &[&[u8]]) -> io::Result<u64> {
     let mut out = Counting { out, bytes: 0 };
-    let mut rest = PAGE;
-    while let Some((before, after)) = rest.split_once("{{") {
-        let (name, after) = after.split_once("}}").unwrap_or((after, ""));
-        out.write_all(before.as_bytes())?;
-        match name {
-            "TITLE" => out.write_all(escape(title).as_bytes())?,
-            "STYLE" => out.write_all(STYLE.as_bytes())?,
-            "SCRIPT" => out.write_all(SCRIPT.as_bytes())?,
-            _ => {
-                let base64 = Base64 { out: &mut out, left: Vec::new() };
-                let mut compressed = ZlibEncoder::new(base64, Compression::new(6));
-                for part in data {
-                    compressed.write_all(part)?;
-                }
-                compressed.finish()?.finish()?;
+    fill(&mut out, PAGE, |name, out| match name {
+        "TITLE" => out.write_all(escape(title).as_bytes()),
+        "STYLE" => out.write_all(STYLE.as_bytes()),
+        "SCRIPT" => out.write_all(SCRIPT.as_bytes()),
+        _ => {
+            let base64 = Base64 { out, left: Vec::new() };
+            let mut compressed = ZlibEncoder::new(base64, Compression::new(6));
+            for part in data {
+                compressed.write_all(part)?;
             }
+            compressed.finish()?.finish()
         }
-        rest = after;
-    }
-    out.write_all(rest.as_bytes())?;
-    out.flush()?;
+    })?;
     Ok(out.bytes)
 }
 
 /// A text within an HTML element.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
         match c {
@@ -160,7 +192,9 @@ mod tests {
                 assert!(!part.contains(word), "{word}");
             }
         }
-        assert!(PAGE.contains("default-src 'none'"));
+        for page in [PAGE, DOCUMENT] {
+            assert!(page.contains("default-src 'none'") && !page.contains("unsafe"));
+        }
         assert!(!SCRIPT.contains("innerHTML") && !SCRIPT.contains("{{"));
         assert!(!SCRIPT.contains("</script"));
     }

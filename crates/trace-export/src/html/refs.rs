@@ -2,7 +2,8 @@
 
 use super::json;
 use hashbrown::HashMap;
-use trace_timeline::{Attribute, EntityId, EntityKind, StackId, Tables, TextId};
+use trace_common::Timestamp;
+use trace_timeline::{Attribute, EntityId, EntityKind, StackId, Tables, TextId, text};
 
 /// Who ended a wait or has a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +69,8 @@ impl Refs {
     }
 
     /// `"texts":[…],"stacks":[…],"entities":[…]`, with all that they refer to.
-    pub(super) fn write(&mut self, out: &mut String, tables: &Tables) {
+    /// Times are relative to `begin`.
+    pub(super) fn write(&mut self, out: &mut String, tables: &Tables, begin: Timestamp) {
         // Parents are entities, too. The list grows while it is read.
         let mut at = 0;
         while let Some(id) = self.entities.1.get(at).copied() {
@@ -93,10 +95,23 @@ impl Refs {
             (Attribute::Container, "container"),
             (Attribute::Runtime, "runtime"),
         ];
+        let time = |at: Timestamp| text::duration(at.nanos_since(begin));
         let known = entities.iter().zip(RESERVED + 1..).flat_map(|(id, number)| {
-            attributes.iter().filter_map(move |(attribute, name)| {
-                Some((number, *name, tables.entities.attribute(*id, *attribute)?))
-            })
+            let texts = attributes.iter().filter_map(move |(attribute, name)| {
+                let value = tables.entities.attribute(*id, *attribute)?;
+                Some((number, *name, tables.str(value).into_owned()))
+            });
+            let process = tables.entities.get(*id);
+            let process = process.filter(|entity| entity.kind == EntityKind::Process);
+            let parent = process.and_then(|process| process.parent);
+            let life = [
+                ("parent", parent.map(|parent| text::name(tables, parent))),
+                ("started at", process.and_then(|process| process.start).map(time)),
+                ("ended at", process.and_then(|process| process.end).map(time)),
+            ];
+            texts.chain(
+                life.into_iter().filter_map(move |(name, value)| Some((number, name, value?))),
+            )
         });
         json::list(out, known, |out, (number, name, value)| {
             out.push('[');
@@ -104,7 +119,7 @@ impl Refs {
             out.push(',');
             json::text(out, name);
             out.push(',');
-            json::text(out, &tables.str(value));
+            json::text(out, &value);
             out.push(']');
         });
         out.push_str(",\"stacks\":");
@@ -131,7 +146,7 @@ const fn kind(kind: EntityKind) -> i64 {
         EntityKind::Goroutine => 6,
         EntityKind::DotnetThread => 7,
         EntityKind::Task => 8,
-        EntityKind::Activity => 9,
+        EntityKind::Activity | EntityKind::Request => 9,
         _ => 0,
     }
 }

@@ -33,6 +33,9 @@ pub(super) enum Kind {
     Exception = 23,
     Other = 24,
     Loss = 25,
+    Sample = 26,
+    OffCpuSample = 27,
+    AllocationSample = 28,
 }
 
 /// One interval, or an instant, on a lane. Times are nanoseconds from the start of the timeline.
@@ -56,6 +59,8 @@ pub(super) struct Strip {
     pub(super) begin: i64,
     pub(super) end: i64,
     pub(super) count: u32,
+    /// Whether an item says more than that nothing is known.
+    pub(super) is_known: bool,
     bytes: Vec<u8>,
 }
 
@@ -77,6 +82,7 @@ impl Strip {
         put(bytes, refs.stack(item.stack).into());
         self.end = end;
         self.count += 1;
+        self.is_known |= item.kind != Kind::Unknown;
         begin > item.begin
     }
 }

@@ -2,11 +2,14 @@
 
 use super::json;
 use std::cmp::Reverse;
-use trace_timeline::answers::{Histogram, Report, Waker};
-use trace_timeline::{EntityId, LossKind, Occupant, Tables, TextId, text};
+use trace_timeline::answers::{Group, Histogram, Report};
+use trace_timeline::{EntityId, Tables, TextId, Timestamp, text};
 
 /// Rows of a table.
 const MAX_ROWS: usize = 200;
+
+/// Rows of the table of single goroutines.
+const WORST_GOROUTINES: usize = 50;
 
 /// A cell: the page writes durations with a unit.
 enum Cell {
@@ -28,11 +31,17 @@ pub(super) fn write(out: &mut String, report: &Report, tables: &Tables) {
     let all = [
         view.threads(),
         view.goroutines(),
+        view.single_goroutines(),
+        view.off_cpu(),
         view.waits(),
+        view.delays(),
         view.preempters(),
         view.wakers(),
         view.pauses(),
+        view.longest_pauses(),
         view.collections(),
+        view.throttled(),
+        view.unknown(),
     ];
     let filled = all.into_iter().filter(|table| !table.rows.is_empty());
     json::list(out, filled, |out, table| {
@@ -60,17 +69,23 @@ pub(super) fn write(out: &mut String, report: &Report, tables: &Tables) {
     });
 }
 
-/// What a loss is, as text.
-pub(super) const fn loss(kind: LossKind) -> &'static str {
-    match kind {
-        LossKind::SchedulerRecords => "scheduler records lost: the buffer of a CPU was full",
-        LossKind::UnreportedSwitch => {
-            "switches that the kernel did not report; states were repaired"
-        }
-        LossKind::GoTrace => "damaged part of a Go trace",
-        LossKind::DotnetEvents => ".NET events lost: the buffers of the runtime were full",
-        _ => "other loss",
-    }
+/// Columns of [`View::times`].
+const TIMES: [&str; 9] = [
+    "on CPU",
+    "no CPU",
+    "in kernel",
+    "running",
+    "syscall",
+    "runnable",
+    "waiting",
+    "latency p50",
+    "latency p99",
+];
+
+/// The columns `first` before [`TIMES`].
+const fn with_times([a, b, c]: [&'static str; 3]) -> [&'static str; 12] {
+    let [d, e, f, g, h, i, j, k, l] = TIMES;
+    [a, b, c, d, e, f, g, h, i, j, k, l]
 }
 
 struct View<'a> {
@@ -130,41 +145,160 @@ impl View<'_> {
         let mut groups: Vec<_> = self.report.groups.iter().collect();
         groups.sort_by_key(|(_, group)| Reverse(group.total() - group.waiting));
         let rows = groups.into_iter().map(|((process, entry), group)| {
-            let r = &group.running;
-            vec![
-                self.text(*entry),
-                self.entity(*process),
-                Cell::Count(group.count),
-                Cell::Nanos(r.on_cpu),
-                Cell::Nanos(r.preempted + r.woken),
-                Cell::Nanos(r.sleeping + r.blocked + r.stopped),
-                Cell::Nanos(r.unknown),
-                Cell::Nanos(group.syscall.total()),
-                Cell::Nanos(group.runnable),
-                Cell::Nanos(group.waiting),
-                Cell::Nanos(group.latency.percentile(50.0) as i64),
-                Cell::Nanos(group.latency.percentile(99.0) as i64),
-            ]
+            let names = [self.text(*entry), self.entity(*process), Cell::Count(group.count)];
+            names.into_iter().chain(Self::times(group)).collect()
         });
         Table {
             title: "Goroutines and .NET threads",
             note: "Running time is divided by what the kernel did with the thread.",
-            columns: &[
-                "entry function",
-                "process",
-                "count",
-                "on CPU",
-                "no CPU",
-                "in kernel",
-                "running",
-                "syscall",
-                "runnable",
-                "waiting",
-                "latency p50",
-                "latency p99",
-            ],
+            columns: const { &with_times(["entry function", "process", "count"]) },
             rows: rows.collect(),
         }
+    }
+
+    /// The goroutines with most scheduling latency.
+    fn single_goroutines(&self) -> Table {
+        let goroutines = self.report.goroutines(WORST_GOROUTINES, &self.tables.entities);
+        let rows = goroutines.into_iter().map(|(goroutine, times)| {
+            let process = self.tables.entities.process_of(goroutine);
+            let runs = Cell::Count(times.latency.count());
+            let names = [self.entity(Some(goroutine)), self.entity(process), runs];
+            names.into_iter().chain(Self::times(times)).collect()
+        });
+        Table {
+            title: "Goroutines with most scheduling latency",
+            note: "Those that waited longest for a P.",
+            columns: const { &with_times(["goroutine", "process", "runs"]) },
+            rows: rows.collect(),
+        }
+    }
+
+    /// The values of [`TIMES`].
+    fn times(group: &Group) -> [Cell; TIMES.len()] {
+        let r = &group.running;
+        [
+            Cell::Nanos(r.on_cpu),
+            Cell::Nanos(r.preempted + r.woken),
+            Cell::Nanos(r.sleeping + r.blocked + r.stopped),
+            Cell::Nanos(r.unknown),
+            Cell::Nanos(group.syscall.total()),
+            Cell::Nanos(group.runnable),
+            Cell::Nanos(group.waiting),
+            Cell::Nanos(group.latency.percentile(50.0) as i64),
+            Cell::Nanos(group.latency.percentile(99.0) as i64),
+        ]
+    }
+
+    fn off_cpu(&self) -> Table {
+        let mut all: Vec<_> = self.report.off_cpu.iter().collect();
+        all.sort_by_key(|(_, times)| Reverse(times.nanos));
+        let rows = all.into_iter().map(|((process, reason), times)| {
+            vec![
+                Cell::Text(text::off_cpu(*reason, self.tables).1),
+                self.entity(*process),
+                Cell::Count(times.count),
+                Cell::Nanos(times.nanos),
+                Cell::Nanos(times.longest),
+            ]
+        });
+        Table {
+            title: "Off CPU by reason",
+            note: "Of goroutines, .NET threads, and threads that execute none.",
+            columns: &["reason", "process", "count", "sum", "longest"],
+            rows: rows.collect(),
+        }
+    }
+
+    fn since_start(&self, at: Timestamp) -> Cell {
+        Cell::Nanos(self.report.begin.map_or(0, |begin| at.nanos_since(begin)))
+    }
+
+    fn delays(&self) -> Table {
+        let delays = self.report.longest_delays.iter().filter(|delay| delay.nanos > 0);
+        let rows = delays.map(|delay| {
+            vec![
+                self.entity(Some(delay.subject)),
+                self.entity(self.tables.entities.process_of(delay.subject)),
+                Cell::Nanos(delay.nanos),
+                self.since_start(delay.end),
+                Cell::Text(text::occupant(delay.occupant, self.tables)),
+            ]
+        });
+        Table {
+            title: "Longest scheduling delays",
+            note: "",
+            columns: &["who", "process", "delay", "until", "its CPU had"],
+            rows: rows.collect(),
+        }
+    }
+
+    fn longest_pauses(&self) -> Table {
+        let rows = self.report.longest_pauses.iter().map(|pause| {
+            let late: Vec<String> =
+                pause.late().take(3).map(|stop| text::late(pause, stop, self.tables)).collect();
+            let stopping = pause.stopped.map(|stopped| stopped.nanos_since(pause.begin));
+            vec![
+                self.text(pause.reason),
+                self.entity(Some(pause.process)),
+                self.since_start(pause.begin),
+                Cell::Nanos(pause.end.nanos_since(pause.begin)),
+                stopping.map_or(Cell::Text("?".to_owned()), Cell::Nanos),
+                Cell::Text(late.join("; ")),
+            ]
+        });
+        Table {
+            title: "Longest stop-the-world pauses",
+            note: "Those that stopped last prolonged a pause.",
+            columns: &["reason", "process", "at", "duration", "until all had stopped", "late"],
+            rows: rows.collect(),
+        }
+    }
+
+    fn throttled(&self) -> Table {
+        let mut all: Vec<_> = self.report.throttled.iter().collect();
+        all.sort_by_key(|(_, throttled)| Reverse(throttled.nanos));
+        let rows = all.into_iter().map(|(process, t)| {
+            let periods = Cell::Count(t.periods);
+            vec![self.entity(Some(*process)), Cell::Nanos(t.nanos), periods]
+        });
+        Table {
+            title: "Throttled by the CPU quota of the cgroup",
+            note: "Nanoseconds summed over CPUs.",
+            columns: &["process", "time", "periods"],
+            rows: rows.collect(),
+        }
+    }
+
+    /// What could not be measured, and why.
+    fn unknown(&self) -> Table {
+        let report = self.report;
+        let [.., samples] = report.samples;
+        let counts = [
+            (samples, "samples: whether their thread had a CPU is not recorded"),
+            (report.goroutines_dropped(), "goroutines without own times: too many lived at once"),
+        ];
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        let counts = counts.chain(text::dropped(self.tables.dropped()));
+        let mut rows: Vec<Vec<Cell>> =
+            counts.map(|(count, what)| vec![Cell::Text(what.into()), Cell::Count(count)]).collect();
+        for (kind, losses) in &report.losses {
+            rows.push(vec![Cell::Text(text::loss(*kind).into()), Cell::Count(losses.count)]);
+        }
+        let unknown: i64 = report.threads.values().map(|thread| thread.times.unknown).sum();
+        let scheduler = match report.threads.is_empty() {
+            true => vec![
+                Cell::Text(
+                    "the kernel's scheduler was not recorded: running is not on a CPU".into(),
+                ),
+                Cell::Text(String::new()),
+            ],
+            false => vec![
+                Cell::Text("time of threads before their first switch, or after a loss".into()),
+                Cell::Nanos(unknown),
+            ],
+        };
+        rows.insert(0, scheduler);
+        Table { title: "Not known", note: "", columns: &["what", "how much"], rows }
     }
 
     fn durations(histogram: &Histogram) -> [Cell; 5] {
@@ -217,9 +351,9 @@ impl View<'_> {
         Table {
             title: "Garbage collections",
             note: "",
-            columns: &["phase", "process", "count", "sum", "p50", "p99", "max"],
-            rows: self.by_sum(self.report.collections.iter(), |this, process| {
-                [Cell::Text("mark phase or collection".to_owned()), this.entity(*process)]
+            columns: &["collection", "process", "count", "sum", "p50", "p99", "max"],
+            rows: self.by_sum(self.report.collections.iter(), |this, (process, name)| {
+                [this.text(*name), this.entity(*process)]
             }),
         }
     }
@@ -228,14 +362,7 @@ impl View<'_> {
         let mut all: Vec<_> = self.report.preempters.iter().collect();
         all.sort_by_key(|(_, p)| Reverse(p.preempted + p.woken));
         let rows = all.into_iter().map(|((process, occupant), p)| {
-            let who = match occupant {
-                Occupant::Thread(thread) => self.entity(Some(*thread)),
-                Occupant::Idle => {
-                    Cell::Text("idle (CPU quota, cpuset, or wake-up of the CPU)".to_owned())
-                }
-                Occupant::Unrecorded => Cell::Text("a thread that was not recorded".to_owned()),
-                Occupant::Unknown => Cell::Text("unknown".to_owned()),
-            };
+            let who = Cell::Text(text::occupant(*occupant, self.tables));
             let times = [Cell::Nanos(p.preempted), Cell::Nanos(p.woken), Cell::Count(p.count)];
             [who, self.entity(*process)].into_iter().chain(times).collect()
         });
@@ -251,13 +378,7 @@ impl View<'_> {
         let mut all: Vec<_> = self.report.wakers.iter().collect();
         all.sort_by_key(|(_, count)| Reverse(**count));
         let rows = all.into_iter().map(|((process, waker), count)| {
-            let who = match waker {
-                Waker::Goroutines(_, entry) => self.text(*entry),
-                Waker::Thread(thread) => self.entity(Some(*thread)),
-                Waker::HardIrq => Cell::Text("hardware interrupt".to_owned()),
-                Waker::SoftIrq => Cell::Text("software interrupt (network, timers)".to_owned()),
-                _ => Cell::Text("unknown".to_owned()),
-            };
+            let who = Cell::Text(text::waker(*waker, self.tables));
             vec![who, self.entity(*process), Cell::Count(*count)]
         });
         Table {

@@ -29,7 +29,8 @@ use std::thread::JoinHandle;
 /// chunk, and each chunk one packet of the output, in the order of the calls. The output is that of
 /// compression on the calling thread, byte for byte.
 ///
-/// At most three chunks wait or are compressed: a slow writer blocks [`Write::write`].
+/// At most three chunks wait or are compressed, or as many as
+/// [`with_queue`](Compressor::with_queue) says: then a slow writer blocks [`Write::write`].
 /// [`Write::flush`] returns when all chunks so far are written. An error of the writer is returned
 /// by the next call of either, and the thread has ended then.
 #[derive(Debug)]
@@ -60,7 +61,17 @@ impl<W: Write + Send + 'static> Compressor<W> {
     ///
     /// The thread could not be started.
     pub fn new(writer: W) -> io::Result<Self> {
-        let (jobs, queue) = bounded(Self::QUEUE);
+        Self::with_queue(writer, Self::QUEUE)
+    }
+
+    /// The same with at most `chunks` chunks that wait: a live recording must not wait for a disk that
+    /// is busy for a moment. A [`PerfettoSink`](crate::PerfettoSink) writes chunks of 256 KiB.
+    ///
+    /// # Errors
+    ///
+    /// The thread could not be started.
+    pub fn with_queue(writer: W, chunks: usize) -> io::Result<Self> {
+        let (jobs, queue) = bounded(chunks.max(1));
         let (answers, flushed) = bounded(1);
         let work = move || work(&queue, &answers, writer);
         let worker = std::thread::Builder::new().name("compressor".to_owned()).spawn(work)?;

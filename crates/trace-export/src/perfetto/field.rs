@@ -7,6 +7,7 @@ pub(super) const TRACE_PACKET: u32 = 1;
 /// `TracePacket`
 pub(super) mod packet {
     pub(in super::super) const FTRACE_EVENTS: u32 = 1;
+    pub(in super::super) const PROCESS_TREE: u32 = 2;
     pub(in super::super) const CLOCK_SNAPSHOT: u32 = 6;
     pub(in super::super) const TIMESTAMP: u32 = 8;
     pub(in super::super) const TRUSTED_PACKET_SEQUENCE_ID: u32 = 10;
@@ -30,6 +31,15 @@ pub(super) mod system {
     pub(in super::super) const RELEASE: u32 = 3;
 }
 
+/// `ProcessTree` and its `Process`
+pub(super) mod tree {
+    pub(in super::super) const PROCESSES: u32 = 1;
+    pub(in super::super) const PID: u32 = 1;
+    pub(in super::super) const PPID: u32 = 2;
+    pub(in super::super) const CMDLINE: u32 = 3;
+    pub(in super::super) const PROCESS_START_FROM_BOOT: u32 = 7;
+}
+
 /// `ClockSnapshot` and its `Clock`
 pub(super) mod clock {
     pub(in super::super) const CLOCKS: u32 = 1;
@@ -37,6 +47,7 @@ pub(super) mod clock {
     pub(in super::super) const CLOCK_ID: u32 = 1;
     pub(in super::super) const TIMESTAMP: u32 = 2;
     pub(in super::super) const IS_INCREMENTAL: u32 = 3;
+    pub(in super::super) const UNIT_MULTIPLIER_NS: u32 = 4;
 }
 
 /// `TrackDescriptor` and its messages
@@ -66,15 +77,18 @@ pub(super) mod track {
 
 /// `TrackEvent` and its `DebugAnnotation`
 pub(super) mod event {
+    pub(in super::super) const CATEGORY_IIDS: u32 = 3;
     pub(in super::super) const DEBUG_ANNOTATIONS: u32 = 4;
     pub(in super::super) const TYPE: u32 = 9;
     pub(in super::super) const NAME_IID: u32 = 10;
     pub(in super::super) const TRACK_UUID: u32 = 11;
     pub(in super::super) const NAME: u32 = 23;
     pub(in super::super) const COUNTER_VALUE: u32 = 30;
+    /// Varints. `flow_ids` and `terminating_flow_ids` (47, 48) have the same meaning and always
+    /// take eight bytes.
+    pub(in super::super) const FLOW_IDS_OLD: u32 = 36;
+    pub(in super::super) const TERMINATING_FLOW_IDS_OLD: u32 = 42;
     pub(in super::super) const DOUBLE_COUNTER_VALUE: u32 = 44;
-    pub(in super::super) const FLOW_IDS: u32 = 47;
-    pub(in super::super) const TERMINATING_FLOW_IDS: u32 = 48;
     pub(in super::super) const CALLSTACK_IID: u32 = 56;
 
     pub(in super::super) const SLICE_BEGIN: u64 = 1;
@@ -93,6 +107,7 @@ pub(super) mod event {
 
 /// `InternedData` and its messages
 pub(super) mod interned {
+    pub(in super::super) const EVENT_CATEGORIES: u32 = 1;
     pub(in super::super) const EVENT_NAMES: u32 = 2;
     pub(in super::super) const DEBUG_ANNOTATION_NAMES: u32 = 3;
     pub(in super::super) const FUNCTION_NAMES: u32 = 5;

@@ -1,5 +1,6 @@
 //! The sink that writes Perfetto's trace format.
 
+mod clock;
 #[cfg(feature = "compress")]
 mod compress;
 mod field;
@@ -11,12 +12,14 @@ pub use compress::Compressor;
 
 use crate::intern::{Frame, Interner, StackId, TextId};
 use crate::model::{
-    CounterValue, CpuMode, DebugAnnotation, Flow, Loss, Name, Sample, SchedSwitch, SchedWaking,
-    Sink, Track, TrackEvent, TrackId, TrackKind, Unit, Value,
+    Category, CounterValue, CpuMode, DebugAnnotation, Flow, Loss, Name, Sample, SchedSwitch,
+    SchedWaking, Sink, Track, TrackEvent, TrackId, TrackKind, Unit, Value,
 };
-use field::{TRACE_PACKET, clock, event, interned, packet, sample, system, track};
-use hashbrown::HashMap;
-use proto::Buffer;
+use crate::process::Process;
+use clock::{Delta, DeltaClock};
+use field::{TRACE_PACKET, event, interned, packet, sample, system, track, tree};
+use hashbrown::{HashMap, HashSet};
+use proto::{Buffer, Fields, LENGTH_DELIMITED, Packed, VARINT};
 use sched::Bundle;
 use std::io::{self, Write};
 use trace_common::{ClockDomain, Timestamp};
@@ -25,10 +28,19 @@ use trace_common::{ClockDomain, Timestamp};
 const SEQUENCE: u64 = 1;
 /// `sequence_flags`: resets the interned data.
 const STATE_CLEARED: u64 = 1;
-/// `sequence_flags`: the packet refers to interned data or defaults.
-const NEEDS_STATE: u64 = 2;
-/// The clock of most packets, whose times are relative to the previous packet.
-const DELTA_CLOCK: u64 = 64;
+/// The replacement of an evicted text.
+const EVICTED: &[u8] = b"?";
+/// The first bytes of a packet with a time: its tag, a length of 0, the tag of the time.
+const PACKET_HEAD: u32 =
+    TRACE_PACKET << 3 | LENGTH_DELIMITED | (packet::TIMESTAMP << 3 | VARINT) << 16;
+/// What follows the time of an event: the sequence, the tag of the event, a length of 0, the tag of
+/// its type, a type of 0, the tag of its track.
+const EVENT_HEAD: u64 = {
+    let sequence = (packet::TRUSTED_PACKET_SEQUENCE_ID << 3 | VARINT) as u64 | SEQUENCE << 8;
+    let event = (packet::TRACK_EVENT << 3 | LENGTH_DELIMITED) as u64;
+    let (ty, track) = (event::TYPE << 3 | VARINT, event::TRACK_UUID << 3 | VARINT);
+    sequence | event << 16 | (ty as u64) << 32 | (track as u64) << 48
+};
 /// Size at which the buffer is written out, in bytes.
 const FLUSH_AT: usize = 256 << 10;
 
@@ -60,14 +72,15 @@ pub struct PerfettoSink<W> {
     names: Interner,
     /// The part of `names` that was written since the table was last reset.
     written: Written,
-    /// The last time on [`DELTA_CLOCK`]; `None` before the first packet.
-    last: Option<u64>,
+    clock: DeltaClock,
     /// The time of the last snapshot: readers reject snapshots that go back.
     last_snapshot: u64,
     /// Whether a snapshot relates `domain` to `CLOCK_BOOTTIME`.
     is_related: bool,
     tracks: Vec<TrackState>,
     by_tid: HashMap<(i32, i32), TrackId>,
+    /// The processes of the process tree.
+    tree: HashSet<i32>,
     losses: Option<TrackId>,
     flows: u64,
     cpus: Vec<Bundle>,
@@ -107,8 +120,9 @@ pub struct PerfettoStats {
     pub snapshots_skipped: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct TrackState {
+    uuid: Packed,
     /// Number of open slices, without a state.
     depth: u32,
     in_state: bool,
@@ -118,16 +132,21 @@ struct TrackState {
 #[derive(Debug, Default)]
 struct Written {
     epoch: Option<u32>,
+    /// By text: its number as the name of an event, or 0. They are counted separately: events
+    /// that are named by small numbers are short.
+    names: Vec<u32>,
+    name_count: u32,
     /// By text, a bit for each [`TextKind`].
     texts: Vec<u8>,
+    /// Texts of the arguments of an event that are not in the file yet.
+    due: Vec<(u32, TextKind)>,
     frames: Vec<bool>,
     stacks: Vec<bool>,
 }
 
-/// The tables of texts in a file; all of them use the numbers of the interner.
-#[derive(Clone, Copy)]
+/// The tables of texts in a file that use the numbers of the interner.
+#[derive(Clone, Copy, Debug)]
 enum TextKind {
-    EventName,
     ArgName,
     ArgValue,
     Function,
@@ -136,19 +155,34 @@ enum TextKind {
 }
 
 impl TextKind {
+    /// The bit of a text that was written once as the value of an argument, in the event itself.
+    /// Many values occur once: messages, addresses. The second time it gets a number.
+    const SEEN: u8 = 1 << 7;
+
     const fn bit(self) -> u8 {
         1 << self as u8
     }
 
     const fn field(self) -> u32 {
         match self {
-            Self::EventName => interned::EVENT_NAMES,
             Self::ArgName => interned::DEBUG_ANNOTATION_NAMES,
             Self::ArgValue => interned::DEBUG_ANNOTATION_STRING_VALUES,
             Self::Function => interned::FUNCTION_NAMES,
             Self::SourcePath => interned::SOURCE_PATHS,
             Self::Mapping => interned::MAPPING_PATHS,
         }
+    }
+}
+
+impl Written {
+    /// The bits of a text.
+    #[inline]
+    fn bits(&mut self, index: u32) -> &mut u8 {
+        let place = index as usize;
+        if place >= self.texts.len() {
+            self.texts.resize(place + 1, 0);
+        }
+        &mut self.texts[place]
     }
 }
 
@@ -184,11 +218,12 @@ impl<W: Write> PerfettoSink<W> {
             domain,
             names: Interner::with_limit(limit),
             written: Written::default(),
-            last: None,
+            clock: DeltaClock::default(),
             last_snapshot: 0,
             is_related: false,
             tracks: Vec::new(),
             by_tid: HashMap::new(),
+            tree: HashSet::new(),
             losses: None,
             flows: 0,
             cpus: Vec::new(),
@@ -245,8 +280,8 @@ impl<W: Write> PerfettoSink<W> {
     ///
     /// Errors of the writer.
     pub fn write_out(&mut self) -> io::Result<()> {
-        for (cpu, bundle) in self.cpus.iter_mut().enumerate() {
-            bundle.write(cpu as u32, SEQUENCE, &mut self.out);
+        for cpu in 0..self.cpus.len() {
+            self.write_bundle(cpu)?;
         }
         self.flush()
     }
@@ -259,6 +294,7 @@ impl<W: Write> PerfettoSink<W> {
     }
 
     /// Converts a time to that of the format: never below 0.
+    #[inline]
     fn nanos(&mut self, at: Timestamp) -> u64 {
         u64::try_from(at.nanos()).unwrap_or_else(|_| {
             self.stats.clamped_times += 1;
@@ -279,20 +315,23 @@ impl<W: Write> PerfettoSink<W> {
         Ok(())
     }
 
-    /// As [`PerfettoSink::prepare`], for a packet with a time.
+    /// As [`PerfettoSink::prepare`], for packets with this time, which it returns.
     #[inline]
-    fn prepare_at(&mut self, at: u64) -> io::Result<()> {
+    fn prepare_at(&mut self, at: Timestamp) -> io::Result<u64> {
+        let at = self.nanos(at);
         self.prepare()?;
-        if self.last.is_none() {
+        if self.clock.last().is_none() {
             self.start_delta_clock(at);
         }
-        Ok(())
+        Ok(at)
     }
 
     #[cold]
     fn restart(&mut self) {
         let first = self.written.epoch.is_none();
         self.written.epoch = Some(self.names.epoch());
+        self.written.names.clear();
+        self.written.name_count = 0;
         self.written.texts.clear();
         self.written.frames.clear();
         self.written.stacks.clear();
@@ -304,11 +343,17 @@ impl<W: Write> PerfettoSink<W> {
         if first {
             out.varint(packet::FIRST_PACKET_ON_SEQUENCE, 1);
         }
-        let defaults = out.open(packet::TRACE_PACKET_DEFAULTS);
-        out.varint(packet::TIMESTAMP_CLOCK_ID, DELTA_CLOCK);
-        out.close(defaults);
+        self.clock.write_default(out);
+        let data = out.open(packet::INTERNED_DATA);
+        for category in Category::ALL {
+            let entry = out.open(interned::EVENT_CATEGORIES);
+            out.varint(interned::IID, category_iid(category).into());
+            out.text(interned::TEXT, category.name().as_bytes());
+            out.close(entry);
+        }
+        out.close(data);
         out.close(message);
-        if let Some(last) = self.last {
+        if let Some(last) = self.clock.last() {
             self.start_delta_clock(last);
         }
     }
@@ -317,12 +362,26 @@ impl<W: Write> PerfettoSink<W> {
     #[cold]
     fn start_delta_clock(&mut self, at: u64) {
         let at = at.max(self.last_snapshot);
-        self.last = Some(at);
-        self.snapshot(at, &mut vec![(clock_id(self.domain), at), (DELTA_CLOCK, at)]);
+        if self.clock.start(at) {
+            self.use_fine_clock();
+        }
+        self.snapshot(at, &mut vec![(clock_id(self.domain), at)], true);
     }
 
-    /// Writes readings that were taken at `at`, the reading of the sink's clock.
-    fn snapshot(&mut self, at: u64, readings: &mut Vec<(u64, u64)>) {
+    /// Writes that the times of the following packets are in nanoseconds.
+    #[cold]
+    fn use_fine_clock(&mut self) {
+        self.clock.refine();
+        let out = &mut self.out;
+        let message = out.open(TRACE_PACKET);
+        out.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+        self.clock.write_default(out);
+        out.close(message);
+    }
+
+    /// Writes readings that were taken at `at`, the reading of the sink's clock; with those of the
+    /// delta clock if it starts.
+    fn snapshot(&mut self, at: u64, readings: &mut Vec<(u64, u64)>, starts: bool) {
         let own = clock_id(self.domain);
         self.last_snapshot = at;
         let has_boottime = readings.iter().any(|(id, _)| *id == BOOTTIME);
@@ -339,147 +398,286 @@ impl<W: Write> PerfettoSink<W> {
         out.varint(packet::TIMESTAMP_CLOCK_ID, own);
         let snapshot = out.open(packet::CLOCK_SNAPSHOT);
         for (id, at) in &*readings {
-            let reading = out.open(clock::CLOCKS);
-            out.varint(clock::CLOCK_ID, *id);
-            out.varint(clock::TIMESTAMP, *at);
-            if *id == DELTA_CLOCK {
-                out.varint(clock::IS_INCREMENTAL, 1);
-            }
+            let reading = out.open(field::clock::CLOCKS);
+            out.varint(field::clock::CLOCK_ID, *id);
+            out.varint(field::clock::TIMESTAMP, *at);
             out.close(reading);
         }
-        out.varint(clock::PRIMARY_TRACE_CLOCK, own);
+        if starts {
+            self.clock.write_start(at, out);
+        }
+        out.varint(field::clock::PRIMARY_TRACE_CLOCK, own);
         out.close(snapshot);
         out.close(message);
     }
 
+    /// The time of a packet relative to a previous one. Call it before the packet is opened.
+    ///
+    /// Deltas are signed: a step back takes ten bytes, and the deltas after it are small again.
+    #[inline]
+    fn delta(&mut self, at: u64) -> Delta {
+        match self.clock.delta(at) {
+            Some(delta) => delta,
+            None => self.fine_delta(at),
+        }
+    }
+
+    #[cold]
+    fn fine_delta(&mut self, at: u64) -> Delta {
+        self.use_fine_clock();
+        self.clock.delta(at).unwrap_or(Delta { value: 0, is_exception: false })
+    }
+
+    /// Writes the time and the sequence of a packet.
+    #[inline]
+    fn packet_head(&mut self, delta: Delta) {
+        self.out.varint(packet::TIMESTAMP, delta.value);
+        self.out.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+        if delta.is_exception {
+            DeltaClock::write_exception(&mut self.out);
+        }
+    }
+
     /// Begins a packet: all fields before its content.
+    ///
+    /// It has no `SEQ_NEEDS_INCREMENTAL_STATE`: readers skip packets with that flag while the state
+    /// of their sequence is not known. Here each file begins with the state, and no packet is lost.
     #[inline]
     fn open_packet(&mut self, at: u64) -> proto::Open {
+        let delta = self.delta(at);
         let message = self.out.open(TRACE_PACKET);
-        // Deltas are signed: a step back takes ten bytes, and the deltas after it are small again.
-        let last = self.last.replace(at).unwrap_or_default();
-        self.out.varint(packet::TIMESTAMP, at.wrapping_sub(last));
-        const HEAD: [u8; 4] = [
-            (packet::TRUSTED_PACKET_SEQUENCE_ID << 3) as u8,
-            SEQUENCE as u8,
-            (packet::SEQUENCE_FLAGS << 3) as u8,
-            NEEDS_STATE as u8,
-        ];
-        self.out.raw(&HEAD);
+        self.packet_head(delta);
         message
+    }
+
+    /// Begins a packet with an event of a track.
+    #[inline]
+    fn open_event(&mut self, delta: Delta, track: Packed, ty: u64) -> (proto::Open, proto::Open) {
+        let message = self.out.open(TRACE_PACKET);
+        self.packet_head(delta);
+        let out = &mut self.out;
+        let body = out.open(packet::TRACK_EVENT);
+        out.varint(event::TYPE, ty);
+        let uuid = Fields::NONE.varint(event::TRACK_UUID, track);
+        out.word(uuid.bytes, uuid.len);
+        (message, body)
+    }
+
+    /// Writes an event of a track with the fields `first` and then `second`. `false` if the event
+    /// is longer than most are, and nothing is written.
+    #[inline]
+    fn short_event(
+        &mut self,
+        delta: Delta,
+        track: Packed,
+        ty: u64,
+        first: Fields,
+        second: Fields,
+    ) -> bool {
+        // All fields up to the track fit into 16 bytes, which are one store.
+        let is_exception = delta.is_exception;
+        let Some(delta) = Packed::new(delta.value) else { return false };
+        if is_exception || delta.len + track.len > 6 {
+            return false;
+        }
+        let before = 2 + 1 + delta.len;
+        let body = 2 + 1 + track.len + first.len + second.len;
+        let message = before - 2 + 4 + body;
+        let bytes = u128::from(PACKET_HEAD | message << 8)
+            | u128::from(delta.bytes) << 24
+            | u128::from(EVENT_HEAD | u64::from(body) << 24 | ty << 40) << (8 * before)
+            | u128::from(track.bytes) << (8 * (before + 7));
+        self.out.word(bytes, before + 7 + track.len);
+        if first.len > 0 {
+            self.out.word(first.bytes, first.len);
+        }
+        if second.len > 0 {
+            self.out.word(second.bytes, second.len);
+        }
+        true
     }
 
     /// Writes an event of a track that has only a type.
     #[inline]
-    fn bare_event(&mut self, at: Timestamp, track: TrackId, ty: u64) -> io::Result<()> {
-        let at = self.nanos(at);
-        self.prepare_at(at)?;
-        let message = self.open_packet(at);
-        let body = self.open_event(ty, track);
-        self.out.close(body);
-        self.out.close(message);
-        Ok(())
-    }
-
-    #[inline]
-    fn open_event(&mut self, ty: u64, track: TrackId) -> proto::Open {
-        let body = self.out.open(packet::TRACK_EVENT);
-        self.out.varint(event::TYPE, ty);
-        self.out.varint(event::TRACK_UUID, uuid(track));
-        body
+    fn bare_event(&mut self, at: u64, track: Packed, ty: u64) {
+        let delta = self.delta(at);
+        if !self.short_event(delta, track, ty, Fields::NONE, Fields::NONE) {
+            let (message, body) = self.open_event(delta, track, ty);
+            self.out.close(body);
+            self.out.close(message);
+        }
     }
 
     /// Writes an event of a track.
     #[inline]
-    fn track_event(
+    fn track_event(&mut self, at: u64, track: Packed, ty: u64, entry: &TrackEvent<'_>) {
+        let delta = self.delta(at);
+        let stack = entry.stack.and_then(|id| self.stack_index(id));
+        if !entry.args.is_empty() || !self.named_event(delta, track, ty, entry, stack) {
+            self.long_event(delta, track, ty, entry, stack);
+        }
+    }
+
+    /// Writes an event of a track whose name and stack are in the file, and which has no
+    /// arguments. `false` if it is another one, and nothing is written.
+    #[inline]
+    fn named_event(
         &mut self,
-        at: Timestamp,
-        track: TrackId,
+        delta: Delta,
+        track: Packed,
         ty: u64,
         entry: &TrackEvent<'_>,
-    ) -> io::Result<()> {
-        let at = self.nanos(at);
-        self.prepare_at(at)?;
-        // The data that the event refers to is written before it, except for its name.
-        let stack = entry.stack.and_then(|id| self.stack_iid(id));
-        self.write_arg_texts(entry.args);
+        stack: Option<u32>,
+    ) -> bool {
+        let Name::Text(name) = entry.name else { return false };
+        let Some(index) = self.names.current_text(name) else { return false };
+        let name = self.written.names.get(index as usize).copied().unwrap_or(0);
+        let Some(name) = Packed::new(name.into()).filter(|_| name != 0) else { return false };
+        let mut first = Fields::NONE.varint(event::NAME_IID, name);
+        if let Some(category) = entry.category {
+            first = first.varint(event::CATEGORY_IIDS, Packed::byte(category_iid(category)));
+        }
+        if let Some(stack) = stack {
+            let is_written = self.written.stacks.get(stack as usize) == Some(&true);
+            let Some(stack) = Packed::new(iid(stack)).filter(|_| is_written) else { return false };
+            first = first.varint(event::CALLSTACK_IID, stack);
+        }
+        let second = match entry.flow {
+            None => Fields::NONE,
+            Some(flow) => {
+                let (field, id) = flow_field(flow);
+                let Some(id) = Packed::new(id) else { return false };
+                Fields::NONE.varint(field, id)
+            }
+        };
+        self.short_event(delta, track, ty, first, second)
+    }
 
-        let message = self.open_packet(at);
-        let name = match entry.name {
+    /// Writes any event of a track.
+    fn long_event(
+        &mut self,
+        delta: Delta,
+        track: Packed,
+        ty: u64,
+        entry: &TrackEvent<'_>,
+        stack: Option<u32>,
+    ) {
+        let (message, body) = self.open_event(delta, track, ty);
+        let mut new_name = None;
+        match entry.name {
             Name::Text(id) => {
                 let index = self.current_text(id);
-                if !self.is_written(index, TextKind::EventName) {
-                    // Within the packet: most names are short, and many are used once.
-                    let data = self.out.open(packet::INTERNED_DATA);
-                    self.write_text(index, TextKind::EventName);
-                    self.out.close(data);
-                }
-                iid(index)
+                let (name, is_new) = self.name_iid(index);
+                new_name = is_new.then_some((name, index));
+                self.out.varint(event::NAME_IID, name.into());
             }
-            Name::Inline(_) => 0,
-        };
-        let body = self.open_event(ty, track);
-        match entry.name {
-            Name::Text(_) => self.out.varint(event::NAME_IID, name),
             Name::Inline(text) => self.out.text(event::NAME, cut(text)),
         }
-        if let Some(iid) = stack {
-            self.out.varint(event::CALLSTACK_IID, iid);
+        if let Some(category) = entry.category {
+            self.out.varint(event::CATEGORY_IIDS, category_iid(category).into());
         }
-        match entry.flow {
-            Some(Flow::Through(id)) => self.out.fixed64(event::FLOW_IDS, id),
-            Some(Flow::Ends(id)) => self.out.fixed64(event::TERMINATING_FLOW_IDS, id),
-            None => {}
+        let mut new_stack = None;
+        if let Some(index) = stack {
+            new_stack = (!set(&mut self.written.stacks, index)).then_some(index);
+            self.out.varint(event::CALLSTACK_IID, iid(index));
+        }
+        if let Some(flow) = entry.flow {
+            let (field, id) = flow_field(flow);
+            self.out.varint(field, id);
         }
         for arg in entry.args {
             self.arg(arg);
         }
         self.out.close(body);
+        if new_name.is_some() || new_stack.is_some() || !self.written.due.is_empty() {
+            self.write_interned(new_name, new_stack);
+        }
         self.out.close(message);
-        Ok(())
     }
 
-    /// Writes the texts of `args` that are not in the file yet.
-    #[inline]
-    fn write_arg_texts(&mut self, args: &[DebugAnnotation<'_>]) {
-        for arg in args {
-            self.text_iid(arg.name, TextKind::ArgName);
-            if let Value::Text(Name::Text(id)) = arg.value {
-                self.text_iid(id, TextKind::ArgValue);
+    /// Returns the number of a text as the name of an event, and whether it is new.
+    fn name_iid(&mut self, index: u32) -> (u32, bool) {
+        let place = index as usize;
+        if place >= self.written.names.len() {
+            self.written.names.resize(place + 1, 0);
+        }
+        match self.written.names.get_mut(place) {
+            Some(iid @ 0) => {
+                self.written.name_count += 1;
+                *iid = self.written.name_count;
+                (*iid, true)
             }
+            Some(iid) => (*iid, false),
+            None => (0, false),
         }
     }
 
-    fn arg(&mut self, arg: &DebugAnnotation<'_>) {
-        let name = self.text_iid(arg.name, TextKind::ArgName);
-        let value = match arg.value {
-            Value::Text(Name::Text(id)) => self.text_iid(id, TextKind::ArgValue),
-            _ => 0,
-        };
-        let out = &mut self.out;
-        let message = out.open(event::DEBUG_ANNOTATIONS);
-        out.varint(event::ARG_NAME_IID, name);
-        match arg.value {
-            Value::Uint(value) => out.varint(event::ARG_UINT, value),
-            Value::Int(value) => out.int(event::ARG_INT, value),
-            Value::Double(value) => out.fixed64(event::ARG_DOUBLE, value.to_bits()),
-            Value::Bool(value) => out.varint(event::ARG_BOOL, value.into()),
-            Value::Text(Name::Text(_)) => out.varint(event::ARG_STRING_IID, value),
-            Value::Text(Name::Inline(text)) => out.text(event::ARG_STRING, cut(text)),
+    /// Within a packet: writes the name, with its number, the stack and the texts of arguments that
+    /// are not in the file yet.
+    #[cold]
+    fn write_interned(&mut self, name: Option<(u32, u32)>, stack: Option<u32>) {
+        let data = self.out.open(packet::INTERNED_DATA);
+        if let Some((iid, index)) = name {
+            let message = self.out.open(interned::EVENT_NAMES);
+            self.out.varint(interned::IID, iid.into());
+            self.out.text(interned::TEXT, self.names.text_at(index));
+            self.out.close(message);
         }
-        out.close(message);
-    }
-
-    /// Returns the number of a text in the file, and writes the text if it is not there yet.
-    #[inline]
-    fn text_iid(&mut self, id: TextId, kind: TextKind) -> u64 {
-        let index = self.current_text(id);
-        if !self.is_written(index, kind) {
-            let (message, data) = self.open_interned();
+        if let Some(stack) = stack {
+            self.write_stack(stack);
+        }
+        let mut due = std::mem::take(&mut self.written.due);
+        for (index, kind) in due.drain(..) {
             self.write_text(index, kind);
-            self.close_interned(message, data);
         }
-        iid(index)
+        self.written.due = due;
+        self.out.close(data);
+    }
+
+    /// Writes an argument. Texts that are not in the file yet are due after it.
+    #[inline]
+    fn arg(&mut self, arg: &DebugAnnotation<'_>) {
+        let name = self.current_text(arg.name);
+        self.require(name, TextKind::ArgName);
+        let message = self.out.open(event::DEBUG_ANNOTATIONS);
+        self.out.varint(event::ARG_NAME_IID, iid(name));
+        match arg.value {
+            Value::Uint(value) => self.out.varint(event::ARG_UINT, value),
+            Value::Int(value) => self.out.int(event::ARG_INT, value),
+            Value::Double(value) => self.out.fixed64(event::ARG_DOUBLE, value.to_bits()),
+            Value::Bool(value) => self.out.varint(event::ARG_BOOL, value.into()),
+            Value::Text(Name::Text(id)) => {
+                let index = self.current_text(id);
+                if self.is_first_use(index) {
+                    self.out.text(event::ARG_STRING, self.names.text_at(index));
+                } else {
+                    self.require(index, TextKind::ArgValue);
+                    self.out.varint(event::ARG_STRING_IID, iid(index));
+                }
+            }
+            Value::Text(Name::Inline(text)) => self.out.text(event::ARG_STRING, cut(text)),
+        }
+        self.out.close(message);
+    }
+
+    /// A text must be in the file after this event.
+    #[inline]
+    fn require(&mut self, index: u32, kind: TextKind) {
+        let bits = self.written.texts.get(index as usize);
+        if bits.is_none_or(|bits| bits & kind.bit() == 0) {
+            self.written.due.push((index, kind));
+        }
+    }
+
+    /// Whether a text is the value of an argument for the first time, or so short that a number is
+    /// not shorter.
+    #[inline]
+    fn is_first_use(&mut self, index: u32) -> bool {
+        const SHORT: usize = 3;
+        let bits = self.written.bits(index);
+        let is_first = *bits & (TextKind::SEEN | TextKind::ArgValue.bit()) == 0;
+        *bits |= TextKind::SEEN;
+        is_first || self.names.text_at(index).len() <= SHORT
     }
 
     /// Returns the index of a text in the current table.
@@ -491,39 +689,17 @@ impl<W: Write> PerfettoSink<W> {
         }
     }
 
-    /// Whether the text at an index of the current table is in the file.
-    #[inline]
-    fn is_written(&self, index: u32, kind: TextKind) -> bool {
-        self.written.texts.get(index as usize).is_some_and(|bits| bits & kind.bit() != 0)
-    }
-
     /// Returns the replacement of an evicted text.
     #[cold]
     fn stale_text(&mut self) -> u32 {
         self.stats.stale_ids += 1;
         // The table must not be reset here: that would evict the names of this event.
-        self.names.text_in_place(b"?")
-    }
-
-    fn open_interned(&mut self) -> (proto::OpenLarge, proto::OpenLarge) {
-        let message = self.out.open_large(TRACE_PACKET);
-        self.out.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
-        self.out.varint(packet::SEQUENCE_FLAGS, NEEDS_STATE);
-        (message, self.out.open_large(packet::INTERNED_DATA))
-    }
-
-    fn close_interned(&mut self, message: proto::OpenLarge, data: proto::OpenLarge) {
-        self.out.close_large(data);
-        self.out.close_large(message);
+        self.names.text_in_place(EVICTED)
     }
 
     /// Within interned data: writes a text, unless it is already written.
     fn write_text(&mut self, index: u32, kind: TextKind) -> u64 {
-        let place = index as usize;
-        if place >= self.written.texts.len() {
-            self.written.texts.resize(place + 1, 0);
-        }
-        let bits = &mut self.written.texts[place];
+        let bits = self.written.bits(index);
         if *bits & kind.bit() == 0 {
             *bits |= kind.bit();
             let message = self.out.open(kind.field());
@@ -540,22 +716,16 @@ impl<W: Write> PerfettoSink<W> {
         iid(index)
     }
 
-    /// Returns the number of a stack in the file, and writes the stack if it is not there yet.
+    /// Returns the index of a stack in the current table; `None` if it has no frames.
     #[inline]
-    fn stack_iid(&mut self, id: StackId) -> Option<u64> {
+    fn stack_index(&mut self, id: StackId) -> Option<u32> {
         let Some(index) = self.names.current_stack(id) else {
             self.stats.stale_ids += 1;
             return None;
         };
-        if self.names.stack_at(index).is_empty() {
-            return None;
-        }
-        if !set(&mut self.written.stacks, index) {
-            let (message, data) = self.open_interned();
-            self.write_stack(index);
-            self.close_interned(message, data);
-        }
-        Some(iid(index))
+        // Stacks without frames are not written.
+        let is_written = self.written.stacks.get(index as usize) == Some(&true);
+        (is_written || !self.names.stack_at(index).is_empty()).then_some(index)
     }
 
     /// Within interned data: writes a stack and everything it refers to.
@@ -601,38 +771,43 @@ impl<W: Write> PerfettoSink<W> {
 
     /// Returns the bundle of CPU `cpu` and the time on `CLOCK_BOOTTIME`: viewers interpret the
     /// times of scheduler events on that clock only.
+    #[inline]
     fn bundle(&mut self, at: Timestamp, cpu: u32) -> io::Result<(u64, &mut Bundle)> {
-        /// More CPUs than any kernel supports.
-        const MAX_CPUS: u32 = 1 << 16;
-        let Some(offset) = self.to_boottime else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "scheduler events need a clock snapshot with CLOCK_BOOTTIME before them",
-            ));
-        };
-        if cpu >= MAX_CPUS {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("there is no processor {cpu}"),
-            ));
-        }
+        let Some(offset) = self.to_boottime else { return Err(unrelated()) };
         let at = self.nanos(at.saturating_add_nanos(offset));
-        self.prepare()?;
         let place = cpu as usize;
         if place >= self.cpus.len() {
-            self.cpus.resize_with(place + 1, Bundle::default);
+            self.add_cpu(cpu)?;
         }
         self.stats.sched += 1;
-        Ok((at, &mut self.cpus[place]))
+        let bundle = self.cpus.get_mut(place).ok_or_else(|| no_cpu(cpu))?;
+        Ok((at, bundle))
     }
 
-    fn write_bundle_if_full(&mut self, cpu: u32) {
-        let bundle = &mut self.cpus[cpu as usize];
-        if bundle.is_full() {
-            bundle.write(cpu, SEQUENCE, &mut self.out);
+    #[cold]
+    fn add_cpu(&mut self, cpu: u32) -> io::Result<()> {
+        /// More CPUs than any kernel supports.
+        const MAX_CPUS: u32 = 1 << 16;
+        if cpu >= MAX_CPUS {
+            return Err(no_cpu(cpu));
         }
+        self.cpus.resize_with(cpu as usize + 1, Bundle::default);
+        Ok(())
     }
 
+    #[cold]
+    fn write_bundle(&mut self, cpu: usize) -> io::Result<()> {
+        if self.cpus.get(cpu).is_none_or(Bundle::is_empty) {
+            return Ok(());
+        }
+        self.prepare()?;
+        if let Some(bundle) = self.cpus.get_mut(cpu) {
+            bundle.write(cpu as u32, SEQUENCE, &mut self.out);
+        }
+        Ok(())
+    }
+
+    #[inline]
     fn track_state(&mut self, track: TrackId) -> io::Result<&mut TrackState> {
         self.tracks.get_mut(track.0 as usize).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "the track is one of another sink")
@@ -640,8 +815,34 @@ impl<W: Write> PerfettoSink<W> {
     }
 }
 
+#[cold]
+fn unrelated() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "scheduler events need a clock snapshot with CLOCK_BOOTTIME before them",
+    )
+}
+
+#[cold]
+fn no_cpu(cpu: u32) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("there is no processor {cpu}"))
+}
+
 const fn uuid(track: TrackId) -> u64 {
     track.0 as u64 + 1
+}
+
+/// Returns the number of a category in the file.
+const fn category_iid(category: Category) -> u8 {
+    category as u8 + 1
+}
+
+/// Returns the field of a flow, and its number.
+const fn flow_field(flow: Flow) -> (u32, u64) {
+    match flow {
+        Flow::Through(id) => (event::FLOW_IDS_OLD, id),
+        Flow::Ends(id) => (event::TERMINATING_FLOW_IDS_OLD, id),
+    }
 }
 
 /// Truncates texts that are not interned at the same length as interned ones.
@@ -696,7 +897,7 @@ impl<W: Write> Sink for PerfettoSink<W> {
             self.stats.snapshots_skipped += 1;
             return Ok(());
         }
-        self.snapshot(at, &mut numbered);
+        self.snapshot(at, &mut numbered, false);
         Ok(())
     }
 
@@ -717,7 +918,8 @@ impl<W: Write> Sink for PerfettoSink<W> {
         if let Some(ids) = ids {
             self.by_tid.insert(ids, id);
         }
-        self.tracks.push(TrackState::default());
+        let packed = Packed::new(uuid(id)).ok_or_else(|| io::Error::other("too many tracks"))?;
+        self.tracks.push(TrackState { uuid: packed, depth: 0, in_state: false });
         self.stats.tracks += 1;
         self.prepare()?;
 
@@ -781,6 +983,40 @@ impl<W: Write> Sink for PerfettoSink<W> {
         Ok(id)
     }
 
+    /// Viewers name a process by the first element of its command line, whatever its track is named:
+    /// that is the name here, and the arguments follow. Nothing is written of a process without a
+    /// known parent, which viewers would take to be process 0, and of one whose id was used before:
+    /// viewers have one process for both.
+    fn process(&mut self, new: &Process<'_>) -> io::Result<()> {
+        let Some(parent) = new.parent.filter(|_| self.tree.insert(new.pid)) else {
+            return Ok(());
+        };
+        self.prepare()?;
+        let offset = self.to_boottime.unwrap_or(0);
+        let start = new.start.map(|start| self.nanos(start.saturating_add_nanos(offset)));
+        let program = new.command_line.iter().position(|byte| *byte == b' ');
+        let arguments = program.and_then(|end| new.command_line.get(end + 1..));
+        let out = &mut self.out;
+        let message = out.open(TRACE_PACKET);
+        out.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+        let tree = out.open(packet::PROCESS_TREE);
+        let process = out.open(tree::PROCESSES);
+        out.int(tree::PID, new.pid.into());
+        out.int(tree::PPID, parent.into());
+        out.text(tree::CMDLINE, cut(new.name));
+        // A single element is cut at its first space.
+        if arguments.is_some() || new.name.contains(&b' ') {
+            out.text(tree::CMDLINE, cut(arguments.unwrap_or_default()));
+        }
+        if let Some(start) = start {
+            out.varint(tree::PROCESS_START_FROM_BOOT, start);
+        }
+        out.close(process);
+        out.close(tree);
+        out.close(message);
+        Ok(())
+    }
+
     fn text(&mut self, text: &[u8]) -> TextId {
         self.names.text(text)
     }
@@ -810,20 +1046,30 @@ impl<W: Write> Sink for PerfettoSink<W> {
         entry: Option<&TrackEvent<'_>>,
     ) -> io::Result<()> {
         let state = self.track_state(track)?;
-        if std::mem::replace(&mut state.in_state, entry.is_some()) {
-            self.bare_event(at, track, event::SLICE_END)?;
+        let track = state.uuid;
+        let was_in_state = std::mem::replace(&mut state.in_state, entry.is_some());
+        if !was_in_state && entry.is_none() {
+            return Ok(());
+        }
+        let at = self.prepare_at(at)?;
+        if was_in_state {
+            self.bare_event(at, track, event::SLICE_END);
         }
         if let Some(entry) = entry {
             self.stats.slices += 1;
-            self.track_event(at, track, event::SLICE_BEGIN, entry)?;
+            self.track_event(at, track, event::SLICE_BEGIN, entry);
         }
         Ok(())
     }
 
     fn begin(&mut self, at: Timestamp, track: TrackId, entry: &TrackEvent<'_>) -> io::Result<()> {
-        self.track_state(track)?.depth += 1;
+        let state = self.track_state(track)?;
+        state.depth += 1;
+        let track = state.uuid;
         self.stats.slices += 1;
-        self.track_event(at, track, event::SLICE_BEGIN, entry)
+        let at = self.prepare_at(at)?;
+        self.track_event(at, track, event::SLICE_BEGIN, entry);
+        Ok(())
     }
 
     fn new_flow(&mut self) -> u64 {
@@ -844,35 +1090,39 @@ impl<W: Write> Sink for PerfettoSink<W> {
             return Ok(());
         }
         state.depth -= 1;
+        let track = state.uuid;
+        let at = self.prepare_at(at)?;
         if args.is_empty() {
-            return self.bare_event(at, track, event::SLICE_END);
+            self.bare_event(at, track, event::SLICE_END);
+            return Ok(());
         }
-        let at = self.nanos(at);
-        self.prepare_at(at)?;
-        self.write_arg_texts(args);
-        let message = self.open_packet(at);
-        let body = self.open_event(event::SLICE_END, track);
+        let delta = self.delta(at);
+        let (message, body) = self.open_event(delta, track, event::SLICE_END);
         for arg in args {
             self.arg(arg);
         }
         self.out.close(body);
+        if !self.written.due.is_empty() {
+            self.write_interned(None, None);
+        }
         self.out.close(message);
         Ok(())
     }
 
     fn instant(&mut self, at: Timestamp, track: TrackId, entry: &TrackEvent<'_>) -> io::Result<()> {
-        self.track_state(track)?;
+        let track = self.track_state(track)?.uuid;
         self.stats.instants += 1;
-        self.track_event(at, track, event::INSTANT, entry)
+        let at = self.prepare_at(at)?;
+        self.track_event(at, track, event::INSTANT, entry);
+        Ok(())
     }
 
     fn counter(&mut self, at: Timestamp, track: TrackId, value: CounterValue) -> io::Result<()> {
-        self.track_state(track)?;
+        let track = self.track_state(track)?.uuid;
         self.stats.counters += 1;
-        let at = self.nanos(at);
-        self.prepare_at(at)?;
-        let message = self.open_packet(at);
-        let body = self.open_event(event::COUNTER, track);
+        let at = self.prepare_at(at)?;
+        let delta = self.delta(at);
+        let (message, body) = self.open_event(delta, track, event::COUNTER);
         match value {
             CounterValue::Int(value) => self.out.int(event::COUNTER_VALUE, value),
             CounterValue::Double(value) => {
@@ -886,9 +1136,9 @@ impl<W: Write> Sink for PerfettoSink<W> {
 
     fn sample(&mut self, at: Timestamp, taken: &Sample) -> io::Result<()> {
         self.stats.samples += 1;
-        let at = self.nanos(at);
-        self.prepare_at(at)?;
-        let stack = taken.stack.and_then(|id| self.stack_iid(id));
+        let at = self.prepare_at(at)?;
+        let stack = taken.stack.and_then(|id| self.stack_index(id));
+        let new_stack = stack.filter(|index| !set(&mut self.written.stacks, *index));
         let message = self.open_packet(at);
         let out = &mut self.out;
         let body = out.open(packet::PERF_SAMPLE);
@@ -897,8 +1147,8 @@ impl<W: Write> Sink for PerfettoSink<W> {
         }
         out.int(sample::PID, taken.pid.into());
         out.int(sample::TID, taken.tid.into());
-        if let Some(iid) = stack {
-            out.varint(sample::CALLSTACK_IID, iid);
+        if let Some(index) = stack {
+            out.varint(sample::CALLSTACK_IID, iid(index));
         }
         let mode = match taken.mode {
             CpuMode::Unknown => 0,
@@ -908,23 +1158,32 @@ impl<W: Write> Sink for PerfettoSink<W> {
             CpuMode::GuestKernel => 4,
             CpuMode::GuestUser => 5,
         };
-        out.varint(sample::CPU_MODE, mode);
+        if mode != 0 {
+            out.varint(sample::CPU_MODE, mode);
+        }
         out.close(body);
-        out.close(message);
+        if new_stack.is_some() {
+            self.write_interned(None, new_stack);
+        }
+        self.out.close(message);
         Ok(())
     }
 
     fn sched_switch(&mut self, at: Timestamp, switch: &SchedSwitch<'_>) -> io::Result<()> {
         let (at, bundle) = self.bundle(at, switch.cpu)?;
         bundle.switch(at, switch);
-        self.write_bundle_if_full(switch.cpu);
+        if bundle.is_full() {
+            self.write_bundle(switch.cpu as usize)?;
+        }
         Ok(())
     }
 
     fn sched_waking(&mut self, at: Timestamp, waking: &SchedWaking<'_>) -> io::Result<()> {
         let (at, bundle) = self.bundle(at, waking.cpu)?;
         bundle.waking(at, waking);
-        self.write_bundle_if_full(waking.cpu);
+        if bundle.is_full() {
+            self.write_bundle(waking.cpu as usize)?;
+        }
         Ok(())
     }
 
@@ -946,7 +1205,8 @@ impl<W: Write> Sink for PerfettoSink<W> {
         ];
         let known = if loss.count.is_some() { 3 } else { 2 };
         let name = [&b"lost: "[..], loss.what].concat();
-        self.instant(at, on, &TrackEvent::new(&name[..]).args(&args[..known]))
+        let entry = TrackEvent::new(&name[..]).category(Category::Loss).args(&args[..known]);
+        self.instant(at, on, &entry)
     }
 
     fn finish(&mut self) -> io::Result<()> {

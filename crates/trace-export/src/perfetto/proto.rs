@@ -22,9 +22,66 @@ pub(super) struct OpenLarge {
     start: usize,
 }
 
-const VARINT: u32 = 0;
+pub(super) const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
-const LENGTH_DELIMITED: u32 = 2;
+pub(super) const LENGTH_DELIMITED: u32 = 2;
+
+/// A varint of at most four bytes as a number, little endian.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packed {
+    pub(super) bytes: u32,
+    /// From 1 to 4.
+    pub(super) len: u32,
+}
+
+impl Packed {
+    /// A value below 128.
+    #[inline]
+    pub(super) const fn byte(value: u8) -> Self {
+        debug_assert!(value < 0x80);
+        Self { bytes: value as u32, len: 1 }
+    }
+
+    /// `None` if it needs more than four bytes.
+    #[inline]
+    pub(super) const fn new(value: u64) -> Option<Self> {
+        if value >= 1 << 28 {
+            return None;
+        }
+        let value = value as u32;
+        let groups = value & 0x7f
+            | (value & 0x7f << 7) << 1
+            | (value & 0x7f << 14) << 2
+            | (value & 0x7f << 21) << 3;
+        // Without branches: lengths are hard to predict.
+        let len = (38 - (value | 1).leading_zeros()) / 7;
+        let continued = 0x0080_8080 & !(u32::MAX << (8 * (len - 1)));
+        Some(Self { bytes: groups | continued, len })
+    }
+}
+
+/// Fields of a message as a number, little endian: at most 16 bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Fields {
+    pub(super) bytes: u128,
+    pub(super) len: u32,
+}
+
+impl Fields {
+    pub(super) const NONE: Self = Self { bytes: 0, len: 0 };
+
+    /// Adds a field whose number is below 2048.
+    #[inline]
+    pub(super) fn varint(self, field: u32, value: Packed) -> Self {
+        let tag = field << 3 | VARINT;
+        let (tag, len) = match tag {
+            0..0x80 => (tag, 1),
+            _ => (tag & 0x7f | 0x80 | tag >> 7 << 8, 2),
+        };
+        let bytes = u128::from(u64::from(tag) | u64::from(value.bytes) << (8 * len));
+        Self { bytes: self.bytes | bytes << (8 * self.len), len: self.len + len + value.len }
+    }
+}
 
 impl Buffer {
     pub(super) fn with_capacity(capacity: usize) -> Self {
@@ -55,8 +112,64 @@ impl Buffer {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Writes the first `len` bytes of `bytes`, little endian; `len` is at most 16.
+    ///
+    /// Copies of a fixed size are one store, those of a variable size a function call.
     #[inline]
-    pub(super) fn plain_varint(&mut self, mut value: u64) {
+    pub(super) fn word(&mut self, bytes: u128, len: u32) {
+        let end = self.bytes.len() + len as usize;
+        self.bytes.extend_from_slice(&bytes.to_le_bytes());
+        self.bytes.truncate(end);
+    }
+
+    #[inline]
+    pub(super) fn plain_varint(&mut self, value: u64) {
+        if value < 0x80 {
+            self.bytes.push(value as u8);
+            return;
+        }
+        match Packed::new(value) {
+            Some(Packed { bytes, len }) => self.word(bytes.into(), len),
+            None => self.long_varint(value),
+        }
+    }
+
+    /// Writes the elements of a packed field.
+    #[inline]
+    pub(super) fn packed(&mut self, values: &[u64]) {
+        let all = values.iter().fold(0, |all, value| all | value);
+        let mut end = self.bytes.len();
+        match all {
+            // Most columns have small numbers only.
+            0..0x80 => self.bytes.extend(values.iter().map(|value| *value as u8)),
+            0x80..0x4000 => {
+                self.bytes.resize(end + 2 * values.len(), 0);
+                for value in values {
+                    let (low, high) = (*value as u16 & 0x7f, *value as u16 >> 7);
+                    let is_long = u16::from(high != 0);
+                    if let Some(place) = self.bytes.get_mut(end..end + 2) {
+                        place.copy_from_slice(&(low | is_long << 7 | high << 8).to_le_bytes());
+                    }
+                    end += 1 + usize::from(is_long);
+                }
+                self.bytes.truncate(end);
+            }
+            0x4000..0x1000_0000 => {
+                self.bytes.resize(end + 4 * values.len(), 0);
+                for Packed { bytes, len } in values.iter().copied().filter_map(Packed::new) {
+                    if let Some(place) = self.bytes.get_mut(end..end + 4) {
+                        place.copy_from_slice(&bytes.to_le_bytes());
+                    }
+                    end += len as usize;
+                }
+                self.bytes.truncate(end);
+            }
+            _ => values.iter().for_each(|value| self.plain_varint(*value)),
+        }
+    }
+
+    #[cold]
+    fn long_varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
             value >>= 7;
@@ -71,8 +184,17 @@ impl Buffer {
 
     #[inline]
     pub(super) fn varint(&mut self, field: u32, value: u64) {
-        self.tag(field, VARINT);
-        self.plain_varint(value);
+        let tag = u64::from(field << 3 | VARINT);
+        match (Packed::new(tag), Packed::new(value)) {
+            (Some(tag), Some(value)) => {
+                let bytes = u128::from(tag.bytes) | u128::from(value.bytes) << (8 * tag.len);
+                self.word(bytes, tag.len + value.len);
+            }
+            _ => {
+                self.plain_varint(tag);
+                self.plain_varint(value);
+            }
+        }
     }
 
     /// Writes an `int32` or `int64`: negative numbers take ten bytes.
@@ -171,6 +293,37 @@ mod tests {
         assert_eq!(written(|b| b.int(58, -1)).len(), 2 + 10);
         assert_eq!(written(|b| b.fixed64(47, 1)), [0xf9, 0x02, 1, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(written(|b| b.text(1, b"a\xffb")), b"\x0a\x05a\xef\xbf\xbdb");
+    }
+
+    #[test]
+    fn varints_of_any_length() {
+        for bits in 0..64 {
+            for value in [(1 << bits) - 1, 1 << bits] {
+                let bytes = written(|b| b.plain_varint(value));
+                let mut cursor = trace_common::Cursor::new(&bytes);
+                assert_eq!((cursor.uvarint().unwrap(), cursor.rest()), (value, &[][..]));
+                for field in [1, 15, 16, 87] {
+                    let whole = written(|b| b.varint(field, value));
+                    let tag = written(|b| b.plain_varint(u64::from(field) << 3));
+                    assert_eq!(whole, [&tag[..], &bytes[..]].concat());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn packed_fields_are_those_of_one_varint_each() {
+        for limit in [0x80, 1 << 14, 1 << 28, u64::MAX] {
+            let values: Vec<u64> =
+                (0..200).map(|n: u64| n.pow(8) % limit).chain([limit - 1]).collect();
+            let each = written(|b| values.iter().for_each(|value| b.plain_varint(*value)));
+            let packed = written(|b| {
+                b.raw(&[7]);
+                b.packed(&values);
+                b.raw(&[9]);
+            });
+            assert_eq!(packed, [&[7][..], &each, &[9]].concat());
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::field::{TRACE_PACKET, ftrace, packet};
 use super::proto::Buffer;
 use crate::model::{SchedSwitch, SchedWaking};
+use hashbrown::HashMap;
 
 /// Switches and wake-ups of one CPU that are not written yet.
 #[derive(Debug, Default)]
@@ -14,30 +15,168 @@ pub(super) struct Bundle {
     count: usize,
     switch: Columns,
     waking: Columns,
-    comms: Vec<Box<[u8]>>,
-    intern_table: Buffer,
+    comms: Comms,
+}
+
+/// The names of threads in a bundle, and their indexes in its table.
+#[derive(Debug, Default)]
+struct Comms {
+    /// Some of the names, by their hash. `None` until the first name: most CPU numbers have none.
+    recent: Option<Box<[(Short, u32); RECENT]>>,
+    short: HashMap<Short, u32>,
+    long: HashMap<Box<[u8]>, u32>,
+    table: Buffer,
+}
+
+/// Number of names that are found without a hash table.
+const RECENT: usize = 64;
+
+/// A name of at most 15 bytes, as the kernel has them: its bytes, and its length in the highest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Short(u64, u64);
+
+impl Short {
+    /// No name is that long.
+    const NONE: Self = Self(0, u64::MAX);
+
+    #[inline]
+    fn new(name: &[u8]) -> Option<Self> {
+        let len = name.len() as u64;
+        let (low, high) = if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk())
+        {
+            if len > 15 {
+                return None;
+            }
+            // Of the last bytes those that are not among the first.
+            let high = u64::from_le_bytes(*last) >> 8 >> (8 * (15 - len));
+            (u64::from_le_bytes(*first), high)
+        } else if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
+            let high = u64::from(u32::from_le_bytes(*last)) >> (8 * (8 - len));
+            (u64::from(u32::from_le_bytes(*first)) | high << 32, 0)
+        } else {
+            let byte = |index: usize| name.get(index).copied().unwrap_or(0);
+            (u64::from_le_bytes([byte(0), byte(1), byte(2), 0, 0, 0, 0, 0]), 0)
+        };
+        Some(Self(low, high | len << 56))
+    }
+
+    #[inline]
+    const fn hash(self) -> usize {
+        let mixed = (self.0 ^ self.1.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 58) as usize % RECENT
+    }
+}
+
+impl Comms {
+    /// Returns the index of a name in the table.
+    #[inline]
+    fn index(&mut self, name: &[u8]) -> u64 {
+        let Some(short) = Short::new(name) else { return self.long(name) };
+        match self.recent.as_ref().map(|recent| recent[short.hash()]) {
+            Some((known, index)) if known == short => index.into(),
+            _ => self.short(short, name),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn short(&mut self, short: Short, name: &[u8]) -> u64 {
+        let next = self.next();
+        let index = *self.short.entry(short).or_insert_with(|| {
+            self.table.text(ftrace::COMPACT_INTERN_TABLE, name);
+            next
+        });
+        let recent = self.recent.get_or_insert_with(|| Box::new([(Short::NONE, 0); RECENT]));
+        recent[short.hash()] = (short, index);
+        index.into()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn long(&mut self, name: &[u8]) -> u64 {
+        let next = self.next();
+        let index = *self.long.entry(name.into()).or_insert_with(|| {
+            self.table.text(ftrace::COMPACT_INTERN_TABLE, name);
+            next
+        });
+        index.into()
+    }
+
+    fn next(&self) -> u32 {
+        (self.short.len() + self.long.len()) as u32
+    }
+
+    fn clear(&mut self) {
+        if let Some(recent) = &mut self.recent {
+            recent.fill((Short::NONE, 0));
+        }
+        self.short.clear();
+        self.long.clear();
+        self.table.clear();
+    }
 }
 
 /// Columns of one kind of event. A column is a packed field.
 #[derive(Debug, Default)]
 struct Columns {
     last: u64,
-    columns: [Buffer; 5],
+    /// Events that are not in the columns yet: encoding many values of a column at a time takes a
+    /// third of the instructions. `None` until the first event: most CPU numbers have none.
+    chunk: Option<Box<Chunk>>,
+    columns: [Buffer; Chunk::COLUMNS],
+}
+
+/// The values of some events by column: the distance of the time from the previous event, then
+/// those of its kind.
+#[derive(Debug)]
+struct Chunk {
+    len: usize,
+    values: [[u64; Self::LEN]; Self::COLUMNS],
+}
+
+impl Chunk {
+    const COLUMNS: usize = 5;
+    const LEN: usize = 64;
 }
 
 impl Columns {
-    fn push(&mut self, at: u64, values: [u64; 4]) {
-        let [times, rest @ ..] = &mut self.columns;
+    #[inline]
+    fn push(&mut self, at: u64, [a, b, c, d]: [u64; 4]) {
         // A step back, which the merge of several ring buffers may cause, wraps around, and the
         // reader's addition undoes it.
-        times.plain_varint(at.wrapping_sub(self.last));
+        let row = [at.wrapping_sub(self.last), a, b, c, d];
         self.last = at;
-        for (column, value) in rest.iter_mut().zip(values) {
-            column.plain_varint(value);
+        let chunk = match &mut self.chunk {
+            Some(chunk) => chunk,
+            None => self.add_chunk(),
+        };
+        let place = chunk.len % Chunk::LEN;
+        for (column, value) in chunk.values.iter_mut().zip(row) {
+            column[place] = value;
+        }
+        chunk.len = place + 1;
+        if chunk.len == Chunk::LEN {
+            self.encode();
         }
     }
 
-    fn write(&mut self, fields: [u32; 5], out: &mut Buffer) {
+    #[cold]
+    fn add_chunk(&mut self) -> &mut Box<Chunk> {
+        let values = [[0; Chunk::LEN]; Chunk::COLUMNS];
+        self.chunk.get_or_insert_with(|| Box::new(Chunk { len: 0, values }))
+    }
+
+    #[inline(never)]
+    fn encode(&mut self) {
+        let Some(chunk) = &mut self.chunk else { return };
+        for (column, values) in self.columns.iter_mut().zip(&chunk.values) {
+            column.packed(values.get(..chunk.len).unwrap_or_default());
+        }
+        chunk.len = 0;
+    }
+
+    fn write(&mut self, fields: [u32; Chunk::COLUMNS], out: &mut Buffer) {
+        self.encode();
         for (column, field) in self.columns.iter_mut().zip(fields) {
             if column.len() > 0 {
                 out.bytes(field, column.as_slice());
@@ -56,66 +195,63 @@ impl Bundle {
         self.count >= Self::FULL
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// Adds a switch at `at`, nanoseconds of `CLOCK_BOOTTIME`.
+    #[inline]
     pub(super) fn switch(&mut self, at: u64, switch: &SchedSwitch<'_>) {
         self.count += 1;
-        let SchedSwitch { prev, prev_state, next, .. } = switch;
+        let SchedSwitch { prev_state, next, .. } = switch;
         if !self.began {
-            self.began = true;
-            let out = &mut self.first;
-            let event = out.open(ftrace::EVENT);
-            out.varint(ftrace::EVENT_TIMESTAMP, at);
-            out.int(ftrace::EVENT_PID, prev.tid.into());
-            let message = out.open(ftrace::EVENT_SCHED_SWITCH);
-            out.text(ftrace::SWITCH_PREV_COMM, prev.comm);
-            out.int(ftrace::SWITCH_PREV_PID, prev.tid.into());
-            out.int(ftrace::SWITCH_PREV_PRIO, prev.prio.into());
-            out.int(ftrace::SWITCH_PREV_STATE, *prev_state);
-            out.text(ftrace::SWITCH_NEXT_COMM, next.comm);
-            out.int(ftrace::SWITCH_NEXT_PID, next.tid.into());
-            out.int(ftrace::SWITCH_NEXT_PRIO, next.prio.into());
-            out.close(message);
-            out.close(event);
-            return;
+            return self.begin(at, switch);
         }
-        let comm = self.comm(next.comm);
+        let comm = self.comms.index(next.comm);
         let values = [*prev_state as u64, next.tid as i64 as u64, next.prio as i64 as u64, comm];
         self.switch.push(at, values);
     }
 
+    #[cold]
+    fn begin(&mut self, at: u64, switch: &SchedSwitch<'_>) {
+        let SchedSwitch { prev, prev_state, next, .. } = switch;
+        self.began = true;
+        let out = &mut self.first;
+        let event = out.open(ftrace::EVENT);
+        out.varint(ftrace::EVENT_TIMESTAMP, at);
+        out.int(ftrace::EVENT_PID, prev.tid.into());
+        let message = out.open(ftrace::EVENT_SCHED_SWITCH);
+        out.text(ftrace::SWITCH_PREV_COMM, prev.comm);
+        out.int(ftrace::SWITCH_PREV_PID, prev.tid.into());
+        out.int(ftrace::SWITCH_PREV_PRIO, prev.prio.into());
+        out.int(ftrace::SWITCH_PREV_STATE, *prev_state);
+        out.text(ftrace::SWITCH_NEXT_COMM, next.comm);
+        out.int(ftrace::SWITCH_NEXT_PID, next.tid.into());
+        out.int(ftrace::SWITCH_NEXT_PRIO, next.prio.into());
+        out.close(message);
+        out.close(event);
+    }
+
     /// Adds a wake-up at `at`, nanoseconds of `CLOCK_BOOTTIME`.
+    #[inline]
     pub(super) fn waking(&mut self, at: u64, waking: &SchedWaking<'_>) {
         self.count += 1;
         let task = &waking.task;
-        let comm = self.comm(task.comm);
+        let comm = self.comms.index(task.comm);
         let values =
             [task.tid as i64 as u64, waking.target_cpu.into(), task.prio as i64 as u64, comm];
         self.waking.push(at, values);
     }
 
-    /// Returns the index of a thread's name in the bundle's table.
-    fn comm(&mut self, comm: &[u8]) -> u64 {
-        let place = self.comms.iter().position(|c| **c == *comm);
-        let place = place.unwrap_or_else(|| {
-            self.comms.push(comm.into());
-            self.intern_table.text(ftrace::COMPACT_INTERN_TABLE, comm);
-            self.comms.len() - 1
-        });
-        place as u64
-    }
-
-    /// Writes a packet with the events since the last one, if there are any.
+    /// Writes a packet with the events since the last one.
     pub(super) fn write(&mut self, cpu: u32, sequence: u64, out: &mut Buffer) {
-        if self.count == 0 {
-            return;
-        }
         let message = out.open_large(TRACE_PACKET);
         out.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, sequence);
         let bundle = out.open_large(packet::FTRACE_EVENTS);
         out.varint(ftrace::CPU, cpu.into());
         out.raw(self.first.as_slice());
         let compact = out.open_large(ftrace::COMPACT_SCHED);
-        out.raw(self.intern_table.as_slice());
+        out.raw(self.comms.table.as_slice());
         self.switch.write(
             [
                 ftrace::COMPACT_SWITCH_TIMESTAMP,
@@ -140,8 +276,38 @@ impl Bundle {
         out.close_large(bundle);
         out.close_large(message);
         self.first.clear();
-        self.intern_table.clear();
         self.comms.clear();
         self.count = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_one_index_each() {
+        let mut comms = Comms::default();
+        // Names of all lengths that differ in one byte, in their length, or in a zero at the end.
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        for len in 0..20 {
+            for place in 0..len {
+                let mut name = vec![b'a'; len];
+                name[place] = b'b';
+                names.push(name);
+            }
+            names.push(vec![0; len]);
+            names.push(vec![b'a'; len]);
+        }
+        names.sort();
+        names.dedup();
+        for _ in 0..2 {
+            for (index, name) in names.iter().enumerate() {
+                assert_eq!(comms.index(name), index as u64, "{name:?}");
+            }
+        }
+        comms.clear();
+        assert_eq!(comms.index(b"a"), 0);
+        assert_eq!(comms.table.as_slice(), b"\x2a\x01a");
     }
 }

@@ -1,17 +1,26 @@
 //! Lines of stacks.
 
-use super::Profile;
+use super::view::{Names, View};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Samples taken at regular intervals are counted; other events have their weight.
-pub(super) fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut names = Names::default();
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-    for sample in &profile.samples {
-        let frames = profile.frames_of(sample.stack).iter().rev();
-        let names: Vec<_> = frames.map(|frame| profile.name_of(*frame).replace(';', ":")).collect();
-        let value = if profile.measure.period > 0 { sample.count } else { profile.value(sample) };
-        *lines.entry(names.join(";")).or_default() += value;
+    for sample in view.samples() {
+        let path = names.path(sample, view);
+        let path = path.iter().map(|name| escaped(names.get(*name)));
+        let line = path.collect::<Vec<_>>().join(";");
+        let is_counted = view.measure().period > 0;
+        let value = if is_counted { sample.count } else { view.profile.value(sample) };
+        let sum = lines.entry(line).or_default();
+        *sum = sum.saturating_add(value);
     }
     lines.into_iter().try_for_each(|(line, value)| writeln!(out, "{line} {value}"))
+}
+
+/// A name without the separators of the format.
+pub(super) fn escaped(name: &str) -> String {
+    name.replace(';', ":").replace('\n', " ")
 }

@@ -1,35 +1,58 @@
-//! Profiles: stacks with weights, and the formats of other tools.
+//! Profiles: the samples and stacks of a timeline, in the formats of other tools.
+//!
+//! Stacks, names and mappings are those of [`Tables`].
 //!
 //! ```
-//! use trace_export::Frame;
 //! use trace_export::profile::{Format, Label, Measure, Profile, Unit};
+//! use trace_timeline::{Frame, Tables};
+//!
+//! let mut tables = Tables::new();
+//! let mut frame = |function: &str| Frame {
+//!     function: tables.text(function.as_bytes()),
+//!     ..Frame::default()
+//! };
+//! let frames = ["sync.(*Mutex).Lock", "main.main"].map(&mut frame);
+//! let stack = tables.stack(&frames);
+//! let thread = tables.text(b"thread");
 //!
 //! let mut profile = Profile::new(Measure {
-//!     events: "contentions",
-//!     weight: "delay",
+//!     events: "contentions".into(),
+//!     weight: "delay".into(),
 //!     unit: Unit::Nanoseconds,
 //!     period: 0,
 //! });
-//! let stack = profile.stack([Frame::new(b"sync.(*Mutex).Lock"), Frame::new(b"main.main")]);
-//! let thread = profile.labels(&[("thread", Label::Number(7))]);
-//! profile.add(stack, thread, 1, 1_500_000);
+//! let labels = profile.labels(&[(thread, Label::Number(7))]);
+//! profile.add(stack, labels, 1, 1_500_000);
 //!
 //! let mut folded = Vec::new();
-//! profile.write(Format::Folded, "example", &mut folded)?;
+//! profile.write(Format::Folded, "example", &tables, &mut folded)?;
 //! assert_eq!(folded, b"main.main;sync.(*Mutex).Lock 1500000\n");
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod difference;
+mod firefox;
 mod flame_graph;
 mod folded;
+mod origin;
 mod pprof;
+mod read;
+mod samples;
 mod speedscope;
+mod svg;
+mod view;
 
-use crate::intern::Frame;
+pub use difference::{Change, Difference, FunctionChange, UnlikeWeights};
+pub use firefox::{FirefoxDropped, FirefoxProfile};
+pub use read::{PprofFile, ReadError, ReadLimits, read_folded, read_pprof};
+pub use samples::Samples;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::Path;
+use trace_timeline::{EntityId, StackId, Tables, TextId};
+use view::View;
 
 /// A format of profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +62,8 @@ pub enum Format {
     Speedscope,
     /// `profile.proto` of pprof, compressed: `go tool pprof` reads it.
     Pprof,
-    /// A flame graph as SVG, without scripts.
+    /// A flame graph as SVG: frames have tooltips and the colour of their kind of code. A script searches
+    /// and zooms, where scripts run.
     FlameGraph,
     /// Lines of stacks with their weights, outermost frame first: the input of flame graph tools.
     Folded,
@@ -63,13 +87,13 @@ impl Format {
 }
 
 /// The events of a profile and their weight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "callers construct it")]
 pub struct Measure {
     /// The name of the events, plural, e.g. `samples`.
-    pub events: &'static str,
-    /// The name of the weight, e.g. `cpu`, `delay` or `alloc_space`.
-    pub weight: &'static str,
+    pub events: Cow<'static, str>,
+    /// The name of the weight, e.g. `cpu`, `delay`, `alloc_space` or `cycles`.
+    pub weight: Cow<'static, str>,
     /// The unit of the weight.
     pub unit: Unit,
     /// The weight between two samples, if events are sampled at regular intervals; otherwise 0.
@@ -84,6 +108,8 @@ pub enum Unit {
     Nanoseconds,
     /// Bytes.
     Bytes,
+    /// Occurrences of what is counted, e.g. CPU cycles.
+    Occurrences,
     /// Each event counts as one: there is no weight beside the count.
     Count,
 }
@@ -94,15 +120,16 @@ impl Unit {
         match self {
             Self::Nanoseconds => "nanoseconds",
             Self::Bytes => "bytes",
-            Self::Count => "count",
+            Self::Occurrences | Self::Count => "count",
         }
     }
 
-    fn show(self, weight: u64) -> String {
+    /// A weight with its unit, for people.
+    pub fn show(self, weight: u64) -> String {
         match self {
             Self::Nanoseconds => format!("{:.3} ms", weight as f64 / 1e6),
             Self::Bytes => format!("{weight} bytes"),
-            Self::Count => weight.to_string(),
+            Self::Occurrences | Self::Count => weight.to_string(),
         }
     }
 }
@@ -110,16 +137,12 @@ impl Unit {
 /// The value of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "pprof has these two")]
-pub enum Label<'a> {
+pub enum Label {
     /// A text.
-    Text(&'a str),
+    Text(TextId),
     /// A number.
     Number(i64),
 }
-
-/// The identifier of a stack in a [`Profile`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ProfileStack(u32);
 
 /// The identifier of a set of labels in a [`Profile`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -133,39 +156,32 @@ pub struct LabelSet(u32);
 #[derive(Debug)]
 pub struct Profile {
     measure: Measure,
-    texts: Table<Box<str>>,
-    frames: Table<FrameRecord>,
-    /// Indexes of frames, innermost first.
-    stacks: Table<Box<[u32]>>,
-    labels: Table<Box<[(u32, LabelValue)]>>,
-    index: HashMap<(ProfileStack, LabelSet), usize>,
+    labels: Vec<Labels>,
+    label_sets: HashMap<Labels, LabelSet>,
+    index: HashMap<(Option<StackId>, LabelSet), usize>,
     samples: Vec<Sample>,
     /// The index and weight of each sample that was taken at a regular interval.
     order: Vec<(usize, u64)>,
     start: u64,
     duration: u64,
+    has_modules: bool,
 }
 
-/// A frame with the indexes of its texts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct FrameRecord {
-    function: u32,
-    file: u32,
-    line: u32,
-    module: u32,
-    pc: u64,
+/// The labels of a sample.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Labels {
+    /// The sampled goroutine or thread, and its thread: their names and numbers are labels.
+    entities: [Option<EntityId>; 2],
+    others: GivenLabels,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum LabelValue {
-    Text(u32),
-    Number(i64),
-}
+/// Keys and values.
+type GivenLabels = Box<[(TextId, Label)]>;
 
 /// Events with the same stack and labels.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    stack: ProfileStack,
+    stack: Option<StackId>,
     labels: LabelSet,
     count: u64,
     weight: u64,
@@ -176,65 +192,83 @@ impl Profile {
     pub fn new(measure: Measure) -> Self {
         let mut profile = Self {
             measure,
-            texts: Table::default(),
-            frames: Table::default(),
-            stacks: Table::default(),
-            labels: Table::default(),
+            labels: Vec::new(),
+            label_sets: HashMap::new(),
             index: HashMap::new(),
             samples: Vec::new(),
             order: Vec::new(),
             start: 0,
             duration: 0,
+            has_modules: false,
         };
-        profile.texts.index(Box::from("")); // number 0, as in pprof
-        profile.labels(&[]);
+        profile.label_set(Labels::default());
         profile
     }
 
-    /// Interns a stack, innermost frame first.
-    pub fn stack<'a>(&mut self, frames: impl IntoIterator<Item = Frame<'a>>) -> ProfileStack {
-        let frames = frames.into_iter().map(|frame| {
-            let record = FrameRecord {
-                function: self.text(&String::from_utf8_lossy(frame.function)),
-                file: self.text(&String::from_utf8_lossy(frame.file)),
-                line: frame.line,
-                module: self.text(&String::from_utf8_lossy(frame.module)),
-                pc: frame.pc,
-            };
-            self.frames.index(record)
-        });
-        let frames: Box<[u32]> = frames.collect();
-        ProfileStack(self.stacks.index(frames))
+    /// Shows functions with their module, as .NET tools do: `module!function`.
+    pub const fn show_modules(&mut self) {
+        self.has_modules = true;
     }
 
     /// Interns a set of labels; the default set is empty.
-    pub fn labels(&mut self, labels: &[(&str, Label<'_>)]) -> LabelSet {
-        let labels = labels.iter().map(|(key, value)| {
-            let value = match value {
-                Label::Text(text) => LabelValue::Text(self.text(text)),
-                Label::Number(number) => LabelValue::Number(*number),
-            };
-            (self.text(key), value)
-        });
-        let labels: Box<[_]> = labels.collect();
-        LabelSet(self.labels.index(labels))
+    pub fn labels(&mut self, labels: &[(TextId, Label)]) -> LabelSet {
+        self.label_set(Labels { entities: [None; 2], others: labels.into() })
     }
 
-    /// Adds `count` events with `weight` in all. The weight is not used if the unit is
-    /// [`Unit::Count`].
-    pub fn add(&mut self, stack: ProfileStack, labels: LabelSet, count: u64, weight: u64) {
+    fn label_set(&mut self, labels: Labels) -> LabelSet {
+        if let Some(known) = self.label_sets.get(&labels) {
+            return *known;
+        }
+        let id = LabelSet(self.labels.len() as u32);
+        self.labels.push(labels.clone());
+        self.label_sets.insert(labels, id);
+        id
+    }
+
+    /// Adds `count` events with `weight` in all; `stack` is of the tables with which the profile is
+    /// written. The weight is not used if the unit is [`Unit::Count`].
+    pub fn add(&mut self, stack: Option<StackId>, labels: LabelSet, count: u64, weight: u64) {
+        let index = self.entry(stack, labels);
+        if self.measure.period > 0 {
+            self.order.push((index, weight));
+        }
+        self.add_to(index, count, weight);
+    }
+
+    /// The index of the entry of these.
+    fn entry(&mut self, stack: Option<StackId>, labels: LabelSet) -> usize {
         let next = self.samples.len();
         let index = *self.index.entry((stack, labels)).or_insert(next);
         if index == next {
             self.samples.push(Sample { stack, labels, count: 0, weight: 0 });
         }
-        if self.measure.period > 0 {
-            self.order.push((index, weight));
-        }
+        index
+    }
+
+    fn add_to(&mut self, index: usize, count: u64, weight: u64) {
         if let Some(sample) = self.samples.get_mut(index) {
             sample.count = sample.count.saturating_add(count);
             sample.weight = sample.weight.saturating_add(weight);
         }
+    }
+
+    /// Replaces the stacks: `change` returns another one of the same tables. Events whose stacks become
+    /// equal are one entry from then on.
+    pub fn map_stacks(&mut self, mut change: impl FnMut(StackId) -> Option<StackId>) {
+        let before = std::mem::take(&mut self.samples);
+        let order = std::mem::take(&mut self.order);
+        self.index.clear();
+        let mut changed: HashMap<StackId, Option<StackId>> = HashMap::new();
+        let mut moved = Vec::with_capacity(before.len());
+        for Sample { stack, labels, count, weight } in before {
+            let stack =
+                stack.and_then(|stack| *changed.entry(stack).or_insert_with(|| change(stack)));
+            let index = self.entry(stack, labels);
+            moved.push(index);
+            self.add_to(index, count, weight);
+        }
+        let place = |(index, weight): (usize, u64)| Some((*moved.get(index)?, weight));
+        self.order = order.into_iter().filter_map(place).collect();
     }
 
     /// Sets the time that the profile covers: its start in nanoseconds since the Unix epoch (0 if
@@ -245,8 +279,8 @@ impl Profile {
     }
 
     /// The events and their weight.
-    pub const fn measure(&self) -> Measure {
-        self.measure
+    pub const fn measure(&self) -> &Measure {
+        &self.measure
     }
 
     /// The number of events.
@@ -259,29 +293,26 @@ impl Profile {
         self.samples.iter().fold(0, |sum, sample| sum.saturating_add(self.value(sample)))
     }
 
-    /// Writes the profile. `title` is for people: the name of the program or trace.
+    /// Writes the profile. `title` is for people: the name of the program or trace. `tables` have the
+    /// stacks and labels.
     ///
     /// # Errors
     ///
     /// Those of `out`.
-    pub fn write(&self, format: Format, title: &str, out: &mut dyn Write) -> io::Result<()> {
+    pub fn write(
+        &self,
+        format: Format,
+        title: &str,
+        tables: &Tables,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let view = View::new(self, tables);
         match format {
-            Format::Speedscope => speedscope::write(self, title, out),
-            Format::Pprof => pprof::write(self, out),
-            Format::FlameGraph => flame_graph::write(self, title, out),
-            Format::Folded => folded::write(self, out),
+            Format::Speedscope => speedscope::write(&view, title, out),
+            Format::Pprof => pprof::write(&view, out),
+            Format::FlameGraph => flame_graph::write(&view, title, out),
+            Format::Folded => folded::write(&view, out),
         }
-    }
-
-    fn text(&mut self, text: &str) -> u32 {
-        match self.texts.index.get(text) {
-            Some(index) => *index,
-            None => self.texts.index(Box::from(text)),
-        }
-    }
-
-    fn text_of(&self, text: u32) -> &str {
-        self.texts.get(text).map_or("", |text| text)
     }
 
     /// The weight of a sample in the unit of the measure.
@@ -289,105 +320,87 @@ impl Profile {
         if self.measure.unit == Unit::Count { sample.count } else { sample.weight }
     }
 
-    /// Entries and values, in the order in which they were added if it is known.
-    fn in_order(&self) -> impl Iterator<Item = (&Sample, u64)> {
-        let entries = self.samples.iter().map(|sample| (sample, self.value(sample)));
-        let ordered = self
-            .order
-            .iter()
-            .filter_map(|(index, weight)| self.samples.get(*index).map(|sample| (sample, *weight)));
+    /// The indexes of entries with their values, in the order in which they were added if it is
+    /// known.
+    fn in_order(&self) -> impl Iterator<Item = (usize, u64)> {
+        let entries = self.samples.iter().map(|sample| self.value(sample)).enumerate();
         let unordered = if self.order.is_empty() { self.samples.len() } else { 0 };
-        ordered.chain(entries.take(unordered))
+        self.order.iter().copied().chain(entries.take(unordered))
     }
 
-    /// The frames of a stack, innermost first.
-    fn frames_of(&self, stack: ProfileStack) -> &[u32] {
-        self.stacks.get(stack.0).map_or(&[], |frames| frames)
-    }
-
-    fn labels_of(&self, labels: LabelSet) -> &[(u32, LabelValue)] {
-        self.labels.get(labels.0).map_or(&[], |labels| labels)
-    }
-
-    /// The name of a frame: its function, or its module and address.
-    fn name_of(&self, frame: u32) -> Cow<'_, str> {
-        let Some(frame) = self.frames.get(frame) else { return Cow::Borrowed("") };
-        let function = self.text_of(frame.function);
-        if !function.is_empty() || frame.pc == 0 {
-            return Cow::Borrowed(function);
-        }
-        match self.text_of(frame.module) {
-            "" => Cow::Owned(format!("{:#x}", frame.pc)),
-            module => Cow::Owned(format!("{module}+{:#x}", frame.pc)),
-        }
-    }
-}
-
-/// Values, each stored once and numbered from 0.
-#[derive(Debug)]
-struct Table<T> {
-    values: Vec<T>,
-    index: HashMap<T, u32>,
-}
-
-impl<T> Default for Table<T> {
-    fn default() -> Self {
-        Self { values: Vec::new(), index: HashMap::new() }
-    }
-}
-
-impl<T: Clone + Eq + std::hash::Hash> Table<T> {
-    fn index(&mut self, value: T) -> u32 {
-        let next = self.values.len() as u32;
-        *self.index.entry(value).or_insert_with_key(|value| {
-            self.values.push(value.clone());
-            next
-        })
-    }
-
-    fn get(&self, index: u32) -> Option<&T> {
-        self.values.get(index as usize)
+    fn labels_of(&self, labels: LabelSet) -> Option<&Labels> {
+        self.labels.get(labels.0 as usize)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trace_timeline::{Entity, EntityKind, Frame, Mapping};
 
-    fn example() -> Profile {
-        let measure =
-            Measure { events: "samples", weight: "cpu", unit: Unit::Nanoseconds, period: 10 };
+    fn example() -> (Profile, Tables) {
+        let measure = Measure {
+            events: "samples".into(),
+            weight: "cpu".into(),
+            unit: Unit::Nanoseconds,
+            period: 10,
+        };
         let mut profile = Profile::new(measure);
-        let frame = |function: &'static [u8], line, pc| Frame {
-            function,
-            file: b"a.go",
+        let mut tables = Tables::new();
+        let file = tables.text(b"a.go");
+        let frame = |tables: &mut Tables, function: &[u8], line, address| Frame {
+            function: tables.text(function),
+            file,
             line,
-            pc,
+            address,
             ..Frame::default()
         };
-        let main = profile.stack([frame(b"main", 1, 0x10)]);
-        let leaf = profile.stack([frame(b"leaf<\"&>", 2, 0x20), frame(b"main", 1, 0x10)]);
-        let unnamed = profile.stack([Frame { module: b"libc.so", pc: 0x30, ..Frame::default() }]);
-        let one = profile.labels(&[("thread", Label::Number(1)), ("state", Label::Text("on"))]);
-        let two = profile.labels(&[("thread", Label::Number(2))]);
+        let outer = frame(&mut tables, b"main", 1, 0x10);
+        let inner = frame(&mut tables, b"leaf<\"&>", 2, 0x20);
+        let path = tables.text(b"/lib/libc.so");
+        let mapping = tables.add_mapping(Mapping { path, ..Mapping::default() });
+        let unnamed = Frame { mapping, address: 0x30, ..Frame::default() };
+        let main = tables.stack(&[outer]);
+        let leaf = tables.stack(&[inner, outer]);
+        let unnamed = tables.stack(&[unnamed]);
+        let [thread, state, on] =
+            ["thread", "state", "on"].map(|text| tables.text(text.as_bytes()));
+        let one = profile.labels(&[(thread, Label::Number(1)), (state, Label::Text(on))]);
+        let two = profile.labels(&[(thread, Label::Number(2))]);
         profile.add(main, one, 1, 10);
         profile.add(leaf, one, 2, 20);
         profile.add(leaf, two, 1, 10);
         profile.add(leaf, one, 1, 10);
         profile.add(unnamed, LabelSet::default(), 1, 10);
-        profile
+        (profile, tables)
+    }
+
+    fn written((profile, tables): &(Profile, Tables), format: Format) -> String {
+        let mut out = Vec::new();
+        profile.write(format, "a <title>", tables, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
     }
 
     fn text(format: Format) -> String {
-        let mut out = Vec::new();
-        example().write(format, "a <title>", &mut out).unwrap();
-        String::from_utf8(out).unwrap()
+        written(&example(), format)
     }
 
     #[test]
     fn equal_stacks_are_one_entry() {
-        let profile = example();
+        let (profile, _) = example();
         assert_eq!((profile.samples.len(), profile.count(), profile.weight()), (4, 6, 60));
+    }
+
+    #[test]
+    fn stacks_that_become_equal_are_one_entry() {
+        let (mut profile, mut tables) = example();
+        let function = tables.text(b"main");
+        let stack = tables.stack(&[Frame { function, ..Frame::default() }]);
+        profile.map_stacks(|_| stack);
+        assert_eq!((profile.samples.len(), profile.count(), profile.weight()), (3, 6, 60));
+        let values: Vec<u64> = profile.in_order().map(|(_, value)| value).collect();
+        assert_eq!(values, [10, 20, 10, 10, 10]);
+        assert_eq!(written(&(profile, tables), Format::Folded), "main 6\n");
     }
 
     #[test]
@@ -409,6 +422,50 @@ mod tests {
         let text = text(Format::FlameGraph);
         assert!(text.contains("a &lt;title&gt;: samples by nanoseconds"), "{text}");
         assert!(text.contains("<title>leaf&lt;&quot;&amp;&gt; (0.000 ms, 66.67 %)"), "{text}");
+    }
+
+    #[test]
+    fn calls_from_several_lines_are_one_frame() {
+        let (mut profile, mut tables) = example();
+        let function = tables.text(b"main");
+        let frame = |line| Frame { function, line, ..Frame::default() };
+        for line in [7, 8] {
+            let stack = tables.stack(&[frame(line)]);
+            profile.add(stack, LabelSet::default(), 1, 10);
+        }
+        let example = (profile, tables);
+        assert!(written(&example, Format::Folded).contains("main 3\n"));
+        let graph = written(&example, Format::FlameGraph);
+        assert_eq!(graph.matches("<title>main (").count(), 1, "{graph}");
+    }
+
+    #[test]
+    fn several_processes_are_the_outermost_frames() {
+        let (mut profile, mut tables) = example();
+        for (pid, name) in [(1, "shop;1"), (2, "")] {
+            let name = tables.text(name.as_bytes());
+            let process = tables.entity(Entity::new(EntityKind::Process, pid).named(name));
+            let thread = tables.entity(Entity::new(EntityKind::Thread, 10 + pid).child_of(process));
+            let labels = Labels { entities: [thread, None], ..Labels::default() };
+            let labels = profile.label_set(labels);
+            profile.add(None, labels, 1, 10);
+        }
+        let text = written(&(profile, tables), Format::Folded);
+        assert!(text.starts_with("libc.so+0x30 1\n"), "{text}");
+        assert!(text.contains("\nprocess 2 1\nshop:1 1\n"), "{text}");
+    }
+
+    #[test]
+    fn modules_are_shown_on_request() {
+        let (mut profile, mut tables) = example();
+        let path = tables.text(b"C:\\app\\Shop.dll");
+        let mapping = tables.add_mapping(Mapping { path, ..Mapping::default() });
+        let function = tables.text(b"Shop.Run()");
+        let stack = tables.stack(&[Frame { function, mapping, ..Frame::default() }]);
+        profile.add(stack, LabelSet::default(), 1, 10);
+        profile.show_modules();
+        let text = written(&(profile, tables), Format::Folded);
+        assert!(text.contains("Shop!Shop.Run() 1\n"), "{text}");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! `profile.proto` of <https://github.com/google/pprof>.
 
-use super::{LabelValue, Profile, Unit};
+use super::Unit;
+use super::view::{LabelText, Names, View};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::collections::HashMap;
 use std::io::{self, Write};
+use trace_timeline::{Frame, MappingId, TextId};
 
 // Fields of `Profile`.
 const SAMPLE_TYPE: u32 = 1;
@@ -18,87 +20,138 @@ const DURATION: u32 = 10;
 const PERIOD_TYPE: u32 = 11;
 const PERIOD: u32 = 12;
 
-pub(super) fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    let measure = profile.measure;
-    // Further strings follow those of the profile.
-    let names = [measure.events, "count", measure.weight, measure.unit.name()];
-    let texts = profile.texts.values.len() as u64;
-    let (count_type, weight_type) = ((texts, texts + 1), (texts + 2, texts + 3));
-    let has_weight = measure.unit != Unit::Count;
+pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let measure = view.measure();
+    let mut tables = Tables::default();
+    tables.strings.text("".into()); // number 0
     let mut p = Message::default();
-    let mut value_type = |field, (kind, unit): (u64, u64)| {
+    let mut value_type = |field, kind: &str, unit: &str, strings: &mut Names| {
+        let (kind, unit) = (strings.text(kind.into()), strings.text(unit.into()));
         p.message(field, |m| {
-            m.int(1, kind);
-            m.int(2, unit);
+            m.int(1, kind.into());
+            m.int(2, unit.into());
         });
     };
-    value_type(SAMPLE_TYPE, count_type);
+    let has_weight = measure.unit != Unit::Count;
+    let strings = &mut tables.strings;
+    value_type(SAMPLE_TYPE, &measure.events, "count", strings);
     if has_weight {
-        value_type(SAMPLE_TYPE, weight_type);
+        value_type(SAMPLE_TYPE, &measure.weight, measure.unit.name(), strings);
     }
     if measure.period > 0 {
-        value_type(PERIOD_TYPE, weight_type);
+        value_type(PERIOD_TYPE, &measure.weight, measure.unit.name(), strings);
     }
-    for sample in &profile.samples {
+    // Viewers take the first mapping for the program.
+    let all = view.samples().iter().flat_map(|sample| view.frames(sample.stack));
+    let program = all
+        .filter_map(|frame| frame.mapping)
+        .find(|mapping| !view.tables.mapping(*mapping).is_kernel);
+    if let Some(program) = program {
+        tables.mapping(program, view);
+    }
+    for sample in view.samples() {
+        let locations: Vec<u64> =
+            view.frames(sample.stack).iter().map(|frame| tables.location(frame, view)).collect();
         p.message(SAMPLE, |m| {
-            m.packed(1, profile.frames_of(sample.stack).iter().map(|f| u64::from(*f) + 1));
+            m.packed(1, locations);
             m.packed(2, [sample.count].into_iter().chain(has_weight.then_some(sample.weight)));
-            for (key, value) in profile.labels_of(sample.labels) {
+            for (key, value) in view.labels(sample.labels) {
+                let key = tables.strings.text(key);
                 m.message(3, |label| {
-                    label.int(1, (*key).into());
+                    label.int(1, key.into());
                     match value {
-                        LabelValue::Text(text) => label.int(2, (*text).into()),
-                        LabelValue::Number(number) => label.int(3, *number as u64),
+                        LabelText::Text(text) => label.int(2, tables.strings.text(text).into()),
+                        LabelText::Number(number) => label.int(3, number as u64),
                     }
                 });
             }
         });
     }
-    // Identifiers count from 1.
-    let mut mappings: HashMap<u32, u64> = HashMap::new();
-    let mut functions: HashMap<(u32, u32), u64> = HashMap::new();
-    for (id, frame) in (1..).zip(&profile.frames.values) {
-        let next = mappings.len() as u64 + 1;
-        let mapping = match frame.module {
-            0 => 0,
-            module => *mappings.entry(module).or_insert(next),
-        };
-        if mapping == next {
-            p.message(MAPPING, |m| {
-                m.int(1, mapping);
-                m.int(5, frame.module.into());
-                m.int(7, 1); // has functions
-            });
-        }
-        let next = functions.len() as u64 + 1;
-        let function = *functions.entry((frame.function, frame.file)).or_insert(next);
-        if function == next {
-            p.message(FUNCTION, |m| {
-                m.int(1, function);
-                m.int(2, frame.function.into());
-                m.int(3, frame.function.into());
-                m.int(4, frame.file.into());
-            });
-        }
-        p.message(LOCATION, |m| {
-            m.int(1, id);
-            m.int(2, mapping);
-            m.int(3, frame.pc);
-            m.message(4, |line| {
-                line.int(1, function);
-                line.int(2, frame.line.into());
-            });
-        });
-    }
-    for text in profile.texts.values.iter().map(|text| &**text).chain(names) {
+    p.0.extend_from_slice(&tables.messages.0);
+    for text in tables.strings.all() {
         p.bytes(STRING, text.as_bytes());
     }
-    p.int(TIME, profile.start);
-    p.int(DURATION, profile.duration);
+    p.int(TIME, view.profile.start);
+    p.int(DURATION, view.profile.duration);
     p.int(PERIOD, measure.period);
     let mut gz = GzEncoder::new(out, Compression::default());
     gz.write_all(&p.0)?;
     gz.finish().map(drop)
+}
+
+/// The tables of the file. Identifiers count from 1.
+#[derive(Default)]
+struct Tables {
+    strings: Names,
+    mappings: HashMap<MappingId, u64>,
+    functions: HashMap<(TextId, TextId, Option<MappingId>), u64>,
+    locations: HashMap<Frame, u64>,
+    messages: Message,
+}
+
+impl Tables {
+    fn location(&mut self, frame: &Frame, view: &View<'_>) -> u64 {
+        let next = self.locations.len() as u64 + 1;
+        let id = *self.locations.entry(*frame).or_insert(next);
+        if id != next {
+            return id;
+        }
+        let mapping = frame.mapping.map_or(0, |mapping| self.mapping(mapping, view));
+        let start = frame.mapping.map_or(0, |mapping| view.tables.mapping(mapping).start);
+        let function = self.function(frame, view);
+        self.messages.message(LOCATION, |m| {
+            m.int(1, id);
+            m.int(2, mapping);
+            m.int(3, start.saturating_add(frame.address));
+            // Without a name, viewers show the address.
+            if function != 0 {
+                m.message(4, |line| {
+                    line.int(1, function);
+                    line.int(2, frame.line.into());
+                });
+            }
+        });
+        id
+    }
+
+    fn mapping(&mut self, mapping: MappingId, view: &View<'_>) -> u64 {
+        let next = self.mappings.len() as u64 + 1;
+        let id = *self.mappings.entry(mapping).or_insert(next);
+        if id == next {
+            let mapping = view.tables.mapping(mapping);
+            let [path, build_id] =
+                [mapping.path, mapping.build_id].map(|text| self.strings.text(view.text(text)));
+            self.messages.message(MAPPING, |m| {
+                m.int(1, id);
+                m.int(2, mapping.start);
+                m.int(3, mapping.end);
+                m.int(4, mapping.offset);
+                m.int(5, path.into());
+                m.int(6, build_id.into());
+                m.int(7, 1); // has functions
+            });
+        }
+        id
+    }
+
+    fn function(&mut self, frame: &Frame, view: &View<'_>) -> u64 {
+        if frame.function.is_empty() {
+            return 0;
+        }
+        let next = self.functions.len() as u64 + 1;
+        let id = *self.functions.entry((frame.function, frame.file, frame.mapping)).or_insert(next);
+        if id == next {
+            let name = self.strings.text(view.name(frame));
+            let file = self.strings.text(view.text(frame.file));
+            self.messages.message(FUNCTION, |m| {
+                m.int(1, id);
+                m.int(2, name.into());
+                m.int(3, name.into());
+                m.int(4, file.into());
+            });
+        }
+        id
+    }
 }
 
 /// A protobuf message.

@@ -1,82 +1,100 @@
 //! The file format of speedscope: <https://www.speedscope.app/file-format-schema.json>.
 
-use super::{LabelValue, Profile, Sample, Unit};
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use super::view::{LabelText, Names, View};
+use super::{Sample, Unit};
+use crate::json;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
+use trace_timeline::TextId;
 
-pub(super) fn write(profile: &Profile, title: &str, out: &mut dyn Write) -> io::Result<()> {
-    let unit = match profile.measure.unit {
-        Unit::Count => "none",
+/// The frames of the file: a name at a line.
+#[derive(Default)]
+struct Frames {
+    index: HashMap<(u32, TextId, u32), u32>,
+    values: Vec<(u32, TextId, u32)>,
+}
+
+impl Frames {
+    fn index(&mut self, frame: (u32, TextId, u32)) -> u32 {
+        let next = self.values.len() as u32;
+        *self.index.entry(frame).or_insert_with(|| {
+            self.values.push(frame);
+            next
+        })
+    }
+}
+
+pub(super) fn write(view: &View<'_>, title: &str, out: &mut dyn Write) -> io::Result<()> {
+    let unit = match view.measure().unit {
+        Unit::Count | Unit::Occurrences => "none",
         unit => unit.name(),
     };
-    write!(
-        out,
-        "{{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\
-         \"exporter\":\"trace-export {}\",\"name\":{},\"activeProfileIndex\":0,\
-         \"shared\":{{\"frames\":[",
-        env!("CARGO_PKG_VERSION"),
-        string(title)
-    )?;
-    for (index, frame) in profile.frames.values.iter().enumerate() {
-        let comma = if index == 0 { "" } else { "," };
-        write!(out, "{comma}{{\"name\":{}", string(&profile.name_of(index as u32)))?;
-        if frame.file != 0 {
-            write!(out, ",\"file\":{}", string(profile.text_of(frame.file)))?;
+    let mut names = Names::default();
+    let mut frames = Frames::default();
+    let mut stack = |sample: &Sample| {
+        let root = view.root(sample).map(|root| (names.text(root.into()), TextId::EMPTY, 0));
+        let mut path: Vec<_> = root.into_iter().collect();
+        for frame in view.frames(sample.stack).iter().rev() {
+            path.push((names.frame(frame, view), frame.file, frame.line));
         }
-        if frame.line != 0 {
-            write!(out, ",\"line\":{}", frame.line)?;
+        path.into_iter().map(|frame| frames.index(frame)).collect()
+    };
+    let entries: Vec<(Option<i64>, Vec<u32>)> =
+        view.samples().iter().map(|sample| (thread(view, sample), stack(sample))).collect();
+    let mut threads: BTreeMap<Option<i64>, Vec<(&[u32], u64)>> = BTreeMap::new();
+    for (entry, value) in view.profile.in_order() {
+        if let Some((thread, stack)) = entries.get(entry) {
+            threads.entry(*thread).or_default().push((stack, value));
         }
-        out.write_all(b"}")?;
     }
-    out.write_all(b"]},\"profiles\":[")?;
-    let mut threads: BTreeMap<Option<i64>, Vec<(&Sample, u64)>> = BTreeMap::new();
-    for (sample, value) in profile.in_order() {
-        threads.entry(thread(profile, sample)).or_default().push((sample, value));
-    }
+    let mut text = String::from(
+        "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"exporter\":",
+    );
+    json::text(&mut text, concat!("trace-export ", env!("CARGO_PKG_VERSION")));
+    text.push_str(",\"name\":");
+    json::text(&mut text, title);
+    text.push_str(",\"activeProfileIndex\":0,\"shared\":{\"frames\":");
+    json::list(&mut text, &frames.values, |text, (name, file, line)| {
+        text.push_str("{\"name\":");
+        json::text(text, names.get(*name));
+        if !file.is_empty() {
+            text.push_str(",\"file\":");
+            json::text(text, &view.text(*file));
+        }
+        if *line != 0 {
+            text.push_str(",\"line\":");
+            json::number(text, line);
+        }
+        text.push('}');
+    });
+    text.push_str("},\"profiles\":[");
     for (index, (thread, samples)) in threads.iter().enumerate() {
-        let name = thread.map_or_else(|| title.to_owned(), |thread| format!("thread {thread}"));
-        let total: u64 = samples.iter().map(|(_, value)| value).sum();
-        write!(
-            out,
-            "{}{{\"type\":\"sampled\",\"name\":{},\"unit\":\"{unit}\",\"startValue\":0,\
-             \"endValue\":{total},\"samples\":[",
-            if index == 0 { "" } else { "," },
-            string(&name)
-        )?;
-        for (index, (sample, _)) in samples.iter().enumerate() {
-            let frames = profile.frames_of(sample.stack).iter().rev();
-            let frames: Vec<_> = frames.map(u32::to_string).collect();
-            write!(out, "{}[{}]", if index == 0 { "" } else { "," }, frames.join(","))?;
+        if index > 0 {
+            text.push(',');
         }
-        let weights: Vec<_> = samples.iter().map(|(_, value)| value.to_string()).collect();
-        write!(out, "],\"weights\":[{}]}}", weights.join(","))?;
+        text.push_str("{\"type\":\"sampled\",\"name\":");
+        let name = thread.map_or_else(|| title.to_owned(), |thread| format!("thread {thread}"));
+        json::text(&mut text, &name);
+        let total = samples.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
+        text.push_str(&format!(
+            ",\"unit\":\"{unit}\",\"startValue\":0,\"endValue\":{total},\"samples\":"
+        ));
+        json::list(&mut text, samples, |text, (stack, _)| json::list(text, *stack, json::number));
+        text.push_str(",\"weights\":");
+        json::list(&mut text, samples, |text, (_, value)| json::number(text, value));
+        text.push('}');
+        out.write_all(text.as_bytes())?;
+        text.clear();
     }
-    out.write_all(b"]}\n")
+    text.push_str("]}\n");
+    out.write_all(text.as_bytes())
 }
 
 /// The value of the label `thread`.
-fn thread(profile: &Profile, sample: &Sample) -> Option<i64> {
-    let labels = profile.labels_of(sample.labels).iter();
-    let mut threads = labels.filter(|(key, _)| profile.text_of(*key) == "thread");
-    match threads.next()?.1 {
-        LabelValue::Number(thread) => Some(thread),
-        LabelValue::Text(_) => None,
-    }
-}
-
-/// A JSON string.
-fn string(text: &str) -> String {
-    let mut json = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => json.extend(['\\', c]),
-            c if u32::from(c) < 0x20 => {
-                let _ = write!(json, "\\u{:04x}", u32::from(c));
-            }
-            c => json.push(c),
-        }
-    }
-    json.push('"');
-    json
+fn thread(view: &View<'_>, sample: &Sample) -> Option<i64> {
+    let labels = view.labels(sample.labels);
+    labels.into_iter().find_map(|(key, value)| match value {
+        LabelText::Number(thread) if key == "thread" => Some(thread),
+        _ => None,
+    })
 }

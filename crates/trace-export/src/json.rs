@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// A text as a JSON string.
-pub(super) fn text(out: &mut String, text: &str) {
+pub(crate) fn text(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -19,7 +19,7 @@ pub(super) fn text(out: &mut String, text: &str) {
 }
 
 /// A list of items with commas between them.
-pub(super) fn list<T>(
+pub(crate) fn list<T>(
     out: &mut String,
     items: impl IntoIterator<Item = T>,
     mut each: impl FnMut(&mut String, T),
@@ -34,7 +34,7 @@ pub(super) fn list<T>(
     out.push(']');
 }
 
-pub(super) fn number(out: &mut String, number: impl std::fmt::Display) {
+pub(crate) fn number(out: &mut String, number: impl std::fmt::Display) {
     let _ = write!(out, "{number}"); // a string does not fail
 }
 

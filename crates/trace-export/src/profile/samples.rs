@@ -1,0 +1,142 @@
+//! The samples of a timeline as profiles.
+
+use super::{GivenLabels, Label, Labels, Measure, Profile, Unit};
+use std::collections::BTreeMap;
+use trace_timeline::{Event, EventKind, SampleKind, SampledEventId, Tables, TextId, Timestamp};
+
+/// Collects the samples of a timeline: a [`Profile`] for each kind and event.
+///
+/// ```
+/// use trace_export::profile::Samples;
+/// # fn f(events: &[trace_timeline::Event], tables: &trace_timeline::Tables) {
+/// let mut samples = Samples::new();
+/// for event in events {
+///     samples.push(event, tables);
+/// }
+/// for (name, profile) in samples.into_profiles(tables) {
+///     println!("{name}: {} {}", profile.count(), profile.measure().events);
+/// }
+/// # }
+/// ```
+#[derive(Debug, Default)]
+pub struct Samples {
+    profiles: BTreeMap<(SampleKind, SampledEventId), Spanned>,
+    /// The labels of samples on and off the CPU, if they are one profile.
+    states: Option<[GivenLabels; 2]>,
+}
+
+#[derive(Debug)]
+struct Spanned {
+    profile: Profile,
+    first: Timestamp,
+    last: Timestamp,
+}
+
+impl Samples {
+    /// A collection without samples.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A collection with one profile, `wall`, of the samples on the CPU whose weight is a time, and of
+    /// those off the CPU. They have a label `state`: `on-cpu` or `off-cpu`. Other samples are left out.
+    pub fn wall_clock(tables: &mut Tables) -> Self {
+        let state = tables.text(b"state");
+        let states = ["on-cpu", "off-cpu"].map(|value| {
+            let label = (state, Label::Text(tables.text(value.as_bytes())));
+            Box::from([label])
+        });
+        Self { states: Some(states), ..Self::default() }
+    }
+
+    /// Adds an event, if it is a sample. Samples have the labels `process`, `pid`, `cgroup`, `container`,
+    /// `thread`, `comm` and `goroutine`, as far as they are known.
+    pub fn push(&mut self, event: &Event, tables: &Tables) {
+        self.push_with(event, &[], tables);
+    }
+
+    /// Adds an event, if it is a sample, with more labels.
+    pub fn push_with(&mut self, event: &Event, labels: &[(TextId, Label)], tables: &Tables) {
+        let EventKind::Sample { entity, kind, stack, weight, thread, event: of, .. } = event.kind
+        else {
+            return;
+        };
+        let (key, others) = match &self.states {
+            None => ((kind, of), Box::default()),
+            Some(_) if unit(kind, of, tables) != Unit::Nanoseconds => return,
+            Some([on, off]) => {
+                let state = if kind == SampleKind::OffCpu { off } else { on };
+                (WALL, state.clone())
+            }
+        };
+        let is_wall = self.states.is_some();
+        let Spanned { profile, last, .. } = self.profiles.entry(key).or_insert_with(|| Spanned {
+            profile: Profile::new(match is_wall {
+                true => Measure {
+                    events: "samples".into(),
+                    weight: WALL_NAME.into(),
+                    unit: Unit::Nanoseconds,
+                    period: 0,
+                },
+                false => measure(kind, of, tables),
+            }),
+            first: event.at,
+            last: event.at,
+        });
+        *last = event.at.max(*last);
+        let others = match labels {
+            [] => others,
+            labels => others.iter().chain(labels).copied().collect(),
+        };
+        let labels = Labels { entities: [Some(entity), thread], others };
+        let labels = profile.label_set(labels);
+        profile.add(stack, labels, 1, weight);
+    }
+
+    /// The profiles with their names, those with most samples first: the name of the event, as
+    /// `cycles`, or `go-cpu`, `managed` or `allocations`.
+    pub fn into_profiles(self, tables: &Tables) -> Vec<(String, Profile)> {
+        let is_wall = self.states.is_some();
+        let named = |((kind, event), Spanned { mut profile, first, last })| {
+            profile.set_span(0, last.nanos_since(first).unsigned_abs());
+            let name = if is_wall { WALL_NAME.to_owned() } else { name(kind, event, tables) };
+            (name, profile)
+        };
+        let mut profiles: Vec<(String, Profile)> = self.profiles.into_iter().map(named).collect();
+        profiles.sort_by_key(|(_, profile)| std::cmp::Reverse(profile.count()));
+        profiles
+    }
+}
+
+/// The key of the profile of samples on and off the CPU.
+const WALL: (SampleKind, SampledEventId) = (SampleKind::Cpu, SampledEventId::NONE);
+const WALL_NAME: &str = "wall";
+
+fn name(kind: SampleKind, event: SampledEventId, tables: &Tables) -> String {
+    let event = tables.str(tables.sampled_event(event).name);
+    match kind {
+        _ if !event.is_empty() => event.into_owned(),
+        SampleKind::GoCpu => "go-cpu".to_owned(),
+        SampleKind::Managed => "managed".to_owned(),
+        SampleKind::Allocation => "allocations".to_owned(),
+        _ => "cpu".to_owned(),
+    }
+}
+
+pub(super) fn unit(kind: SampleKind, event: SampledEventId, tables: &Tables) -> Unit {
+    match kind {
+        SampleKind::Allocation => Unit::Bytes,
+        _ if event == SampledEventId::NONE => Unit::Count,
+        _ if tables.get(tables.sampled_event(event).unit) == b"ns" => Unit::Nanoseconds,
+        _ => Unit::Occurrences,
+    }
+}
+
+fn measure(kind: SampleKind, event: SampledEventId, tables: &Tables) -> Measure {
+    let weight = match kind {
+        SampleKind::Allocation => "alloc_space".to_owned(),
+        _ => name(kind, event, tables),
+    };
+    let unit = unit(kind, event, tables);
+    Measure { events: "samples".into(), weight: weight.into(), unit, period: 0 }
+}

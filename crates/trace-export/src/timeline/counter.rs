@@ -1,0 +1,120 @@
+//! Counters, and the throttling of cgroups.
+
+use super::Drawing;
+use super::process::rank;
+use crate::model::{
+    Category, CounterValue, DebugAnnotation, Sink, Track, TrackEvent, TrackId, Unit, Value,
+};
+use hashbrown::HashMap;
+use std::io;
+use trace_common::Timestamp;
+use trace_timeline::{EntityId, EntityKind, Tables, TextId};
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    tracks: HashMap<(EntityId, TextId), TrackId>,
+    throttled: HashMap<EntityId, TrackId>,
+}
+
+/// A value of a counter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counter {
+    pub(super) entity: EntityId,
+    pub(super) name: TextId,
+    pub(super) unit: TextId,
+    pub(super) value: f64,
+}
+
+impl Drawing {
+    pub(super) fn counter(
+        &mut self,
+        at: Timestamp,
+        counter: &Counter,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let Counter { entity, name, value, .. } = *counter;
+        let track = match self.counters.tracks.get(&(entity, name)) {
+            Some(track) => *track,
+            None => {
+                let track = self.counter_track(counter, tables, sink)?;
+                self.counters.tracks.insert((entity, name), track);
+                track
+            }
+        };
+        sink.counter(at, track, exact(value))
+    }
+
+    fn counter_track(
+        &mut self,
+        counter: &Counter,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<TrackId> {
+        let entity = tables.entities.get(counter.entity);
+        let process = tables.entities.process_of(counter.entity);
+        let parent = self.process_track(process, tables, sink)?;
+        let given = tables.get(counter.name);
+        let of =
+            |kind: &[u8], entity: &trace_timeline::Entity| [kind, tables.get(entity.name)].concat();
+        let (title, rank) = match (given, entity) {
+            (b"/memory/classes/heap/objects:bytes", _) => (b"Heap in use".to_vec(), 0),
+            (b"/gc/heap/goal:bytes", _) => (b"Heap goal".to_vec(), 1),
+            (b"/sched/gomaxprocs:threads", _) => (b"GOMAXPROCS".to_vec(), 2),
+            (b"size", Some(heap)) if heap.kind == EntityKind::Heap => (of(b"Heap ", heap), 3),
+            (_, Some(pool)) if pool.kind == EntityKind::ThreadPool => {
+                ([b"Thread pool ", given].concat(), 4)
+            }
+            _ => (given.to_vec(), 5),
+        };
+        let track = match tables.get(counter.unit) {
+            b"" => Track::counter(&title, Unit::Count),
+            b"B" => Track::counter(&title, Unit::Bytes),
+            b"ns" => Track::counter(&title, Unit::Nanoseconds),
+            unit => Track::counter(&title, Unit::Count).unit_name(unit),
+        };
+        let description = if title == given { b"" } else { given };
+        let track = track.child_of(parent).rank(rank::COUNTERS + rank);
+        sink.track(&track.description(description))
+    }
+
+    pub(super) fn throttle(
+        &mut self,
+        (since, at): (Timestamp, Timestamp),
+        process: EntityId,
+        nanos: i64,
+        periods: u32,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let track = match self.counters.throttled.get(&process) {
+            Some(track) => *track,
+            None => {
+                let parent = self.process_track(Some(process), tables, sink)?;
+                let track = Track::custom(b"Throttled by the CPU quota").child_of(parent);
+                let track = sink.track(&track.rank(rank::COUNTERS))?;
+                self.counters.throttled.insert(process, track);
+                track
+            }
+        };
+        let name = self.names.fixed("Throttled", sink);
+        let args = [
+            DebugAnnotation::new(self.names.fixed("nanoseconds", sink), Value::Int(nanos)),
+            DebugAnnotation::new(self.names.fixed("periods", sink), Value::Uint(periods.into())),
+        ];
+        let entry = TrackEvent::new(name).category(Category::Sched).args(&args);
+        sink.begin(since, track, &entry)?;
+        sink.end(at, track, &[])
+    }
+}
+
+/// An integer if it is one: shorter in most formats.
+fn exact(value: f64) -> CounterValue {
+    /// Above, not all integers are numbers of this type.
+    const MAX: f64 = (1u64 << 53) as f64;
+    if value.fract() == 0.0 && value.abs() <= MAX {
+        CounterValue::Int(value as i64)
+    } else {
+        CounterValue::Double(value)
+    }
+}

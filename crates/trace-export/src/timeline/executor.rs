@@ -1,0 +1,237 @@
+//! Ps and threads, and what they execute.
+
+use super::Drawing;
+use super::process::rank;
+use crate::lanes::Nest;
+use crate::model::{Category, Sink, Track, TrackEvent, TrackId};
+use std::io;
+use trace_common::{IdMap, Timestamp};
+use trace_timeline::{EntityId, EntityKind, Interval, SpanId, State, Tables};
+
+/// By the position of their entities.
+#[derive(Debug, Default)]
+pub(super) struct Executors {
+    procs: IdMap<Proc>,
+    threads: IdMap<Thread>,
+}
+
+#[derive(Debug, Default)]
+struct Proc {
+    track: Option<TrackId>,
+    inner: Option<TrackId>,
+    /// The goroutine on its track.
+    shows: Option<EntityId>,
+    /// The thread on whose track it is.
+    shown_on: Option<EntityId>,
+    nest: Nest<SpanId>,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    track: Option<TrackId>,
+    /// The goroutine or P on its track.
+    shows: Option<EntityId>,
+    nest: Nest<SpanId>,
+}
+
+const fn key(id: EntityId) -> i64 {
+    id.index() as i64
+}
+
+impl Drawing {
+    /// Draws a state of a P: the goroutine that it executes, and the P on its thread. Where the
+    /// scheduler was recorded, threads show goroutines instead.
+    pub(super) fn proc_state(
+        &mut self,
+        state: &Interval,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let (id, at) = (state.subject, state.begin);
+        if !self.executors.procs.contains(key(id)) {
+            self.proc_track(id, tables, sink)?;
+        }
+        let is_running = state.state == State::Running;
+        let holder = state.holder.filter(|_| is_running);
+        let is_runtime_thread = |thread: &EntityId| {
+            is_running && tables.entities.kind(*thread) == Some(EntityKind::GoThread)
+        };
+        let known = self.executors.procs.get(key(id));
+        // Most states of a P change only the goroutine on it.
+        let thread = match (state.thread, known.and_then(|known| known.shown_on)) {
+            (Some(thread), Some(on)) if is_running && thread == on => Some(on),
+            (thread, _) => thread.filter(is_runtime_thread),
+        };
+        let Some(proc) = self.executors.procs.get_mut(key(id)) else { return Ok(()) };
+        let shown = std::mem::replace(&mut proc.shows, holder);
+        let shown_on = std::mem::replace(&mut proc.shown_on, thread);
+        let Some(track) = proc.track else { return Ok(()) };
+        if shown != holder {
+            match holder {
+                Some(holder) => {
+                    let label = self.label(holder, tables, sink);
+                    sink.state(at, track, Some(&TrackEvent::new(label).category(Category::Go)))?;
+                }
+                None => sink.state(at, track, None)?,
+            }
+        }
+        if shown_on == thread {
+            return Ok(());
+        }
+        if let Some(before) = shown_on {
+            self.leave_thread(before, id, at, sink)?;
+        }
+        match thread {
+            Some(thread) => self.enter_thread(thread, id, at, tables, sink),
+            None => Ok(()),
+        }
+    }
+
+    /// Shows a goroutine or P on the track of a thread.
+    pub(super) fn enter_thread(
+        &mut self,
+        thread: EntityId,
+        what: EntityId,
+        at: Timestamp,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let Some(track) = self.thread_track(thread, tables, sink)? else { return Ok(()) };
+        let label = self.label(what, tables, sink);
+        if let Some(thread) = self.executors.threads.get_mut(key(thread)) {
+            thread.shows = Some(what);
+        }
+        sink.state(at, track, Some(&TrackEvent::new(label).category(Category::Go)))
+    }
+
+    /// Ends what [`Drawing::enter_thread`] shows, unless something else is there already.
+    pub(super) fn leave_thread(
+        &mut self,
+        thread: EntityId,
+        what: EntityId,
+        at: Timestamp,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let Some(thread) = self.executors.threads.get_mut(key(thread)) else { return Ok(()) };
+        match thread.shows.take_if(|shown| *shown == what).and(thread.track) {
+            Some(track) => sink.state(at, track, None),
+            None => Ok(()),
+        }
+    }
+
+    /// A thread ends. It may be added again after its end, by an event that was recorded late.
+    pub(super) fn end_thread(
+        &mut self,
+        id: EntityId,
+        at: Timestamp,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let Some(thread) = self.executors.threads.get_mut(key(id)) else { return Ok(()) };
+        match thread.shows.take().and(thread.track) {
+            Some(track) => sink.state(at, track, None),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn proc_track(
+        &mut self,
+        id: EntityId,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<TrackId> {
+        if let Some(track) = self.executors.procs.get(key(id)).and_then(|proc| proc.track) {
+            return Ok(track);
+        }
+        let entity = tables.entities.get(id);
+        let process = entity.and_then(|entity| entity.parent);
+        let title = (&b"Procs"[..], rank::PROCS);
+        let procs =
+            self.process_group(process, |process| &mut process.procs, title, tables, sink)?;
+        let number = entity.map_or(-1, |entity| entity.number);
+        let rank = i32::try_from(number).unwrap_or(i32::MAX).saturating_add(1);
+        let name = format!("P {number}");
+        let track = sink.track(&Track::custom(name.as_bytes()).child_of(procs).rank(rank))?;
+        *self.executors.procs.insert(key(id)) = Proc { track: Some(track), ..Proc::default() };
+        Ok(track)
+    }
+
+    /// The track of a thread of the kernel or of a runtime.
+    pub(super) fn thread_track(
+        &mut self,
+        id: EntityId,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<Option<TrackId>> {
+        if let Some(thread) = self.executors.threads.get(key(id)) {
+            return Ok(thread.track);
+        }
+        let Some(entity) = tables.entities.get(id) else { return Ok(None) };
+        let track = match super::kernel::tid(entity) {
+            tid @ 1.. => {
+                // The process of a kernel thread may not be known.
+                let process = entity.parent;
+                let pid = self.pid(process, tables);
+                if process.is_some() {
+                    self.process(process, tables, sink)?;
+                }
+                let name = match tables.get(entity.name) {
+                    b"" if entity.kind == EntityKind::GoThread => &b"M"[..],
+                    name => name,
+                };
+                Some(sink.track(&Track::thread(pid, tid, name))?)
+            }
+            _ => None,
+        };
+        *self.executors.threads.insert(key(id)) = Thread { track, ..Thread::default() };
+        Ok(track)
+    }
+
+    /// The track of slices inside an entity, and its open slices. `None` if it has no track.
+    pub(super) fn inner(
+        &mut self,
+        id: EntityId,
+        at: Timestamp,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<Option<(TrackId, &mut Nest<SpanId>)>> {
+        match tables.entities.kind(id) {
+            Some(EntityKind::Goroutine) => self.inside_goroutine(id, at, tables, sink),
+            Some(EntityKind::Proc) => {
+                let track = self.proc_track(id, tables, sink)?;
+                let Some(proc) = self.executors.procs.get_mut(key(id)) else { return Ok(None) };
+                let inner = match proc.inner {
+                    Some(inner) => inner,
+                    None => {
+                        let inner = Track::custom(b"Sweep").child_of(track);
+                        *proc.inner.insert(sink.track(&inner)?)
+                    }
+                };
+                Ok(Some((inner, &mut proc.nest)))
+            }
+            Some(EntityKind::DotnetThread | EntityKind::GoThread | EntityKind::Thread) => {
+                let Some(track) = self.thread_track(id, tables, sink)? else { return Ok(None) };
+                let thread = self.executors.threads.get_mut(key(id));
+                Ok(thread.map(|thread| (track, &mut thread.nest)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The track of an entity's instants. `None` without a lane.
+    pub(super) fn track_of(
+        &mut self,
+        id: EntityId,
+        at: Timestamp,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<Option<TrackId>> {
+        match tables.entities.kind(id) {
+            Some(EntityKind::Goroutine) => self.goroutine(id, at, tables, sink),
+            Some(EntityKind::Proc) => self.proc_track(id, tables, sink).map(Some),
+            Some(EntityKind::DotnetThread | EntityKind::GoThread | EntityKind::Thread) => {
+                self.thread_track(id, tables, sink)
+            }
+            _ => self.events_track(tables.entities.process_of(id), tables, sink).map(Some),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Context switches and wake-ups, processes and threads.
+
+use super::{Drawing, TimelineStats};
+use crate::model::{Category, SchedSwitch, SchedWaking, Sink, Task, Track, TrackEvent};
+use crate::process::Process;
+use std::io;
+use trace_common::Timestamp;
+use trace_timeline::{Attribute, Entity, EntityId, EntityKind, Tables, TextId, ThreadState};
+
+/// A switch of the model.
+pub(super) struct Switch {
+    pub(super) cpu: EntityId,
+    pub(super) prev: Option<EntityId>,
+    pub(super) left: ThreadState,
+    pub(super) next: Option<EntityId>,
+    pub(super) is_next_unknown: bool,
+    pub(super) prio: i16,
+}
+
+/// The threads that are drawn on CPUs.
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    /// The state of preempted threads.
+    preempted: i64,
+    /// By the position of the CPU's entity: its number, and the thread that is drawn there.
+    cpus: Vec<Option<Cpu>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cpu {
+    number: u32,
+    drawn: Option<Drawn>,
+    /// The thread that is drawn, by its name then.
+    label: Label,
+}
+
+/// A thread with its name; without one an idle thread, or others.
+#[derive(Clone, Copy, Debug)]
+struct Label {
+    tid: i32,
+    name: Option<TextId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drawn {
+    Idle,
+    /// A thread that was not recorded.
+    Other,
+    Thread(EntityId),
+}
+
+/// All threads of CPU 0 that were not recorded are drawn as the thread with this id, those of CPU 1
+/// as the next one, and so on. No thread has these ids: the first one is the kernel's limit for
+/// process ids (`PID_MAX_LIMIT`).
+const OTHERS: u32 = 4 << 20;
+
+/// More CPUs than any kernel supports.
+const MAX_CPUS: u32 = 1 << 16;
+
+/// A nice value of 0.
+const DEFAULT_PRIO: i16 = 120;
+
+/// States in the form of the tracepoint.
+pub(super) const TASK_RUNNING: i64 = 0;
+/// The thread was preempted, since Linux 4.14.
+pub(super) const TASK_REPORT_MAX: i64 = 0x100;
+const TASK_INTERRUPTIBLE: i64 = 1;
+const TASK_UNINTERRUPTIBLE: i64 = 2;
+const TASK_STOPPED: i64 = 4;
+const EXIT_DEAD: i64 = 16;
+
+impl Label {
+    const IDLE: Self = Self { tid: 0, name: None };
+
+    #[inline]
+    fn new(drawn: Drawn, cpu: u32, tables: &Tables) -> Self {
+        let known = match drawn {
+            Drawn::Idle => return Self::IDLE,
+            Drawn::Other => None,
+            Drawn::Thread(thread) => tables.entities.get(thread),
+        };
+        known.map_or_else(|| Self { tid: other(cpu), name: None }, Self::of)
+    }
+
+    #[inline]
+    fn of(thread: &Entity) -> Self {
+        Self { tid: tid(thread), name: Some(thread.name) }
+    }
+
+    #[inline]
+    fn task(self, prio: i16, tables: &Tables) -> Task<'_> {
+        let name = match self.name {
+            Some(name) => tables.get(name),
+            None if self.tid == 0 => b"swapper",
+            None => b"other",
+        };
+        Task::new(self.tid, name, prio.into())
+    }
+}
+
+fn other(cpu: u32) -> i32 {
+    i32::try_from(OTHERS.saturating_add(cpu)).unwrap_or(i32::MAX)
+}
+
+/// The thread id of a thread, or the process id of a process.
+pub(super) fn tid(entity: &Entity) -> i32 {
+    i32::try_from(entity.number).unwrap_or(-1)
+}
+
+impl Scheduler {
+    pub(super) const fn new(preempted: i64) -> Self {
+        Self { preempted, cpus: Vec::new() }
+    }
+
+    #[inline]
+    fn cpu(&mut self, id: EntityId, tables: &Tables) -> Option<&mut Cpu> {
+        let index = id.index();
+        if !matches!(self.cpus.get(index), Some(Some(_))) {
+            self.add_cpu(id, tables)?;
+        }
+        self.cpus.get_mut(index)?.as_mut()
+    }
+
+    #[cold]
+    fn add_cpu(&mut self, id: EntityId, tables: &Tables) -> Option<()> {
+        let entity = tables.entities.get(id)?;
+        let number = u32::try_from(entity.number).ok().filter(|n| *n < MAX_CPUS)?;
+        if id.index() >= self.cpus.len() {
+            self.cpus.resize(id.index() + 1, None);
+        }
+        *self.cpus.get_mut(id.index())? = Some(Cpu { number, drawn: None, label: Label::IDLE });
+        Some(())
+    }
+
+    pub(super) fn switch(
+        &mut self,
+        at: Timestamp,
+        switch: &Switch,
+        stats: &mut TimelineStats,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let preempted = self.preempted;
+        let Some(cpu) = self.cpu(switch.cpu, tables) else {
+            stats.without_cpu += 1;
+            return Ok(());
+        };
+        let number = cpu.number;
+        let next = match switch.next {
+            Some(next) => Drawn::Thread(next),
+            None if switch.is_next_unknown => Drawn::Other,
+            None => Drawn::Idle,
+        };
+        let drawn = cpu.drawn.replace(next);
+        let mut left = std::mem::replace(&mut cpu.label, Label::new(next, number, tables));
+        let came = cpu.label;
+        let prev = match (switch.prev, drawn) {
+            (Some(prev), _) => Drawn::Thread(prev),
+            // The idle thread, or one that was not recorded.
+            (None, Some(drawn @ (Drawn::Idle | Drawn::Other))) => drawn,
+            (None, _) => Drawn::Idle,
+        };
+        if drawn != Some(prev) {
+            let label = Label::new(prev, number, tables);
+            let unseen = std::mem::replace(&mut left, label);
+            if drawn.is_some() {
+                // The time of the switch to the previous thread is unknown: now is the latest
+                // possible one.
+                let task = |label: Label| label.task(DEFAULT_PRIO, tables);
+                let switch =
+                    SchedSwitch::new(number, task(unseen), TASK_INTERRUPTIBLE, task(label));
+                sink.sched_switch(at, &switch)?;
+            }
+        }
+        // A thread that is still there: its records were lost.
+        if prev == next && drawn.is_some() {
+            return Ok(());
+        }
+        stats.switches += 1;
+        let state = match switch.left {
+            ThreadState::Preempted => preempted,
+            ThreadState::Blocked => TASK_UNINTERRUPTIBLE,
+            ThreadState::Stopped => TASK_STOPPED,
+            ThreadState::Dead => EXIT_DEAD,
+            _ if prev == Drawn::Idle => TASK_RUNNING,
+            _ => TASK_INTERRUPTIBLE,
+        };
+        let (prev, next) = (left.task(DEFAULT_PRIO, tables), came.task(switch.prio, tables));
+        sink.sched_switch(at, &SchedSwitch::new(number, prev, state, next))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of an event")]
+    pub(super) fn waking(
+        &mut self,
+        at: Timestamp,
+        on: Option<EntityId>,
+        to: &Entity,
+        target: Option<EntityId>,
+        stats: &mut TimelineStats,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let known = on.and_then(|id| Some((id, self.cpu(id, tables)?.number)));
+        let Some((on_id, on)) = known else {
+            stats.without_cpu += 1;
+            return Ok(());
+        };
+        let target = match target {
+            Some(target) if target != on_id => {
+                self.cpu(target, tables).map_or(on, |cpu| cpu.number)
+            }
+            _ => on,
+        };
+        stats.wakings += 1;
+        let task = Label::of(to).task(DEFAULT_PRIO, tables);
+        sink.sched_waking(at, &SchedWaking::new(on, task, target))
+    }
+}
+
+impl Drawing {
+    /// The process id of a process on the timeline.
+    pub(super) fn pid(&mut self, process: Option<EntityId>, tables: &Tables) -> i32 {
+        /// Above all process ids of Linux.
+        const UNKNOWN: usize = 6 << 20;
+        let Some(id) = process else { return UNKNOWN as i32 };
+        if let Some(pid) = self.pids.get(&id) {
+            return *pid;
+        }
+        let number = tables.entities.get(id).map_or(-1, |process| process.number);
+        let known = i32::try_from(number).ok().filter(|pid| *pid > 0);
+        let known = known.or_else(|| pid_of_threads(id, tables));
+        let unknown = i32::try_from(UNKNOWN.saturating_add(id.index() + 1));
+        let pid = known.unwrap_or_else(|| unknown.unwrap_or(i32::MAX));
+        self.pids.insert(id, pid);
+        pid
+    }
+
+    /// Names and describes processes and threads of the kernel, and draws the ends of threads: a
+    /// track has one name, the last one.
+    pub(super) fn declare(&mut self, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
+        let mut ends = Vec::new();
+        for (id, entity) in tables.entities.iter() {
+            let name = tables.get(entity.name);
+            match entity.kind {
+                EntityKind::Process if entity.number > 0 => {
+                    sink.track(&Track::process(tid(entity), name).ordered())?;
+                    describe(id, entity, tables).draw(sink)?;
+                }
+                EntityKind::Thread => {
+                    if let Some(process) = entity.parent {
+                        let pid = self.pid(Some(process), tables);
+                        let track = sink.track(&Track::thread(pid, tid(entity), name))?;
+                        ends.extend(entity.end.map(|end| (end, track)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        ends.sort_by_key(|(end, _)| *end);
+        let exit = sink.text(b"exit");
+        let exit = TrackEvent::new(exit).category(Category::Process);
+        ends.into_iter().try_for_each(|(at, track)| sink.instant(at, track, &exit))
+    }
+}
+
+fn describe<'a>(id: EntityId, process: &Entity, tables: &'a Tables) -> Process<'a> {
+    let text = |attribute| {
+        let value = tables.entities.attribute(id, attribute);
+        value.map_or(&b""[..], |value| tables.get(value))
+    };
+    let parent = process.parent.and_then(|parent| tables.entities.get(parent)).map(tid);
+    Process::new(tid(process), tables.get(process.name))
+        .parent(parent.filter(|pid| *pid > 0))
+        .command_line(text(Attribute::CommandLine))
+        .executable(text(Attribute::Executable))
+        .cgroup(text(Attribute::Cgroup), text(Attribute::Container))
+        .started(process.start)
+        .ended(process.end)
+}
+
+/// The process id of a runtime's process, from kernel threads with the ids of its threads: a Go
+/// trace does not record it.
+fn pid_of_threads(process: EntityId, tables: &Tables) -> Option<i32> {
+    let entities = &tables.entities;
+    let of_runtime =
+        |entity: &&Entity| entity.kind == EntityKind::GoThread && entity.parent == Some(process);
+    let all = || entities.iter().map(|(_, entity)| entity);
+    let numbers: Vec<i64> = all().filter(of_runtime).map(|thread| thread.number).collect();
+    let thread = all().find(|entity| {
+        entity.kind == EntityKind::Thread
+            && entity.parent.is_some()
+            && numbers.contains(&entity.number)
+    })?;
+    entities.get(thread.parent?).map(tid).filter(|pid| *pid > 0)
+}

@@ -1,0 +1,433 @@
+//! The timeline model: kernel, Go and .NET traces that were merged into one stream.
+//!
+//! ```
+//! use trace_export::timeline::TimelineSource;
+//! use trace_export::{ClockDomain, PerfettoSink, Sink};
+//! use trace_timeline::{Event, Tables};
+//!
+//! # fn f(events: &[Event], tables: &Tables) -> std::io::Result<()> {
+//! let mut sink = PerfettoSink::new(std::fs::File::create("trace.pftrace")?, ClockDomain::Monotonic);
+//! let mut source = TimelineSource::new(Default::default());
+//! for event in events {
+//!     source.push(event, tables, &mut sink)?;
+//! }
+//! source.finish(tables, &mut sink)?;
+//! sink.finish()
+//! # }
+//! ```
+//!
+//! | model | timeline |
+//! | --- | --- |
+//! | context switches, wake-ups of threads | CPUs and states of threads, drawn by the viewer |
+//! | goroutines | lanes by process and entry function: a slice for each, its states inside |
+//! | Ps | the goroutine that each executes |
+//! | Ms and .NET threads | the goroutine that each executes; compilations and lock waits |
+//! | garbage collections, stop-the-world, tasks, activities, queued work | tracks of the process |
+//! | regions, mark assists, sweeps | below the lane of the goroutine, or the P |
+//! | wake-ups and creations of goroutines | arrows |
+//! | logs, labels, exceptions, counters, samples, losses | instants, counters, samples, marks |
+//!
+//! Context switches need the offset of `CLOCK_BOOTTIME`: see [`PerfettoSink`](crate::PerfettoSink).
+//!
+//! A state says more if the kernel's scheduler was recorded too: a goroutine that its runtime
+//! calls running is `Running` only while its thread has a CPU, otherwise `Preempted`, `Waits for a
+//! CPU` or `Thread blocked`.
+
+mod counter;
+mod executor;
+mod goroutine;
+mod kernel;
+mod names;
+mod process;
+mod sample;
+mod spans;
+
+use crate::cpu::CpuIntervals;
+use crate::model::Sink;
+use counter::{Counter, Counters};
+use executor::Executors;
+use goroutine::Goroutines;
+use hashbrown::HashMap;
+use kernel::{Scheduler, TASK_REPORT_MAX, TASK_RUNNING};
+use names::Names;
+use process::Processes;
+use spans::Spans;
+use std::io;
+use std::sync::Arc;
+use trace_common::Timestamp;
+use trace_timeline::{
+    Correlator, CorrelatorOptions, Derived, EntityId, EntityKind, Event, EventKind, FlowKind,
+    Interval, Kernel, LossKind, Tables, TextId, Value,
+};
+
+/// Options of a [`TimelineSource`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TimelineOptions {
+    /// Whether to draw arrows from where a goroutine is unblocked or created to where it runs.
+    pub arrows: bool,
+    /// Goroutines of one entry function that have a lane at the same time. Further ones are a
+    /// counter.
+    pub lanes: usize,
+    /// When threads had a CPU, if the events of the kernel's scheduler are not among those of the
+    /// timeline: they mark managed samples as on or off CPU.
+    pub cpus: Option<Arc<CpuIntervals>>,
+    /// The state of preempted threads, as in `sched_switch`.
+    preempted: i64,
+}
+
+impl TimelineOptions {
+    /// Sets the release of the kernel that the sink was given, such as `6.12.48-cloud-amd64`.
+    ///
+    /// Viewers read the states of threads by it. Before Linux 4.14, and without a release,
+    /// preempted threads are drawn as runnable.
+    pub fn set_kernel(&mut self, release: &str) {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+        let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return };
+        let is_reported = (major, minor) >= (4, 14);
+        self.preempted = if is_reported { TASK_REPORT_MAX } else { TASK_RUNNING };
+    }
+}
+
+impl Default for TimelineOptions {
+    /// Arrows, and 256 lanes.
+    fn default() -> Self {
+        Self { arrows: true, lanes: 256, cpus: None, preempted: TASK_RUNNING }
+    }
+}
+
+/// Numbers of the drawn items of a [`TimelineSource`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TimelineStats {
+    /// Events of the model.
+    pub events: u64,
+    /// The time of the first event.
+    pub first: Option<Timestamp>,
+    /// The time of the last event.
+    pub last: Option<Timestamp>,
+    /// Context switches.
+    pub switches: u64,
+    /// Wake-ups of threads.
+    pub wakings: u64,
+    /// Switches and wake-ups on an unknown CPU, which are not drawn.
+    pub without_cpu: u64,
+    /// Goroutines.
+    pub goroutines: u64,
+    /// Goroutines without a lane: see [`TimelineOptions::lanes`].
+    pub goroutines_without_lane: u64,
+    /// Spans above the limit of simultaneous ones, which are not drawn.
+    pub spans_without_lane: u64,
+    /// Instants of goroutines without a lane, which are not drawn.
+    pub instants_without_lane: u64,
+    /// Samples of threads.
+    pub samples: u64,
+    /// Managed samples of a thread that had a CPU.
+    pub samples_on_cpu: u64,
+    /// Managed samples of a thread that had no CPU. For the other ones it is not known.
+    pub samples_off_cpu: u64,
+    /// Samples of threads that are not known, drawn as instants.
+    pub samples_without_thread: u64,
+    /// Losses.
+    pub losses: u64,
+}
+
+/// Draws the events of the timeline model: see the [module](self).
+#[derive(Debug)]
+pub struct TimelineSource {
+    correlator: Correlator,
+    drawing: Drawing,
+}
+
+/// What is drawn, apart from the relations of the layers.
+#[derive(Debug)]
+struct Drawing {
+    options: TimelineOptions,
+    stats: TimelineStats,
+    names: Names,
+    scheduler: Scheduler,
+    processes: Processes,
+    goroutines: Goroutines,
+    executors: Executors,
+    spans: Spans,
+    counters: Counters,
+    /// The last start of a state: at the same time it may be refined.
+    pending: Option<Interval>,
+    /// Process ids on the timeline.
+    pids: HashMap<EntityId, i32>,
+    /// The arguments of the next event.
+    args: Vec<(TextId, Value)>,
+}
+
+impl Default for TimelineSource {
+    fn default() -> Self {
+        Self::new(TimelineOptions::default())
+    }
+}
+
+impl TimelineSource {
+    /// Makes a source with these options.
+    pub fn new(options: TimelineOptions) -> Self {
+        let mut derive = CorrelatorOptions::default();
+        // The viewer derives the states of kernel threads from the switches.
+        (derive.occupants, derive.threads) = (false, false);
+        (derive.starts, derive.intervals) = (true, false);
+        let scheduler = Scheduler::new(options.preempted);
+        let drawing = Drawing {
+            options,
+            stats: TimelineStats::default(),
+            names: Names::default(),
+            scheduler,
+            processes: Processes::default(),
+            goroutines: Goroutines::default(),
+            executors: Executors::default(),
+            spans: Spans::default(),
+            counters: Counters::default(),
+            pending: None,
+            pids: HashMap::new(),
+            args: Vec::new(),
+        };
+        Self { correlator: Correlator::with_options(derive), drawing }
+    }
+
+    /// Numbers of drawn items so far.
+    pub const fn stats(&self) -> TimelineStats {
+        self.drawing.stats
+    }
+
+    /// Draws the next event. Events come in time order.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the sink.
+    pub fn push(&mut self, event: &Event, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
+        let Self { correlator, drawing } = self;
+        drawing.stats.events += 1;
+        drawing.stats.first.get_or_insert(event.at);
+        drawing.stats.last = Some(event.at);
+        // Apart from the others: there are millions a second, and a large function begins and ends
+        // with as many instructions as a switch takes.
+        if !drawing.scheduling(event, tables, sink)? {
+            drawing.event(event, tables, sink)?;
+        }
+        let mut result = Ok(());
+        correlator.push(event, &tables.entities, &mut |derived| {
+            if result.is_ok() {
+                result = drawing.derived(&derived, tables, sink);
+            }
+        });
+        result?;
+        if !matches!(event.kind, EventKind::Argument { .. }) {
+            drawing.args.clear();
+        }
+        match event.kind {
+            EventKind::End { entity } => drawing.end(entity, event.at, tables, sink),
+            _ => Ok(()),
+        }
+    }
+
+    /// Draws the rest, and names processes and threads.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the sink.
+    pub fn finish(&mut self, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
+        let drawing = &mut self.drawing;
+        drawing.flush(tables, sink)?;
+        if let Some(last) = drawing.stats.last {
+            drawing.draw_pending(last, tables, sink)?;
+            drawing.processes.finish(last, sink)?;
+        }
+        drawing.declare(tables, sink)
+    }
+}
+
+impl Drawing {
+    /// Draws an event of the kernel's scheduler. `false` if it is another one.
+    #[inline]
+    fn scheduling(
+        &mut self,
+        event: &Event,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<bool> {
+        let (at, stats) = (event.at, &mut self.stats);
+        match event.kind {
+            EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio } => {
+                let switch = kernel::Switch { cpu, prev, left, next, is_next_unknown, prio };
+                self.scheduler.switch(at, &switch, stats, tables, sink)?;
+            }
+            EventKind::Flow { kind: FlowKind::Wakes | FlowKind::Creates, on, to, cpu, .. } => {
+                let thread = tables.entities.get(to).filter(|to| to.kind == EntityKind::Thread);
+                if let Some(thread) = thread {
+                    self.scheduler.waking(at, on, thread, cpu, stats, tables, sink)?;
+                }
+            }
+            EventKind::State { .. } => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Draws an event that says all by itself; for the others see [`Drawing::derived`].
+    #[inline(never)]
+    fn event(&mut self, event: &Event, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
+        let at = event.at;
+        match event.kind {
+            EventKind::Argument { name, value } => {
+                self.args.push((name, value));
+                Ok(())
+            }
+            EventKind::Begin { span, entity, kind, name, by, of, stack } => {
+                self.flush(tables, sink)?;
+                let span = spans::Begin { span, entity, kind, name, by, of, stack };
+                self.begin(at, &span, tables, sink)
+            }
+            EventKind::Finish { span, .. } => self.finish_span(at, span, tables, sink),
+            EventKind::Instant { entity, kind, name, stack, of } => {
+                self.flush(tables, sink)?;
+                let instant = spans::Instant { entity, kind, name, stack, of };
+                self.instant(at, &instant, tables, sink)
+            }
+            EventKind::Counter { entity, name, unit, value } => {
+                self.counter(at, &Counter { entity, name, unit, value }, tables, sink)
+            }
+            EventKind::Throttle { process, since, nanos, periods } => {
+                self.throttle((since, at), process, nanos, periods, tables, sink)
+            }
+            EventKind::Loss { entity, kind, count, .. } => {
+                self.loss(at, entity, kind, count, tables, sink)
+            }
+            EventKind::Clock { time, domain, reading } => {
+                // The clock of a trace is that of the timeline with coarser ticks.
+                if domain == sink.domain() {
+                    return Ok(());
+                }
+                sink.clock_snapshot(&[(sink.domain(), time), (domain, reading)])
+            }
+            EventKind::Start { entity } => {
+                let is_goroutine = tables.entities.kind(entity) == Some(EntityKind::Goroutine);
+                self.stats.goroutines += u64::from(is_goroutine);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn derived(
+        &mut self,
+        derived: &Derived<'_>,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        match derived {
+            Derived::Start(state) => self.state(state, tables, sink),
+            Derived::Flow(flow) => self.arrow(flow, tables, sink),
+            Derived::Sample(sample) => self.sample(sample, tables, sink),
+            _ => Ok(()),
+        }
+    }
+
+    /// A state of a goroutine or P begins.
+    #[inline]
+    fn state(&mut self, state: &Interval, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
+        // Without the kernel's part there is nothing to refine.
+        if matches!(state.kernel, Kernel::Unknown | Kernel::Absent) {
+            self.flush(tables, sink)?;
+            return self.draw_state(state, tables, sink);
+        }
+        let is_refined = |p: &Interval| {
+            (p.subject, p.begin, p.state) == (state.subject, state.begin, state.state)
+                && (p.reason, p.stack) == (state.reason, state.stack)
+        };
+        if !self.pending.as_ref().is_some_and(is_refined) {
+            self.flush(tables, sink)?;
+        }
+        self.pending = Some(*state);
+        Ok(())
+    }
+
+    /// Draws the last state.
+    fn flush(&mut self, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
+        match self.pending.take() {
+            Some(state) => self.draw_state(&state, tables, sink),
+            None => Ok(()),
+        }
+    }
+
+    fn draw_state(
+        &mut self,
+        state: &Interval,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        match state.kind {
+            EntityKind::Goroutine => self.goroutine_state(state, tables, sink),
+            EntityKind::Proc => self.proc_state(state, tables, sink),
+            // What a .NET thread does is drawn as spans.
+            _ => Ok(()),
+        }
+    }
+
+    /// An entity ends.
+    fn end(
+        &mut self,
+        id: EntityId,
+        at: Timestamp,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        match tables.entities.kind(id) {
+            Some(EntityKind::Goroutine) => {
+                self.flush(tables, sink)?;
+                self.end_goroutine(id, at, tables, sink)
+            }
+            Some(EntityKind::Thread | EntityKind::GoThread) => {
+                self.flush(tables, sink)?;
+                self.end_thread(id, at, sink)
+            }
+            Some(EntityKind::Task) => {
+                self.end_task(id);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn loss(
+        &mut self,
+        at: Timestamp,
+        entity: Option<EntityId>,
+        kind: LossKind,
+        count: Option<u64>,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        self.stats.losses += 1;
+        let of = entity.map(|entity| trace_timeline::text::name(tables, entity));
+        let of = of.map_or_else(String::new, |of| format!(" of {of}"));
+        let (what, why) = match kind {
+            LossKind::SchedulerRecords => ("scheduler records", "the kernel's buffer was full"),
+            LossKind::UnreportedSwitch => (
+                "context switches",
+                "the kernel delivered no record of them: another thread leaves the CPU than came",
+            ),
+            LossKind::Samples => ("samples", "the kernel's buffer was full"),
+            LossKind::GoTrace if count.is_some() => {
+                ("bytes of the Go trace", "the trace is damaged")
+            }
+            LossKind::GoTrace => ("part of the Go trace", "the trace is damaged"),
+            LossKind::DotnetEvents => {
+                (".NET events", "buffers of the runtime were full, or the trace is damaged")
+            }
+            _ => ("records", ""),
+        };
+        let what = format!("{what}{of}");
+        let given = self.args.iter().find_map(|(name, value)| match value {
+            Value::Text(why) if tables.get(*name) == b"why" => Some(tables.get(*why)),
+            _ => None,
+        });
+        let why = given.unwrap_or(why.as_bytes());
+        sink.lost(at, None, &crate::Loss::new(what.as_bytes()).count(count).why(why))
+    }
+}

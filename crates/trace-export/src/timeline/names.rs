@@ -1,0 +1,424 @@
+//! Texts and stacks of the model in the tables of a sink.
+
+use crate::intern::{Frame, StackId, TextId};
+use crate::model::{Category, Sink};
+use hashbrown::HashMap;
+use trace_timeline::{EntityId, EntityKind, Interval, Kernel, SpanKind, State, Tables};
+use trace_timeline::{StackId as ModelStack, TextId as ModelText};
+
+/// The sink's identifiers of texts, names and stacks. The sink can evict them.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// By the position of the text.
+    texts: Vec<Option<TextId>>,
+    states: HashMap<(Shown, ModelText), TextId>,
+    /// The last ones of `states`: a program has few reasons.
+    recent: Recent,
+    spans: HashMap<(SpanKind, ModelText), TextId>,
+    labels: HashMap<EntityId, (ModelText, TextId)>,
+    places: HashMap<(Option<EntityId>, Option<EntityId>), TextId>,
+    /// By the outermost frame that is added, and the position of the stack.
+    stacks: [Vec<Option<StackId>>; Root::COUNT],
+    /// Texts of this crate: some twenty.
+    fixed: Vec<(&'static str, TextId)>,
+    /// States without a reason.
+    plain: [Option<TextId>; Shown::COUNT],
+    scratch: Vec<u8>,
+}
+
+/// Names of states by the low bits of their reasons.
+#[derive(Debug)]
+struct Recent([Option<((Shown, ModelText), TextId)>; 256]);
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self([None; 256])
+    }
+}
+
+impl Recent {
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "an index of 8 bits")]
+    fn entry(
+        &mut self,
+        shown: Shown,
+        reason: ModelText,
+    ) -> &mut Option<((Shown, ModelText), TextId)> {
+        let index = reason.index() as u8 ^ (shown as u8).rotate_right(4);
+        &mut self.0[usize::from(index)]
+    }
+}
+
+/// The outermost frame of a sample, which says whether the thread had a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Root {
+    /// No such frame.
+    None,
+    OnCpu,
+    OffCpu,
+    Unknown,
+}
+
+impl Root {
+    const COUNT: usize = 4;
+
+    const fn name(self) -> &'static [u8] {
+        match self {
+            Self::None => b"",
+            Self::OnCpu => b"[on CPU]",
+            Self::OffCpu => b"[off CPU]",
+            Self::Unknown => b"[on or off CPU: unknown]",
+        }
+    }
+}
+
+/// A state with the part that the kernel has in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Shown {
+    Running,
+    Preempted,
+    WaitsForCpu,
+    ThreadBlocked,
+    Syscall,
+    SyscallPreempted,
+    SyscallWaits,
+    Runnable,
+    Waiting,
+    Unknown,
+}
+
+impl Shown {
+    const COUNT: usize = 10;
+
+    pub(super) const fn of(state: &Interval) -> Self {
+        match (state.state, state.kernel) {
+            (State::Running, Kernel::Runnable { is_preempted: true, .. }) => Self::Preempted,
+            (State::Running, Kernel::Runnable { .. }) => Self::WaitsForCpu,
+            (State::Running, Kernel::Sleeping | Kernel::Blocked | Kernel::Stopped) => {
+                Self::ThreadBlocked
+            }
+            (State::Running, _) => Self::Running,
+            (State::Syscall, Kernel::Runnable { .. }) => Self::SyscallPreempted,
+            (State::Syscall, Kernel::Sleeping | Kernel::Blocked | Kernel::Stopped) => {
+                Self::SyscallWaits
+            }
+            (State::Syscall, _) => Self::Syscall,
+            (State::Runnable, _) => Self::Runnable,
+            (State::Waiting | State::Idle, _) => Self::Waiting,
+            _ => Self::Unknown,
+        }
+    }
+
+    pub(super) const fn category(self) -> Category {
+        match self {
+            Self::Preempted | Self::WaitsForCpu | Self::SyscallPreempted => Category::Sched,
+            _ => Category::Go,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Preempted => "Preempted",
+            Self::WaitsForCpu => "Waits for a CPU",
+            Self::ThreadBlocked => "Thread blocked",
+            Self::Syscall => "Syscall",
+            Self::SyscallPreempted => "Syscall (preempted)",
+            Self::SyscallWaits => "Syscall (waits)",
+            Self::Runnable => "Runnable",
+            Self::Waiting => "Waiting",
+            Self::Unknown => "Unknown state",
+        }
+    }
+}
+
+impl Names {
+    /// A text of this crate.
+    pub(super) fn fixed(&mut self, text: &'static str, sink: &mut impl Sink) -> TextId {
+        // By address: the same text at two addresses is there twice.
+        let known = self.fixed.iter_mut().find(|(known, _)| std::ptr::eq(*known, text));
+        match known {
+            Some((_, id)) if sink.holds_text(*id) => *id,
+            Some((_, id)) => {
+                *id = sink.text(text.as_bytes());
+                *id
+            }
+            None => {
+                let id = sink.text(text.as_bytes());
+                self.fixed.push((text, id));
+                id
+            }
+        }
+    }
+
+    pub(super) fn text(
+        &mut self,
+        text: ModelText,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> TextId {
+        let known = self.texts.get(text.index()).copied().flatten();
+        match known.filter(|id| sink.holds_text(*id)) {
+            Some(id) => id,
+            None => {
+                let id = sink.text(tables.get(text));
+                set(&mut self.texts, text.index(), id);
+                id
+            }
+        }
+    }
+
+    /// The name of a state: `Waiting (chan receive)`.
+    pub(super) fn state(
+        &mut self,
+        shown: Shown,
+        reason: ModelText,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> TextId {
+        if reason.is_empty() {
+            return self.plain_state(shown, sink);
+        }
+        let recent = self.recent.entry(shown, reason);
+        if let Some((_, id)) =
+            recent.filter(|(of, id)| *of == (shown, reason) && sink.holds_text(*id))
+        {
+            return id;
+        }
+        let id = self.state_of(shown, reason, tables, sink);
+        *self.recent.entry(shown, reason) = Some(((shown, reason), id));
+        id
+    }
+
+    fn state_of(
+        &mut self,
+        shown: Shown,
+        reason: ModelText,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> TextId {
+        if let Some(id) = self.states.get(&(shown, reason)).filter(|id| sink.holds_text(**id)) {
+            return *id;
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(shown.name().as_bytes());
+        self.scratch.extend_from_slice(b" (");
+        self.scratch.extend_from_slice(tables.get(reason));
+        self.scratch.push(b')');
+        let id = sink.text(&self.scratch);
+        self.states.insert((shown, reason), id);
+        id
+    }
+
+    fn plain_state(&mut self, shown: Shown, sink: &mut impl Sink) -> TextId {
+        let known = self.plain.get(shown as usize).copied().flatten();
+        if let Some(id) = known.filter(|id| sink.holds_text(*id)) {
+            return id;
+        }
+        let id = sink.text(shown.name().as_bytes());
+        if let Some(known) = self.plain.get_mut(shown as usize) {
+            *known = Some(id);
+        }
+        id
+    }
+
+    /// The name of a span: `GC gen 0`, `Stop-the-world (GC mark termination)`.
+    pub(super) fn span(
+        &mut self,
+        kind: SpanKind,
+        name: ModelText,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> TextId {
+        if let Some(id) = self.spans.get(&(kind, name)).filter(|id| sink.holds_text(**id)) {
+            return *id;
+        }
+        let text = tables.get(name);
+        self.scratch.clear();
+        match kind {
+            SpanKind::Task if text.is_empty() => self.scratch.extend_from_slice(b"(no type)"),
+            _ if text.is_empty() => {
+                self.scratch.extend_from_slice(super::spans::title(kind).as_bytes());
+            }
+            SpanKind::Gc | SpanKind::GcAssist | SpanKind::GcSweep => {
+                self.scratch.extend_from_slice(b"GC ");
+                self.scratch.extend_from_slice(text);
+            }
+            SpanKind::Jit => {
+                self.scratch.extend_from_slice(b"JIT ");
+                self.scratch.extend_from_slice(text);
+            }
+            SpanKind::StopTheWorld => {
+                self.scratch.extend_from_slice(b"Stop-the-world (");
+                self.scratch.extend_from_slice(text);
+                self.scratch.push(b')');
+            }
+            SpanKind::LockWait => self.scratch.extend_from_slice(b"waits for a lock"),
+            // Their track has the event source.
+            SpanKind::Activity | SpanKind::Request => {
+                let last = text.rsplit(|byte| *byte == b'/').next().unwrap_or(text);
+                self.scratch.extend_from_slice(last);
+            }
+            _ => self.scratch.extend_from_slice(text),
+        }
+        let id = sink.text(&self.scratch);
+        /// Names that are remembered: a program can compile any number of methods.
+        const MAX_SPANS: usize = 1 << 14;
+        if self.spans.len() >= MAX_SPANS {
+            self.spans.clear();
+        }
+        self.spans.insert((kind, name), id);
+        id
+    }
+
+    /// The name of a goroutine: `G7 main.worker`.
+    pub(super) fn goroutine(
+        &mut self,
+        id: EntityId,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> TextId {
+        let entity = tables.entities.get(id);
+        self.scratch.clear();
+        self.scratch.push(b'G');
+        decimal(&mut self.scratch, entity.map_or(-1, |entity| entity.number));
+        let name = entity.map_or(&b""[..], |entity| tables.get(entity.name));
+        if !name.is_empty() {
+            self.scratch.push(b' ');
+            self.scratch.extend_from_slice(name);
+        }
+        sink.unique_text(&self.scratch)
+    }
+
+    /// The name of any other entity: `P 3`.
+    pub(super) fn label(&mut self, id: EntityId, tables: &Tables, sink: &mut impl Sink) -> TextId {
+        let entity = tables.entities.get(id);
+        let name = entity.map_or(ModelText::EMPTY, |entity| entity.name);
+        let known = self.labels.get(&id).filter(|(known, _)| *known == name);
+        if let Some((_, label)) = known.filter(|(_, label)| sink.holds_text(*label)) {
+            return *label;
+        }
+        let text = match entity {
+            Some(entity) if entity.kind == EntityKind::Goroutine => {
+                return self.goroutine(id, tables, sink); // it has no track
+            }
+            Some(entity) if entity.kind == EntityKind::Proc => format!("P {}", entity.number),
+            _ => trace_timeline::text::name(tables, id),
+        };
+        let label = sink.text(text.as_bytes());
+        self.labels.insert(id, (name, label));
+        label
+    }
+
+    /// An entity that ended needs no label.
+    pub(super) fn forget(&mut self, id: EntityId) {
+        self.labels.remove(&id);
+    }
+
+    /// Where an entity executes: `P 3, thread 1234`.
+    pub(super) fn place(
+        &mut self,
+        proc: Option<EntityId>,
+        thread: Option<EntityId>,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> TextId {
+        if let Some(id) = self.places.get(&(proc, thread)).filter(|id| sink.holds_text(**id)) {
+            return *id;
+        }
+        let number = |id: EntityId| tables.entities.get(id).map_or(-1, |entity| entity.number);
+        let proc_text = proc.map(|proc| format!("P {}", number(proc)));
+        let thread_text = thread.map(|thread| format!("thread {}", number(thread)));
+        let parts: Vec<String> = [proc_text, thread_text].into_iter().flatten().collect();
+        let id = sink.text(parts.join(", ").as_bytes());
+        /// Pairs of Ps and threads that are remembered.
+        const MAX_PLACES: usize = 1 << 14;
+        if self.places.len() >= MAX_PLACES {
+            self.places.clear();
+        }
+        self.places.insert((proc, thread), id);
+        id
+    }
+
+    pub(super) fn stack(
+        &mut self,
+        stack: Option<ModelStack>,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> Option<StackId> {
+        stack.and_then(|stack| self.stack_from(Root::None, Some(stack), tables, sink))
+    }
+
+    /// A stack with one more outermost frame.
+    pub(super) fn stack_from(
+        &mut self,
+        root: Root,
+        stack: Option<ModelStack>,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> Option<StackId> {
+        let outermost = (root != Root::None).then(|| Frame::new(root.name()));
+        let Some(stack) = stack else {
+            return outermost.map(|frame| sink.stack(&mut std::iter::once(frame)));
+        };
+        let cache = self.stacks.get_mut(root as usize)?;
+        let known = cache.get(stack.index()).copied().flatten();
+        if let Some(id) = known.filter(|id| sink.holds_stack(*id)) {
+            return Some(id);
+        }
+        let frames = tables.frames(stack).iter().map(|frame| {
+            let module =
+                frame.mapping.map_or(&b""[..], |mapping| tables.get(tables.mapping(mapping).path));
+            Frame::new(tables.get(frame.function))
+                .source(tables.get(frame.file), frame.line)
+                .module(module, frame.address)
+        });
+        let id = sink.stack(&mut frames.chain(outermost));
+        set(cache, stack.index(), id);
+        Some(id)
+    }
+}
+
+/// Sets an entry of a list, which grows.
+fn set<T: Copy>(list: &mut Vec<Option<T>>, index: usize, value: T) {
+    if index >= list.len() {
+        list.resize(index + 1, None);
+    }
+    if let Some(entry) = list.get_mut(index) {
+        *entry = Some(value);
+    }
+}
+
+/// Appends a number: half the time of `write!`, which is noticeable for goroutines that live
+/// shortly.
+fn decimal(text: &mut Vec<u8>, number: i64) {
+    if number < 0 {
+        text.push(b'-');
+    }
+    let mut rest = number.unsigned_abs();
+    let start = text.len();
+    loop {
+        text.push(b'0' + (rest % 10) as u8);
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if let Some(digits) = text.get_mut(start..) {
+        digits.reverse();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_those_of_the_standard_library() {
+        for number in [i64::MIN, -1, 0, 9, 10, 120, i64::MAX] {
+            let mut text = b"G".to_vec();
+            decimal(&mut text, number);
+            assert_eq!(text, format!("G{number}").as_bytes());
+        }
+    }
+}

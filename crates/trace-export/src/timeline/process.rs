@@ -1,0 +1,183 @@
+//! The tracks of processes, and the numbers of their goroutines by state.
+
+use super::Drawing;
+use crate::model::{Sink, Track, TrackId, Unit};
+use hashbrown::HashMap;
+use std::io;
+use trace_common::Timestamp;
+use trace_timeline::{EntityId, State, Tables};
+
+/// The processes on the timeline.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    all: Vec<Process>,
+    by_entity: HashMap<Option<EntityId>, u32>,
+}
+
+/// The tracks of a process; groups are added when they are needed.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) track: TrackId,
+    pub(super) procs: Option<TrackId>,
+    pub(super) goroutines: Option<TrackId>,
+    pub(super) runtime: Option<TrackId>,
+    pub(super) counts: Counts,
+}
+
+/// Rank of the tracks of a process.
+pub(super) mod rank {
+    pub(in super::super) const COUNTERS: i32 = 1;
+    pub(in super::super) const GOROUTINES_BY_STATE: i32 = 10;
+    pub(in super::super) const SPANS: i32 = 20;
+    pub(in super::super) const PROCS: i32 = 21;
+    pub(in super::super) const GOROUTINES: i32 = 23;
+    pub(in super::super) const RUNTIME: i32 = 24;
+    pub(in super::super) const EVENTS: i32 = 25;
+}
+
+impl Processes {
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Process> {
+        self.all.get_mut(index as usize)
+    }
+
+    /// Writes the numbers of goroutines that have not been written yet.
+    pub(super) fn finish(&mut self, at: Timestamp, sink: &mut impl Sink) -> io::Result<()> {
+        self.all.iter_mut().try_for_each(|process| process.counts.write(at, process.track, sink))
+    }
+}
+
+impl Drawing {
+    /// The position of a process, which is added if it is new.
+    pub(super) fn process(
+        &mut self,
+        process: Option<EntityId>,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<u32> {
+        if let Some(known) = self.processes.by_entity.get(&process) {
+            return Ok(*known);
+        }
+        let pid = self.pid(process, tables);
+        let name = process.and_then(|process| tables.entities.get(process));
+        let name = name.map_or(&b"(unknown)"[..], |process| tables.get(process.name));
+        let track = sink.track(&Track::process(pid, name).ordered())?;
+        let index = self.processes.all.len() as u32;
+        let counts = Counts::default();
+        let tracks = Process { track, procs: None, goroutines: None, runtime: None, counts };
+        self.processes.all.push(tracks);
+        self.processes.by_entity.insert(process, index);
+        Ok(index)
+    }
+
+    pub(super) fn process_track(
+        &mut self,
+        process: Option<EntityId>,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<TrackId> {
+        let index = self.process(process, tables, sink)?;
+        let process = self.processes.get_mut(index);
+        process.map(|process| process.track).ok_or_else(|| io::Error::other("no process"))
+    }
+
+    /// A group of tracks of a process.
+    pub(super) fn process_group(
+        &mut self,
+        process: Option<EntityId>,
+        which: fn(&mut Process) -> &mut Option<TrackId>,
+        (name, rank): (&[u8], i32),
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<TrackId> {
+        let parent = self.process_track(process, tables, sink)?;
+        let index = self.process(process, tables, sink)?;
+        let Some(process) = self.processes.get_mut(index) else { return Ok(parent) };
+        if let Some(group) = *which(process) {
+            return Ok(group);
+        }
+        let group = sink.track(&Track::custom(name).child_of(parent).rank(rank).ordered())?;
+        Ok(*which(process).insert(group))
+    }
+}
+
+/// Numbers of the goroutines of a process by state.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    now: [i64; Self::STATES.len()],
+    written: [Option<i64>; Self::STATES.len()],
+    tracks: Option<[TrackId; Self::STATES.len()]>,
+    due: Option<Timestamp>,
+}
+
+impl Counts {
+    const STATES: [(State, &'static [u8]); 4] = [
+        (State::Running, b"Goroutines running"),
+        (State::Runnable, b"Goroutines runnable"),
+        (State::Waiting, b"Goroutines waiting"),
+        (State::Syscall, b"Goroutines in syscalls"),
+    ];
+
+    /// Nanoseconds between values.
+    const INTERVAL: i64 = 1_000_000;
+
+    const fn index(state: State) -> Option<usize> {
+        match state {
+            State::Running => Some(0),
+            State::Runnable => Some(1),
+            State::Waiting => Some(2),
+            State::Syscall => Some(3),
+            _ => None,
+        }
+    }
+
+    /// A goroutine changes from one state to another.
+    #[inline]
+    pub(super) fn change(&mut self, from: State, to: State) {
+        if let Some(count) = Self::index(from).and_then(|from| self.now.get_mut(from)) {
+            *count -= 1;
+        }
+        if let Some(count) = Self::index(to).and_then(|to| self.now.get_mut(to)) {
+            *count += 1;
+        }
+    }
+
+    /// Writes the numbers if the interval has elapsed.
+    #[inline]
+    pub(super) fn write_if_due(
+        &mut self,
+        at: Timestamp,
+        process: TrackId,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        if self.due.is_some_and(|due| at < due) {
+            return Ok(());
+        }
+        self.due = Some(at.saturating_add_nanos(Self::INTERVAL));
+        self.write(at, process, sink)
+    }
+
+    #[cold]
+    fn write(&mut self, at: Timestamp, process: TrackId, sink: &mut impl Sink) -> io::Result<()> {
+        if self.due.is_none() {
+            return Ok(()); // no goroutines
+        }
+        let tracks = match self.tracks {
+            Some(tracks) => tracks,
+            None => {
+                let mut tracks = [process; Self::STATES.len()];
+                for ((rank, track), (_, name)) in (0..).zip(&mut tracks).zip(Self::STATES) {
+                    let counter = Track::counter(name, Unit::Count).child_of(process);
+                    *track = sink.track(&counter.rank(rank::GOROUTINES_BY_STATE + rank))?;
+                }
+                *self.tracks.insert(tracks)
+            }
+        };
+        for ((track, now), written) in tracks.into_iter().zip(self.now).zip(&mut self.written) {
+            if *written != Some(now) {
+                *written = Some(now);
+                sink.counter(at, track, now.into())?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! Samples of profilers.
+
+use super::Drawing;
+use super::names::Root;
+use crate::cpu::CpuState;
+use crate::model::{Category, CpuMode, DebugAnnotation, Sample, Sink, TrackEvent, Value};
+use std::io;
+use trace_timeline::{Entity, EntityId, EntityKind, Kernel, SampleKind, Sampled, Tables};
+
+/// Nanoseconds before a managed sample in which a thread counts as on CPU, where only
+/// [`CpuIntervals`](crate::CpuIntervals) are known and not when the sampler stopped it.
+const SAMPLE_WINDOW: i64 = 1_000_000;
+
+impl Drawing {
+    pub(super) fn sample(
+        &mut self,
+        sample: &Sampled,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        self.flush(tables, sink)?;
+        let kind = tables.entities.kind(sample.entity);
+        let thread = sample.thread.or_else(|| match kind {
+            Some(EntityKind::Goroutine) => self.executing_thread(sample.entity),
+            Some(EntityKind::Thread | EntityKind::GoThread | EntityKind::DotnetThread) => {
+                Some(sample.entity)
+            }
+            _ => None,
+        });
+        let thread = thread.and_then(|id| Some((id, tables.entities.get(id)?)));
+        let thread = thread.filter(|(_, entity)| super::kernel::tid(entity) > 0);
+        let is_of_thread = sample.kind != SampleKind::Allocation;
+        let thread = thread.filter(|_| is_of_thread);
+        match thread {
+            Some((id, thread)) => self.thread_sample(sample, id, thread, tables, sink),
+            None => self.other_sample(sample, tables, sink),
+        }
+    }
+
+    fn thread_sample(
+        &mut self,
+        sample: &Sampled,
+        id: EntityId,
+        thread: &Entity,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let tid = super::kernel::tid(thread);
+        let mut drawn = Sample::new(self.pid(thread.parent, tables), tid);
+        self.thread_track(id, tables, sink)?;
+        let cpu = match sample.kernel {
+            Kernel::OnCpu { cpu } => {
+                let cpu = tables.entities.get(cpu).map(|cpu| cpu.number);
+                Some(cpu.and_then(|cpu| u32::try_from(cpu).ok()))
+            }
+            _ => None,
+        };
+        let mut root = Root::None;
+        drawn.cpu = cpu.flatten();
+        if sample.kind == SampleKind::OffCpu {
+            root = Root::OffCpu;
+        }
+        if sample.kind == SampleKind::Managed {
+            let state = match sample.kernel {
+                Kernel::Unknown | Kernel::Absent => self.cpu_state(sample, tid),
+                _ if cpu.is_some() => Some((true, drawn.cpu)),
+                _ => Some((false, None)),
+            };
+            root = match state {
+                Some((true, cpu)) => {
+                    (drawn.cpu, drawn.mode) = (cpu, CpuMode::User);
+                    self.stats.samples_on_cpu += 1;
+                    Root::OnCpu
+                }
+                Some((false, _)) => {
+                    self.stats.samples_off_cpu += 1;
+                    Root::OffCpu
+                }
+                None => Root::Unknown,
+            };
+        }
+        drawn.stack = self.names.stack_from(root, sample.stack, tables, sink);
+        if sample.kind == SampleKind::GoCpu {
+            drawn.mode = CpuMode::User;
+        }
+        self.stats.samples += 1;
+        sink.sample(sample.at, &drawn)
+    }
+
+    /// Whether a thread had a CPU before it was sampled, and which one, by the given intervals.
+    fn cpu_state(&self, sample: &Sampled, tid: i32) -> Option<(bool, Option<u32>)> {
+        let intervals = self.options.cpus.as_ref()?;
+        let (from, to) = match sample.stop_requested {
+            Some(at) => (at, at),
+            None => (sample.at.saturating_add_nanos(-SAMPLE_WINDOW), sample.at),
+        };
+        match intervals.state_within(tid, from, to) {
+            CpuState::OnCpu(cpu) => Some((true, Some(cpu))),
+            CpuState::OffCpu => Some((false, None)),
+            CpuState::Unknown => None,
+        }
+    }
+
+    /// A sample as an instant.
+    fn other_sample(
+        &mut self,
+        sample: &Sampled,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let (name, weight) = match sample.kind {
+            SampleKind::Allocation => ("allocation sample", "bytes"),
+            _ => {
+                self.stats.samples_without_thread += 1;
+                ("CPU sample", "weight")
+            }
+        };
+        let name = self.names.fixed(name, sink);
+        let stack = self.names.stack(sample.stack, tables, sink);
+        let mut args = self.arguments(tables, sink);
+        if sample.kind == SampleKind::Allocation || sample.weight != 1 {
+            let weight = self.names.fixed(weight, sink);
+            args.push(DebugAnnotation::new(weight, Value::Uint(sample.weight)));
+        }
+        let entry = TrackEvent::new(name).stack(stack).category(Category::Sample).args(&args);
+        match self.track_of(sample.entity, sample.at, tables, sink)? {
+            Some(track) => sink.instant(sample.at, track, &entry),
+            None => {
+                self.stats.instants_without_lane += 1;
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Spans and instants.
+
+use super::Drawing;
+use super::process::rank;
+use crate::lanes::Lanes;
+use crate::model::{
+    Category, DebugAnnotation, Flow, Name, Sink, Track, TrackEvent, TrackId, Value,
+};
+use hashbrown::HashMap;
+use std::io;
+use trace_common::{IdMap, Timestamp};
+use trace_timeline::{
+    EntityId, EntityKind, InstantKind, SpanId, SpanKind, StackId, Tables, TextId,
+    Value as ModelValue,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Spans {
+    /// By the number of the span.
+    open: IdMap<Option<Open>>,
+    pools: Vec<Lanes>,
+    pool_by_kind: HashMap<(Option<EntityId>, SpanKind, TextId), usize>,
+    /// Groups of pools.
+    parents: HashMap<(Option<EntityId>, SpanKind), TrackId>,
+    events: HashMap<Option<EntityId>, TrackId>,
+    /// The arrow from an open task to its regions and logs.
+    flows: HashMap<EntityId, u64>,
+}
+
+/// The place of an open span.
+#[derive(Clone, Copy, Debug)]
+enum Open {
+    Lane {
+        pool: usize,
+        lane: u32,
+        track: TrackId,
+    },
+    /// Inside this entity.
+    Inner(EntityId),
+}
+
+/// The begin of a span.
+pub(super) struct Begin {
+    pub(super) span: SpanId,
+    pub(super) entity: EntityId,
+    pub(super) kind: SpanKind,
+    pub(super) name: TextId,
+    pub(super) by: Option<EntityId>,
+    pub(super) of: Option<EntityId>,
+    pub(super) stack: Option<StackId>,
+}
+
+/// Something without a duration.
+pub(super) struct Instant {
+    pub(super) entity: EntityId,
+    pub(super) kind: InstantKind,
+    pub(super) name: TextId,
+    pub(super) stack: Option<StackId>,
+    pub(super) of: Option<EntityId>,
+}
+
+/// Maximum number of simultaneous spans of one kind and type that have a lane.
+const MAX_LANES: usize = 256;
+
+/// The name of the group of tracks of a kind.
+pub(super) const fn title(kind: SpanKind) -> &'static str {
+    match kind {
+        SpanKind::Task => "Tasks",
+        SpanKind::Activity => "Activities",
+        SpanKind::Request => "Requests",
+        SpanKind::Gc => "GC",
+        SpanKind::StopTheWorld => "Stop-the-world",
+        SpanKind::Queued => "Thread-pool queue",
+        SpanKind::Region => "Regions",
+        SpanKind::GcAssist => "GC mark assist",
+        SpanKind::GcSweep => "GC sweep",
+        SpanKind::Jit => "JIT",
+        SpanKind::LockWait => "Lock waits",
+        _ => "Other",
+    }
+}
+
+const fn category(kind: SpanKind) -> Category {
+    match kind {
+        SpanKind::Gc | SpanKind::StopTheWorld | SpanKind::GcAssist | SpanKind::GcSweep => {
+            Category::Gc
+        }
+        SpanKind::Queued => Category::Pool,
+        SpanKind::Jit => Category::Jit,
+        SpanKind::LockWait => Category::Lock,
+        _ => Category::Task,
+    }
+}
+
+impl Drawing {
+    pub(super) fn begin(
+        &mut self,
+        at: Timestamp,
+        begin: &Begin,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let Begin { span, entity, kind, name, .. } = *begin;
+        let text = self.names.span(kind, name, tables, sink);
+        let has_number = kind == SpanKind::Gc && !self.args.is_empty();
+        let mut args = self.arguments(tables, sink);
+        if let Some(task) = tables.entities.get(entity).filter(|of| of.kind == EntityKind::Task) {
+            let task = Value::Int(task.number);
+            args.push(DebugAnnotation::new(self.names.fixed("task", sink), task));
+        }
+        let of = match kind {
+            SpanKind::LockWait => "owner",
+            SpanKind::Task | SpanKind::Activity | SpanKind::Request => "parent",
+            SpanKind::Gc => "number",
+            _ => "task",
+        };
+        let by = begin.by.filter(|by| *by != entity);
+        for (name, id) in [("by", by), (of, begin.of.filter(|_| !has_number))] {
+            args.extend(id.map(|id| self.relation(name, id, tables, sink)));
+        }
+        let stack = self.names.stack(begin.stack, tables, sink);
+        let flow = match kind {
+            SpanKind::Task => {
+                Some(*self.spans.flows.entry(entity).or_insert_with(|| sink.new_flow()))
+            }
+            _ => self.flow_of(begin.of),
+        };
+        let flow = flow.map(Flow::Through);
+        let (name, category) = (Name::Text(text), Some(category(kind)));
+        let entry = TrackEvent { name, category, stack, flow, args: &args };
+        let is_inside = matches!(
+            kind,
+            SpanKind::Region
+                | SpanKind::GcAssist
+                | SpanKind::GcSweep
+                | SpanKind::Jit
+                | SpanKind::LockWait
+        );
+        if is_inside {
+            return match self.inner(entity, at, tables, sink)? {
+                Some((track, nest)) => {
+                    nest.begin(span, text, at, track, &entry, sink)?;
+                    *self.spans.open.insert(span.number().into()) = Some(Open::Inner(entity));
+                    Ok(())
+                }
+                None => {
+                    self.stats.spans_without_lane += 1;
+                    Ok(())
+                }
+            };
+        }
+        let process = tables.entities.process_of(entity);
+        let pool = self.pool(process, kind, begin.name, tables, sink)?;
+        let Some(lanes) = self.spans.pools.get_mut(pool) else { return Ok(()) };
+        let lane = lanes.acquire_below(MAX_LANES, sink)?;
+        let lane = lane.and_then(|lane| Some((lane, lanes.lanes.get(lane as usize)?.track)));
+        match lane {
+            Some((lane, track)) => {
+                *self.spans.open.insert(span.number().into()) =
+                    Some(Open::Lane { pool, lane, track });
+                sink.begin(at, track, &entry)
+            }
+            None => {
+                self.stats.spans_without_lane += 1;
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn finish_span(
+        &mut self,
+        at: Timestamp,
+        span: SpanId,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let args = self.arguments(tables, sink);
+        match self.spans.open.remove(span.number().into()).and_then(Option::take) {
+            Some(Open::Lane { pool, lane, track }) => {
+                if let Some(lanes) = self.spans.pools.get_mut(pool) {
+                    lanes.release(lane);
+                }
+                sink.end(at, track, &args)
+            }
+            Some(Open::Inner(entity)) => {
+                if let Some((track, nest)) = self.inner(entity, at, tables, sink)? {
+                    nest.end(span, at, track, &args, sink)?;
+                }
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The lanes of spans of a kind; those of tasks and activities by type.
+    fn pool(
+        &mut self,
+        process: Option<EntityId>,
+        kind: SpanKind,
+        name: TextId,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<usize> {
+        /// Maximum number of types of tasks and activities with lanes of their own.
+        const MAX_POOLS: usize = 1 << 12;
+        let is_typed = matches!(kind, SpanKind::Task | SpanKind::Activity | SpanKind::Request)
+            && self.spans.pools.len() < MAX_POOLS;
+        let ty = if is_typed { name } else { TextId::EMPTY };
+        if let Some(pool) = self.spans.pool_by_kind.get(&(process, kind, ty)) {
+            return Ok(*pool);
+        }
+        let parent = self.kind_track(process, kind, tables, sink)?;
+        let lanes = match (is_typed, tables.get(ty)) {
+            (false, _) => Lanes::on(parent),
+            (true, ty) => {
+                let name = if ty.is_empty() { b"(no type)" } else { ty };
+                let rank = i32::try_from(self.spans.pools.len()).unwrap_or(i32::MAX);
+                let group = Track::custom(name).child_of(parent).rank(rank).ordered();
+                Lanes::new(sink.track(&group)?)
+            }
+        };
+        let pool = self.spans.pools.len();
+        self.spans.pools.push(lanes);
+        self.spans.pool_by_kind.insert((process, kind, ty), pool);
+        Ok(pool)
+    }
+
+    /// The track of a kind: that of GCs has the stop-the-worlds below it.
+    fn kind_track(
+        &mut self,
+        process: Option<EntityId>,
+        kind: SpanKind,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<TrackId> {
+        if let Some(track) = self.spans.parents.get(&(process, kind)) {
+            return Ok(*track);
+        }
+        let parent = match kind {
+            SpanKind::StopTheWorld => self.kind_track(process, SpanKind::Gc, tables, sink)?,
+            _ => self.process_track(process, tables, sink)?,
+        };
+        let track = Track::custom(title(kind).as_bytes()).child_of(parent);
+        let track = sink.track(&track.rank(rank::SPANS).ordered())?;
+        self.spans.parents.insert((process, kind), track);
+        Ok(track)
+    }
+
+    /// The arguments before an event.
+    pub(super) fn arguments(
+        &mut self,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> Vec<DebugAnnotation<'static>> {
+        if self.args.is_empty() {
+            return Vec::new(); // does not allocate
+        }
+        let given = std::mem::take(&mut self.args);
+        let mut args = Vec::with_capacity(given.len() + 3);
+        for (name, value) in &given {
+            let name = self.names.text(*name, tables, sink);
+            let value = match *value {
+                ModelValue::Uint(value) => Value::Uint(value),
+                ModelValue::Int(value) => Value::Int(value),
+                ModelValue::Double(value) => Value::Double(value),
+                ModelValue::Bool(value) => Value::Bool(value),
+                ModelValue::Text(text) => {
+                    Value::Text(Name::Text(self.names.text(text, tables, sink)))
+                }
+                ModelValue::Entity(id) => {
+                    Value::Text(Name::Text(self.names.label(id, tables, sink)))
+                }
+                _ => continue,
+            };
+            args.push(DebugAnnotation::new(name, value));
+        }
+        self.args = given;
+        args
+    }
+
+    /// An argument that names an entity: a task or GC by its number.
+    pub(super) fn relation(
+        &mut self,
+        name: &'static str,
+        id: EntityId,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> DebugAnnotation<'static> {
+        let name = self.names.fixed(name, sink);
+        let value = match tables.entities.get(id) {
+            Some(of) if matches!(of.kind, EntityKind::Task | EntityKind::Gc) => {
+                Value::Int(of.number)
+            }
+            _ => Value::Text(Name::Text(self.label(id, tables, sink))),
+        };
+        DebugAnnotation::new(name, value)
+    }
+
+    /// The arrow from a task.
+    fn flow_of(&self, task: Option<EntityId>) -> Option<u64> {
+        task.and_then(|task| self.spans.flows.get(&task)).copied()
+    }
+
+    pub(super) fn end_task(&mut self, task: EntityId) {
+        self.spans.flows.remove(&task);
+    }
+
+    pub(super) fn instant(
+        &mut self,
+        at: Timestamp,
+        instant: &Instant,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let Instant { entity, kind, name, stack, of } = *instant;
+        let track = match tables.entities.kind(entity) {
+            Some(EntityKind::Goroutine) => {
+                self.inner(entity, at, tables, sink)?.map(|(track, _)| track)
+            }
+            _ => self.track_of(entity, at, tables, sink)?,
+        };
+        let Some(track) = track else {
+            self.stats.instants_without_lane += 1;
+            return Ok(());
+        };
+        let (kind, category) = match kind {
+            InstantKind::Log => ("log", Category::Log),
+            InstantKind::Label => ("label", Category::Log),
+            InstantKind::Exception => ("exception", Category::Exception),
+            InstantKind::Stopped => ("all threads stopped", Category::Gc),
+            InstantKind::Starvation => ("thread-pool starvation", Category::Pool),
+            _ => ("event", Category::Dotnet),
+        };
+        // The category says the kind, unless it is that of two.
+        let is_ambiguous = category == Category::Log;
+        let kind = self.names.fixed(kind, sink);
+        let name = if name.is_empty() { kind } else { self.names.text(name, tables, sink) };
+        let stack = self.names.stack(stack, tables, sink);
+        let mut args = self.arguments(tables, sink);
+        if is_ambiguous && name != kind {
+            let key = self.names.fixed("kind", sink);
+            args.push(DebugAnnotation::new(key, Value::Text(Name::Text(kind))));
+        }
+        args.extend(of.map(|of| self.relation("task", of, tables, sink)));
+        let flow = self.flow_of(of).map(Flow::Through);
+        let entry = TrackEvent::new(name).stack(stack).flow(flow).category(category).args(&args);
+        sink.instant(at, track, &entry)
+    }
+
+    /// The track of events of a process.
+    pub(super) fn events_track(
+        &mut self,
+        process: Option<EntityId>,
+        tables: &Tables,
+        sink: &mut impl Sink,
+    ) -> io::Result<TrackId> {
+        if let Some(track) = self.spans.events.get(&process) {
+            return Ok(*track);
+        }
+        let parent = self.process_track(process, tables, sink)?;
+        let track = Track::custom(b"Events").child_of(parent).rank(rank::EVENTS);
+        let track = sink.track(&track)?;
+        self.spans.events.insert(process, track);
+        Ok(track)
+    }
+}

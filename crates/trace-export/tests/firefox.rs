@@ -1,0 +1,244 @@
+//! Files for the Firefox Profiler: their tables as its documentation of the format describes them.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use serde_json::Value;
+use std::io::Read as _;
+use trace_export::profile::FirefoxProfile;
+use trace_timeline::{
+    Entity, EntityId, EntityKind, Event, EventKind, Frame, Mapping, SampleKind, SampledEvent,
+    SampledEventId, SpanKind, StackId, Tables, TextId, Timestamp,
+};
+
+/// A process with a thread, and stacks.
+struct Example {
+    tables: Tables,
+    thread: EntityId,
+    stacks: [StackId; 3],
+    profile: FirefoxProfile,
+}
+
+impl Example {
+    fn new() -> Self {
+        let mut tables = Tables::new();
+        let name = tables.text(b"shop \"1\"");
+        let process = Entity::new(EntityKind::Process, 7).named(name);
+        let process = tables.entity(process).unwrap();
+        let thread = Entity::new(EntityKind::Thread, 8).child_of(Some(process)).named(name);
+        let thread = tables.entity(thread).unwrap();
+        let path = tables.text(b"/bin/shop");
+        let build_id = tables.text(b"00112233445566778899aabbccddeeff01234567");
+        let program = tables.add_mapping(Mapping { path, build_id, ..Mapping::default() });
+        let path = tables.text(b"[kernel.kallsyms]");
+        let kernel = Mapping { path, is_kernel: true, ..Mapping::default() };
+        let kernel = tables.add_mapping(kernel);
+        let file = tables.text(b"main.go");
+        let mut frame = |function: &[u8], mapping, address, line| Frame {
+            function: tables.text(function),
+            mapping,
+            file: if line > 0 { file } else { TextId::EMPTY },
+            line,
+            address,
+        };
+        let main = frame(b"main.main", program, 0x10, 3);
+        // Inlined into main.
+        let inlined = frame(b"main.leaf", program, 0x10, 9);
+        let read = frame(b"vfs_read", kernel, 0x20, 0);
+        let unnamed = frame(b"", program, 0x30, 0);
+        let stacks = [&[inlined, main][..], &[read, inlined, main], &[unnamed]];
+        let stacks = stacks.map(|frames| tables.stack(frames).unwrap());
+        Self { tables, thread, stacks, profile: FirefoxProfile::new() }
+    }
+
+    fn push(&mut self, at: i64, kind: EventKind) {
+        let event = Event { at: Timestamp::from_nanos(at), kind };
+        self.profile.push(&event, &self.tables);
+    }
+
+    fn sample(&mut self, at: i64, kind: SampleKind, of: SampledEventId, stack: usize, weight: u64) {
+        let (entity, stack) = (self.thread, Some(self.stacks[stack]));
+        let kind = EventKind::Sample {
+            entity,
+            kind,
+            stack,
+            weight,
+            thread: None,
+            cpu: None,
+            event: of,
+            of: None,
+        };
+        self.push(at, kind);
+    }
+
+    fn event(&mut self, name: &str, unit: &str) -> SampledEventId {
+        let [name, unit] = [name, unit].map(|text| self.tables.text(text.as_bytes()));
+        self.tables.add_sampled_event(SampledEvent { name, unit })
+    }
+
+    /// The file, after a check of its tables, and the number of samples that were left out.
+    fn written(self) -> (Value, u64) {
+        let mut bytes = Vec::new();
+        let left_out = self.profile.write("a \"title\"", &self.tables, &mut bytes).unwrap();
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).unwrap();
+        let file: Value = serde_json::from_str(&text).unwrap();
+        check(&file);
+        (file, left_out)
+    }
+}
+
+fn len(value: &Value) -> usize {
+    value.as_array().unwrap().len()
+}
+
+/// All columns of a table are as long as it says.
+fn check_table(table: &Value) -> usize {
+    let length = usize::try_from(table["length"].as_u64().unwrap()).unwrap();
+    for (key, column) in table.as_object().unwrap() {
+        if let Value::Array(values) = column {
+            assert_eq!(values.len(), length, "{key}");
+        }
+    }
+    length
+}
+
+/// The numbers of a column are below `limit`; null and -1 are none.
+fn check_column(column: &Value, limit: usize) {
+    for value in column.as_array().unwrap() {
+        let number = value.as_i64().unwrap_or(-1);
+        assert!(number < limit as i64, "{number} of {limit}");
+    }
+}
+
+fn check(file: &Value) {
+    let shared = &file["shared"];
+    let strings = len(&shared["stringArray"]);
+    let table = |name: &str| check_table(&shared[name]);
+    let [stacks, frames, functions, resources, sources] =
+        ["stackTable", "frameTable", "funcTable", "resourceTable", "sources"].map(table);
+    check_column(&shared["stackTable"]["frame"], frames);
+    for (index, prefix) in shared["stackTable"]["prefix"].as_array().unwrap().iter().enumerate() {
+        assert!(prefix.is_null() || prefix.as_u64().unwrap() < index as u64, "callers come first");
+    }
+    check_column(&shared["frameTable"]["func"], functions);
+    check_column(&shared["frameTable"]["category"], len(&file["meta"]["categories"]));
+    check_column(&shared["funcTable"]["name"], strings);
+    check_column(&shared["funcTable"]["resource"], resources);
+    check_column(&shared["funcTable"]["source"], sources);
+    check_column(&shared["resourceTable"]["lib"], len(&file["libs"]));
+    check_column(&shared["resourceTable"]["name"], strings);
+    check_column(&shared["sources"]["filename"], strings);
+    for thread in file["threads"].as_array().unwrap() {
+        let (samples, markers) = (&thread["samples"], &thread["markers"]);
+        check_table(samples);
+        check_table(markers);
+        check_column(&samples["stack"], stacks);
+        check_column(&markers["name"], strings);
+        let times = samples["time"].as_array().unwrap();
+        assert!(times.is_sorted_by_key(|time| (time.as_f64().unwrap() * 1e6) as i64), "{times:?}");
+    }
+}
+
+/// The names of the frames of a sample, outermost first.
+fn names(file: &Value, sample: usize) -> Vec<String> {
+    let shared = &file["shared"];
+    let mut names = Vec::new();
+    let mut stack = file["threads"][0]["samples"]["stack"][sample].as_u64();
+    while let Some(at) = stack.map(|at| usize::try_from(at).unwrap()) {
+        let at_index = |table: &str, column: &str, row: usize| {
+            usize::try_from(shared[table][column][row].as_u64().unwrap()).unwrap()
+        };
+        let frame = at_index("stackTable", "frame", at);
+        let name = at_index("funcTable", "name", at_index("frameTable", "func", frame));
+        names.push(shared["stringArray"][name].as_str().unwrap().to_owned());
+        stack = shared["stackTable"]["prefix"][at].as_u64();
+    }
+    names.reverse();
+    names
+}
+
+#[test]
+fn samples_of_an_event_are_counted_and_gaps_are_idle() {
+    let mut example = Example::new();
+    let cycles = example.event("cycles", "");
+    example.sample(1_000_000, SampleKind::Cpu, cycles, 0, 12_345);
+    example.sample(2_000_000, SampleKind::Cpu, cycles, 1, 23_456);
+    // 8 ms later.
+    example.sample(10_000_000, SampleKind::Cpu, cycles, 2, 34_567);
+    example.sample(11_000_000, SampleKind::Allocation, SampledEventId::NONE, 0, 4096);
+    let (file, left_out) = example.written();
+    assert_eq!(left_out, 0);
+    let thread = &file["threads"][0];
+    assert_eq!((&thread["pid"], &thread["tid"]), (&Value::from("7"), &Value::from(8)));
+    assert_eq!(thread["name"], "shop \"1\"");
+    let samples = &thread["samples"];
+    assert_eq!(samples["weightType"], "samples");
+    // From the first one on; a row without a stack begins the gap.
+    let expected: Value = serde_json::json!([0, 1, 2, 9]);
+    assert_eq!(samples["time"], expected);
+    assert_eq!(samples["weight"], serde_json::json!([1, 1, 0, 1]));
+    assert_eq!(samples["threadCPUDelta"], serde_json::json!([0, 1_000_000, 0, 1_000_000]));
+    assert_eq!(names(&file, 0), ["main.main", "main.leaf"]);
+    assert_eq!(names(&file, 1), ["main.main", "main.leaf", "vfs_read"]);
+    assert_eq!(names(&file, 2), [""; 0]);
+    assert_eq!(names(&file, 3), ["shop+0x30"]);
+    assert_eq!(thread["nativeAllocations"]["weight"], serde_json::json!([4096]));
+
+    let frames = &file["shared"]["frameTable"];
+    let row = |column: &str| frames[column].as_array().unwrap().clone();
+    assert_eq!(row("inlineDepth"), [0, 1, 0, 0]);
+    // Go, Go, kernel, native.
+    assert_eq!(row("category"), [3, 3, 1, 2]);
+    assert_eq!(frames["line"], serde_json::json!([3, 9, null, null]));
+    assert_eq!(file["libs"][0]["breakpadId"], "33221100554477668899AABBCCDDEEFF0");
+    assert_eq!(file["libs"][0]["codeId"], "00112233445566778899aabbccddeeff01234567");
+}
+
+#[test]
+fn times_are_weights_from_their_begin() {
+    let mut example = Example::new();
+    let clock = example.event("cpu-clock", "ns");
+    let off = example.event("off-cpu", "ns");
+    let faults = example.event("page-faults", "");
+    example.sample(0, SampleKind::Cpu, faults, 0, 1);
+    example.sample(1_000_000, SampleKind::Cpu, clock, 0, 1_000_000);
+    example.sample(5_000_000, SampleKind::OffCpu, off, 1, 3_500_000);
+    let (file, left_out) = example.written();
+    assert_eq!(left_out, 1, "the page fault");
+    let thread = &file["threads"][0];
+    let samples = &thread["samples"];
+    assert_eq!(samples["weightType"], "tracing-ms");
+    assert_eq!(samples["time"], serde_json::json!([0, 1.5]));
+    assert_eq!(samples["weight"], serde_json::json!([1, 3.5]));
+    assert_eq!(samples["threadCPUDelta"], serde_json::json!([0, 1_000_000]));
+    let markers = &thread["markers"];
+    assert_eq!(markers["startTime"], serde_json::json!([1.5]));
+    assert_eq!(markers["endTime"], serde_json::json!([5]));
+    assert_eq!(markers["data"][0]["type"], "off-cpu");
+    assert!(markers["data"][0]["cause"]["stack"].is_u64());
+}
+
+#[test]
+fn spans_are_markers_of_their_thread_or_of_the_main_thread() {
+    let mut example = Example::new();
+    let process = example.tables.entities.process_of(example.thread).unwrap();
+    let name = example.tables.text(b"sweep");
+    let spans = [example.tables.new_span(), example.tables.new_span()];
+    for (span, entity) in spans.into_iter().zip([process, example.thread]) {
+        let kind = SpanKind::Gc;
+        let begin = EventKind::Begin { span, entity, kind, name, by: None, of: None, stack: None };
+        example.push(10, begin);
+    }
+    example.push(2_000_010, EventKind::Finish { span: spans[0], by: None });
+    // The other one is open at the end.
+    let cycles = example.event("cycles", "");
+    example.sample(3_000_010, SampleKind::Cpu, cycles, 0, 1);
+    let (file, _) = example.written();
+    let ends = ["2", "3"].map(|end| serde_json::from_str::<Value>(&format!("[{end}]")).unwrap());
+    for (thread, (tid, end)) in [(7, &ends[0]), (8, &ends[1])].into_iter().enumerate() {
+        let thread = &file["threads"][thread];
+        assert_eq!(thread["tid"], tid);
+        assert_eq!(thread["isMainThread"], tid == 7);
+        assert_eq!(thread["markers"]["endTime"], *end);
+        assert_eq!(thread["markers"]["data"][0]["detail"], "sweep");
+    }
+}

@@ -1,0 +1,281 @@
+//! Profiles in the format of pprof are read as they were written, and anything else is an error.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+use flate2::read::GzDecoder;
+use proptest::prelude::*;
+use std::io::Read;
+use trace_export::profile::{
+    Format, Label, LabelSet, Measure, Profile, ReadError, ReadLimits, Unit, read_pprof,
+};
+use trace_timeline::{Frame, Mapping, Tables};
+
+/// A sample: indexes of its frames, the value of its labels, count and weight.
+type Sample = (Vec<usize>, Option<(String, i64)>, u64, u64);
+
+fn samples() -> impl Strategy<Value = Vec<Sample>> {
+    let label = proptest::option::of(("[a-z]{1,4}", any::<i64>()));
+    let numbers = (0..1_u64 << 40, 0..1_u64 << 40);
+    let sample = (prop::collection::vec(0_usize..12, 0..6), label, numbers);
+    let sample = sample.prop_map(|(path, label, (count, weight))| (path, label, count, weight));
+    prop::collection::vec(sample, 0..20)
+}
+
+fn measures() -> impl Strategy<Value = Measure> {
+    let measure = |events: &'static str, weight: &'static str, unit, period| Measure {
+        events: events.into(),
+        weight: weight.into(),
+        unit,
+        period,
+    };
+    prop_oneof![
+        Just(measure("samples", "cpu", Unit::Nanoseconds, 1_000_000)),
+        Just(measure("contentions", "delay", Unit::Nanoseconds, 0)),
+        Just(measure("samples", "cycles", Unit::Occurrences, 0)),
+        Just(measure("samples", "alloc_space", Unit::Bytes, 0)),
+        Just(measure("exceptions", "exceptions", Unit::Count, 0)),
+    ]
+}
+
+/// Frames with and without names, lines, mappings and addresses.
+fn frames(tables: &mut Tables) -> Vec<Frame> {
+    let mapping = |tables: &mut Tables, path: &[u8], start| {
+        let (path, build_id) = (tables.text(path), tables.text(b"00ff"));
+        let (end, offset) = (start + 0x1000, 0x40);
+        let is_kernel = path == tables.text(b"[kernel.kallsyms]");
+        tables.add_mapping(Mapping { path, build_id, start, end, offset, is_kernel })
+    };
+    let program = mapping(tables, b"/bin/app", 0x40_0000);
+    let kernel = mapping(tables, b"[kernel.kallsyms]", 0);
+    let mut frames = Vec::new();
+    for index in 0..12_u32 {
+        let function = match index % 4 {
+            3 => Default::default(),
+            _ => tables.text(format!("f{}", index / 2).as_bytes()),
+        };
+        let file = if index % 2 == 0 || function.is_empty() { b"" } else { &b"a.c"[..] };
+        frames.push(Frame {
+            function,
+            file: tables.text(file),
+            line: if function.is_empty() { 0 } else { index / 3 },
+            mapping: [program, kernel, None][index as usize % 3],
+            address: u64::from(index) * 16 + 1,
+        });
+    }
+    frames
+}
+
+fn write(profile: &Profile, tables: &Tables) -> Vec<u8> {
+    let mut file = Vec::new();
+    profile.write(Format::Pprof, "", tables, &mut file).unwrap();
+    let mut message = Vec::new();
+    GzDecoder::new(&file[..]).read_to_end(&mut message).unwrap();
+    message
+}
+
+fn written(measure: Measure, samples: &[Sample]) -> (Profile, Tables) {
+    let (mut tables, mut profile) = (Tables::new(), Profile::new(measure));
+    let frames = frames(&mut tables);
+    let [key, number] = [&b"key"[..], b"number"].map(|text| tables.text(text));
+    for (path, label, count, weight) in samples {
+        let path: Vec<Frame> = path.iter().map(|index| frames[*index]).collect();
+        let stack = tables.stack(&path);
+        let labels = match label {
+            Some((text, value)) => {
+                let text = Label::Text(tables.text(text.as_bytes()));
+                profile.labels(&[(key, text), (number, Label::Number(*value))])
+            }
+            None => LabelSet::default(),
+        };
+        profile.add(stack, labels, *count, *weight);
+    }
+    profile.set_span(7, 1_000);
+    (profile, tables)
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(measure in measures(), samples in samples()) {
+        let (profile, tables) = written(measure, &samples);
+        let message = write(&profile, &tables);
+        let mut others = Tables::new();
+        let mut file = read_pprof(&message, &ReadLimits::default(), &mut others).unwrap();
+        let read = file.profiles.remove(file.default);
+        prop_assert_eq!(read.measure(), profile.measure());
+        prop_assert_eq!((read.count(), read.weight()), (profile.count(), profile.weight()));
+        prop_assert_eq!(write(&read, &others), message);
+    }
+
+    /// A damaged profile is another one or an error.
+    #[test]
+    fn damage_is_no_panic(
+        samples in samples(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
+        end in any::<prop::sample::Index>(),
+    ) {
+        let measure = Measure {
+            events: "samples".into(),
+            weight: "cpu".into(),
+            unit: Unit::Nanoseconds,
+            period: 1,
+        };
+        let (profile, tables) = written(measure, &samples);
+        let mut message = write(&profile, &tables);
+        let at = at.index(message.len());
+        message[at] = byte;
+        message.truncate(end.index(message.len()) + 1);
+        let mut limits = ReadLimits::default();
+        (limits.items, limits.frames, limits.depth) = (1 << 12, 1 << 12, 1 << 8);
+        let mut tables = Tables::new();
+        if let Ok(file) = read_pprof(&message, &limits, &mut tables) {
+            prop_assert!(file.default < file.profiles.len());
+            write(&file.profiles[file.default], &tables);
+        }
+    }
+}
+
+/// A message with fields of numbers and of bytes.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(mut self, mut value: u64) -> Self {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+        self
+    }
+
+    fn int(self, field: u64, value: u64) -> Self {
+        self.varint(field << 3).varint(value)
+    }
+
+    fn bytes(self, field: u64, bytes: &[u8]) -> Self {
+        let mut this = self.varint(field << 3 | 2).varint(bytes.len() as u64);
+        this.0.extend_from_slice(bytes);
+        this
+    }
+
+    fn message(self, field: u64, inner: Self) -> Self {
+        self.bytes(field, &inner.0)
+    }
+
+    fn texts(self, texts: &[&str]) -> Self {
+        texts.iter().fold(self, |this, text| this.bytes(6, text.as_bytes()))
+    }
+
+    fn read(&self) -> Result<Vec<Measure>, ReadError> {
+        let file = read_pprof(&self.0, &ReadLimits::default(), &mut Tables::new())?;
+        Ok(file.profiles.iter().map(|profile| profile.measure().clone()).collect())
+    }
+}
+
+fn value_type(kind: u64, unit: u64) -> Message {
+    Message::default().int(1, kind).int(2, unit)
+}
+
+/// A heap profile of Go: two pairs of counts and bytes; and units of other tools.
+#[test]
+fn units_and_counts_of_sample_types() {
+    let texts =
+        ["", "alloc_objects", "count", "alloc_space", "bytes", "inuse_objects", "inuse_space"];
+    let mut message = Message::default().texts(&texts);
+    for (kind, unit) in [(1, 2), (3, 4), (5, 2), (6, 4)] {
+        message = message.message(1, value_type(kind, unit));
+    }
+    let sample = Message::default().int(2, 1).int(2, 2).int(2, 3).int(2, 4);
+    message = message.message(2, sample).int(14, 3);
+    let file = read_pprof(&message.0, &ReadLimits::default(), &mut Tables::new()).unwrap();
+    assert_eq!(file.default, 1);
+    let numbers: Vec<(&str, Unit, u64, u64)> = file
+        .profiles
+        .iter()
+        .map(|profile| {
+            let Measure { events, unit, .. } = profile.measure();
+            (&**events, *unit, profile.count(), profile.weight())
+        })
+        .collect();
+    let (objects, in_use) = ("alloc_objects", "inuse_objects");
+    assert_eq!(
+        numbers,
+        [
+            (objects, Unit::Count, 1, 1),
+            (objects, Unit::Bytes, 1, 2),
+            (in_use, Unit::Count, 3, 3),
+            (in_use, Unit::Bytes, 3, 4)
+        ]
+    );
+    let message = Message::default().texts(&["", "wall", "milliseconds", "fuel", "litres"]);
+    let message = message.message(1, value_type(1, 2)).message(1, value_type(3, 4));
+    let message = message.message(2, Message::default().bytes(2, &[5, 6]));
+    let file = read_pprof(&message.0, &ReadLimits::default(), &mut Tables::new()).unwrap();
+    let weights: Vec<(&str, Unit, u64)> = file
+        .profiles
+        .iter()
+        .map(|profile| (&*profile.measure().weight, profile.measure().unit, profile.weight()))
+        .collect();
+    let expected =
+        [("wall", Unit::Nanoseconds, 5_000_000), ("fuel (litres)", Unit::Occurrences, 6)];
+    assert_eq!(weights, expected);
+}
+
+#[test]
+fn errors_have_their_place() {
+    let start = || Message::default().texts(&["", "cpu", "count"]).message(1, value_type(1, 2));
+    let error = |message: Message| message.read().unwrap_err().to_string();
+    assert_eq!(
+        Message::default().read().unwrap_err().to_string(),
+        "the profile has no sample types"
+    );
+    // The tables take 22 bytes; a message has 2 bytes before it.
+    assert_eq!(start().0.len(), 20);
+    let two = Message::default().int(2, 1).int(2, 1);
+    assert_eq!(error(start().message(2, two)), "expected 1 values, found 2 at byte 22");
+    let negative = Message::default().int(2, -5_i64 as u64);
+    let is_difference = "the value -5 is negative at byte 22: the profile is a difference";
+    assert_eq!(error(start().message(2, negative)), is_difference);
+    let sample = Message::default().int(1, 9).int(2, 1);
+    assert_eq!(error(start().message(2, sample)), "there is no location 9 at byte 22");
+    let location = Message::default().int(1, 1).int(2, 3);
+    assert_eq!(error(start().message(4, location)), "there is no mapping 3 at byte 22");
+    assert_eq!(error(start().int(2, 1)), "field 2 has the wire type 0 at byte 20");
+    assert_eq!(error(start().bytes(12, b"")), "field 12 has the wire type 2 at byte 20");
+    assert_eq!(error(start().varint(3 << 3 | 3)), "field 3 has the wire type 3 at byte 20");
+    let short = start().varint(2 << 3 | 2).varint(100);
+    assert!(error(short).ends_with("at byte 22"));
+    let error = read_pprof(b"\x1f\x8b\x08\0", &ReadLimits::default(), &mut Tables::new());
+    assert!(matches!(error, Err(ReadError::Compression(_))));
+}
+
+/// Few bytes that expand: each limit is an error.
+#[test]
+fn limits_hold() {
+    let mut limits = ReadLimits::default();
+    (limits.items, limits.frames, limits.depth, limits.bytes) = (40, 50, 20, 200);
+    let read = |message: &[u8]| {
+        read_pprof(message, &limits, &mut Tables::new()).map(|_| ()).unwrap_err().to_string()
+    };
+    let location = (0..4).fold(Message::default().int(1, 1), |this, _| this.bytes(4, b""));
+    let types =
+        || Message::default().message(1, value_type(0, 0)).message(4, Message(location.0.clone()));
+    let sample = |calls: usize| Message::default().bytes(1, &vec![1; calls]).int(2, 1);
+    assert_eq!(read(&types().message(2, sample(6)).0), "more than 20 frames of a sample");
+    let wide = (0..4).fold(types(), |this, _| this.message(2, sample(4)));
+    assert_eq!(read(&wide.0), "more than 50 frames");
+    let many = (0..45).fold(Message::default(), |this, _| this.bytes(6, b""));
+    assert_eq!(read(&many.0), "more than 40 items");
+    assert_eq!(read(&[0; 201]), "more than 200 bytes");
+    let types = (0..30).fold(Message::default(), |this, _| this.message(1, value_type(0, 0)));
+    limits.items = 1 << 10;
+    limits.bytes = 1 << 10;
+    let many = (0..35).fold(types, |this, _| this.message(1, value_type(0, 0)));
+    let error = read_pprof(&many.0, &limits, &mut Tables::new()).map(|_| ()).unwrap_err();
+    assert_eq!(error.to_string(), "more than 64 sample types");
+    // A bomb: 100 kB of zeros.
+    let mut bomb = Vec::new();
+    let zeros = vec![0; 100_000];
+    let mut encoder = flate2::read::GzEncoder::new(&zeros[..], flate2::Compression::best());
+    encoder.read_to_end(&mut bomb).unwrap();
+    let error = read_pprof(&bomb, &limits, &mut Tables::new()).map(|_| ()).unwrap_err();
+    assert_eq!(error.to_string(), "more than 1024 bytes");
+}

@@ -1,0 +1,471 @@
+//! The timeline model in Perfetto's format: a machine written by hand, every recorded Go trace, and
+//! any events.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may panic")]
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+#[allow(dead_code, reason = "shared with other tests")]
+use testkit::perfetto::Timeline;
+use trace_export::timeline::{TimelineOptions, TimelineSource, TimelineStats};
+use trace_export::{ChromeSink, ClockDomain, PerfettoSink, Sink};
+use trace_timeline::{
+    Attribute, Context, Entity, EntityId, EntityKind, Event, EventKind, FlowKind, InstantKind,
+    LossKind, SampleKind, SampledEventId, SpanKind, State, Tables, ThreadState, Timestamp, Value,
+};
+
+#[derive(Default)]
+struct World {
+    tables: Tables,
+    events: Vec<Event>,
+    now: i64,
+}
+
+impl World {
+    fn push(&mut self, kind: EventKind) {
+        self.events.push(Event { at: Timestamp::from_nanos(self.now), kind });
+    }
+
+    fn entity(
+        &mut self,
+        kind: EntityKind,
+        number: i64,
+        name: &str,
+        of: Option<EntityId>,
+    ) -> EntityId {
+        let name = self.tables.text(name.as_bytes());
+        let entity = Entity::new(kind, number).named(name).child_of(of);
+        let entity = self.tables.entity(entity).unwrap();
+        self.push(EventKind::Start { entity });
+        entity
+    }
+
+    fn state(&mut self, entity: EntityId, state: State, on: Option<EntityId>, reason: &str) {
+        let reason = self.tables.text(reason.as_bytes());
+        self.push(EventKind::State { entity, state, on, reason, stack: None });
+    }
+
+    fn switch(
+        &mut self,
+        cpu: EntityId,
+        prev: Option<EntityId>,
+        left: ThreadState,
+        next: Option<EntityId>,
+    ) {
+        self.push(EventKind::Switch { cpu, prev, left, next, is_next_unknown: false, prio: 120 });
+    }
+
+    fn flow(&mut self, kind: FlowKind, from: EntityId, on: Option<EntityId>, to: EntityId) {
+        let (context, cpu, stack) = (Context::Task, on, None);
+        self.push(EventKind::Flow { kind, from: Some(from), context, on, to, cpu, stack });
+    }
+
+    fn draw(&self, options: TimelineOptions) -> (Vec<u8>, TimelineStats) {
+        draw(&self.events, &self.tables, options)
+    }
+}
+
+fn draw(events: &[Event], tables: &Tables, options: TimelineOptions) -> (Vec<u8>, TimelineStats) {
+    let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
+    let zero = Timestamp::default();
+    let clocks = [(ClockDomain::Monotonic, zero), (ClockDomain::Boottime, zero)];
+    sink.clock_snapshot(&clocks).unwrap();
+    let mut source = TimelineSource::new(options);
+    for event in events {
+        source.push(event, tables, &mut sink).unwrap();
+    }
+    source.finish(tables, &mut sink).unwrap();
+    sink.finish().unwrap();
+    assert_eq!(sink.stats().unmatched_ends, 0);
+    (sink.into_inner(), source.stats())
+}
+
+/// The same in Chrome's format, checked: slices of each thread nest, and arrows have two ends.
+fn chrome(events: &[Event], tables: &Tables) -> Vec<serde_json::Value> {
+    let mut sink = ChromeSink::new(Vec::new(), ClockDomain::Monotonic);
+    let mut source = TimelineSource::default();
+    for event in events {
+        source.push(event, tables, &mut sink).unwrap();
+    }
+    source.finish(tables, &mut sink).unwrap();
+    sink.finish().unwrap();
+    assert_eq!((sink.stats().unmatched_ends, sink.stats().stale_ids), (0, 0));
+    let mut json: serde_json::Value = serde_json::from_slice(&sink.into_inner()).unwrap();
+    let serde_json::Value::Array(items) = json["traceEvents"].take() else { panic!("{json}") };
+    let mut depth: BTreeMap<(i64, i64), i64> = BTreeMap::new();
+    let mut flows = BTreeSet::new();
+    for item in &items {
+        let of = (item["pid"].as_i64().unwrap(), item["tid"].as_i64().unwrap());
+        let phase = item["ph"].as_str().unwrap();
+        assert_eq!(item["ts"].is_number(), phase != "M", "{item}");
+        match phase {
+            "B" => *depth.entry(of).or_default() += 1,
+            "E" => {
+                let depth = depth.get_mut(&of).unwrap();
+                *depth -= 1;
+                assert!(*depth >= 0, "{item}");
+            }
+            "s" => assert!(flows.insert(item["id"].as_u64())),
+            "t" => assert!(flows.contains(&item["id"].as_u64())),
+            "f" => assert!(flows.remove(&item["id"].as_u64())),
+            "M" | "i" | "C" => {}
+            other => panic!("{other}: {item}"),
+        }
+    }
+    items
+}
+
+#[test]
+fn layers_are_related() {
+    let w = layers();
+    let (trace, stats) = w.draw(TimelineOptions::default());
+    assert_eq!((stats.switches, stats.wakings, stats.goroutines, stats.losses), (3, 1, 2, 1));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/layers.timeline");
+    testkit::golden::check(&file, &(Timeline::read(&trace).text() + "\n"));
+}
+
+/// Viewers read the number of a state by the release of the kernel.
+#[test]
+fn preempted_threads_have_the_state_of_the_kernels_release() {
+    let w = layers();
+    for (release, state) in [
+        ("", 0),
+        ("4.9.0-19-amd64", 0),
+        ("4", 0),
+        ("4.14.336", 256),
+        ("5.4-generic", 256),
+        ("6.18.44-fc", 256),
+    ] {
+        let mut options = TimelineOptions::default();
+        options.set_kernel(release);
+        let timeline = Timeline::read(&w.draw(options).0);
+        assert_eq!(timeline.count(&format!("3000 cpu 0: ({state}) -> hog 7")), 1, "{release:?}");
+    }
+}
+
+#[test]
+fn layers_are_related_in_chrome_format() {
+    let w = layers();
+    let items = chrome(&w.events, &w.tables);
+    let named = |name: &str| -> Vec<&serde_json::Value> {
+        items.iter().filter(|item| item["name"] == name).collect()
+    };
+    let [preempted] = named("Preempted")[..] else { panic!("{items:#?}") };
+    assert_eq!(preempted["ts"].as_f64(), Some(3.0));
+    assert_eq!(preempted["args"]["on"], "P 3, thread 101");
+    let lane = (&preempted["pid"], &preempted["tid"]);
+    let names = named("thread_name");
+    let name = names.iter().find(|item| (&item["pid"], &item["tid"]) == lane).unwrap();
+    assert_eq!(name["args"]["name"], "Goroutines / main.main / #1");
+    // The thread, with the process id that was found by it, and the CPU.
+    let shown = named("G1 main.main");
+    assert!(shown.iter().any(|item| item["pid"] == 100 && item["tid"] == 101), "{shown:?}");
+    let [hog] = named("hog")[..] else { panic!("{items:#?}") };
+    assert_eq!((hog["tid"].as_u64(), hog["args"]["tid"].as_u64()), (Some(0), Some(7)));
+    let flows = named("flow");
+    let phases: Vec<_> = flows.iter().map(|flow| flow["ph"].as_str().unwrap()).collect();
+    assert_eq!(phases, ["s", "f"]);
+}
+
+/// A goroutine whose thread loses its CPU, and one that it creates.
+fn layers() -> World {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 100, "shop", None);
+    let cpu = w.entity(EntityKind::Cpu, 0, "", None);
+    let thread = w.entity(EntityKind::Thread, 101, "shop", Some(process));
+    let other = w.entity(EntityKind::Thread, 7, "hog", None);
+    let program = w.entity(EntityKind::Process, -1, "program", None);
+    let m = w.entity(EntityKind::GoThread, 101, "", Some(program));
+    let proc = w.entity(EntityKind::Proc, 3, "", Some(program));
+    let g1 = w.entity(EntityKind::Goroutine, 1, "main.main", Some(program));
+    w.now = 1_000;
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.state(proc, State::Running, Some(m), "");
+    w.state(g1, State::Running, Some(m), "");
+    w.now = 2_000;
+    let g7 = w.entity(EntityKind::Goroutine, 7, "main.worker", Some(program));
+    w.flow(FlowKind::Creates, g1, None, g7);
+    w.state(g7, State::Runnable, None, "");
+    w.now = 3_000; // the CPU is taken away from the running goroutine
+    w.flow(FlowKind::Wakes, thread, Some(cpu), other);
+    w.switch(cpu, Some(thread), ThreadState::Preempted, Some(other));
+    w.now = 4_000;
+    w.switch(cpu, Some(other), ThreadState::Sleeping, Some(thread));
+    w.now = 5_000;
+    w.state(g1, State::Waiting, None, "chan receive");
+    w.state(g7, State::Running, Some(m), "");
+    let span = w.tables.new_span();
+    let name = w.tables.text(b"parse");
+    let kind = SpanKind::Region;
+    w.push(EventKind::Begin { span, entity: g7, kind, name, by: None, of: None, stack: None });
+    w.now = 6_000;
+    w.push(EventKind::Finish { span, by: None });
+    let (kind, weight, stack) = (SampleKind::GoCpu, 1, None);
+    let (thread, of, event) = (None, None, SampledEventId::default());
+    w.push(EventKind::Sample { entity: g7, kind, stack, weight, thread, cpu: None, event, of });
+    let kind = LossKind::UnreportedSwitch;
+    let since = Timestamp::from_nanos(5_500);
+    w.push(EventKind::Loss { entity: Some(cpu), kind, since, count: None });
+    w.now = 7_000;
+    w.push(EventKind::End { entity: g7 });
+    w.state(proc, State::Idle, None, "");
+    w
+}
+
+/// Processes with a parent are in the process tree; those that started have a slice.
+#[test]
+fn processes_have_parents_command_lines_and_ends() {
+    let mut w = World { now: 10, ..World::default() };
+    let init = w.entity(EntityKind::Process, 1, "init", None);
+    let process = w.entity(EntityKind::Process, 100, "server", Some(init));
+    let thread = w.entity(EntityKind::Thread, 100, "server", Some(process));
+    w.entity(EntityKind::Process, 7, "my daemon", Some(init));
+    let texts = ["/bin/server -p 80", "/bin/server", "/app"].map(|t| w.tables.text(t.as_bytes()));
+    let known = [Attribute::CommandLine, Attribute::Executable, Attribute::Cgroup];
+    for (attribute, text) in known.into_iter().zip(texts) {
+        w.tables.entities.describe(process, attribute, text);
+    }
+    for id in [process, thread] {
+        w.tables.entities.get_mut(id).unwrap().end = Some(Timestamp::from_nanos(90));
+    }
+    w.tables.entities.get_mut(process).unwrap().start = Some(Timestamp::from_nanos(20));
+    w.now = 90;
+    w.push(EventKind::End { entity: thread });
+    let (trace, _) = w.draw(TimelineOptions::default());
+    let timeline = Timeline::read(&trace);
+    for (line, count) in [
+        ("process 100 of 1 since 20: [\"server\", \"-p 80\"]", 1),
+        // Without a second element it would be cut at the space.
+        ("process 7 of 1: [\"my daemon\", \"\"]", 1),
+        ("process 1 of", 0),
+        (
+            "20 server 100/Process: begin /bin/server -p 80 parent=1 executable=/bin/server cgroup=/app",
+            1,
+        ),
+        ("90 server 100/Process: end", 1),
+        ("90 server 100: instant exit", 1),
+    ] {
+        assert_eq!(timeline.count(line), count, "{line} in\n{}", timeline.text());
+    }
+    let chrome = chrome(&w.events, &w.tables);
+    let labels = chrome.iter().find(|item| item["name"] == "process_labels").unwrap();
+    assert_eq!(labels["args"]["labels"], "/bin/server -p 80");
+    // Their ids are used again: viewers have one process for both.
+    let second = w.entity(EntityKind::Process, 100, "other", Some(init));
+    w.tables.entities.get_mut(second).unwrap().start = Some(Timestamp::from_nanos(95));
+    let timeline = Timeline::read(&w.draw(TimelineOptions::default()).0);
+    assert_eq!(timeline.count("process 100 of"), 1, "{}", timeline.text());
+    assert_eq!(timeline.count("95 server 100/Process: begin other parent=1"), 1);
+}
+
+#[test]
+fn goroutines_above_the_limit_are_a_counter() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 100, "shop", None);
+    let m = w.entity(EntityKind::GoThread, 101, "", Some(process));
+    let all: Vec<_> =
+        (1..=5).map(|n| w.entity(EntityKind::Goroutine, n, "main.worker", Some(process))).collect();
+    for goroutine in &all {
+        w.now += 10;
+        w.state(*goroutine, State::Waiting, None, "");
+    }
+    w.state(all[4], State::Running, Some(m), "");
+    let (name, stack) = (w.tables.text(b"hello"), None);
+    let kind = InstantKind::Log;
+    w.push(EventKind::Instant { entity: all[4], kind, name, stack, of: None });
+    for goroutine in &all {
+        w.now += 10;
+        w.push(EventKind::End { entity: *goroutine });
+    }
+    let mut options = TimelineOptions::default();
+    options.lanes = 2;
+    let (trace, stats) = w.draw(options);
+    assert_eq!((stats.goroutines, stats.goroutines_without_lane), (5, 3));
+    assert_eq!(stats.instants_without_lane, 1);
+    let timeline = Timeline::read(&trace);
+    assert_eq!(timeline.open(), Vec::<&str>::new());
+    assert_eq!(timeline.count("goroutines without a lane: value 3"), 1, "{}", timeline.text());
+    assert_eq!(timeline.count("goroutines without a lane: value 0"), 1);
+    // The thread that executes one of them shows it nevertheless.
+    assert_eq!(timeline.count("M 101: begin G5 main.worker"), 1);
+}
+
+#[test]
+fn recorded_go_traces_can_be_drawn() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data");
+    let is_trace = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.ends_with(".trace") || name.ends_with(".trace.gz")
+    };
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut drawn = 0;
+    for path in entries.filter(is_trace) {
+        let mut bytes = Vec::new();
+        let file = File::open(&path).unwrap();
+        if path.extension().unwrap() == "gz" {
+            flate2::read::GzDecoder::new(file).read_to_end(&mut bytes).unwrap();
+        } else {
+            { file }.read_to_end(&mut bytes).unwrap();
+        }
+        let mut reader = gotrace::Reader::new(&bytes[..]).unwrap();
+        let mut source = trace_timeline::sources::go::GoSource::new(Default::default());
+        let (mut tables, mut events) = (Tables::new(), Vec::new());
+        while let Some(event) = reader.next_event().unwrap() {
+            source.push(event, &mut tables, &mut events);
+        }
+        let goroutines = tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Goroutine);
+        let goroutines = goroutines.count() as u64;
+        let (trace, stats) = draw(&events, &tables, TimelineOptions::default());
+        assert_eq!((stats.events, stats.goroutines), (events.len() as u64, goroutines));
+        let timeline = Timeline::read(&trace);
+        // The slices that are open at the end are goroutines, their states, Ps and spans.
+        assert!(timeline.packets > events.len() / 4, "{}", path.display());
+        assert_eq!(timeline.categories.get(""), None, "{}", path.display());
+        if path.ends_with("shop.trace") {
+            let categories: Vec<_> = timeline.categories.keys().collect();
+            assert_eq!(categories, ["gc", "go", "log", "task"]);
+        }
+        drawn += 1;
+    }
+    assert!(drawn > 8, "only {drawn} traces");
+}
+
+/// One event of a small machine: a kind, and numbers that choose its entities.
+fn event(w: &mut World, all: &[EntityId], (kind, a, b, c): (u8, usize, usize, usize)) {
+    const LEFT: [ThreadState; 4] =
+        [ThreadState::Preempted, ThreadState::Sleeping, ThreadState::Dead, ThreadState::Unknown];
+    const STATES: [State; 6] = [
+        State::Unknown,
+        State::Running,
+        State::Runnable,
+        State::Waiting,
+        State::Syscall,
+        State::Idle,
+    ];
+    const SPANS: [SpanKind; 10] = [
+        SpanKind::Task,
+        SpanKind::Region,
+        SpanKind::Activity,
+        SpanKind::Gc,
+        SpanKind::GcAssist,
+        SpanKind::GcSweep,
+        SpanKind::StopTheWorld,
+        SpanKind::Jit,
+        SpanKind::LockWait,
+        SpanKind::Queued,
+    ];
+    let of = |n: usize| all[n % all.len()];
+    let maybe = |n: usize| (n % 3 > 0).then(|| of(n));
+    let (name, unit, stack) = (w.tables.text(b"name"), w.tables.text(b"B"), None);
+    let kind = match kind % 12 {
+        0 | 1 => EventKind::Switch {
+            cpu: of(a),
+            prev: maybe(b),
+            left: LEFT[c % 4],
+            next: maybe(c),
+            is_next_unknown: a % 2 == 0,
+            prio: 100,
+        },
+        2 | 3 => EventKind::State {
+            entity: of(a),
+            state: STATES[b % 6],
+            on: maybe(c),
+            reason: name,
+            stack,
+        },
+        4 => {
+            let (context, kind) = (Context::Task, FlowKind::Wakes);
+            let (on, cpu) = (maybe(c), maybe(a));
+            EventKind::Flow { kind, from: maybe(b), context, on, to: of(a), cpu, stack }
+        }
+        5 => {
+            let (span, kind) = (w.tables.new_span(), SPANS[b % 10]);
+            let (entity, by, of) = (of(a), maybe(b), maybe(c));
+            EventKind::Begin { span, entity, kind, name, by, of, stack }
+        }
+        6 => {
+            let mut spans = w.events.iter().filter_map(|event| match event.kind {
+                EventKind::Begin { span, .. } => Some(span),
+                _ => None,
+            });
+            match spans.nth(a % 8) {
+                Some(span) => EventKind::Finish { span, by: None },
+                None => return,
+            }
+        }
+        7 => {
+            let kind = InstantKind::Log;
+            EventKind::Instant { entity: of(a), kind, name, stack, of: maybe(b) }
+        }
+        8 if c % 2 == 0 => EventKind::Argument { name, value: Value::Entity(of(a)) },
+        8 => EventKind::Counter { entity: of(a), name, unit, value: c as f64 },
+        9 => {
+            let (kind, thread, cpu) = (SampleKind::Cpu, maybe(b), maybe(c));
+            let (weight, event, of_none) = (1, SampledEventId::default(), None);
+            EventKind::Sample {
+                entity: of(a),
+                kind,
+                stack,
+                weight,
+                thread,
+                cpu,
+                event,
+                of: of_none,
+            }
+        }
+        10 => {
+            let (since, kind) = (Timestamp::from_nanos(w.now - 5), LossKind::UnreportedSwitch);
+            EventKind::Loss { entity: maybe(a), kind, since, count: None }
+        }
+        _ => EventKind::End { entity: of(a) },
+    };
+    w.push(kind);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    /// Whatever happens, the timeline can be read back: slices nest, times ascend on each track.
+    #[test]
+    fn any_events_are_drawn(
+        steps in proptest::collection::vec((any::<u8>(), 0..99usize, 0..99usize, 0..99usize), 0..300),
+        lanes in 0..3usize,
+    ) {
+        let mut w = World { now: 1_000, ..World::default() };
+        let process = w.entity(EntityKind::Process, 10, "p", None);
+        let unknown = w.entity(EntityKind::Process, -1, "q", None);
+        let mut all = vec![process, unknown];
+        for (kind, number, of) in [
+            (EntityKind::Cpu, 0, None),
+            (EntityKind::Cpu, 1 << 40, None),
+            (EntityKind::Thread, 10, Some(process)),
+            (EntityKind::Thread, 11, None),
+            (EntityKind::Thread, -5, Some(process)),
+            (EntityKind::GoThread, 10, Some(unknown)),
+            (EntityKind::GoThread, 11, Some(unknown)),
+            (EntityKind::Proc, 0, Some(unknown)),
+            (EntityKind::Proc, i64::MAX, Some(process)),
+            (EntityKind::Goroutine, 1, Some(unknown)),
+            (EntityKind::Goroutine, 2, Some(unknown)),
+            (EntityKind::Goroutine, 2, None),
+            (EntityKind::DotnetThread, 11, Some(process)),
+            (EntityKind::Task, 1, Some(unknown)),
+            (EntityKind::Activity, 1, Some(process)),
+        ] {
+            all.push(w.entity(kind, number, "name", of));
+        }
+        for (n, step) in steps.into_iter().enumerate() {
+            w.now += n as i64 % 3;
+            event(&mut w, &all, step);
+        }
+        let mut options = TimelineOptions::default();
+        options.lanes = lanes;
+        let (trace, stats) = w.draw(options);
+        prop_assert_eq!(stats.events, w.events.len() as u64);
+        let timeline = Timeline::read(&trace);
+        prop_assert!(timeline.packets > 0);
+        chrome(&w.events, &w.tables);
+    }
+}
