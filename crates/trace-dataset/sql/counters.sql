@@ -1,0 +1,15 @@
+-- Counters by process and name: number of values, least, greatest and mean value. The mean is that of the values, not
+-- weighted by time.
+--
+-- Example:
+--   process   name                                unit  samples  least      mean       greatest
+--   shop      /memory/classes/heap/objects:bytes  B     1179     2.875e+06  4.396e+06  5.792e+06
+--   damaged   /memory/classes/heap/objects:bytes  B     957      2.875e+06  4.397e+06  5.792e+06
+--   Workload  workers                             NULL  757      1          2.95       3
+--   Workload  size                                B     215      0          4.855e+05  3.201e+06
+SELECT p.name AS process, c.name, c.unit, count(*) AS samples,
+       min(c.value) AS least, avg(c.value) AS mean, max(c.value) AS greatest
+FROM counters c
+LEFT JOIN processes p USING (recording, process)
+GROUP BY p.name, c.name, c.unit
+ORDER BY samples DESC, p.name, c.name;

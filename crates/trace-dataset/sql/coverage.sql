@@ -1,0 +1,15 @@
+-- The recordings by host and kernel: how many, how much time, how many of them are damaged or have losses. Whatever is
+-- asked of a dataset is true of these times only.
+--
+-- Example:
+--   host  kernel           recordings  recorded    partial  with_losses
+--   test  NULL             6           9941528719  1        1
+--   test  6.18.44-fc-v595  3           2077823906  0        2
+SELECT r.host, r.kernel, count(*) AS recordings,
+       sum(r.end_monotonic - r.begin_monotonic) AS recorded,
+       sum(CASE WHEN r.is_partial THEN 1 ELSE 0 END) AS partial,
+       sum(CASE WHEN l.losses > 0 THEN 1 ELSE 0 END) AS with_losses
+FROM recordings r
+LEFT JOIN (SELECT recording, count(*) AS losses FROM losses GROUP BY recording) l USING (recording)
+GROUP BY r.host, r.kernel
+ORDER BY recorded DESC, r.host, r.kernel;

@@ -1,0 +1,21 @@
+-- Stacks of CPU samples as folded lines, outermost function first: input of flame-graph tools. Add conditions on host,
+-- date or process for a cohort.
+--
+-- Example:
+--   folded             samples
+--   ?                  24
+--   ?;?;?              15
+--   ?;?                13
+--   ?;?;__strcmp_evex  8
+WITH folded AS (
+  SELECT k.recording, k.stack, string_agg(coalesce(f.function, '?'), ';' ORDER BY k.depth DESC) AS folded
+  FROM stacks k
+  JOIN frames f USING (recording, frame)
+  GROUP BY k.recording, k.stack
+)
+SELECT f.folded, count(*) AS samples
+FROM samples s
+JOIN folded f USING (recording, stack)
+WHERE s.kind IN ('cpu', 'go_cpu', 'managed')
+GROUP BY f.folded
+ORDER BY samples DESC, f.folded;

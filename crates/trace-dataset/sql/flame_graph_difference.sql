@@ -1,0 +1,37 @@
+-- Functions whose share of the CPU samples differs most between two cohorts, with the functions that they call. Here
+-- the cohorts are the recordings of samples in the first and the second half by number: change the first query.
+--
+-- Example:
+--   function                before  after  difference
+--   runtime.goexit          5       5      0.9565
+--   net/http.(*conn).serve  4       4      0.7652
+--   main.serve.func1        3       3      0.5739
+--   main.serve.func1.1      3       3      0.5739
+WITH cohorts AS (
+  SELECT recording, ntile(2) OVER (ORDER BY recording) AS cohort
+  FROM (SELECT DISTINCT recording FROM samples WHERE kind IN ('cpu', 'go_cpu', 'managed')) s
+), functions AS (
+  SELECT DISTINCT k.recording, k.stack, f.function
+  FROM stacks k
+  JOIN frames f USING (recording, frame)
+  WHERE f.function IS NOT NULL
+), counts AS (
+  SELECT f.function,
+         sum(CASE WHEN c.cohort = 1 THEN 1 ELSE 0 END) AS before,
+         sum(CASE WHEN c.cohort = 2 THEN 1 ELSE 0 END) AS after
+  FROM samples s
+  JOIN cohorts c USING (recording)
+  JOIN functions f USING (recording, stack)
+  WHERE s.kind IN ('cpu', 'go_cpu', 'managed')
+  GROUP BY f.function
+), totals AS (
+  SELECT sum(CASE WHEN c.cohort = 1 THEN 1 ELSE 0 END) AS before,
+         sum(CASE WHEN c.cohort = 2 THEN 1 ELSE 0 END) AS after
+  FROM samples s
+  JOIN cohorts c USING (recording)
+  WHERE s.kind IN ('cpu', 'go_cpu', 'managed')
+)
+SELECT c.function, c.before, c.after,
+       c.after * 1.0 / nullif(t.after, 0) - c.before * 1.0 / nullif(t.before, 0) AS difference
+FROM counts c CROSS JOIN totals t
+ORDER BY abs(c.after * 1.0 / nullif(t.after, 0) - c.before * 1.0 / nullif(t.before, 0)) DESC, c.function;

@@ -1,0 +1,20 @@
+-- Functions by CPU samples: in how many samples they were executing, and in how many they were on the stack.
+--
+-- Example:
+--   function                     self  total
+--   NULL                         60    88
+--   __strcmp_evex                17    17
+--   __GI_____strtoll_l_internal  5     5
+--   __strcspn_sse42              4     4
+WITH functions AS (
+  SELECT k.recording, k.stack, f.function, min(k.depth) AS depth
+  FROM stacks k
+  JOIN frames f USING (recording, frame)
+  GROUP BY k.recording, k.stack, f.function
+)
+SELECT f.function, sum(CASE WHEN f.depth = 0 THEN 1 ELSE 0 END) AS self, count(*) AS total
+FROM samples s
+JOIN functions f USING (recording, stack)
+WHERE s.kind IN ('cpu', 'go_cpu', 'managed')
+GROUP BY f.function
+ORDER BY self DESC, total DESC, f.function;

@@ -1,0 +1,12 @@
+-- Waits of .NET threads for locks, and of work items in the queue of the thread pool, by process.
+--
+-- Example:
+--   process   kind  waits  total      p99      longest
+--   Workload  lock  325    480329591  5044644  7964936
+SELECT p.name AS process, w.kind, count(*) AS waits, sum(w.duration) AS total,
+       percentile_cont(0.99) WITHIN GROUP (ORDER BY w.duration) AS p99, max(w.duration) AS longest
+FROM waits w
+LEFT JOIN processes p USING (recording, process)
+WHERE NOT w.is_open
+GROUP BY p.name, w.kind
+ORDER BY total DESC, p.name, w.kind;

@@ -1,0 +1,17 @@
+-- Time of threads without a CPU by process and reason. Sleeping threads may simply have nothing to do.
+--
+-- Example:
+--   host  process          state      intervals  total        longest
+--   test  memfd:sealed-91  sleeping   248        11850832049  50055176
+--   test  rustc            preempted  12079      10961707034  8005275
+--   test  cargo            sleeping   29         9200903587   793880428
+--   test  triscope         sleeping   351        7790915892   996945734
+SELECT r.host, p.name AS process, s.state, count(*) AS intervals, sum(s.duration) AS total,
+       max(s.duration) AS longest
+FROM thread_states s
+JOIN recordings r USING (recording)
+JOIN threads t USING (recording, thread)
+LEFT JOIN processes p ON p.recording = s.recording AND p.process = t.process
+WHERE s.state IS NOT NULL
+GROUP BY r.host, p.name, s.state
+ORDER BY total DESC, r.host, p.name, s.state;

@@ -1,0 +1,915 @@
+//! Rows of the tables, made of what the correlator derives.
+
+use crate::parquet::{Cell, FileWriter};
+use crate::partition;
+use crate::schema::{SCHEMA_VERSION, TABLES};
+use hashbrown::HashMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use trace_common::IdMap;
+use trace_timeline::answers::{CriticalPath, Request, RequestFilter, Requests};
+use trace_timeline::{
+    Attribute, ClockDomain, Context, Derived, Entity, EntityId, EntityKind, Event, EventKind,
+    FlowKind, Frame, InstantKind, Interval, Kernel, LossKind, Occupant, Pause, ResolvedFlow,
+    SampleKind, Sampled, SpanId, SpanKind, StackId, State, Tables, TextId, Timestamp, text,
+};
+
+/// An error of a [`Dataset`]: a file or directory that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: cannot be written: {source}", path.display())]
+pub struct Error {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
+    move |source| Error { path: path.to_owned(), source }
+}
+
+/// A file that a recording was made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// What the timeline does not say about a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DatasetOptions {
+    /// The number of the recording. Two recordings of a dataset have different ones; an export of
+    /// the same one replaces its files.
+    pub recording: i64,
+    /// The host; `None` for that of the timeline.
+    pub host: Option<String>,
+    /// The clock of the timeline.
+    pub clock: Option<ClockDomain>,
+    /// Nanoseconds since 1970, UTC, when that clock shows 0. `None` if it is not known: the times
+    /// of day are `NULL` then.
+    pub clock_offset: Option<i64>,
+    /// The files.
+    pub sources: Vec<SourceFile>,
+    /// Number of tasks, of activities and of regions that have critical paths, longest first.
+    pub paths: usize,
+}
+
+impl DatasetOptions {
+    /// Options without anything but the number, and without critical paths.
+    pub const fn new(recording: i64) -> Self {
+        Self {
+            recording,
+            host: None,
+            clock: None,
+            clock_offset: None,
+            sources: Vec::new(),
+            paths: 0,
+        }
+    }
+}
+
+/// The size of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableSummary {
+    /// The name.
+    pub name: &'static str,
+    /// Its rows.
+    pub rows: u64,
+    /// The size of its file.
+    pub bytes: u64,
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// By table.
+    pub tables: Vec<TableSummary>,
+    /// The partition: `date=2026-11-22/host=web-1`.
+    pub partition: String,
+    /// Arguments of events and spans, for which the schema has no column.
+    pub arguments: u64,
+}
+
+impl Summary {
+    /// Rows of all tables.
+    pub fn rows(&self) -> u64 {
+        self.tables.iter().map(|table| table.rows).sum()
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.bytes).sum()
+    }
+}
+
+/// The position of a table in [`TABLES`].
+#[derive(Clone, Copy, Debug)]
+enum Name {
+    Clocks,
+    Counters,
+    Cpus,
+    CriticalPaths,
+    DotnetThreadStates,
+    Events,
+    Frames,
+    Gc,
+    GoroutineStates,
+    Goroutines,
+    Losses,
+    Pauses,
+    ProcStates,
+    Processes,
+    Recordings,
+    Regions,
+    Samples,
+    Sched,
+    Sources,
+    Stacks,
+    Tasks,
+    ThreadStates,
+    Threads,
+    Throttles,
+    Waits,
+    Wakeups,
+}
+
+/// Writes a timeline as a recording of a dataset. Feed it all derived data.
+///
+/// An error of [`push`](Self::push) is the result of [`finish`](Self::finish). A dataset that is
+/// dropped before leaves nothing.
+#[derive(Debug)]
+pub struct Dataset {
+    dir: PathBuf,
+    temporary: PathBuf,
+    options: DatasetOptions,
+    is_partial: bool,
+    writer: Writer,
+    subjects: IdMap<Subject>,
+    /// Those that are open, by their begin.
+    spans: HashMap<SpanId, Event>,
+    requests: [Requests; 3],
+    paths: u64,
+    begin: Option<Timestamp>,
+    end: Option<Timestamp>,
+    arguments: u64,
+}
+
+/// The files, and the first error.
+struct Writer {
+    files: Vec<FileWriter<BufWriter<File>>>,
+    recording: i64,
+    clock_offset: Option<i64>,
+    /// Those that rows refer to, by position.
+    stacks: Vec<Option<StackId>>,
+    error: Option<(Name, io::Error)>,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("recording", &self.recording).finish_non_exhaustive()
+    }
+}
+
+/// A wait of a thread or goroutine for its scheduler.
+#[derive(Debug, Default)]
+struct Subject {
+    is_queued: bool,
+    queued: i64,
+}
+
+fn id(entity: EntityId) -> i64 {
+    entity.index() as i64
+}
+
+fn key(entity: Option<EntityId>) -> Cell<'static> {
+    entity.map(id).into()
+}
+
+impl Writer {
+    fn row(&mut self, table: Name, cells: &[Cell<'_>]) {
+        let Some(file) = self.files.get_mut(table as usize) else { return };
+        if self.error.is_some() {
+            return;
+        }
+        if let Err(error) = file.row(cells) {
+            self.error = Some((table, error));
+        }
+    }
+
+    fn recording(&self) -> Cell<'static> {
+        Cell::Int(self.recording)
+    }
+
+    /// The first cells of a row: the recording, the time of day, and the time.
+    fn moment(&self, at: Timestamp) -> [Cell<'static>; 3] {
+        let time = self.clock_offset.map(|offset| offset.saturating_add(at.nanos()));
+        [self.recording(), time.into(), Cell::Int(at.nanos())]
+    }
+
+    fn stack(&mut self, stack: Option<StackId>) -> Cell<'static> {
+        let Some(stack) = stack else { return Cell::Null };
+        let index = stack.index();
+        if self.stacks.len() <= index {
+            self.stacks.resize(index + 1, None);
+        }
+        if let Some(used) = self.stacks.get_mut(index) {
+            *used = Some(stack);
+        }
+        Cell::Int(index as i64)
+    }
+}
+
+/// The kind and the CPU of what the kernel did.
+fn kernel_cells(kernel: Kernel, tables: &Tables) -> [Cell<'static>; 2] {
+    let number = |cpu| tables.entities.get(cpu).map(|cpu| cpu.number);
+    let (name, cpu) = match kernel {
+        Kernel::OnCpu { cpu } => ("on_cpu", number(cpu)),
+        Kernel::Runnable { cpu, is_preempted: true, .. } => ("preempted", cpu.and_then(number)),
+        Kernel::Runnable { cpu, .. } => ("woken", cpu.and_then(number)),
+        Kernel::Sleeping => ("sleeping", None),
+        Kernel::Blocked => ("blocked", None),
+        Kernel::Stopped => ("stopped", None),
+        Kernel::Absent => ("absent", None),
+        _ => ("", None),
+    };
+    [Some(name).into(), cpu.into()]
+}
+
+fn state_cell(state: State) -> Cell<'static> {
+    let name = match state {
+        State::Running => "running",
+        State::Runnable => "runnable",
+        State::Waiting => "waiting",
+        State::Syscall => "syscall",
+        State::Idle => "idle",
+        _ => "",
+    };
+    Some(name).into()
+}
+
+/// The kind and the key of an entity.
+fn entity_cells(entity: EntityId, tables: &Tables) -> [Cell<'static>; 2] {
+    use EntityKind as Kind;
+    let kind = match tables.entities.kind(entity) {
+        Some(Kind::Machine) => "machine",
+        Some(Kind::Cpu) => "cpu",
+        Some(Kind::Process) => "process",
+        Some(Kind::Thread) => "thread",
+        Some(Kind::GoThread) => "go_thread",
+        Some(Kind::Proc) => "proc",
+        Some(Kind::Goroutine) => "goroutine",
+        Some(Kind::DotnetThread) => "dotnet_thread",
+        Some(Kind::Task) => "task",
+        Some(Kind::Activity) => "activity",
+        Some(Kind::Request) => "request",
+        Some(Kind::Gc) => "gc",
+        Some(Kind::Heap) => "heap",
+        Some(Kind::ThreadPool) => "thread_pool",
+        _ => "other",
+    };
+    [Cell::Text(kind), Cell::Int(id(entity))]
+}
+
+impl Subject {
+    /// The time in which it was runnable, when it begins to execute: as
+    /// [`Report`](trace_timeline::answers::Report) counts it.
+    fn latency(&mut self, state: State, nanos: i64) -> Option<i64> {
+        match state {
+            State::Runnable => {
+                if !std::mem::replace(&mut self.is_queued, true) {
+                    self.queued = 0;
+                }
+                self.queued += nanos;
+                None
+            }
+            State::Running => std::mem::take(&mut self.is_queued).then_some(self.queued),
+            _ => {
+                self.is_queued = false;
+                None
+            }
+        }
+    }
+}
+
+impl Dataset {
+    /// Begins a recording in the dataset at `dir`, which is created if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The directory, or a file in it, cannot be created.
+    pub fn create(dir: &Path, options: DatasetOptions) -> Result<Self, Error> {
+        let name = format!(".{:016x}.{}.partial", options.recording, std::process::id());
+        let temporary = dir.join(name);
+        fs::create_dir_all(&temporary).map_err(at(&temporary))?;
+        let requests = [SpanKind::Task, SpanKind::Activity, SpanKind::Region]
+            .map(|kind| Requests::new(RequestFilter::of(kind), options.paths));
+        let mut dataset = Self {
+            dir: dir.to_owned(),
+            temporary,
+            writer: Writer {
+                files: Vec::new(),
+                recording: options.recording,
+                clock_offset: options.clock_offset,
+                stacks: Vec::new(),
+                error: None,
+            },
+            options,
+            is_partial: false,
+            subjects: IdMap::default(),
+            spans: HashMap::new(),
+            requests,
+            paths: 0,
+            begin: None,
+            end: None,
+            arguments: 0,
+        };
+        for table in TABLES {
+            let path = dataset.temporary.join(table.name);
+            let file = File::create(&path).and_then(|file| {
+                // A row group goes out at once.
+                FileWriter::new(BufWriter::with_capacity(1 << 12, file), table)
+            });
+            dataset.writer.files.push(file.map_err(at(&path))?);
+        }
+        Ok(dataset)
+    }
+
+    /// The directory in which the files are until [`finish`](Self::finish): for a program that removes
+    /// it when a signal ends it.
+    pub fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Whether nothing with a time was added.
+    pub const fn is_empty(&self) -> bool {
+        self.end.is_none()
+    }
+
+    /// A source is damaged: the recording is marked as partial.
+    pub fn set_partial(&mut self) {
+        self.is_partial = true;
+    }
+
+    /// Adds derived data.
+    pub fn push(&mut self, derived: &Derived<'_>, tables: &Tables) {
+        self.requests.iter_mut().for_each(|requests| requests.push(derived));
+        match derived {
+            Derived::Interval(interval) => self.interval(interval, tables),
+            Derived::Flow(flow) => self.flow(flow, tables),
+            Derived::Pause(pause) => self.pause(pause, tables),
+            Derived::Sample(sample) => self.sample(sample, tables),
+            Derived::Event(event) => self.event(event, tables),
+            _ => {}
+        }
+    }
+
+    /// The longest tasks, activities and regions so far, as many of each as the options say. Find
+    /// their critical paths in a second pass: [`Paths`](trace_timeline::answers::Paths).
+    pub fn requests(&mut self) -> Vec<Request> {
+        self.requests.iter_mut().flat_map(Requests::worst).copied().collect()
+    }
+
+    /// Adds the critical path of a request. Only spans have a row to which it belongs.
+    pub fn push_path(&mut self, request: &Request, path: &CriticalPath, tables: &Tables) {
+        let Some(span) = request.span else { return };
+        self.paths += 1;
+        for piece in &path.pieces {
+            let (what, phrase) = text::piece(piece, tables);
+            let during = text::during(piece, tables);
+            let texts = [piece.reason, piece.waiter_reason].map(|text| tables.str(text));
+            let [reason, waiter_reason] = texts.each_ref().map(|text| Cell::from(Some(&**text)));
+            let [recording, time, end] = self.writer.moment(piece.end);
+            let [entity_kind, entity] = entity_cells(piece.entity, tables);
+            let cells = [
+                recording,
+                time,
+                end,
+                Cell::Int(piece.nanos()),
+                Cell::Int(span.number().into()),
+                Cell::Text(what),
+                Cell::Text(&phrase),
+                entity_kind,
+                entity,
+                key(piece.thread),
+                Cell::Int(piece.depth.into()),
+                reason,
+                key(piece.waiter),
+                waiter_reason,
+                during.as_deref().into(),
+                key(piece.context),
+                self.writer.stack(piece.stack),
+            ];
+            self.writer.row(Name::CriticalPaths, &cells);
+        }
+    }
+
+    fn covers(&mut self, begin: Timestamp, end: Timestamp) {
+        self.begin = Some(self.begin.map_or(begin, |known| known.min(begin)));
+        self.end = self.end.max(Some(end));
+    }
+
+    fn interval(&mut self, interval: &Interval, tables: &Tables) {
+        self.covers(interval.begin, interval.end);
+        let Some(entity) = tables.entities.get(interval.subject) else { return };
+        let nanos = interval.nanos();
+        let writer = &mut self.writer;
+        let [recording, time, end] = writer.moment(interval.end);
+        let duration = Cell::Int(nanos);
+        let subject = Cell::Int(id(interval.subject));
+        let state = state_cell(interval.state);
+        let thread = key(interval.thread);
+        let proc = interval.proc.and_then(|proc| tables.entities.get(proc)).map(|p| p.number);
+        let [kernel, cpu] = kernel_cells(interval.kernel, tables);
+        let waits = match entity.kind {
+            EntityKind::DotnetThread => interval.kernel.state(),
+            _ => interval.state,
+        };
+        let mut latency =
+            || self.subjects.insert(interval.subject.index() as i64).latency(waits, nanos).into();
+        match entity.kind {
+            EntityKind::Thread => {
+                let (latency, holder) = (latency(), key(interval.holder));
+                if let Kernel::OnCpu { .. } = interval.kernel {
+                    let cells = [recording, time, end, duration, cpu, subject, holder, latency];
+                    return writer.row(Name::Sched, &cells);
+                }
+                let (occupant_kind, occupant) = match interval.kernel {
+                    Kernel::Runnable { occupant, .. } => match occupant {
+                        Occupant::Thread(thread) => ("thread", Some(thread)),
+                        Occupant::Idle => ("idle", None),
+                        Occupant::Unrecorded => ("unrecorded", None),
+                        Occupant::Unknown => ("", None),
+                    },
+                    _ => ("", None),
+                };
+                let occupant = [Some(occupant_kind).into(), key(occupant)];
+                let cells = [recording, time, end, duration, subject, kernel, holder, cpu];
+                writer.row(Name::ThreadStates, &[&cells[..], &occupant].concat());
+            }
+            EntityKind::Goroutine => {
+                let latency = latency();
+                let (reason, stack) = (tables.str(interval.reason), writer.stack(interval.stack));
+                let reason = Some(&*reason).into();
+                let place = [thread, proc.into(), stack, latency];
+                let cells = [recording, time, end, duration, subject, state, reason, kernel, cpu];
+                writer.row(Name::GoroutineStates, &[&cells[..], &place].concat());
+            }
+            EntityKind::DotnetThread => {
+                let latency = latency();
+                let cells = [recording, time, end, duration, subject, state];
+                let place = [kernel, cpu, thread, latency];
+                writer.row(Name::DotnetThreadStates, &[&cells[..], &place].concat());
+            }
+            EntityKind::Proc => {
+                let number = Cell::Int(entity.number);
+                let (process, holder) = (key(entity.parent), key(interval.holder));
+                let cells = [recording, time, end, duration, process, number, state, holder];
+                writer.row(Name::ProcStates, &[&cells[..], &[kernel, cpu, thread]].concat());
+            }
+            _ => {}
+        }
+    }
+
+    fn flow(&mut self, flow: &ResolvedFlow, tables: &Tables) {
+        self.covers(flow.at, flow.at);
+        let kind = match flow.kind {
+            FlowKind::Wakes => "wakes",
+            FlowKind::Creates => "creates",
+            FlowKind::HandsOver => "hands_over",
+            FlowKind::Continues => "continues",
+            _ => "other",
+        };
+        let context = match flow.context {
+            Context::Task => "task",
+            Context::HardIrq => "hard_irq",
+            Context::SoftIrq => "soft_irq",
+            _ => "",
+        };
+        let is_task = !matches!(flow.context, Context::HardIrq | Context::SoftIrq);
+        let from = |id: Option<EntityId>| key(id.filter(|_| is_task));
+        let [recording, time, monotonic] = self.writer.moment(flow.at);
+        let [entity_kind, entity] = entity_cells(flow.to, tables);
+        let cells = [
+            recording,
+            time,
+            monotonic,
+            Cell::Text(kind),
+            from(flow.from),
+            from(flow.from_thread),
+            Some(context).into(),
+            entity_kind,
+            entity,
+            self.writer.stack(flow.stack),
+        ];
+        self.writer.row(Name::Wakeups, &cells);
+    }
+
+    fn pause(&mut self, pause: &Pause, tables: &Tables) {
+        let [recording, time, end] = self.writer.moment(pause.end);
+        let reason = tables.str(pause.reason);
+        let cells = [
+            recording,
+            time,
+            end,
+            Cell::Int(pause.end.nanos_since(pause.begin)),
+            Cell::Int(id(pause.process)),
+            Some(&*reason).into(),
+            key(pause.by),
+            pause.stopped.map(|stopped| stopped.nanos_since(pause.begin)).into(),
+        ];
+        self.writer.row(Name::Pauses, &cells);
+    }
+
+    fn sample(&mut self, sample: &Sampled, tables: &Tables) {
+        self.covers(sample.at, sample.at);
+        let kind = match sample.kind {
+            SampleKind::Cpu => "cpu",
+            SampleKind::OffCpu => "off_cpu",
+            SampleKind::GoCpu => "go_cpu",
+            SampleKind::Managed => "managed",
+            SampleKind::Allocation => "allocation",
+            _ => "other",
+        };
+        let event = tables.sampled_event(sample.event);
+        let (name, unit) = (tables.str(event.name), tables.str(event.unit));
+        let unit = if name.is_empty() { sample.kind.unit() } else { &*unit };
+        let [recording, time, monotonic] = self.writer.moment(sample.at);
+        let [entity_kind, entity] = entity_cells(sample.entity, tables);
+        let [kernel, cpu] = kernel_cells(sample.kernel, tables);
+        let cells = [
+            recording,
+            time,
+            monotonic,
+            Cell::Text(kind),
+            Some(&*name).into(),
+            Cell::Int(i64::try_from(sample.weight).unwrap_or(i64::MAX)),
+            Some(unit).into(),
+            key(tables.entities.process_of(sample.entity)),
+            entity_kind,
+            entity,
+            key(sample.thread),
+            kernel,
+            cpu,
+            key(sample.of),
+            self.writer.stack(sample.stack),
+        ];
+        self.writer.row(Name::Samples, &cells);
+    }
+
+    fn event(&mut self, event: &Event, tables: &Tables) {
+        self.covers(event.at, event.at);
+        let [recording, time, monotonic] = self.writer.moment(event.at);
+        match event.kind {
+            EventKind::Begin { span, .. } => {
+                self.spans.insert(span, *event);
+            }
+            EventKind::Finish { span, .. } => {
+                if let Some(begin) = self.spans.remove(&span) {
+                    self.span(&begin, event.at, false, tables);
+                }
+            }
+            EventKind::Instant { entity, kind, name, of, stack } => {
+                let kind = match kind {
+                    InstantKind::Log => "log",
+                    InstantKind::Label => "label",
+                    InstantKind::Exception => "exception",
+                    InstantKind::Stopped => "stopped",
+                    InstantKind::Starvation => "starvation",
+                    _ => "other",
+                };
+                let name = tables.str(name);
+                let [entity_kind, subject] = entity_cells(entity, tables);
+                let cells = [
+                    recording,
+                    time,
+                    monotonic,
+                    Cell::Text(kind),
+                    Some(&*name).into(),
+                    key(tables.entities.process_of(entity)),
+                    entity_kind,
+                    subject,
+                    key(of),
+                    self.writer.stack(stack),
+                ];
+                self.writer.row(Name::Events, &cells);
+            }
+            EventKind::Argument { .. } => self.arguments += 1,
+            EventKind::Counter { entity, name, unit, value } => {
+                let (name, unit) = (tables.str(name), tables.str(unit));
+                let [entity_kind, subject] = entity_cells(entity, tables);
+                let cells = [
+                    recording,
+                    time,
+                    monotonic,
+                    entity_kind,
+                    subject,
+                    key(tables.entities.process_of(entity)),
+                    Cell::Text(&name),
+                    Some(&*unit).into(),
+                    Cell::Double(value),
+                ];
+                self.writer.row(Name::Counters, &cells);
+            }
+            EventKind::Clock { time: at, domain, reading } => {
+                let [recording, time, monotonic] = self.writer.moment(at);
+                let clock = domain.to_string();
+                let reading = Cell::Int(reading.nanos());
+                let cells = [recording, time, monotonic, Cell::Text(&clock), reading];
+                self.writer.row(Name::Clocks, &cells);
+            }
+            EventKind::Throttle { process, since, nanos, periods } => {
+                let cells = [
+                    recording,
+                    time,
+                    monotonic,
+                    Cell::Int(id(process)),
+                    Cell::Int(since.nanos()),
+                    Cell::Int(nanos),
+                    Cell::Int(periods.into()),
+                ];
+                self.writer.row(Name::Throttles, &cells);
+            }
+            EventKind::Loss { entity, kind, since, count } => {
+                let kind = match kind {
+                    LossKind::SchedulerRecords => "scheduler_records",
+                    LossKind::UnreportedSwitch => "unreported_switch",
+                    LossKind::Samples => "samples",
+                    LossKind::GoTrace => "go_trace",
+                    LossKind::DotnetEvents => "dotnet_events",
+                    _ => "other",
+                };
+                let about = entity.and_then(|id| Some((id, tables.entities.get(id)?)));
+                let cpu = about.filter(|(_, entity)| entity.kind == EntityKind::Cpu);
+                let process = about.filter(|(_, entity)| entity.kind != EntityKind::Cpu);
+                let process = process.and_then(|(id, _)| tables.entities.process_of(id));
+                let cells = [
+                    recording,
+                    time,
+                    monotonic,
+                    Cell::Text(kind),
+                    Cell::Int(since.nanos()),
+                    cpu.map(|(_, cpu)| cpu.number).into(),
+                    key(process),
+                    count.map(|count| i64::try_from(count).unwrap_or(i64::MAX)).into(),
+                ];
+                self.writer.row(Name::Losses, &cells);
+            }
+            _ => {}
+        }
+    }
+
+    fn span(&mut self, begin: &Event, end: Timestamp, is_open: bool, tables: &Tables) {
+        let EventKind::Begin { span, entity, kind, name, by, of, stack } = begin.kind else {
+            return;
+        };
+        let (table, kind) = match kind {
+            SpanKind::Task => (Name::Tasks, "task"),
+            SpanKind::Activity => (Name::Tasks, "activity"),
+            SpanKind::Request => (Name::Tasks, "request"),
+            SpanKind::Gc => (Name::Gc, "gc"),
+            SpanKind::GcAssist => (Name::Gc, "gc_assist"),
+            SpanKind::GcSweep => (Name::Gc, "gc_sweep"),
+            SpanKind::Region => (Name::Regions, "region"),
+            SpanKind::Jit => (Name::Regions, "jit"),
+            SpanKind::LockWait => (Name::Waits, "lock"),
+            SpanKind::Queued => (Name::Waits, "queued"),
+            // Of these there are pauses.
+            SpanKind::StopTheWorld => return,
+            _ => (Name::Regions, "other"),
+        };
+        let [recording, time, monotonic] = self.writer.moment(end);
+        let name = tables.str(name);
+        let [entity_kind, subject] = entity_cells(entity, tables);
+        let cells = [
+            recording,
+            time,
+            monotonic,
+            Cell::Int(end.nanos_since(begin.at)),
+            Cell::Text(kind),
+            Some(&*name).into(),
+            key(tables.entities.process_of(entity)),
+            entity_kind,
+            subject,
+            key(of),
+            key(by),
+            self.writer.stack(stack),
+            Cell::Bool(is_open),
+            Cell::Int(span.number().into()),
+        ];
+        self.writer.row(table, &cells);
+    }
+
+    /// Writes what is known at the end, and moves all files to their place.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be written or renamed.
+    pub fn finish(mut self, tables: &Tables) -> Result<Summary, Error> {
+        let mut open: Vec<(SpanId, Event)> = self.spans.drain().collect();
+        open.sort_unstable_by_key(|(span, _)| *span);
+        let end = self.end.unwrap_or_default();
+        for (_, begin) in open {
+            self.span(&begin, end, true, tables);
+        }
+        self.entities(tables);
+        self.stacks(tables);
+        for source in std::mem::take(&mut self.options.sources) {
+            let bytes = Cell::Int(i64::try_from(source.bytes).unwrap_or(i64::MAX));
+            let cells = [self.writer.recording(), Cell::Text(&source.name), bytes];
+            self.writer.row(Name::Sources, &cells);
+        }
+        let partition = self.recording(tables);
+        let tables = self.publish(&partition)?;
+        Ok(Summary { tables, partition, arguments: self.arguments })
+    }
+
+    fn entities(&mut self, tables: &Tables) {
+        let writer = &mut self.writer;
+        let recording = writer.recording();
+        for (entity, known) in tables.entities.iter() {
+            let attribute = |attribute| {
+                tables.entities.attribute(entity, attribute).map(|text| tables.str(text))
+            };
+            let Entity { kind, number, parent, name, start, end, .. } = *known;
+            let name = tables.str(name);
+            let name: Cell<'_> = Some(&*name).into();
+            let (subject, process) = (Cell::Int(id(entity)), key(parent));
+            let known_number = Cell::from(Some(number).filter(|number| *number >= 0));
+            let [start, end] = [start, end].map(|at| Cell::from(at.map(Timestamp::nanos)));
+            match kind {
+                EntityKind::Cpu => writer.row(Name::Cpus, &[recording, Cell::Int(number)]),
+                EntityKind::Process => {
+                    let texts = [
+                        Attribute::CommandLine,
+                        Attribute::Executable,
+                        Attribute::BuildId,
+                        Attribute::Cgroup,
+                        Attribute::Container,
+                        Attribute::Runtime,
+                    ]
+                    .map(attribute);
+                    let texts = texts.each_ref().map(|text| Cell::from(text.as_deref()));
+                    let cells = [recording, subject, known_number, name, process];
+                    writer.row(Name::Processes, &[&cells[..], &texts, &[start, end]].concat());
+                }
+                EntityKind::Thread | EntityKind::GoThread | EntityKind::DotnetThread => {
+                    let layer = match kind {
+                        EntityKind::Thread => "kernel",
+                        EntityKind::GoThread => "go",
+                        _ => "dotnet",
+                    };
+                    let layer = Cell::Text(layer);
+                    let cells = [recording, subject, layer, known_number, process, name];
+                    writer.row(Name::Threads, &[&cells[..], &[start, end]].concat());
+                }
+                EntityKind::Goroutine => {
+                    let number = Cell::Int(number);
+                    let cells = [recording, subject, process, number, name, start, end];
+                    writer.row(Name::Goroutines, &cells);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn stacks(&mut self, tables: &Tables) {
+        let mut frames: HashMap<Frame, i64> = HashMap::new();
+        let recording = self.writer.recording();
+        for stack in std::mem::take(&mut self.writer.stacks).into_iter().flatten() {
+            let index = stack.index();
+            for (depth, frame) in (0..).zip(tables.frames(stack)) {
+                let next = frames.len() as i64;
+                let number = *frames.entry(*frame).or_insert(next);
+                if number == next {
+                    self.frame(number, frame, tables);
+                }
+                let cells =
+                    [recording, Cell::Int(index as i64), Cell::Int(depth), Cell::Int(number)];
+                self.writer.row(Name::Stacks, &cells);
+            }
+        }
+    }
+
+    fn frame(&mut self, number: i64, frame: &Frame, tables: &Tables) {
+        let mapping = frame.mapping.map(|mapping| tables.mapping(mapping));
+        let text = |text: TextId| tables.str(text);
+        let (function, file) = (text(frame.function), text(frame.file));
+        let module = mapping.map(|mapping| text(mapping.path));
+        let build_id = mapping.map(|mapping| text(mapping.build_id));
+        let cells = [
+            self.writer.recording(),
+            Cell::Int(number),
+            Some(&*function).into(),
+            Some(&*file).into(),
+            Some(i64::from(frame.line)).filter(|line| *line > 0).into(),
+            module.as_deref().into(),
+            build_id.as_deref().into(),
+            // Addresses of the kernel are in the upper half: negative numbers.
+            Some(frame.address as i64).filter(|address| *address != 0).into(),
+            mapping.map_or(Cell::Null, |mapping| Cell::Bool(mapping.is_kernel)),
+        ];
+        self.writer.row(Name::Frames, &cells);
+    }
+
+    /// The row of the recording. The result is its partition.
+    fn recording(&mut self, tables: &Tables) -> String {
+        let machine = tables.entities.iter().find(|(_, e)| e.kind == EntityKind::Machine);
+        let attribute = |attribute| {
+            let text = tables.entities.attribute(machine?.0, attribute)?;
+            Some(tables.str(text).into_owned())
+        };
+        let host = self.options.host.take().or_else(|| {
+            let name = tables.str(machine?.1.name).into_owned();
+            Some(name).filter(|name| !name.is_empty())
+        });
+        let kernel = attribute(Attribute::KernelRelease);
+        let architecture = attribute(Attribute::Architecture);
+        let clock = self.options.clock.map(|clock| clock.to_string());
+        let begin = self.begin.map(Timestamp::nanos);
+        let offset = self.options.clock_offset;
+        let begin_time = begin.zip(offset).map(|(begin, offset)| offset.saturating_add(begin));
+        let dropped = tables.dropped();
+        let count = |count: u64| Cell::Int(i64::try_from(count).unwrap_or(i64::MAX));
+        let cells = [
+            self.writer.recording(),
+            Cell::Int(SCHEMA_VERSION.into()),
+            host.as_deref().into(),
+            kernel.as_deref().into(),
+            architecture.as_deref().into(),
+            clock.as_deref().into(),
+            offset.into(),
+            begin_time.into(),
+            begin.into(),
+            self.end.map(Timestamp::nanos).into(),
+            Cell::Bool(self.is_partial),
+            count(dropped.entities),
+            count(dropped.texts),
+            count(dropped.stacks),
+            count(self.arguments),
+            count(self.requests.iter().map(Requests::count).sum()),
+            count(self.paths),
+        ];
+        self.writer.row(Name::Recordings, &cells);
+        partition::path(begin_time, host.as_deref())
+    }
+
+    /// Completes all files and renames them, that of the recording last.
+    fn publish(&mut self, partition: &str) -> Result<Vec<TableSummary>, Error> {
+        let recording = self.options.recording;
+        if let Some((name, source)) = self.writer.error.take() {
+            let path = TABLES.get(name as usize).map_or("", |table| table.name);
+            return Err(Error { path: self.dir.join(path), source });
+        }
+        let mut summaries = Vec::new();
+        for (file, table) in std::mem::take(&mut self.writer.files).into_iter().zip(TABLES) {
+            let path = self.temporary.join(table.name);
+            let rows = file.rows();
+            let result = file.finish(recording).and_then(|(out, bytes)| {
+                out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+                Ok(bytes)
+            });
+            let bytes = result.map_err(at(&path))?;
+            summaries.push(TableSummary { name: table.name, rows, bytes });
+        }
+        let last = TABLES.get(Name::Recordings as usize);
+        let others = TABLES.iter().filter(|table| last.is_some_and(|last| last.name != table.name));
+        for table in others.chain(last) {
+            let dir = self.dir.join(table.name).join(partition);
+            fs::create_dir_all(&dir).map_err(at(&dir))?;
+            let path = dir.join(format!("{recording:016x}.parquet"));
+            fs::rename(self.temporary.join(table.name), &path).map_err(at(&path))?;
+        }
+        Ok(summaries)
+    }
+}
+
+impl Drop for Dataset {
+    fn drop(&mut self) {
+        // Another error is reported, or there is none.
+        let _ = fs::remove_dir_all(&self.temporary);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_have_their_names() {
+        let name = |name: Name| TABLES[name as usize].name;
+        assert_eq!(name(Name::Clocks), "clocks");
+        assert_eq!(name(Name::CriticalPaths), "critical_paths");
+        assert_eq!(name(Name::GoroutineStates), "goroutine_states");
+        assert_eq!(name(Name::ProcStates), "proc_states");
+        assert_eq!(name(Name::Recordings), "recordings");
+        assert_eq!(name(Name::ThreadStates), "thread_states");
+        assert_eq!(name(Name::Wakeups), "wakeups");
+        assert_eq!(Name::Wakeups as usize + 1, TABLES.len());
+    }
+}

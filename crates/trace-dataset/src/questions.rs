@@ -1,0 +1,96 @@
+//! Questions about a dataset in SQL.
+
+use crate::schema::TABLES;
+use std::fmt::Write as _;
+
+/// A question about a dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Question {
+    /// A short name.
+    pub name: &'static str,
+    /// The query, which begins with comments: the meaning and an example result. Tables of the
+    /// dataset are views with their names: see [`views`].
+    pub sql: &'static str,
+}
+
+impl Question {
+    /// The meaning: the first comment.
+    pub fn about(&self) -> String {
+        let lines = self.sql.lines().map_while(|line| line.strip_prefix("--"));
+        let lines = lines.map(str::trim).take_while(|line| !line.is_empty());
+        lines.collect::<Vec<_>>().join(" ")
+    }
+}
+
+macro_rules! questions {
+    ($($name:literal),* $(,)?) => {
+        &[$(Question { name: $name, sql: include_str!(concat!("../sql/", $name, ".sql")) }),*]
+    };
+}
+
+/// The questions, in alphabetical order.
+pub const QUESTIONS: &[Question] = questions![
+    "allocation_sites",
+    "collections",
+    "counters",
+    "coverage",
+    "cpu_time",
+    "cpu_utilization",
+    "exceptions",
+    "flame_graph",
+    "flame_graph_difference",
+    "gc_pauses",
+    "goroutine_times",
+    "goroutine_waits",
+    "hot_functions",
+    "latency_regression",
+    "lock_waits",
+    "losses",
+    "migrations",
+    "noisy_neighbours",
+    "off_cpu",
+    "runtimes",
+    "scheduling_latency",
+    "slowest_tasks",
+    "thread_times",
+    "throttling",
+    "wakers",
+];
+
+/// Statements for DuckDB that make the tables of the dataset at `dir` views with their names. The
+/// partitions are columns `date` and `host`.
+pub fn views(dir: &str) -> String {
+    let mut text = String::new();
+    let dir = dir.trim_end_matches('/').replace('\'', "''");
+    for table in TABLES {
+        let name = table.name;
+        // A string takes all.
+        let _ = writeln!(
+            text,
+            "CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet('{dir}/{name}/*/*/*.parquet', \
+             hive_partitioning = true, hive_types = {{'date': VARCHAR, 'host': VARCHAR}}, \
+             union_by_name = true);"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_have_a_meaning_and_an_example() {
+        assert!(QUESTIONS.is_sorted_by_key(|question| question.name));
+        for question in QUESTIONS {
+            assert!(question.about().ends_with('.'), "{}", question.name);
+            assert!(question.sql.contains("\n-- Example:\n"), "{}", question.name);
+        }
+    }
+
+    #[test]
+    fn names_of_directories_are_quoted() {
+        assert!(views("it's/").contains("read_parquet('it''s/sched/*/*/*.parquet'"));
+    }
+}

@@ -1,0 +1,104 @@
+//! The files of a real trace. `cargo xtask test-dataset` reads them with DuckDB and Arrow.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use trace_dataset::{Dataset, DatasetOptions, Summary, TABLES};
+use trace_timeline::sources::go::GoSource;
+use trace_timeline::{Correlator, Derived, EntityKind, Event, EventKind, Tables};
+
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
+
+/// Exports the trace, and counts its intervals of goroutines and its counters.
+fn export(dir: &Path, host: &str) -> (Summary, u64, u64) {
+    let mut options = DatasetOptions::new(7);
+    options.host = Some(host.to_owned());
+    options.clock_offset = Some(1_795_392_000_000_000_000);
+    let mut dataset = Dataset::create(dir, options).unwrap();
+    let mut reader = gotrace::Reader::new(fs::File::open(TRACE).unwrap()).unwrap();
+    let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
+    let mut source = GoSource::new(Default::default());
+    let (mut events, mut intervals, mut counters) = (Vec::new(), 0, 0);
+    let mut each = |derived: Derived<'_>, tables: &Tables| {
+        match &derived {
+            Derived::Interval(interval) if interval.kind == EntityKind::Goroutine => intervals += 1,
+            Derived::Event(Event { kind: EventKind::Counter { .. }, .. }) => counters += 1,
+            _ => {}
+        }
+        dataset.push(&derived, tables);
+    };
+    while let Some(event) = reader.next_event().unwrap() {
+        source.push(event, &mut tables, &mut events);
+        for event in events.drain(..) {
+            correlator.push(&event, &tables.entities, &mut |derived| each(derived, &tables));
+        }
+    }
+    correlator.finish(&mut |derived| each(derived, &tables));
+    (dataset.finish(&tables).unwrap(), intervals, counters)
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files.extend(self::files(&path)) } else { files.push(path) }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn every_table_has_a_complete_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (summary, intervals, counters) = export(dir.path(), "web-1");
+    let rows = |name| summary.tables.iter().find(|table| table.name == name).unwrap().rows;
+    assert!(intervals > 1000 && counters > 100);
+    assert_eq!(rows("goroutine_states"), intervals);
+    assert_eq!(rows("counters"), counters);
+    assert_eq!((rows("recordings"), rows("sched")), (1, 0));
+    assert!(rows("stacks") > rows("frames"), "frames are shared by stacks");
+    // The offset above is the begin of the day, and the trace began after its clock showed 0.
+    assert!(summary.partition.ends_with("/host=web-1"), "{}", summary.partition);
+    let found = files(dir.path());
+    let expected: Vec<PathBuf> = TABLES
+        .iter()
+        .map(|table| {
+            let dir = dir.path().join(table.name).join(&summary.partition);
+            dir.join("0000000000000007.parquet")
+        })
+        .collect();
+    assert_eq!(found, expected, "and no temporary file");
+    let mut bytes = 0;
+    for file in &found {
+        let content = fs::read(file).unwrap();
+        let (begin, end) = (&content[..4], &content[content.len() - 4..]);
+        assert_eq!((begin, end), (&b"PAR1"[..], &b"PAR1"[..]));
+        bytes += content.len() as u64;
+    }
+    assert_eq!(bytes, summary.bytes());
+
+    // The same recording again: each file is replaced by an equal one.
+    let before: Vec<Vec<u8>> = found.iter().map(|file| fs::read(file).unwrap()).collect();
+    export(dir.path(), "web-1");
+    assert_eq!(files(dir.path()), found);
+    let after: Vec<Vec<u8>> = found.iter().map(|file| fs::read(file).unwrap()).collect();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_dataset_that_is_not_finished_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+    assert!(dataset.temporary().is_dir());
+    drop(dataset);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = Dataset::create(&file, DatasetOptions::new(1)).unwrap_err();
+    assert!(error.path.starts_with(&file) && error.to_string().contains("cannot be written"));
+}
