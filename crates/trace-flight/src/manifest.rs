@@ -1,0 +1,165 @@
+//! Descriptions of dumps.
+
+use crate::ring::Segment;
+use crate::window::{Cause, Window};
+use serde_json::{Value, json};
+use trace_common::Timestamp;
+
+/// The part of a window that segments cover.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Coverage {
+    /// Start of the first segment.
+    pub from: Option<Timestamp>,
+    /// End of the last segment.
+    pub until: Option<Timestamp>,
+    /// Parts between segments that were not recorded.
+    pub gaps: Vec<(Timestamp, Timestamp)>,
+    /// Records that were lost in the segments.
+    pub lost: u64,
+}
+
+impl Coverage {
+    /// That of segments, oldest first.
+    pub fn of<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> Self {
+        let mut this = Self::default();
+        for segment in segments {
+            this.from.get_or_insert(segment.start);
+            if let Some(until) = this.until.filter(|until| *until < segment.start) {
+                this.gaps.push((until, segment.start));
+            }
+            this.until = Some(segment.end);
+            this.lost = this.lost.saturating_add(segment.lost);
+        }
+        this
+    }
+
+    /// Whether the whole window is covered, without gaps and losses.
+    pub fn is_complete(&self, window: &Window) -> bool {
+        self.from.is_some_and(|from| from <= window.from)
+            && self.until.is_some_and(|until| until >= window.until)
+            && self.gaps.is_empty()
+            && self.lost == 0
+    }
+}
+
+/// What a dump is: why it was made, what was asked for, and what it has.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Manifest {
+    /// What was asked for.
+    pub window: Window,
+    /// What is covered.
+    pub coverage: Coverage,
+    /// What is missing, and why, in words.
+    pub missing: Vec<String>,
+    /// Names of the files beside the manifest, with their sizes.
+    pub files: Vec<(String, u64)>,
+    /// Versions of the recorder, of the kernel and of others, by name.
+    pub versions: Vec<(String, String)>,
+    /// `CLOCK_REALTIME` at the time 0 of the timestamps, in nanoseconds: the offset when the dump was
+    /// made.
+    pub wall_clock_offset: i64,
+}
+
+/// The version of the format.
+const VERSION: u64 = 1;
+
+impl Manifest {
+    /// A manifest without files.
+    pub const fn new(window: Window, coverage: Coverage) -> Self {
+        Self {
+            window,
+            coverage,
+            missing: Vec::new(),
+            files: Vec::new(),
+            versions: Vec::new(),
+            wall_clock_offset: 0,
+        }
+    }
+
+    /// Whether everything that was asked for is there.
+    pub fn is_complete(&self) -> bool {
+        self.coverage.is_complete(&self.window) && self.missing.is_empty()
+    }
+
+    /// As JSON. Times are nanoseconds of `CLOCK_MONOTONIC`.
+    pub fn to_json(&self) -> Value {
+        let Self { window, coverage, missing, files, versions, wall_clock_offset } = self;
+        let times = |from: Option<Timestamp>, until: Option<Timestamp>| json!({ "from": from.map(Timestamp::nanos), "until": until.map(Timestamp::nanos) });
+        let gaps: Vec<Value> =
+            coverage.gaps.iter().map(|(from, until)| times(Some(*from), Some(*until))).collect();
+        let files: Vec<Value> =
+            files.iter().map(|(name, bytes)| json!({ "name": name, "bytes": bytes })).collect();
+        let versions: serde_json::Map<String, Value> =
+            versions.iter().map(|(name, text)| (name.clone(), json!(text))).collect();
+        json!({
+            "version": VERSION,
+            "asked": times(Some(window.from), Some(window.until)),
+            "covered": times(coverage.from, coverage.until),
+            "complete": self.is_complete(),
+            "gaps": gaps,
+            "lost": coverage.lost,
+            "missing": missing,
+            "fired": window.fired,
+            "suppressed": window.suppressed,
+            "causes": window.causes.iter().map(cause).collect::<Vec<_>>(),
+            "files": files,
+            "versions": versions,
+            "clock": { "domain": "CLOCK_MONOTONIC", "realtime_offset": wall_clock_offset },
+        })
+    }
+}
+
+fn cause(cause: &Cause) -> Value {
+    json!({
+        "trigger": cause.trigger,
+        "what": cause.what,
+        "at": cause.at.map(Timestamp::nanos),
+        "pid": cause.pid,
+        "tid": cause.tid,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: i64) -> Timestamp {
+        Timestamp::from_nanos(nanos)
+    }
+
+    fn segment(id: u64, start: i64, end: i64, lost: u64) -> Segment {
+        Segment { id, start: at(start), end: at(end), bytes: 1, lost }
+    }
+
+    #[test]
+    fn gaps_and_losses_are_found() {
+        let window = Window::new(at(10), at(40), Cause::new("signal", "SIGUSR1"));
+        let whole = [segment(1, 5, 20, 0), segment(2, 20, 40, 0)];
+        assert!(Coverage::of(&whole).is_complete(&window));
+        let gap = [segment(1, 5, 20, 0), segment(2, 25, 40, 3)];
+        let coverage = Coverage::of(&gap);
+        assert_eq!((coverage.gaps.as_slice(), coverage.lost), (&[(at(20), at(25))][..], 3));
+        assert!(!coverage.is_complete(&window));
+        for short in [[segment(1, 11, 40, 0)], [segment(1, 10, 39, 0)], [segment(1, 10, 40, 1)]] {
+            assert!(!Coverage::of(&short).is_complete(&window), "{short:?}");
+        }
+        assert!(!Coverage::of([]).is_complete(&window));
+    }
+
+    #[test]
+    fn manifests_say_what_is_missing() {
+        let window =
+            Window::new(at(10), at(40), Cause::new("signal", "SIGUSR1").of_thread(None, 7));
+        let mut manifest = Manifest::new(window, Coverage::of(&[segment(1, 10, 40, 0)]));
+        assert_eq!(manifest.to_json()["complete"], true);
+        manifest.missing.push("the newest segment was truncated".to_owned());
+        manifest.files.push(("kernel.perf.data".to_owned(), 9));
+        let json = manifest.to_json();
+        assert_eq!(json["complete"], false);
+        assert_eq!(json["asked"]["from"], 10);
+        assert_eq!(json["causes"][0]["tid"], 7);
+        assert_eq!(json["files"][0]["name"], "kernel.perf.data");
+    }
+}
