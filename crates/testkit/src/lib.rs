@@ -3,8 +3,11 @@
 //! - [`dotnet`]: real .NET processes with a known workload
 //! - [`perfetto`]: reads a Perfetto trace back as text
 //! - [`golden`]: expected texts in files, and the one command that regenerates them
+//! - [`perf`]: Linux's own `perf`, run again if it crashes
 //! - [`random`]: numbers that are the same in every run
+//! - [`sampling`]: rates of samples that the kernel accepts
 //! - [`digest`]: FNV-1a, for expectations that are too large to commit
+//! - [`wait`]: waits for a condition, not for a time
 //!
 //! Only `tests/` directories use it. Packages do not contain them, so that a packaged crate can be
 //! built and tested without this one.
@@ -20,5 +23,9 @@ pub mod digest;
 pub mod dotnet;
 pub mod golden;
 pub mod nettrace;
+#[cfg(unix)]
+pub mod perf;
 pub mod perfetto;
 pub mod random;
+pub mod sampling;
+pub mod wait;

@@ -83,14 +83,28 @@ pub struct Timeline {
     pub restarts: usize,
     /// Number of packets.
     pub packets: usize,
+    /// Number of slices and instants by category; empty without one.
+    pub categories: BTreeMap<String, usize>,
     tracks: HashMap<u64, (String, bool)>,
     depth: BTreeMap<String, i64>,
     last: HashMap<u64, u64>,
+    clocks: HashMap<u64, Incremental>,
+    /// The clock of packets that name none.
     clock: Option<u64>,
     primary: Option<u64>,
     /// The primary clock in the last snapshot.
     snapshots: Option<u64>,
     tables: HashMap<(u64, u64), String>,
+}
+
+/// An incremental clock.
+#[derive(Clone, Copy, Debug)]
+struct Incremental {
+    /// In nanoseconds.
+    unit: u64,
+    /// The last time on the primary clock, which differs from this one by a part of the unit.
+    last: u64,
+    offset: u64,
 }
 
 impl Timeline {
@@ -140,22 +154,24 @@ impl Timeline {
         if packet.number(13) == Some(1) {
             self.restarts += 1;
             self.tables.clear();
-            let defaults = packet.message(59).unwrap();
-            assert_eq!(defaults.number(58), Some(64));
+            self.clock = None;
         } else {
             assert!(self.restarts > 0, "the sequence has not begun");
         }
-        let at = packet.number(8).map(|time| match packet.number(58) {
-            None => {
-                let clock = self.clock.as_mut().expect("no snapshot of the delta clock");
-                // Deltas are signed 64-bit numbers.
-                *clock = clock.wrapping_add(time);
-                *clock
-            }
-            Some(clock) => {
+        if let Some(defaults) = packet.message(59) {
+            self.clock = defaults.number(58);
+        }
+        assert!(self.clock.is_some(), "no clock of the sequence");
+        let at = packet.number(8).map(|time| {
+            let clock = packet.number(58).or(self.clock).expect("a default clock");
+            if clock < 64 {
                 assert!(packet.message(6).is_some(), "only snapshots are on clock {clock}");
-                time
+                return time;
             }
+            let clock = self.clocks.get_mut(&clock).expect("a snapshot of the incremental clock");
+            // Deltas are signed 64-bit numbers.
+            clock.last = clock.last.wrapping_add(time.wrapping_mul(clock.unit));
+            clock.last
         });
         if let Some(snapshot) = packet.message(6) {
             self.snapshot(&snapshot);
@@ -179,28 +195,46 @@ impl Timeline {
             let (name, release) = (utsname.text(1).unwrap(), utsname.text(3).unwrap());
             self.lines.push(format!("{name} {release}"));
         }
+        if let Some(tree) = packet.message(2) {
+            self.processes(&tree);
+        }
         if let Some(bundle) = packet.message(1) {
             self.ftrace(&bundle);
         }
     }
 
-    fn snapshot(&mut self, snapshot: &Message<'_>) {
-        let mut line = String::from("clocks");
-        for clock in snapshot.messages(1) {
-            let (id, at) = (clock.number(1).unwrap(), clock.number(2).unwrap());
-            if id == 64 {
-                assert_eq!(clock.number(3), Some(1), "incremental");
-                self.clock = Some(at);
-            } else {
-                write!(line, " {id}={at}").unwrap();
-            }
+    fn processes(&mut self, tree: &Message<'_>) {
+        for process in tree.messages(1) {
+            let (pid, parent) = (process.number(1).unwrap(), process.number(2).unwrap());
+            let arguments: Vec<&str> =
+                process.bytes(3).map(|bytes| std::str::from_utf8(bytes).unwrap()).collect();
+            let start = process.number(7).map_or(String::new(), |at| format!(" since {at}"));
+            self.lines.push(format!("process {pid} of {parent}{start}: {arguments:?}"));
         }
+    }
+
+    fn snapshot(&mut self, snapshot: &Message<'_>) {
         let primary = snapshot.number(2);
         let reading = |id| {
             let mut clocks = snapshot.messages(1);
             clocks.find_map(|c| (c.number(1) == Some(id)).then(|| c.number(2).unwrap()))
         };
         let own = reading(primary.unwrap()).expect("a snapshot without the primary clock");
+        let mut line = String::from("clocks");
+        for clock in snapshot.messages(1) {
+            let (id, at) = (clock.number(1).unwrap(), clock.number(2).unwrap());
+            if (64..128).contains(&id) {
+                assert_eq!(clock.number(3), Some(1), "incremental");
+                let unit = clock.number(4).unwrap_or(1);
+                let offset = own.checked_sub(at * unit).expect("not after the primary clock");
+                assert!(offset < unit, "a part of the unit");
+                let new = Incremental { unit, last: own, offset };
+                let before = self.clocks.insert(id, new).unwrap_or(new);
+                assert_eq!((before.unit, before.offset), (unit, offset), "they do not change");
+            } else {
+                write!(line, " {id}={at}").unwrap();
+            }
+        }
         assert!(self.snapshots.is_none_or(|last| last <= own), "snapshots go back");
         if self.snapshots.is_none() && primary != Some(11) {
             assert!(reading(6).is_some(), "the first snapshot lacks CLOCK_BOOTTIME");
@@ -222,7 +256,7 @@ impl Timeline {
     }
 
     fn interned(&mut self, data: &Message<'_>) {
-        for table in [2, 3, 5, 17, 18, 29] {
+        for table in [1, 2, 3, 5, 17, 18, 29] {
             for entry in data.messages(table) {
                 let text = entry.text(2).unwrap();
                 self.define(table, &entry, text);
@@ -320,7 +354,11 @@ impl Timeline {
                 (_, Field::Bytes(text)) => line.push_str(std::str::from_utf8(text).unwrap()),
             }
         }
-        for (number, arrow) in [(47, "->"), (48, "->|")] {
+        if matches!(ty, 1 | 3) {
+            let category = event.number(3).map_or(String::new(), |iid| self.get(1, iid));
+            *self.categories.entry(category).or_default() += 1;
+        }
+        for (number, arrow) in [(36, "->"), (42, "->|")] {
             if let Some(flow) = event.number(number) {
                 write!(line, " {arrow}{flow}").unwrap();
             }

@@ -5,8 +5,12 @@
 //   answers:clock    1000 events, each directly before a system call
 //   answers:convoy   threads that compute within one lock; a request needs the lock too
 //   answers:starve   all workers of the thread pool are blocked; a request queues a work item
+//   answers:gc       collections; how many, and how long the program stood still (.NET 7 and later)
+//   answers:preempted  a thread that computes on CPU 0, which another process keeps busy
 //   answers:serve    computes 40 ms for each byte of standard input, and answers with a byte; prints
 //                    the CPU time of its thread on standard error
+//
+//   answers:shares   computes 60, 30 and 10 % of its time in three methods, and ends: waits for nothing
 //
 // Lines of output: a word and numbers; times are nanoseconds, points in time those of
 // CLOCK_MONOTONIC.
@@ -14,7 +18,9 @@ using System;
 using System.Collections.Generic;
 using System.Diagnostics.Tracing;
 using System.IO;
+using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
+using System.Text;
 using System.Threading;
 
 [EventSource(Name = "Triscope-Answers")]
@@ -30,6 +36,8 @@ public sealed class Steps : EventSource
     [Event(5)] public void StarveStop() { WriteEvent(5); }
     [Event(6)] public void ServeStart() { WriteEvent(6); }
     [Event(7)] public void ServeStop() { WriteEvent(7); }
+    [Event(8)] public void PreemptedStart() { WriteEvent(8); }
+    [Event(9)] public void PreemptedStop() { WriteEvent(9); }
 
     protected override void OnEventCommand(EventCommandEventArgs command)
     {
@@ -45,6 +53,10 @@ public static class Answers
     [DllImport("libc.so.6")] static extern int clock_gettime(int id, out Timespec time);
     [DllImport("libc.so.6")] static extern int getppid();
     [DllImport("libc.so.6")] static extern int gettid();
+    [DllImport("libc.so.6")] static extern int sched_setaffinity(int tid, IntPtr size, ulong[] cpus);
+    [DllImport("libc.so.6")] static extern int open(string path, int flags);
+    [DllImport("libc.so.6")] static extern IntPtr read(int file, byte[] bytes, IntPtr size);
+    [DllImport("libc.so.6")] static extern int close(int file);
 
     static long Clock(int id)
     {
@@ -127,6 +139,61 @@ public static class Answers
         release.Set();
     }
 
+    // The CPU time of this thread and its time in run queues, as the kernel counts them.
+    static long[] Schedstat()
+    {
+        int file = open("/proc/self/task/" + gettid() + "/schedstat", 0);
+        var bytes = new byte[128];
+        int size = (int)read(file, bytes, (IntPtr)bytes.Length);
+        close(file);
+        string[] fields = Encoding.ASCII.GetString(bytes, 0, size).Split(' ');
+        return new[] { long.Parse(fields[0]), long.Parse(fields[1]) };
+    }
+
+    static void Preempted()
+    {
+        var thread = new Thread(() =>
+        {
+            if (sched_setaffinity(0, (IntPtr)8, new ulong[] { 1 }) != 0) throw new Exception("CPU 0");
+            Schedstat(); // compiled before it counts
+            Compute(20);
+            Steps.Log.PreemptedStart();
+            long[] before = Schedstat();
+            long from = Now(), cpu = Clock(3);
+            Compute(200);
+            long to = Now(), cpu2 = Clock(3);
+            long[] after = Schedstat();
+            Steps.Log.PreemptedStop();
+            Console.WriteLine("preempted " + (to - from) + " " + (cpu2 - cpu) + " "
+                + (after[0] - before[0]) + " " + (after[1] - before[1]));
+        });
+        thread.Start();
+        thread.Join();
+    }
+
+    // In nanoseconds; 0 before .NET 7.
+    static long TotalPause()
+    {
+        var total = typeof(GC).GetMethod("GetTotalPauseDuration");
+        return total == null ? 0 : ((TimeSpan)total.Invoke(null, null)).Ticks * 100;
+    }
+
+    static void Collections()
+    {
+        TotalPause(); // compiled before it counts
+        int count = GC.CollectionCount(0);
+        long pause = TotalPause();
+        var kept = new List<object>();
+        for (int i = 0; i < 24; i++)
+        {
+            for (int n = 0; n < 20000; n++) kept.Add(new int[n % 8]);
+            GC.Collect(i % 3);
+        }
+        pause = TotalPause() - pause;
+        Console.WriteLine("gc " + (GC.CollectionCount(0) - count) + " " + pause);
+        GC.KeepAlive(kept);
+    }
+
     static void Serve(Stream input)
     {
         var output = Console.OpenStandardOutput();
@@ -143,8 +210,33 @@ public static class Answers
         Console.Error.WriteLine("served " + gettid() + " " + (Clock(3) - from));
     }
 
+    // The shares are those of the numbers of iterations.
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static long Work<T>(long iterations)
+    {
+        long x = 1;
+        for (long i = 0; i < iterations; i++) x = x * 31 + i;
+        return x;
+    }
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static long Sixty() { long x = Work<string>(600000); return x + 1; }
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static long Thirty() { long x = Work<string>(300000); return x + 2; }
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static long Ten() { long x = Work<int>(100000); return x + 3; }
+
+    static void Shares()
+    {
+        long x = 0;
+        for (int round = 0; round < 1500; round++) x += Sixty() + Thirty() + Ten();
+        Console.WriteLine("done " + x);
+        Console.Out.Flush();
+        Environment.Exit(0);
+    }
+
     public static void Run(string name)
     {
+        if (name == "shares") Shares();
         var log = Steps.Log;
         var input = Console.OpenStandardInput();
         Console.Error.WriteLine("workload answers:" + name + " runs");
@@ -154,6 +246,8 @@ public static class Answers
             case "clock": Ticks(); break;
             case "convoy": Convoy(); break;
             case "starve": Starve(); break;
+            case "gc": Collections(); break;
+            case "preempted": Preempted(); break;
             case "serve": Serve(input); return;
         }
         Console.WriteLine("done");
