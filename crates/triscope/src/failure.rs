@@ -53,6 +53,14 @@ impl Failure {
         }
     }
 
+    /// The message; empty if it was printed before.
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Self::Message(message, _) => message,
+            Self::Quiet(_) => "",
+        }
+    }
+
     /// Prints the message on standard error.
     pub(crate) fn print(&self) {
         if let Self::Message(message, _) = self {

@@ -3,10 +3,12 @@
 //! - [`commands`]: one module per command. They do not import each other.
 //! - [`run`]: child processes, targets, signals, `/proc`.
 //! - [`io`]: inputs, output files, standard output, progress.
+//! - [`answers`]: what several commands print about traces.
 //! - [`sources`] and [`timeline`]: shared code to read traces and to draw them.
 //! - [`failure`]: errors that end a command early.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod commands;
 mod failure;
 mod io;
@@ -15,7 +17,10 @@ mod sources;
 mod timeline;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use commands::{convert, demo, doctor, dotnet, explain, go, manual, perf, record, report};
+use commands::{
+    convert, demo, diff, doctor, dotnet, explain, export, flight, go, manual, open, perf, profile,
+    questions, record, report, top,
+};
 use failure::Failure;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,8 +34,12 @@ use std::sync::Arc;
 Examples:
   triscope doctor                              what can be recorded here
   triscope demo                                a timeline of bundled programs
+  triscope open trace.out                      timeline and report in the browser
   triscope convert trace.out -o trace.pftrace  to a timeline for https://ui.perfetto.dev
   triscope record -o out.pftrace ./program     the kernel's scheduler and a command
+  triscope profile -o cpu.svg ./program        a flame graph of a command
+  triscope top -a                              where CPU time goes, live
+  triscope diff old.pb.gz new.pb.gz            the functions whose share has changed
   triscope go stats trace.out                  summarize a Go execution trace
   triscope go events trace.out | less          every event as text
   triscope perf stat make                      count events of the kernel
@@ -50,10 +59,17 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Open(open::Args),
     Convert(convert::Args),
     Record(record::Args),
+    Flight(flight::Args),
+    Profile(profile::Args),
+    Diff(diff::Args),
+    Top(top::Args),
     Report(report::Args),
     Explain(explain::Args),
+    Export(export::Args),
+    Questions(questions::Args),
     Doctor(doctor::Args),
     Demo(demo::Args),
     /// Go execution traces: runtime/trace, go test -trace, /debug/pprof/trace
@@ -67,15 +83,24 @@ enum Command {
     Dotnet(dotnet::Command),
     Completions(manual::Completions),
     Man(manual::Man),
+    #[command(hide = true)]
+    RescueRuntimes(run::rescue::Args),
 }
 
 fn main() -> ExitCode {
     report_size_limits();
     let result = match Cli::parse().command {
+        Command::Open(args) => open::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Record(args) => record::run(&args),
+        Command::Flight(args) => flight::run(&args),
+        Command::Profile(args) => profile::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Questions(args) => questions::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Go(command) => command.run(),
@@ -83,6 +108,7 @@ fn main() -> ExitCode {
         Command::Dotnet(command) => command.run(),
         Command::Completions(args) => args.run(Cli::command()),
         Command::Man(args) => args.run(Cli::command()),
+        Command::RescueRuntimes(args) => run::rescue::run(&args),
     };
     result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }

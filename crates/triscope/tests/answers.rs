@@ -60,9 +60,44 @@ fn a_report_has_every_goroutine() {
 
     let output = triscope(&["report", &shop]);
     let report = text(&output.stdout);
-    for part in ["0.094 s", "Goroutines ", "Stop-the-world pauses", "scheduler was not recorded"] {
+    for part in [
+        "0.094 s",
+        "Goroutines and .NET threads",
+        "Off CPU by reason",
+        "Longest scheduling delays",
+        "Stop-the-world pauses",
+        "scheduler was not recorded",
+    ] {
         assert!(report.contains(part), "{part}: {report}");
     }
+}
+
+#[test]
+fn single_goroutines_sum_to_those_by_entry_function() {
+    let shop = fixture("shop.trace");
+    let report = json(&["report", "--json", "--worst", "1000", &shop]);
+    let sum = |of: &str, pointer: &str| {
+        let rows = report[of].as_array().unwrap().iter();
+        rows.map(|row| row.pointer(pointer).unwrap().as_i64().unwrap()).sum::<i64>()
+    };
+    for part in ["/latency/sum", "/latency/count", "/runnable", "/waiting", "/running/unknown"] {
+        assert!(sum("goroutines", part) > 0, "{part}");
+        assert_eq!(sum("goroutines", part), sum("single_goroutines", part), "{part}");
+    }
+    let latency = |row: &Value| row.pointer("/latency/sum").unwrap().as_i64().unwrap();
+    let rows = report["single_goroutines"].as_array().unwrap();
+    assert!(rows.is_sorted_by(|a, b| latency(a) >= latency(b)));
+
+    let one = json(&["report", "--json", "--goroutine", "1", &shop]);
+    let [main] = &one["single_goroutines"].as_array().unwrap()[..] else { panic!("{one}") };
+    assert_eq!((&main["goroutine"], &main["entry"]), (&1.into(), &"main.main".into()));
+    assert_eq!(Some(main), rows.iter().find(|row| row["goroutine"] == 1));
+    let text = text(&triscope(&["report", "--goroutine", "1", &shop]).stdout);
+    assert!(text.contains("  main.main (G1), shop\n"), "{text}");
+    assert_fails(
+        &["report", "--goroutine", "99999", &shop],
+        "goroutine 99999 is not in the traces",
+    );
 }
 
 #[test]
@@ -112,7 +147,10 @@ fn a_goroutine_is_explained_from_its_start_to_its_end() {
 #[test]
 fn what_cannot_be_analysed_is_an_error() {
     let (shop, old) = (fixture("shop.trace"), fixture("go1.21-mixed.trace.gz"));
-    assert_fails(&["report", "-"], "traces are read twice: standard input cannot be used");
+    assert_fails(
+        &["report", "-"],
+        "standard input: this command reads the trace twice: save it to a file first",
+    );
     assert_fails(
         &["report", &shop, &old],
         &format!(
@@ -135,7 +173,8 @@ fn what_cannot_be_analysed_is_an_error() {
     assert_fails(
         &["report", toml],
         &format!(
-            "{toml}: Go execution traces, .NET traces and perf.data recordings can be analysed"
+            "{toml}: is no trace of a known format: Go execution traces (runtime/trace, go test \
+             -trace, /debug/pprof/trace), .NET traces and perf.data recordings can be analysed"
         ),
     );
 }
@@ -276,4 +315,33 @@ fn a_page_of_a_cut_trace_ends_at_the_cut() {
     let error = text(&output.stderr);
     assert_eq!(error.matches("triscope: ").count(), 1, "{error}");
     assert!(std::fs::read_to_string(&page).unwrap().ends_with("</html>\n"));
+}
+
+#[test]
+fn pieces_have_their_stacks() {
+    let shop = fixture("shop.trace");
+    let explain = |frames: &str| {
+        let output = triscope(&["explain", &shop, "--worst", "3", "--frames", frames]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let at = |text: &str| -> Vec<String> {
+        let lines = text.lines().map(str::trim_start);
+        let is_stack = |line: &&str| line.starts_with("at ") || line.starts_with("the wait is at ");
+        lines.filter(is_stack).map(ToOwned::to_owned).collect()
+    };
+    let one = at(&explain("1"));
+    assert!(!one.is_empty());
+    assert!(one.iter().any(|line| line.contains(".go:")), "{one:?}");
+    assert!(one.iter().all(|line| line.matches(" ← ").count() <= 1), "{one:?}");
+    assert_eq!(at(&explain("0")), Vec::<String>::new());
+    // The frames are those of the JSON.
+    let paths = json(&["explain", "--json", &shop, "--worst", "3"]);
+    let pieces =
+        paths.as_array().unwrap().iter().flat_map(|path| path["pieces"].as_array().unwrap());
+    let stacks = pieces.flat_map(|piece| [&piece["stack"], &piece["waiter_stack"]]);
+    let innermost: Vec<&str> = stacks.filter_map(|stack| stack[0].as_str()).collect();
+    for line in &one {
+        assert!(innermost.iter().any(|function| line.contains(function)), "{line}");
+    }
 }

@@ -226,7 +226,7 @@ fn analyses_print_tables_and_json() {
     }
     for (command, column) in [
         ("goroutines", "entry function"),
-        ("regions", "longest"),
+        ("regions", "p99"),
         ("tasks", "duration"),
         ("mmu", "utilization"),
     ] {
@@ -261,6 +261,50 @@ fn profiles_are_written_by_name_of_the_file() {
     assert_refused(&ran, "no region of type \"no such\"");
     assert_refused(&run(&["go", "profile", "net", SHOP, "-o", "x.json"]), "must end in one of");
     assert!(!Path::new(&path).exists());
+}
+
+#[test]
+fn a_trace_is_cut_between_generations() {
+    let files = Files::new();
+    // Three generations: the second at 200 ticks of 64 ns, the third as well.
+    let trace = wire(&format!("{KINDS}{}{}", next_generation(2), next_generation(3)));
+    let index = gotrace::Index::read(&trace[..]).unwrap();
+    let [first, second, third] = index.generations() else { panic!("{index:?}") };
+    let (input, part) = (files.write("trace.out", &trace), files.path("part.out"));
+    let part = text(&part);
+    let seconds = |span: &gotrace::GenerationSpan| {
+        format!("{:.9}", (span.last.nanos() - first.first.nanos()) as f64 / 1e9)
+    };
+    let numbers = |path: &str| {
+        let index = gotrace::Index::read(fs::File::open(path).unwrap()).unwrap();
+        index.generations().iter().map(|span| span.number).collect::<Vec<_>>()
+    };
+    let trim = |args: &[&str]| run(&[&["go", "trim", &input, "-o", &part], args].concat());
+    assert_eq!(trim(&[]).code, Some(0));
+    assert_eq!(fs::read(&part).unwrap(), trace);
+    assert!(second.last > first.last, "{index:?}");
+    assert_eq!(trim(&["--from", &seconds(second)]).code, Some(0));
+    assert_eq!(numbers(&part), [2, 3]);
+    assert_eq!(run(&["go", "stats", &part]).code, Some(0));
+    let before = (second.first.nanos() - first.first.nanos() - 1) as f64 / 1e9;
+    assert_eq!(trim(&["--to", &format!("{before:.9}")]).code, Some(0));
+    assert_eq!(numbers(&part), [1]);
+    assert_refused(&trim(&["--from", "100"]), "has no events in this range");
+    assert_refused(&trim(&["--from", "2", "--to", "1"]), "--to is before --from");
+    // Compressed, and through standard input.
+    let piped = run_with_input(&["go", "trim", "-", "-o", &part], &gzip(&trace));
+    assert_eq!((piped.code, fs::read(&part).unwrap()), (Some(0), trace.clone()));
+
+    let parts = text(&files.path("parts"));
+    assert_eq!(run(&["go", "split", &input, "-o", &parts, "-n", "2"]).code, Some(0));
+    assert_eq!(numbers(&format!("{parts}/0001.out")), [1, 2]);
+    assert_eq!(numbers(&format!("{parts}/0002.out")), [3]);
+    assert_eq!(fs::read_dir(&parts).unwrap().count(), 2);
+    // Of a damaged trace, the part before the damage.
+    let cut = files.write("cut.out", &trace[..third.offset as usize + 10]);
+    let ran = run(&["go", "trim", &cut, "-o", &part]);
+    assert_refused(&ran, "the generations before it are written");
+    assert_eq!(numbers(&part), [1, 2]);
 }
 
 #[test]

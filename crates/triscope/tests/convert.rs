@@ -39,6 +39,24 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
+fn a_trace_becomes_json_of_chrome() {
+    let dir = directory();
+    let output = convert(dir.path(), &["shop.trace", "-o", "out.json"]);
+    let summary = text(&output.stderr);
+    assert!(output.status.success(), "{summary}");
+    assert!(summary.contains(" of 0.094 s, 150 goroutines, "), "{summary}");
+    let json = fs::read(dir.path().join("out.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let items = json["traceEvents"].as_array().unwrap();
+    let count = |phase: &str| items.iter().filter(|item| item["ph"] == phase).count();
+    let running = items.iter().filter(|item| item["name"] == "Running").count();
+    assert!(running >= 2562, "{running}");
+    assert!(count("B") >= count("E") && count("E") > 9_000, "{} {}", count("B"), count("E"));
+    assert!(count("s") > 1_000 && count("f") > 1_000, "{} {}", count("s"), count("f"));
+    assert_eq!(names(dir.path()), ["out.json", "shop.trace"]);
+}
+
+#[test]
 fn a_trace_becomes_a_timeline() {
     let dir = directory();
     let output = convert(dir.path(), &["shop.trace", "-o", "out.pftrace"]);
@@ -150,7 +168,7 @@ fn of_a_damaged_trace_there_is_what_was_read() {
 #[test]
 fn other_formats_are_refused_with_the_list() {
     let dir = directory();
-    for name in ["a.svg", "a.json", "a.parquet", "a.pb.gz", "a.folded", "a.unknown"] {
+    for name in ["a.parquet", "a.unknown"] {
         let output = convert(dir.path(), &["shop.trace", "-o", name]);
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
@@ -161,6 +179,32 @@ fn other_formats_are_refused_with_the_list() {
     for name in ["a.pftrace", "a.perfetto-trace", "a"] {
         assert!(convert(dir.path(), &["shop.trace", "-o", name]).status.success(), "{name}");
     }
+}
+
+#[test]
+fn samples_become_a_profile() {
+    let dir = directory();
+    for name in ["a.svg", "a.pb.gz", "a.speedscope.json", "a.folded"] {
+        let output = convert(dir.path(), &["shop.trace", "-o", name]);
+        let stderr = text(&output.stderr);
+        assert!(output.status.success(), "{stderr}");
+        assert!(stderr.starts_with(&format!("{name}: 5 samples of go-cpu")), "{stderr}");
+    }
+    let folded = fs::read_to_string(dir.path().join("a.folded")).unwrap();
+    let count = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+    assert_eq!(folded.lines().map(count).sum::<u64>(), 5, "{folded}");
+    assert!(folded.lines().all(|line| line.split(';').count() > 1), "{folded}");
+
+    let fails = |args: &[&str], code: i32, message: &str| {
+        let output = convert(dir.path(), &[&["shop.trace", "-o"][..], args].concat());
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        assert_eq!(text(&output.stderr), format!("triscope: {message}\n"));
+    };
+    let there = "no samples of cycles: there are 5 samples of go-cpu";
+    fails(&["b.svg", "--samples", "cycles"], 1, there);
+    fails(&["b.svg", "--no-arrows"], 2, "not for a profile: --no-arrows");
+    fails(&["b.pftrace", "--samples", "go-cpu"], 2, "--samples is for a profile");
+    assert!(!dir.path().join("b.svg").exists());
 }
 
 /// The lines of a timeline.

@@ -15,12 +15,14 @@ use tempfile::TempDir;
 struct User {
     dir: TempDir,
     uid: Option<u32>,
+    /// Options of `setpriv`.
+    capabilities: &'static [&'static str],
 }
 
 impl User {
     /// This user.
     fn own() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), uid: None }
+        Self { dir: tempfile::tempdir().unwrap(), uid: None, capabilities: &[] }
     }
 
     /// The user `nobody`, who has no capabilities; `None` if this user may not become that one.
@@ -34,7 +36,7 @@ impl User {
         std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
         std::fs::copy(env!("CARGO_BIN_EXE_triscope"), dir.path().join("triscope")).unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        Some(Self { dir, uid: Some(NOBODY) })
+        Some(Self { dir, uid: Some(NOBODY), capabilities: &[] })
     }
 
     fn run(&self, args: &[&str]) -> Output {
@@ -42,6 +44,7 @@ impl User {
             Some(uid) => {
                 let mut command = Command::new("setpriv");
                 command.arg(format!("--reuid={uid}")).arg(format!("--regid={uid}"));
+                command.args(self.capabilities);
                 command.arg("--clear-groups").arg(self.dir.path().join("triscope"));
                 command
             }
@@ -76,6 +79,14 @@ impl User {
         if works("scheduler") == "no" {
             assert_eq!(works("own-switches") == "partly", recorded.status.success(), "{error}");
         }
+        let profiled = self.run(&["profile", "-o", "out.data", "true"]);
+        let error = String::from_utf8_lossy(&profiled.stderr);
+        let expected = match (profiled.status.success(), error.contains("user space only")) {
+            (true, false) => "yes",
+            (true, true) => "partly",
+            (false, _) => "no",
+        };
+        assert_eq!(works("profiling"), expected, "{error}");
         for (id, args) in [
             ("user-events", &["perf", "stat", "-e", "task-clock:u", "true"][..]),
             ("cpu-wide", &["perf", "stat", "-a", "-e", "cpu-clock", "true"]),
@@ -152,5 +163,140 @@ fn the_text_has_every_check() {
         let line =
             format!("{:<7} {} ", check["works"].as_str().unwrap(), check["what"].as_str().unwrap());
         assert!(text.contains(&line), "{line:?}: {text}");
+    }
+}
+
+/// The fix of the scheduler has every part: a privilege alone does not open a tracefs.
+#[test]
+fn the_fix_of_the_scheduler_is_complete() {
+    let Some(nobody) = User::nobody() else { return };
+    let doctor = nobody.doctor();
+    let checks = doctor["checks"].as_array().unwrap();
+    let scheduler = checks.iter().find(|check| check["id"] == "scheduler").unwrap();
+    if scheduler["works"] == "yes" {
+        eprintln!("not run: everybody may record the scheduler");
+        return;
+    }
+    let machine = &doctor["machine"];
+    if machine["container"].as_str().is_some()
+        && scheduler["note"].as_str().unwrap().contains("PID")
+    {
+        eprintln!("not run: {scheduler}");
+        return;
+    }
+    let fix = scheduler["fix"].as_str().unwrap();
+    let is_for_all = machine["perf_event_paranoid"].as_i64().is_some_and(|level| level <= -1);
+    assert_eq!(fix.contains("cap_perfmon"), !is_for_all, "{fix}");
+    assert_eq!(fix.contains("mount -t tracefs"), machine["tracefs_readable"] == false, "{fix}");
+}
+
+/// The default profile of Docker lets a process without `CAP_PERFMON` call `perf_event_open(2)` with the
+/// result `EPERM`. This is such a filter.
+const FILTERED: &str = r#"
+    my ($number, @command) = @ARGV;
+    my $program = pack("SCCL", 0x20, 0, 0, 0) . pack("SCCL", 0x15, 0, 1, $number)
+        . pack("SCCL", 0x06, 0, 0, 0x00050001) . pack("SCCL", 0x06, 0, 0, 0x7fff0000);
+    my $filter = pack("Sx6P", 4, $program);
+    my ($prctl, $no_new_privs, $set_seccomp) = (157, 38, 22);
+    syscall($prctl, $no_new_privs, 1, 0, 0, 0) == 0 or die "no_new_privs: $!";
+    syscall($prctl, $set_seccomp, 2, $filter, 0, 0) == 0 or die "seccomp: $!";
+    exec @command;
+"#;
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_filter_of_system_calls_is_named() {
+    const PERF_EVENT_OPEN: &str = "298";
+    let run = |args: &[&str]| {
+        let mut perl = Command::new("perl");
+        perl.args(["-e", FILTERED, PERF_EVENT_OPEN, env!("CARGO_BIN_EXE_triscope")]).args(args);
+        perl.output()
+    };
+    let output = match run(&["doctor", "--json"]) {
+        Ok(output) => output,
+        Err(error) => return eprintln!("not run: perl: {error}"),
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let doctor: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(doctor["machine"]["seccomp"], true);
+    let checks = doctor["checks"].as_array().unwrap();
+    for id in ["user-events", "kernel-events", "cpu-wide", "hardware", "profiling", "rings"] {
+        let check = checks.iter().find(|check| check["id"] == id).unwrap();
+        assert_eq!(check["works"], "no", "{check}");
+        assert!(check["note"].as_str().unwrap().contains("seccomp"), "{check}");
+        assert!(check["fix"].as_str().unwrap().contains("--cap-add PERFMON"), "{check}");
+    }
+    let output = run(&["perf", "stat", "-e", "task-clock:u", "true"]).unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("seccomp"), "{error}");
+}
+
+/// `kernel.perf_event_paranoid`; the value that was set before is restored.
+struct Paranoid(String);
+
+impl Paranoid {
+    const FILE: &str = "/proc/sys/kernel/perf_event_paranoid";
+
+    fn set(level: i64) {
+        std::fs::write(Self::FILE, level.to_string()).unwrap();
+    }
+}
+
+impl Drop for Paranoid {
+    fn drop(&mut self) {
+        let _ = std::fs::write(Self::FILE, self.0.trim());
+    }
+}
+
+/// At each level, each claim is tried, and each fix that names another level works.
+#[test]
+#[ignore = "changes kernel.perf_event_paranoid: cargo xtask test-record"]
+fn fixes_work_at_every_level() {
+    let Some(nobody) = User::nobody() else { panic!("only root can set the level") };
+    let _restored = Paranoid(std::fs::read_to_string(Paranoid::FILE).unwrap());
+    let mut fixed = 0;
+    for level in -1..=4 {
+        Paranoid::set(level);
+        nobody.check();
+        let doctor = nobody.doctor();
+        assert_eq!(doctor["machine"]["perf_event_paranoid"], level);
+        for check in doctor["checks"].as_array().unwrap() {
+            let fix = check["fix"].as_str().unwrap_or_default();
+            let Some((_, rest)) = fix.split_once("sudo sysctl kernel.perf_event_paranoid=") else {
+                continue;
+            };
+            // The scheduler needs a tracefs, too.
+            if check["id"] == "scheduler" {
+                continue;
+            }
+            let other = rest.split(|c: char| c != '-' && !c.is_ascii_digit()).next().unwrap();
+            Paranoid::set(other.parse().unwrap());
+            let after = nobody.doctor();
+            let after = after["checks"].as_array().unwrap();
+            let after = after.iter().find(|after| after["id"] == check["id"]).unwrap();
+            assert_eq!(after["works"], "yes", "{check} {after}");
+            fixed += 1;
+            Paranoid::set(level);
+        }
+    }
+    assert!(fixed >= 4, "{fixed}");
+}
+
+/// The capabilities of the fix are enough at every level.
+#[test]
+#[ignore = "changes kernel.perf_event_paranoid: cargo xtask test-record"]
+fn capabilities_work_at_every_level() {
+    let Some(mut user) = User::nobody() else { panic!("only root can set the level") };
+    user.capabilities = &["--inh-caps=+perfmon", "--ambient-caps=+perfmon"];
+    let _restored = Paranoid(std::fs::read_to_string(Paranoid::FILE).unwrap());
+    for level in -1..=4 {
+        Paranoid::set(level);
+        user.check();
+        let doctor = user.doctor();
+        for id in ["user-events", "kernel-events", "cpu-wide", "profiling", "rings"] {
+            let checks = doctor["checks"].as_array().unwrap();
+            let check = checks.iter().find(|check| check["id"] == id).unwrap();
+            assert_ne!(check["works"], "no", "{check}");
+        }
     }
 }

@@ -4,7 +4,6 @@
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 use testkit::dotnet::{Runtime, Target};
 
 fn command(args: &[&str]) -> Command {
@@ -112,7 +111,11 @@ fn traces_end_by_time_and_by_signal() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_millis(1500));
+        let text: Vec<u8> = "héllo-".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        testkit::wait::until("events of the workload are in the file", || {
+            let bytes = std::fs::read(&path).unwrap();
+            bytes.windows(text.len()).filter(|window| *window == text).count() > 10
+        });
         let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
         assert!(status.unwrap().success());
         let output = child.wait_with_output().unwrap();

@@ -24,9 +24,7 @@ fn kill(signal: &str, pid: u32) {
 }
 
 fn wait_for(path: &Path) {
-    while !path.exists() {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    testkit::wait::until(&path.display().to_string(), || path.exists());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
 use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use testkit::dotnet::{Runtime, Target};
@@ -251,7 +252,7 @@ fn profiles_are_written_in_every_form() {
     assert!(write("p.pb.gz").starts_with(&[0x1f, 0x8b]));
     let svg = String::from_utf8(write("p.svg")).unwrap();
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-    assert_eq!(svg.matches("<g>").count(), svg.matches("</g>").count());
+    assert_eq!(svg.matches("<g").count(), svg.matches("</g>").count());
 }
 
 #[test]
@@ -431,6 +432,38 @@ fn a_daemon_of_the_command_is_not_left_suspended() {
         }
         assert!(round < 600, "it waits: {output}{errors}");
         std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+/// The recorder is killed before the command starts its runtime.
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_killed_recorder_leaves_no_runtime_suspended() {
+    for runtime in [Runtime::Net9, Runtime::Net10] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        record.args(["record", "--dotnet", "-o"]).arg(dir.path().join("out")).args(["--", "sh"]);
+        record.args(["-c", "echo ready; read x; exec \"$0\" 2>&1"]).arg(runtime.program());
+        record.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "idle").env("WORKLOAD_SECONDS", "1");
+        record.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut recorder = record.spawn().unwrap();
+        let mut lines = BufReader::new(recorder.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        let mut input = recorder.stdin.take().unwrap();
+        recorder.kill().unwrap();
+        recorder.wait().unwrap();
+        writeln!(input).unwrap();
+        // The output ends with the program.
+        assert!(lines.any(|line| line.unwrap().ends_with(" runs")), "{runtime:?}");
+        // The rescue process removes the port, and ends.
+        let left = || {
+            let entries = std::fs::read_dir(dir.path()).unwrap();
+            let mut names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names.find(|name| name.starts_with("triscope-"))
+        };
+        while left().is_some() {
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -1,29 +1,36 @@
 //! `triscope report`: where the time of processes, threads and goroutines went.
 
-use crate::failure::{OneLine, Result};
+use crate::answers::html;
+use crate::answers::json::histogram;
+use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
-use crate::sources::html;
 use crate::sources::model::{Traces, duration, name};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use trace_timeline::answers::{CpuTimes, Group, Histogram, Report, Waker};
-use trace_timeline::{EntityId, EntityKind, LossKind, Occupant, Tables, TextId, Timestamp};
+use trace_timeline::answers::{CpuTimes, Delay, Group, Histogram, Report, Throttled, Waker};
+use trace_timeline::text;
+use trace_timeline::{
+    Attribute, Entity, EntityId, EntityKind, Occupant, Tables, TextId, Timestamp,
+};
 
 /// Report where the time of processes, threads and goroutines went
 ///
 /// For each thread: time on a CPU, waiting for a CPU (preempted, or after a wake-up), sleeping,
 /// blocked in the kernel, and the scheduling latency. For goroutines by entry function: running,
-/// divided by what the kernel did with the thread; runnable; waiting, by reason. Further: who had
-/// the CPUs that threads waited for, who woke them, GCs and stop-the-world pauses with who was
-/// late, and what is not known.
+/// divided by what the kernel did with the thread; runnable; waiting; and the same for the single
+/// goroutines with most scheduling latency. For .NET threads the same.
+/// Further: time off the CPU by reason, the longest scheduling delays, who had the CPUs that threads
+/// waited for, who woke them, GCs with their causes, stop-the-world pauses with who was late, and
+/// what could not be measured and why.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   triscope report trace.out                    goroutines only
   triscope report trace.out perf.data          with the kernel's part
   triscope report recording/ --html report.html
+  triscope report trace.out --goroutine 42     its times and scheduling latency
   triscope report --json recording/ | jq '.threads[0]'
 
 perf.data is a recording of the scheduler on the clock of Go:
@@ -39,6 +46,12 @@ pub(crate) struct Args {
     /// recorded process and its children
     #[arg(long)]
     all: bool,
+    /// Show the goroutine with this id; may be repeated
+    #[arg(long, value_name = "ID", conflicts_with = "html")]
+    goroutine: Vec<i64>,
+    /// Number of single goroutines, those with most scheduling latency first
+    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "html")]
+    worst: usize,
     /// Print JSON, with all threads
     #[arg(long, conflicts_with = "html")]
     json: bool,
@@ -57,13 +70,25 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     let mut tables = Tables::new();
     let mut report = Report::new();
-    let outcome = args.traces.derive(&mut tables, &mut |derived, tables| {
+    args.goroutine.iter().for_each(|id| report.keep_goroutine(*id));
+    let (outcome, notes) = args.traces.derive_with_notes(&mut tables, &mut |derived, tables| {
         report.push(&derived, &tables.entities);
     })?;
     let recorded = args.traces.recorded().filter(|_| args.pid.is_empty() && !args.all);
     let family = recorded.map(|pid| family(pid, &tables));
     let pids = family.as_deref().unwrap_or(&args.pid);
-    let view = View { report: &report, tables: &tables, pids, recorded };
+    // Those that are given, otherwise the worst.
+    let worst = if args.goroutine.is_empty() { args.worst } else { 0 };
+    let goroutines = report.goroutines(worst, &tables.entities);
+    if let Some(id) = args.goroutine.iter().find(|id| {
+        let is_it = |(goroutine, _): &(EntityId, &Group)| {
+            tables.entities.get(*goroutine).is_some_and(|entity| entity.number == **id)
+        };
+        !goroutines.iter().any(is_it)
+    }) {
+        return Err(Failure::new(format_args!("goroutine {id} is not in the traces")));
+    }
+    let view = View { report: &report, tables: &tables, goroutines, pids, recorded, notes: &notes };
     let mut output = Output::new();
     if args.json {
         let text = serde_json::to_string_pretty(&view.json()).unwrap_or_default();
@@ -79,9 +104,13 @@ pub(crate) fn run(args: &Args) -> Result {
 struct View<'a> {
     report: &'a Report,
     tables: &'a Tables,
+    /// Single goroutines.
+    goroutines: Vec<(EntityId, &'a Group)>,
     pids: &'a [i64],
     /// The process to which the report is limited, with its children.
     recorded: Option<i64>,
+    /// What the traces have that is in no table.
+    notes: &'a [String],
 }
 
 /// A process and its descendants.
@@ -135,27 +164,24 @@ impl View<'_> {
     }
 
     fn occupant(&self, occupant: Occupant) -> String {
-        match occupant {
-            Occupant::Thread(thread) => name(self.tables, thread),
-            Occupant::Idle => "idle (CPU quota, cpuset, or wake-up of the CPU)".to_owned(),
-            Occupant::Unrecorded => "a thread that was not recorded".to_owned(),
-            Occupant::Unknown => "unknown".to_owned(),
-        }
+        OneLine(&text::occupant(occupant, self.tables)).to_string()
     }
 
     fn waker(&self, waker: Waker) -> String {
-        match waker {
-            Waker::Goroutines(_, entry) => format!("goroutines {}", self.text(entry)),
-            Waker::Thread(thread) => name(self.tables, thread),
-            Waker::HardIrq => "hardware interrupt".to_owned(),
-            Waker::SoftIrq => "software interrupt (network, timers)".to_owned(),
-            _ => "unknown".to_owned(),
-        }
+        OneLine(&text::waker(waker, self.tables)).to_string()
     }
 
     fn text(&self, id: TextId) -> String {
         let text = self.tables.str(id);
         if text.is_empty() { "(unknown)".to_owned() } else { OneLine(&text).to_string() }
+    }
+
+    /// The name of a group: an entry function, or .NET threads.
+    fn entry(&self, entry: TextId, process: Option<EntityId>) -> String {
+        let runtime =
+            process.and_then(|process| self.tables.entities.attribute(process, Attribute::Runtime));
+        let is_dotnet = runtime.is_some_and(|runtime| self.tables.get(runtime) == b".NET");
+        if entry.is_empty() && is_dotnet { ".NET threads".to_owned() } else { self.text(entry) }
     }
 
     fn seconds(&self) -> f64 {
@@ -170,12 +196,56 @@ impl View<'_> {
             write!(out, ", process {pid} and its children (--all: every process)")?;
         }
         writeln!(out)?;
+        self.print_processes(out)?;
         self.print_threads(out)?;
         self.print_groups(out)?;
-        self.print_waits(out)?;
+        self.print_goroutines(out)?;
+        self.print_off_cpu(out)?;
+        self.print_delays(out)?;
         self.print_others(out)?;
+        self.print_throttled(out)?;
         self.print_pauses(out)?;
         self.print_losses(out)
+    }
+
+    /// Processes that are shown and of which more than the name is known.
+    fn print_processes(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let entities = &self.tables.entities;
+        let line = |id| entities.attribute(id, Attribute::CommandLine);
+        let mut processes: Vec<_> = entities
+            .iter()
+            .filter(|(id, e)| e.kind == EntityKind::Process && self.is_shown(Some(*id)))
+            .filter(|(id, e)| e.number > 0 && (e.start.is_some() || line(*id).is_some()))
+            .collect();
+        if processes.is_empty() {
+            return Ok(());
+        }
+        // Those that started first: the others are their descendants.
+        processes.sort_by_key(|(_, e)| (e.start, e.number));
+        writeln!(out, "\nProcesses{:>10} {:>10} {:>10}   command line", "parent", "start", "end")?;
+        for (id, e) in processes.iter().take(ROWS) {
+            let parent = e.parent.and_then(|parent| entities.get(parent));
+            let at = |at: Option<Timestamp>| {
+                let nanos = at.zip(self.report.begin).map(|(at, begin)| at.nanos_since(begin));
+                nanos.map_or_else(|| "-".to_owned(), duration)
+            };
+            let container = entities.attribute(*id, Attribute::Container);
+            let container = container.map_or_else(String::new, |container| {
+                let id = self.text(container);
+                // As container engines print it.
+                format!(" [container {}]", id.get(..12).unwrap_or(&id))
+            });
+            writeln!(
+                out,
+                "{:>9} {:>9} {:>10} {:>10}   {}{container}",
+                e.number,
+                parent.map_or_else(|| "-".to_owned(), |parent| parent.number.to_string()),
+                at(e.start),
+                at(e.end),
+                self.text(line(*id).unwrap_or(e.name)),
+            )?;
+        }
+        more(out, processes.len())
     }
 
     fn print_threads(&self, out: &mut Vec<u8>) -> io::Result<()> {
@@ -214,64 +284,86 @@ impl View<'_> {
         if groups.is_empty() {
             return Ok(());
         }
-        writeln!(
-            out,
-            "\nGoroutines{:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}   latency {:>9} {:>9}",
-            "on CPU",
-            "no CPU",
-            "in kernel",
-            "running?",
-            "syscall",
-            "runnable",
-            "waiting",
-            "p50",
-            "p99"
-        )?;
+        writeln!(out, "\nGoroutines and .NET threads\n    count{GROUP_COLUMNS}")?;
         for (process, entry, g) in groups.iter().take(ROWS) {
-            let t = |nanos| duration(nanos);
-            let r = &g.running;
-            writeln!(
-                out,
-                "{:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}           {:>9} {:>9}  {}, {}",
-                g.count,
-                t(r.on_cpu),
-                t(r.preempted + r.woken),
-                t(r.sleeping + r.blocked + r.stopped),
-                t(r.unknown),
-                t(g.syscall.total()),
-                t(g.runnable),
-                t(g.waiting + g.unknown),
-                t(g.latency.percentile(50.0) as i64),
-                t(g.latency.percentile(99.0) as i64),
-                self.text(*entry),
-                self.process(*process),
-            )?;
+            let (entry, process) = (self.entry(*entry, *process), self.process(*process));
+            writeln!(out, "{:>9} {}  {entry}, {process}", g.count, group_columns(g))?;
         }
         more(out, groups.len())
     }
 
-    fn print_waits(&self, out: &mut Vec<u8>) -> io::Result<()> {
-        let waits = self.report.waits.iter().filter(|((process, _), _)| self.is_shown(*process));
-        let mut waits: Vec<_> = waits.collect();
-        if waits.is_empty() {
+    /// Single goroutines of the processes that are shown.
+    fn goroutines(&self) -> impl Iterator<Item = (EntityId, &Group)> {
+        let goroutines = self.goroutines.iter().copied();
+        goroutines.filter(|(goroutine, _)| self.is_shown(self.process_of(*goroutine)))
+    }
+
+    fn print_goroutines(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        if self.goroutines().next().is_none() {
             return Ok(());
         }
-        waits.sort_by_key(|(_, waits)| Reverse(waits.durations.sum()));
-        writeln!(out, "\nWaits of goroutines {:>12} {:>10} {:>10}", "sum", "p50", "max")?;
-        for ((process, reason), waits) in waits.iter().take(ROWS) {
-            let d = &waits.durations;
+        writeln!(
+            out,
+            "\nSingle goroutines, most scheduling latency first\n     runs{GROUP_COLUMNS}"
+        )?;
+        for (goroutine, g) in self.goroutines() {
+            let process = self.process(self.process_of(goroutine));
+            let (runs, goroutine) = (g.latency.count(), name(self.tables, goroutine));
+            writeln!(out, "{runs:>9} {}  {goroutine}, {process}", group_columns(g))?;
+        }
+        Ok(())
+    }
+
+    fn print_off_cpu(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let off_cpu = self.report.off_cpu.iter().filter(|((p, _), _)| self.is_shown(*p));
+        let mut off_cpu: Vec<_> = off_cpu.collect();
+        if off_cpu.is_empty() {
+            return Ok(());
+        }
+        off_cpu.sort_by_key(|(_, times)| Reverse(times.nanos));
+        writeln!(out, "\nOff CPU by reason {:>17} {:>10}", "sum", "longest")?;
+        for ((process, reason), times) in off_cpu.iter().take(ROWS) {
+            let (_, text) = text::off_cpu(*reason, self.tables);
             writeln!(
                 out,
-                "{:>12} waits {:>14} {:>10} {:>10}  {}, {}",
-                d.count(),
-                duration(d.sum() as i64),
-                duration(d.percentile(50.0) as i64),
-                duration(d.max() as i64),
-                self.text(*reason),
+                "{:>12} times {:>16} {:>10}  {}; {}",
+                times.count,
+                duration(times.nanos),
+                duration(times.longest),
+                OneLine(&text),
                 self.process(*process),
             )?;
         }
-        more(out, waits.len())
+        more(out, off_cpu.len())
+    }
+
+    fn print_delays(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let delays: Vec<_> = self.delays().collect();
+        if delays.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nLongest scheduling delays")?;
+        for delay in delays {
+            let at = self.since_start(delay.end) as f64 / 1e9;
+            let (took, subject) = (duration(delay.nanos), name(self.tables, delay.subject));
+            write!(out, "{took:>12} until {at:.6} s  {subject}")?;
+            match delay.occupant {
+                Occupant::Unknown => writeln!(out)?,
+                occupant => writeln!(out, "; CPU: {}", self.occupant(occupant))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn delays(&self) -> impl Iterator<Item = &Delay> {
+        self.report.longest_delays.iter().filter(|delay| {
+            let process = self.tables.entities.process_of(delay.subject);
+            delay.nanos > 0 && self.is_shown(process)
+        })
+    }
+
+    fn since_start(&self, at: Timestamp) -> i64 {
+        self.report.begin.map_or(0, |begin| at.nanos_since(begin))
     }
 
     fn print_others(&self, out: &mut Vec<u8>) -> io::Result<()> {
@@ -301,6 +393,33 @@ impl View<'_> {
         Ok(())
     }
 
+    /// Throttled processes, as the kernel's records name them.
+    fn throttled(&self) -> impl Iterator<Item = (EntityId, &Throttled)> {
+        let entities = &self.tables.entities;
+        let named = move |process: EntityId| {
+            let number = entities.get(process).map(|process| process.number);
+            let is_it = |e: &Entity| e.kind == EntityKind::Process && Some(e.number) == number;
+            let mut all = entities.iter().filter(|(_, e)| is_it(e) && e.name != TextId::EMPTY);
+            all.next().map_or(process, |(named, _)| named)
+        };
+        let shown = self.report.throttled.iter().filter(|(p, _)| self.is_shown(Some(**p)));
+        shown.map(move |(process, throttled)| (named(*process), throttled))
+    }
+
+    fn print_throttled(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut rows: Vec<_> = self.throttled().collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        rows.sort_by_key(|(_, throttled)| Reverse(throttled.nanos));
+        writeln!(out, "\nThrottled by the CPU quota of the cgroup    time    periods")?;
+        for (process, t) in rows.iter().take(ROWS) {
+            let process = self.process(Some(*process));
+            writeln!(out, "{:>47} {:>10}  {process}", duration(t.nanos), t.periods)?;
+        }
+        more(out, rows.len())
+    }
+
     fn print_pauses(&self, out: &mut Vec<u8>) -> io::Result<()> {
         let line = |out: &mut Vec<u8>, h: &Histogram, what: String| {
             let (sum, max) = (duration(h.sum() as i64), duration(h.max() as i64));
@@ -312,10 +431,16 @@ impl View<'_> {
             )
         };
         let shown = |process| self.is_shown(process);
-        for (process, h) in self.report.collections.iter().filter(|(p, _)| shown(**p)) {
+        let collections = self.report.collections.iter().filter(|((p, _), _)| shown(*p));
+        let mut collections: Vec<_> = collections.collect();
+        collections.sort_by_key(|(_, h)| Reverse(h.sum()));
+        if !collections.is_empty() {
             writeln!(out, "\nGarbage collections")?;
-            line(out, h, self.process(*process))?;
         }
+        for ((process, name), h) in collections.iter().take(ROWS) {
+            line(out, h, format!("{}, {}", self.text(*name), self.process(*process)))?;
+        }
+        more(out, collections.len())?;
         let pauses: Vec<_> =
             self.report.pauses.iter().filter(|((p, _), _)| shown(Some(*p))).collect();
         if pauses.is_empty() {
@@ -328,21 +453,19 @@ impl View<'_> {
         }
         let longest = self.report.longest_pauses.iter().filter(|p| shown(Some(p.process)));
         for pause in longest.take(3) {
-            let took = duration(pause.end.nanos_since(pause.begin));
-            write!(out, "  longest: {took} {}", self.text(pause.reason))?;
-            match pause.stops.last() {
-                Some(last) => {
-                    let late = duration(last.at.nanos_since(pause.begin));
-                    let who = last.holder.or(last.thread).unwrap_or(last.entity);
-                    let who = name(self.tables, who);
-                    write!(out, "; the last of {} to stop took {late}: {who}", pause.stops.len())?;
-                    if last.runnable > 0 {
-                        write!(out, ", {} of it without a CPU", duration(last.runnable))?;
-                    }
-                }
-                None => write!(out, "; nobody else was running")?,
+            let took = pause.end.nanos_since(pause.begin);
+            let at = self.since_start(pause.begin) as f64 / 1e9;
+            let reason = self.text(pause.reason);
+            write!(out, "  longest: {} {reason} at {at:.6} s", duration(took))?;
+            if let Some(stopped) = pause.stopped {
+                let stopping = duration(stopped.nanos_since(pause.begin));
+                let rest = duration(pause.end.nanos_since(stopped));
+                write!(out, ": {stopping} until all had stopped, {rest} stopped")?;
             }
             writeln!(out)?;
+            for stop in pause.late().take(3) {
+                writeln!(out, "    late: {}", OneLine(&text::late(pause, stop, self.tables)))?;
+            }
         }
         Ok(())
     }
@@ -361,9 +484,27 @@ impl View<'_> {
                 0 => String::new(),
                 records => format!(", {records} records"),
             };
-            writeln!(out, "  {} times: {}{records}", losses.count, loss(*kind))?;
+            writeln!(out, "  {} times: {}{records}", losses.count, text::loss(*kind))?;
+        }
+        let [.., samples] = self.report.samples;
+        if samples > 0 {
+            writeln!(out, "  {samples} samples: whether their thread had a CPU is not recorded.")?;
+        }
+        for note in self.notes() {
+            writeln!(out, "  {}", OneLine(&note))?;
         }
         Ok(())
+    }
+
+    /// What is in no table.
+    fn notes(&self) -> impl Iterator<Item = String> {
+        let goroutines = self.report.goroutines_dropped();
+        let own = (goroutines > 0).then(|| {
+            format!("{goroutines} goroutines have no times of their own: too many lived at once")
+        });
+        let dropped = text::dropped(self.tables.dropped());
+        let dropped = dropped.map(|(count, what)| format!("{count} {what}"));
+        self.notes.iter().cloned().chain(dropped).chain(own)
     }
 
     fn json(&self) -> Value {
@@ -393,17 +534,23 @@ impl View<'_> {
             .groups()
             .into_iter()
             .map(|(of, entry, g)| {
-                json!({
+                let of = json!({
                     "entry": t.str(entry),
                     "process": process(of),
                     "count": g.count,
-                    "running": cpu_times(&g.running),
-                    "syscall": cpu_times(&g.syscall),
-                    "runnable": g.runnable,
-                    "waiting": g.waiting,
-                    "unknown": g.unknown,
-                    "latency": histogram(&g.latency),
-                })
+                });
+                with(of, group_json(g))
+            })
+            .collect();
+        let goroutines: Vec<Value> = self
+            .goroutines()
+            .map(|(goroutine, g)| {
+                let of = json!({
+                    "goroutine": number(goroutine),
+                    "entry": t.entities.get(goroutine).map(|entity| t.str(entity.name)),
+                    "process": process(self.process_of(goroutine)),
+                });
+                with(of, group_json(g))
             })
             .collect();
         let shown = |process: &Option<EntityId>| self.is_shown(*process);
@@ -413,6 +560,26 @@ impl View<'_> {
                 "process": process(*p),
                 "reason": t.str(*reason),
                 "durations": histogram(&w.durations),
+            })
+        });
+        let off_cpu = report.off_cpu.iter().filter(|((p, _), _)| shown(p));
+        let off_cpu = off_cpu.map(|((p, reason), times)| {
+            let (what, text) = text::off_cpu(*reason, t);
+            json!({
+                "process": process(*p),
+                "what": what,
+                "text": text,
+                "nanos": times.nanos,
+                "count": times.count,
+                "longest": times.longest,
+            })
+        });
+        let delays = self.delays().map(|delay| {
+            json!({
+                "who": name(t, delay.subject),
+                "end": delay.end.nanos(),
+                "nanos": delay.nanos,
+                "occupant": self.occupant(delay.occupant),
             })
         });
         let preempters =
@@ -432,8 +599,10 @@ impl View<'_> {
         let collections = report
             .collections
             .iter()
-            .filter(|(p, _)| shown(p))
-            .map(|(p, h)| json!({ "process": process(*p), "durations": histogram(h) }));
+            .filter(|((p, _), _)| shown(p))
+            .map(|((p, name), h)| {
+                json!({ "process": process(*p), "name": t.str(*name), "durations": histogram(h) })
+            });
         let pauses = report.pauses.iter().filter(|((p, _), _)| shown(&Some(*p)));
         let pauses = pauses.map(|((p, reason), h)| {
             json!({
@@ -467,23 +636,66 @@ impl View<'_> {
                 "stops": stops,
             })
         });
-        let losses = report.losses.iter().map(|(kind, losses)| {
-            json!({ "what": loss(*kind), "count": losses.count, "records": losses.records })
+        let throttled = self.throttled().map(|(p, throttled)| {
+            json!({
+                "process": process(Some(p)),
+                "nanos": throttled.nanos,
+                "periods": throttled.periods,
+            })
         });
-        let [on_cpu, off_cpu, unknown] = report.samples;
+        let losses = report.losses.iter().map(|(kind, losses)| {
+            json!({ "what": text::loss(*kind), "count": losses.count, "records": losses.records })
+        });
+        let processes = t
+            .entities
+            .iter()
+            .filter(|(id, e)| e.kind == EntityKind::Process && self.is_shown(Some(*id)));
+        let processes = processes.map(|(id, e)| {
+            let attribute = |attribute| t.entities.attribute(id, attribute).map(|text| t.str(text));
+            json!({
+                "pid": Some(e.number).filter(|pid| *pid >= 0),
+                "name": t.str(e.name),
+                "parent": e.parent.and_then(number),
+                "start": e.start.map(Timestamp::nanos),
+                "end": e.end.map(Timestamp::nanos),
+                "runtime": attribute(Attribute::Runtime),
+                "command_line": attribute(Attribute::CommandLine),
+                "executable": attribute(Attribute::Executable),
+                "build_id": attribute(Attribute::BuildId),
+                "cgroup": attribute(Attribute::Cgroup),
+                "container": attribute(Attribute::Container),
+            })
+        });
+        let machine = t.entities.iter().find(|(_, e)| e.kind == EntityKind::Machine);
+        let machine = machine.map(|(id, e)| {
+            let attribute = |attribute| t.entities.attribute(id, attribute).map(|text| t.str(text));
+            json!({
+                "name": t.str(e.name),
+                "kernel": attribute(Attribute::KernelRelease),
+                "architecture": attribute(Attribute::Architecture),
+            })
+        });
+        let [sampled_on, sampled_off, unknown] = report.samples;
         json!({
             "begin": report.begin.map(Timestamp::nanos),
             "end": report.end.map(Timestamp::nanos),
+            "machine": machine,
+            "processes": processes.collect::<Vec<_>>(),
             "threads": threads,
             "goroutines": groups,
+            "single_goroutines": goroutines,
             "waits": waits.collect::<Vec<_>>(),
+            "off_cpu": off_cpu.collect::<Vec<_>>(),
+            "longest_delays": delays.collect::<Vec<_>>(),
             "preempters": preempters.collect::<Vec<_>>(),
             "wakers": wakers.collect::<Vec<_>>(),
             "collections": collections.collect::<Vec<_>>(),
             "pauses": pauses.collect::<Vec<_>>(),
             "longest_pauses": longest.collect::<Vec<_>>(),
-            "samples": { "on_cpu": on_cpu, "off_cpu": off_cpu, "unknown": unknown },
+            "throttled": throttled.collect::<Vec<_>>(),
+            "samples": { "on_cpu": sampled_on, "off_cpu": sampled_off, "unknown": unknown },
             "losses": losses.collect::<Vec<_>>(),
+            "notes": self.notes().collect::<Vec<_>>(),
         })
     }
 }
@@ -493,6 +705,46 @@ fn more(out: &mut Vec<u8>, rows: usize) -> io::Result<()> {
         writeln!(out, "  {} more: --json prints all", rows - ROWS)?;
     }
     Ok(())
+}
+
+/// The names of [`group_columns`].
+const GROUP_COLUMNS: &str = "     on CPU     no CPU  in kernel   running?    syscall   runnable    \
+                             waiting   latency       p50       p99";
+
+/// The times of goroutines.
+fn group_columns(g: &Group) -> String {
+    let r = &g.running;
+    let times = [
+        r.on_cpu,
+        r.preempted + r.woken,
+        r.sleeping + r.blocked + r.stopped,
+        r.unknown,
+        g.syscall.total(),
+        g.runnable,
+        g.waiting + g.unknown,
+    ];
+    let times = times.map(|nanos| format!("{:>10}", duration(nanos))).join(" ");
+    let [p50, p99] = [50.0, 99.0].map(|percent| duration(g.latency.percentile(percent) as i64));
+    format!("{times}           {p50:>9} {p99:>9}")
+}
+
+fn group_json(g: &Group) -> Value {
+    json!({
+        "running": cpu_times(&g.running),
+        "syscall": cpu_times(&g.syscall),
+        "runnable": g.runnable,
+        "waiting": g.waiting,
+        "unknown": g.unknown,
+        "latency": histogram(&g.latency),
+    })
+}
+
+/// An object with the fields of another one, too.
+fn with(mut object: Value, more: Value) -> Value {
+    if let (Value::Object(object), Value::Object(more)) = (&mut object, more) {
+        object.extend(more);
+    }
+    object
 }
 
 fn cpu_times(times: &CpuTimes) -> Value {
@@ -505,27 +757,4 @@ fn cpu_times(times: &CpuTimes) -> Value {
         "stopped": times.stopped,
         "unknown": times.unknown,
     })
-}
-
-fn histogram(histogram: &Histogram) -> Value {
-    json!({
-        "count": histogram.count(),
-        "sum": histogram.sum(),
-        "p50": histogram.percentile(50.0),
-        "p90": histogram.percentile(90.0),
-        "p99": histogram.percentile(99.0),
-        "max": histogram.max(),
-    })
-}
-
-const fn loss(kind: LossKind) -> &'static str {
-    match kind {
-        LossKind::SchedulerRecords => "records lost, the buffer of a CPU was full",
-        LossKind::UnreportedSwitch => {
-            "switches that the kernel did not report; states were repaired"
-        }
-        LossKind::GoTrace => "damaged parts of a Go trace",
-        LossKind::DotnetEvents => "events lost, the buffers of the .NET runtime were full",
-        _ => "other losses",
-    }
 }

@@ -1,10 +1,13 @@
 //! Files and standard input: decompressed, recognized by their first bytes.
 
 use super::counting::Counted;
+use super::follow::Follow;
 use super::progress::Progress;
 use crate::failure::{Failure, Result};
 use std::fs::File;
 use std::io::{self, Read};
+#[cfg(unix)]
+use std::os::{unix::fs::FileTypeExt, unix::net::UnixStream};
 use std::path::Path;
 use trace_common::Cursor;
 
@@ -23,19 +26,22 @@ pub(crate) enum Format {
     PerfData,
     /// A .NET trace, NetTrace or NetPerf.
     NetTrace,
+    /// Readings of `cpu.stat`, which `triscope record --keep` wrote.
+    CpuStat,
     /// None of these.
     Unknown,
 }
 
 impl Format {
     fn of(head: &[u8]) -> Self {
-        const SIGNATURES: [(&[u8], Format); 7] = [
+        const SIGNATURES: [(&[u8], Format); 8] = [
             (b"go 1.", Format::GoTrace),
             (b"Trace Go", Format::GoText),
             (b"-- expect --", Format::GoTest),
             (b"PERFILE2", Format::PerfData),
             (b"PERFFILE", Format::PerfData),
             (b"Nettrace", Format::NetTrace),
+            (crate::sources::quota::SIGNATURE, Format::CpuStat),
             (b"\x14\0\0\0!FastSerialization", Format::NetTrace),
         ];
         let known = SIGNATURES.into_iter().find(|(signature, _)| head.starts_with(signature));
@@ -53,6 +59,7 @@ impl Format {
             Self::Pprof => "a pprof profile",
             Self::PerfData => "a perf.data recording of Linux perf",
             Self::NetTrace => "a .NET trace",
+            Self::CpuStat => "readings of the CPU quota of cgroups",
             Self::Unknown => return None,
         })
     }
@@ -90,6 +97,26 @@ fn looks_like_pprof(head: &[u8]) -> bool {
     }
 }
 
+/// Refuses an input that can be read only once: standard input, a pipe or a socket. `reader` is
+/// what reads it twice.
+pub(crate) fn check_twice(path: &Path, reader: &str) -> Result {
+    if is_file(path) {
+        return Ok(());
+    }
+    let name: &dyn std::fmt::Display =
+        if path.as_os_str() == "-" { &"standard input" } else { &path.display() };
+    let message = format!("{reader} reads the trace twice: save it to a file first");
+    Err(Failure::about(name, message))
+}
+
+/// Whether an input can be read more than once. What cannot be opened counts as a file: opening it
+/// reports the error.
+pub(crate) fn is_file(path: &Path) -> bool {
+    let is_stream = |file: std::fs::FileType| !file.is_file() && !file.is_dir();
+    path.as_os_str() != "-"
+        && !std::fs::metadata(path).is_ok_and(|metadata| is_stream(metadata.file_type()))
+}
+
 /// An open input: [`Read`] returns its content, decompressed.
 pub(crate) struct Input {
     /// Its name in messages.
@@ -100,7 +127,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Opens a file, or standard input if `path` is `-`.
+    /// Opens a file, connects to a Unix socket, or takes standard input if `path` is `-`.
     pub(crate) fn open(path: &Path, progress: Progress) -> Result<Self> {
         if path.as_os_str() == "-" {
             let counted = Counted::new(io::stdin(), progress);
@@ -108,6 +135,11 @@ impl Input {
         }
         let name = path.display().to_string();
         let fail = |error: io::Error| Failure::about(&name, describe(&error));
+        #[cfg(unix)]
+        if std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
+            let socket = UnixStream::connect(path).map_err(fail)?;
+            return Self::of(name, Counted::new(socket, progress));
+        }
         let file = File::open(path).map_err(fail)?;
         let metadata = file.metadata().map_err(fail)?;
         if metadata.is_dir() {
@@ -119,16 +151,18 @@ impl Input {
         Self::of(name, Counted::new(file, progress))
     }
 
+    /// The content of a file that is still being written.
+    pub(crate) fn follow(path: &Path, file: Follow, progress: Progress) -> Result<Self> {
+        Self::of(path.display().to_string(), Counted::new(file, progress))
+    }
+
     fn of(name: String, source: impl Read + Send + 'static) -> Result<Self> {
         let fail = |error: io::Error| Failure::about(&name, describe(&error));
         let (head, raw) = peek(source).map_err(fail)?;
         let bytes: Box<dyn Read + Send> = match &head[..] {
             [] => return Err(Failure::about(&name, "is empty")),
             [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(raw)),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(
-                zstd::Decoder::with_buffer(io::BufReader::with_capacity(1 << 17, raw))
-                    .map_err(fail)?,
-            ),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => zstd(raw).map_err(fail)?,
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
                 let hint =
                     "is compressed with xz, which is not supported: decompress it with xz -d";
@@ -154,6 +188,19 @@ impl Read for Input {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         self.bytes.read(out)
     }
+}
+
+/// Decompresses all frames of zstd.
+#[cfg(unix)]
+fn zstd(raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    let buffered = io::BufReader::with_capacity(1 << 17, raw);
+    Ok(Box::new(zstd::Decoder::with_buffer(buffered)?))
+}
+
+/// The same without C code.
+#[cfg(not(unix))]
+fn zstd(raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    Ok(Box::new(super::zstd_frames::Frames::new(raw)))
 }
 
 /// The message of an error without the number that Rust appends.

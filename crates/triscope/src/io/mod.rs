@@ -1,9 +1,18 @@
 //! Inputs and outputs of the commands.
 
 pub(crate) mod counting;
+#[cfg_attr(not(unix), path = "follow_wasi.rs")]
+pub(crate) mod follow;
 pub(crate) mod input;
 pub(crate) mod output_file;
+#[cfg_attr(not(unix), path = "partial_wasi.rs")]
+mod partial;
 pub(crate) mod per_file;
 pub(crate) mod profile_file;
+#[cfg_attr(not(unix), path = "progress_wasi.rs")]
 pub(crate) mod progress;
+#[cfg(unix)]
+pub(crate) mod recording;
 pub(crate) mod stdout;
+#[cfg(any(not(unix), test))]
+mod zstd_frames;

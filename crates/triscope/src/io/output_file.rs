@@ -1,16 +1,12 @@
 //! An output file that appears when it is complete.
 
+use super::partial::Partial;
 use crate::failure::{Failure, Result};
-use crate::run::cleanup;
-use rustix::fs::{FlockOperation, flock};
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tempfile::NamedTempFile;
 
 /// An output: written to `NAME.partial`, which is renamed when it is complete. Files other
 /// than regular files (a device, a pipe, standard output) are written directly.
@@ -22,14 +18,10 @@ pub(crate) struct OutputFile {
 }
 
 enum Kind {
+    Discarded,
     Stdout,
     Device,
     File(Option<Partial>),
-}
-
-struct Partial {
-    file: NamedTempFile,
-    _guard: cleanup::Guard,
 }
 
 impl OutputFile {
@@ -61,6 +53,11 @@ impl OutputFile {
         Ok(Self::new(path, kind))
     }
 
+    /// An output that nobody needs.
+    pub(crate) fn discarded() -> Self {
+        Self::new(PathBuf::new(), Kind::Discarded)
+    }
+
     fn new(path: PathBuf, kind: Kind) -> Self {
         Self { path, kind, is_kept: Arc::default() }
     }
@@ -70,8 +67,10 @@ impl OutputFile {
         if let Some(file) = self.file()? {
             return Ok(Box::new(file));
         }
-        if self.is_stdout() {
-            return Ok(Box::new(io::stdout()));
+        match self.kind {
+            Kind::Stdout => return Ok(Box::new(io::stdout())),
+            Kind::Discarded => return Ok(Box::new(io::sink())),
+            Kind::Device | Kind::File(_) => {}
         }
         let opened = OpenOptions::new().write(true).open(&self.path);
         Ok(Box::new(opened.map_err(|error| self.failure(&error))?))
@@ -80,11 +79,9 @@ impl OutputFile {
     /// Opens it for writing at any position. `None` if it is no regular file.
     pub(crate) fn file(&mut self) -> Result<Option<File>> {
         let Kind::File(partial) = &mut self.kind else { return Ok(None) };
-        let opened = open_partial(&self.path).and_then(|file| {
-            let writer = file.as_file().try_clone()?;
-            let guard = remover(file.path(), &self.is_kept);
-            *partial = Some(Partial { file, _guard: guard });
-            Ok(writer)
+        let opened = Partial::create(&self.path, &self.is_kept).map(|(created, writer)| {
+            *partial = Some(created);
+            writer
         });
         opened.map(Some).map_err(|error| self.failure(&error))
     }
@@ -110,9 +107,9 @@ impl OutputFile {
 
     /// The file that is [kept](Self::keep), if it is not empty.
     pub(crate) fn kept(&self) -> Option<&Path> {
-        let Kind::File(Some(Partial { file, .. })) = &self.kind else { return None };
-        let has_content = file.as_file().metadata().is_ok_and(|metadata| metadata.len() > 0);
-        (has_content && self.is_kept.load(Ordering::Acquire)).then(|| file.path())
+        let Kind::File(Some(partial)) = &self.kind else { return None };
+        let has_content = fs::metadata(partial.path()).is_ok_and(|metadata| metadata.len() > 0);
+        (has_content && self.is_kept.load(Ordering::Acquire)).then(|| partial.path())
     }
 
     /// A failure to write this output.
@@ -126,8 +123,8 @@ impl OutputFile {
     /// Renames the file to its final name.
     pub(crate) fn complete(mut self) -> Result {
         if let Kind::File(partial) = &mut self.kind {
-            if let Some(Partial { file, .. }) = partial.take() {
-                file.persist(&self.path).map_err(|e| self.failure(&e.error))?;
+            if let Some(partial) = partial.take() {
+                partial.persist(&self.path).map_err(|error| self.failure(&error))?;
             }
         }
         Ok(())
@@ -139,64 +136,10 @@ impl Drop for OutputFile {
         if self.kept().is_some() {
             if let Kind::File(partial) = &mut self.kind {
                 // Dropping the guard would remove the file.
-                let _ = partial.take().map(|partial| partial.file.keep());
+                let _ = partial.take().map(Partial::keep);
             }
         }
     }
-}
-
-/// Opens `NAME.partial`, never through a symbolic link. Replaces a file that a killed program left.
-fn open_partial(path: &Path) -> io::Result<NamedTempFile> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    let partial = path.with_file_name(&name);
-    let directory =
-        path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let create = || {
-        tempfile::Builder::new()
-            .prefix(&name)
-            .suffix(&OsString::new())
-            .rand_bytes(0)
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(directory)
-    };
-    let file = match create() {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            if !is_abandoned(&partial) {
-                let why = format!("{} is in use by another process", partial.display());
-                return Err(io::Error::new(error.kind(), why));
-            }
-            eprintln!("triscope: replacing {}, left by a run that was killed", partial.display());
-            fs::remove_file(&partial)?;
-            create()?
-        }
-        other => other?,
-    };
-    // The lock marks the file as in use; some file systems have no locks.
-    let _ = flock(file.as_file(), FlockOperation::NonBlockingLockExclusive);
-    Ok(file)
-}
-
-/// Whether no process writes to this file any more.
-fn is_abandoned(partial: &Path) -> bool {
-    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    let file = OpenOptions::new().write(true).custom_flags(no_follow).open(partial);
-    file.is_ok_and(|file: File| {
-        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        is_file && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-    })
-}
-
-/// The action on `NAME.partial` when a signal ends the program.
-fn remover(path: &Path, is_kept: &Arc<AtomicBool>) -> cleanup::Guard {
-    let (path, is_kept) = (path.to_owned(), Arc::clone(is_kept));
-    cleanup::on_exit(move || {
-        if is_kept.load(Ordering::Acquire) {
-            eprintln!("triscope: interrupted; {} has what was written so far", path.display());
-        } else {
-            let _ = fs::remove_file(&path); // it may not exist any more
-        }
-    })
 }
 
 /// The path of a file without symbolic links, also if the file does not exist yet.

@@ -2,14 +2,21 @@
 
 use super::output_file::OutputFile;
 use crate::failure::{Failure, OneLine, Result};
-use std::io::{BufWriter, Write};
+use crate::timeline::notes;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use trace_export::profile::{Format, Profile};
+use trace_export::profile::{FirefoxProfile, Format, Profile};
+use trace_timeline::Tables;
 
 /// The name and format of a profile that is to be written.
 pub(crate) struct ProfileFile {
     path: PathBuf,
     format: Format,
+}
+
+/// The name of a file for the Firefox Profiler that is to be written.
+pub(crate) struct FirefoxFile {
+    path: PathBuf,
 }
 
 impl ProfileFile {
@@ -24,21 +31,74 @@ impl ProfileFile {
     }
 
     /// Writes the profile of the trace `name`, and prints its size with a remark.
-    pub(crate) fn write(self, profile: &Profile, name: &str, remark: &str) -> Result {
-        let title = Path::new(name).file_name().map_or(name.into(), |name| name.to_string_lossy());
-        let mut file = OutputFile::create(&self.path, &[])?;
-        let mut out = BufWriter::new(file.writer()?);
-        profile
-            .write(self.format, &title, &mut out)
-            .and_then(|()| out.flush())
-            .map_err(|error| file.failure(&error))?;
-        let name = file.name();
-        file.complete()?;
-        let (count, events) = (profile.count(), profile.measure().events);
+    pub(crate) fn write(
+        self,
+        profile: &Profile,
+        tables: &Tables,
+        name: &str,
+        remark: &str,
+    ) -> Result {
+        let title = title(name);
+        let (name, ()) = write(&self.path, |out| profile.write(self.format, &title, tables, out))?;
+        let (count, events) = (profile.count(), &profile.measure().events);
         eprintln!("{}: {count} {events}{remark}", OneLine(&name));
         if self.format == Format::Pprof && name != "-" {
             eprintln!("open it with: go tool pprof -http=: {}", OneLine(&name));
         }
         Ok(())
     }
+}
+
+impl FirefoxFile {
+    /// The end of the names of such files.
+    const ENDING: &str = ".json.gz";
+
+    /// `None` if the name selects another format.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let is_one = path.to_str().is_some_and(|path| path.ends_with(Self::ENDING));
+        is_one.then(|| Self { path: path.to_owned() })
+    }
+
+    /// Writes the profile of the trace `name`, and prints its size with a remark.
+    pub(crate) fn write(
+        self,
+        profile: FirefoxProfile,
+        tables: &Tables,
+        name: &str,
+        remark: &str,
+    ) -> Result {
+        let title = title(name);
+        let (count, dropped) = (profile.count(), profile.dropped());
+        let (name, left_out) = write(&self.path, |out| profile.write(&title, tables, out))?;
+        let notes = notes(&[
+            (left_out, "sample of another event left out", "samples of other events left out"),
+            (dropped.samples, "sample too many", "samples too many: use a lower -F"),
+            (dropped.markers, "marker too many", "markers too many"),
+        ]);
+        eprintln!("{}: {} samples{remark}{notes}", OneLine(&name), count.saturating_sub(left_out));
+        if name != "-" {
+            eprintln!("open it at https://profiler.firefox.com (\"Load a profile from file\")");
+        }
+        Ok(())
+    }
+}
+
+/// The name of a trace without its directory.
+fn title(name: &str) -> String {
+    Path::new(name).file_name().map_or(name.into(), |name| name.to_string_lossy()).into_owned()
+}
+
+/// Writes a file. Returns its name, and what `content` returns.
+fn write<T>(
+    path: &Path,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> Result<(String, T)> {
+    let mut file = OutputFile::create(path, &[])?;
+    let mut out = BufWriter::new(file.writer()?);
+    let written = content(&mut out).and_then(|value| out.flush().map(|()| value));
+    let value = written.map_err(|error| file.failure(&error))?;
+    drop(out);
+    let name = file.name();
+    file.complete()?;
+    Ok((name, value))
 }

@@ -12,6 +12,7 @@ pub(crate) struct Progress {
     bar: ProgressBar,
     /// When to show it; `None` if it is already shown, or never will be.
     due: Option<Instant>,
+    prints_notes: bool,
 }
 
 impl Progress {
@@ -21,7 +22,15 @@ impl Progress {
     pub(crate) fn bytes() -> Self {
         let wanted = io::stderr().is_terminal();
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        Self { bar, due: wanted.then(|| Instant::now() + Self::DELAY) }
+        let due = wanted.then(|| Instant::now() + Self::DELAY);
+        Self { bar, due, prints_notes: true }
+    }
+
+    /// Progress in bytes of input that is read again: the first pass printed the messages.
+    pub(crate) fn again() -> Self {
+        let mut progress = Self::bytes();
+        progress.prints_notes = false;
+        progress
     }
 
     /// Progress in bytes of input, for a command that writes text to standard output: no bar if
@@ -41,7 +50,9 @@ impl Progress {
 
     /// Prints a message on standard error, above the bar if there is one.
     pub(crate) fn note(&self, message: &str) {
-        self.bar.suspend(|| eprintln!("triscope: {}", OneLine(message)));
+        if self.prints_notes {
+            self.bar.suspend(|| eprintln!("triscope: {}", OneLine(message)));
+        }
     }
 }
 

@@ -21,9 +21,67 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err(error()) } else { Ok(time) }
 }
 
+/// Parses a time above 0 with its unit: `500us`, `10ms`, `2s`, `1m`, `1h`.
+pub(crate) fn with_unit(text: &str) -> Result<Duration, String> {
+    let error = || "expected a time above 0 with a unit: 500us, 10ms, 2s, 5m or 1h".to_owned();
+    let digits = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(error)?;
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(error()),
+    };
+    let number: f64 = number.parse().map_err(|_| error())?;
+    let time = Duration::try_from_secs_f64(number * seconds).map_err(|_| error())?;
+    if time.is_zero() { Err(error()) } else { Ok(time) }
+}
+
+/// Parses a number of bytes above 0: `512K`, `200MB`, `2GiB`; K, M and G are powers of 1000, Ki, Mi and
+/// Gi of 1024.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let error = || "expected a number of bytes above 0, such as 200MB".to_owned();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim().trim_end_matches('B') {
+        "" => 1,
+        "K" | "k" => 1000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        _ => return Err(error()),
+    };
+    let number: u64 = number.parse().map_err(|_| error())?;
+    number.checked_mul(factor).filter(|bytes| *bytes > 0).ok_or_else(error)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(with_unit("500us"), Ok(Duration::from_micros(500)));
+        assert_eq!(with_unit("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(with_unit("2m"), Ok(Duration::from_secs(120)));
+        for bad in ["", "10", "s", "0ms", "-1s", "1x", "1e400s", "nans"] {
+            assert!(with_unit(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_can_have_a_unit() {
+        assert_eq!(bytes("200MB"), Ok(200_000_000));
+        assert_eq!(bytes("2GiB"), Ok(2 << 30));
+        assert_eq!(bytes("7"), Ok(7));
+        for bad in ["", "0", "MB", "-1", "1T", "99999999999G"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn durations() {

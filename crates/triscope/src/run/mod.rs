@@ -1,13 +1,32 @@
 //! Starting, monitoring and stopping commands and processes.
 
+#[cfg(unix)]
 pub(crate) mod child;
 pub(crate) mod cleanup;
 pub(crate) mod duration;
+#[cfg(unix)]
+pub(crate) mod family;
+#[cfg(unix)]
 pub(crate) mod go_program;
+#[cfg(unix)]
+pub(crate) mod http;
+#[cfg(unix)]
+pub(crate) mod loopback;
+#[cfg(unix)]
 pub(crate) mod port;
+#[cfg(unix)]
 pub(crate) mod pprof;
+#[cfg(unix)]
 pub(crate) mod procfs;
+#[cfg(unix)]
+pub(crate) mod rescue;
+#[cfg(unix)]
+pub(crate) mod runtimes;
+#[cfg(unix)]
 pub(crate) mod serve;
+#[cfg_attr(not(unix), path = "stop_wasi.rs")]
 pub(crate) mod stop;
+#[cfg(unix)]
 pub(crate) mod target;
+#[cfg(unix)]
 pub(crate) mod watch;

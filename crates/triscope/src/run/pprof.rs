@@ -1,18 +1,15 @@
 //! Execution traces of a running Go program by `net/http/pprof`.
 
-use super::procfs;
+use super::{http, procfs};
 use crate::failure::{Failure, Result};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempPath;
 
 /// Time limit for the headers, and for each part of the rest after the end was requested.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Bytes of the headers of a reply.
-const MAX_HEADERS: u64 = 16 << 10;
 
 /// The loopback addresses on which a process listens.
 ///
@@ -74,34 +71,13 @@ impl Download {
     pub(crate) fn start(address: SocketAddr, limit: Duration) -> Result<Self> {
         let name = || format!("http://{address}/debug/pprof/trace");
         let fail = |error: io::Error| Failure::about(name(), error);
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(fail)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
         let seconds = limit.as_secs_f64();
-        // With HTTP/1.0 the reply ends with the connection and is not divided into chunks.
-        write!(
-            stream,
-            "GET /debug/pprof/trace?seconds={seconds} HTTP/1.0\r\nHost: {address}\r\n\r\n"
-        )
-        .map_err(fail)?;
-        let mut reply = BufReader::new(stream.try_clone().map_err(fail)?);
-        let mut head = (&mut reply).take(MAX_HEADERS);
-        let mut status = String::new();
-        head.read_line(&mut status).map_err(fail)?;
-        let mut line = String::new();
-        while head.read_line(&mut line).map_err(fail)? > 0 && !line.trim_end().is_empty() {
-            line.clear();
-        }
-        if status.split(' ').nth(1) != Some("200") {
-            let mut why = String::new();
-            let _ = reply.take(200).read_to_string(&mut why); // the status is enough
-            let why = format!("{} {}", status.trim(), why.trim());
-            return Err(Failure::about(name(), why.trim()));
-        }
-        // From now on data comes when the program has some.
-        stream.set_read_timeout(None).map_err(fail)?;
+        let target = format!("/debug/pprof/trace?seconds={seconds}");
+        let http::Reply { stream, mut body } =
+            http::get(address, &address.to_string(), &target, Some(PATIENCE)).map_err(fail)?;
         let mut file = tempfile::NamedTempFile::new().map_err(fail)?;
         let thread = std::thread::spawn(move || {
-            let copied = io::copy(&mut reply, &mut file);
+            let copied = io::copy(&mut body, &mut file);
             match copied {
                 Err(error) if file.as_file().metadata()?.len() == 0 => Err(error),
                 // A program that ends closes the connection in one way or another.
@@ -111,13 +87,23 @@ impl Download {
         Ok(Self { address, stream, thread })
     }
 
-    /// Ends the trace and returns its file.
+    /// Requests the end of the trace.
     ///
     /// The server sees the end of the request and stops tracing, which writes the rest. The other
     /// direction is still open for it.
-    pub(crate) fn finish(self) -> Result<TempPath> {
+    pub(crate) fn stop(&self) {
         let _ = self.stream.set_read_timeout(Some(PATIENCE)); // the copy has the same socket
-        let _ = self.stream.shutdown(Shutdown::Write); // it may be closed already
+        http::end(&self.stream);
+    }
+
+    /// Whether nothing more comes.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Ends the trace and returns its file.
+    pub(crate) fn finish(self) -> Result<TempPath> {
+        self.stop();
         let failed = || io::Error::other("the download failed");
         let file = self.thread.join().map_err(|_| failed()).and_then(|file| file);
         file.map_err(|error| Failure::about(self.address, error))
@@ -127,6 +113,7 @@ impl Download {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader, Read, Write};
 
     #[test]
     #[cfg(target_endian = "little")]

@@ -2,11 +2,6 @@
 
 use std::path::Path;
 
-/// All visible processes.
-pub(crate) fn processes() -> Vec<u32> {
-    numbers("/proc")
-}
-
 /// The process that a thread belongs to.
 ///
 /// `/proc/TID` exists for every thread, and its `task` lists all threads of the process.
@@ -21,7 +16,7 @@ pub(crate) fn threads_of(pid: u32) -> Option<Vec<u32>> {
     if thread_group(pid)? != pid {
         return Some(vec![pid]);
     }
-    let threads = numbers(&format!("/proc/{pid}/task"));
+    let threads = perf_monitor::threads(pid);
     (!threads.is_empty()).then_some(threads)
 }
 
@@ -52,11 +47,43 @@ pub(crate) fn command_line(pid: u32) -> Vec<String> {
     line.trim_end_matches('\0').split('\0').map(str::to_owned).collect()
 }
 
-/// Whether a process was started with this variable in its environment.
-pub(crate) fn has_variable(pid: u32, name: &str, value: &Path) -> bool {
-    let variable = [name.as_bytes(), b"=", value.as_os_str().as_encoded_bytes()].concat();
+/// When a process started, in clock ticks since the boot; `None` if it does not exist.
+///
+/// Source: `proc_pid_stat(5)`.
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name, the second field, can contain any characters.
+    let after = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields = std::str::from_utf8(stat.get(after + 1..)?).ok()?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The children of a process.
+///
+/// Source: `proc_tid_children(5)`; empty on kernels without `CONFIG_PROC_CHILDREN`.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let of_thread = |tid| {
+        let path = format!("/proc/{pid}/task/{tid}/children");
+        std::fs::read_to_string(path).unwrap_or_default()
+    };
+    let lists: Vec<String> = perf_monitor::threads(pid).into_iter().map(of_thread).collect();
+    lists.iter().flat_map(|l| l.split_ascii_whitespace()).filter_map(|n| n.parse().ok()).collect()
+}
+
+/// Whether a process was started with this path in a variable of its environment: the value is a list
+/// whose elements are separated by semicolons, each a path with options after commas.
+pub(crate) fn has_port(pid: u32, name: &str, path: &Path) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environment.split(|b| *b == 0).any(|entry| entry == variable)
+    is_port_in(&environment, name, path)
+}
+
+fn is_port_in(environment: &[u8], name: &str, path: &Path) -> bool {
+    let path = path.as_os_str().as_encoded_bytes();
+    let is_path = |port: &[u8]| port.split(|b| *b == b',').next() == Some(path);
+    let mut values = environment
+        .split(|b| *b == 0)
+        .filter_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+    values.any(|value| value.split(|b| *b == b';').any(is_path))
 }
 
 /// Whether this program runs in another PID namespace than the initial one.
@@ -66,17 +93,12 @@ pub(crate) fn is_in_container() -> bool {
     std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != FIRST)
 }
 
-/// The entries of a directory that are numbers.
-fn numbers(dir: &str) -> Vec<u32> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
-}
-
 /// The targets of the open files of a process.
 fn open_files(pid: u32) -> impl Iterator<Item = (u32, std::path::PathBuf)> {
-    let dir = format!("/proc/{pid}/fd");
-    numbers(&dir).into_iter().filter_map(move |fd| {
-        std::fs::read_link(format!("{dir}/{fd}")).ok().map(|target| (fd, target))
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let fd = entry.file_name().to_str()?.parse().ok()?;
+        Some((fd, std::fs::read_link(entry.path()).ok()?))
     })
 }
 
@@ -107,4 +129,17 @@ pub(crate) fn shares_network(pid: u32) -> bool {
     let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
     let own = namespace("self");
     own.is_some() && own == namespace(&pid.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_in_environments() {
+        let is_in =
+            |environment: &str| is_port_in(environment.as_bytes(), "PORTS", Path::new("/a"));
+        assert!(is_in("X=1\0PORTS=/a\0") && is_in("PORTS=/b,connect;/a,nosuspend\0Y="));
+        assert!(!is_in("") && !is_in("PORTS=/ab") && !is_in("XPORTS=/a") && !is_in("PORTS=/b,/a"));
+    }
 }

@@ -1,119 +1,162 @@
-//! Shows a file in the Perfetto UI: one request of one file on a loopback port.
+//! Shows a file in the viewer of its format: a page of a web site that fetches it from a loopback
+//! port, once, or the browser itself.
 
+use super::loopback::{Content, Loopback, Served};
 use super::stop::Listener;
 use crate::failure::{Failure, OneLine, Result};
+use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-/// The only loopback port to which the content security policy of the UI lets it connect; its own
-/// `open_trace_in_ui` uses it, too.
-const PORT: u16 = 9001;
+/// A viewer of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Viewer {
+    /// A timeline in the Perfetto UI.
+    Perfetto,
+    /// A profile in the Firefox Profiler.
+    Firefox,
+    /// A profile in speedscope.
+    Speedscope,
+    /// A page or picture that a browser shows without a site.
+    Browser,
+}
 
-const UI: &str = "https://ui.perfetto.dev";
+/// The ends of the names of files, with their viewer.
+const VIEWERS: [(&str, Viewer); 5] = [
+    (".pftrace", Viewer::Perfetto),
+    (".speedscope.json", Viewer::Speedscope),
+    (".json.gz", Viewer::Firefox),
+    (".svg", Viewer::Browser),
+    (".html", Viewer::Browser),
+];
 
-/// The name of the file in the address, whatever its own.
-const NAME: &str = "/timeline.pftrace";
+impl Viewer {
+    /// The viewer for a file of this name.
+    pub(crate) fn of(path: &Path) -> Result<Self> {
+        let name = path.to_string_lossy();
+        let found = VIEWERS.into_iter().find(|(ending, _)| name.ends_with(ending));
+        found.map(|(_, viewer)| viewer).ok_or_else(|| {
+            let endings = VIEWERS.map(|(ending, _)| ending).join(", ");
+            Failure::about(path.display(), format!("--open shows files of {endings}")).with_code(2)
+        })
+    }
 
-/// Time limit for a request: a connection without one must not block the next.
-const PATIENCE: Duration = Duration::from_secs(10);
+    /// The origin of the site, which alone may read the file.
+    const fn origin(self) -> &'static str {
+        match self {
+            Self::Perfetto => "https://ui.perfetto.dev",
+            Self::Firefox => "https://profiler.firefox.com",
+            Self::Speedscope => "https://www.speedscope.app",
+            Self::Browser => "null",
+        }
+    }
 
-/// Bytes of a request.
-const MAX_REQUEST: u64 = 16 << 10;
+    /// The loopback port, or 0 for any. The content security policy of the Perfetto UI permits one
+    /// only; its own `open_trace_in_ui` uses it, too.
+    const fn port(self) -> u16 {
+        match self {
+            Self::Perfetto => 9001,
+            _ => 0,
+        }
+    }
 
-/// Prints the address of the UI with this file, opens it if there is a desktop, and waits until the
-/// file was fetched or a signal comes.
-pub(crate) fn in_ui(path: &Path) -> Result {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT))
-        .map_err(|e| Failure::about(format!("port {PORT}, which the Perfetto UI asks"), e))?;
-    let url = format!("{UI}/#!/?url=http://127.0.0.1:{PORT}{NAME}");
-    eprintln!("open {url} (Ctrl-C: do not wait for it)");
-    // Without a desktop there is no such program.
-    let _ = Command::new("xdg-open")
-        .arg(&url)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
+    /// The end of the address of the file, whatever its name.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Perfetto => "timeline.pftrace",
+            Self::Firefox => "profile.json.gz",
+            Self::Speedscope => "profile.speedscope.json",
+            Self::Browser => "",
+        }
+    }
+
+    /// The address of the site that shows the file at `url`.
+    fn page(self, url: &str) -> String {
+        let origin = self.origin();
+        match self {
+            Self::Perfetto => format!("{origin}/#!/?url={url}"),
+            Self::Firefox => format!("{origin}/from-url/{}", encoded(url)),
+            Self::Speedscope => format!("{origin}/#profileURL={}", encoded(url)),
+            Self::Browser => url.to_owned(),
+        }
+    }
+}
+
+/// Prints the address of the viewer with this file, opens it if there is a desktop, and waits until
+/// the file was fetched or a signal comes.
+pub(crate) fn open(viewer: Viewer, path: &Path) -> Result {
+    if viewer == Viewer::Browser {
+        let path = std::path::absolute(path).map_err(|e| Failure::about(path.display(), e))?;
+        let url = format!("file://{}", path.display());
+        eprintln!("open {}", OneLine(&url));
+        show(&url);
+        return Ok(());
+    }
+    let file = File::open(path).map_err(|e| Failure::about(path.display(), e))?;
+    let port = viewer.port();
+    let server = Loopback::bind(port)
+        .map_err(|e| Failure::about(format!("port {port} of {}", viewer.origin()), e))?;
+    let page = viewer.page(&server.url(viewer.name()));
     let _listener = Listener::exit()?;
-    until_fetched(&listener, path)
+    eprintln!("open {page} (Ctrl-C: do not wait for it)");
+    show(&page);
+    let kind = "application/octet-stream";
+    let file = Served { name: viewer.name().to_owned(), kind, content: Content::File(file) };
+    server.serve(vec![file], Some(viewer.origin()))
 }
 
-fn until_fetched(listener: &TcpListener, path: &Path) -> Result {
-    loop {
-        let (stream, _) = listener.accept().map_err(|e| Failure::about("the connection", e))?;
-        match answer(stream, path) {
-            Ok(true) => return Ok(()),
-            Ok(false) => {}
-            Err(error) => eprintln!("triscope: {}", OneLine(&error.to_string())),
-        }
-    }
+/// Opens an address in a browser if there is a desktop: otherwise there is no such program.
+pub(crate) fn show(url: &str) {
+    let mut command = Command::new("xdg-open");
+    command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let _ = command.spawn();
 }
 
-/// Answers one request. Returns whether it was for the file.
-fn answer(mut stream: TcpStream, path: &Path) -> io::Result<bool> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut request = BufReader::new(stream.try_clone()?).take(MAX_REQUEST);
-    let mut first = String::new();
-    request.read_line(&mut first)?;
-    let mut line = String::new();
-    while request.read_line(&mut line)? > 0 && !line.trim_end().is_empty() {
-        line.clear();
-    }
-    let mut words = first.split(' ');
-    let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-    let (status, file) = match (method, target) {
-        ("OPTIONS", NAME) => ("204 No Content", None),
-        ("GET", NAME) => ("200 OK", Some(File::open(path)?)),
-        _ => ("404 Not Found", None),
-    };
-    let length = file.as_ref().map_or(Ok(0), |file| file.metadata().map(|m| m.len()))?;
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nCache-Control: no-cache\r\n\
-         Access-Control-Allow-Origin: {UI}\r\nAccess-Control-Allow-Private-Network: true\r\n\
-         Connection: close\r\n\r\n"
-    )?;
-    match file {
-        Some(mut file) => {
-            io::copy(&mut file, &mut stream)?;
-            Ok(true)
+/// A text as a part of an address.
+fn encoded(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => {
+                out.push(char::from(byte));
+            }
+            _ => {
+                let _ = write!(out, "%{byte:02X}"); // a string does not fail
+            }
         }
-        None => Ok(false),
     }
+    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::SocketAddr;
 
-    fn ask(address: SocketAddr, request: &str) -> String {
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        reply
+    #[test]
+    fn addresses_name_the_file() {
+        let url = "http://127.0.0.1:3000/0a/profile.json.gz";
+        assert_eq!(
+            Viewer::Firefox.page(url),
+            "https://profiler.firefox.com/from-url/http%3A%2F%2F127.0.0.1%3A3000%2F0a%2Fprofile.json.gz"
+        );
+        assert!(
+            Viewer::Perfetto
+                .page(url)
+                .ends_with("/#!/?url=http://127.0.0.1:3000/0a/profile.json.gz")
+        );
     }
 
     #[test]
-    fn the_file_is_served_once() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "a trace").unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let path = file.path().to_owned();
-        let server = std::thread::spawn(move || until_fetched(&listener, &path));
-        assert!(ask(address, "GET /etc/passwd HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
-        let preflight = ask(address, "OPTIONS /timeline.pftrace HTTP/1.1\r\n\r\n");
-        assert!(preflight.starts_with("HTTP/1.1 204"), "{preflight}");
-        let reply = ask(address, "GET /timeline.pftrace HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert!(reply.contains("Access-Control-Allow-Origin: https://ui.perfetto.dev\r\n"));
-        assert!(reply.ends_with("\r\n\r\na trace"), "{reply}");
-        server.join().unwrap().unwrap();
-        assert!(TcpStream::connect(address).is_err(), "the server has ended");
+    fn names_select_viewers() {
+        for (name, viewer) in [
+            ("x.pftrace", Viewer::Perfetto),
+            ("x.json.gz", Viewer::Firefox),
+            ("x.speedscope.json", Viewer::Speedscope),
+            ("x.svg", Viewer::Browser),
+        ] {
+            assert_eq!(Viewer::of(Path::new(name)).unwrap(), viewer);
+        }
+        assert!(Viewer::of(Path::new("x.pb.gz")).is_err());
     }
 }

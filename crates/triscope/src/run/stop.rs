@@ -33,11 +33,17 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Calls `on_signal` with every signal.
-    pub(crate) fn start(mut on_signal: impl FnMut(i32) -> Next + Send + 'static) -> Result<Self> {
+    pub(crate) fn start(on_signal: impl FnMut(i32) -> Next + Send + 'static) -> Result<Self> {
+        Self::of(&[SIGINT, SIGTERM, SIGHUP], on_signal)
+    }
+
+    /// Calls `on_signal` with these signals.
+    pub(crate) fn of(
+        signals: &[i32],
+        mut on_signal: impl FnMut(i32) -> Next + Send + 'static,
+    ) -> Result<Self> {
         let ignored = ignored();
-        let wanted = [SIGINT, SIGTERM, SIGHUP]
-            .into_iter()
-            .filter(|signal| *signal == SIGINT || !ignored.has(*signal));
+        let wanted = signals.iter().filter(|signal| **signal == SIGINT || !ignored.has(**signal));
         let mut signals = Signals::new(wanted).map_err(|e| Failure::about("signals", e))?;
         let handle = signals.handle();
         std::thread::spawn(move || {

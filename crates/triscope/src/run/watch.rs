@@ -84,6 +84,13 @@ impl Watch {
         }
     }
 
+    /// Sends SIGTERM to the command.
+    pub(crate) fn terminate(&self) {
+        if let Subject::Command { launched, .. } = &self.subject {
+            launched.terminate();
+        }
+    }
+
     /// Waits for the next round, or for the end. Returns whether it was the end.
     pub(crate) fn wait(&mut self, round: &Receiver<Instant>) -> Result<bool> {
         let Self { subject, deadline } = self;

@@ -1,12 +1,23 @@
 //! Go execution traces as input of the commands.
 
+mod range;
+mod section;
+
+pub(crate) use range::{Opened, TimeRange};
+
 use crate::failure::{Failure, OneLine, Result};
+use crate::io::follow::Follow;
 use crate::io::input::{Format, Input};
 use crate::io::progress::Progress;
+use gotrace::parallel::{Parallel, Split};
 use gotrace::raw::{TestFile, TextToWire};
 use gotrace::{Error, Event, Limits, Reader, Version};
-use std::io::{Cursor, Read};
+use std::fs::File;
+use std::io::{Cursor, Read, Seek};
+use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::thread;
 use trace_export::ClockDomain;
 
 /// A Go execution trace: its name for messages, and its bytes.
@@ -161,6 +172,13 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    /// The trace was followed until a signal: that it ends within a generation is no failure.
+    fn end_anywhere(&mut self, progress: &Progress) {
+        if let Some(error) = self.error.take_if(|_| self.losses == 0) {
+            progress.note(&format!("{}: stopped within a generation: {error}", self.name));
+        }
+    }
+
     /// A failure if data is missing or was invalid.
     pub(crate) fn into_result(self) -> Result {
         let Self { name, missing_generations: missing, .. } = &self;
@@ -191,7 +209,7 @@ impl Reading {
 }
 
 /// Maximum number of losses reported individually; a trace can have many damaged parts.
-const MAX_REPORTS: u64 = 20;
+pub(crate) const MAX_REPORTS: u64 = 20;
 
 /// Processes a trace while it is read. A closure processes every event.
 pub(crate) trait Visitor {
@@ -206,6 +224,11 @@ pub(crate) trait Visitor {
     /// Reading resumes after damaged data: the previous state is lost.
     fn loss(&mut self, _error: &Error, _loss: &gotrace::Loss) -> Result {
         Ok(())
+    }
+
+    /// Whether further events change nothing: reading ends.
+    fn is_complete(&self) -> bool {
+        false
     }
 }
 
@@ -226,9 +249,93 @@ pub(crate) fn read(
     visitor: &mut impl Visitor,
 ) -> Result<Reading> {
     let Trace { name, bytes, progress } = trace;
-    let mut reader = Reader::with_limits(bytes, recovery.limits())
+    let reader = Reader::with_limits(bytes, recovery.limits())
         .map_err(|error| Failure::about(&name, error))?;
     visitor.begin(reader.clock_domain())?;
+    rest(reader, name, &progress, recovery, visitor)
+}
+
+/// A pass over a trace.
+pub(crate) struct Pass {
+    pub(crate) progress: Progress,
+    threads: NonZeroUsize,
+}
+
+impl Pass {
+    /// The only pass, on all CPUs.
+    pub(crate) fn only() -> Self {
+        Self { progress: Progress::bytes(), threads: cpus() }
+    }
+
+    /// A pass beside another one, which occupies a CPU and reports damage; `None` with one CPU.
+    pub(crate) fn beside() -> Option<Self> {
+        let threads = NonZeroUsize::new(cpus().get() - 1)?;
+        Some(Self { progress: Progress::again(), threads })
+    }
+}
+
+fn cpus() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// Reads a trace to its end on several threads, if it is a file that is not compressed and the
+/// machine has several CPUs. Otherwise as [`read`].
+pub(crate) fn read_split(
+    path: &Path,
+    pass: &Pass,
+    recovery: Recovery,
+    analysis: &mut impl Split,
+) -> Result<Reading> {
+    let mut head = [0; 5];
+    let is_plain = path.metadata().is_ok_and(|metadata| metadata.is_file())
+        && File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok()
+        && head == *b"go 1.";
+    if !is_plain {
+        let trace = Trace::open(path, pass.progress.clone())?;
+        return read(trace, recovery, &mut Analyst(analysis));
+    }
+    let name = path.display().to_string();
+    read_parallel(name, || File::open(path), pass, recovery, Analyst(analysis))
+}
+
+/// Reads a trace on several threads. `open` opens it, for each of them.
+fn read_parallel<R: Read + Seek, S: Split>(
+    name: String,
+    open: impl Fn() -> std::io::Result<R> + Sync,
+    pass: &Pass,
+    recovery: Recovery,
+    mut visitor: impl Visitor + AsMut<S>,
+) -> Result<Reading> {
+    let parallel = Parallel::new(pass.threads).limits(recovery.limits());
+    let reader =
+        parallel.read(open, visitor.as_mut()).map_err(|error| Failure::about(&name, error))?;
+    rest(reader, name, &pass.progress, recovery, &mut visitor)
+}
+
+/// Passes the events to an analysis.
+struct Analyst<'a, A>(&'a mut A);
+
+impl<A: Split> Visitor for Analyst<'_, A> {
+    fn event(&mut self, event: Event<'_>) -> Result {
+        self.0.event(event);
+        Ok(())
+    }
+}
+
+impl<A> AsMut<A> for Analyst<'_, A> {
+    fn as_mut(&mut self) -> &mut A {
+        self.0
+    }
+}
+
+/// Reads the rest of a trace.
+fn rest(
+    mut reader: Reader<impl Read>,
+    name: String,
+    progress: &Progress,
+    recovery: Recovery,
+    visitor: &mut impl Visitor,
+) -> Result<Reading> {
     let mut reading = Reading {
         name,
         version: reader.version(),
@@ -243,7 +350,12 @@ pub(crate) fn read(
     };
     loop {
         match reader.next_event() {
-            Ok(Some(event)) => visitor.event(event)?,
+            Ok(Some(event)) => {
+                visitor.event(event)?;
+                if visitor.is_complete() {
+                    break;
+                }
+            }
             Ok(None) => break,
             Err(error) => {
                 let recovered = if recovery.wanted { reader.recover() } else { Ok(None) };
@@ -282,7 +394,25 @@ pub(crate) fn read(
     Ok(reading)
 }
 
-fn report(name: &str, error: &Error, loss: &gotrace::Loss) -> String {
+/// Reads a trace that is still being written.
+pub(crate) fn follow(
+    path: &Path,
+    progress: Progress,
+    read: impl FnOnce(Opened) -> Result<Reading>,
+) -> Result<Reading> {
+    let file = Follow::open(path)?;
+    let stopped = file.stopped();
+    let input = Input::follow(path, file, progress.clone())?;
+    let trace = Trace::of(input, path, progress.clone())?;
+    let mut reading = read(Opened::whole(trace))?;
+    if stopped.load(Ordering::SeqCst) {
+        reading.end_anywhere(&progress);
+    }
+    Ok(reading)
+}
+
+/// A loss as a line of text.
+pub(crate) fn report(name: &str, error: &Error, loss: &gotrace::Loss) -> String {
     let mut report = format!("{name}: {error}; {} bytes lost", loss.bytes);
     if loss.event_bytes > 0 {
         report += &format!(" ({} of events)", loss.event_bytes);

@@ -1,8 +1,16 @@
 //! Shared code to read traces and to open events.
 
 pub(crate) mod go;
-pub(crate) mod html;
+#[cfg(unix)]
+pub(crate) mod goroutines;
+#[cfg(unix)]
 pub(crate) mod kernel;
 pub(crate) mod model;
+#[cfg(unix)]
+pub(crate) mod processes;
+pub(crate) mod profile;
+pub(crate) mod quota;
+#[cfg(unix)]
 pub(crate) mod recording;
+#[cfg(unix)]
 pub(crate) mod symbols;

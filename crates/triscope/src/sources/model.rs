@@ -1,20 +1,26 @@
 //! Traces as one stream of the timeline model.
 
-use super::go::{Recovery, Trace};
+#[cfg(unix)]
+mod perf;
+
+use super::go::{MAX_REPORTS, Recovery, Trace, report};
+use super::quota::{QUOTAS, QuotaReader};
 use crate::failure::{Failure, OneLine, Result};
-use crate::io::input::{Format, Input};
+use crate::io::input::{self, Format, Input};
 use crate::io::per_file::offsets;
 use crate::io::progress::Progress;
-use nettrace::{ErrorKind, MethodMap};
-use std::cell::Cell;
+use crate::timeline::{counted, notes};
+use nettrace::ErrorKind;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
+use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use trace_common::{ClockDomain, Limits};
-use trace_timeline::sources::dotnet::DotnetSource;
-use trace_timeline::sources::go::{GoOptions, GoSource};
-use trace_timeline::sources::perf::{PerfError, PerfSource};
-use trace_timeline::{Correlator, Derived, Event, Streams, Tables, text};
+use trace_common::{ClockDomain, Timestamp};
+use trace_export::timeline::TimelineStats;
+use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource, DotnetStats};
+use trace_timeline::sources::go::{GoOptions, GoSource, GoStats};
+use trace_timeline::{Correlator, Derived, Dropped, Event, Streams, Tables, text};
 
 pub(crate) use trace_timeline::text::duration;
 
@@ -31,17 +37,86 @@ pub(crate) struct Traces {
     offset: Vec<String>,
     #[command(flatten)]
     recovery: Recovery,
+    /// The programs of the traces, by file.
+    #[arg(skip)]
+    programs: Vec<Program>,
+    /// A title that is not that of the files.
+    #[arg(skip)]
+    title: Option<String>,
+}
+
+/// The program of a trace: a Go trace does not record its process id and name.
+#[derive(Clone, Default)]
+pub(crate) struct Program {
+    pub(crate) pid: Option<i64>,
+    pub(crate) name: Option<String>,
+    /// How messages call the trace, instead of its path.
+    pub(crate) trace: Option<String>,
 }
 
 /// How to read one of the traces.
 struct Opening<'a> {
     path: &'a Path,
+    program: Program,
     /// In nanoseconds.
     offset: Option<i64>,
     is_single: bool,
     recovery: Recovery,
-    has_stacks: bool,
     damage: Damage,
+    notes: Notes,
+    summary: Summary,
+    /// Whether each place of damage is reported when reading resumes after it.
+    lists_damage: bool,
+}
+
+/// Traces that are open, to be read as one stream.
+pub(crate) struct Opened {
+    streams: Streams<'static>,
+    parts: Vec<Part>,
+    /// The clock of the timeline: that of a trace which is alone, otherwise `CLOCK_MONOTONIC`.
+    pub(crate) domain: ClockDomain,
+    /// The release of the kernel that a recording of perf was made on.
+    pub(crate) kernel: Option<String>,
+    /// The host of that recording.
+    pub(crate) host: Option<String>,
+    /// The wall clock when the clock of the timeline shows 0, if that recording has it.
+    pub(crate) clock_offset: Option<i64>,
+}
+
+/// One of the traces.
+struct Part {
+    name: String,
+    damage: Damage,
+    summary: Summary,
+}
+
+/// What was read of a trace so far.
+#[derive(Clone, Default)]
+struct Summary(Rc<RefCell<Read>>);
+
+#[derive(Default)]
+enum Read {
+    /// Its events are counted on the timeline.
+    #[default]
+    Other,
+    /// As [`Read::Other`], with the number of samples that cannot be decoded.
+    Perf {
+        undecodable: u64,
+    },
+    Go {
+        stats: GoStats,
+        notes: Vec<(u64, &'static str, &'static str)>,
+    },
+    Dotnet {
+        stats: DotnetStats,
+        skipped: String,
+    },
+}
+
+impl Summary {
+    fn set(&self, read: Read) {
+        *self.0.borrow_mut() = read;
+    }
 }
 
 /// Places of damage that reading resumed after, and the bytes that were lost if they are known.
@@ -61,13 +136,39 @@ impl Damage {
             if bytes > 0 { format!(", {bytes} byte{} lost", s(bytes)) } else { String::new() };
         (places > 0).then(|| format!("damaged in {places} place{}{lost}", s(places)))
     }
+
+    fn places(&self) -> u64 {
+        self.0.get().0
+    }
+}
+
+/// What a trace has and the model does not, by file.
+#[derive(Clone, Default)]
+struct Notes(Rc<RefCell<Vec<String>>>);
+
+impl Notes {
+    /// Adds those of a file whose number is not 0.
+    fn add(&self, file: &str, counts: &[(u64, &str)]) {
+        let notes = counts.iter().filter(|(count, _)| *count > 0);
+        let notes = notes.map(|(count, what)| format!("{file}: {count} {what}"));
+        self.0.borrow_mut().extend(notes);
+    }
 }
 
 /// The file of a directory that `triscope record --keep` wrote which names the recorded process.
 pub(crate) const RECORDING: &str = "recording.json";
 
-/// Events that a trace gives at once.
-const CHUNK: usize = 1 << 12;
+/// The file that describes a dump of a flight recorder.
+pub(crate) const MANIFEST: &str = "manifest.json";
+
+/// The file there with what the recorder read of processes.
+pub(crate) const PROCESSES: &str = "processes.jsonl";
+
+/// The file with the records of the scheduler there.
+pub(crate) const SCHEDULER: &str = "kernel.perf.data";
+
+/// Events that a trace gives at once: those fit into the first-level cache of a CPU.
+const CHUNK: usize = 1 << 9;
 
 /// Maximum number of damaged blocks before a .NET trace is given up.
 const MAX_ERRORS: u32 = 1_000;
@@ -75,7 +176,18 @@ const MAX_ERRORS: u32 = 1_000;
 impl Traces {
     /// Traces that a command wrote or was given.
     pub(crate) fn of(files: Vec<PathBuf>) -> Self {
-        Self { files, offset: Vec::new(), recovery: Recovery::default() }
+        let (offset, programs) = (Vec::new(), Vec::new());
+        Self { files, offset, recovery: Recovery::default(), programs, title: None }
+    }
+
+    /// Traces with the options of a command; `programs` has one for each file.
+    pub(crate) fn with(
+        files: Vec<PathBuf>,
+        offset: Vec<String>,
+        recovery: Recovery,
+        programs: Vec<Program>,
+    ) -> Self {
+        Self { files, offset, recovery, programs, title: None }
     }
 
     /// The files and directories as they were given.
@@ -91,8 +203,17 @@ impl Traces {
         value.get("pid")?.as_i64()
     }
 
-    /// A title: the names of the files and directories.
+    /// The same traces with this title.
+    pub(crate) fn titled(mut self, title: String) -> Self {
+        self.title = Some(title);
+        self
+    }
+
+    /// A title: the one that was given, or the names of the files and directories.
     pub(crate) fn title(&self) -> String {
+        if let Some(title) = &self.title {
+            return title.clone();
+        }
         let name = |path: &PathBuf| {
             let path = path.canonicalize().unwrap_or_else(|_| path.clone());
             path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
@@ -101,12 +222,9 @@ impl Traces {
     }
 
     /// The files, those of a directory by name.
-    fn files(&self) -> Result<Vec<PathBuf>> {
+    pub(crate) fn files(&self) -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for path in &self.files {
-            if path.as_os_str() == "-" {
-                return Err(Failure::new("traces are read twice: standard input cannot be used"));
-            }
             if !path.is_dir() {
                 files.push(path.clone());
                 continue;
@@ -115,11 +233,13 @@ impl Traces {
             let mut inside = Vec::new();
             for entry in std::fs::read_dir(path).map_err(fail)? {
                 let path = entry.map_err(fail)?.path();
-                if path.is_file() && !path.ends_with(RECORDING) {
+                let about_others = [RECORDING, PROCESSES, MANIFEST];
+                if path.is_file() && !about_others.into_iter().any(|name| path.ends_with(name)) {
                     inside.push(path);
                 }
             }
-            if inside.is_empty() {
+            // Readings of CPU quotas alone say nothing.
+            if inside.iter().all(|path| path.ends_with(QUOTAS)) {
                 return Err(Failure::about(path.display(), "the directory has no traces"));
             }
             inside.sort();
@@ -135,16 +255,31 @@ impl Traces {
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
     ) -> Result<Result> {
-        self.read(false, tables, each, &Failure::print)
+        self.read(tables, each, &Failure::print, &Notes::default())
     }
 
-    /// The same with resolved stacks of .NET.
-    pub(crate) fn derive_with_stacks(
+    /// Reads all traces as one stream of events, with resolved stacks of .NET. Damage is reported
+    /// and is the second result. An error of `each` ends the reading.
+    pub(crate) fn merge(
+        &self,
+        tables: &mut Tables,
+        each: &mut dyn FnMut(&Event, &Tables) -> Result,
+    ) -> Result<Result> {
+        let mut each = |event: &Event, tables: &mut Tables| each(event, tables);
+        let failures = self.open()?.read(tables, &mut each)?;
+        failures.iter().for_each(Failure::print);
+        Ok(if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) })
+    }
+
+    /// The same as `derive`, and what the traces have that the model does not.
+    pub(crate) fn derive_with_notes(
         &self,
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
-    ) -> Result<Result> {
-        self.read(true, tables, each, &Failure::print)
+    ) -> Result<(Result, Vec<String>)> {
+        let notes = Notes::default();
+        let outcome = self.read(tables, each, &Failure::print, &notes)?;
+        Ok((outcome, notes.0.take()))
     }
 
     /// The same as `derive` in another pass, which prints no damage.
@@ -153,69 +288,202 @@ impl Traces {
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
     ) -> Result<Result> {
-        self.read(false, tables, each, &|_| ())
+        self.read(tables, each, &|_| (), &Notes::default())
     }
 
     fn read(
         &self,
-        has_stacks: bool,
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
         report: &dyn Fn(&Failure),
+        notes: &Notes,
     ) -> Result<Result> {
+        for path in &self.files {
+            input::check_twice(path, "this command")?;
+        }
+        let mut correlator = Correlator::new();
+        let mut correlate = |event: &Event, tables: &mut Tables| {
+            correlator.push(event, &tables.entities, &mut |derived| each(derived, tables));
+            Ok(())
+        };
+        let failures = self.open_with(notes, false)?.read(tables, &mut correlate)?;
+        correlator.finish(&mut |derived| each(derived, tables));
+        failures.iter().for_each(report);
+        Ok(if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) })
+    }
+
+    /// Opens the traces. Standard input can be one of them.
+    pub(crate) fn open(&self) -> Result<Opened> {
+        self.open_with(&Notes::default(), true)
+    }
+
+    fn open_with(&self, notes: &Notes, lists_damage: bool) -> Result<Opened> {
         let files = self.files()?;
         let offsets = offsets(&self.offset, &files)?;
-        let mut streams = Streams::new();
-        let mut damages = Vec::new();
+        let mut opened = Opened {
+            streams: Streams::new(),
+            parts: Vec::new(),
+            domain: ClockDomain::Monotonic,
+            kernel: None,
+            host: None,
+            clock_offset: None,
+        };
         for (path, offset) in files.iter().zip(offsets) {
-            let damage = Damage::default();
-            damages.push(damage.clone());
+            let given = self.files.iter().position(|given| given == path);
+            let (damage, summary) = (Damage::default(), Summary::default());
+            let program =
+                given.and_then(|index| self.programs.get(index)).cloned().unwrap_or_default();
+            let name = program.trace.clone().unwrap_or_else(|| match path.as_os_str() {
+                name if name == "-" => "standard input".to_owned(),
+                _ => path.display().to_string(),
+            });
+            opened.parts.push(Part { name, damage: damage.clone(), summary: summary.clone() });
             let opening = Opening {
                 path,
+                program,
                 offset,
                 is_single: files.len() == 1,
                 recovery: self.recovery,
-                has_stacks,
                 damage,
+                notes: notes.clone(),
+                summary,
+                lists_damage,
             };
-            opening.add(&mut streams)?;
+            opening.add(&mut opened)?;
         }
-        let mut correlator = Correlator::new();
+        Ok(opened)
+    }
+}
+
+impl Opened {
+    /// Reads all traces as one stream of events, with resolved stacks of .NET. What is damaged is
+    /// the result. An error of `each` ends the reading.
+    pub(crate) fn read(
+        &mut self,
+        tables: &mut Tables,
+        each: &mut dyn FnMut(&Event, &mut Tables) -> Result,
+    ) -> Result<Vec<Failure>> {
         let mut failures: Vec<Failure> = Vec::new();
         loop {
-            let event = match streams.next(tables) {
+            let event = match self.streams.next(tables) {
                 Ok(Some(event)) => event,
                 Ok(None) => break,
                 Err(error) => {
-                    let name = files.get(error.stream).map(|path| path.display().to_string());
-                    failures.push(Failure::about(name.unwrap_or_default(), error.cause));
+                    let name = self.parts.get(error.stream).map_or("", |part| &part.name);
+                    failures.push(Failure::about(name, error.cause));
                     continue;
                 }
             };
-            correlator.push(&event, &tables.entities, &mut |derived| each(derived, tables));
+            each(event, tables)?;
         }
-        correlator.finish(&mut |derived| each(derived, tables));
-        for (path, damage) in files.iter().zip(&damages) {
-            failures.extend(damage.message().map(|text| Failure::about(path.display(), text)));
+        for part in &self.parts {
+            failures.extend(part.damage.message().map(|text| Failure::about(&part.name, text)));
         }
-        let dropped = tables.dropped();
-        if dropped.entities > 0 {
-            let many = "goroutines or threads are missing: there are too many";
-            report(&Failure::new(format_args!("{} {many}", dropped.entities)));
-        }
-        let is_whole = failures.is_empty();
-        failures.iter().for_each(report);
-        Ok(if is_whole { Ok(()) } else { Err(Failure::Quiet(1)) })
+        let mut dropped = Dropped::default();
+        dropped.entities = tables.dropped().entities;
+        failures.extend(text::dropped(dropped).map(missing));
+        Ok(failures)
+    }
+
+    /// Number of traces.
+    pub(crate) fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// What was read of each trace that has events of its own, with notes: its name, and a text.
+    pub(crate) fn summaries(&self, drawn: &TimelineStats) -> Vec<(&str, String)> {
+        let of = |part: &'_ Part| match &*part.summary.0.borrow() {
+            Read::Other | Read::Perf { .. } => None,
+            Read::Go { stats, notes: others } => {
+                let seconds = seconds(stats.first, stats.last);
+                let events = counted(stats.events, "event");
+                let goroutines = counted(stats.goroutines, "goroutine");
+                let mut counts = vec![(part.damage.places(), "gap", "gaps")];
+                counts.extend(others);
+                let notes = notes(&counts);
+                Some(format!("{events} of {seconds:.3} s, {goroutines}{notes}"))
+            }
+            Read::Dotnet { stats, skipped } => {
+                let seconds = seconds(stats.first, stats.last);
+                let events = counted(stats.events, "event");
+                let mut samples = counted(stats.samples, "sample");
+                let (on, off) = (drawn.samples_on_cpu, drawn.samples_off_cpu);
+                if self.parts.len() == 1 && on + off > 0 {
+                    samples.push_str(&format!(" ({on} on CPU, {off} off CPU)"));
+                }
+                let notes = notes(&[
+                    (
+                        stats.undecodable,
+                        "event could not be decoded",
+                        "events could not be decoded",
+                    ),
+                    (stats.lost, "event lost by the runtime", "events lost by the runtime"),
+                    (
+                        stats.unpaired,
+                        "start or stop without the other",
+                        "starts or stops without the other",
+                    ),
+                ]);
+                Some(format!("{events} of {seconds:.3} s, {samples}{skipped}{notes}"))
+            }
+        };
+        self.parts.iter().filter_map(|part| Some((&*part.name, of(part)?))).collect()
+    }
+
+    /// Number of samples of perf.data recordings that cannot be decoded.
+    pub(crate) fn undecodable_samples(&self) -> u64 {
+        let of = |part: &Part| match *part.summary.0.borrow() {
+            Read::Perf { undecodable } => undecodable,
+            _ => 0,
+        };
+        self.parts.iter().map(of).sum()
+    }
+
+    /// A .NET trace all of whose events are of kinds that the model does not have.
+    pub(crate) fn nothing_shown(&self) -> Option<Failure> {
+        self.parts.iter().find_map(|part| match &*part.summary.0.borrow() {
+            Read::Dotnet { stats, skipped }
+                if stats.skipped > 0 && stats.skipped == stats.events =>
+            {
+                let why = format!("nothing of the trace can be shown{skipped}");
+                Some(Failure::about(&part.name, why))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// The time from the first to the last event.
+/// A failure for what is missing because a table is full.
+pub(crate) fn missing((count, what): (u64, &str)) -> Failure {
+    Failure::new(format_args!("{count} {what}"))
+}
+
+fn seconds(first: Option<Timestamp>, last: Option<Timestamp>) -> f64 {
+    match (first, last) {
+        (Some(first), Some(last)) => last.nanos_since(first) as f64 / 1e9,
+        _ => 0.0,
     }
 }
 
 impl Opening<'_> {
-    fn add(self, streams: &mut Streams<'_>) -> Result {
-        let input = Input::open(self.path, Progress::bytes())?;
+    fn add(self, opened: &mut Opened) -> Result {
+        let mut input = Input::open(self.path, Progress::bytes())?;
+        input.name = self.program.trace.clone().unwrap_or(input.name);
+        let is_test = self.path.extension().is_some_and(|extension| extension == "test");
         match input.format {
-            Format::GoTrace | Format::GoText | Format::GoTest => self.add_go(input, streams),
-            Format::PerfData => self.add_perf(streams),
-            Format::NetTrace => self.add_dotnet(input, streams),
+            Format::GoTrace | Format::GoText | Format::GoTest => self.add_go(input, opened),
+            Format::Unknown if is_test => self.add_go(input, opened),
+            Format::PerfData => self.add_perf(opened),
+            Format::NetTrace => self.add_dotnet(input, &mut opened.streams),
+            Format::CpuStat => {
+                add_quotas(input, &mut opened.streams);
+                Ok(())
+            }
+            Format::Unknown => Err(input.failure(
+                "is no trace of a known format: Go execution traces (runtime/trace, go test -trace, \
+                 /debug/pprof/trace), .NET traces and perf.data recordings can be analysed",
+            )),
             other => {
                 let what = other
                     .description()
@@ -228,13 +496,16 @@ impl Opening<'_> {
         }
     }
 
-    fn add_go(self, input: Input, streams: &mut Streams<'_>) -> Result {
-        let Self { path, offset, is_single, recovery, damage, .. } = self;
-        let name = input.name.clone();
-        let trace = Trace::of(input, path, Progress::bytes())?;
-        let mut reader = gotrace::Reader::with_limits(trace.bytes, recovery.limits())
+    fn add_go(self, input: Input, opened: &mut Opened) -> Result {
+        let Self { path, program, offset, is_single, recovery, damage, notes, summary, .. } = self;
+        let (name, lists_damage) = (input.name.clone(), self.lists_damage);
+        let Trace { bytes, progress, .. } = Trace::of(input, path, Progress::bytes())?;
+        let mut reader = gotrace::Reader::with_limits(bytes, recovery.limits())
             .map_err(|error| Failure::about(&name, error))?;
         let is_related = offset.is_some() || reader.clock_domain() == ClockDomain::Monotonic;
+        if !is_related {
+            opened.domain = reader.clock_domain();
+        }
         if !is_single && !is_related {
             let why = "its clock cannot be related to that of other traces, as that of Go 1.21 and \
                        older: analyse it alone, or pass --offset FILE=SECONDS";
@@ -242,98 +513,191 @@ impl Opening<'_> {
         }
         let mut options = GoOptions::default();
         options.offset = offset.unwrap_or(0);
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = match path.as_os_str() {
+            stdin if stdin == "-" => "Go program".to_owned(),
+            _ => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        };
         // `record --keep` has the process id in the name.
-        options.pid = stem.strip_prefix("go-").and_then(|pid| pid.parse().ok());
-        options.process = stem.into_bytes();
+        let pid = || stem.strip_prefix("go-").and_then(|pid| pid.parse().ok());
+        options.pid = program.pid.or_else(pid);
+        options.process = program.name.unwrap_or(stem).into_bytes();
         let mut source = GoSource::new(options);
+        let streams = &mut opened.streams;
         streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
-            while out.len() < CHUNK {
+            let result = loop {
+                if out.len() >= CHUNK {
+                    break Ok(true);
+                }
                 match reader.next_event() {
                     Ok(Some(event)) => source.push(event, tables, out),
-                    Ok(None) => return Ok(false),
+                    Ok(None) => break Ok(false),
                     Err(error) if recovery.is_wanted() => {
-                        let Some(loss) = reader.recover()? else { return Err(error.into()) };
+                        let Some(loss) = reader.recover()? else { break Err(error.into()) };
+                        if lists_damage && damage.places() < MAX_REPORTS {
+                            progress.note(&report(&name, &error, &loss));
+                        }
                         damage.add(loss.bytes);
-                        source.loss(tables, out);
+                        source.loss(&error.to_string(), Some(loss.bytes), tables, out);
                     }
-                    Err(error) => return Err(format!("{error}{}", recovery.hint()).into()),
+                    Err(error) => break Err(format!("{error}{}", recovery.hint()).into()),
                 }
+            };
+            if !matches!(result, Ok(true)) {
+                let stats = source.stats();
+                let experiments = (stats.experimental, "events of experiments");
+                let regions = (stats.regions_dropped, "regions: too many are open");
+                notes.add(&name, &[experiments, regions]);
+                let missing = reader.missing_generations();
+                let notes = vec![
+                    (
+                        stats.experimental,
+                        "experimental event not shown",
+                        "experimental events not shown",
+                    ),
+                    (stats.regions_dropped, "region too many", "regions too many"),
+                    (missing, "missing generation", "missing generations"),
+                    (
+                        reader.unresolved_ids(),
+                        "unresolved name or stack",
+                        "unresolved names or stacks",
+                    ),
+                    (reader.lost_events(), "lost event", "lost events"),
+                ];
+                summary.set(Read::Go { stats, notes });
             }
-            Ok(true)
+            result
         });
         Ok(())
     }
 
     fn add_dotnet(self, input: Input, streams: &mut Streams<'_>) -> Result {
-        let Self { path, offset, recovery, damage, .. } = self;
-        let mut source = DotnetSource::new(offset.unwrap_or(0));
-        if self.has_stacks {
-            source.resolve_stacks(dotnet_methods(Input::open(path, Progress::bytes())?));
+        let Self { path, program, offset, recovery, damage, notes, summary, .. } = self;
+        let name = input.name.clone();
+        // The names of methods are late in a trace: it is read twice.
+        let (names, trace): (_, Box<dyn io::Read>) = if !input::is_file(path) {
+            let spool = spool(input)?;
+            let again = spool.try_clone().and_then(|mut file| file.rewind().map(|()| file));
+            let names = dotnet_names(again.map_err(|e| Failure::about("a temporary file", e))?);
+            let mut spool = spool;
+            spool.rewind().map_err(|e| Failure::about("a temporary file", e))?;
+            (names, Box::new(spool))
+        } else {
+            (dotnet_names(Input::open(path, Progress::bytes())?), Box::new(input))
+        };
+        let mut source = DotnetSource::with_names(offset.unwrap_or(0), names);
+        if let Some(process) = &program.name {
+            source.set_process_name(process);
         }
-        let mut reader = nettrace::Reader::new(input);
+        let mut reader = nettrace::Reader::new(trace);
         let mut errors = 0;
         streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
-            while out.len() < CHUNK {
+            let result = loop {
+                if out.len() >= CHUNK {
+                    break Ok(true);
+                }
                 match reader.next_item() {
                     Ok(Some(item)) => source.push(&item, tables, out),
-                    Ok(None) => return Ok(false),
+                    Ok(None) => break Ok(false),
                     Err(error) => {
                         let is_io = matches!(error.kind, ErrorKind::Io(_));
                         if !recovery.is_wanted() || is_io || errors == MAX_ERRORS {
-                            return Err(format!("{error}{}", recovery.hint()).into());
+                            break Err(format!("{error}{}", recovery.hint()).into());
                         }
                         errors += 1;
                         damage.add(0);
-                        source.loss(tables, out);
+                        source.loss(&error.to_string(), tables, out);
                     }
                 }
+            };
+            if !matches!(result, Ok(true)) {
+                let stats = source.stats();
+                let kinds = source.skipped();
+                let skipped = (stats.skipped, &*skipped(&kinds));
+                let undecodable =
+                    (stats.undecodable, "events whose payload does not match its metadata");
+                let unpaired = (
+                    stats.unpaired,
+                    "starts and stops of activities, waits and work items without the other, or \
+                     too many of them",
+                );
+                notes.add(&name, &[skipped, undecodable, unpaired]);
+                let skipped = match stats.skipped {
+                    0 => String::new(),
+                    count => format!("; {} not shown: {}", counted(count, "event"), most(&kinds)),
+                };
+                summary.set(Read::Dotnet { stats, skipped });
             }
-            Ok(true)
+            result
         });
         Ok(())
     }
 
-    fn add_perf(self, streams: &mut Streams<'_>) -> Result {
-        let fail = |error: &dyn std::fmt::Display| Failure::about(self.path.display(), error);
-        let file = File::open(self.path).map_err(|error| fail(&error))?;
-        let reader = perf_data::Reader::open(file, Limits::default()).map_err(|e| fail(&e))?;
-        let mut reader = perf_data::SortedReader::new(reader, Limits::default());
-        let mut source = match self.offset {
-            Some(offset) => PerfSource::with_offset(reader.session(), offset),
-            None => PerfSource::new(reader.session()),
-        }
-        .map_err(|error| match error {
-            PerfError::Clock => fail(&format_args!("{error}, or pass --offset FILE=SECONDS")),
-            error => fail(&error),
-        })?;
-        streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
-            while out.len() < CHUNK {
-                match reader.next_record()? {
-                    Some(entry) => source.push(&entry, tables, out),
-                    None => return Ok(false),
-                }
-            }
-            Ok(true)
-        });
-        Ok(())
+    #[cfg(not(unix))]
+    fn add_perf(self, _: &mut Opened) -> Result {
+        let why = "a perf.data recording needs the program triscope: the page does not read it";
+        Err(Failure::about(self.path.display(), why))
     }
 }
 
-/// The methods of a .NET trace. Damage is reported by the reading of the events.
-fn dotnet_methods(input: Input) -> MethodMap {
-    let mut methods = MethodMap::new();
+fn add_quotas(input: Input, streams: &mut Streams<'_>) {
+    let mut reader = QuotaReader::new(input);
+    streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+        while out.len() < CHUNK {
+            if !reader.next_line(tables, out)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    });
+}
+
+/// What is said of .NET events that the model does not have.
+fn skipped(kinds: &[(&str, &str, u64)]) -> String {
+    format!("events that no table counts: {}", most(kinds))
+}
+
+/// The most frequent kinds of .NET events.
+fn most(kinds: &[(&str, &str, u64)]) -> String {
+    const MOST: usize = 3;
+    let shown = kinds.iter().take(MOST).map(|(provider, event, count)| {
+        let provider = provider.rsplit('-').next().unwrap_or(provider);
+        format!("{count} {provider}/{event}")
+    });
+    let mut named: Vec<String> = shown.collect();
+    if kinds.len() > MOST {
+        named.push(format!("{} more kinds", kinds.len() - MOST));
+    }
+    named.join(", ")
+}
+
+/// The content of an input in a temporary file.
+#[cfg(unix)]
+fn spool(mut input: Input) -> Result<File> {
+    let fail = |error: io::Error| Failure::about("a temporary file", error);
+    let mut file = tempfile::tempfile().map_err(fail)?;
+    io::copy(&mut input, &mut file).map_err(fail)?;
+    Ok(file)
+}
+
+#[cfg(not(unix))]
+fn spool(input: Input) -> Result<File> {
+    Err(input.failure("is read twice: save it to a file first"))
+}
+
+/// The names in a .NET trace. Damage is reported by the reading of the events.
+fn dotnet_names(input: impl io::Read) -> DotnetNames {
+    let mut names = DotnetNames::new();
     let mut reader = nettrace::Reader::new(input);
     for _ in 0..MAX_ERRORS {
         let result = reader.for_each(|event| {
-            methods.observe(&event);
+            names.observe(&event);
         });
         match result {
             Err(error) if !matches!(error.kind, ErrorKind::Io(_)) => {}
             _ => break,
         }
     }
-    methods
+    names
 }
 
 /// An entity as text on a terminal: `main.worker (G7)`, `server (thread 1234)`.

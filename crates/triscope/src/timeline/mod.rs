@@ -1,29 +1,38 @@
 //! The timeline that `convert` and `record` write, and shared drawing code.
 
-pub(crate) mod clock;
-pub(crate) mod dotnet;
-pub(crate) mod go;
-
 use crate::failure::{Failure, Result};
 use crate::io::counting::{Count, Counted, Tally};
 use crate::io::output_file::OutputFile;
+use crate::sources::model::{Opened, missing};
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use trace_export::{ClockDomain, Compressor, PerfettoSink, Timestamp};
+use trace_export::timeline::TimelineSource;
+use trace_export::{ClockDomain, Compressor, PerfettoSink, Sink, Timestamp};
+use trace_timeline::{Event, EventKind, Tables, text};
 
 /// The output of a timeline.
 pub(crate) type Timeline = PerfettoSink<Box<dyn Write + Send>>;
 
 /// Opens the output for a timeline on `CLOCK_MONOTONIC`.
 pub(crate) fn open(output: &mut OutputFile, uncompressed: bool) -> Result<(Timeline, Written)> {
+    const CHUNKS: usize = 2;
+    open_with_queue(output, uncompressed, CHUNKS)
+}
+
+/// The same, with at most `queue` chunks that wait to be compressed.
+pub(crate) fn open_with_queue(
+    output: &mut OutputFile,
+    uncompressed: bool,
+    queue: usize,
+) -> Result<(Timeline, Written)> {
     let written = Written::default();
     let file = Timed { inner: output.writer()?, time: written.nanos.clone() };
     let file = Counted::new(file, written.bytes.clone());
     let writer: Box<dyn Write + Send> = if uncompressed {
         Box::new(file)
     } else {
-        Box::new(Compressor::new(file).map_err(|e| output.failure(&e))?)
+        Box::new(Compressor::with_queue(file, queue).map_err(|e| output.failure(&e))?)
     };
     Ok((PerfettoSink::new(writer, ClockDomain::Monotonic), written))
 }
@@ -83,7 +92,7 @@ pub(crate) fn check_format(path: &Path) -> Result {
         Some(extension) => {
             let message = format!(
                 "unknown format .{}: timelines are written for Perfetto: .pftrace, \
-                 .perfetto-trace or .perfetto (triscope convert also writes .html; triscope dotnet \
+                 .perfetto-trace or .perfetto (triscope convert also writes .json and .html; triscope dotnet \
                  profile writes .svg, .folded, .pb.gz and .speedscope.json)",
                 extension.to_string_lossy()
             );
@@ -98,27 +107,82 @@ pub(crate) fn print_next_step() {
 }
 
 /// The current time of `CLOCK_MONOTONIC`.
+#[cfg(unix)]
 pub(crate) fn now() -> io::Result<Timestamp> {
     read_clock(ClockDomain::Monotonic)
 }
 
 /// The current time of a clock of the system.
+#[cfg(unix)]
 pub(crate) fn read_clock(clock: ClockDomain) -> io::Result<Timestamp> {
     perf_monitor::now(clock).ok_or_else(|| {
         io::Error::new(io::ErrorKind::Unsupported, format!("{clock} cannot be read"))
     })
 }
 
-/// Summary of one trace on the timeline.
-pub(crate) struct Part {
-    /// Counts of the items on the timeline.
-    pub(crate) what: String,
-    /// Counts of the items that are not on it: `; …; …`.
-    pub(crate) notes: String,
+/// Draws traces. The result is what is damaged in them. `is_first` says that nothing relates the
+/// clocks of the timeline yet.
+pub(crate) fn draw_traces(
+    opened: &mut Opened,
+    source: &mut TimelineSource,
+    is_first: bool,
+    sink: &mut impl Sink,
+    output: &OutputFile,
+) -> Result<Vec<Failure>> {
+    let mut tables = Tables::new();
+    let mut is_unrelated = is_first && opened.domain == ClockDomain::Monotonic;
+    let mut failures = opened.read(&mut tables, &mut |event: &Event, tables: &mut Tables| {
+        // Traces have no reading of this clock. The time that the viewer shows does not depend on
+        // it.
+        let related = match std::mem::take(&mut is_unrelated) {
+            true => sink.clock_snapshot(&[
+                (ClockDomain::Monotonic, event.at),
+                (ClockDomain::Boottime, event.at),
+            ]),
+            false => Ok(()),
+        };
+        related
+            .and_then(|()| source.push(event, tables, sink))
+            .map_err(|error| output.failure(&error))?;
+        // It is drawn: the memory does not grow with the length of the traces.
+        if let EventKind::End { entity } = event.kind {
+            tables.entities.forget(entity);
+        }
+        Ok(())
+    })?;
+    source.finish(&tables, sink).map_err(|error| output.failure(&error))?;
+    let mut dropped = tables.dropped();
+    dropped.entities = 0; // it is among the failures
+    failures.extend(text::dropped(dropped).map(missing));
+    Ok(failures)
+}
+
+/// Draws the samples of a recording whose other events are on the timeline already: neither the
+/// processes nor their names. The result is what is damaged in it.
+pub(crate) fn draw_samples(
+    opened: &mut Opened,
+    source: &mut TimelineSource,
+    sink: &mut impl Sink,
+    output: &OutputFile,
+) -> Result<Vec<Failure>> {
+    let mut tables = Tables::new();
+    let failures = opened.read(&mut tables, &mut |event: &Event, tables: &mut Tables| {
+        match event.kind {
+            EventKind::Sample { .. } => {
+                source.push(event, tables, sink).map_err(|error| output.failure(&error))?;
+            }
+            EventKind::End { entity } => {
+                tables.entities.forget(entity);
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(failures)
 }
 
 /// The non-zero counts, each as `; N …`: with a text for one, and one for several.
-fn notes(counts: &[(u64, &str, &str)]) -> String {
+pub(crate) fn notes(counts: &[(u64, &str, &str)]) -> String {
     let present = counts.iter().filter(|(count, ..)| *count > 0);
     present
         .map(|(count, one, many)| format!("; {count} {}", if *count == 1 { one } else { many }))

@@ -9,16 +9,20 @@
     reason = "helpers of tests may panic"
 )]
 
+mod flight;
 mod list;
 mod probe;
+mod profile;
 mod record;
+mod record_stacks;
 mod recording;
+mod sampling;
 mod signals;
 mod stat;
 mod support;
 mod trace;
 
-/// Not a test: what the tests record, told by `PERF_TEST_CHILD`.
+/// Not a test: the program that the tests record. `PERF_TEST_CHILD` selects what it does.
 #[test]
 fn child() {
     if let Ok(role) = std::env::var("PERF_TEST_CHILD") {

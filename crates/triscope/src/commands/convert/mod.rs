@@ -1,21 +1,16 @@
 //! `triscope convert`: converts traces of any kind to one timeline.
 
+use crate::answers::{html, profile};
 use crate::failure::{Failure, OneLine, Result};
-use crate::io::input::{Format, Input};
 use crate::io::output_file::OutputFile;
 use crate::io::per_file::{offsets, per_file};
-use crate::io::progress::Progress;
 use crate::run::stop::Listener;
-use crate::sources::go::{Recovery, Trace};
-use crate::sources::html;
-use crate::sources::model::Traces;
-use crate::timeline::clock::{Clock, Moved};
-use crate::timeline::{self, Part, Timeline, dotnet, size};
-use std::path::{Path, PathBuf};
-use trace_common::ClockMap;
-use trace_export::dotnet::DotnetOptions;
-use trace_export::go::{GoOptions, unknown_process};
-use trace_export::{ClockDomain, Sink, Timestamp};
+use crate::sources::go::Recovery;
+use crate::sources::model::{Opened, Program, Traces};
+use crate::timeline::{self, counted, draw_traces, notes, size};
+use std::path::PathBuf;
+use trace_export::timeline::{TimelineOptions, TimelineSource, TimelineStats};
+use trace_export::{ChromeSink, Sink};
 
 /// Convert traces to a Perfetto timeline
 ///
@@ -24,6 +19,10 @@ use trace_export::{ClockDomain, Sink, Timestamp};
 /// goroutine is unblocked to where it runs. .NET traces become GCs and suspensions, compilations,
 /// lock waits, exceptions, activities, counters, events of event sources, and managed stack
 /// samples.
+///
+/// With recordings of the kernel's scheduler (perf.data with sched:sched_switch), all traces become
+/// one timeline: CPUs and threads, and states of goroutines that also say whether the thread had a
+/// CPU.
 ///
 /// Traces of one machine share a clock, CLOCK_MONOTONIC, except for traces of Go 1.21 and older.
 /// Clocks that cannot be related are an error.
@@ -36,6 +35,10 @@ Examples:
   triscope convert --recover cut.out -o trace.pftrace            resume after damage
   triscope convert a.trace b.trace --name a.trace=client --name b.trace=server -o both.pftrace
   triscope convert app.nettrace old.trace --offset old.trace=12.5 -o both.pftrace
+  triscope convert perf.data -o perf.svg                         a flame graph of perf record -g
+  triscope convert perf.data --samples cycles -o perf.pb.gz      for go tool pprof
+  triscope convert perf.data server.trace -o all.pftrace         the kernel's scheduler too:
+    perf record -k CLOCK_MONOTONIC -a -e sched:sched_switch,sched:sched_waking,sched:sched_wakeup_new
 
 Open the output at https://ui.perfetto.dev (\"Open trace file\"): the page runs in the browser,
 nothing is uploaded. There, w and s zoom, a and d move, f zooms to the selection, m marks it,
@@ -46,10 +49,13 @@ Input may be compressed with gzip or zstd. The output is written to FILE.partial
 it is complete. Of a damaged trace, the part before the damage is converted and the exit status
 is 1.")]
 pub(crate) struct Args {
-    /// Go or .NET traces; - is standard input
+    /// Go traces, .NET traces, perf.data recordings, or directories of them that `triscope record
+    /// --keep` wrote; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The timeline to write: .pftrace, or .html for a page that opens in any browser; - is standard
+    /// The timeline to write: .pftrace, .json in Chrome's format, or .html for a page that opens in
+    /// any browser; or a profile of its samples: .pb.gz (go tool pprof), .svg (a flame graph),
+    /// .speedscope.json (speedscope.app), .json.gz (profiler.firefox.com) or .folded; - is standard
     /// output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -70,6 +76,10 @@ pub(crate) struct Args {
     /// FILE=SECONDS
     #[arg(long, value_name = "[FILE=]SECONDS", allow_hyphen_values = true)]
     offset: Vec<String>,
+    /// The samples of a profile: the name of a perf event, go-cpu, managed or allocations. Without
+    /// it, those of which there are most
+    #[arg(long, value_name = "EVENT")]
+    samples: Option<String>,
     #[command(flatten)]
     recovery: Recovery,
 }
@@ -78,61 +88,133 @@ pub(crate) fn run(args: &Args) -> Result {
     if args.output.extension().is_some_and(|extension| extension == "html") {
         return page(args)?;
     }
+    if profile::is_wanted(&args.output) {
+        return samples(args)?;
+    }
+    if args.samples.is_some() {
+        return Err(Failure::new("--samples is for a profile").with_code(2));
+    }
     // Report unreadable inputs before anything is written.
-    let plans = plan(args)?;
-    let mut inputs = Vec::new();
-    for file in &args.files {
-        let input = Input::open(file, Progress::bytes())?;
-        check(&input, file)?;
-        inputs.push(input);
-    }
+    let traces = traces(args)?;
+    let mut opened = traces.open()?;
     let mut output = OutputFile::create(&args.output, &args.files)?;
-    timeline::check_format(&args.output)?;
+    let is_json = args.output.extension().is_some_and(|extension| extension == "json");
+    if !is_json {
+        timeline::check_format(&args.output)?;
+    }
     let _listener = Listener::exit()?;
-    let (mut sink, written) = timeline::open(&mut output, args.uncompressed)?;
-    let single = inputs.len() == 1;
-    let mut clocks = ClockMap::new();
-    for plan in &plans {
-        let shown = plan.offset.map(Timestamp::from_nanos);
-        let timeline = ClockDomain::Monotonic;
-        clocks.add(
-            shown
-                .map(|at| [(plan.domain, Timestamp::default()), (timeline, at)])
-                .into_iter()
-                .flatten(),
-        );
+    let mut options = TimelineOptions::default();
+    options.arrows = !args.no_arrows;
+    if let Some(release) = &opened.kernel {
+        options.set_kernel(release);
     }
-    let mut parts = Vec::new();
-    let mut result = Ok(());
-    for (plan, input) in plans.iter().zip(inputs) {
-        let name = input.name.clone();
-        let given = plan.offset.map(|_| plan.domain);
-        let clock =
-            if single && given.is_none() { Clock::Adopt } else { Clock::Related(&clocks, given) };
-        let (part, outcome) = match input.format {
-            Format::NetTrace => convert_dotnet(plan, input, clock, &mut sink, &output),
-            _ => convert_go(args, plan, input, clock, &mut sink, &output),
-        }?;
-        parts.push((name, part, outcome.is_err()));
-        result = result.and(outcome);
+    let mut source = TimelineSource::new(options);
+    let mut omitted = String::new();
+    let (failures, bytes) = if is_json {
+        let mut sink = ChromeSink::new(output.writer()?, opened.domain);
+        let failures = draw_traces(&mut opened, &mut source, true, &mut sink, &output)?;
+        sink.finish().map_err(|error| output.failure(&error))?;
+        let wakings = sink.stats().wakings_omitted;
+        omitted = notes(&[(wakings, "wake-up omitted", "wake-ups omitted")]);
+        (failures, sink.stats().bytes)
+    } else {
+        let (mut sink, written) = timeline::open(&mut output, args.uncompressed)?;
+        sink.set_domain(opened.domain);
+        if let Some(release) = &opened.kernel {
+            sink.kernel(release.as_bytes()).map_err(|error| output.failure(&error))?;
+        }
+        let failures = draw_traces(&mut opened, &mut source, true, &mut sink, &output)?;
+        sink.finish().map_err(|error| output.failure(&error))?;
+        (failures, written.bytes.get())
+    };
+    if source.stats().first.is_none() {
+        failures.iter().for_each(Failure::print);
+        return Err(Failure::new(match failures.len() {
+            0 => "the traces have no events",
+            _ => "nothing could be converted",
+        }));
     }
-    sink.finish().map_err(|e| output.failure(&e))?;
-    let (target, is_file) = (output.name(), !output.is_stdout());
+    let is_file = !output.is_stdout();
+    let target = output.name();
     output.complete()?;
-    let size = size(written.bytes.get());
-    for (name, Part { what, notes }, partial) in &parts {
-        let label = if single { &target } else { name };
-        let partial = if *partial { " (partial)" } else { "" };
-        let size = if single { format!(", {size}") } else { String::new() };
-        eprintln!("{}", OneLine(&format!("{label}{partial}: {what}{size}{notes}")));
-    }
-    if !single {
-        eprintln!("{}", OneLine(&format!("{target}: {size}")));
-    }
+    let partial = if failures.is_empty() { "" } else { " (partial)" };
+    let undecodable = notes(&[(
+        opened.undecodable_samples(),
+        "sample could not be decoded",
+        "samples could not be decoded",
+    )]);
+    let sum = format!("{}{undecodable}{omitted}", summary(&source.stats()));
+    print_summary(&opened, &source.stats(), &format!("{target}{partial}"), &size(bytes), &sum);
     if is_file {
         timeline::print_next_step();
     }
-    result
+    failures.iter().for_each(Failure::print);
+    match opened.nothing_shown() {
+        Some(failure) => Err(failure),
+        None if failures.is_empty() => Ok(()),
+        None => Err(Failure::Quiet(1)),
+    }
+}
+
+/// The traces, with the names and process ids of their programs.
+fn traces(args: &Args) -> Result<Traces> {
+    let pids = per_file(&args.pid, "--pid", &args.files)?;
+    let names = per_file(&args.name, "--name", &args.files)?;
+    offsets(&args.offset, &args.files)?;
+    let usage = |message: String| Failure::new(message).with_code(2);
+    let mut programs = Vec::new();
+    for (pid, name) in pids.into_iter().zip(names) {
+        let pid = pid.map(|text| match text.parse() {
+            Ok(pid @ 1..=i32::MAX) => Ok(pid.into()),
+            _ => Err(usage(format!("--pid: {text} is not a process identifier"))),
+        });
+        let name = name.map(str::to_owned);
+        programs.push(Program { pid: pid.transpose()?, name, trace: None });
+    }
+    Ok(Traces::with(args.files.clone(), args.offset.clone(), args.recovery, programs))
+}
+
+/// Prints what is on the timeline: in one line for one trace.
+fn print_summary(opened: &Opened, stats: &TimelineStats, target: &str, size: &str, sum: &str) {
+    match &opened.summaries(stats)[..] {
+        [(_, only)] if opened.len() == 1 => {
+            let (what, rest) = only.split_at(only.find(';').unwrap_or(only.len()));
+            eprintln!("{}", OneLine(&format!("{target}: {what}, {size}{rest}{sum}")));
+        }
+        all => {
+            for (name, what) in all {
+                eprintln!("{}", OneLine(&format!("{name}: {what}")));
+            }
+            eprintln!("{}", OneLine(&format!("{target}: {size}{sum}")));
+        }
+    }
+}
+
+/// The numbers of what is drawn, and of what is not.
+fn summary(stats: &TimelineStats) -> String {
+    let mut text = String::new();
+    for (count, what) in [(stats.switches, "context switch"), (stats.wakings, "wake-up")] {
+        if count > 0 {
+            text.push_str(&format!(", {}", counted(count, what)));
+        }
+    }
+    text.push_str(&notes(&[
+        (stats.losses, "loss marked", "losses marked"),
+        (
+            stats.goroutines_without_lane,
+            "goroutine without a lane shown in a counter",
+            "goroutines without a lane shown in counters",
+        ),
+        (stats.spans_without_lane, "span without a lane", "spans without a lane"),
+        (stats.instants_without_lane, "instant without a lane", "instants without a lane"),
+        (stats.without_cpu, "switch on an unknown CPU", "switches on unknown CPUs"),
+        (
+            stats.samples_without_thread,
+            "sample without a thread shown as an instant",
+            "samples without a thread shown as instants",
+        ),
+    ]));
+    text
 }
 
 /// Writes a page, as `triscope report --html` does.
@@ -152,97 +234,11 @@ fn page(args: &Args) -> Result<Result> {
     html::write(&Traces::of(args.files.clone()), &args.output)
 }
 
-/// The options for one trace.
-struct Plan<'a> {
-    path: &'a Path,
-    pid: Option<i32>,
-    name: Option<&'a str>,
-    /// In nanoseconds.
-    offset: Option<i64>,
-    /// The clock of the trace, if it has an offset.
-    domain: ClockDomain,
-}
-
-fn plan(args: &Args) -> Result<Vec<Plan<'_>>> {
-    let pids = per_file(&args.pid, "--pid", &args.files)?;
-    let names = per_file(&args.name, "--name", &args.files)?;
-    let offsets = offsets(&args.offset, &args.files)?;
-    let usage = |message: String| Failure::new(message).with_code(2);
-    let mut plans = Vec::new();
-    for (index, path) in args.files.iter().enumerate() {
-        let pid = pids[index].map(|text| match text.parse() {
-            Ok(pid @ 1..) => Ok(pid),
-            _ => Err(usage(format!("--pid: {text} is not a process identifier"))),
-        });
-        // If there are several traces, each Go trace gets its own process.
-        let default = (args.files.len() > 1).then(|| unknown_process(index as u32 + 1));
-        plans.push(Plan {
-            path,
-            pid: pid.transpose()?.or(default),
-            name: names[index],
-            offset: offsets[index],
-            domain: ClockDomain::Local(index as u32 + 1),
-        });
+/// Writes the samples of the traces as a profile.
+fn samples(args: &Args) -> Result<Result> {
+    let of_timelines = [("--uncompressed", args.uncompressed), ("--no-arrows", args.no_arrows)];
+    if let Some((option, _)) = of_timelines.iter().find(|(_, is_given)| *is_given) {
+        return Err(Failure::new(format!("not for a profile: {option}")).with_code(2));
     }
-    Ok(plans)
-}
-
-/// Rejects inputs that are not traces and lists the supported formats.
-fn check(input: &Input, path: &Path) -> Result {
-    let is_test = path.extension().is_some_and(|extension| extension == "test");
-    match (input.format, input.format.description()) {
-        (Format::Unknown, _) if !is_test => Err(input.failure(
-            "is no trace of a known format: Go execution traces (runtime/trace, go test -trace, \
-             /debug/pprof/trace) and .NET traces (NetTrace) can be converted",
-        )),
-        (Format::Pprof | Format::PerfData, Some(what)) => Err(input.failure(format_args!(
-            "looks like {what}: Go execution traces and .NET traces can be converted"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-fn convert_go(
-    args: &Args,
-    plan: &Plan<'_>,
-    input: Input,
-    clock: Clock<'_>,
-    sink: &mut Timeline,
-    output: &OutputFile,
-) -> Result<(Part, Result)> {
-    let mut options = GoOptions::default();
-    options.process = process_name(plan);
-    options.pid = plan.pid.unwrap_or(options.pid);
-    options.wake_ups = !args.no_arrows;
-    let trace = Trace::of(input, plan.path, Progress::bytes())?;
-    let (stats, reading) = timeline::go::draw(trace, args.recovery, options, clock, sink, output)?;
-    if let (None, Some(error)) = (stats.first, &reading.error) {
-        let message = format!("nothing could be converted: {error}{}", args.recovery.hint());
-        return Err(Failure::about(&reading.name, message));
-    }
-    Ok((timeline::go::part(&stats, &reading), reading.into_result()))
-}
-
-fn convert_dotnet(
-    plan: &Plan<'_>,
-    input: Input,
-    clock: Clock<'_>,
-    sink: &mut Timeline,
-    output: &OutputFile,
-) -> Result<(Part, Result)> {
-    let mut options = DotnetOptions::default();
-    if let Some(name) = plan.name {
-        options.process = name.as_bytes().to_vec();
-    }
-    let offset = clock.offset(&input.name, ClockDomain::Monotonic, sink.domain())?;
-    dotnet::draw_input(input, plan.path, options, &mut Moved { sink, offset }, output)
-}
-
-/// The name of the program on the timeline: from the option, otherwise the file name of the trace.
-fn process_name(plan: &Plan<'_>) -> Vec<u8> {
-    match (plan.name, plan.path.file_stem()) {
-        (Some(name), _) => name.as_bytes().to_vec(),
-        (None, Some(stem)) if plan.path != Path::new("-") => stem.as_encoded_bytes().to_vec(),
-        _ => b"Go program".to_vec(),
-    }
+    profile::write(&traces(args)?, &args.output, args.samples.as_deref())
 }

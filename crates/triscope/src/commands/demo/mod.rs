@@ -1,5 +1,6 @@
 //! `triscope demo`: a timeline of bundled programs.
 
+mod dotnet;
 mod native;
 
 use crate::failure::{Failure, Result};
@@ -10,9 +11,9 @@ use std::process::{Command, Stdio};
 
 /// Record bundled programs, and write timeline.pftrace and timeline.html
 ///
-/// Starts a program with threads, a lock and a pipe; with a Go toolchain (go, 1.22 or later) also
-/// an HTTP server in Go with its clients, which is built in a temporary directory. The files go to
-/// the current directory.
+/// Starts a program with threads and a lock; with a Go toolchain (go, 1.22 or later) also an HTTP
+/// server in Go with its clients, which is built in a temporary directory; with a .NET runtime
+/// (dotnet, .NET Core 3.1 or later) also a program in .NET. The files go to the current directory.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,6 +26,9 @@ pub(crate) struct Args {
     /// Without the program in Go
     #[arg(long)]
     no_go: bool,
+    /// Without the program in .NET
+    #[arg(long)]
+    no_dotnet: bool,
 }
 
 const SHOP: &str = include_str!("shop.go");
@@ -40,8 +44,10 @@ pub(crate) fn run(args: &Args) -> Result {
     let dir = dir.map_err(|error| Failure::about("a temporary directory", error))?;
     let native = [own.as_os_str(), "demo".as_ref(), "--program".as_ref()];
     let shop = if args.no_go { None } else { build(dir.path()) };
+    let orders = if args.no_dotnet { None } else { dotnet::command(dir.path()) };
     let trace = dir.path().join("trace.out");
-    let mut command: Vec<&OsStr> = Vec::new();
+    // Each starts the ones after it.
+    let mut command: Vec<&OsStr> = orders.iter().flatten().map(|word| word.as_os_str()).collect();
     if let Some(shop) = &shop {
         command.extend([shop.as_os_str(), trace.as_os_str()]);
     }
@@ -59,8 +65,8 @@ pub(crate) fn run(args: &Args) -> Result {
     ];
     triscope(&own, record.into_iter().chain(command))?;
     if !has_traces(&keep) {
-        let why = "there are no traces: the scheduler is not recorded (triscope doctor), and no Go \
-                   toolchain was found";
+        let why = "there are no traces: the scheduler is not recorded (triscope doctor), and neither \
+                   a Go toolchain nor a .NET runtime was found";
         return Err(Failure::about(page.display(), why));
     }
     triscope(&own, ["report".as_ref(), keep.as_os_str(), "--html".as_ref(), page.as_os_str()])
@@ -107,8 +113,13 @@ fn build(dir: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Whether a recording has more than its description.
+/// Whether a recording has more than its description and the CPU quotas.
 fn has_traces(keep: &Path) -> bool {
-    let entries = std::fs::read_dir(keep).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_name() != crate::sources::model::RECORDING).count() > 0
+    const OTHERS: [&str; 3] = [
+        crate::sources::model::RECORDING,
+        crate::sources::model::PROCESSES,
+        crate::sources::quota::QUOTAS,
+    ];
+    let mut entries = std::fs::read_dir(keep).into_iter().flatten().flatten();
+    entries.any(|entry| !OTHERS.iter().any(|other| entry.file_name() == *other))
 }

@@ -3,44 +3,61 @@
 use super::machine::Machine;
 use super::{Check, Works};
 use crate::run::procfs::is_in_container;
-use crate::sources::kernel;
+use crate::sources::kernel::sampling::{Rate, Scope, THIS_THREAD};
+use crate::sources::kernel::{self, CONFIDENTIALITY};
 use object::{Object, ObjectSegment, ReadCache};
 use perf_monitor::{
     Error, Event, EventBuilder, Hardware, OpenErrorReason, Record, RingSet, SampleFlags, Software,
     Target, default_ring_pages, is_privileged, online_cpus,
 };
 use std::fs::File;
+use std::path::PathBuf;
+use trace_timeline::sources::cgroup::CpuStat;
 
 /// Grants this program what `perf_event_paranoid` withholds.
 const SETCAP: &str = "sudo setcap cap_perfmon,cap_sys_ptrace,cap_syslog+ep $(command -v triscope)";
 
 const MOUNT: &str = "sudo mount -t tracefs nodev /sys/kernel/tracing -o gid=$(id -g),mode=0750";
 
+const LOCKED_DOWN: &str = "the kernel is locked down: nobody may read it";
+
+const UNLOCK: &str = "boot with lockdown=integrity, or without lockdown";
+
 type Tried = Result<String, Error>;
 
 pub(super) fn checks(machine: &Machine) -> Vec<Check> {
+    let is_confidential = machine.lockdown.as_deref() == Some(CONFIDENTIALITY);
     let check = |id, what, tried: Tried| match tried {
         Ok(note) => Check::yes(id, what, note),
+        Err(error) if is_confidential && is_privileged() && is_refused(&error) => {
+            Check::no(id, what, LOCKED_DOWN, Some(UNLOCK.to_owned()))
+        }
         Err(error) => Check::no(id, what, reason(&error), fix(&error)),
     };
-    let mut checks = vec![scheduler()];
+    let mut checks = vec![scheduler(machine)];
     if checks.iter().all(|check| check.works != Works::Yes) {
         let own = check("own-switches", "on-CPU times of a command", own_switches());
         checks.push(if own.works == Works::Yes { own.partly() } else { own });
     }
     checks.extend([
         rings(),
+        quotas(),
         check("kernel-events", "kernel side of own threads", this_thread(true)),
         check("user-events", "user side of own threads", this_thread(false)),
         check("cpu-wide", "all threads of a CPU", cpu_wide()),
         check("hardware", "hardware counters", hardware()),
-        check("callchains", "call chains", callchains()),
+        profiling(),
         check("user-stacks", "user stacks for DWARF", user_stacks()),
         kernel_symbols(machine),
         check("kprobes", "kprobes", kprobe()),
         check("uprobes", "uprobes", uprobe()),
     ]);
     checks
+}
+
+/// Whether a privilege is missing, whatever the level of `perf_event_paranoid` is.
+fn is_refused(error: &Error) -> bool {
+    matches!(error.reason(), Some(OpenErrorReason::Privilege { allowed_at: None, .. }))
 }
 
 fn reason(error: &Error) -> String {
@@ -55,6 +72,9 @@ fn reason(error: &Error) -> String {
                 None => "CAP_SYS_ADMIN".to_owned(),
             };
             format!("kernel.perf_event_paranoid is {level}; this needs {needed}")
+        }
+        Error::Open { reason: OpenErrorReason::SystemCallFiltered, .. } => {
+            "a seccomp filter blocks perf_event_open(2)".to_owned()
         }
         Error::Open { reason, .. } | Error::Map { reason, .. } => reason.to_string(),
         other => other.to_string(),
@@ -76,6 +96,9 @@ fn fix(error: &Error) -> Option<String> {
             OpenErrorReason::Privilege { allowed_at: None, .. } => {
                 Some("sudo triscope …".to_owned())
             }
+            OpenErrorReason::SystemCallFiltered => Some(
+                "docker run --cap-add PERFMON …, or --security-opt seccomp=unconfined".to_owned(),
+            ),
             OpenErrorReason::LockedMemory { .. } => {
                 Some("sudo sysctl kernel.perf_event_mlock_kb=8192".to_owned())
             }
@@ -86,7 +109,7 @@ fn fix(error: &Error) -> Option<String> {
 }
 
 /// What `triscope record` opens first.
-fn scheduler() -> Check {
+fn scheduler(machine: &Machine) -> Check {
     let (id, what) = ("scheduler", "scheduler of the machine");
     if is_in_container() {
         let why = "its tracepoints identify threads by numbers of the initial PID namespace";
@@ -107,7 +130,57 @@ fn scheduler() -> Check {
     };
     match tried() {
         Ok(note) => Check::yes(id, what, note),
-        Err(error) => Check::no(id, what, reason(&error), fix(&error)),
+        Err(error) => {
+            let (why, fixes) = missing_for_tracepoints(machine, is_privileged());
+            // Such a kernel has no tracepoints.
+            let found = reason(&error);
+            let found = (!matches!(error, Error::UnknownEvent { .. })).then_some(found);
+            let reason = found.into_iter().chain(why).collect::<Vec<_>>().join("; ");
+            let reason = if reason.is_empty() { error.to_string() } else { reason };
+            let fix = (!fixes.is_empty()).then(|| fixes.join(", and ")).or_else(|| fix(&error));
+            Check::no(id, what, reason, fix)
+        }
+    }
+}
+
+/// What this user lacks for the data of tracepoints, of which an error names the first: the privilege,
+/// and a tracefs that can be read. Sources: `perf_event_open(2)`, `perf_event_paranoid` of
+/// `proc_sys_kernel(5)`, `kernel_lockdown(7)`.
+fn missing_for_tracepoints(machine: &Machine, is_privileged: bool) -> (Vec<String>, Vec<String>) {
+    const DATA_FOR_ALL: i64 = -1;
+    let (mut why, mut fixes) = (Vec::new(), Vec::new());
+    if machine.lockdown.as_deref() == Some(CONFIDENTIALITY) {
+        why.push(LOCKED_DOWN.to_owned());
+        return (why, vec![UNLOCK.to_owned()]);
+    }
+    let is_for_all = machine.features.paranoid.is_some_and(|level| level <= DATA_FOR_ALL);
+    if !is_privileged && !is_for_all {
+        why.push("data of tracepoints needs -1, or CAP_PERFMON".to_owned());
+        fixes.push(format!("{SETCAP} (or sudo sysctl kernel.perf_event_paranoid=-1)"));
+    }
+    if !machine.features.tracefs_readable {
+        why.push("tracefs cannot be read".to_owned());
+        fixes.push(MOUNT.to_owned());
+    }
+    (why, fixes)
+}
+
+/// The counters of CPU quotas.
+fn quotas() -> Check {
+    let (id, what) = ("cpu-quotas", "CPU quotas of cgroups");
+    let dirs = match perf_monitor::cgroup_dirs(std::process::id(), "cpu") {
+        Ok(dirs) => dirs,
+        Err(error) => return Check::no(id, what, error, None),
+    };
+    let is_readable = |dir: &&PathBuf| {
+        std::fs::read(dir.join("cpu.stat")).is_ok_and(|text| CpuStat::parse(&text).is_some())
+    };
+    let counted = dirs.iter().filter(is_readable).count();
+    match (dirs.first(), counted) {
+        (None, _) => Check::no(id, what, "no cgroups with the CPU controller are mounted", None),
+        // The root of cgroup v2 has no quota.
+        (Some(dir), 0) => Check::yes(id, what, format!("none applies to {}", dir.display())),
+        (Some(dir), _) => Check::yes(id, what, format!("{}", dir.join("cpu.stat").display())),
     }
 }
 
@@ -179,32 +252,50 @@ fn spin() {
     }
 }
 
-/// Samples of this program until one has a call chain.
-fn callchains() -> Tried {
+/// What `triscope profile` opens for a command.
+fn profiling() -> Check {
+    let (id, what) = ("profiling", "profiles of own programs");
+    let event = match kernel::usual_event() {
+        Ok(event) => event,
+        Err(error) => return Check::no(id, what, reason(&error), fix(&error)),
+    };
+    let name = event.name();
+    let is_clock = name == "cpu-clock";
+    let clock = if is_clock { ", as cycles cannot be counted" } else { "" };
+    match sampled(&event, true) {
+        Ok(found) => Check::yes(id, what, format!("{name}{clock}: kernel and user stacks{found}")),
+        Err(error) => match sampled(&event, false) {
+            Ok(found) => {
+                let why = reason(&error);
+                let note = format!("{name}{clock}: user stacks only{found}: {why}");
+                Check::no(id, what, note, fix(&error)).partly()
+            }
+            Err(error) => Check::no(id, what, reason(&error), fix(&error)),
+        },
+    }
+}
+
+/// Samples this program until a sample has a call chain. Returns a remark if none had.
+fn sampled(event: &Event, with_kernel: bool) -> Result<&'static str, Error> {
     const ATTEMPTS: u32 = 200;
-    let clock = user_space(Event::software(Software::TaskClock)).sample_period(200_000);
-    let mut sampler = clock.sample(SampleFlags::CALLCHAIN).open_sampler(Target::ThisThread, 8)?;
+    const HERTZ: u64 = 999;
+    let scope = Scope { tids: vec![THIS_THREAD], ..Scope::default() };
+    let builder = scope.chains(event, Rate::Usual(HERTZ), !with_kernel);
+    let mut sampler = builder.open_sampler(Target::ThisThread, 8)?;
     sampler.enable()?;
-    let mut most = 0;
+    let mut has_chain = false;
     for _ in 0..ATTEMPTS {
         spin();
         sampler.drain(|record| {
             if let Record::Sample(sample) = record {
-                let frames = sample.callchain.map_or(0, |chain| chain.frames().count());
-                most = most.max(frames);
+                has_chain |= sample.callchain.is_some_and(|chain| chain.frames().count() > 0);
             }
         })?;
-        if most > 0 {
-            let of_kernel = Event::software(Software::TaskClock)
-                .builder()
-                .sample_period(1_000_000_000)
-                .sample(SampleFlags::CALLCHAIN)
-                .open(Target::ThisThread);
-            let side = if of_kernel.is_ok() { "kernel and user space" } else { "user space only" };
-            return Ok(format!("by frame pointers, {side}"));
+        if has_chain {
+            return Ok("");
         }
     }
-    Ok("the event opens, no sample came".to_owned())
+    Ok(" (the event opens, no sample came)")
 }
 
 fn user_stacks() -> Tried {
@@ -232,8 +323,8 @@ fn kernel_symbols(machine: &Machine) -> Check {
     }
     let kptr = machine.kptr_restrict.map_or("?".to_owned(), |level| level.to_string());
     let note = format!("/proc/kallsyms shows no addresses: kernel.kptr_restrict is {kptr}");
-    let fix = "sudo sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1, or CAP_SYSLOG";
-    Check::no(id, what, note, Some(fix.to_owned()))
+    let level = "sudo sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1";
+    Check::no(id, what, note, Some(format!("{level}, or {SETCAP}")))
 }
 
 fn kprobe() -> Tried {
@@ -257,4 +348,38 @@ fn uprobe() -> Tried {
     let path = std::fs::read_link(SELF).unwrap_or_else(|_| SELF.into());
     Event::uprobe(path, offset.unwrap_or(0))?.builder().open(Target::ThisThread)?;
     Ok("a probe of this program opens".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tracepoints_need() {
+        let mut machine = Machine::look();
+        let mut needs = |level, is_readable, is_privileged, lockdown: Option<&str>| {
+            machine.features.paranoid = Some(level);
+            machine.features.tracefs_readable = is_readable;
+            machine.lockdown = lockdown.map(str::to_owned);
+            let (why, fixes) = missing_for_tracepoints(&machine, is_privileged);
+            assert_eq!(why.len(), fixes.len());
+            let fixes = fixes.join(" ");
+            [fixes.contains("setcap"), fixes.contains("mount"), fixes.contains("boot")]
+        };
+        for level in -1..=4 {
+            for is_readable in [false, true] {
+                for is_privileged in [false, true] {
+                    for mode in [None, Some("none"), Some("integrity")] {
+                        let needs = needs(level, is_readable, is_privileged, mode);
+                        assert_eq!(needs, [!is_privileged && level > -1, !is_readable, false]);
+                    }
+                    let mode = Some("confidentiality");
+                    assert_eq!(
+                        needs(level, is_readable, is_privileged, mode),
+                        [false, false, true]
+                    );
+                }
+            }
+        }
+    }
 }

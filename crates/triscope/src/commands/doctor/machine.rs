@@ -1,6 +1,7 @@
 //! The machine, its settings and this user.
 
 use crate::run::procfs::is_in_container;
+use crate::sources::kernel;
 use perf_monitor::{Container, KernelFeatures};
 use rustix::process::{Resource, geteuid, getrlimit};
 use serde_json::{Value, json};
@@ -15,7 +16,9 @@ pub(super) struct Machine {
     pub(super) container: Option<String>,
     pub(super) kptr_restrict: Option<i64>,
     /// The selected mode; `None` if it cannot be read.
-    lockdown: Option<String>,
+    pub(super) lockdown: Option<String>,
+    /// Whether a filter of system calls applies to this process.
+    seccomp: bool,
     /// In bytes; `None` is unlimited.
     memlock: Option<u64>,
 }
@@ -34,10 +37,15 @@ fn number(path: &str) -> Option<i64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
+/// A line of `proc_pid_status(5)`.
+fn status(name: &str) -> Option<String> {
+    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.map(|value| value.trim().to_owned())
+}
+
 fn capabilities() -> Vec<&'static str> {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let set = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let set = status("CapEff").and_then(|hex| u64::from_str_radix(&hex, 16).ok()).unwrap_or(0);
     let held = CAPABILITIES.iter().filter(|(bit, _)| set >> bit & 1 != 0);
     held.map(|(_, name)| *name).collect()
 }
@@ -63,12 +71,6 @@ fn container() -> Option<String> {
     is_in_container().then(|| "a PID namespace".to_owned())
 }
 
-fn lockdown() -> Option<String> {
-    let text = std::fs::read_to_string("/sys/kernel/security/lockdown").ok()?;
-    let (_, rest) = text.split_once('[')?;
-    rest.split_once(']').map(|(mode, _)| mode.to_owned())
-}
-
 impl Machine {
     pub(super) fn look() -> Self {
         let uname = rustix::system::uname();
@@ -80,7 +82,8 @@ impl Machine {
             capabilities: capabilities(),
             container: container(),
             kptr_restrict: number("/proc/sys/kernel/kptr_restrict"),
-            lockdown: lockdown(),
+            lockdown: kernel::lockdown(),
+            seccomp: status("Seccomp").is_some_and(|mode| mode != "0"),
             memlock: getrlimit(Resource::Memlock).current,
         }
     }
@@ -107,6 +110,7 @@ impl Machine {
                 "lockdown",
                 self.lockdown.clone().unwrap_or_else(|| "? (securityfs cannot be read)".to_owned()),
             ),
+            ("seccomp", if self.seccomp { "a filter applies" } else { "no filter" }.to_owned()),
             ("tracefs", tracefs),
             ("perf_event_paranoid", or_unknown(self.features.paranoid)),
             ("kptr_restrict", or_unknown(self.kptr_restrict)),
@@ -135,6 +139,7 @@ impl Machine {
             "capabilities": self.capabilities,
             "container": self.container,
             "lockdown": self.lockdown,
+            "seccomp": self.seccomp,
             "tracefs": self.features.tracefs.as_ref().map(|t| t.root().to_owned()),
             "tracefs_readable": self.features.tracefs_readable,
             "perf_event_paranoid": self.features.paranoid,

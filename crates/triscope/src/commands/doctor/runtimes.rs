@@ -31,7 +31,7 @@ fn go() -> Check {
     let (id, what) = ("go", "Go programs that run");
     let mut versions: BTreeMap<(u64, u64), Option<String>> = BTreeMap::new();
     let (mut found, mut unreadable) = (Vec::new(), 0_u64);
-    for pid in procfs::processes() {
+    for pid in perf_monitor::processes() {
         let exe = PathBuf::from(format!("/proc/{pid}/exe"));
         let Ok(metadata) = std::fs::metadata(&exe) else {
             // Kernel threads have no executable and no command line.

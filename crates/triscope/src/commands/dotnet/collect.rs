@@ -5,7 +5,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::progress::Status;
 use crate::run::child;
 use crate::run::duration::duration;
-use crate::run::port::{Port, process_of};
+use crate::run::port::{Port, Startup, process_of};
 use diag_ipc::reverse::Server;
 use diag_ipc::{
     BufferingMode, Client, Command as Ipc, Error, Level, PROVIDER_PRESETS, Provider,
@@ -385,7 +385,7 @@ pub(super) struct Launched {
 
 impl Launched {
     pub(super) fn start(command: &[String], shows_io: bool) -> Result<Self> {
-        let port = Port::bind()?;
+        let port = Port::bind(Startup::Suspended)?;
         let child = child::Launched::start(command, |command| {
             let io = || if shows_io { Stdio::inherit() } else { Stdio::null() };
             command.envs([port.variable()]).stdin(io()).stdout(io()).stderr(io());

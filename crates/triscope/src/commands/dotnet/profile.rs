@@ -7,11 +7,13 @@ use crate::run::duration::duration;
 use crate::timeline::counted;
 use diag_ipc::{Level, Provider, TracingConfig};
 use nettrace::analysis::{EventStacks, StackEvent};
-use nettrace::{Frame, Order, Profile, SampleKind, Trace};
+use nettrace::{Order, Profile, SampleKind, Trace};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
-use trace_export::profile::{self, Label, LabelSet, Measure, ProfileStack, Unit};
+use trace_export::profile::{self, Label, LabelSet, Measure, Unit};
+use trace_timeline::sources::dotnet;
+use trace_timeline::{Frame, StackId, Tables};
 
 /// Write the stacks of a process or a trace as a flame graph or profile
 ///
@@ -56,7 +58,7 @@ enum Of {
 }
 
 impl Of {
-    const fn measure(self) -> Measure {
+    fn measure(self) -> Measure {
         let (events, weight, unit) = match self {
             Self::Samples => ("samples", "cpu", Unit::Nanoseconds),
             Self::Allocations => ("allocations", "alloc_space", Unit::Bytes),
@@ -65,7 +67,7 @@ impl Of {
         };
         // The sampler takes all threads about every millisecond.
         let period = if matches!(self, Self::Samples) { 1_000_000 } else { 0 };
-        Measure { events, weight, unit, period }
+        Measure { events: events.into(), weight: weight.into(), unit, period }
     }
 
     /// What a process is asked for: the events, and the names of methods.
@@ -98,13 +100,19 @@ pub(super) fn run(args: &Args) -> Result {
         return Err(Failure::about(&name, format!("the trace contains no {events} with stacks")));
     }
     let share = stacks.named as f64 * 100.0 / stacks.frames.max(1) as f64;
-    file.write(&stacks.profile, &name, &format!(", {share:.1} % of frames with names"))?;
+    file.write(
+        &stacks.profile,
+        &stacks.tables,
+        &name,
+        &format!(", {share:.1} % of frames with names"),
+    )?;
     reading.into_result()
 }
 
 /// A profile, and how many of its frames have names.
 struct Stacks {
     profile: profile::Profile,
+    tables: Tables,
     frames: u64,
     /// Frames that have the name of a method.
     named: u64,
@@ -113,39 +121,47 @@ struct Stacks {
 /// A stack with names.
 #[derive(Clone, Copy)]
 struct Stack {
-    id: ProfileStack,
+    id: Option<StackId>,
     frames: u64,
     named: u64,
 }
 
 impl Stacks {
     fn new(measure: Measure) -> Self {
-        Self { profile: profile::Profile::new(measure), frames: 0, named: 0 }
+        let mut profile = profile::Profile::new(measure);
+        profile.show_modules();
+        Self { profile, tables: Tables::new(), frames: 0, named: 0 }
     }
 
     /// Names the frames of a stack, innermost first, below the type that the events are about, if
     /// it has a name.
-    fn resolve<'a>(&mut self, type_name: &str, frames: impl Iterator<Item = Frame<'a>>) -> Stack {
-        let mut names = Vec::new();
+    fn resolve<'a>(
+        &mut self,
+        type_name: &str,
+        stack: impl Iterator<Item = nettrace::Frame<'a>>,
+    ) -> Stack {
+        let mut frames = Vec::new();
         if !type_name.is_empty() {
-            names.push(format!("[{type_name}]"));
+            let function = self.tables.text(format!("[{type_name}]").as_bytes());
+            frames.push(Frame { function, ..Frame::default() });
         }
         let (mut len, mut named) = (0, 0);
-        for frame in frames {
+        for frame in stack {
             len += 1;
             named += u64::from(frame.method.is_some());
-            names.push(frame.to_string());
+            frames.push(dotnet::frame(&frame, &mut self.tables));
         }
-        let frames = names.iter().map(|name| trace_export::Frame::new(name.as_bytes()));
-        Stack { id: self.profile.stack(frames), frames: len, named }
+        Stack { id: self.tables.stack(&frames), frames: len, named }
     }
 
     /// The labels of a thread; the state is empty if it has no meaning.
     fn labels(&mut self, thread: u64, state: &str) -> LabelSet {
-        let thread = ("thread", Label::Number(thread as i64));
+        let [key, of_state, text] =
+            ["thread", "state", state].map(|text| self.tables.text(text.as_bytes()));
+        let thread = (key, Label::Number(thread as i64));
         match state {
             "" => self.profile.labels(&[thread]),
-            state => self.profile.labels(&[thread, ("state", Label::Text(state))]),
+            _ => self.profile.labels(&[thread, (of_state, Label::Text(text))]),
         }
     }
 

@@ -1,12 +1,19 @@
 //! What the commands that analyse a trace share: arguments, passes over the events, texts.
 
+use super::csv;
+use crate::answers::json;
 use crate::failure::{OneLine, Result};
+use crate::io::input;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
-use crate::sources::go::{self, Reading, Recovery, Trace};
-use gotrace::Event;
-use gotrace::analysis::{Finished, Goroutine, Region, Summarizer, Task, Times};
+use crate::sources::go::{self, Pass, Reading, Recovery, TimeRange, Trace, Visitor};
+use gotrace::analysis::{
+    Finished, Frame, Goroutine, Histogram, Region, Summarizer, Summary, Task, Times,
+};
+use gotrace::parallel::Split;
+use gotrace::{Event, Timestamp};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +25,9 @@ pub(super) struct Analysis {
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
     #[command(flatten)]
-    recovery: Recovery,
+    pub(super) recovery: Recovery,
+    #[command(flatten)]
+    pub(super) range: TimeRange,
 }
 
 /// How the rows of a result are printed.
@@ -27,12 +36,29 @@ pub(super) struct Rows {
     /// Print JSON: an array, times in nanoseconds
     #[arg(long)]
     json: bool,
+    /// Print comma-separated values (RFC 4180): the fields of the JSON, those of nested objects as
+    /// OUTER.INNER
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+}
+
+/// How a result that is not rows of one table is printed.
+#[derive(clap::Args)]
+pub(super) struct Document {
+    /// Print JSON: an object, times in nanoseconds
+    #[arg(long)]
+    json: bool,
+    /// Print comma-separated values (RFC 4180): a line for each value of the JSON, with its table,
+    /// the row's name, its field and the value
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 /// A part of the summary of a trace.
 pub(super) enum Part<'a> {
     Goroutine(&'a Goroutine),
     Region(&'a Region),
+    Task(&'a Task),
 }
 
 /// Passes on a goroutine, and the regions that were open when it ended.
@@ -42,35 +68,123 @@ fn pass_on(goroutine: &Goroutine, visit: &mut impl FnMut(Part<'_>)) {
 }
 
 impl Analysis {
-    /// Passes all events to an analysis.
+    /// Passes the events of the range to an analysis, and the states at its start.
     pub(super) fn read(&self, mut event: impl FnMut(Event<'_>)) -> Result<Reading> {
-        let trace = Trace::open(&self.file, Progress::bytes())?;
-        go::read(trace, self.recovery, &mut |each: Event<'_>| {
+        let mut visitor = |each: Event<'_>| {
             event(each);
             Ok(())
-        })
+        };
+        let opened = self.range.open(&self.file, Progress::bytes(), self.recovery)?;
+        opened.clip(self.recovery, &mut visitor)
     }
 
-    /// Summarizes the trace. Goroutines and regions are passed on when they end, or at the end of
-    /// the trace.
-    pub(super) fn summarize(
+    /// Analyses the range, on several threads if possible.
+    pub(super) fn split<A: Split>(&self, analysis: A) -> Result<(A, Reading)> {
+        self.range.analyse(&self.file, &Pass::only(), self.recovery, analysis)
+    }
+
+    /// A pass beside another one, if two at the same time are faster than one.
+    pub(super) fn beside(&self) -> Option<Pass> {
+        Pass::beside().filter(|_| input::is_file(&self.file))
+    }
+
+    /// The same in such a pass.
+    pub(super) fn split_beside<A: Split>(&self, pass: &Pass, analysis: A) -> Result<(A, Reading)> {
+        self.range.analyse(&self.file, pass, self.recovery, analysis)
+    }
+
+    /// The range as times of the trace, which is read twice.
+    pub(super) fn bounds(&self) -> Result<(Timestamp, Timestamp)> {
+        self.range.bounds_in(&self.file, self.recovery)
+    }
+
+    /// Passes all events to an analysis that knows the range.
+    pub(super) fn visit(&self, visitor: &mut impl Visitor) -> Result<Reading> {
+        go::read(Trace::open(&self.file, Progress::bytes())?, self.recovery, visitor)
+    }
+
+    /// The same on several threads, if possible.
+    pub(super) fn visit_split(&self, analysis: &mut impl Split) -> Result<Reading> {
+        go::read_split(&self.file, &Pass::only(), self.recovery, analysis)
+    }
+
+    /// The same for another pass, which does not report damage again.
+    pub(super) fn visit_again(&self, visitor: &mut impl Visitor) -> Result<Reading> {
+        go::read(Trace::open(&self.file, Progress::again())?, self.recovery, visitor)
+    }
+
+    /// Summarizes the trace. Goroutines, regions and tasks are passed on when they end, or at the
+    /// end of the trace.
+    pub(super) fn summarize(&self, visit: impl FnMut(Part<'_>)) -> Result<Reading> {
+        let mut visit = visit;
+        let (summary, reading) = self.pass(Summarizer::returning_tasks(), &mut visit)?;
+        summary.tasks.iter().for_each(|task| visit(Part::Task(task)));
+        Ok(reading)
+    }
+
+    /// Passes on what the summarizer returns, and the goroutines that outlive the trace.
+    pub(super) fn pass(
         &self,
-        mut visit: impl FnMut(Part<'_>),
-    ) -> Result<(Vec<Task>, Reading)> {
-        let mut summarizer = Summarizer::new();
-        let reading = self.read(|event| match summarizer.event(event) {
-            Some(Finished::Goroutine(ended)) => pass_on(&ended, &mut visit),
-            Some(Finished::Region(ended)) => visit(Part::Region(&ended)),
-            _ => {}
+        summarizer: Summarizer,
+        visit: &mut impl FnMut(Part<'_>),
+    ) -> Result<(Summary, Reading)> {
+        self.pass_beside(summarizer, visit, |_| {})
+    }
+
+    /// The same, with another analysis of the events.
+    pub(super) fn pass_beside(
+        &self,
+        mut summarizer: Summarizer,
+        visit: &mut impl FnMut(Part<'_>),
+        mut beside: impl FnMut(Event<'_>),
+    ) -> Result<(Summary, Reading)> {
+        let reading = self.read(|event| {
+            beside(event);
+            match summarizer.event(event) {
+                Some(Finished::Goroutine(ended)) => pass_on(&ended, visit),
+                Some(Finished::Region(ended)) => visit(Part::Region(&ended)),
+                Some(Finished::Task(ended)) => visit(Part::Task(&ended)),
+                _ => {}
+            }
         })?;
         let summary = summarizer.finish();
-        summary.goroutines.iter().for_each(|goroutine| pass_on(goroutine, &mut visit));
-        Ok((summary.tasks, reading))
+        summary.goroutines.iter().for_each(|goroutine| pass_on(goroutine, visit));
+        Ok((summary, reading))
+    }
+}
+
+/// The number of events, and the times of the first and the last.
+#[derive(Default)]
+pub(super) struct Span {
+    pub(super) times: Option<(Timestamp, Timestamp)>,
+    pub(super) events: u64,
+}
+
+impl Split for Span {
+    fn event(&mut self, event: Event<'_>) {
+        self.events += 1;
+        self.times = Some((self.times.map_or(event.time(), |(first, _)| first), event.time()));
+    }
+
+    fn part(&self, _start: Timestamp) -> Self {
+        Self::default()
+    }
+
+    fn join(&mut self, part: Self) {
+        self.events += part.events;
+        self.times = match (self.times, part.times) {
+            (Some((first, _)), Some((_, last))) => Some((first, last)),
+            (times, None) | (None, times) => times,
+        };
     }
 }
 
 impl Rows {
-    /// Prints rows as a JSON array, or as a table.
+    pub(super) const fn is_csv(&self) -> bool {
+        self.csv
+    }
+
+    /// Prints rows as a JSON array, as CSV, or as a table.
     pub(super) fn print<T>(
         &self,
         rows: &[T],
@@ -78,7 +192,10 @@ impl Rows {
         table: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
     ) -> Result {
         let mut output = Output::new();
-        if self.json {
+        if self.csv {
+            let rows: Vec<Value> = rows.iter().map(to_json).collect();
+            csv::write(&rows, &mut output.buffer);
+        } else if self.json {
             let rows: Vec<Value> = rows.iter().map(to_json).collect();
             let text = serde_json::to_string_pretty(&rows).unwrap_or_default();
             let _ = writeln!(output.buffer, "{text}"); // writing to a vector does not fail
@@ -89,31 +206,141 @@ impl Rows {
     }
 }
 
+impl Document {
+    /// Prints a result as JSON, as CSV, or as text.
+    pub(super) fn print(
+        &self,
+        to_json: impl FnOnce() -> Value,
+        text: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
+    ) -> Result {
+        let mut output = Output::new();
+        if self.csv {
+            csv::write_document(&to_json(), &mut output.buffer);
+        } else if self.json {
+            let text = serde_json::to_string_pretty(&to_json()).unwrap_or_default();
+            let _ = writeln!(output.buffer, "{text}"); // writing to a vector does not fail
+        } else {
+            let _ = text(&mut output.buffer);
+        }
+        output.finish()
+    }
+}
+
+/// A histogram: percentiles, and the number of durations by size, in nanoseconds.
+pub(super) fn histogram_json(histogram: &Histogram) -> Value {
+    let buckets = histogram.buckets().map(|(from, to, count)| json!([from, to, count]));
+    let buckets: Value = buckets.collect();
+    let mut value = json::histogram(histogram);
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("histogram".to_owned(), buckets);
+    }
+    value
+}
+
+/// The names of the columns of [`percentiles`].
+pub(super) const PERCENTILES: &str = "   count     total       p50       p90       p99       max";
+
+/// A histogram as columns.
+pub(super) fn percentiles(histogram: &Histogram) -> String {
+    let of = |percent| histogram.percentile(percent);
+    let values = [histogram.sum(), of(50.0), of(90.0), of(99.0), histogram.max()];
+    let columns = values.map(|nanos| format!("{:>10}", duration(Duration::from_nanos(nanos))));
+    format!("{:>8}{}", histogram.count(), columns.concat())
+}
+
+/// Prints a row of a table: the percentiles of durations, further columns, and a name. `has_bars`
+/// prints the number of durations by size below it.
+pub(super) fn distribution(
+    durations: &Histogram,
+    columns: &str,
+    name: &str,
+    has_bars: bool,
+    out: &mut Vec<u8>,
+) -> std::io::Result<()> {
+    writeln!(out, "{}{columns}  {name}", percentiles(durations))?;
+    if has_bars { bars(durations, out) } else { Ok(()) }
+}
+
+/// Prints a histogram: one line for each power of two.
+fn bars(histogram: &Histogram, out: &mut Vec<u8>) -> std::io::Result<()> {
+    const WIDTH: u64 = 50;
+    let mut powers: BTreeMap<u32, u64> = BTreeMap::new();
+    for (from, _, count) in histogram.buckets() {
+        *powers.entry(from.max(1).ilog2()).or_default() += count;
+    }
+    let most = powers.values().copied().max().unwrap_or(1).max(1);
+    let (first, last) = (powers.keys().next().copied(), powers.keys().next_back().copied());
+    for power in first.unwrap_or(1)..=last.unwrap_or(0) {
+        let count = powers.get(&power).copied().unwrap_or(0);
+        let from = duration(Duration::from_nanos(1 << power));
+        let bar = "#".repeat((count * WIDTH).div_ceil(most) as usize);
+        writeln!(out, "{from:>20} {count:>9}  {bar}")?;
+    }
+    Ok(())
+}
+
+/// Prints a stack, innermost frame first.
+pub(super) fn stack(frames: &[Frame], out: &mut Vec<u8>) -> std::io::Result<()> {
+    for frame in frames {
+        let (function, file) = (name(&frame.function, "?"), name(&frame.file, "?"));
+        writeln!(out, "            {function}  {file}:{}", frame.line)?;
+    }
+    Ok(())
+}
+
+/// The functions of a stack, innermost first.
+pub(super) fn stack_json(frames: &[Frame]) -> Value {
+    let frame = |frame: &Frame| {
+        json!({
+            "function": frame.function.to_string(),
+            "file": frame.file.to_string(),
+            "line": frame.line,
+        })
+    };
+    frames.iter().map(frame).collect()
+}
+
 /// A duration with three or four significant digits.
 pub(super) fn duration(time: Duration) -> String {
     trace_timeline::text::duration(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// A name on one line; `none` if it is empty.
+/// A name on one line, cut to a length for a table; `none` if it is empty.
 pub(super) fn name(name: &gotrace::bstr::BStr, none: &str) -> String {
-    if name.is_empty() { none.to_owned() } else { OneLine(&name.to_string()).to_string() }
+    const MAX: usize = 100;
+    if name.is_empty() {
+        return none.to_owned();
+    }
+    let mut name = OneLine(&name.to_string()).to_string();
+    if let Some((end, _)) = name.char_indices().nth(MAX) {
+        name.truncate(end);
+        name.push('…');
+    }
+    name
 }
 
-/// The names of the columns of [`times`].
-pub(super) const TIMES: &str =
-    "     total   running  runnable   blocked   syscall  syscall, no P  unknown";
+/// The names of the columns of [`states`].
+pub(super) const STATES: &str = "   running  runnable   blocked   syscall  syscall, no P  unknown";
 
 /// The times of the states as columns.
-pub(super) fn times(times: &Times) -> String {
-    let columns =
-        [times.total, times.running, times.runnable, times.blocked_total(), times.syscall];
+pub(super) fn states(times: &Times) -> String {
+    let columns = [times.running, times.runnable, times.blocked_total(), times.syscall];
     let columns: String = columns.map(|time| format!("{:>10}", duration(time))).concat();
     format!("{columns}{:>15}{:>9}", duration(times.syscall_blocked), duration(times.unknown()))
 }
 
+/// The total time, and the times of the states, as columns.
+pub(super) fn times(times: &Times) -> String {
+    format!("{:>10}{}", duration(times.total), states(times))
+}
+
+/// Nanoseconds.
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// The times of the states, in nanoseconds.
 pub(super) fn times_json(times: &Times) -> Value {
-    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let blocked: Map<String, Value> =
         times.blocked().map(|(reason, time)| (reason.to_string(), json!(nanos(time)))).collect();
     let ranges: Map<String, Value> =

@@ -1,10 +1,11 @@
 use super::analysis::{self, Analysis, Part, Rows};
+use super::groups::{Group, Groups};
+use super::longest::{Limit, Longest};
+use super::restrict::Restriction;
 use crate::failure::Result;
 use gotrace::Timestamp;
 use gotrace::analysis::{Goroutine, Name, Times};
 use serde_json::json;
-use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// List goroutines by entry function, with the time in each state
@@ -15,6 +16,8 @@ use std::io::{self, Write};
 Examples:
   triscope go goroutines trace.out
   triscope go goroutines --entry main.worker trace.out      each goroutine of one function
+  triscope go goroutines --task checkout trace.out          their time for tasks of one type
+  triscope go goroutines --from 10 --to 12 trace.out        their time in two seconds of the trace
   triscope go goroutines --json trace.out | jq '.[0].times.blocked'
 
 States: running on a P; runnable, waiting for a P; blocked; in a system call with a P; in a system
@@ -26,15 +29,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     rows: Rows,
     /// List each goroutine with this entry function
-    #[arg(long, value_name = "FUNCTION")]
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "restriction")]
     entry: Option<String>,
-}
-
-/// The goroutines of one entry function.
-struct Group {
-    entry: Name,
-    count: u64,
-    times: Times,
+    #[command(flatten)]
+    limit: Limit,
+    #[command(flatten)]
+    restriction: Restriction,
 }
 
 pub(super) fn run(args: &Args) -> Result {
@@ -44,32 +44,31 @@ pub(super) fn run(args: &Args) -> Result {
     }
 }
 
-fn entry(goroutine: &Goroutine) -> Name {
+pub(super) fn entry(goroutine: &Goroutine) -> Name {
     goroutine.entry.as_ref().map(|entry| entry.name.clone()).unwrap_or_default()
 }
 
 fn groups(args: &Args) -> Result {
-    let mut groups: HashMap<Name, Group> = HashMap::new();
-    let (_, reading) = args.analysis.summarize(|part| {
-        let Part::Goroutine(goroutine) = part else { return };
-        let group = groups.entry(entry(goroutine)).or_insert_with_key(|entry| Group {
-            entry: entry.clone(),
-            count: 0,
-            times: Times::default(),
-        });
-        group.count += 1;
-        group.times.add(&goroutine.times);
-    })?;
-    let mut groups: Vec<Group> = groups.into_values().collect();
-    groups.sort_by(|a, b| {
-        (Reverse(a.times.running), &a.entry).cmp(&(Reverse(b.times.running), &b.entry))
-    });
+    let mut groups = Groups::default();
+    let mut add = |entry: &Name, times: &Times| groups.add(entry, Some(times.total), Some(times));
+    let reading = if args.restriction.is_given() {
+        let (selected, reading) = args.restriction.select(&args.analysis)?;
+        selected.times().into_iter().for_each(|(entry, times)| add(&entry, &times));
+        reading
+    } else {
+        args.analysis.summarize(|part| {
+            if let Part::Goroutine(goroutine) = part {
+                add(&entry(goroutine), &goroutine.times);
+            }
+        })?
+    };
+    let groups = groups.sorted(|group| group.times.running);
     args.rows.print(
         &groups,
         |group| {
             json!({
-                "entry": group.entry.to_string(),
-                "count": group.count,
+                "entry": group.name.to_string(),
+                "count": group.durations.count(),
                 "times": analysis::times_json(&group.times),
             })
         },
@@ -79,24 +78,25 @@ fn groups(args: &Args) -> Result {
 }
 
 fn print_groups(groups: &[Group], out: &mut Vec<u8>) -> io::Result<()> {
-    writeln!(out, "   count{}  entry function", analysis::TIMES)?;
+    writeln!(out, "   count     total{}  entry function", analysis::STATES)?;
     for group in groups {
         let (times, entry) =
-            (analysis::times(&group.times), analysis::name(&group.entry, "(unknown)"));
-        writeln!(out, "{:>8}{times}  {entry}", group.count)?;
+            (analysis::times(&group.times), analysis::name(&group.name, "(unknown)"));
+        writeln!(out, "{:>8}{times}  {entry}", group.durations.count())?;
     }
     Ok(())
 }
 
 fn each(args: &Args, wanted: &str) -> Result {
-    let mut goroutines = Vec::new();
-    let (_, reading) = args.analysis.summarize(|part| match part {
+    let mut longest = Longest::new(args.limit.count());
+    let reading = args.analysis.summarize(|part| match part {
         Part::Goroutine(goroutine) if **entry(goroutine) == *wanted.as_bytes() => {
-            goroutines.push(goroutine.clone());
+            longest.add(goroutine.times.total, || goroutine.clone());
         }
         _ => {}
     })?;
-    goroutines.sort_by_key(|goroutine| (Reverse(goroutine.times.total), goroutine.id));
+    let (goroutines, omitted) = longest.finish();
+    args.limit.note(&reading, omitted, "goroutines");
     args.rows.print(
         &goroutines,
         |goroutine| {
@@ -110,7 +110,7 @@ fn each(args: &Args, wanted: &str) -> Result {
             })
         },
         |out| {
-            writeln!(out, "  goroutine{}", analysis::TIMES)?;
+            writeln!(out, "  goroutine     total{}", analysis::STATES)?;
             for goroutine in &goroutines {
                 writeln!(out, "{:>11}{}", goroutine.id, analysis::times(&goroutine.times))?;
             }

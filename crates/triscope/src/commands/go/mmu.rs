@@ -53,8 +53,7 @@ pub(super) fn run(args: &Args) -> Result {
     options.background = !args.no_background;
     options.stop_the_world = !args.no_stop_the_world;
     options.per_proc = args.per_proc;
-    let mut utilization = Utilization::new(options);
-    let reading = args.analysis.read(|event| utilization.event(event))?;
+    let (utilization, reading) = args.analysis.split(Utilization::new(options))?;
     let curve = utilization.finish();
     let rows: Vec<Row> = windows().map(|window| row(&curve, window, args.worst)).collect();
     args.rows.print(
@@ -96,7 +95,7 @@ fn row(curve: &MinimumUtilization, window: Duration, worst: usize) -> Row {
 }
 
 /// 1, 2 and 5 times each power of ten from 1 us to 10 s.
-fn windows() -> impl Iterator<Item = Duration> {
+pub(super) fn windows() -> impl Iterator<Item = Duration> {
     let powers = (3..=9).map(|exponent| 10_u64.pow(exponent));
     let steps = powers.flat_map(|power| [1, 2, 5].map(|factor| factor * power));
     steps.chain([10_000_000_000]).map(Duration::from_nanos)

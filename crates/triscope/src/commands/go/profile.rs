@@ -1,10 +1,13 @@
-use super::analysis::{self, Analysis, Part};
+use super::analysis::{self, Analysis, Part, Span};
+use super::restrict::Restriction;
 use crate::failure::{Failure, Result};
+use crate::io::input;
 use crate::io::profile_file::ProfileFile;
-use gotrace::Timestamp;
 use gotrace::analysis::{Profile, ProfileKind, ProfileScope};
 use std::path::PathBuf;
 use trace_export::profile::{self, LabelSet, Measure, Unit};
+use trace_timeline::sources::go;
+use trace_timeline::{Frame, Tables};
 
 /// Write a profile of delays or CPU samples
 ///
@@ -17,7 +20,9 @@ Examples:
   triscope go profile sync trace.out -o sync.pb.gz && go tool pprof -top sync.pb.gz
   triscope go profile sched trace.out -o sched.svg
   triscope go profile net --goroutine main.handle trace.out -o net.speedscope.json
-  triscope go profile sync --region checkout trace.out -o checkout.pb.gz")]
+  triscope go profile sync --region checkout trace.out -o checkout.pb.gz
+  triscope go profile syscall --task request trace.out -o request.svg
+  triscope go profile sync --from 10 --to 12 trace.out -o sync.svg")]
 pub(crate) struct Args {
     /// The delays, or CPU samples
     #[arg(value_enum, value_name = "KIND")]
@@ -28,20 +33,13 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Only goroutines with this entry function
-    #[arg(long, value_name = "FUNCTION", conflicts_with = "region")]
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "restriction")]
     goroutine: Option<String>,
-    /// Only the time within regions of this type
-    #[arg(long, value_name = "TYPE")]
-    region: Option<String>,
+    #[command(flatten)]
+    restriction: Restriction,
     /// Include the wait of new goroutines for their first P, which go tool trace leaves out
-    #[arg(long, conflicts_with_all = ["goroutine", "region"])]
+    #[arg(long, conflicts_with_all = ["goroutine", "restriction"])]
     first_run: bool,
-    /// Only from this time of the trace on, in nanoseconds
-    #[arg(long, value_name = "NANOSECONDS")]
-    from: Option<i64>,
-    /// Only up to this time of the trace, in nanoseconds
-    #[arg(long, value_name = "NANOSECONDS")]
-    to: Option<i64>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -69,41 +67,37 @@ impl Kind {
         }
     }
 
-    const fn measure(self) -> Measure {
+    fn measure(self) -> Measure {
         let (events, weight, unit) = match self {
             Self::Cpu => ("samples", "samples", Unit::Count),
             _ => ("contentions", "delay", Unit::Nanoseconds),
         };
-        Measure { events, weight, unit, period: 0 }
+        Measure { events: events.into(), weight: weight.into(), unit, period: 0 }
     }
 }
 
 pub(super) fn run(args: &Args) -> Result {
     let file = ProfileFile::create(&args.output)?;
     let mut scope = scope(args)?;
-    if args.from.is_some() || args.to.is_some() {
-        let from = args.from.map_or(Timestamp::MIN, Timestamp::from_nanos);
-        scope.limit(from, args.to.map_or(Timestamp::MAX, Timestamp::from_nanos));
+    let (from, to) = args.analysis.bounds()?;
+    if args.analysis.range.is_given() {
+        scope.limit(from, to);
     }
-    let mut delays = Profile::new(args.kind.kind(), scope);
-    let mut span: Option<(Timestamp, Timestamp)> = None;
-    let reading = args.analysis.read(|event| {
-        delays.event(event);
-        span = Some((span.map_or(event.time(), |(first, _)| first), event.time()));
-    })?;
+    let mut timed = (Profile::new(args.kind.kind(), scope), Span::default());
+    let reading = args.analysis.visit_split(&mut timed)?;
+    let (mut delays, span) = timed;
     delays.finish();
     let mut profile = profile::Profile::new(args.kind.measure());
+    let mut tables = Tables::new();
     for (delay, stack) in delays.stacks() {
-        let frames = stack.map(|frame| {
-            trace_export::Frame::new(&frame.function)
-                .source(&frame.file, u32::try_from(frame.line).unwrap_or(0))
-                .module(b"", frame.pc)
-        });
-        let stack = profile.stack(frames);
+        let frames = stack.map(|f| go::frame(&f.function, &f.file, f.line, f.pc, &mut tables));
+        let frames: Vec<Frame> = frames.collect();
+        let stack = tables.stack(&frames);
         let time = u64::try_from(delay.time.as_nanos()).unwrap_or(u64::MAX);
         profile.add(stack, LabelSet::default(), delay.count, time);
     }
-    if let Some((first, last)) = span {
+    if let Some((first, last)) = span.times {
+        let (first, last) = (first.clamp(from, to), last.clamp(from, to));
         profile.set_span(0, last.nanos_since(first).unsigned_abs());
     }
     let remark = match args.kind {
@@ -117,41 +111,37 @@ pub(super) fn run(args: &Args) -> Result {
         };
         return Err(Failure::about(&reading.name, format!("the trace contains {what}")));
     }
-    file.write(&profile, &reading.name, &remark)?;
+    file.write(&profile, &tables, &reading.name, &remark)?;
     reading.into_result()
 }
 
-/// The goroutines or regions that are selected, from a pass of its own.
+/// The goroutines, regions or tasks that are selected, from a pass of its own.
 fn scope(args: &Args) -> Result<ProfileScope> {
-    let (selects, value) = match (&args.goroutine, &args.region) {
-        (Some(function), _) => ("goroutine with the entry function", function),
-        (_, Some(region)) => ("region of type", region),
-        _ if args.first_run => return Ok(ProfileScope::all()),
-        _ => return Ok(ProfileScope::since_first_run()),
-    };
-    if args.analysis.file.as_os_str() == "-" {
-        let message = "--goroutine and --region read the trace twice: it must be a file";
-        return Err(Failure::about("standard input", message));
+    let is_restricted = args.restriction.is_given();
+    if !is_restricted && args.goroutine.is_none() {
+        return Ok(match args.first_run {
+            true => ProfileScope::all(),
+            false => ProfileScope::since_first_run(),
+        });
     }
+    input::check_twice(&args.analysis.file, "a profile of goroutines, regions or tasks")?;
+    let Some(function) = &args.goroutine else {
+        let (selected, _) = args.restriction.select(&args.analysis)?;
+        return Ok(selected.scope());
+    };
     let mut scope = ProfileScope::all();
-    args.analysis.summarize(|part| match part {
-        Part::Goroutine(goroutine) => {
-            let entry = goroutine.entry.as_ref();
-            let is_named = entry.is_some_and(|entry| **entry.name == *value.as_bytes());
-            if args.goroutine.is_some() && is_named {
-                scope.add_goroutine(goroutine);
-            }
-        }
-        Part::Region(region) => {
-            let is_named = !region.inherited && **region.name == *value.as_bytes();
-            if args.region.is_some() && is_named {
-                scope.add_region(region);
-            }
+    args.analysis.summarize(|part| {
+        let Part::Goroutine(goroutine) = part else { return };
+        let entry = goroutine.entry.as_ref();
+        if entry.is_some_and(|entry| **entry.name == *function.as_bytes()) {
+            scope.add_goroutine(goroutine);
         }
     })?;
     if !scope.is_selected() {
         let name = args.analysis.file.display();
-        return Err(Failure::about(name, format!("the trace contains no {selects} {value:?}")));
+        let message =
+            format!("the trace contains no goroutine with the entry function {function:?}");
+        return Err(Failure::about(name, message));
     }
     Ok(scope)
 }

@@ -1,13 +1,10 @@
 use super::analysis::{self, Analysis, Part, Rows};
+use super::groups::Groups;
 use crate::failure::Result;
-use gotrace::analysis::{Name, Times};
 use serde_json::json;
-use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::io::Write;
-use std::time::Duration;
 
-/// List regions of runtime/trace by type, with the time in each state
+/// List regions of runtime/trace by type, with percentiles and the time in each state
 ///
 /// The numbers are those of go tool trace. A region that the trace cuts off counts with the part
 /// that the trace contains.
@@ -21,53 +18,37 @@ pub(crate) struct Args {
     analysis: Analysis,
     #[command(flatten)]
     rows: Rows,
-}
-
-/// The regions of one type.
-struct Group {
-    name: Name,
-    count: u64,
-    longest: Duration,
-    times: Times,
+    /// Print the number of regions by duration
+    #[arg(long)]
+    histogram: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result {
-    let mut groups: HashMap<Name, Group> = HashMap::new();
-    let (_, reading) = args.analysis.summarize(|part| {
-        let region = match part {
-            Part::Region(region) if !region.inherited => region,
-            _ => return,
-        };
-        let group = groups.entry(region.name.clone()).or_insert_with_key(|name| Group {
-            name: name.clone(),
-            count: 0,
-            longest: Duration::ZERO,
-            times: Times::default(),
-        });
-        group.count += 1;
-        group.longest = group.longest.max(region.times.total);
-        group.times.add(&region.times);
+    let mut groups = Groups::default();
+    let reading = args.analysis.summarize(|part| match part {
+        Part::Region(region) if !region.inherited => {
+            groups.add(&region.name, Some(region.times.total), Some(&region.times));
+        }
+        _ => {}
     })?;
-    let mut groups: Vec<Group> = groups.into_values().collect();
-    groups
-        .sort_by(|a, b| (Reverse(a.times.total), &a.name).cmp(&(Reverse(b.times.total), &b.name)));
+    let groups = groups.sorted(|group| group.times.total);
     args.rows.print(
         &groups,
         |group| {
             json!({
                 "type": group.name.to_string(),
-                "count": group.count,
-                "longest": u64::try_from(group.longest.as_nanos()).unwrap_or(u64::MAX),
+                "count": group.durations.count(),
+                "longest": group.durations.max(),
+                "durations": analysis::histogram_json(&group.durations),
                 "times": analysis::times_json(&group.times),
             })
         },
         |out| {
-            writeln!(out, "   count   longest{}  region", analysis::TIMES)?;
+            writeln!(out, "{}{}  region", analysis::PERCENTILES, analysis::STATES)?;
             for group in &groups {
-                let longest = analysis::duration(group.longest);
-                let (times, name) =
-                    (analysis::times(&group.times), analysis::name(&group.name, "(empty)"));
-                writeln!(out, "{:>8}{longest:>10}{times}  {name}", group.count)?;
+                let states = analysis::states(&group.times);
+                let name = analysis::name(&group.name, "(empty)");
+                analysis::distribution(&group.durations, &states, &name, args.histogram, out)?;
             }
             Ok(())
         },

@@ -1,8 +1,8 @@
+use super::analysis::Document;
 use crate::failure::{OneLine, Result};
 use crate::io::counting::{Count, Counted};
 use crate::io::progress::Progress;
-use crate::io::stdout::Output;
-use crate::sources::go::{self, Reading, Recovery, Trace};
+use crate::sources::go::{self, Opened, Reading, Recovery, TimeRange};
 use gotrace::{ClockSnapshot, Event, EventKind, EventType, GoState, ProcState, Timestamp};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
@@ -18,40 +18,52 @@ use std::path::PathBuf;
 Examples:
   triscope go stats trace.out
   triscope go stats --json trace.out | jq .events_by_type.GoCreate
+  triscope go stats --csv trace.out              a line for each value
   triscope go stats --recover cut.out
+  triscope go stats --follow trace.out           a trace that is being written
 
 Times in JSON are nanoseconds of the trace's clock: CLOCK_MONOTONIC for traces of Go 1.22 and
-later on Linux. Bytes are those of the trace when decompressed.")]
+later on Linux. Bytes are those of the trace when decompressed; with --from or --to those of the
+generations that overlap the range.")]
 pub(crate) struct Args {
     /// The trace; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: Document,
     #[command(flatten)]
     recovery: Recovery,
+    #[command(flatten)]
+    range: TimeRange,
+    /// Wait for more at the end of the file, until its writer closes it or Ctrl-C, and
+    /// print the number of events on standard error after each generation
+    #[arg(long, conflicts_with = "range")]
+    follow: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result {
-    let mut trace = Trace::open(&args.file, Progress::bytes())?;
     let bytes = Count::default();
-    trace.bytes = Box::new(Counted::new(trace.bytes, bytes.clone()));
     let mut stats = Stats::default();
-    let reading = go::read(trace, args.recovery, &mut |event: Event<'_>| {
+    let progress = Progress::bytes();
+    let mut visitor = |event: Event<'_>| {
         stats.add(event);
+        if args.follow && event.kind() == EventKind::Sync && stats.events > 1 {
+            let Stats { events, generations, .. } = stats;
+            progress.note(&format!("{events} events, {generations} generations"));
+        }
         Ok(())
-    })?;
-    stats.bytes = bytes.get();
-    let mut output = Output::new();
-    if args.json {
-        let text = serde_json::to_string_pretty(&stats.to_json(&reading)).unwrap_or_default();
-        output.buffer.extend_from_slice(text.as_bytes());
-        output.buffer.push(b'\n');
+    };
+    let mut read = |mut opened: Opened| {
+        opened.trace.bytes = Box::new(Counted::new(opened.trace.bytes, bytes.clone()));
+        opened.filter(args.recovery, &mut visitor)
+    };
+    let reading = if args.follow {
+        go::follow(&args.file, progress.clone(), read)?
     } else {
-        let _ = stats.print(&reading, &mut output.buffer); // writing to a vector does not fail
-    }
-    output.finish()?;
+        read(args.range.open(&args.file, progress.clone(), args.recovery)?)?
+    };
+    stats.bytes = bytes.get();
+    args.document.print(|| stats.to_json(&reading), |out| stats.print(&reading, out))?;
     reading.into_result()
 }
 

@@ -1,61 +1,158 @@
-use super::analysis::{self, Analysis, Rows};
+use super::analysis::{self, Analysis, Part, Rows};
+use super::groups::Groups;
+use super::longest::Limit;
+use super::task_log::{self, Entry};
 use crate::failure::Result;
+use crate::io::input;
+use gotrace::analysis::{Summarizer, Task};
 use gotrace::{TaskId, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::cmp::Reverse;
-use std::io::Write;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
 
-/// List tasks of runtime/trace, longest first
+/// List tasks of runtime/trace, longest first, with the time in each state
+///
+/// The states are those of the goroutine that began and ended the task, and sum up to its duration.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   triscope go tasks trace.out
+  triscope go tasks --by-type --histogram trace.out
+  triscope go tasks --logs --type checkout --worst 3 trace.out
   triscope go tasks --json trace.out | jq '.[] | select(.duration > 1e8)'
-  triscope explain --task checkout trace.out        why tasks took so long")]
+  triscope go critical-path --task checkout trace.out        why tasks took so long")]
 pub(crate) struct Args {
     #[command(flatten)]
     analysis: Analysis,
     #[command(flatten)]
     rows: Rows,
+    /// Only tasks of this type
+    #[arg(long = "type", value_name = "TYPE")]
+    ty: Option<String>,
+    #[command(flatten)]
+    limit: Limit,
+    /// List the types of all tasks, with percentiles
+    #[arg(long, conflicts_with = "worst")]
+    by_type: bool,
+    /// Print the number of tasks of each type by duration
+    #[arg(long, requires = "by_type")]
+    histogram: bool,
+    /// Print the log messages and regions of each task in their order
+    #[arg(long, conflicts_with = "by_type")]
+    logs: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result {
-    let (mut tasks, reading) = args.analysis.summarize(|_| {})?;
-    // Regions outside of tasks belong to the background task.
-    tasks.retain(|task| task.id != TaskId::BACKGROUND);
+    if args.logs {
+        input::check_twice(&args.analysis.file, "--logs")?;
+    }
+    let is_wanted = |task: &Task| {
+        let of_type = |ty: &String| **task.name == *ty.as_bytes();
+        // Regions outside of tasks belong to the background task.
+        task.id != TaskId::BACKGROUND && args.ty.as_ref().is_none_or(of_type)
+    };
+    if args.by_type {
+        let mut groups = Groups::default();
+        let reading = args.analysis.summarize(|part| match part {
+            Part::Task(task) if is_wanted(task) => groups.add_task(task),
+            _ => {}
+        })?;
+        types(args, groups)?;
+        return reading.into_result();
+    }
+    let count = args.limit.count();
+    let longest = Summarizer::longest_tasks(count, args.ty.as_ref().map(|ty| ty.as_str().into()));
+    let (summary, reading) = args.analysis.pass(longest, &mut |_| {})?;
+    let mut tasks = summary.tasks;
+    tasks.retain(is_wanted);
     tasks.sort_by_key(|task| (Reverse(task.duration()), task.id));
+    let incomplete = tasks.len().saturating_sub(count);
+    tasks.truncate(count);
+    args.limit.note(&reading, summary.omitted_tasks + incomplete as u64, "tasks");
+    let mut entries = BTreeMap::new();
+    if args.logs {
+        entries = task_log::entries(&args.analysis, &tasks)?;
+    }
+    let of = |task: &Task| entries.get(&task.id).map_or(&[][..], Vec::as_slice);
     args.rows.print(
         &tasks,
-        |task| {
-            json!({
-                "id": task.id.0,
-                "type": task.name.to_string(),
-                "parent": task.parent.map(|parent| parent.0),
-                "start": task.start.map(Timestamp::nanos),
-                "end": task.end.map(Timestamp::nanos),
-                "duration": task.duration().map(|time| time.as_nanos() as u64),
-                "goroutines": task.goroutines.iter().map(|id| id.0).collect::<Vec<_>>(),
-                "regions": task.regions,
-                "logs": task.logs,
-            })
-        },
+        |task| to_json(task, args.logs.then(|| of(task))),
         |out| {
-            writeln!(out, "    task  duration  goroutines  regions  logs   parent  type")?;
+            writeln!(
+                out,
+                "    task  duration{}  goroutines  regions  logs   parent  type",
+                analysis::STATES
+            )?;
             for task in &tasks {
-                let duration = task.duration().map_or("incomplete".to_owned(), analysis::duration);
-                let parent = task.parent.map_or_else(|| "-".to_owned(), |id| id.to_string());
-                writeln!(
-                    out,
-                    "{:>8}{duration:>11}{:>11}{:>9}{:>6}{parent:>9}  {}",
-                    task.id,
-                    task.goroutines.len(),
-                    task.regions,
-                    task.logs,
-                    analysis::name(&task.name, "(unknown)")
-                )?;
+                print(task, out)?;
+                task_log::print(of(task), task.start, out)?;
             }
             Ok(())
         },
     )?;
     reading.into_result()
+}
+
+fn to_json(task: &Task, entries: Option<&[Entry]>) -> Value {
+    let mut json = json!({
+        "id": task.id.0,
+        "type": task.name.to_string(),
+        "parent": task.parent.map(|parent| parent.0),
+        "start": task.start.map(Timestamp::nanos),
+        "end": task.end.map(Timestamp::nanos),
+        "duration": task.duration().map(analysis::nanos),
+        "goroutines": task.goroutines.iter().map(|id| id.0).collect::<Vec<_>>(),
+        "goroutine": task.own.as_ref().map(|(id, _)| id.0),
+        "times": task.own.as_ref().map(|(_, times)| analysis::times_json(times)),
+        "regions": task.regions,
+        "logs": task.logs,
+    });
+    if let (Value::Object(json), Some(entries)) = (&mut json, entries) {
+        json.insert("entries".to_owned(), entries.iter().map(task_log::to_json).collect());
+    }
+    json
+}
+
+fn print(task: &Task, out: &mut Vec<u8>) -> io::Result<()> {
+    let duration = task.duration().map_or("incomplete".to_owned(), analysis::duration);
+    let parent = task.parent.map_or_else(|| "-".to_owned(), |id| id.to_string());
+    let states = match &task.own {
+        Some((_, times)) => analysis::states(times),
+        None => " ".repeat(analysis::STATES.len()),
+    };
+    writeln!(
+        out,
+        "{:>8}{duration:>11}{states}{:>11}{:>9}{:>6}{parent:>9}  {}",
+        task.id,
+        task.goroutines.len(),
+        task.regions,
+        task.logs,
+        analysis::name(&task.name, "(unknown)")
+    )
+}
+
+fn types(args: &Args, groups: Groups) -> Result {
+    let groups = groups.sorted(|group| group.durations.sum());
+    args.rows.print(
+        &groups,
+        |group| {
+            json!({
+                "type": group.name.to_string(),
+                "durations": analysis::histogram_json(&group.durations),
+                "incomplete": group.incomplete,
+                "times": analysis::times_json(&group.times),
+            })
+        },
+        |out| {
+            let (percentiles, states) = (analysis::PERCENTILES, analysis::STATES);
+            writeln!(out, "{percentiles}{states}  incomplete  type")?;
+            for group in &groups {
+                let columns = format!("{}{:>12}", analysis::states(&group.times), group.incomplete);
+                let name = analysis::name(&group.name, "(unknown)");
+                analysis::distribution(&group.durations, &columns, &name, args.histogram, out)?;
+            }
+            Ok(())
+        },
+    )
 }

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result {
             }
             Column::Symbol => place.as_ref().map_or_else(String::new, |place| {
                 let level = if place.is_kernel { "[k]" } else { "[.]" };
-                match place.symbol {
+                match &place.symbol {
                     Some((name, _)) => format!("{level} {}", demangled(name)),
                     None => format!("{level} {:#018x}", place.address),
                 }

@@ -144,7 +144,7 @@ impl Live {
             let is_kernel = mode == CpuMode::Kernel;
             let place = self.symbols.at(sample.pid.unwrap_or(0), sample.ip.unwrap_or(0), is_kernel);
             let level = if is_kernel { "[k]" } else { "[.]" };
-            let symbol = match place.symbol {
+            let symbol = match &place.symbol {
                 Some((name, _)) => format!("{level} {}", demangled(name)),
                 None => format!("{level} {:#018x}", place.address),
             };

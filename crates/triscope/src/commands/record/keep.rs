@@ -1,14 +1,11 @@
 //! The raw sources of a recording, for `triscope report` and `triscope explain`.
 
-use super::sched::TRACEPOINTS;
 use crate::failure::{Failure, Result};
-use crate::sources::model::RECORDING;
-use perf_data::{
-    Error, Features, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TracingData,
-};
-use perf_monitor::{RawRecord, RingSet, SetEvent, Tracefs};
+use crate::sources::model::{RECORDING, SCHEDULER};
+use crate::sources::processes::ProcessWriter;
+use crate::sources::quota::QuotaWriter;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// The directory.
@@ -36,7 +33,17 @@ impl Keep {
 
     /// The file of the scheduler's records.
     pub(super) fn scheduler(&self) -> PathBuf {
-        self.dir.join("kernel.perf.data")
+        self.dir.join(SCHEDULER)
+    }
+
+    /// Starts the file of the CPU quotas.
+    pub(super) fn quotas(&self) -> Result<QuotaWriter> {
+        QuotaWriter::create(&self.dir).map_err(|error| Failure::about(self.dir.display(), error))
+    }
+
+    /// Starts the file of the processes.
+    pub(super) fn processes(&self) -> Result<ProcessWriter> {
+        ProcessWriter::create(&self.dir).map_err(|error| Failure::about(self.dir.display(), error))
     }
 
     /// Copies the Go trace of a process.
@@ -55,55 +62,5 @@ impl Keep {
             Ok(())
         };
         copy().map_err(|error| Failure::about(to.display(), error))
-    }
-}
-
-/// The scheduler's records, written to a `perf.data` file as they are drawn.
-pub(super) struct RawScheduler {
-    writer: FileWriter<BufWriter<File>>,
-    tracing: TracingData,
-}
-
-impl RawScheduler {
-    /// Starts the file with these events of the set, the first of which is the sideband.
-    pub(super) fn create(
-        path: &Path,
-        tracefs: &Tracefs,
-        set: &RingSet,
-        events: [(&str, SetEvent); 4],
-    ) -> std::result::Result<Self, Error> {
-        let file = File::create(path).map_err(|source| Error::Io {
-            operation: "create the recording",
-            offset: 0,
-            source,
-        })?;
-        let mut recorded = Vec::new();
-        for (name, event) in events {
-            let (attr, ids) = (set.attr(event)?, set.ids(event)?);
-            recorded.push(RecordedEvent { name: name.to_owned(), attr, ids });
-        }
-        let tracing =
-            TracingData::of_this_kernel(tracefs, TRACEPOINTS.map(|name| ("sched", name)))?;
-        let sideband = recorded.first().map(|event| event.attr);
-        let mut writer = FileWriter::new(BufWriter::with_capacity(1 << 20, file), recorded)?;
-        if let Some(attr) = sideband {
-            Synthesizer::new(&attr, false).processes(&mut writer)?;
-        }
-        Ok(Self { writer, tracing })
-    }
-
-    pub(super) fn record(&mut self, record: RawRecord<'_>) -> std::result::Result<(), Error> {
-        self.writer.record(record)
-    }
-
-    /// All records before this one are earlier than those after the next one.
-    pub(super) fn finish_round(&mut self) -> std::result::Result<(), Error> {
-        self.writer.finish_round()
-    }
-
-    pub(super) fn finish(self) -> std::result::Result<(), Error> {
-        let mut features = Features::of_this_machine();
-        features.tracing = Some(self.tracing);
-        self.writer.finish(&features).map(drop)
     }
 }

@@ -1,37 +1,49 @@
 //! `triscope record`: kernel, Go and .NET events of a command on one timeline.
 
-mod discover;
-mod dotnet;
+mod execs;
+mod go_traces;
 mod keep;
 mod lane;
+mod page;
+mod programs;
+mod quota;
+mod raw;
+mod samples;
 mod sched;
 mod subject;
 mod tasks;
 
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
-use crate::io::progress::{Progress, Status};
-use crate::run::port::Port;
+use crate::io::progress::Status;
+use crate::run::family::Family;
+use crate::run::port::{Port, Startup};
 use crate::run::procfs::is_in_container;
-use crate::sources::go::{Recovery, Trace};
+use crate::run::runtimes;
+use crate::run::serve::{self, Viewer};
+use crate::sources::go::Recovery;
 use crate::sources::kernel;
-use crate::timeline::clock::Clock;
-use crate::timeline::dotnet::draw_file;
-use crate::timeline::{self, Timeline, Written, counted, now, read_clock, size};
+use crate::sources::model::{Opened, Program, Traces};
+use crate::timeline::{
+    self, Timeline, Written, counted, draw_samples, draw_traces, now, read_clock, size,
+};
 use crossbeam_channel::tick;
-use discover::GoTrace;
+use go_traces::GoTraces;
 use keep::Keep;
-use perf_monitor::{OpenErrorReason, RealtimeThread};
-use sched::{Scheduler, ThreadExits};
+use perf_monitor::{NiceThread, OpenErrorReason, RealtimeThread};
+use quota::Quotas;
+use samples::Wanted;
+use sched::{Sampled, Scheduler, ThreadExits};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use subject::Subject;
 use tasks::Counts;
-use trace_export::dotnet::DotnetOptions;
-use trace_export::go::GoOptions;
+use trace_export::timeline::{TimelineOptions, TimelineSource};
 use trace_export::{
-    ClockDomain, CpuIntervals, DebugAnnotation, Name, Sink, Timestamp, Track, TrackEvent, Value,
+    Category, ClockDomain, CpuIntervals, DebugAnnotation, Name, Sink, Timestamp, Track, TrackEvent,
+    Value,
 };
 
 /// Record a command or a running process on one Perfetto timeline
@@ -52,14 +64,16 @@ use trace_export::{
 /// killed, the command continues.
 ///
 /// Without --sched, --go-trace and --dotnet, it finds out by itself what can be recorded: the
-/// scheduler; a Go trace that the program writes or serves by net/http/pprof on a loopback address;
-/// .NET, if the program is a .NET host. What cannot be recorded is reported with the reason.
+/// scheduler; Go traces that the command or its children write or serve by net/http/pprof on a
+/// loopback address; the .NET runtimes of the command and of its children. What cannot be recorded
+/// is reported with the reason.
 #[derive(Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
   triscope record ./server
   triscope record --pid 1234 --seconds 10 --keep recording
   triscope record -o make.pftrace make -j2
+  triscope record -o make.html make -j2           one page for any browser
   triscope record --go-trace trace.out --sched -o server.pftrace -- ./server -trace trace.out
   triscope record --sched --dotnet -o app.pftrace -- dotnet app.dll
   triscope record --sched --dotnet 1234 --seconds 10 -o app.pftrace
@@ -81,20 +95,33 @@ pub(crate) struct Args {
     /// The Go execution trace written by the command
     #[arg(long, value_name = "FILE")]
     go_trace: Option<PathBuf>,
-    /// Record the .NET runtimes of the command and of its children from startup (.NET Core 3.1: of
-    /// the command only), or the runtime of process PID: managed stack samples, GCs, compilations,
-    /// lock waits, exceptions
+    /// Record the .NET runtimes of the command and of its children, suspended at startup until their
+    /// sessions have begun (.NET 5 or later), or the runtime of process PID: managed stack samples,
+    /// GCs, compilations, lock waits, exceptions
     #[arg(long, value_name = "PID", num_args = 0..=1)]
     dotnet: Option<Option<u32>>,
+    /// Sample the stacks of threads that run, HERTZ times per second and CPU: kernel and user space,
+    /// by frame pointers. Implies --sched
+    #[arg(
+        short = 'F',
+        long,
+        value_name = "HERTZ",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    freq: Option<u64>,
+    /// Record the stack of each thread that leaves the CPU, and that of its waker. Implies --sched
+    #[arg(long)]
+    off_cpu: bool,
     /// Record a running process and its future children instead of a command
     #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
-    /// The timeline to write (.pftrace); with -, standard output, and the output of the command
-    /// goes to standard error
+    /// The timeline to write: .pftrace, or .html for a page that opens in any browser, which is
+    /// written at the end; with -, standard output, and the output of the command goes to standard
+    /// error
     #[arg(short, long, value_name = "FILE", default_value = "timeline.pftrace")]
     output: PathBuf,
     /// Also keep the raw sources in DIR, for triscope report and triscope explain: the scheduler's
-    /// records, the Go trace and .NET traces
+    /// records, readings of CPU quotas, Go traces and .NET traces
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Show the timeline in the Perfetto UI: serve it once on a loopback port and print the address
@@ -138,11 +165,20 @@ pub(crate) struct Args {
 /// Interval between reads of the kernel's buffers.
 const ROUND: Duration = Duration::from_millis(10);
 
+/// Interval between looks at the recorded processes: the usual period of CPU quotas.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Flush interval of the output: a killed recorder loses less than a second.
 const FLUSH: Duration = Duration::from_millis(500);
 
+/// Chunks that wait for the disk: 8 MiB, the events of seconds.
+const QUEUE: usize = 32;
+
 pub(crate) fn run(args: &Args) -> Result {
     let args = &args.clone().completed();
+    if page::is_wanted(args) {
+        return page::run(args);
+    }
     let inputs: Vec<PathBuf> = args.go_trace.iter().cloned().collect();
     let mut output = OutputFile::create(&args.output, &inputs)?;
     timeline::check_format(&args.output)?;
@@ -153,7 +189,8 @@ pub(crate) fn run(args: &Args) -> Result {
             let is_file = !output.is_stdout();
             output.complete()?;
             eprintln!("{}", OneLine(&format!("{name}: {summary}")));
-            if is_file {
+            // With --open, its address follows.
+            if is_file && !args.open {
                 timeline::print_next_step();
             }
             if let Some(dir) = args.keep.as_ref().filter(|_| !args.is_part) {
@@ -161,7 +198,7 @@ pub(crate) fn run(args: &Args) -> Result {
                 eprintln!("next: triscope report {0} --html {0}.html", OneLine(&dir));
             }
             if args.open && is_file {
-                crate::run::serve::in_ui(&args.output)?;
+                serve::open(Viewer::Perfetto, &args.output)?;
             }
             outcome
         }
@@ -173,16 +210,21 @@ pub(crate) fn run(args: &Args) -> Result {
 }
 
 impl Args {
+    const fn sampled(&self) -> Wanted {
+        Wanted { freq: self.freq, off_cpu: self.off_cpu }
+    }
+
     /// With .NET, if nothing is named and the subject has a .NET runtime.
     fn completed(mut self) -> Self {
         self.is_found = !self.sched && self.go_trace.is_none() && self.dotnet.is_none();
         if self.is_found {
             self.sched = true;
             self.dotnet = match self.pid {
-                Some(pid) => discover::is_dotnet_process(pid).then_some(Some(pid)),
-                None => discover::is_dotnet_command(&self.command).then_some(None),
+                Some(pid) => programs::is_dotnet_process(pid).then_some(Some(pid)),
+                None => programs::is_dotnet_command(&self.command).then_some(None),
             };
         }
+        self.sched |= self.sampled().is_any();
         self
     }
 }
@@ -191,10 +233,17 @@ impl Args {
 fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
     let running = subject::process(args)?;
     let mut go = args.is_found.then(|| match running {
-        Some(pid) => GoTrace::of_process(pid, args.seconds),
-        None => GoTrace::of_command(&args.command, args.seconds),
+        Some(pid) => GoTraces::of_process(pid, args.seconds),
+        None => GoTraces::of_command(&args.command, args.seconds),
     });
-    let has_others = args.dotnet.is_some() || go.as_mut().is_some_and(GoTrace::is_go);
+    let has_others = args.dotnet.is_some() || go.as_mut().is_some_and(GoTraces::is_go);
+    // Before the events of the command are opened: the port starts a process.
+    let port = match (running, args.dotnet.is_some(), args.is_found) {
+        (Some(_), ..) | (None, false, false) => None,
+        (None, true, _) => Some(Port::bind(Startup::Suspended)?),
+        // A process of a program that is unknown must not wait for anything.
+        (None, false, true) => Some(Port::bind(Startup::Running)?),
+    };
     let scheduler = match args.sched.then(|| open_scheduler(args, running.is_some())) {
         Some(Err(failure)) if args.is_found && has_others => {
             failure.and("the scheduler is not recorded").print();
@@ -203,11 +252,22 @@ fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
         opened => opened.transpose()?,
     };
     let keep = args.keep.as_deref().map(Keep::create).transpose()?;
-    let (sink, written) = timeline::open(output, args.uncompressed)?;
+    // The thread that compresses has its nice value, the command that is started later has not.
+    let nice = prefer();
+    let (sink, written) = timeline::open_with_queue(output, args.uncompressed, QUEUE)?;
+    drop(nice);
     let mut recording =
-        Recording::start(args, running, scheduler, go, keep, sink, written, output)?;
+        Recording::start(args, running, port, scheduler, go, keep, sink, written, output)?;
     recording.watch()?;
     recording.finish()
+}
+
+/// Prefers this thread to others of ordinary priority, as far as this user may: a reader that does not
+/// get a CPU loses events.
+fn prefer() -> Option<NiceThread> {
+    /// Nine times the weight of a nice value of 0.
+    const NICE: i32 = -10;
+    NiceThread::begin(NICE).ok()
 }
 
 /// A recording in progress.
@@ -219,12 +279,26 @@ struct Recording<'a> {
     scheduler: Option<Scheduler>,
     keep: Option<Keep>,
     subject: Subject,
-    runtimes: Option<dotnet::Recorder>,
+    /// The recorded processes, where the scheduler is not recorded.
+    family: Family,
+    /// CPU quotas, with the scheduler.
+    quotas: Option<Quotas>,
+    runtimes: Option<runtimes::Recorder>,
     /// State of the Go trace before the command was started.
     earlier: Option<Version>,
-    /// The Go trace, if it was not named.
-    go: Option<GoTrace>,
+    /// The Go traces, if none was named.
+    go: Option<GoTraces>,
     start: Instant,
+    ending: Ending,
+}
+
+/// The end of a command by the time limit.
+#[derive(PartialEq)]
+enum Ending {
+    Not,
+    /// The traces that its processes serve are requested to end, so that they are complete.
+    Asked,
+    Terminated,
 }
 
 impl<'a> Recording<'a> {
@@ -233,8 +307,9 @@ impl<'a> Recording<'a> {
     fn start(
         args: &'a Args,
         running: Option<u32>,
+        port: Option<Port>,
         mut scheduler: Option<Scheduler>,
-        mut go: Option<GoTrace>,
+        mut go: Option<GoTraces>,
         keep: Option<Keep>,
         mut sink: Timeline,
         written: Written,
@@ -251,7 +326,7 @@ impl<'a> Recording<'a> {
             if let Some(keep) = &keep {
                 let kept = scheduler.keep_raw(&keep.scheduler());
                 if !kept.map_err(|error| error.into_failure(output))? {
-                    let why = "--keep needs the scheduler's tracepoints: record as root";
+                    let why = "--keep and .html need the scheduler's tracepoints: record as root";
                     if !args.is_found {
                         return Err(Failure::new(why));
                     }
@@ -259,6 +334,12 @@ impl<'a> Recording<'a> {
                 }
             }
             scheduler.enable().map_err(kernel::failure)?;
+            let started = scheduler.start_samples(running);
+            started.map_err(|error| error.into_failure(output))?;
+            if let Some(keep) = keep.as_ref().filter(|_| scheduler.is_kept()) {
+                let kept = scheduler.keep_processes(keep.processes()?);
+                kept.map_err(|error| error.into_failure(output))?;
+            }
         }
         let (subject, runtimes) = match running {
             Some(pid) => {
@@ -266,15 +347,20 @@ impl<'a> Recording<'a> {
                 if let Some(scheduler) = &mut scheduler {
                     scheduler.follow_running(pid);
                 }
-                (subject, args.dotnet.map(|_| dotnet::Recorder::of_process(pid)).transpose()?)
+                let runtimes = match (args.is_found, args.dotnet) {
+                    (true, _) => Some(runtimes::Recorder::of_family(None, runtimes::timeline())),
+                    (false, Some(_)) => Some(runtimes::Recorder::of_process(pid)?),
+                    (false, None) => None,
+                };
+                (subject, runtimes)
             }
             None => {
-                let port = args.dotnet.map(|_| Port::bind()).transpose()?;
                 let subject = Subject::start(args, port.as_ref(), output.is_stdout())?;
                 if let Some(scheduler) = &mut scheduler {
                     scheduler.follow(subject.pid);
                 }
-                let runtimes = port.map(|port| dotnet::Recorder::of_command(port, subject.pid));
+                let runtimes = port
+                    .map(|port| runtimes::Recorder::of_family(Some(port), runtimes::timeline()));
                 (subject, runtimes)
             }
         };
@@ -284,9 +370,11 @@ impl<'a> Recording<'a> {
         if let Some(keep) = &keep {
             keep.describe(subject.pid, &subject.line())?;
         }
+        let quotas = scheduler.as_ref().map(|_| Quotas::new(keep.as_ref())).transpose()?;
         output.keep();
         let start = Instant::now();
-        Ok(Self {
+        let family = Family::new(subject.pid);
+        let mut this = Self {
             args,
             output,
             sink,
@@ -294,29 +382,55 @@ impl<'a> Recording<'a> {
             scheduler,
             keep,
             subject,
+            family,
+            quotas,
             runtimes,
             earlier,
             go,
             start,
-        })
+            ending: Ending::Not,
+        };
+        this.look()?;
+        Ok(this)
+    }
+
+    /// Looks at the recorded processes.
+    fn look(&mut self) -> Result {
+        let processes = match &self.scheduler {
+            Some(scheduler) => scheduler.processes(),
+            None => self.family.look(),
+        };
+        if let Some(quotas) = &mut self.quotas {
+            quotas.look(&processes, &mut self.sink, self.output)?;
+        }
+        if let Some(runtimes) = &self.runtimes {
+            runtimes.look(&processes);
+        }
+        if let Some(go) = self.go.as_mut().filter(|_| self.ending == Ending::Not) {
+            go.look(&processes);
+        }
+        Ok(())
     }
 
     /// Records until the end.
     fn watch(&mut self) -> Result {
         // The command was started before: it keeps its ordinary priority.
+        let _nice = prefer();
         let _realtime =
             self.args.realtime.map(RealtimeThread::begin).transpose().map_err(kernel::failure)?;
         let rounds = tick(ROUND);
-        let mut flushed = Instant::now();
+        let (mut flushed, mut looked) = (Instant::now(), Instant::now());
         let mut status = Status::new(self.args.progress);
         loop {
             let over = self.subject.watch.wait(&rounds)?;
             if let Some(scheduler) = &mut self.scheduler {
                 scheduler.round(&mut self.sink).map_err(|e| e.into_failure(self.output))?;
             }
-            if let Some(go) = &mut self.go {
-                go.look();
+            if looked.elapsed() >= LOOK {
+                self.look()?;
+                looked = Instant::now();
             }
+            self.end_at_limit();
             if flushed.elapsed() >= FLUSH {
                 self.sink.write_out().map_err(|e| self.output.failure(&e))?;
                 flushed = Instant::now();
@@ -328,6 +442,24 @@ impl<'a> Recording<'a> {
         }
     }
 
+    /// Ends a command at the time limit.
+    fn end_at_limit(&mut self) {
+        let Some(limit) = self.args.seconds else { return };
+        let go = self.go.as_ref();
+        match self.ending {
+            Ending::Not if self.start.elapsed() >= limit => {
+                go.into_iter().for_each(GoTraces::stop);
+                self.ending = Ending::Asked;
+            }
+            // A download that does not end has a time limit.
+            Ending::Asked if go.is_none_or(GoTraces::are_complete) => {
+                self.subject.watch.terminate();
+                self.ending = Ending::Terminated;
+            }
+            _ => {}
+        }
+    }
+
     /// Status of the recording so far.
     fn status(&self) -> String {
         let mut parts = Vec::new();
@@ -336,7 +468,9 @@ impl<'a> Recording<'a> {
             parts.push(format!("{} lost", stats.lost));
         }
         if let Some(runtimes) = &self.runtimes {
-            parts.push(format!(".NET {}", size(runtimes.received())));
+            parts.extend(
+                Some(runtimes.received()).filter(|n| *n > 0).map(|n| format!(".NET {}", size(n))),
+            );
         }
         parts.push(format!("{} written", size(self.written.bytes.get())));
         parts.join(", ")
@@ -357,6 +491,9 @@ impl<'a> Recording<'a> {
             }
             None => (None, None),
         };
+        if let Some(quotas) = self.quotas.take() {
+            summary.extend(quotas.finish(&mut self.sink, self.output)?);
+        }
         draw_command(&self.subject, end, &mut self.sink).map_err(fail)?;
         if let Some(runtimes) = self.runtimes.take() {
             self.draw_runtimes(runtimes, intervals, &mut summary, &mut missing)?;
@@ -365,7 +502,7 @@ impl<'a> Recording<'a> {
             let drawn = if Version::of(path) == earlier {
                 Err(Failure::about(path.display(), "the command did not write it"))
             } else {
-                self.draw_go(path, &mut missing)
+                self.draw_go(self.subject.pid, "", path, &mut missing)
             };
             match drawn {
                 Ok(text) => summary.push(text),
@@ -373,13 +510,16 @@ impl<'a> Recording<'a> {
             }
         }
         if let Some(go) = self.go.take() {
-            let drawn = go.finish().and_then(|trace| {
-                trace.map(|trace| self.draw_go(trace.path(), &mut missing)).transpose()
-            });
-            match drawn {
-                Ok(text) => summary.extend(text),
-                // It was not requested: the recording is complete without.
-                Err(failure) => failure.and("goroutines are not recorded").print(),
+            // They were not requested: the recording is complete without.
+            let (traces, mut failures) = go.finish();
+            for trace in traces {
+                match self.draw_go(trace.pid, &trace.name, trace.path(), &mut missing) {
+                    Ok(text) => summary.push(text),
+                    Err(failure) => failures.push(failure),
+                }
+            }
+            for failure in failures {
+                failure.and("goroutines are not recorded").print();
             }
         }
         if let Some(exits) = exits {
@@ -388,7 +528,9 @@ impl<'a> Recording<'a> {
         snapshot(&mut self.sink).map_err(fail)?;
         self.sink.finish().map_err(fail)?;
         summary.extend(missing.iter().map(|(what, _)| (*what).to_owned()));
-        summary.push(size(self.written.bytes.get()));
+        if !page::is_wanted(self.args) {
+            summary.push(size(self.written.bytes.get()));
+        }
         summary.extend(self.written.stall(recorded));
         for (_, failure) in &missing {
             failure.print();
@@ -403,9 +545,14 @@ impl<'a> Recording<'a> {
         scheduler: Scheduler,
         summary: &mut Vec<String>,
     ) -> Result<(ThreadExits, Option<CpuIntervals>)> {
-        let (stats, exits, intervals) =
+        let mut finished =
             scheduler.finish(&mut self.sink).map_err(|e| e.into_failure(self.output))?;
-        let Counts { threads, processes } = stats.command;
+        let (stats, intervals) = (finished.stats, finished.intervals.take());
+        let samples = finished.samples.take().map(|samples| self.draw_samples(&samples));
+        let samples = samples.transpose()?.unwrap_or_default();
+        let declared = finished.declare(&mut self.sink);
+        let (counts, exits) = declared.map_err(|error| self.output.failure(&error))?;
+        let Counts { threads, processes, forgotten, unknown_programs } = counts;
         summary.push(switches(&stats));
         let (threads, processes) = (threads as u64, processes as u64);
         summary.push(format!(
@@ -413,8 +560,20 @@ impl<'a> Recording<'a> {
             counted(threads, "thread"),
             counted(processes, "process")
         ));
+        summary.extend(samples);
+        if forgotten > 0 {
+            let what = counted(forgotten, "ended thread");
+            summary.push(format!("{what} without a process: too many"));
+        }
+        if unknown_programs > 0 {
+            summary.push(format!(
+                "{} without a command line: ended too soon, or too many",
+                counted(unknown_programs, "program")
+            ));
+        }
         if stats.lost > 0 {
-            summary.push(format!("{} lost: use more --pages", counted(stats.lost, "event")));
+            let remedy = self.remedy(stats.pages);
+            summary.push(format!("{} lost: {remedy}", counted(stats.lost, "event")));
         }
         if stats.late > 0 {
             summary.push(format!("{} out of order", counted(stats.late, "event")));
@@ -426,18 +585,49 @@ impl<'a> Recording<'a> {
         Ok((exits, intervals))
     }
 
+    /// Names and draws the samples.
+    fn draw_samples(&mut self, samples: &Sampled) -> Result<Vec<String>> {
+        let (mut opened, mut source) =
+            open_trace(descriptor(&samples.file), Program::default(), TimelineOptions::default())?;
+        let damage = draw_samples(&mut opened, &mut source, &mut self.sink, self.output)?;
+        damage.iter().for_each(Failure::print);
+        let drawn = source.stats().samples;
+        let mut summary = Vec::new();
+        let of_cpu = samples.of_cpu.as_ref().map_or(0, |(count, _)| *count);
+        if let Some((count, name)) = &samples.of_cpu {
+            summary.push(format!("{} of {name}", counted(*count, "sample")));
+        }
+        if self.args.off_cpu {
+            let waits = drawn.saturating_sub(of_cpu);
+            summary.push(format!("{} of waits", counted(waits, "stack")));
+        }
+        Ok(summary)
+    }
+
+    /// The option that loses fewer events.
+    fn remedy(&self, pages: usize) -> String {
+        /// The default.
+        const USUAL: usize = 2048;
+        if pages >= USUAL && self.args.realtime.is_none() && perf_monitor::is_privileged() {
+            return "use --realtime".to_owned();
+        }
+        format!("use --pages {}", USUAL.max(pages.saturating_mul(4)))
+    }
+
     fn draw_runtimes(
         &mut self,
-        runtimes: dotnet::Recorder,
+        runtimes: runtimes::Recorder,
         intervals: Option<Arc<CpuIntervals>>,
         summary: &mut Vec<String>,
         missing: &mut Vec<(&'static str, Failure)>,
     ) -> Result {
         const PARTIAL: &str = "not all of .NET";
-        let (recordings, mut failure) = runtimes.finish();
-        if self.args.is_found && recordings.is_empty() {
-            // It was not requested: the recording is complete without.
-            failure.take().into_iter().for_each(|failure| failure.print());
+        let (recordings, mut failures) = runtimes.finish();
+        if self.args.is_found {
+            // They were not requested: the recording is complete without.
+            failures.drain(..).for_each(|failure| failure.print());
+        } else if recordings.is_empty() && failures.is_empty() {
+            failures.push(Failure::about("the command", "no .NET runtime was started"));
         }
         for recording in recordings {
             if let Some(Err(failure)) =
@@ -445,57 +635,93 @@ impl<'a> Recording<'a> {
             {
                 missing.push(("a .NET trace is not kept", failure));
             }
-            let mut options = DotnetOptions::default();
-            options.process = self.subject.process_name(recording.pid).into_bytes();
+            let name = if recording.pid == self.subject.pid {
+                self.subject.name()
+            } else {
+                format!("{} ({})", recording.name, recording.pid)
+            };
+            let mut options = TimelineOptions::default();
             options.cpus.clone_from(&intervals);
-            let name = format!(".NET process {}", recording.pid);
-            let (part, result) =
-                draw_file(&name, recording.file, options, &mut self.sink, self.output)?;
-            summary.push(format!("{}{}", part.what, part.notes));
-            missing.extend(recording.failure.or(result.err()).map(|f| (PARTIAL, f)));
+            let trace = Some(format!(".NET process {}", recording.pid));
+            let program = Program { pid: None, name: Some(name), trace };
+            let path = descriptor(&recording.file);
+            let (opened, source, damage) = self.draw_trace(&path, program, options)?;
+            let damage = damage.into_iter().next().or_else(|| opened.nothing_shown());
+            summary.extend(opened.summaries(&source.stats()).into_iter().map(|(_, text)| text));
+            missing.extend(recording.failure.or(damage).map(|failure| (PARTIAL, failure)));
         }
-        missing.extend(failure.map(|failure| (PARTIAL, failure)));
+        missing.extend(failures.into_iter().map(|failure| (PARTIAL, failure)));
         Ok(())
     }
 
-    /// Draws the Go trace of the command on the timeline, keeps it if requested, and returns a
-    /// summary of it.
+    /// Draws the Go trace of a process on the timeline, keeps it if requested, and returns a summary
+    /// of it. The name is that of the program, if it is not the command's.
     fn draw_go(
         &mut self,
+        pid: u32,
+        name: &str,
         path: &Path,
         missing: &mut Vec<(&'static str, Failure)>,
     ) -> Result<String> {
-        let mut options = GoOptions::default();
-        options.pid = i32::try_from(self.subject.pid).unwrap_or(i32::MAX);
-        options.process = self.subject.name().into_bytes();
-        let trace = Trace::open(path, Progress::bytes())?;
-        let recovery = Recovery::default();
-        let (stats, reading) = timeline::go::draw(
-            trace,
-            recovery,
-            options,
-            Clock::Kernel,
-            &mut self.sink,
-            self.output,
-        )?;
-        let kept = self.keep.as_ref().map(|keep| keep.go(self.subject.pid, path));
+        let process = if name.is_empty() { self.subject.name() } else { name.to_owned() };
+        let program = Program { pid: Some(pid.into()), name: Some(process), trace: None };
+        let (_, source, damage) = self.draw_trace(path, program, TimelineOptions::default())?;
+        let kept = self.keep.as_ref().map(|keep| keep.go(pid, path));
         if let Some(Err(failure)) = kept {
             missing.push(("the Go trace is not kept", failure));
         }
-        let mut text = counted(stats.goroutines, "goroutine");
-        if let Some(error) = &reading.error {
-            text.push_str(&format!(", the Go trace ends early: {error}"));
+        let mut text = counted(source.stats().goroutines, "goroutine");
+        if !name.is_empty() {
+            text.push_str(&format!(" of {name} ({pid})"));
+        }
+        if let Some(damage) = damage.first() {
+            text.push_str(&format!(", the Go trace ends early: {}", damage.message()));
         }
         Ok(text)
     }
+
+    /// Draws the trace of a runtime. The last result is what is damaged in it.
+    fn draw_trace(
+        &mut self,
+        path: &Path,
+        program: Program,
+        options: TimelineOptions,
+    ) -> Result<(Opened, TimelineSource, Vec<Failure>)> {
+        let (mut opened, mut source) = open_trace(path.to_owned(), program, options)?;
+        if opened.domain != ClockDomain::Monotonic {
+            let why = "its clock cannot be related to CLOCK_MONOTONIC, as that of Go 1.21 and \
+                       older: build the program with Go 1.22 or later";
+            return Err(Failure::about(path.display(), why));
+        }
+        let damage = draw_traces(&mut opened, &mut source, false, &mut self.sink, self.output)?;
+        Ok((opened, source, damage))
+    }
+}
+
+/// Opens a trace to be drawn.
+fn open_trace(
+    path: PathBuf,
+    program: Program,
+    options: TimelineOptions,
+) -> Result<(Opened, TimelineSource)> {
+    let traces = Traces::with(vec![path], Vec::new(), Recovery::default(), vec![program]);
+    Ok((traces.open()?, TimelineSource::new(options)))
+}
+
+/// The path of a file without a name.
+fn descriptor(file: &std::fs::File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Summary of the scheduler events.
 fn switches(stats: &sched::Stats) -> String {
     let mut text = counted(stats.switches, "context switch");
     if stats.gaps > 0 {
-        let gaps = stats.gaps;
-        text.push_str(&format!(" ({gaps} missing from the kernel's stream; states were repaired)"));
+        let (gaps, unknown) = (stats.gaps, stats.unknown as f64 / 1e6);
+        text.push_str(&format!(
+            " ({gaps} missing from the kernel's stream, for at most {unknown:.1} ms of CPU time; \
+             states were repaired)"
+        ));
     }
     format!("{text}, {}", counted(stats.wakings, "wake-up"))
 }
@@ -508,16 +734,19 @@ fn open_scheduler(args: &Args, is_running: bool) -> Result<Scheduler> {
          identify threads by their numbers outside of it"
             .to_owned()
     } else {
-        match Scheduler::open(args.pages, args.all_tasks) {
+        match Scheduler::open(args.pages, args.all_tasks, args.sampled()) {
             Ok(scheduler) => return Ok(scheduler),
             Err(error) if kernel::is_privilege(&error) => error.to_string(),
+            Err(perf_monitor::Error::UnknownEvent { .. }) if kernel::is_confidential() => {
+                "the kernel is locked down (confidentiality) and has no tracepoints".to_owned()
+            }
             Err(error) => return Err(kernel::failure(error)),
         }
     };
-    if args.all_tasks || is_running {
+    if args.all_tasks || args.off_cpu || is_running {
         return Err(Failure::new(refused));
     }
-    match Scheduler::open_own(args.pages) {
+    match Scheduler::open_own(args.pages, args.sampled()) {
         Ok(scheduler) => {
             Failure::new(format_args!(
                 "only on-CPU intervals of the command's own threads are recorded: {refused}"
@@ -547,7 +776,9 @@ impl Version {
 /// Draws the subject as one slice: its name, duration and outcome.
 fn draw_command(subject: &Subject, end: Timestamp, sink: &mut Timeline) -> std::io::Result<()> {
     let track = sink.track(&Track::custom(b"Command").description(b"What was recorded"))?;
-    sink.begin(subject.begin, track, &TrackEvent::new(subject.line().as_bytes()))?;
+    let line = subject.line();
+    let entry = TrackEvent::new(line.as_bytes()).category(Category::Process);
+    sink.begin(subject.begin, track, &entry)?;
     let ended = sink.text(b"ended with");
     let status = subject.end();
     let status = Value::Text(Name::Inline(status.as_bytes()));

@@ -1,21 +1,28 @@
 //! The kernel's scheduler events on the timeline.
 
-use super::keep::RawScheduler;
+use super::execs::Execs;
 use super::lane::Lane;
+use super::raw::{Existing, RawRecords};
+use super::samples::{Samples, Sampling, Wanted};
 use super::tasks::{Comm, Counts, Tasks, comm, text};
 use crate::failure::Failure;
 use crate::io::output_file::OutputFile;
 use crate::sources::kernel;
+use crate::sources::kernel::sampling::{Scope, THIS_THREAD, max_depth};
+use crate::sources::processes::ProcessWriter;
+use crate::sources::symbols;
 use crate::timeline::{Timeline, now};
 use perf_monitor::{
-    Event, EventBuilder, FieldFormat, Record, RingSet, SampleFlags, SetEvent, SetRecord, Software,
-    Tracefs,
+    Event, EventBuilder, FieldFormat, ProcessInfo, Record, RingSet, SampleFlags, SetEvent,
+    SetRecord, Software, Tracefs,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use trace_export::{
-    CpuIntervals, Loss, SchedSwitch, SchedWaking, Sink, Task, Timestamp, TrackEvent, TrackId,
+    Category, CpuIntervals, Loss, SchedSwitch, SchedWaking, Sink, Task, Timestamp, TrackEvent,
+    TrackId,
 };
 
 /// Fewer pages than this are reported: 4 MiB hold more than a million events per second between two
@@ -29,33 +36,40 @@ const SIDE_PAGES: usize = 16;
 /// Pages if only the command is recorded, for a user who can lock little memory.
 const OWN_PAGES: usize = 64;
 
-/// An error of the kernel, or of the output.
+/// An error of the kernel, or of the output. Small, as each event returns one or none.
 pub(super) enum Error {
-    Perf(perf_monitor::Error),
+    Perf(Box<perf_monitor::Error>),
     Output(io::Error),
     /// Of the raw records that are kept.
-    Raw(perf_data::Error),
+    Raw(Box<perf_data::Error>),
+    /// Of another file that is kept.
+    Kept(Box<Failure>),
 }
 
 impl Error {
     pub(super) fn into_failure(self, output: &OutputFile) -> Failure {
         match self {
-            Self::Perf(error) => kernel::failure(error),
+            Self::Perf(error) => kernel::failure(*error),
             Self::Output(error) => output.failure(&error),
-            Self::Raw(error) => Failure::about("the kept records", error),
+            Self::Raw(error) => Failure::about("the kept records", *error),
+            Self::Kept(failure) => *failure,
         }
     }
 }
 
+fn kept(processes: &ProcessWriter, error: &io::Error) -> Error {
+    Error::Kept(Box::new(Failure::about(processes.path().display(), error)))
+}
+
 impl From<perf_monitor::Error> for Error {
     fn from(error: perf_monitor::Error) -> Self {
-        Self::Perf(error)
+        Self::Perf(Box::new(error))
     }
 }
 
 impl From<perf_data::Error> for Error {
     fn from(error: perf_data::Error) -> Self {
-        Self::Raw(error)
+        Self::Raw(Box::new(error))
     }
 }
 
@@ -72,14 +86,16 @@ pub(super) struct Stats {
     pub(super) switches: u64,
     /// Number of drawn wake-ups.
     pub(super) wakings: u64,
-    /// Threads and processes of the command.
-    pub(super) command: Counts,
     pub(super) lost: u64,
     pub(super) late: u64,
     /// Switches that the kernel neither reported nor counted as lost.
     pub(super) gaps: u64,
+    /// CPU time in which it is therefore unknown which thread ran, in nanoseconds, at most.
+    pub(super) unknown: u64,
     /// Records of an unknown layout.
     pub(super) undecodable: u64,
+    /// Pages of the buffer of a CPU.
+    pub(super) pages: usize,
 }
 
 /// Rounds between looks for CPUs that came online.
@@ -87,19 +103,20 @@ const ROUNDS_PER_CPU_CHECK: u32 = 64;
 
 /// An event to draw.
 #[derive(Clone, Copy)]
-enum Item {
+pub(super) enum Item<'a> {
     Switch {
-        prev: TaskInfo,
+        prev: Task<'a>,
         prev_state: i64,
-        next: TaskInfo,
+        next: Task<'a>,
     },
     Waking {
-        task: TaskInfo,
+        task: Task<'a>,
         target_cpu: u32,
     },
     Comm {
         tid: u32,
         comm: Comm,
+        by_exec: bool,
     },
     Fork {
         parent: u32,
@@ -123,24 +140,11 @@ enum Item {
     },
 }
 
-#[derive(Clone, Copy)]
-struct TaskInfo {
-    tid: i32,
-    prio: i32,
-    comm: Comm,
-}
-
-impl TaskInfo {
-    fn task(&self) -> Task<'_> {
-        Task::new(self.tid, text(&self.comm), self.prio)
-    }
-}
-
 /// A nice value of 0.
 const DEFAULT_PRIO: i32 = 120;
 
 /// A thread outside the command, or the idle thread.
-const UNKNOWN: TaskInfo = TaskInfo { tid: -1, prio: DEFAULT_PRIO, comm: [0; 16] };
+const UNKNOWN: Task<'static> = Task::new(-1, b"", DEFAULT_PRIO);
 
 /// The tracepoints.
 pub(super) const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_new"];
@@ -190,17 +194,14 @@ impl Fields {
     }
 }
 
-fn who(fields: &[FieldFormat; 3], raw: &[u8]) -> Option<TaskInfo> {
+#[inline]
+fn who<'a>(fields: &[FieldFormat; 3], raw: &'a [u8]) -> Option<Task<'a>> {
     let [tid, prio, name] = fields;
-    Some(TaskInfo {
-        tid: tid.i64(raw)? as i32,
-        prio: prio.i64(raw)? as i32,
-        comm: comm(name.str(raw)?),
-    })
+    Some(Task::new(tid.i64(raw)? as i32, name.str(raw)?, prio.i64(raw)? as i32))
 }
 
 /// The tracepoints that are recorded.
-struct Tracepoints {
+pub(super) struct Tracepoints {
     switch: SetEvent,
     waking: SetEvent,
     new: SetEvent,
@@ -215,7 +216,26 @@ pub(super) struct Scheduler {
     drawing: Drawing,
     rounds: u32,
     /// The raw records, if they are kept.
-    raw: Option<RawScheduler>,
+    raw: Option<RawRecords>,
+    /// The events with stacks.
+    sampling: Option<Sampling>,
+    samples: Option<Samples>,
+}
+
+/// A recording that has ended.
+pub(super) struct Finished {
+    pub(super) stats: Stats,
+    pub(super) intervals: Option<CpuIntervals>,
+    pub(super) samples: Option<Sampled>,
+    tasks: Tasks,
+    is_of_all: bool,
+}
+
+/// The samples of a recording.
+pub(super) struct Sampled {
+    pub(super) file: File,
+    /// The number of samples of the CPU, and the name of their event.
+    pub(super) of_cpu: Option<(u64, String)>,
 }
 
 /// What is drawn of the events.
@@ -226,64 +246,94 @@ struct Drawing {
     tasks: Tasks,
     /// The intervals in which threads had a CPU, if they are kept.
     intervals: Option<CpuIntervals>,
+    /// What is read of all processes, if it is kept.
+    processes: Option<ProcessWriter>,
+    /// The programs that start.
+    execs: Option<Execs>,
     stats: Stats,
 }
 
 /// Sample fields of all events. The CPU is for raw records that are kept: it is known from the ring.
 const COMMON: SampleFlags = SampleFlags::TID.union(SampleFlags::CPU);
 
-/// The sideband event: forks, exits and names of threads.
-fn sideband() -> EventBuilder {
-    Event::software(Software::Dummy).builder().sample(COMMON).comm(true).comm_exec(true).task(true)
+/// The sideband event: forks, exits and names of threads; with stacks also mappings.
+fn sideband(wanted: Wanted) -> EventBuilder {
+    let dummy = Event::software(Software::Dummy).builder().sample(COMMON);
+    match wanted.is_any() {
+        true => symbols::live::sideband(&dummy),
+        false => dummy.comm(true).comm_exec(true).task(true),
+    }
 }
 
 impl Scheduler {
     /// Opens the events, with buffers of `pages` pages, or of the default size.
-    pub(super) fn open(pages: Option<usize>, all_tasks: bool) -> perf_monitor::Result<Self> {
+    pub(super) fn open(
+        pages: Option<usize>,
+        all_tasks: bool,
+        wanted: Wanted,
+    ) -> perf_monitor::Result<Self> {
         let tracefs = kernel::tracefs()?;
         // By default, `perf_monitor::default_ring_pages`.
         let rings = pages.map_or(RingSet::builder(), |pages| RingSet::builder().pages(pages));
-        let mut set = rings.sideband_ring(&sideband(), SIDE_PAGES).open()?;
+        let mut set = rings.sideband_ring(&sideband(wanted), SIDE_PAGES).open()?;
         if pages.is_none() {
             kernel::report_small_rings(&set, FEW_PAGES);
         }
         let mut add = |name| {
             let event = tracefs.event("sched", name)?;
-            set.add(&event.builder().sample_period(1).sample(COMMON | SampleFlags::RAW))
+            let builder = event.builder().sample_period(1);
+            set.add(&match wanted.off_cpu {
+                true => builder
+                    .sample(COMMON | SampleFlags::RAW | SampleFlags::CALLCHAIN)
+                    .sample_max_stack(max_depth()),
+                false => builder.sample(COMMON | SampleFlags::RAW),
+            })
         };
         let [switch, waking, new] = TRACEPOINTS.map(&mut add);
         let (switch, waking, new) = (switch?, waking?, new?);
         let fields = Fields::find(&tracefs)?;
         let tracepoints = Tracepoints { switch, waking, new, fields };
-        Ok(Self::of(set, Some(tracepoints), Tasks::new(all_tasks)))
+        let sampling = Sampling::open(wanted, &Scope::default(), &mut set)?;
+        Ok(Self::of(set, Some(tracepoints), Tasks::new(all_tasks), sampling))
     }
 
     /// Opens the events that need no privilege while `kernel.perf_event_paranoid` is 2 or less:
     /// context switches, forks, exits and names of the command's threads. This thread must start
     /// the command.
-    pub(super) fn open_own(pages: Option<usize>) -> perf_monitor::Result<Self> {
-        let side = sideband()
+    pub(super) fn open_own(pages: Option<usize>, wanted: Wanted) -> perf_monitor::Result<Self> {
+        let side = sideband(wanted)
             .exclude_kernel(true)
             .exclude_hv(true)
             .context_switch(true)
             .inherit(true)
             .enable_on_exec(true);
-        let set = kernel::rings(pages, OWN_PAGES).thread(0).sideband(&side).open()?;
+        let rings = kernel::rings(pages, OWN_PAGES).thread(THIS_THREAD);
+        let mut set = rings.sideband(&side).open()?;
         if pages.is_none() {
             kernel::report_small_rings(&set, OWN_PAGES);
         }
-        Ok(Self::of(set, None, Tasks::new(false)))
+        let tids = vec![THIS_THREAD];
+        let scope = Scope { tids, inherit: true, on_exec: true, ..Scope::default() };
+        let sampling = Sampling::open(wanted, &scope, &mut set)?;
+        Ok(Self::of(set, None, Tasks::new(false), sampling))
     }
 
-    fn of(set: RingSet, tracepoints: Option<Tracepoints>, tasks: Tasks) -> Self {
+    fn of(
+        set: RingSet,
+        tracepoints: Option<Tracepoints>,
+        tasks: Tasks,
+        sampling: Option<Sampling>,
+    ) -> Self {
         let drawing = Drawing {
             lanes: set.cpus().map(|cpu| (cpu, Lane::default())).collect(),
             is_of_all: tracepoints.is_some(),
             tasks,
             intervals: None,
+            processes: None,
+            execs: None,
             stats: Stats::default(),
         };
-        Self { set, tracepoints, drawing, rounds: 0, raw: None }
+        Self { set, tracepoints, drawing, rounds: 0, raw: None, sampling, samples: None }
     }
 
     /// Statistics of the recording so far.
@@ -291,12 +341,14 @@ impl Scheduler {
         let of_set = self.set.stats();
         let stats = self.drawing.stats;
         let undecodable = stats.undecodable + of_set.undecodable + of_set.rings.unknown_ids;
-        Stats { late: of_set.late, undecodable, ..stats }
+        Stats { late: of_set.late, undecodable, pages: self.set.pages(), ..stats }
     }
 
     pub(super) fn enable(&mut self) -> perf_monitor::Result<()> {
         // If only the command is recorded, its events begin with its start.
         if self.drawing.is_of_all {
+            // Without it, programs are read when their records are.
+            self.drawing.execs = Execs::start().ok();
             self.set.enable()?;
             self.drawing.tasks.scan();
         }
@@ -313,20 +365,62 @@ impl Scheduler {
         self.drawing.tasks.follow_running(pid);
     }
 
+    /// Starts the file of the samples, if there are any: of a process that runs already, or of a
+    /// command. Call this after the events were enabled, and before the command is started.
+    pub(super) fn start_samples(&mut self, running: Option<u32>) -> Result<(), Error> {
+        let Some(sampling) = &self.sampling else { return Ok(()) };
+        let existing = match running {
+            _ if self.drawing.tasks.are_all() => Existing::All,
+            Some(pid) => Existing::Process(pid),
+            None => Existing::None,
+        };
+        let tracefs = self.tracepoints.as_ref().map(|_| kernel::tracefs()).transpose()?;
+        let of_scheduler = self.tracepoints.as_ref().map(Tracepoints::events).unwrap_or_default();
+        let samples = sampling.start(tracefs.as_ref(), &self.set, of_scheduler, existing)?;
+        self.samples = Some(samples);
+        Ok(())
+    }
+
+    /// The processes of the command that run.
+    pub(super) fn processes(&self) -> BTreeSet<u32> {
+        self.drawing.tasks.processes()
+    }
+
     /// Writes the raw records to a `perf.data` file too. Without tracepoints there is nothing that
     /// could be analysed, and this returns `false`.
     pub(super) fn keep_raw(&mut self, path: &Path) -> Result<bool, Error> {
         let (Some(tracepoints), Some(side)) = (&self.tracepoints, self.set.sideband()) else {
             return Ok(false);
         };
-        let events = [
-            ("dummy:u", side),
-            ("sched:sched_switch", tracepoints.switch),
-            ("sched:sched_waking", tracepoints.waking),
-            ("sched:sched_wakeup_new", tracepoints.new),
-        ];
-        self.raw = Some(RawScheduler::create(path, &kernel::tracefs()?, &self.set, events)?);
+        let mut events = vec![("dummy:u".to_owned(), side)];
+        events.extend(tracepoints.events());
+        events.extend(self.sampling.iter().flat_map(|sampling| sampling.sampled.clone()));
+        let file = File::create(path).map_err(|source| perf_data::Error::Io {
+            operation: "create the recording",
+            offset: 0,
+            source,
+        })?;
+        let (tracefs, has_stacks) = (kernel::tracefs()?, self.sampling.is_some());
+        let existing = Existing::All;
+        let raw =
+            RawRecords::create(file, Some(&tracefs), &self.set, &events, existing, has_stacks)?;
+        self.raw = Some(raw);
         Ok(true)
+    }
+
+    /// Whether the raw records are kept.
+    pub(super) const fn is_kept(&self) -> bool {
+        self.raw.is_some()
+    }
+
+    /// Writes what `/proc` shows of processes to a file: now, and when they execute a program. Call
+    /// this after the events were enabled, so that none is missed in between.
+    pub(super) fn keep_processes(&mut self, mut file: ProcessWriter) -> Result<(), Error> {
+        for process in perf_monitor::processes().into_iter().filter_map(ProcessInfo::read) {
+            file.write(None, &process).map_err(|error| kept(&file, &error))?;
+        }
+        self.drawing.processes = Some(file);
+        Ok(())
     }
 
     /// Keeps the intervals in which threads had a CPU, for the samples of their runtimes.
@@ -336,7 +430,7 @@ impl Scheduler {
 
     /// Reads the available events, and draws those that no earlier event can precede.
     pub(super) fn round(&mut self, sink: &mut Timeline) -> Result<(), Error> {
-        let Self { set, tracepoints, drawing, rounds, raw } = self;
+        let Self { set, tracepoints, drawing, rounds, raw, samples, .. } = self;
         *rounds += 1;
         // The events of a command can only be opened by the thread that starts it.
         if drawing.is_of_all && *rounds % ROUNDS_PER_CPU_CHECK == 0 {
@@ -348,25 +442,31 @@ impl Scheduler {
             if let Some(raw) = raw {
                 raw.record(record.raw)?;
             }
+            if let Some(samples) = samples {
+                samples.push(&record, tracepoints.as_ref(), &drawing.tasks)?;
+            }
             drawing.record(&record, tracepoints.as_ref(), sink)
         })?;
         if let Some(raw) = raw {
             raw.finish_round()?;
         }
+        if let Some(samples) = samples {
+            samples.finish_round()?;
+        }
         Ok(())
     }
 
-    /// Reads and draws the rest, except the [ends](ThreadExits) of threads.
-    pub(super) fn finish(
-        mut self,
-        sink: &mut Timeline,
-    ) -> Result<(Stats, ThreadExits, Option<CpuIntervals>), Error> {
-        let Self { set, tracepoints, drawing, raw, .. } = &mut self;
+    /// Reads and draws the rest, except names and the [ends](ThreadExits) of threads.
+    pub(super) fn finish(mut self, sink: &mut Timeline) -> Result<Finished, Error> {
+        let Self { set, tracepoints, drawing, raw, samples, .. } = &mut self;
         set.disable()?;
         let end = now()?;
         set.drain(|record| {
             if let Some(raw) = raw {
                 raw.record(record.raw)?;
+            }
+            if let Some(samples) = samples {
+                samples.push(&record, tracepoints.as_ref(), &drawing.tasks)?;
             }
             drawing.record(&record, tracepoints.as_ref(), sink)
         })?;
@@ -381,26 +481,45 @@ impl Scheduler {
                 drawing.lost(end, cpu, lost, sink)?;
             }
         }
+        if let Some(processes) = &mut drawing.processes {
+            processes.flush().map_err(|error| kept(processes, &error))?;
+        }
         let stats = self.stats();
-        let drawing = self.drawing;
-        let (command, exits) = drawing.tasks.declare(drawing.is_of_all, sink)?;
-        Ok((Stats { command, ..stats }, ThreadExits(exits), drawing.intervals))
+        let samples = match self.samples {
+            Some(samples) => {
+                let (file, count) = samples.finish()?;
+                let sampled = self.sampling.and_then(|sampling| sampling.sampled);
+                Some(Sampled { file, of_cpu: sampled.map(|(name, _)| (count, name)) })
+            }
+            None => None,
+        };
+        let Drawing { tasks, is_of_all, intervals, .. } = self.drawing;
+        Ok(Finished { stats, intervals, samples, tasks, is_of_all })
+    }
+}
+
+impl Finished {
+    /// Names the processes and threads, after everything else that is drawn of them but their ends.
+    /// Returns their numbers.
+    pub(super) fn declare(self, sink: &mut Timeline) -> io::Result<(Counts, ThreadExits)> {
+        let (counts, exits) = self.tasks.declare(self.is_of_all, sink)?;
+        Ok((counts, ThreadExits(exits)))
     }
 }
 
 impl Drawing {
+    // Inlined, so that the record is never in memory: to load it in larger parts than it was stored
+    // in takes more time than all that is done here.
+    #[inline(always)]
     fn record(
         &mut self,
         record: &SetRecord<'_>,
         tracepoints: Option<&Tracepoints>,
         sink: &mut Timeline,
     ) -> Result<(), Error> {
-        let sample = tracepoints.zip(record.layout.raw_data(record.raw));
-        let item = match sample {
+        let item = match tracepoints.zip(record.layout.raw_data(record.raw)) {
             Some((tracepoints, data)) => {
-                let item = tracepoints.item(record.event, data);
-                self.stats.undecodable += u64::from(item.is_none());
-                item
+                return self.sample(record.time, record.cpu, tracepoints, record.event, data, sink);
             }
             None => {
                 sideband_item(record.layout.decode(record.raw).map_err(perf_monitor::Error::from)?)
@@ -412,11 +531,29 @@ impl Drawing {
         }
     }
 
+    /// Draws an event of a tracepoint.
+    fn sample(
+        &mut self,
+        at: Timestamp,
+        cpu: u32,
+        tracepoints: &Tracepoints,
+        event: SetEvent,
+        data: &[u8],
+        sink: &mut Timeline,
+    ) -> Result<(), Error> {
+        let Some(item) = tracepoints.item(event, data) else {
+            self.stats.undecodable += 1;
+            return Ok(());
+        };
+        self.draw(at, cpu, item, sink)
+    }
+
+    #[inline]
     fn draw(
         &mut self,
         at: Timestamp,
         cpu: u32,
-        item: Item,
+        item: Item<'_>,
         sink: &mut Timeline,
     ) -> Result<(), Error> {
         match item {
@@ -426,15 +563,17 @@ impl Drawing {
             Item::Waking { task, target_cpu } => {
                 if self.tasks.is_named(task.tid) {
                     self.stats.wakings += 1;
-                    let task = task.task();
                     sink.sched_waking(at, &SchedWaking::new(cpu, task, target_cpu))?;
                 }
             }
             Item::Fork { parent, parent_thread, pid, tid } => {
-                self.tasks.fork(parent, parent_thread, pid, tid);
+                self.tasks.fork(at, (parent, parent_thread), (pid, tid));
             }
-            Item::Comm { tid, comm } => {
+            Item::Comm { tid, comm, by_exec } => {
                 self.tasks.rename(tid, comm);
+                if by_exec {
+                    self.exec(at, tid)?;
+                }
                 // A thread that renames itself is running: no switch reports the command's
                 // start.
                 if !self.is_of_all && self.drawn_on(cpu).is_none() {
@@ -454,11 +593,28 @@ impl Drawing {
                     1
                 };
                 let comm = self.tasks.comm(tid);
-                let who = TaskInfo { tid: tid as i32, prio: DEFAULT_PRIO, comm };
+                let who = Task::new(tid as i32, text(&comm), DEFAULT_PRIO);
                 self.switch(at, cpu, &who, state, &UNKNOWN, sink)?;
             }
             Item::Exit { tid } => self.tasks.exit(tid, at),
             Item::Lost { count } => self.lost(at, cpu, count, sink)?,
+        }
+        Ok(())
+    }
+
+    /// A process executes a program. Its calling thread is the main thread now.
+    fn exec(&mut self, at: Timestamp, pid: u32) -> Result<(), Error> {
+        let is_drawn = i32::try_from(pid).is_ok_and(|pid| self.tasks.is_named(pid));
+        if !is_drawn && self.processes.is_none() {
+            return Ok(());
+        }
+        let read = self.execs.as_mut().and_then(|execs| execs.take(pid, at));
+        let program = read.or_else(|| ProcessInfo::read(pid));
+        if let (Some(processes), Some(program)) = (&mut self.processes, &program) {
+            processes.write(Some(at), program).map_err(|error| kept(processes, &error))?;
+        }
+        if is_drawn {
+            self.tasks.exec(pid, program);
         }
         Ok(())
     }
@@ -474,7 +630,8 @@ impl Drawing {
         tid: u32,
         sink: &mut Timeline,
     ) -> io::Result<()> {
-        let who = TaskInfo { tid: tid as i32, prio: DEFAULT_PRIO, comm: self.tasks.comm(tid) };
+        let comm = self.tasks.comm(tid);
+        let who = Task::new(tid as i32, text(&comm), DEFAULT_PRIO);
         self.switch(at, cpu, &UNKNOWN, 1, &who, sink)
     }
 
@@ -482,17 +639,18 @@ impl Drawing {
         &mut self,
         at: Timestamp,
         cpu: u32,
-        prev: &TaskInfo,
+        prev: &Task<'_>,
         prev_state: i64,
-        next: &TaskInfo,
+        next: &Task<'_>,
         sink: &mut Timeline,
     ) -> io::Result<()> {
-        let before = self.tasks.drawn(prev.task(), cpu);
-        let after = self.tasks.drawn(next.task(), cpu);
+        let before = self.tasks.drawn(*prev, cpu);
+        let after = self.tasks.drawn(*next, cpu);
         let Some(lane) = self.lanes.get_mut(&cpu) else { return Ok(()) };
-        let step = lane.switch(prev.tid, next.tid, before.tid, after.tid);
-        if step.is_behind_a_gap && self.is_of_all {
+        let step = lane.switch(at, (prev.tid, before.tid), (next.tid, after.tid));
+        if let Some(unknown) = step.gap.filter(|_| self.is_of_all) {
             self.stats.gaps += 1;
+            self.stats.unknown += unknown;
             self.gap(at, cpu, sink)?;
         }
         // Draw other threads as asleep, not as waiting for the CPU, while they are off it.
@@ -536,7 +694,8 @@ impl Drawing {
             intervals.lost(at, cpu);
         }
         let what = format!("scheduler events of CPU {cpu}");
-        let why = b"the buffer of the CPU was full, before this moment: use more --pages";
+        let why =
+            b"the buffer of the CPU was full, before this moment: use --realtime or more --pages";
         let loss = Loss::new(what.as_bytes()).count(count).why(why);
         sink.lost(at, None, &loss)
     }
@@ -550,14 +709,22 @@ impl ThreadExits {
     pub(super) fn draw(self, sink: &mut Timeline) -> io::Result<()> {
         for (at, track) in self.0 {
             let name = sink.text(b"exit");
-            sink.instant(at, track, &TrackEvent::new(name))?;
+            sink.instant(at, track, &TrackEvent::new(name).category(Category::Process))?;
         }
         Ok(())
     }
 }
 
 impl Tracepoints {
-    fn item(&self, event: SetEvent, data: &[u8]) -> Option<Item> {
+    /// Their names.
+    fn events(&self) -> Vec<(String, SetEvent)> {
+        let events = [self.switch, self.waking, self.new];
+        let named = TRACEPOINTS.iter().zip(events);
+        named.map(|(name, event)| (format!("sched:{name}"), event)).collect()
+    }
+
+    #[inline]
+    pub(super) fn item<'a>(&self, event: SetEvent, data: &'a [u8]) -> Option<Item<'a>> {
         let fields = &self.fields;
         if event == self.switch {
             Some(Item::Switch {
@@ -576,15 +743,16 @@ impl Tracepoints {
 }
 
 impl Woken {
-    fn item(&self, data: &[u8]) -> Option<Item> {
+    #[inline]
+    fn item<'a>(&self, data: &'a [u8]) -> Option<Item<'a>> {
         let target_cpu = self.target_cpu.u64(data)? as u32;
         Some(Item::Waking { task: who(&self.who, data)?, target_cpu })
     }
 }
 
-fn sideband_item(record: Record<'_>) -> Option<Item> {
+fn sideband_item(record: Record<'_>) -> Option<Item<'static>> {
     Some(match record {
-        Record::Comm(c) => Item::Comm { tid: c.tid, comm: comm(c.comm) },
+        Record::Comm(c) => Item::Comm { tid: c.tid, comm: comm(c.comm), by_exec: c.by_exec },
         Record::Switch(s) => {
             let tid = s.sample_id.tid?;
             if s.out { Item::Out { tid, preempted: s.preempted } } else { Item::In { tid } }
@@ -605,16 +773,16 @@ mod tests {
     use std::io::{Read, Seek, Write};
     use trace_export::{ClockDomain, PerfettoSink, PerfettoStats};
 
-    fn thread(tid: i32) -> TaskInfo {
-        TaskInfo { tid, prio: DEFAULT_PRIO, comm: comm(format!("t{tid}").as_bytes()) }
+    fn thread(tid: i32) -> Task<'static> {
+        Task::new(tid, b"thread", DEFAULT_PRIO)
     }
 
-    fn switch(prev: i32, next: i32) -> Item {
+    fn switch(prev: i32, next: i32) -> Item<'static> {
         Item::Switch { prev: thread(prev), prev_state: 1, next: thread(next) }
     }
 
     /// Draws items of CPU 0, each with its time. Returns the file and the counts of both sides.
-    fn drawn(items: &[(i64, Item)]) -> (String, PerfettoStats, Stats) {
+    fn drawn(items: &[(i64, Item<'_>)]) -> (String, PerfettoStats, Stats) {
         let mut file = tempfile::tempfile().unwrap();
         let writer: Box<dyn Write + Send> = Box::new(file.try_clone().unwrap());
         let mut sink: Timeline = PerfettoSink::new(writer, ClockDomain::Boottime);
@@ -623,6 +791,8 @@ mod tests {
             is_of_all: true,
             tasks: Tasks::new(true),
             intervals: Some(CpuIntervals::new()),
+            processes: None,
+            execs: None,
             stats: Stats::default(),
         };
         for (at, item) in items {
@@ -645,7 +815,7 @@ mod tests {
         // 6 left the CPU for 0 without a record: it is drawn as leaving when 0 does.
         let gap = [(10, switch(0, 5)), (20, switch(5, 6)), (30, switch(0, 7))];
         let (trace, written, stats) = drawn(&gap);
-        assert_eq!((stats.gaps, stats.switches, stats.lost), (1, 4, 0));
+        assert_eq!((stats.gaps, stats.unknown, stats.switches, stats.lost), (1, 10, 4, 0));
         assert_eq!((written.sched, written.losses), (4, 1));
         assert_eq!(trace.matches("lost: context switches of CPU 0").count(), 1);
         assert!(trace.contains("the kernel delivered no record of them"));
@@ -659,7 +829,7 @@ mod tests {
             (30, switch(8, 9)),
             (40, switch(9, 0)),
         ]);
-        assert_eq!((stats.gaps, stats.lost, written.losses), (0, 3, 1));
+        assert_eq!((stats.gaps, stats.unknown, stats.lost, written.losses), (0, 0, 3, 1));
         assert_eq!(trace.matches("lost: scheduler events of CPU 0").count(), 1);
         assert!(!trace.contains("lost: context switches"));
     }

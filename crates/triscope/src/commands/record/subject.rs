@@ -50,16 +50,19 @@ impl Subject {
                 command.stdout(std::io::stderr());
             }
         };
-        let watch = Watch::command(&args.command, args.seconds, prepare)?;
+        // The recorder ends it: its Go trace has to be complete before.
+        let watch = Watch::command(&args.command, None, prepare)?;
         let pid = watch.command_pid().unwrap_or_default();
         Ok(Self { pid, words: args.command.clone(), begin, watch })
     }
 
     /// Watches a running process.
     pub(super) fn attach(args: &Args, pid: u32) -> Result<Self> {
+        // A process that has ended has no command line.
+        let words = command_line(pid);
         let watch = Watch::running(&[pid], args.seconds)?;
         let begin = now().map_err(Failure::new)?;
-        Ok(Self { pid, words: command_line(pid), begin, watch })
+        Ok(Self { pid, words, begin, watch })
     }
 
     /// The command line.
@@ -71,12 +74,6 @@ impl Subject {
     pub(super) fn name(&self) -> String {
         let program = self.words.first().map_or("", String::as_str);
         Path::new(program).file_name().map_or(program.into(), |n| n.to_string_lossy().into_owned())
-    }
-
-    /// The name of a process: the program's name for the subject, with the process id appended for
-    /// its children.
-    pub(super) fn process_name(&self, pid: u32) -> String {
-        if pid == self.pid { self.name() } else { format!("{} ({pid})", self.name()) }
     }
 
     /// How the recording ended.

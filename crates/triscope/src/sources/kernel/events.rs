@@ -220,7 +220,7 @@ pub(crate) fn cgroups(names: &[String], count: usize) -> Result<Vec<Option<Rc<Cg
 }
 
 /// The directory of a cgroup: a path, or a name in the hierarchy with perf events.
-fn cgroup_dir(name: &str) -> Result<PathBuf> {
+pub(crate) fn cgroup_dir(name: &str) -> Result<PathBuf> {
     let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = vec![PathBuf::from(name)];
     found

@@ -1,12 +1,20 @@
 //! Linux kernel events as the commands open them.
 
 pub(crate) mod events;
+pub(crate) mod sampling;
 
 use crate::failure::Failure;
 use perf_monitor::{Error, Event, Hardware, OpenErrorReason, RingSet, Target, Tracefs};
 
 /// Converts an error of perf events to a failure.
 pub(crate) fn failure(error: Error) -> Failure {
+    // The event of the records about tasks is none that the user named.
+    if let Error::Open { event, target, errno, reason } = &error {
+        if event == "dummy" {
+            let what = format_args!("cannot record tasks and mappings on {target}");
+            return Failure::new(format_args!("{what}: {reason} ({errno})"));
+        }
+    }
     let is_unknown = matches!(error, Error::UnknownEvent { .. });
     let failure = Failure::new(error);
     if is_unknown { failure.and("triscope perf list shows the events") } else { failure }
@@ -25,11 +33,40 @@ pub(crate) fn is_privilege(error: &Error) -> bool {
             let refusal = other.reason();
             matches!(
                 refusal,
-                Some(OpenErrorReason::Privilege { .. } | OpenErrorReason::LockedMemory { .. })
+                Some(
+                    OpenErrorReason::Privilege { .. }
+                        | OpenErrorReason::SystemCallFiltered
+                        | OpenErrorReason::LockedMemory { .. }
+                )
             )
         }
     }
 }
+
+/// The mode of the kernel's lockdown: `none`, `integrity` or `confidentiality`. `None` if it cannot be
+/// read. Source: `kernel_lockdown(7)`.
+pub(crate) fn lockdown() -> Option<String> {
+    let of_securityfs = || {
+        let text = std::fs::read_to_string("/sys/kernel/security/lockdown").ok()?;
+        let (_, rest) = text.split_once('[')?;
+        rest.split_once(']').map(|(mode, _)| mode.to_owned())
+    };
+    // Without securityfs, only a mode that was set at boot is known.
+    of_securityfs().or_else(|| lockdown_at_boot(&std::fs::read_to_string("/proc/cmdline").ok()?))
+}
+
+fn lockdown_at_boot(command_line: &str) -> Option<String> {
+    let mut words = command_line.split_whitespace();
+    words.find_map(|word| word.strip_prefix("lockdown=")).map(str::to_owned)
+}
+
+/// Whether nobody may read the kernel: it then has no tracepoints and no kprobes.
+pub(crate) fn is_confidential() -> bool {
+    lockdown().as_deref() == Some(CONFIDENTIALITY)
+}
+
+/// The strictest mode of the kernel's lockdown.
+pub(crate) const CONFIDENTIALITY: &str = "confidentiality";
 
 /// Parses the description of an event.
 pub(crate) fn event(text: &str) -> perf_monitor::Result<Event> {
@@ -65,5 +102,17 @@ pub(crate) fn usual_event() -> perf_monitor::Result<Event> {
     match without_kernel.open(Target::ThisThread) {
         Ok(_) => Ok(cycles),
         Err(_) => event("cpu-clock"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mode_of_the_lockdown_can_be_set_at_boot() {
+        let mode = |line| lockdown_at_boot(line);
+        assert_eq!(mode("quiet lockdown=confidentiality x=1\n").as_deref(), Some(CONFIDENTIALITY));
+        assert_eq!(mode("quiet xlockdown=integrity"), None);
     }
 }

@@ -1,10 +1,9 @@
 //! Symbols of programs that run.
 
-use super::Symbols;
 use crate::failure::{Failure, Result};
 use crate::sources::kernel::failure;
 use perf_data::{RecordWriter, Synthesizer};
-use perf_monitor::{EventBuilder, KernelFeatures, RawRecord, Record, RecordLayout, RingSet};
+use perf_monitor::{EventBuilder, KernelFeatures, RawRecord, RecordLayout, RingSet};
 
 /// The event with the records that symbols need: of mappings, forks and `execve(2)`.
 pub(crate) fn sideband(event: &EventBuilder) -> EventBuilder {
@@ -65,17 +64,5 @@ impl<F: FnMut(&RecordLayout, RawRecord<'_>)> RecordWriter for Stock<F> {
 
     fn bytes(&self) -> u64 {
         0
-    }
-}
-
-impl Symbols {
-    /// Applies a record, if it is about mappings.
-    pub(crate) fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>) {
-        match record {
-            Record::Mmap(mmap) if !mmap.is_data => self.map(mmap, raw.cpu_mode()),
-            Record::Fork(fork) => self.fork(fork),
-            Record::Comm(comm) if comm.by_exec => self.exec(comm.pid),
-            _ => {}
-        }
     }
 }

@@ -1,19 +1,18 @@
 //! `triscope perf record`.
 
 mod open;
-mod output;
 
 use crate::failure::{Failure, Result};
 use crate::io::output_file::OutputFile;
+use crate::io::recording::Recording;
 use crate::run::duration::duration;
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::{Cpus, EventGroup, cgroups, groups};
-use crate::sources::kernel::{self, failure, report_small_rings, tracefs};
+use crate::sources::kernel::sampling::{Opened, SLICE, watermark};
+use crate::sources::kernel::{self, failure, report_small_rings, sampling};
 use crate::timeline::{counted, size};
 use crossbeam_channel::after;
-use open::Opened;
-use output::Recording;
-use perf_data::{Features, Synthesizer, TracingData};
+use perf_data::{Features, Synthesizer};
 use perf_monitor::{RealtimeThread, RingSet, SetStats, set_time_slice};
 use std::path::PathBuf;
 use std::process::Command;
@@ -107,9 +106,6 @@ impl std::str::FromStr for Frequency {
 /// Default number of pages of a CPU's buffer: 4 MiB hold a flood of 30 ms.
 const PAGES: usize = 1024;
 
-/// Requested time slice of the reader. A chunk of 512 KiB takes about as long.
-const SLICE: Duration = Duration::from_micros(100);
-
 /// Maximum time between reads of the rings.
 const ROUND: Duration = Duration::from_millis(20);
 
@@ -184,7 +180,7 @@ pub(crate) fn run(args: &Args) -> Result {
         Ok::<u64, Failure>(bytes)
     };
     // After so much, the next may be there already.
-    let watermark = open::watermark(&set);
+    let watermark = watermark(&set);
     loop {
         let has_ended = watch.wait(&after(Duration::ZERO))?;
         let bytes = round(&mut set, &mut recording)?;
@@ -223,24 +219,7 @@ fn to_stderr(command: &mut Command) {
 
 /// Adds this program, the clock and the formats of the tracepoints to the description.
 fn describe(groups: &[EventGroup], features: &mut Features) -> Result {
-    features.version = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
-    features.clock = perf_data::ClockReference::now(trace_common::ClockDomain::Monotonic);
-    let tracepoints: Vec<(&str, &str)> = groups
-        .iter()
-        .flat_map(|group| &group.events)
-        .filter(|event| event.as_tracepoint().is_some())
-        .filter_map(|event| {
-            // Modifiers can follow.
-            let mut parts = event.name().split(':');
-            Some((parts.next()?, parts.next()?))
-        })
-        .collect();
-    if !tracepoints.is_empty() {
-        let tracefs = tracefs().map_err(failure)?;
-        let tracing = TracingData::of_this_kernel(&tracefs, tracepoints);
-        features.tracing = Some(tracing.map_err(Failure::new)?);
-    }
-    Ok(())
+    sampling::describe(groups.iter().flat_map(|group| &group.events), features)
 }
 
 /// Writes what was there before.

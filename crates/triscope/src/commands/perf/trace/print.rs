@@ -243,11 +243,12 @@ impl Frames<'_> {
 
     fn json(&self) -> Value {
         let frame = |place: crate::sources::symbols::Place<'_>| {
-            let symbol = place.symbol.map(|(name, _)| crate::sources::symbols::demangled(name));
+            let symbol = place.symbol.as_ref();
+            let symbol = symbol.map(|(name, _)| crate::sources::symbols::demangled(name));
             json!({
                 "address": format!("{:#x}", place.address),
                 "symbol": symbol,
-                "offset": place.symbol.map(|(_, offset)| offset),
+                "offset": place.symbol.as_ref().map(|(_, offset)| offset),
                 "file": place.file,
             })
         };

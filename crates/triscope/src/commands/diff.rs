@@ -1,0 +1,259 @@
+//! `triscope diff`.
+
+use crate::failure::{Failure, OneLine, Result};
+use crate::io::output_file::OutputFile;
+use crate::io::stdout::Output;
+use crate::sources::profile::{Loaded, load};
+use serde_json::json;
+use std::cmp::Reverse;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use trace_export::profile::{Change, Difference, FunctionChange, Unit};
+
+/// Compare two profiles: the functions whose share has changed, and a flame graph of the difference
+///
+/// Reads pprof files (.pb.gz), folded stacks, speedscope files, and traces with samples: perf.data, Go
+/// and .NET traces. Functions are the same if they have the same name, so that two builds of a program
+/// can be compared.
+///
+/// SELF is the share of samples in a function itself, TOTAL that of samples in it and in what it calls.
+/// Both are parts of their own profile, so that profiles of different lengths can be compared; the
+/// difference is in points. --absolute compares weights instead.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope diff old.pb.gz new.pb.gz
+  triscope diff old.pb.gz new.pb.gz --sort total --rows 10
+  triscope diff old.data new.data -o difference.svg    a flame graph: red has grown, blue shrunk
+  triscope diff old.pb.gz new.pb.gz -o difference.folded
+  triscope diff old.pb.gz new.pb.gz --json | jq '.functions[0]'")]
+pub(crate) struct Args {
+    /// The profile before the change; - is standard input
+    #[arg(value_name = "BEFORE")]
+    before: PathBuf,
+    /// The profile after the change
+    #[arg(value_name = "AFTER")]
+    after: PathBuf,
+    /// Write the stacks of both, by the name of the file: .svg (a flame graph), or .folded (lines with
+    /// both weights)
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The samples to compare: a sample type of pprof files, an event of traces [default: the default
+    /// of a pprof file, the event with most samples of a trace]
+    #[arg(long, value_name = "NAME")]
+    samples: Option<String>,
+    /// Compare weights instead of shares
+    #[arg(long)]
+    absolute: bool,
+    /// The order of the functions
+    #[arg(long, value_name = "COLUMN", default_value = "self")]
+    sort: Sort,
+    /// Maximum number of functions; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 30, conflicts_with = "json")]
+    rows: usize,
+    /// Print all functions as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Largest change first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Sort {
+    /// By the change of SELF
+    #[value(name = "self")]
+    Own,
+    /// By the change of TOTAL
+    Total,
+    /// By name
+    Name,
+}
+
+/// The format of the output.
+#[derive(Clone, Copy)]
+enum Format {
+    FlameGraph,
+    Folded,
+}
+
+impl Format {
+    fn of(path: &Path) -> Result<Self> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("svg") => Ok(Self::FlameGraph),
+            Some("folded") => Ok(Self::Folded),
+            _ => {
+                let what = "the name must end in .svg or .folded";
+                Err(Failure::about(path.display(), what).with_code(2))
+            }
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result {
+    let format = args.output.as_deref().map(Format::of).transpose()?;
+    if [&args.before, &args.after].iter().all(|path| path.as_os_str() == "-") {
+        return Err(Failure::new("only one of the profiles can be standard input").with_code(2));
+    }
+    let wanted = args.samples.as_deref();
+    let (before, after) = (load(&args.before, wanted)?, load(&args.after, wanted)?);
+    let side = |loaded: &Loaded| (loaded.profile.count(), loaded.name.clone());
+    let sides = [side(&before), side(&after)];
+    let difference =
+        Difference::new((&before.profile, &before.tables), (&after.profile, &after.tables));
+    let difference = difference.map_err(Failure::new)?;
+    drop((before, after));
+    if difference.totals() == Change::default() {
+        return Err(Failure::new("both profiles are empty"));
+    }
+    if let (Some(path), Some(format)) = (&args.output, format) {
+        write(args, path, format, &difference)?;
+    }
+    let mut out = Output::new();
+    if args.json {
+        let text = as_json(args, &difference, &sides);
+        // Writing to a vector does not fail.
+        let _ = writeln!(out.buffer, "{text:#}");
+    } else if args.output.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+        let _ = print(args, &difference, &sides, &mut out.buffer);
+    }
+    out.finish()
+}
+
+/// Writes the flame graph or the lines.
+fn write(args: &Args, path: &Path, format: Format, difference: &Difference) -> Result {
+    let inputs = [args.before.clone(), args.after.clone()];
+    let mut file = OutputFile::create(path, &inputs)?;
+    let mut out = BufWriter::new(file.writer()?);
+    let written = match format {
+        Format::Folded => difference.write_folded(&mut out),
+        Format::FlameGraph => {
+            let title = format!("{} → {}", args.before.display(), args.after.display());
+            difference.write_flame_graph(&title, &mut out)
+        }
+    };
+    written.and_then(|()| out.flush()).map_err(|error| file.failure(&error))?;
+    drop(out);
+    file.complete()
+}
+
+/// The functions in their order.
+fn sorted<'a>(args: &Args, difference: &'a Difference) -> Vec<FunctionChange<'a>> {
+    let mut functions: Vec<_> = difference.functions().collect();
+    let size = |change: &Change| match args.absolute {
+        true => change.difference().unsigned_abs(),
+        // Shares have a denominator in common, and are compared without rounding of the same amount.
+        false => (points(*change, difference).abs() * 1e12) as u128,
+    };
+    functions.sort_by_cached_key(|function| {
+        let by = match args.sort {
+            Sort::Own => (size(&function.own), size(&function.total)),
+            Sort::Total => (size(&function.total), size(&function.own)),
+            Sort::Name => (0, 0),
+        };
+        (Reverse(by), function.name)
+    });
+    functions
+}
+
+/// The difference of the shares, in points.
+fn points(change: Change, difference: &Difference) -> f64 {
+    let (before, after) = change.shares(difference.totals());
+    // Not a negative zero.
+    (after - before) * 100.0 + 0.0
+}
+
+/// The number of samples of a profile, and their name.
+type Side = (u64, String);
+
+fn print(
+    args: &Args,
+    difference: &Difference,
+    sides: &[Side; 2],
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    let (totals, unit) = (difference.totals(), difference.unit());
+    let weights = [("before", &args.before, totals.before), ("after", &args.after, totals.after)];
+    for ((when, path, weight), (count, name)) in weights.into_iter().zip(sides) {
+        let path = path.display().to_string();
+        let (path, weight) = (OneLine(&path), unit.show(weight));
+        match unit {
+            Unit::Count => writeln!(out, "{when}: {path}: {weight} {}", OneLine(name))?,
+            _ => writeln!(out, "{when}: {path}: {count} samples of {}, {weight}", OneLine(name))?,
+        }
+    }
+    let functions = sorted(args, difference);
+    let rows = if args.rows == 0 { functions.len() } else { args.rows };
+    let cells = |change: Change| match args.absolute {
+        true => {
+            let sign = if change.difference() < 0 { '-' } else { '+' };
+            let size = u64::try_from(change.difference().unsigned_abs()).unwrap_or(u64::MAX);
+            [
+                unit.show(change.before),
+                unit.show(change.after),
+                format!("{sign}{}", unit.show(size)),
+            ]
+        }
+        false => {
+            let (before, after) = change.shares(totals);
+            let points = format!("{:+.2}", points(change, difference));
+            [format!("{:.2} %", before * 100.0), format!("{:.2} %", after * 100.0), points]
+        }
+    };
+    let mut table = vec![
+        ["SELF BEFORE", "AFTER", "CHANGE", "TOTAL BEFORE", "AFTER", "CHANGE"].map(str::to_owned),
+    ];
+    for function in functions.iter().take(rows) {
+        let ([a, b, c], [d, e, f]) = (cells(function.own), cells(function.total));
+        table.push([a, b, c, d, e, f]);
+    }
+    let mut widths = [0; 6];
+    for row in &table {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let names = functions.iter().map(|function| function.name);
+    for (row, name) in table.iter().zip(["FUNCTION"].into_iter().chain(names)) {
+        for (cell, width) in row.iter().zip(widths) {
+            write!(out, "{cell:>width$}  ")?;
+        }
+        writeln!(out, "{}", OneLine(name))?;
+    }
+    let left = functions.len().saturating_sub(rows);
+    if left > 0 {
+        let s = if left == 1 { "" } else { "s" };
+        writeln!(out, "{left} more function{s}: --rows 0 prints all")?;
+    }
+    Ok(())
+}
+
+fn as_json(args: &Args, difference: &Difference, sides: &[Side; 2]) -> serde_json::Value {
+    let totals = difference.totals();
+    let weights = |change: Change| {
+        let (before, after) = change.shares(totals);
+        json!({
+            "before": change.before,
+            "after": change.after,
+            "before_share": before,
+            "after_share": after,
+            "points": points(change, difference),
+        })
+    };
+    let functions = sorted(args, difference).into_iter().map(|function| {
+        json!({
+            "name": function.name,
+            "self": weights(function.own),
+            "total": weights(function.total),
+        })
+    });
+    let [before, after] = sides;
+    let side = |path: &Path, (count, name): &Side, total| {
+        let file = path.display().to_string();
+        json!({ "file": file, "samples": count, "weight": name, "total": total })
+    };
+    json!({
+        "unit": difference.unit().name(),
+        "before": side(&args.before, before, totals.before),
+        "after": side(&args.after, after, totals.after),
+        "functions": functions.collect::<Vec<_>>(),
+    })
+}

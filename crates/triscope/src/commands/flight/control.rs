@@ -1,0 +1,137 @@
+//! The socket of a recorder: HTTP on a Unix socket in its directory.
+//!
+//! | request | reply |
+//! | --- | --- |
+//! | `POST /dump` | the path of the dump, when it is complete; the body is the reason |
+//! | `GET /metrics` | numbers of the recorder for Prometheus |
+
+use super::inbox::{Message, Outbox};
+use crate::failure::{Failure, Result};
+use crossbeam_channel::{Receiver, bounded};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const SOCKET: &str = "control.sock";
+
+/// Bytes of the headers of a request, and of a reason.
+const MAX_HEADERS: u64 = 8 << 10;
+const MAX_BODY: u64 = 1 << 10;
+
+/// Time limit for a request: one that does not come must not block others.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A path to the socket that is short enough for any directory: `sun_path` has 108 bytes.
+fn short(dir: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd()))
+}
+
+/// Serves the socket of the directory, which is locked by this process.
+pub(super) fn serve(dir: &Path, outbox: &Outbox) -> Result {
+    let fail = |error: io::Error| Failure::about(dir.join(SOCKET).display(), error);
+    let opened = File::open(dir).map_err(fail)?;
+    match fs::remove_file(short(&opened)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(short(&opened)).map_err(fail)?;
+    let outbox = outbox.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let outbox = outbox.clone();
+            // A dump takes as long as its look-forward.
+            std::thread::spawn(move || {
+                let timed = stream.set_read_timeout(Some(PATIENCE));
+                let _ = timed.and_then(|()| answer(&stream, &stream, &outbox, true));
+            });
+        }
+    });
+    Ok(())
+}
+
+/// Serves the metrics on a loopback port.
+pub(super) fn serve_metrics(listener: TcpListener, outbox: &Outbox) {
+    let outbox = outbox.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let timed = stream.set_read_timeout(Some(PATIENCE));
+            let _ = timed.and_then(|()| answer(&stream, &stream, &outbox, false));
+        }
+    });
+}
+
+/// Answers a request.
+fn answer(
+    input: impl Read,
+    mut out: impl Write,
+    outbox: &Outbox,
+    may_dump: bool,
+) -> io::Result<()> {
+    let mut input = BufReader::new(input);
+    let mut head = (&mut input).take(MAX_HEADERS);
+    let mut first = String::new();
+    head.read_line(&mut first)?;
+    let (mut line, mut length) = (String::new(), 0);
+    while head.read_line(&mut line)? > 0 && !line.trim_end().is_empty() {
+        if let Some((name, value)) = line.split_once(':') {
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse().unwrap_or(u64::MAX);
+            }
+        }
+        line.clear();
+    }
+    let mut words = first.split_ascii_whitespace();
+    let reply = match (words.next(), words.next()) {
+        (Some("GET"), Some("/metrics")) => ask(outbox, Message::Metrics),
+        (Some("POST"), Some("/dump")) if may_dump && length <= MAX_BODY => {
+            let mut reason = Vec::new();
+            (&mut input).take(length).read_to_end(&mut reason)?;
+            let reason = String::from_utf8_lossy(&reason).into_owned();
+            ask(outbox, |reply| Message::Dump { reason, reply })
+        }
+        _ => return write!(out, "HTTP/1.0 404 Not Found\r\nContent-Length: 0\r\n\r\n"),
+    };
+    let (status, text) = match reply {
+        Some(Ok(text)) => ("200 OK", text),
+        Some(Err(why)) => ("500 Internal Server Error", why),
+        None => ("503 Service Unavailable", "the recorder has ended".to_owned()),
+    };
+    write!(
+        out,
+        "HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\r\n\
+         {text}",
+        text.len()
+    )
+}
+
+type Reply = std::result::Result<String, String>;
+
+fn ask(
+    outbox: &Outbox,
+    message: impl FnOnce(crossbeam_channel::Sender<Reply>) -> Message,
+) -> Option<Reply> {
+    let (reply, answered): (_, Receiver<Reply>) = bounded(1);
+    outbox.post(message(reply));
+    answered.recv().ok()
+}
+
+/// Sends a request to the recorder of a directory. Returns its reply.
+pub(super) fn request(dir: &Path, request: &str, body: &str) -> Result<String> {
+    let fail = |error: io::Error| Failure::about(dir.join(SOCKET).display(), error);
+    let opened = File::open(dir).map_err(|e| Failure::about(dir.display(), e))?;
+    let mut stream = UnixStream::connect(short(&opened)).map_err(fail)?;
+    let length = body.len();
+    write!(stream, "{request} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}").map_err(fail)?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).map_err(fail)?;
+    let (head, text) = reply.split_once("\r\n\r\n").unwrap_or((&reply, ""));
+    match head.split(' ').nth(1) {
+        Some("200") => Ok(text.to_owned()),
+        Some(_) if !text.is_empty() => Err(Failure::new(text)),
+        _ => Err(Failure::about(dir.display(), "the recorder ended before it replied")),
+    }
+}

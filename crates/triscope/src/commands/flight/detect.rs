@@ -1,0 +1,231 @@
+//! Delays and long runs of threads, from the records of the scheduler.
+
+use super::trigger::Trigger;
+use perf_monitor::{RawRecord, Record, RecordLayout};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+use trace_flight::{Cause, Timestamp};
+
+/// The thresholds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Limits {
+    /// From runnable to running.
+    delay: Option<Duration>,
+    /// On a CPU without a pause.
+    on_cpu: Option<Duration>,
+}
+
+impl Limits {
+    /// The lowest thresholds of triggers.
+    pub(super) fn of(triggers: &[Trigger]) -> Self {
+        let lowest = |of: fn(&Trigger) -> Option<Duration>| triggers.iter().filter_map(of).min();
+        Self { delay: lowest(Trigger::delay), on_cpu: lowest(Trigger::on_cpu) }
+    }
+}
+
+/// Follows threads. Records come in time order.
+#[derive(Debug)]
+pub(super) struct Detector {
+    limits: Limits,
+    /// The processes whose threads fire, or all.
+    focus: Option<Focus>,
+    /// Threads that wait for a CPU, since when, and whether that has fired.
+    waiting: HashMap<u32, (Timestamp, bool)>,
+    /// The threads on the CPUs, since when, and whether that has fired.
+    running: BTreeMap<u32, (u32, Timestamp, bool)>,
+    /// The threads on the CPUs: one that is woken while it runs does not wait.
+    on: HashSet<u32>,
+    /// This program.
+    own: u32,
+}
+
+#[derive(Debug)]
+struct Focus {
+    pids: HashSet<u32>,
+    tids: HashSet<u32>,
+}
+
+/// Threads that wait at once and are followed.
+const MAX_WAITING: usize = 1 << 16;
+
+impl Detector {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            focus: None,
+            waiting: HashMap::new(),
+            running: BTreeMap::new(),
+            on: HashSet::new(),
+            own: std::process::id(),
+        }
+    }
+
+    /// Watches the threads of this process and of its future children only.
+    pub(super) fn focus(&mut self, pid: u32) {
+        self.focus = Some(Focus {
+            pids: HashSet::from([pid]),
+            tids: perf_monitor::threads(pid).into_iter().chain([pid]).collect(),
+        });
+    }
+
+    pub(super) const fn is_active(&self) -> bool {
+        self.limits.delay.is_some() || self.limits.on_cpu.is_some()
+    }
+
+    /// Follows the children of the process.
+    pub(super) fn sideband(&mut self, layout: &RecordLayout, raw: RawRecord<'_>) {
+        let Some(Focus { pids, tids }) = &mut self.focus else { return };
+        match layout.decode(raw) {
+            Ok(Record::Fork(fork)) if pids.contains(&fork.ppid) || pids.contains(&fork.pid) => {
+                pids.insert(fork.pid);
+                tids.insert(fork.tid);
+            }
+            Ok(Record::Exit(exit)) => {
+                tids.remove(&exit.tid);
+                if exit.tid == exit.pid {
+                    pids.remove(&exit.pid);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn fires(&self, tid: u32) -> bool {
+        tid != 0 && tid != self.own && self.focus.as_ref().is_none_or(|of| of.tids.contains(&tid))
+    }
+
+    /// A thread is to run.
+    pub(super) fn woken(&mut self, at: Timestamp, tid: u32) {
+        let is_followed = self.limits.delay.is_some() && self.waiting.len() < MAX_WAITING;
+        if is_followed && !self.on.contains(&tid) {
+            self.waiting.entry(tid).or_insert((at, false));
+        }
+    }
+
+    /// A CPU switches from one thread, which is still to run or not, to another.
+    pub(super) fn switch(
+        &mut self,
+        at: Timestamp,
+        cpu: u32,
+        (prev, is_runnable): (u32, bool),
+        next: u32,
+        causes: &mut Vec<(Timestamp, Cause)>,
+    ) {
+        self.on.remove(&prev);
+        self.on.insert(next);
+        let before = self.running.insert(cpu, (next, at, false));
+        // The switch away from one can be missing.
+        if let Some((missed, ..)) = before.filter(|(tid, ..)| *tid != prev) {
+            self.on.remove(&missed);
+        }
+        if let Some(limit) = self.limits.delay {
+            self.waiting.remove(&prev);
+            if is_runnable && prev != 0 {
+                self.woken(at, prev);
+            }
+            if let Some((since, has_fired)) = self.waiting.remove(&next) {
+                if at - since >= limit && !has_fired && self.fires(next) {
+                    causes.push((at, delayed(next, at - since)));
+                }
+            }
+        }
+        if let Some(limit) = self.limits.on_cpu {
+            if let Some((tid, since, has_fired)) = before.filter(|(tid, ..)| *tid == prev) {
+                if at - since >= limit && !has_fired && self.fires(tid) {
+                    causes.push((at, ran(tid, at - since)));
+                }
+            }
+        }
+    }
+
+    /// Finds threads that wait or run for too long still, when everything up to `at` was seen.
+    pub(super) fn look(&mut self, at: Timestamp, causes: &mut Vec<(Timestamp, Cause)>) {
+        if !self.is_active() {
+            return;
+        }
+        let Self { limits, waiting, running, focus, own, .. } = self;
+        let fires = |tid: u32| {
+            tid != 0 && tid != *own && focus.as_ref().is_none_or(|of| of.tids.contains(&tid))
+        };
+        if let Some(limit) = limits.delay {
+            for (tid, (since, has_fired)) in waiting.iter_mut() {
+                if at - *since >= limit && !*has_fired && fires(*tid) {
+                    *has_fired = true;
+                    causes.push((at, delayed(*tid, at - *since)));
+                }
+            }
+        }
+        if let Some(limit) = limits.on_cpu {
+            for (tid, since, has_fired) in running.values_mut() {
+                if at - *since >= limit && !*has_fired && fires(*tid) {
+                    *has_fired = true;
+                    causes.push((at, ran(*tid, at - *since)));
+                }
+            }
+        }
+    }
+}
+
+fn delayed(tid: u32, time: Duration) -> Cause {
+    let what = format!("thread {tid} waited for a CPU for {time:?}");
+    Cause::new("sched-delay", what).of_thread(None, tid)
+}
+
+fn ran(tid: u32, time: Duration) -> Cause {
+    let what = format!("thread {tid} was on a CPU for {time:?}");
+    Cause::new("on-cpu", what).of_thread(None, tid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_nanos(millis * 1_000_000)
+    }
+
+    fn detector(delay: u64, on_cpu: u64) -> Detector {
+        let time = |millis| (millis > 0).then(|| Duration::from_millis(millis));
+        Detector::new(Limits { delay: time(delay), on_cpu: time(on_cpu) })
+    }
+
+    const A: u32 = 4_000_001;
+    const B: u32 = 4_000_002;
+
+    #[test]
+    fn delays_are_from_runnable_to_running() {
+        let (mut detector, mut causes) = (detector(10, 0), Vec::new());
+        detector.woken(at(0), A);
+        detector.woken(at(5), A);
+        detector.switch(at(9), 0, (B, true), A, &mut causes);
+        assert!(causes.is_empty(), "9 ms");
+        // B was preempted at 9 and A sleeps at 19.
+        detector.switch(at(19), 0, (A, false), B, &mut causes);
+        assert_eq!(causes.pop().map(|(at, cause)| (at, cause.tid)), Some((at(19), Some(B))));
+        detector.woken(at(20), B);
+        detector.woken(at(20), A);
+        detector.look(at(29), &mut causes);
+        assert!(causes.is_empty());
+        detector.look(at(30), &mut causes);
+        assert_eq!(causes.pop().map(|(at, cause)| (at, cause.tid)), Some((at(30), Some(A))));
+        detector.switch(at(50), 0, (B, false), A, &mut causes);
+        assert!(causes.is_empty(), "it has fired");
+    }
+
+    #[test]
+    fn long_runs_fire_once() {
+        let (mut detector, mut causes) = (detector(0, 10), Vec::new());
+        detector.switch(at(0), 0, (0, false), A, &mut causes);
+        detector.switch(at(0), 1, (0, false), B, &mut causes);
+        detector.look(at(12), &mut causes);
+        let tids: Vec<_> = causes.drain(..).map(|(_, cause)| cause.tid).collect();
+        assert_eq!(tids, [Some(A), Some(B)]);
+        detector.switch(at(20), 0, (A, false), 0, &mut causes);
+        detector.switch(at(20), 1, (B, false), A, &mut causes);
+        detector.switch(at(30), 1, (A, false), 0, &mut causes);
+        let tids: Vec<_> = causes.drain(..).map(|(_, cause)| cause.tid).collect();
+        assert_eq!(tids, [Some(A)]);
+        detector.look(at(99), &mut causes);
+        assert!(causes.is_empty(), "the idle thread never fires");
+    }
+}

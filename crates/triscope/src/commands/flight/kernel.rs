@@ -1,0 +1,518 @@
+//! The kernel's events, written as segments.
+
+use super::detect::{Detector, Limits};
+use super::store::Store;
+use super::trigger::Trigger;
+use crate::failure::{Failure, Result};
+use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
+use crate::sources::kernel::{self, usual_event};
+use crate::sources::symbols;
+use crate::timeline::now;
+use perf_data::{
+    Features, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TaskRecords, TracingData,
+};
+use perf_monitor::{
+    Event, EventBuilder, FieldFormat, RingSet, SampleFlags, SetEvent, SetRecord, Software, Tracefs,
+};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use trace_flight::{Cause, Segment, Timestamp};
+
+/// The tracepoints of the scheduler.
+const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_new"];
+
+/// Pages of a CPU's sideband buffer.
+const SIDE_PAGES: usize = 256;
+
+/// The recorder wakes when this part of a buffer is filled.
+const WAKEUP_PART: u32 = 8;
+
+/// Bytes of the records about tasks and mappings in memory.
+const MAX_TASKS: usize = 32 << 20;
+
+/// What is recorded.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// Samples per second and CPU.
+    pub(super) freq: Option<u64>,
+    pub(super) triggers: Vec<Trigger>,
+    /// Bytes of the rings of all CPUs.
+    pub(super) rings: u64,
+}
+
+/// The events and the segment in progress.
+pub(super) struct Kernel {
+    set: RingSet,
+    events: Vec<(String, SetEvent)>,
+    /// The event that is sampled.
+    sampled: Option<SetEvent>,
+    waking: Option<SetEvent>,
+    tasks: TaskRecords,
+    pub(super) tracing: TracingData,
+    fields: Fields,
+    fired: Vec<(SetEvent, &'static str, String)>,
+    detector: Detector,
+    current: Option<Current>,
+    /// End of the last segment.
+    begun: Timestamp,
+    /// The latest record.
+    last: Timestamp,
+    /// Starts of the last rounds.
+    starts: VecDeque<Timestamp>,
+    /// Losses before the segment.
+    lost_before: u64,
+    pub(super) stats: Stats,
+}
+
+/// Numbers since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stats {
+    pub(super) segments: u64,
+    /// Records that were written to no segment.
+    pub(super) unwritten: u64,
+    /// Segments that could not be completed.
+    pub(super) failed: u64,
+    pub(super) bytes: u64,
+}
+
+struct Current {
+    id: u64,
+    path: PathBuf,
+    writer: FileWriter<BufWriter<File>>,
+    start: Timestamp,
+}
+
+struct Fields {
+    prev_pid: FieldFormat,
+    prev_state: FieldFormat,
+    next_pid: FieldFormat,
+    /// Of `sched_waking` and of `sched_wakeup_new`.
+    woken: [FieldFormat; 2],
+    switch: SetEvent,
+    new: SetEvent,
+}
+
+/// Fields of all events.
+const COMMON: SampleFlags = SampleFlags::TID.union(SampleFlags::CPU);
+
+fn sideband() -> EventBuilder {
+    symbols::live::sideband(&Event::software(Software::Dummy).builder().sample(COMMON))
+}
+
+fn field(tracefs: &Tracefs, event: &str, name: &str) -> perf_monitor::Result<FieldFormat> {
+    let format = tracefs.format("sched", event)?;
+    format.field(name).cloned().ok_or_else(|| perf_monitor::Error::UnknownEvent {
+        name: format!("{event}.{name}"),
+        near: Vec::new(),
+    })
+}
+
+impl Kernel {
+    /// Opens and enables the events, and takes stock of the processes that run.
+    pub(super) fn open(wanted: &Wanted) -> Result<Self> {
+        Self::open_set(wanted).map_err(kernel::failure)
+    }
+
+    fn open_set(wanted: &Wanted) -> perf_monitor::Result<Self> {
+        let tracefs = kernel::tracefs()?;
+        let cpus = perf_monitor::online_cpus().len().max(1) as u64;
+        let pages = wanted.rings / cpus / rustix::param::page_size() as u64;
+        let most = 1 << pages.max(8).ilog2();
+        let rings = RingSet::builder().max_pages(most).wakeup_part(WAKEUP_PART);
+        let mut set = rings.sideband_ring(&sideband(), SIDE_PAGES).open()?;
+        let mut add = |name: &str| {
+            let event = tracefs.event("sched", name)?;
+            set.add(&event.builder().sample_period(1).sample(COMMON | SampleFlags::RAW))
+        };
+        let [switch, waking, new] = TRACEPOINTS.map(&mut add);
+        let (switch, waking, new) = (switch?, waking?, new?);
+        let mut events: Vec<(String, SetEvent)> =
+            set.sideband().map(|event| ("dummy:u".to_owned(), event)).into_iter().collect();
+        let named = TRACEPOINTS.iter().zip([switch, waking, new]);
+        events.extend(named.map(|(name, event)| (format!("sched:{name}"), event)));
+        let mut formats: Vec<(String, String)> =
+            TRACEPOINTS.iter().map(|name| ("sched".to_owned(), (*name).to_owned())).collect();
+        let mut sampled = None;
+        if let Some(freq) = wanted.freq {
+            let event = usual_event()?;
+            let scope = Scope::default();
+            let mut add = |user_only| {
+                let chains = scope.chains(&event, Rate::Usual(freq), user_only);
+                set.add(&chains).map(|e| (e, user_only))
+            };
+            let (added, user_only) = with_kernel_or_not(&mut add)?;
+            let suffix = if user_only { ":u" } else { "" };
+            events.push((format!("{}{suffix}", event.name()), added));
+            sampled = Some(added);
+        }
+        let mut fired = Vec::new();
+        for trigger in &wanted.triggers {
+            for (kind, event, filter) in trigger.events() {
+                let parsed = kernel::event(&event)?;
+                let builder = parsed.builder().sample_period(1).sample(COMMON | SampleFlags::RAW);
+                let added = set.add(&builder)?;
+                if let Some(filter) = &filter {
+                    set.set_filter(added, filter)?;
+                }
+                events.push((event.clone(), added));
+                if let Some((system, name)) = event.split_once(':') {
+                    formats.push((system.to_owned(), name.to_owned()));
+                }
+                fired.push((added, kind, trigger.to_string()));
+            }
+        }
+        formats.sort();
+        formats.dedup();
+        let names = formats.iter().map(|(system, name)| (system.as_str(), name.as_str()));
+        let tracing = TracingData::of_this_kernel(&tracefs, names).map_err(|error| {
+            perf_monitor::Error::UnknownEvent { name: error.to_string(), near: Vec::new() }
+        })?;
+        let fields = Fields {
+            prev_pid: field(&tracefs, "sched_switch", "prev_pid")?,
+            prev_state: field(&tracefs, "sched_switch", "prev_state")?,
+            next_pid: field(&tracefs, "sched_switch", "next_pid")?,
+            woken: [
+                field(&tracefs, "sched_waking", "pid")?,
+                field(&tracefs, "sched_wakeup_new", "pid")?,
+            ],
+            switch,
+            new,
+        };
+        let side = set.sideband().map(|event| set.attr(event)).transpose()?.unwrap_or_default();
+        let mut this = Self {
+            set,
+            events,
+            sampled,
+            waking: Some(waking),
+            tasks: TaskRecords::new(&side, MAX_TASKS),
+            tracing,
+            fields,
+            fired,
+            detector: Detector::new(Limits::of(&wanted.triggers)),
+            current: None,
+            begun: Timestamp::MIN,
+            last: Timestamp::MIN,
+            starts: VecDeque::new(),
+            lost_before: 0,
+            stats: Stats::default(),
+        };
+        this.set.enable()?;
+        this.take_stock(&side);
+        Ok(this)
+    }
+
+    /// Reads the processes that run.
+    fn take_stock(&mut self, attr: &perf_data::perf_event_attr) {
+        let mut synthesizer = Synthesizer::new(attr, true);
+        let mut stock = Stock(&mut self.tasks);
+        // It writes to memory.
+        let _ = synthesizer.kernel(&mut stock).and_then(|()| synthesizer.processes(&mut stock));
+    }
+
+    /// Only threads of this process and of its children fire triggers of the scheduler.
+    pub(super) fn focus(&mut self, pid: u32) {
+        self.detector.focus(pid);
+    }
+
+    pub(super) const fn set(&mut self) -> &mut RingSet {
+        &mut self.set
+    }
+
+    /// Everything up to this time was passed on: records wait for one round, and for the slack.
+    pub(super) fn recorded(&self) -> Timestamp {
+        const SLACK: i64 = 10_000_000;
+        match self.starts.front() {
+            Some(first) if self.starts.len() == ROUNDS => first.saturating_add_nanos(-SLACK),
+            _ => Timestamp::MIN,
+        }
+    }
+
+    /// Reads the rings, writes the segment, and returns the causes of triggers.
+    pub(super) fn round(&mut self, store: &mut Store) -> Result<Vec<(Timestamp, Cause)>> {
+        let start = now().map_err(Failure::new)?;
+        self.begin(store, start);
+        let mut causes = Vec::new();
+        let Self { set, tasks, fields, fired, detector, current, stats, waking, last, .. } = self;
+        let waking = *waking;
+        let mut failed = None;
+        let result = set.round(|record| {
+            *last = record.time.max(*last);
+            take(&record, tasks, fields, waking, fired, detector, &mut causes);
+            write(&record, current, stats, &mut failed);
+            Ok::<(), perf_monitor::Error>(())
+        });
+        result.map_err(kernel::failure)?;
+        if let Some(current) = current.as_mut().filter(|_| failed.is_none()) {
+            let flushed = current.writer.finish_round().and_then(|()| current.writer.flush());
+            failed = flushed.err();
+        }
+        if let Some(error) = failed {
+            self.abandon(store, &error)?;
+        }
+        self.starts.push_back(start);
+        if self.starts.len() > ROUNDS {
+            self.starts.pop_front();
+        }
+        let recorded = self.recorded();
+        self.detector.look(recorded, &mut causes);
+        Ok(causes)
+    }
+
+    /// Starts a segment, if none is in progress. Without space, what is recorded is counted and not
+    /// written.
+    fn begin(&mut self, store: &mut Store, at: Timestamp) {
+        if self.current.is_some() {
+            return;
+        }
+        match self.start(store, at) {
+            Ok(current) => {
+                if self.stats.failed > 0 && self.stats.unwritten > 0 {
+                    eprintln!("triscope: segments can be written again");
+                }
+                self.current = Some(current);
+            }
+            Err(_) => self.stats.failed += 1,
+        }
+    }
+
+    fn start(&mut self, store: &mut Store, at: Timestamp) -> std::result::Result<Current, String> {
+        const BUFFER: usize = 1 << 18;
+        let (id, path, file) = store.create().map_err(|e| e.to_string())?;
+        let begun = if self.begun == Timestamp::MIN { at } else { self.begun };
+        let create = || -> perf_data::Result<FileWriter<BufWriter<File>>> {
+            let mut events = Vec::new();
+            for (name, event) in &self.events {
+                let (attr, ids) = (self.set.attr(*event)?, self.set.ids(*event)?);
+                events.push(RecordedEvent { name: name.clone(), attr, ids });
+            }
+            let mut writer = FileWriter::new(BufWriter::with_capacity(BUFFER, file), events)?;
+            self.tasks.write(&mut writer)?;
+            writer.flush()?;
+            Ok(writer)
+        };
+        match create() {
+            Ok(writer) => {
+                self.lost_before = self.set.stats().rings.lost;
+                self.stats.segments += 1;
+                Ok(Current { id, path, writer, start: begun })
+            }
+            Err(error) => {
+                // It has no records.
+                let _ = std::fs::remove_file(&path);
+                Err(error.to_string())
+            }
+        }
+    }
+
+    /// Bytes of the segment in progress.
+    pub(super) fn bytes(&self) -> u64 {
+        self.current.as_ref().map_or(0, |current| current.writer.bytes())
+    }
+
+    /// How long the segment in progress is.
+    pub(super) fn age(&self, at: Timestamp) -> std::time::Duration {
+        self.current.as_ref().map_or(std::time::Duration::ZERO, |current| at - current.start)
+    }
+
+    /// Seals the segment in progress.
+    pub(super) fn seal(&mut self, store: &mut Store) -> Result {
+        let Some(current) = self.current.take() else { return Ok(()) };
+        let end = self.recorded().max(self.last).max(current.start);
+        let lost = self.set.stats().rings.lost;
+        let segment = Segment {
+            id: current.id,
+            start: current.start,
+            end,
+            bytes: 0,
+            lost: lost.saturating_sub(self.lost_before),
+        };
+        self.stats.bytes += current.writer.bytes();
+        let mut features = Features::of_this_machine();
+        features.version = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
+        features.clock = perf_data::ClockReference::now(trace_common::ClockDomain::Monotonic);
+        features.tracing = Some(self.tracing.clone());
+        let finished = current.writer.finish(&features);
+        if let Err(error) = finished {
+            return self.torn(store, &current.path, segment, &error);
+        }
+        self.begun = end;
+        store.seal(&current.path, segment).map_err(|e| Failure::about(current.path.display(), e))
+    }
+
+    /// Gives up the segment in progress: it cannot be written. What was written stays.
+    fn abandon(&mut self, store: &mut Store, error: &perf_data::Error) -> Result {
+        let Some(Current { id, path, writer, start }) = self.current.take() else { return Ok(()) };
+        drop(writer);
+        let lost = self.set.stats().rings.lost.saturating_sub(self.lost_before);
+        let segment = Segment { id, start, end: self.last.max(start), bytes: 0, lost };
+        self.torn(store, &path, segment, error)
+    }
+
+    fn torn(
+        &mut self,
+        store: &mut Store,
+        path: &std::path::Path,
+        segment: Segment,
+        error: &perf_data::Error,
+    ) -> Result {
+        self.stats.failed += 1;
+        // What comes until the next segment begins is in none.
+        self.begun = Timestamp::MIN;
+        Failure::about("a segment cannot be written", error).print();
+        // The oldest one makes room for the next.
+        let oldest = store.ring.segments().next().map_or(0, |oldest| oldest.bytes);
+        let budget = store.ring.used().saturating_sub(oldest.max(1));
+        let full = store.ring.budget();
+        store.ring.set_budget(trace_flight::Budget { bytes: budget, ..full });
+        let evicted = store.evict(segment.end, 0);
+        store.ring.set_budget(full);
+        evicted.map_err(|e| Failure::about(path.display(), e))?;
+        store.seal(path, segment).map_err(|e| Failure::about(path.display(), e))
+    }
+
+    /// Opens the events on CPUs that came online: their ids belong in a new segment.
+    pub(super) fn check_cpus(&mut self, store: &mut Store) -> Result {
+        let changes = self.set.check_cpus().map_err(kernel::failure)?;
+        if changes.opened.is_empty() { Ok(()) } else { self.seal(store) }
+    }
+
+    /// Stops a source to save CPU time: first samples, then wake-ups. Returns its name.
+    pub(super) fn shed(&mut self) -> Result<Option<&'static str>> {
+        let (event, name) = match (self.sampled.take(), self.waking) {
+            (Some(event), _) => (event, "samples"),
+            (None, Some(event)) => {
+                self.waking = None;
+                (event, "wake-ups")
+            }
+            (None, None) => return Ok(None),
+        };
+        self.set.disable_event(event).map_err(kernel::failure)?;
+        Ok(Some(name))
+    }
+
+    /// Stops the events, writes what remains and seals the segment.
+    pub(super) fn finish(&mut self, store: &mut Store) -> Result {
+        self.set.disable().map_err(kernel::failure)?;
+        self.begin(store, now().map_err(Failure::new)?);
+        let Self { set, tasks, current, stats, .. } = self;
+        let mut failed = None;
+        let result = set.drain(|record| {
+            tasks.apply(record.raw);
+            write(&record, current, stats, &mut failed);
+            Ok::<(), perf_monitor::Error>(())
+        });
+        result.map_err(kernel::failure)?;
+        set.count_losses().map_err(kernel::failure)?;
+        if let Some(error) = failed {
+            return self.abandon(store, &error);
+        }
+        let end = now().map_err(Failure::new)?;
+        // Nothing comes after this.
+        self.starts = std::iter::repeat_n(end, ROUNDS).collect();
+        self.seal(store)
+    }
+
+    /// Records that the kernel lost.
+    pub(super) fn lost(&self) -> u64 {
+        self.set.stats().rings.lost
+    }
+
+    /// Records that were passed on.
+    pub(super) fn records(&self) -> u64 {
+        self.set.stats().rings.records
+    }
+
+    /// Records about tasks that did not fit in memory, and threads that are known.
+    pub(super) fn tasks(&self) -> (u64, usize) {
+        (self.tasks.dropped(), self.tasks.threads())
+    }
+
+    /// The sums of the kernel's counts of the tracepoints, of those that were passed on and of lost
+    /// ones.
+    pub(super) fn accounts(&self) -> Result<(u64, u64, u64)> {
+        let mut sums = (0, 0, 0);
+        for (_, event) in self.events.iter().filter(|(name, _)| name.contains(':')) {
+            if self.set.sideband() == Some(*event) {
+                continue;
+            }
+            let counts = self.set.counts(*event).map_err(kernel::failure)?;
+            sums.0 += counts.count;
+            sums.1 += counts.delivered;
+            sums.2 += counts.lost.unwrap_or(0);
+        }
+        Ok(sums)
+    }
+}
+
+/// Rounds after which records are complete: see [`Kernel::recorded`].
+const ROUNDS: usize = 3;
+
+fn take(
+    record: &SetRecord<'_>,
+    tasks: &mut TaskRecords,
+    fields: &Fields,
+    waking: Option<SetEvent>,
+    fired: &[(SetEvent, &'static str, String)],
+    detector: &mut Detector,
+    causes: &mut Vec<(Timestamp, Cause)>,
+) {
+    let Some(data) = record.layout.raw_data(record.raw) else {
+        detector.sideband(record.layout, record.raw);
+        return tasks.apply(record.raw);
+    };
+    let at = record.time;
+    let tid = |field: &FieldFormat| field.i64(data).and_then(|tid| u32::try_from(tid).ok());
+    if detector.is_active() {
+        if record.event == fields.switch {
+            /// `TASK_REPORT`: the states in which a thread does not wait for the CPU.
+            const NOT_RUNNABLE: i64 = 0xff;
+            if let (Some(prev), Some(next)) = (tid(&fields.prev_pid), tid(&fields.next_pid)) {
+                let state = fields.prev_state.i64(data).unwrap_or(0);
+                detector.switch(at, record.cpu, (prev, state & NOT_RUNNABLE == 0), next, causes);
+            }
+        } else if waking == Some(record.event) {
+            tid(&fields.woken[0]).into_iter().for_each(|tid| detector.woken(at, tid));
+        } else if record.event == fields.new {
+            tid(&fields.woken[1]).into_iter().for_each(|tid| detector.woken(at, tid));
+        }
+    }
+    if let Some((_, kind, what)) = fired.iter().find(|(event, ..)| *event == record.event) {
+        let mut cause = Cause::new(*kind, what.clone());
+        if let Some((pid, tid)) = record.layout.tid(record.raw) {
+            cause = cause.of_thread(Some(pid), tid);
+        }
+        causes.push((at, cause));
+    }
+}
+
+fn write(
+    record: &SetRecord<'_>,
+    current: &mut Option<Current>,
+    stats: &mut Stats,
+    failed: &mut Option<perf_data::Error>,
+) {
+    match current.as_mut().filter(|_| failed.is_none()) {
+        Some(current) => *failed = current.writer.record(record.raw).err(),
+        None => stats.unwritten += 1,
+    }
+}
+
+/// Passes records on to memory.
+struct Stock<'a>(&'a mut TaskRecords);
+
+impl RecordWriter for Stock<'_> {
+    fn record(&mut self, record: perf_monitor::RawRecord<'_>) -> perf_data::Result<()> {
+        self.0.apply(record);
+        Ok(())
+    }
+
+    fn finish_round(&mut self) -> perf_data::Result<()> {
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        0
+    }
+}

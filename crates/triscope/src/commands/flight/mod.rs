@@ -1,0 +1,217 @@
+//! `triscope flight`: always records, and keeps what was before and after a trigger.
+
+mod assemble;
+mod config;
+mod control;
+mod detect;
+mod inbox;
+mod kernel;
+mod pressure;
+mod recorder;
+mod store;
+mod trigger;
+
+use crate::failure::{Failure, OneLine, Result};
+use crate::io::stdout::Output;
+use crate::run::duration::{bytes, with_unit};
+use crate::run::procfs::is_in_container;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use store::Store;
+use trace_flight::{Cause, Window};
+use trigger::Trigger;
+
+/// Record all the time, and keep the time around triggers
+///
+/// The scheduler of the machine, samples on request, and the kernel events of triggers are recorded in
+/// segments of a few seconds in DIR, of which the last ones are kept. When a trigger fires, the
+/// segments from --back before it to --forward after it become a dump: a directory in DIR/dumps for
+/// triscope report, explain, convert and export, with a manifest. Triggers that fire meanwhile join
+/// the dump.
+///
+/// SIGUSR1 and `triscope flight dump` make a dump, too. A recorder that was killed leaves its
+/// segments: the next one in the same directory goes on with them, and `triscope flight dump` without a
+/// recorder makes a dump of them. DIR and everything in it is for its user only. Dumps have the names
+/// of threads and the paths of programs, but no command lines unless --command-lines is given, and no
+/// environment.
+///
+/// Once its events are open, the recorder keeps no capability but CAP_PERFMON and CAP_IPC_LOCK.
+#[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Triggers (--trigger, can be repeated):
+  sched-delay=10ms               a thread waited longer for a CPU
+  on-cpu=100ms                   a thread was longer on a CPU without a pause
+  exit-signal                    KILL or a signal that dumps core (SEGV, ABRT, BUS, ...) ends a process
+  event='sched:sched_process_exec if pid > 100'
+                                 a tracepoint, with a filter of the kernel
+  psi=memory:some:100ms/2s       tasks were stalled longer within the window; cpu, io, memory; some, full
+
+Examples:
+  triscope flight -d /var/lib/flight --trigger sched-delay=20ms
+  triscope flight -d flight -p 1234 -F 99 --trigger exit-signal
+  triscope flight dump -d flight --reason 'slow page'
+  triscope report flight/dumps/20261123T024512.123Z-sched-delay
+
+Needs root, or CAP_PERFMON and a tracefs that the user may read: see triscope record --help."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    request: Option<Request>,
+    /// The directory of segments and dumps: new, empty, or of an earlier recorder
+    #[arg(short, long, value_name = "DIR", required = true)]
+    dir: Option<PathBuf>,
+    /// Record until process PID ends. Reports of dumps are about it, and triggers of the scheduler watch
+    /// its threads and those of its future children
+    #[arg(short, long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Record until Ctrl-C, with triggers for all threads (the default without -p and COMMAND)
+    #[arg(short = 'a', long, conflicts_with_all = ["pid", "command"])]
+    all: bool,
+    #[command(flatten)]
+    settings: Settings,
+    /// Read the settings from this file instead: TOML, with the names of the options as keys and a list
+    /// of triggers. SIGHUP reads it again
+    #[arg(long, value_name = "FILE", conflicts_with = "Settings")]
+    config: Option<PathBuf>,
+    /// Check the settings and end
+    #[arg(long)]
+    check: bool,
+    /// Record until this command ends
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "pid")]
+    command: Vec<String>,
+}
+
+/// How to record.
+#[derive(Clone, Debug, clap::Args)]
+struct Settings {
+    /// Look back from the first trigger of a dump
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = with_unit)]
+    back: Duration,
+    /// Look forward from the last trigger of a dump
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = with_unit)]
+    forward: Duration,
+    /// After a dump, suppress triggers for this time. SIGUSR1 and flight dump are never suppressed
+    #[arg(long, value_name = "TIME", value_parser = with_unit)]
+    cooldown: Option<Duration>,
+    /// Disk space: half for segments, half for dumps, of which the oldest are removed
+    #[arg(long, value_name = "BYTES", default_value = "200MB", value_parser = bytes)]
+    disk: u64,
+    /// Memory: half for the kernel's buffers
+    #[arg(long, value_name = "BYTES", default_value = "64MB", value_parser = bytes)]
+    memory: u64,
+    /// CPU time of the recorder, in percent of one CPU: above it, samples and then wake-ups are
+    /// not recorded any more
+    #[arg(long, value_name = "PERCENT", default_value = "10",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    cpu: u32,
+    /// Sample the stacks of running threads, HERTZ times per second and CPU
+    #[arg(short = 'F', long, value_name = "HERTZ",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    freq: Option<u64>,
+    /// Make a dump when this happens
+    #[arg(long = "trigger", value_name = "TRIGGER")]
+    triggers: Vec<Trigger>,
+    /// End after the first dump
+    #[arg(long)]
+    oneshot: bool,
+    /// Keep the command lines of processes in dumps: they can have secrets
+    #[arg(long)]
+    command_lines: bool,
+    /// Serve numbers for Prometheus at this loopback address too, such as 127.0.0.1:9500
+    #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
+    metrics: Option<SocketAddr>,
+}
+
+#[derive(clap::Subcommand)]
+enum Request {
+    /// Make a dump now, and print its path
+    Dump {
+        /// The directory of the recorder
+        #[arg(short, long, value_name = "DIR")]
+        dir: PathBuf,
+        /// Why: the manifest has it
+        #[arg(long, value_name = "TEXT", default_value = "triscope flight dump")]
+        reason: String,
+        /// Without a recorder: how much to keep of what it left
+        #[arg(long, value_name = "TIME", default_value = "1h", value_parser = with_unit)]
+        back: Duration,
+    },
+    /// Print the numbers of a recorder in the format of Prometheus
+    Status {
+        /// The directory of the recorder
+        #[arg(short, long, value_name = "DIR")]
+        dir: PathBuf,
+    },
+}
+
+fn loopback(text: &str) -> std::result::Result<SocketAddr, String> {
+    let address: SocketAddr =
+        text.parse().map_err(|_| "expected an address and a port: 127.0.0.1:9500".to_owned())?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("the address is reached from other machines: use 127.0.0.1 or [::1]".to_owned())
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result {
+    match &args.request {
+        Some(Request::Dump { dir, reason, back }) => {
+            let path = if store::is_locked(dir) {
+                control::request(dir, "POST /dump", reason)?
+            } else {
+                dump_left(dir, reason, *back)?
+            };
+            print(&format!("{}\n", OneLine(&path)))
+        }
+        Some(Request::Status { dir }) => print(&control::request(dir, "GET /metrics", "")?),
+        None => {
+            let settings = match &args.config {
+                Some(path) => config::read(path)?,
+                None => args.settings.clone(),
+            };
+            if args.check {
+                return Ok(());
+            }
+            if is_in_container() {
+                let why = "the kernel's tracepoints are not usable inside of a PID namespace: they \
+                           identify threads by their numbers outside of it";
+                return Err(Failure::new(why));
+            }
+            recorder::run(args, &settings)
+        }
+    }
+}
+
+fn print(text: &str) -> Result {
+    let mut out = Output::new();
+    out.buffer.extend_from_slice(text.as_bytes());
+    out.finish()
+}
+
+/// Makes a dump of what a recorder left.
+fn dump_left(dir: &std::path::Path, reason: &str, back: Duration) -> Result<String> {
+    if !dir.join("lock").exists() {
+        return Err(Failure::about(dir.display(), "is no directory of a flight recorder"));
+    }
+    let mut store = Store::open(dir, u64::MAX, Duration::MAX)?;
+    let cause = Cause::new("command", reason);
+    let dump = match store.earlier.last() {
+        Some(last) => {
+            let window = Window::new(last.end - back, last.end, cause);
+            store.dump_earlier(window)?
+        }
+        None => {
+            let last = store.ring.segments().last().map(|segment| segment.end);
+            let Some(end) = last else {
+                return Err(Failure::about(dir.display(), "has no segments"));
+            };
+            let from = store.ring.segments().next().map_or(end, |first| first.start);
+            store.dump(Window::new(from.max(end - back), end, cause), "command")?
+        }
+    };
+    Ok(dump.write()?.path.display().to_string())
+}

@@ -1,0 +1,551 @@
+//! The recorder: reads the rings, keeps segments, makes dumps.
+
+use super::inbox::{self, Inbox, Message, Outbox, Reply};
+use super::kernel::{Kernel, Wanted};
+use super::pressure::Pressure;
+use super::store::{Dump, Dumped, Store};
+use super::{Args, Settings, config, control};
+use crate::failure::{Failure, OneLine, Result};
+use crate::run::procfs::{command_line, is_running};
+use crate::run::stop::{Listener, Next};
+use crate::run::target::no_process;
+use crate::run::watch::Watch;
+use crate::sources::kernel::failure;
+use crate::timeline::{counted, now, read_clock, size};
+use crossbeam_channel::after;
+use perf_monitor::NiceThread;
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use signal_hook::consts::{SIGHUP, SIGUSR1};
+use std::fmt::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use trace_common::ClockDomain;
+use trace_flight::{Cause, Fired, Segment, Timestamp, Window, Windows};
+
+/// Maximum time between reads of the rings.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// Interval between looks at the CPUs, the process and the budgets.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Time over which the CPU budget is measured.
+const MEASURE: Duration = Duration::from_secs(5);
+
+/// Segments in the look-back.
+const SEGMENTS: u32 = 8;
+
+/// Shortest and longest segment.
+const LENGTHS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+
+/// Nine times the weight of a nice value of 0.
+const NICE: i32 = -10;
+
+/// A segment is at most this part of the space for segments.
+const PART: u64 = 8;
+
+pub(super) fn run(args: &Args, settings: &Settings) -> Result {
+    let dir = args.dir.as_deref().unwrap_or(Path::new("."));
+    if let Some(pid) = args.pid.filter(|pid| !is_running(*pid)) {
+        return Err(no_process(pid));
+    }
+    let store = Store::open(dir, settings.disk, keep(settings))?;
+    let pressures = pressures(settings)?;
+    let metrics = settings
+        .metrics
+        .map(|address| TcpListener::bind(address).map_err(|error| Failure::about(address, error)));
+    let metrics = metrics.transpose()?;
+    let (inbox, outbox) = inbox::new()?;
+    let mut kernel = Kernel::open(&wanted(settings))?;
+    // It is started with all privileges, which are dropped afterwards.
+    let command = if args.command.is_empty() {
+        None
+    } else {
+        Some(Watch::command(&args.command, None, |_| ())?)
+    };
+    let pid = args.pid.or_else(|| command.as_ref().and_then(Watch::command_pid));
+    if let Some(pid) = pid {
+        kernel.focus(pid);
+    }
+    // A reader that does not get a CPU loses events.
+    let _nice = NiceThread::begin(NICE).ok();
+    drop_capabilities();
+    // The threads that start from here have as few capabilities.
+    let _signals = listen(&outbox, command.is_none())?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    pressures.into_iter().for_each(|pressure| pressure.watch(&outbox, &is_over));
+    control::serve(dir, &outbox)?;
+    if let Some(listener) = metrics {
+        control::serve_metrics(listener, &outbox);
+    }
+    let subject = pid.map(|pid| {
+        let words = if args.command.is_empty() { command_line(pid) } else { args.command.clone() };
+        let program = words.first().cloned().unwrap_or_default();
+        (pid, if settings.command_lines { words.join(" ") } else { program })
+    });
+    let mut windows = Windows::new(settings.back, settings.forward);
+    windows.set_cooldown(settings.cooldown.unwrap_or_default());
+    let mut recorder = Recorder {
+        settings: settings.clone(),
+        config: args.config.clone(),
+        is_over,
+        store,
+        kernel,
+        windows,
+        inbox,
+        outbox,
+        subject,
+        replies: Vec::new(),
+        stats: Stats::default(),
+        budget: Budget::start(),
+        writing: 0,
+    };
+    recorder.recover()?;
+    eprintln!("triscope: {}: recording", OneLine(&dir.display().to_string()));
+    let outcome = recorder.watch(args.pid, command);
+    recorder.finish().and(outcome)
+}
+
+fn wanted(settings: &Settings) -> Wanted {
+    Wanted { freq: settings.freq, triggers: settings.triggers.clone(), rings: settings.memory / 2 }
+}
+
+fn pressures(settings: &Settings) -> Result<Vec<Pressure>> {
+    settings.triggers.iter().filter_map(|trigger| Pressure::open(trigger).transpose()).collect()
+}
+
+/// Segments are kept for the look-back and as long as a window can be open.
+fn keep(settings: &Settings) -> Duration {
+    let longest = settings.forward.saturating_mul(9);
+    settings.back.saturating_add(longest).saturating_add(length(settings))
+}
+
+/// The length of a segment.
+fn length(settings: &Settings) -> Duration {
+    (settings.back / SEGMENTS).clamp(LENGTHS.0, LENGTHS.1)
+}
+
+struct Recorder {
+    settings: Settings,
+    config: Option<PathBuf>,
+    /// Ends the watches of the triggers of pressure.
+    is_over: Arc<AtomicBool>,
+    store: Store,
+    kernel: Kernel,
+    windows: Windows,
+    inbox: Inbox,
+    outbox: Outbox,
+    subject: Option<(u32, String)>,
+    /// Requests for the dump of the open window.
+    replies: Vec<Reply>,
+    stats: Stats,
+    budget: Budget,
+    /// Dumps that are being written.
+    writing: u64,
+}
+
+/// Numbers since the start.
+#[derive(Debug, Default)]
+struct Stats {
+    fired: u64,
+    suppressed: u64,
+    dumps: u64,
+    failed_dumps: u64,
+    shed: Vec<&'static str>,
+}
+
+impl Recorder {
+    /// Makes a dump of the segments of an earlier boot: no window can have them.
+    fn recover(&mut self) -> Result {
+        let (Some(first), Some(last)) = (self.store.earlier.first(), self.store.earlier.last())
+        else {
+            return Ok(());
+        };
+        let cause = Cause::new("recovered", "the machine was started again");
+        let window = Window::new(first.start, last.end, cause);
+        let dump = self.store.dump_earlier(window)?;
+        let segments = dump.segments.clone();
+        let dumped = dump.write()?;
+        self.store.release(&segments);
+        self.store.remove(&segments).map_err(Failure::new)?;
+        self.report(&dumped);
+        Ok(())
+    }
+
+    /// Records until the end.
+    fn watch(&mut self, pid: Option<u32>, mut command: Option<Watch>) -> Result {
+        let mut looked = Instant::now();
+        loop {
+            self.inbox.wait(self.kernel.set(), ROUND);
+            let mut is_over = self.messages()?;
+            self.round()?;
+            if let Some(watch) = &mut command {
+                is_over |= watch.wait(&after(Duration::ZERO))?;
+            }
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                self.kernel.check_cpus(&mut self.store)?;
+                self.enforce()?;
+                is_over |= pid.is_some_and(|pid| !is_running(pid));
+            }
+            is_over |= self.settings.oneshot && self.stats.dumps > 0;
+            if is_over {
+                return command.map_or(Ok(()), |watch| watch.outcome());
+            }
+        }
+    }
+
+    /// Reads the rings, and does what is due.
+    fn round(&mut self) -> Result {
+        // All that is there now, and was recorded before.
+        let _ = self.kernel.set().wait(Some(Duration::ZERO)).map_err(failure)?;
+        for (at, cause) in self.kernel.round(&mut self.store)? {
+            self.fire(at, cause, false);
+        }
+        let at = now().map_err(Failure::new)?;
+        let space = self.store.ring.budget().bytes / PART;
+        if self.kernel.age(at) >= length(&self.settings) || self.kernel.bytes() >= space {
+            self.kernel.seal(&mut self.store)?;
+        }
+        // Age is counted from what was written, not from now: a recorder that gets no CPU is behind.
+        let keep = self.store.ring.budget().keep;
+        let written = self.kernel.recorded();
+        let oldest = self.windows.open().map_or(written, |window| written.min(window.from + keep));
+        self.store.evict(oldest, self.kernel.bytes()).map_err(Failure::new)?;
+        if let Some(window) = self.windows.due(self.kernel.recorded()) {
+            self.kernel.seal(&mut self.store)?;
+            self.dump(window);
+        }
+        Ok(())
+    }
+
+    fn fire(&mut self, at: Timestamp, cause: Cause, is_demand: bool) {
+        self.stats.fired += 1;
+        let what = cause.what.clone();
+        let fired = match is_demand {
+            true => self.windows.demand(at, cause),
+            false => self.windows.fire(at, cause),
+        };
+        match fired {
+            Fired::Opened => eprintln!("triscope: trigger: {}", OneLine(&what)),
+            Fired::Joined => {}
+            Fired::Suppressed => self.stats.suppressed += 1,
+        }
+    }
+
+    /// Does what others ask for. Returns whether to end.
+    fn messages(&mut self) -> Result<bool> {
+        let mut is_over = false;
+        while let Some(message) = self.inbox.next() {
+            let at = now().unwrap_or(Timestamp::MIN);
+            match message {
+                Message::Stop => is_over = true,
+                Message::Reload => self.reload()?,
+                Message::Signal(name) => self.fire(at, Cause::new("signal", name), true),
+                Message::Dump { reason, reply } => {
+                    self.replies.push(reply);
+                    self.fire(at, Cause::new("command", reason), true);
+                }
+                Message::Fired(cause) => self.fire(at, cause, false),
+                Message::Metrics(reply) => {
+                    let _ = reply.send(Ok(self.metrics())); // who asked may have gone
+                }
+                Message::Dumped { segments, result, replies } => {
+                    self.dumped(&segments, result, replies);
+                }
+            }
+        }
+        Ok(is_over)
+    }
+
+    /// Reads the configuration again. Settings that are wrong change nothing.
+    fn reload(&mut self) -> Result {
+        let read = match &self.config {
+            Some(path) => config::read(path),
+            None => Err(Failure::new("SIGHUP: there is nothing to read again without --config")),
+        };
+        let opened = read.and_then(|settings| Ok((pressures(&settings)?, settings)));
+        let (pressures, settings) = match opened {
+            Ok(opened) => opened,
+            Err(failure) => {
+                failure.and("the settings stay as they were").print();
+                return Ok(());
+            }
+        };
+        // The old events go on until the new ones are open.
+        match Kernel::open(&wanted(&settings)) {
+            Ok(kernel) => {
+                let mut old = std::mem::replace(&mut self.kernel, kernel);
+                old.finish(&mut self.store)?;
+                self.kernel.stats = old.stats;
+            }
+            Err(failure) => {
+                failure.and("the settings stay as they were").print();
+                return Ok(());
+            }
+        }
+        if let Some((pid, _)) = &self.subject {
+            self.kernel.focus(*pid);
+        }
+        self.is_over.store(true, Ordering::Relaxed);
+        self.is_over = Arc::new(AtomicBool::new(false));
+        pressures.into_iter().for_each(|pressure| pressure.watch(&self.outbox, &self.is_over));
+        if settings.metrics != self.settings.metrics {
+            eprintln!("triscope: metrics: a new address needs a new start");
+        }
+        self.store.set_disk(settings.disk, keep(&settings));
+        self.windows.set_lengths(settings.back, settings.forward);
+        self.windows.set_cooldown(settings.cooldown.unwrap_or_default());
+        self.settings = settings;
+        self.stats.shed.clear();
+        eprintln!("triscope: the settings were read again");
+        Ok(())
+    }
+
+    /// Writes a dump on a thread: the rings must be read meanwhile.
+    fn dump(&mut self, window: Window) {
+        let replies = std::mem::take(&mut self.replies);
+        let slug = window.causes.first().map_or_else(String::new, |cause| cause.trigger.clone());
+        let dump = match self.prepare(window, &slug) {
+            Ok(dump) => dump,
+            Err(failure) => return self.dumped(&[], Err(failure), replies),
+        };
+        self.writing += 1;
+        let outbox = self.outbox.clone();
+        std::thread::spawn(move || {
+            // The reader of the rings comes first.
+            let _nice = NiceThread::begin(0).ok();
+            let segments = dump.segments.clone();
+            let result = dump.write();
+            outbox.post(Message::Dumped { segments, result, replies });
+        });
+    }
+
+    fn prepare(&mut self, window: Window, slug: &str) -> Result<Dump> {
+        let mut dump = self.store.dump(window, slug)?;
+        dump.tracing = Some(self.kernel.tracing.clone());
+        dump.subject.clone_from(&self.subject);
+        dump.command_lines = self.settings.command_lines;
+        let clocks = read_clock(ClockDomain::Realtime).and_then(|wall| Ok((wall, now()?)));
+        let (wall, monotonic) = clocks.map_err(Failure::new)?;
+        dump.wall_clock_offset = wall.nanos_since(monotonic);
+        let stats = self.kernel.stats;
+        if stats.unwritten > 0 {
+            let what = counted(stats.unwritten, "record");
+            dump.missing.push(format!("{what} since the start, as segments could not be written"));
+        }
+        dump.missing.extend(self.stats.shed.iter().map(|source| {
+            format!("{source}: not recorded any more, as the CPU budget was exceeded")
+        }));
+        Ok(dump)
+    }
+
+    fn dumped(&mut self, segments: &[Segment], result: Result<Dumped>, replies: Vec<Reply>) {
+        if !segments.is_empty() {
+            self.store.release(segments);
+        }
+        self.writing = self.writing.saturating_sub(1);
+        let reply = match result {
+            Ok(dumped) => {
+                self.stats.dumps += 1;
+                self.report(&dumped);
+                Ok(dumped.path.display().to_string())
+            }
+            Err(failure) => {
+                self.stats.failed_dumps += 1;
+                failure.print();
+                Err(failure.message().to_owned())
+            }
+        };
+        for asked in replies {
+            let _ = asked.send(reply.clone()); // who asked may have gone
+        }
+    }
+
+    fn report(&self, dumped: &Dumped) {
+        let Dumped { path, manifest, bytes } = dumped;
+        let path = path.display().to_string();
+        let fired = counted(manifest.window.fired, "trigger");
+        let missing = if manifest.is_complete() { "" } else { ", not complete: see manifest.json" };
+        eprintln!("triscope: {}: {fired}, {}{missing}", OneLine(&path), size(*bytes));
+    }
+
+    /// Compares the use of resources with the budgets, and stops a source if need be.
+    fn enforce(&mut self) -> Result {
+        let Some(percent) = self.budget.measure() else { return Ok(()) };
+        if percent <= f64::from(self.settings.cpu) {
+            return Ok(());
+        }
+        let limit = self.settings.cpu;
+        match self.kernel.shed()? {
+            Some(source) => {
+                eprintln!(
+                    "triscope: {percent:.1} % of a CPU was used instead of {limit} %: {source} are \
+                     not recorded any more"
+                );
+                self.stats.shed.push(source);
+            }
+            None if !self.budget.is_reported => {
+                self.budget.is_reported = true;
+                eprintln!("triscope: {percent:.1} % of a CPU was used instead of {limit} %");
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Numbers in the text format of Prometheus.
+    fn metrics(&self) -> String {
+        let mut text = String::new();
+        let mut put = |name: &str, kind: &str, help: &str, value: f64| {
+            let name = format!("triscope_flight_{name}");
+            // A string does not fail.
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+        };
+        let (ring, kernel) = (&self.store.ring, &self.kernel);
+        let (dropped_tasks, threads) = kernel.tasks();
+        let span = ring.segments().next().zip(ring.segments().last());
+        let span = span.map_or(0.0, |(first, last)| (last.end - first.start).as_secs_f64());
+        put("records_total", "counter", "Records of the kernel.", kernel.records() as f64);
+        put("lost_records_total", "counter", "Records that the kernel lost.", kernel.lost() as f64);
+        let unwritten = kernel.stats.unwritten as f64;
+        put("unwritten_records_total", "counter", "Records without a segment.", unwritten);
+        put("segments_total", "counter", "Segments begun.", kernel.stats.segments as f64);
+        put(
+            "failed_segments_total",
+            "counter",
+            "Segments not written.",
+            kernel.stats.failed as f64,
+        );
+        put("segment_bytes", "gauge", "Bytes of segments.", ring.used() as f64);
+        put("segment_budget_bytes", "gauge", "Their limit.", ring.budget().bytes as f64);
+        let evicted = ring.evicted_for_space() as f64;
+        put("evicted_segments_total", "counter", "Segments removed before their time.", evicted);
+        put("covered_seconds", "gauge", "Time that segments cover.", span);
+        let lag = now().map_or(0.0, |at| (at - kernel.recorded()).as_secs_f64());
+        put("lag_seconds", "gauge", "Age of the newest record that is surely written.", lag);
+        put("triggers_total", "counter", "Triggers that fired.", self.stats.fired as f64);
+        let suppressed = self.stats.suppressed as f64;
+        put("suppressed_triggers_total", "counter", "Triggers during the cooldown.", suppressed);
+        put("dumps_total", "counter", "Dumps written.", self.stats.dumps as f64);
+        put("failed_dumps_total", "counter", "Dumps not written.", self.stats.failed_dumps as f64);
+        put("dump_bytes", "gauge", "Bytes of dumps.", self.store.dumped_bytes() as f64);
+        put("stopped_sources", "gauge", "Sources stopped.", self.stats.shed.len() as f64);
+        put("threads", "gauge", "Threads that are known.", threads as f64);
+        put("dropped_task_records_total", "counter", "Not in memory.", dropped_tasks as f64);
+        put("cpu_seconds_total", "counter", "CPU time of the recorder.", cpu_time().as_secs_f64());
+        put("resident_bytes", "gauge", "Memory of the recorder.", resident() as f64);
+        text
+    }
+
+    /// Ends the recording: the open window becomes a dump.
+    fn finish(&mut self) -> Result {
+        self.kernel.finish(&mut self.store)?;
+        if let Some(window) = self.windows.finish(self.kernel.recorded()) {
+            self.dump(window);
+        }
+        while self.writing > 0 {
+            match self.inbox.recv() {
+                Some(Message::Dumped { segments, result, replies }) => {
+                    self.dumped(&segments, result, replies);
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let (count, delivered, lost) = self.kernel.accounts()?;
+        eprintln!(
+            "triscope: {} of the kernel, {} delivered, {} lost, {} missing without a reason; {}; {:.1} s \
+             of CPU time",
+            counted(count, "event"),
+            delivered,
+            lost,
+            count.saturating_sub(delivered + lost),
+            counted(self.stats.dumps, "dump"),
+            cpu_time().as_secs_f64()
+        );
+        Ok(())
+    }
+}
+
+/// The use of the CPU.
+struct Budget {
+    since: Instant,
+    used: Duration,
+    is_reported: bool,
+}
+
+impl Budget {
+    fn start() -> Self {
+        Self { since: Instant::now(), used: cpu_time(), is_reported: false }
+    }
+
+    /// Percent of a CPU since the last measurement, if that was long enough ago.
+    fn measure(&mut self) -> Option<f64> {
+        let elapsed = self.since.elapsed();
+        if elapsed < MEASURE {
+            return None;
+        }
+        let used = cpu_time();
+        let percent = 100.0 * (used - self.used).as_secs_f64() / elapsed.as_secs_f64();
+        (self.since, self.used) = (Instant::now(), used);
+        Some(percent)
+    }
+}
+
+/// CPU time of this process.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// Bytes of this process in memory: `proc_pid_statm(5)`.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}
+
+/// Posts signals. SIGINT, SIGTERM and SIGHUP are those of a command, if there is one.
+fn listen(outbox: &Outbox, has_all: bool) -> Result<Vec<Listener>> {
+    let mut listeners = Vec::new();
+    let post = outbox.clone();
+    listeners.push(Listener::of(&[SIGUSR1], move |_| {
+        post.post(Message::Signal("SIGUSR1"));
+        Next::Wait
+    })?);
+    if has_all {
+        let (post, mut is_asked) = (outbox.clone(), false);
+        listeners.push(Listener::start(move |signal| match signal {
+            SIGHUP => {
+                post.post(Message::Reload);
+                Next::Wait
+            }
+            _ if std::mem::replace(&mut is_asked, true) => Next::Exit,
+            _ => {
+                post.post(Message::Stop);
+                Next::Wait
+            }
+        })?);
+    }
+    Ok(listeners)
+}
+
+/// Keeps no capability of this thread and those that it starts but the one for perf events, and that
+/// for their buffers: they are opened again for CPUs that come online and for other settings.
+fn drop_capabilities() {
+    let Ok(before) = rustix::thread::capabilities(None) else { return };
+    // Linux before 5.8 knows no CAP_PERFMON.
+    let needed = match before.effective.contains(CapabilitySet::PERFMON) {
+        true => CapabilitySet::PERFMON,
+        false => CapabilitySet::SYS_ADMIN,
+    };
+    let kept = before.effective & (needed | CapabilitySet::IPC_LOCK);
+    let sets =
+        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    if let Err(errno) = rustix::thread::set_capabilities(None, sets) {
+        eprintln!("triscope: capabilities are kept: {errno}");
+    }
+}

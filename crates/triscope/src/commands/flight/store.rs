@@ -1,0 +1,431 @@
+//! The directory of a recorder: its lock, its sealed segments and its dumps.
+//!
+//! ```text
+//! DIR/lock                         held by the recorder
+//! DIR/control.sock                 where it takes commands
+//! DIR/boot_id                      the boot whose clock the segments have
+//! DIR/segments/ID.partial          the segment in progress
+//! DIR/segments/ID-START-END-LOST.perf.data
+//! DIR/dumps/NAME/                  manifest.json and traces
+//! ```
+
+use super::assemble::{Assembled, Input, assemble};
+use crate::failure::{Failure, OneLine, Result};
+use crate::sources::model::{MANIFEST, RECORDING, SCHEDULER};
+use crate::sources::processes::ProcessWriter;
+use crate::timeline::counted;
+use perf_data::{Limits, Reader, TracingData};
+use perf_monitor::ProcessInfo;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use trace_flight::{Budget, Coverage, Manifest, Ring, Segment, Timestamp, Window};
+
+/// The directory, of which this process is the only recorder.
+pub(super) struct Store {
+    dir: PathBuf,
+    /// Held until the end.
+    _lock: File,
+    pub(super) ring: Ring,
+    next: u64,
+    /// Maximum bytes of all dumps.
+    dumps: u64,
+    /// Segments of an earlier boot, whose times are of another clock.
+    pub(super) earlier: Vec<Segment>,
+}
+
+/// What a dump is made of. Its segments stay readable while they are evicted.
+pub(super) struct Dump {
+    pub(super) window: Window,
+    pub(super) segments: Vec<Segment>,
+    inputs: Vec<Input>,
+    target: PathBuf,
+    pub(super) tracing: Option<TracingData>,
+    /// The process that is recorded, and its program.
+    pub(super) subject: Option<(u32, String)>,
+    /// Whether the command lines of processes are kept.
+    pub(super) command_lines: bool,
+    pub(super) missing: Vec<String>,
+    /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`.
+    pub(super) wall_clock_offset: i64,
+}
+
+/// A dump that is complete.
+pub(super) struct Dumped {
+    pub(super) path: PathBuf,
+    pub(super) manifest: Manifest,
+    pub(super) bytes: u64,
+}
+
+const LOCK: &str = "lock";
+const BOOT: &str = "boot_id";
+const SEGMENTS: &str = "segments";
+const DUMPS: &str = "dumps";
+/// The end of the name of a segment in progress, and of a dump in progress.
+const PARTIAL: &str = ".partial";
+const SEALED: &str = ".perf.data";
+
+/// Only the user of the recorder: traces say much about a machine.
+const PRIVATE: u32 = 0o700;
+
+impl Store {
+    /// Opens the directory, creates it, or adopts what an earlier recorder left there. Half of `disk`
+    /// bytes is for segments, and half for dumps.
+    pub(super) fn open(dir: &Path, disk: u64, keep: std::time::Duration) -> Result<Self> {
+        let fail = |error: io::Error| Failure::about(dir.display(), error);
+        let is_new = match fs::read_dir(dir) {
+            Ok(mut entries) => entries.next().is_none(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                DirBuilder::new().recursive(true).mode(PRIVATE).create(dir).map_err(fail)?;
+                true
+            }
+            Err(error) => return Err(fail(error)),
+        };
+        if !is_new && !dir.join(LOCK).exists() {
+            let why = "is not empty, and no directory of a flight recorder";
+            return Err(Failure::about(dir.display(), why));
+        }
+        let lock = lock(dir)?;
+        if is_new {
+            fs::set_permissions(dir, Permissions::from_mode(PRIVATE)).map_err(fail)?;
+        }
+        for name in [SEGMENTS, DUMPS] {
+            let made = DirBuilder::new().recursive(true).mode(PRIVATE).create(dir.join(name));
+            made.map_err(fail)?;
+        }
+        let mut this = Self {
+            dir: dir.to_owned(),
+            _lock: lock,
+            ring: Ring::new(Budget { bytes: disk / 2, keep }),
+            next: 0,
+            dumps: disk / 2,
+            earlier: Vec::new(),
+        };
+        this.adopt().map_err(fail)?;
+        Ok(this)
+    }
+
+    pub(super) const fn set_disk(&mut self, disk: u64, keep: std::time::Duration) {
+        self.ring.set_budget(Budget { bytes: disk / 2, keep });
+        self.dumps = disk / 2;
+    }
+
+    /// Takes over the segments that are there.
+    fn adopt(&mut self) -> io::Result<()> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let path = self.dir.join(BOOT);
+        let is_same_boot = fs::read_to_string(&path).is_ok_and(|before| before == boot);
+        let mut found = Vec::new();
+        for entry in fs::read_dir(self.dir.join(SEGMENTS))? {
+            let entry = entry?;
+            let (path, bytes) = (entry.path(), entry.metadata()?.len());
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let segment = match name.strip_suffix(PARTIAL).map(str::parse) {
+                Some(Ok(id)) => rescue(&path, id)?,
+                _ => parse(&name).map(|segment| Segment { bytes, ..segment }),
+            };
+            match segment {
+                Some(segment) => found.push(segment),
+                None => {
+                    let name = path.display().to_string();
+                    eprintln!("triscope: {}: nothing of it can be read", OneLine(&name));
+                    if name.ends_with(PARTIAL) {
+                        fs::remove_file(&path)?;
+                    }
+                }
+            }
+        }
+        for entry in fs::read_dir(self.dir.join(DUMPS))? {
+            let path = entry?.path();
+            // Its segments are still there.
+            if path.to_string_lossy().ends_with(PARTIAL) {
+                fs::remove_dir_all(&path)?;
+            }
+        }
+        found.sort_by_key(|segment| segment.id);
+        self.next = found.last().map_or(0, |segment| segment.id + 1);
+        if is_same_boot {
+            for segment in found {
+                if let Err(error) = self.ring.seal(segment) {
+                    eprintln!("triscope: {error}: it is removed");
+                    fs::remove_file(self.path(&segment))?;
+                }
+            }
+        } else {
+            self.earlier = found;
+            fs::write(path, boot)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn path(&self, segment: &Segment) -> PathBuf {
+        let Segment { id, start, end, lost, .. } = segment;
+        let name = format!("{id:010}-{}-{}-{lost}{SEALED}", start.nanos(), end.nanos());
+        self.dir.join(SEGMENTS).join(name)
+    }
+
+    /// Creates the file of the next segment. Returns its number.
+    pub(super) fn create(&mut self) -> io::Result<(u64, PathBuf, File)> {
+        let id = self.next;
+        let path = self.dir.join(SEGMENTS).join(format!("{id:010}{PARTIAL}"));
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        self.next += 1;
+        Ok((id, path, file))
+    }
+
+    /// Seals the file of a segment.
+    pub(super) fn seal(&mut self, partial: &Path, mut segment: Segment) -> io::Result<()> {
+        segment.bytes = fs::metadata(partial)?.len();
+        fs::rename(partial, self.path(&segment))?;
+        self.ring.seal(segment).map_err(io::Error::other)
+    }
+
+    /// Removes what the budget does not permit.
+    pub(super) fn evict(&mut self, now: Timestamp, current: u64) -> io::Result<()> {
+        self.ring.evict(now, current).iter().try_for_each(|old| fs::remove_file(self.path(old)))
+    }
+
+    /// Prepares a dump of the segments that overlap a window.
+    pub(super) fn dump(&mut self, window: Window, slug: &str) -> Result<Dump> {
+        let segments: Vec<Segment> = self.ring.overlapping(&window).copied().collect();
+        if segments.is_empty() {
+            let why = "no segment of the window is left: use more --disk";
+            return Err(Failure::about(self.dir.display(), why));
+        }
+        self.dump_of(window, segments, slug)
+    }
+
+    /// Prepares a dump of the segments of an earlier boot.
+    pub(super) fn dump_earlier(&mut self, window: Window) -> Result<Dump> {
+        let segments = std::mem::take(&mut self.earlier);
+        self.dump_of(window, segments, "recovered")
+    }
+
+    fn dump_of(&mut self, window: Window, segments: Vec<Segment>, slug: &str) -> Result<Dump> {
+        let need: u64 = segments.iter().map(|segment| segment.bytes).sum();
+        self.make_room(need)?;
+        let mut inputs = Vec::new();
+        for segment in &segments {
+            let path = self.path(segment);
+            let file = File::open(&path).map_err(|e| Failure::about(path.display(), e))?;
+            inputs.push(Input { segment: *segment, file });
+        }
+        let time = jiff::Zoned::now().with_time_zone(jiff::tz::TimeZone::UTC);
+        let stem = format!("{}-{slug}", time.strftime("%Y%m%dT%H%M%S.%3fZ"));
+        let names = (1..).map(|n| if n == 1 { stem.clone() } else { format!("{stem}-{n}") });
+        let is_free = |name: &String| !self.dir.join(DUMPS).join(name).exists();
+        let name = names.take(1000).find(is_free).unwrap_or(stem);
+        let target = self.dir.join(DUMPS).join(name);
+        self.ring.hold(need);
+        Ok(Dump {
+            window,
+            segments,
+            inputs,
+            target,
+            tracing: None,
+            subject: None,
+            command_lines: false,
+            missing: Vec::new(),
+            wall_clock_offset: 0,
+        })
+    }
+
+    /// Ends what a dump holds.
+    pub(super) fn release(&mut self, segments: &[Segment]) {
+        self.ring.release(segments.iter().map(|segment| segment.bytes).sum());
+    }
+
+    /// Removes the files of segments that are no part of the ring.
+    pub(super) fn remove(&self, segments: &[Segment]) -> io::Result<()> {
+        segments.iter().try_for_each(|segment| fs::remove_file(self.path(segment)))
+    }
+
+    /// The dumps, oldest first, with their sizes.
+    fn dumps(&self) -> io::Result<Vec<(PathBuf, u64)>> {
+        let mut dumps = Vec::new();
+        for entry in fs::read_dir(self.dir.join(DUMPS))? {
+            let path = entry?.path();
+            let files = fs::read_dir(&path)?.filter_map(|file| file.ok()?.metadata().ok());
+            let bytes = files.map(|metadata| metadata.size()).sum();
+            dumps.push((path, bytes));
+        }
+        // Their names begin with the time.
+        dumps.sort();
+        Ok(dumps)
+    }
+
+    /// Bytes of all dumps.
+    pub(super) fn dumped_bytes(&self) -> u64 {
+        self.dumps().map_or(0, |dumps| dumps.iter().map(|(_, bytes)| bytes).sum())
+    }
+
+    /// Removes the oldest dumps until another one fits.
+    fn make_room(&self, need: u64) -> Result {
+        let fail = |error: io::Error| Failure::about(self.dir.display(), error);
+        let dumps = self.dumps().map_err(fail)?;
+        let mut used: u64 = dumps.iter().map(|(_, bytes)| bytes).sum();
+        for (path, bytes) in dumps {
+            if used.saturating_add(need) <= self.dumps {
+                break;
+            }
+            let name = path.display().to_string();
+            eprintln!("triscope: {}: removed, as the disk budget is used up", OneLine(&name));
+            fs::remove_dir_all(&path).map_err(fail)?;
+            used -= bytes;
+        }
+        Ok(())
+    }
+}
+
+impl Dump {
+    /// Writes the dump. It appears when it is complete and on the disk.
+    pub(super) fn write(self) -> Result<Dumped> {
+        let mut partial = self.target.clone().into_os_string();
+        partial.push(PARTIAL);
+        let partial = PathBuf::from(partial);
+        let target = self.target.clone();
+        let written = self.write_to(&partial).and_then(|(manifest, bytes)| {
+            fs::rename(&partial, &target)?;
+            File::open(target.parent().unwrap_or(&target))?.sync_all()?;
+            Ok((manifest, bytes))
+        });
+        match written {
+            Ok((manifest, bytes)) => Ok(Dumped { path: target, manifest, bytes }),
+            Err(error) => {
+                let _ = fs::remove_dir_all(&partial); // what is there is no dump
+                Err(Failure::about(target.display(), error))
+            }
+        }
+    }
+
+    fn write_to(self, dir: &Path) -> io::Result<(Manifest, u64)> {
+        DirBuilder::new().mode(PRIVATE).create(dir)?;
+        let Self { window, segments, inputs, tracing, subject, missing, .. } = self;
+        let mut manifest = Manifest::new(window, Coverage::of(&segments));
+        manifest.missing = missing;
+        manifest.wall_clock_offset = self.wall_clock_offset;
+        if manifest.coverage.from.is_none_or(|from| from > manifest.window.from) {
+            manifest.missing.push(
+                "the time before: the recorder had not begun, or its budget did not suffice".into(),
+            );
+        }
+        let file = File::create_new(dir.join(SCHEDULER))?;
+        let Assembled { torn, truncated, release } = assemble(inputs, tracing, &file)?;
+        file.sync_all()?;
+        if torn > 0 {
+            let what = counted(torn, "segment");
+            let bytes = counted(truncated, "byte");
+            manifest.missing.push(format!("the end of {what}: {bytes} cannot be read"));
+        }
+        if let Some((pid, program)) = subject {
+            let text = format!("{:#}\n", serde_json::json!({ "pid": pid, "command": program }));
+            write_new(&dir.join(RECORDING), text.as_bytes())?;
+        }
+        if self.command_lines {
+            let mut processes = ProcessWriter::create(dir)?;
+            for process in perf_monitor::processes().into_iter().filter_map(ProcessInfo::read) {
+                processes.write(None, &process)?;
+            }
+            processes.flush()?;
+        }
+        manifest.versions = vec![("triscope".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
+        manifest.versions.extend(release.map(|release| ("kernel".to_owned(), release)));
+        let mut bytes = 0;
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let size = entry.metadata()?.len();
+            bytes += size;
+            manifest.files.push((entry.file_name().to_string_lossy().into_owned(), size));
+        }
+        manifest.files.sort();
+        let text = format!("{:#}\n", manifest.to_json());
+        write_new(&dir.join(MANIFEST), text.as_bytes())?;
+        File::open(dir)?.sync_all()?;
+        Ok((manifest, bytes + text.len() as u64))
+    }
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Takes the lock of the directory.
+fn lock(dir: &Path) -> Result<File> {
+    let path = dir.join(LOCK);
+    let fail = |error: io::Error| Failure::about(path.display(), error);
+    let open = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .open(&path);
+    let file = open.map_err(fail)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let why = "another recorder uses this directory";
+            return Err(Failure::about(dir.display(), why));
+        }
+        Err(errno) => return Err(fail(errno.into())),
+    }
+    Ok(file)
+}
+
+/// Whether a recorder uses the directory.
+pub(super) fn is_locked(dir: &Path) -> bool {
+    File::open(dir.join(LOCK)).is_ok_and(|file| {
+        flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK)
+    })
+}
+
+/// The segment that the name of a file describes.
+fn parse(name: &str) -> Option<Segment> {
+    let mut numbers = name.strip_suffix(SEALED)?.split('-');
+    let mut next = || numbers.next()?.parse::<u64>().ok();
+    let time = |nanos: u64| i64::try_from(nanos).ok().map(Timestamp::from_nanos);
+    let (id, start, end, lost) = (next()?, time(next()?)?, time(next()?)?, next()?);
+    numbers.next().is_none().then_some(Segment { id, start, end, bytes: 0, lost })
+}
+
+/// Seals a segment that its recorder did not: it was killed, or the machine lost power. `None` if
+/// nothing of it can be read.
+fn rescue(path: &Path, id: u64) -> io::Result<Option<Segment>> {
+    let file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    let Ok(mut reader) = Reader::open(file, Limits::default()) else { return Ok(None) };
+    let (mut times, mut is_torn) = (None, false);
+    loop {
+        match reader.next_record() {
+            Ok(Some(entry)) => {
+                if let Some(time) = entry.time() {
+                    let (first, last) = times.unwrap_or((time, time));
+                    times = Some((time.min(first), time.max(last)));
+                }
+            }
+            Ok(None) => break,
+            Err(_) => {
+                is_torn = true;
+                break;
+            }
+        }
+    }
+    let Some((start, end)) = times else { return Ok(None) };
+    let segment = Segment { id, start, end, bytes, lost: 0 };
+    let dir = path.parent().unwrap_or(path);
+    let name = format!("{id:010}-{}-{}-0{SEALED}", start.nanos(), end.nanos());
+    fs::rename(path, dir.join(name))?;
+    let torn = if is_torn { ", its end cannot be read" } else { "" };
+    eprintln!(
+        "triscope: {}: adopted, {} bytes of a recorder that was killed{torn}",
+        OneLine(&path.display().to_string()),
+        bytes
+    );
+    Ok(Some(segment))
+}

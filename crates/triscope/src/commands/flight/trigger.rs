@@ -1,0 +1,158 @@
+//! Triggers as they are written on the command line and in configuration files.
+
+use crate::run::duration::with_unit;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A condition that makes a dump.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Trigger {
+    /// A thread waited for a CPU.
+    SchedDelay(Duration),
+    /// A thread was on a CPU without a pause.
+    OnCpu(Duration),
+    /// A tracepoint or probe, with a filter of the kernel.
+    Event { event: String, filter: Option<String> },
+    /// A signal that ends a process: KILL, or one that dumps core.
+    ExitSignal,
+    /// Pressure stall information: the resource, `some` or `full`, and stalled time per window.
+    Pressure { resource: String, line: String, stall: Duration, window: Duration },
+}
+
+/// The signals that end no process by default: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG and WINCH. The
+/// kernel delivers KILL instead of a fatal signal that dumps no core, and to the other threads of each
+/// process that ends: the two look the same.
+///
+/// Sources: `signal(7)`, `complete_signal` of Linux.
+const HARMLESS: [i32; 9] = [9, 17, 18, 19, 20, 21, 22, 23, 28];
+
+impl Trigger {
+    /// The events of the kernel that fire it: its kind, the event and the filter.
+    pub(super) fn events(&self) -> Vec<(&'static str, String, Option<String>)> {
+        match self {
+            Self::Event { event, filter } => vec![("event", event.clone(), filter.clone())],
+            Self::ExitSignal => {
+                let harmless = HARMLESS.map(|signal| format!(" && sig != {signal}")).concat();
+                vec![
+                    (
+                        "exit-signal",
+                        "signal:signal_deliver".to_owned(),
+                        Some(format!("sa_handler == 0{harmless}")),
+                    ),
+                    (
+                        "exit-signal",
+                        "signal:signal_generate".to_owned(),
+                        Some("sig == 9 && result == 0".to_owned()),
+                    ),
+                ]
+            }
+            Self::SchedDelay(_) | Self::OnCpu(_) | Self::Pressure { .. } => Vec::new(),
+        }
+    }
+
+    pub(super) const fn delay(&self) -> Option<Duration> {
+        if let Self::SchedDelay(limit) = self { Some(*limit) } else { None }
+    }
+
+    pub(super) const fn on_cpu(&self) -> Option<Duration> {
+        if let Self::OnCpu(limit) = self { Some(*limit) } else { None }
+    }
+}
+
+impl FromStr for Trigger {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, value) = text.split_once('=').map_or((text, None), |(k, v)| (k, Some(v)));
+        let need = |what: &str| value.ok_or_else(|| format!("{kind} needs a value: {kind}={what}"));
+        match kind {
+            "sched-delay" => Ok(Self::SchedDelay(with_unit(need("10ms")?)?)),
+            "on-cpu" => Ok(Self::OnCpu(with_unit(need("100ms")?)?)),
+            "exit-signal" if value.is_none() => Ok(Self::ExitSignal),
+            "event" => {
+                let value = need("SYSTEM:NAME")?;
+                let (event, filter) = match value.split_once(" if ") {
+                    Some((event, filter)) => (event, Some(filter.trim().to_owned())),
+                    None => (value, None),
+                };
+                Ok(Self::Event { event: event.trim().to_owned(), filter })
+            }
+            "psi" => pressure(need("cpu:some:200ms/2s")?),
+            _ => Err("expected sched-delay=TIME, on-cpu=TIME, exit-signal, \
+                      event=SYSTEM:NAME [if FILTER] or psi=RESOURCE:some|full:TIME/WINDOW"
+                .to_owned()),
+        }
+    }
+}
+
+fn pressure(value: &str) -> Result<Trigger, String> {
+    let bad =
+        || "expected psi=RESOURCE:some|full:TIME/WINDOW, such as psi=io:full:200ms/2s".to_owned();
+    let mut parts = value.splitn(3, ':');
+    let (resource, line) = (parts.next().ok_or_else(bad)?, parts.next().ok_or_else(bad)?);
+    let (stall, window) = parts.next().and_then(|rest| rest.split_once('/')).ok_or_else(bad)?;
+    if !["cpu", "io", "memory", "irq"].contains(&resource) || !["some", "full"].contains(&line) {
+        return Err(bad());
+    }
+    let (stall, window) = (with_unit(stall)?, with_unit(window)?);
+    if stall > window {
+        return Err(format!("{stall:?} of {window:?} cannot be"));
+    }
+    Ok(Trigger::Pressure { resource: resource.to_owned(), line: line.to_owned(), stall, window })
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SchedDelay(limit) => write!(f, "sched-delay={limit:?}"),
+            Self::OnCpu(limit) => write!(f, "on-cpu={limit:?}"),
+            Self::Event { event, filter: None } => write!(f, "event={event}"),
+            Self::Event { event, filter: Some(filter) } => write!(f, "event={event} if {filter}"),
+            Self::ExitSignal => f.write_str("exit-signal"),
+            Self::Pressure { resource, line, stall, window } => {
+                write!(f, "psi={resource}:{line}:{stall:?}/{window:?}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn triggers_are_written_as_they_are_read() {
+        for text in [
+            "sched-delay=10ms",
+            "on-cpu=1.5s",
+            "exit-signal",
+            "event=sched:sched_process_exec",
+            "event=signal:signal_generate if sig == 10 && pid != 1",
+            "psi=cpu:some:200ms/2s",
+            "psi=memory:full:1ms/500ms",
+        ] {
+            assert_eq!(text.parse::<Trigger>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn other_triggers_are_refused() {
+        for text in [
+            "",
+            "sched-delay",
+            "sched-delay=",
+            "sched-delay=10",
+            "on-cpu=0s",
+            "exit-signal=9",
+            "event",
+            "psi=cpu",
+            "psi=disk:some:1ms/2s",
+            "psi=cpu:all:1ms/2s",
+            "psi=cpu:some:3s/2s",
+            "unknown=1",
+        ] {
+            assert!(text.parse::<Trigger>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+use super::analysis::{Analysis, Rows};
+use super::path_model;
+use crate::answers::explain;
+use crate::failure::{Failure, Result};
+use crate::io::input;
+use crate::sources::go::Visitor;
+use gotrace::analysis::{CriticalPaths, RequestFilter, Requests};
+use gotrace::{Event, GoId};
+use serde_json::Value;
+use trace_timeline::answers::{Question, Subject};
+
+/// Print the critical path of the longest tasks, of regions, or of a goroutine
+///
+/// Starts at the end and walks back. While the goroutine waits, the path continues with the
+/// goroutine that ended the wait. The pieces sum to the duration. Work that such a goroutine did
+/// for another task is marked "context": it is why the wait was long, but not a part of this task.
+///
+/// triscope explain does the same for several traces, and with the kernel's scheduler.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope go critical-path trace.out                       the longest task or region
+  triscope go critical-path --task checkout --worst 3 trace.out
+  triscope go critical-path --goroutine 42 trace.out
+  triscope go critical-path --json trace.out | jq '.[0].pieces'
+  triscope go critical-path --csv trace.out > pieces.csv")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    analysis: Analysis,
+    #[command(flatten)]
+    requests: Wanted,
+    #[command(flatten)]
+    rows: Rows,
+    /// Number of tasks and regions, longest first
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    worst: usize,
+    /// Frames of each stack, innermost first; 0 for no stacks
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    frames: usize,
+}
+
+/// The requests that are explained: all if nothing is given.
+#[derive(clap::Args)]
+#[group(multiple = false)]
+struct Wanted {
+    /// Only tasks of this type
+    #[arg(long, value_name = "TYPE")]
+    task: Option<String>,
+    /// Only regions of this type
+    #[arg(long, value_name = "TYPE")]
+    region: Option<String>,
+    /// This goroutine, from its start to its end
+    #[arg(long, value_name = "ID")]
+    goroutine: Option<i64>,
+}
+
+impl Wanted {
+    fn subject(&self) -> Subject {
+        match (&self.task, &self.region, self.goroutine) {
+            (Some(name), ..) => Subject::Task(name.clone()),
+            (_, Some(name), _) => Subject::Region(name.clone()),
+            (.., Some(id)) => Subject::Goroutine(id),
+            _ => Subject::Requests,
+        }
+    }
+
+    fn filter(&self) -> RequestFilter {
+        match (&self.task, &self.region, self.goroutine) {
+            (Some(name), ..) => RequestFilter::Tasks(name.as_str().into()),
+            (_, Some(name), _) => RequestFilter::Regions(name.as_str().into()),
+            (.., Some(id)) => RequestFilter::Goroutine(GoId(id)),
+            _ => RequestFilter::All,
+        }
+    }
+}
+
+/// The first pass over a trace.
+impl Visitor for Requests {
+    fn event(&mut self, event: Event<'_>) -> Result {
+        self.event(event);
+        Ok(())
+    }
+
+    fn loss(&mut self, _error: &gotrace::Error, _loss: &gotrace::Loss) -> Result {
+        self.loss();
+        Ok(())
+    }
+}
+
+/// The second pass over a trace, to the end of the last request.
+impl Visitor for CriticalPaths {
+    fn event(&mut self, event: Event<'_>) -> Result {
+        self.event(event);
+        Ok(())
+    }
+
+    fn loss(&mut self, _error: &gotrace::Error, _loss: &gotrace::Loss) -> Result {
+        self.loss();
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result {
+    let analysis = &args.analysis;
+    input::check_twice(&analysis.file, "critical-path")?;
+    let (from, to) = analysis.bounds()?;
+    let mut requests = Requests::new(args.requests.filter(), args.worst).between(from, to);
+    let reading = analysis.visit(&mut requests)?;
+    let requests = requests.finish();
+    if requests.is_empty() {
+        let between = analysis.range.is_given().then_some((0, 0)); // for the message
+        let subject = args.requests.subject();
+        let question = Question { subject, between, ..Question::default() };
+        return Err(explain::nothing(&question));
+    }
+    let mut paths = CriticalPaths::new(requests);
+    analysis.visit_again(&mut paths)?;
+    let is_whole = paths.dropped() == 0;
+    let answer = path_model::answer(paths).filter(|_| is_whole);
+    let Some(answer) = answer else {
+        return Err(Failure::new("too many events within the time of the requests"));
+    };
+    let paths = answer.to_json();
+    if args.rows.is_csv() {
+        let pieces: Vec<Value> = paths.iter().flat_map(pieces).collect();
+        args.rows.print(&pieces, Value::clone, |_| Ok(()))?;
+    } else {
+        args.rows.print(&paths, Value::clone, |out| answer.print(args.frames, out))?;
+    }
+    reading.into_result()
+}
+
+/// The pieces of a path, each with its request.
+fn pieces(path: &Value) -> impl Iterator<Item = Value> {
+    let mut request = path.clone();
+    let pieces = request.as_object_mut().and_then(|fields| fields.remove("pieces"));
+    let pieces = match pieces {
+        Some(Value::Array(pieces)) => pieces,
+        _ => Vec::new(),
+    };
+    pieces.into_iter().map(move |mut piece| {
+        if let Some(fields) = piece.as_object_mut() {
+            fields.insert("request".to_owned(), request.clone());
+        }
+        piece
+    })
+}

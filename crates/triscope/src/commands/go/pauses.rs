@@ -1,0 +1,65 @@
+use super::analysis::{self, Analysis, Rows};
+use super::gc;
+use crate::failure::Result;
+use gotrace::analysis::CollectionsReport;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+/// List stops of the world by reason, and the longest with their stacks
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope go pauses trace.out
+  triscope go pauses --histogram trace.out
+  triscope go pauses --json trace.out | jq '.[] | {reason, p99}'")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    analysis: Analysis,
+    #[command(flatten)]
+    rows: Rows,
+    /// Print N of the longest
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    worst: usize,
+    /// Print the number of pauses by duration
+    #[arg(long)]
+    histogram: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result {
+    let (report, reading) = gc::report(&args.analysis, args.worst)?;
+    args.rows.print(
+        &report.pauses,
+        |(reason, pauses)| {
+            let mut json = json!({ "reason": reason.to_string() });
+            if let (Value::Object(json), Value::Object(times)) =
+                (&mut json, analysis::histogram_json(pauses))
+            {
+                json.extend(times);
+            }
+            json
+        },
+        |out| print(&report, args.histogram, out),
+    )?;
+    reading.into_result()
+}
+
+fn print(report: &CollectionsReport, histogram: bool, out: &mut Vec<u8>) -> io::Result<()> {
+    writeln!(out, "{}  reason", analysis::PERCENTILES)?;
+    for (reason, pauses) in &report.pauses {
+        let name = analysis::name(reason, "(unknown)");
+        analysis::distribution(pauses, "", &name, histogram, out)?;
+    }
+    if !report.longest.is_empty() {
+        writeln!(out, "\nlongest")?;
+    }
+    for pause in &report.longest {
+        let (time, reason) =
+            (analysis::duration(pause.duration), analysis::name(&pause.reason, "(unknown)"));
+        writeln!(out, "{time:>10}  {reason} by G{} at {} s", pause.goroutine, pause.start)?;
+        analysis::stack(&pause.stack, out)?;
+    }
+    if report.cut > 0 {
+        writeln!(out, "\n{} stops that the trace cuts off are not counted", report.cut)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! The time of tasks or regions, for analyses that are restricted to it.
+
+use super::analysis::{Analysis, Part};
+use crate::failure::{Failure, Result};
+use crate::sources::go::Reading;
+use gotrace::analysis::{Name, ProfileScope, Region, Summarizer, Summary, Task, Times};
+use gotrace::{Event, EventKind, GoId, TaskId, Timestamp};
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// Restricts an analysis to tasks or regions.
+#[derive(clap::Args)]
+pub(super) struct Restriction {
+    /// Only the time within regions of this type
+    #[arg(long, value_name = "TYPE", group = "restriction")]
+    region: Option<String>,
+    /// Only the time of tasks of this type: of the goroutine that began and ended the task, of its
+    /// regions, and of the goroutines created in them
+    #[arg(long, value_name = "TYPE", group = "restriction")]
+    task: Option<String>,
+}
+
+/// The regions and tasks that were selected.
+pub(super) struct Selected {
+    regions: Vec<Region>,
+    tasks: Vec<Task>,
+    /// The entry function of each goroutine of them.
+    entries: HashMap<GoId, Name>,
+}
+
+impl Restriction {
+    /// Whether there is a restriction.
+    pub(super) const fn is_given(&self) -> bool {
+        self.region.is_some() || self.task.is_some()
+    }
+
+    /// Reads the trace for the regions and tasks. What it keeps grows with those that it selects.
+    pub(super) fn select(&self, analysis: &Analysis) -> Result<(Selected, Reading)> {
+        let mut regions: Vec<Region> = Vec::new();
+        let mut entries = HashMap::new();
+        // The tasks of the type, and the goroutines with selected time.
+        let begun = RefCell::new(HashSet::new());
+        let goroutines = RefCell::new(HashSet::new());
+        let mut visit = |part: Part<'_>| match part {
+            Part::Goroutine(goroutine) => {
+                let is_selected = goroutines.borrow_mut().remove(&goroutine.id);
+                if let Some(entry) = goroutine.entry.as_ref().filter(|_| is_selected) {
+                    entries.insert(goroutine.id, entry.name.clone());
+                }
+            }
+            Part::Region(region) => {
+                let is_wanted = match &self.region {
+                    Some(name) => !region.inherited && **region.name == *name.as_bytes(),
+                    // A region begins after its task. A task that began before the trace has the
+                    // empty type.
+                    None => {
+                        let is_unnamed = self.task.as_ref().is_some_and(String::is_empty);
+                        is_unnamed || begun.borrow().contains(&region.task)
+                    }
+                };
+                if is_wanted {
+                    goroutines.borrow_mut().insert(region.goroutine);
+                    regions.push(region.clone());
+                }
+            }
+            Part::Task(_) => {}
+        };
+        let beside = |event: Event<'_>| {
+            let (EventKind::TaskBegin, Some(name), Some(task)) =
+                (event.kind(), &self.task, event.task())
+            else {
+                return;
+            };
+            if *task.ty == *name.as_bytes() {
+                begun.borrow_mut().insert(task.id);
+                goroutines.borrow_mut().insert(event.goroutine());
+            }
+        };
+        let summarizer = match &self.task {
+            Some(name) => Summarizer::longest_tasks(usize::MAX, Some(name.as_str().into())),
+            None => Summarizer::returning_tasks(),
+        };
+        let (Summary { mut tasks, .. }, reading) =
+            analysis.pass_beside(summarizer, &mut visit, beside)?;
+        match &self.task {
+            // There are also those of other types that did not end.
+            Some(name) => tasks.retain(|task| **task.name == *name.as_bytes()),
+            None => tasks.clear(),
+        }
+        if self.task.is_some() {
+            let ids: BTreeSet<TaskId> = tasks.iter().map(|task| task.id).collect();
+            regions.retain(|region| ids.contains(&region.task));
+        }
+        if regions.is_empty() && tasks.iter().all(|task| task.own.is_none()) {
+            let (what, name) = match (&self.task, &self.region) {
+                (Some(name), _) if tasks.is_empty() => ("no task", name),
+                (Some(name), _) => {
+                    ("neither a region nor both ends on one goroutine of a task", name)
+                }
+                (_, region) => ("no region", region.as_ref().unwrap_or(&reading.name)),
+            };
+            let message = format!("the trace contains {what} of type {name:?}");
+            return Err(Failure::about(&reading.name, message));
+        }
+        Ok((Selected { regions, tasks, entries }, reading))
+    }
+}
+
+impl Selected {
+    /// The scope of a profile.
+    pub(super) fn scope(&self) -> ProfileScope {
+        let mut scope = ProfileScope::all();
+        self.regions.iter().for_each(|region| scope.add_region(region));
+        self.tasks.iter().for_each(|task| scope.add_task(task));
+        scope
+    }
+
+    /// The times of each goroutine within the selected intervals, with its entry function.
+    /// Intervals within others count once.
+    pub(super) fn times(self) -> Vec<(Name, Times)> {
+        let mut intervals: HashMap<GoId, Vec<(Timestamp, Timestamp, Times)>> = HashMap::new();
+        let bounds = |start: Option<Timestamp>, end: Option<Timestamp>| {
+            (start.unwrap_or(Timestamp::MIN), end.unwrap_or(Timestamp::MAX))
+        };
+        for region in self.regions {
+            let (start, end) = bounds(region.start, region.end);
+            intervals.entry(region.goroutine).or_default().push((start, end, region.times));
+        }
+        for task in self.tasks {
+            let (start, end) = bounds(task.start, task.end);
+            if let Some((id, times)) = task.own {
+                intervals.entry(id).or_default().push((start, end, times));
+            }
+        }
+        let entries = self.entries;
+        let sum = |(id, mut intervals): (GoId, Vec<(Timestamp, Timestamp, Times)>)| {
+            intervals.sort_by_key(|(start, end, _)| (*start, Reverse(*end)));
+            let mut covered = Timestamp::MIN;
+            let mut sum = Times::default();
+            for (start, end, times) in intervals {
+                if covered <= start {
+                    covered = end;
+                    sum.add(&times);
+                }
+            }
+            (entries.get(&id).cloned().unwrap_or_default(), sum)
+        };
+        intervals.into_iter().map(sum).collect()
+    }
+}

@@ -1,0 +1,278 @@
+use super::analysis::{self, Analysis, Document, Part, Span};
+use super::groups::{Group, Groups};
+use super::summary_page;
+use super::{goroutines, mmu, procs};
+use crate::failure::{OneLine, Result};
+use crate::sources::go::Reading;
+use gotrace::analysis::{
+    Collections, CollectionsReport, GcTrigger, Histogram, MinimumUtilization, Name, Scheduling,
+    SchedulingOptions, SchedulingReport, Summarizer, Utilization, UtilizationOptions,
+};
+use gotrace::parallel::Split;
+use gotrace::{Event, Timestamp};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+/// Summarize a trace on one page: goroutines, latency, processors, GC, tasks, regions, losses
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope go summary trace.out
+  triscope go summary trace.out --html summary.html     with plots, in one file
+  triscope go summary --json trace.out | jq .latency.p99
+  triscope go summary --csv trace.out > summary.csv     a line for each value")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    analysis: Analysis,
+    #[command(flatten)]
+    document: Document,
+    /// Write a self-contained page with plots of MMU, processors, latency and pauses
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv"])]
+    html: Option<PathBuf>,
+}
+
+/// The results of all analyses.
+pub(super) struct Summary {
+    pub(super) reading: Reading,
+    pub(super) span: Option<(Timestamp, Timestamp)>,
+    pub(super) events: u64,
+    /// By entry function.
+    pub(super) goroutines: Vec<Group>,
+    pub(super) regions: Vec<Group>,
+    pub(super) tasks: Vec<Group>,
+    pub(super) scheduling: SchedulingReport,
+    pub(super) collections: CollectionsReport,
+    pub(super) utilization: MinimumUtilization,
+}
+
+pub(crate) fn run(args: &Args) -> Result {
+    let summary = Summary::of(&args.analysis)?;
+    if let Some(path) = &args.html {
+        summary_page::write(&summary, path, &args.analysis.file)?;
+    } else {
+        args.document.print(|| summary.to_json(), |out| summary.print(out))?;
+    }
+    summary.reading.into_result()
+}
+
+/// Rows of a table of the text.
+const ROWS: usize = 8;
+/// Windows of which the text has the utilization.
+const WINDOWS: [u64; 4] = [100_000, 1_000_000, 10_000_000, 100_000_000];
+
+impl Summary {
+    /// Runs all analyses, in one pass or in two at the same time.
+    fn of(analysis: &Analysis) -> Result<Self> {
+        let (mut goroutines, mut regions, mut tasks) =
+            (Groups::default(), Groups::default(), Groups::default());
+        let mut visit = |part: Part<'_>| match part {
+            Part::Goroutine(goroutine) => {
+                let times = &goroutine.times;
+                goroutines.add(&goroutines::entry(goroutine), Some(times.total), Some(times));
+            }
+            Part::Region(region) if !region.inherited => {
+                regions.add(&region.name, Some(region.times.total), Some(&region.times));
+            }
+            Part::Region(_) => {}
+            Part::Task(task) => tasks.add_task(task),
+        };
+        let scheduling = Scheduling::new(SchedulingOptions::default());
+        let garbage = (Collections::new(5), Utilization::new(UtilizationOptions::default()));
+        let mut others = (Span::default(), (scheduling, garbage));
+        // A summarizer cannot be divided, so it has a thread and a pass of its own.
+        let (rest, others, reading) = if let Some(pass) = analysis.beside() {
+            let (summarized, others) = thread::scope(|scope| {
+                let others = scope.spawn(|| analysis.split_beside(&pass, others));
+                let summarized = analysis.pass(Summarizer::returning_tasks(), &mut visit);
+                (summarized, others.join())
+            });
+            let others = others.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (rest, reading) = summarized?;
+            (rest, others?.0, reading)
+        } else {
+            let summarizer = Summarizer::returning_tasks();
+            let seen = |event: Event<'_>| Split::event(&mut others, event);
+            let (rest, reading) = analysis.pass_beside(summarizer, &mut visit, seen)?;
+            (rest, others, reading)
+        };
+        let (span, (scheduling, (collections, utilization))) = others;
+        rest.tasks.iter().for_each(|task| tasks.add_task(task));
+        Ok(Self {
+            reading,
+            span: span.times,
+            events: span.events,
+            goroutines: goroutines.sorted(|group| group.times.running),
+            regions: regions.sorted(|group| group.times.total),
+            tasks: tasks.sorted(|group| group.durations.sum()),
+            scheduling: scheduling.finish(),
+            collections: collections.finish(),
+            utilization: utilization.finish(),
+        })
+    }
+
+    pub(super) fn duration(&self) -> Duration {
+        self.span.map_or(Duration::ZERO, |(first, last)| last - first)
+    }
+
+    /// The number of goroutines.
+    pub(super) fn goroutine_count(&self) -> u64 {
+        self.goroutines.iter().map(|group| group.durations.count()).sum()
+    }
+
+    /// All stops of the world.
+    pub(super) fn pauses(&self) -> Histogram {
+        let mut all = Histogram::default();
+        self.collections.pauses.iter().for_each(|(_, pauses)| all.merge(pauses));
+        all
+    }
+
+    /// The number of GC cycles by cause.
+    pub(super) fn triggers(&self) -> impl Iterator<Item = (GcTrigger, usize)> {
+        let triggers =
+            [GcTrigger::Allocation, GcTrigger::Explicit, GcTrigger::Periodic, GcTrigger::Unknown];
+        let cycles = &self.collections.cycles;
+        let count = |trigger| cycles.iter().filter(|cycle| cycle.trigger == trigger).count();
+        triggers.into_iter().map(move |t| (t, count(t))).filter(|(_, count)| *count > 0)
+    }
+
+    /// What is missing, one text for each kind of loss.
+    pub(super) fn losses(&self) -> Vec<String> {
+        let reading = &self.reading;
+        let mut losses: Vec<String> = Vec::new();
+        if let Some(error) = &reading.error {
+            let after =
+                if reading.losses > 0 { "" } else { ": only the part before is summarized" };
+            losses.push(format!("the trace is damaged: {error}{after}"));
+        }
+        let scheduling = &self.scheduling;
+        let counts = [
+            (reading.lost_bytes, "bytes lost at damaged places"),
+            (reading.lost_events, "events lost that fit no state"),
+            (reading.unresolved, "strings and stacks lost"),
+            (reading.missing_generations, "generations missing"),
+            (scheduling.cut, "waits that the trace cuts off"),
+            (self.collections.cut, "stops of the world that the trace cuts off"),
+            (self.collections.dropped, "GC cycles that are not listed"),
+        ];
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        losses.extend(counts.map(|(count, what)| format!("{count} {what}")));
+        losses
+    }
+
+    fn to_json(&self) -> Value {
+        let group = |group: &Group| {
+            json!({
+                "name": group.name.to_string(),
+                "durations": analysis::histogram_json(&group.durations),
+                "incomplete": group.incomplete,
+                "times": analysis::times_json(&group.times),
+            })
+        };
+        let groups = |groups: &[Group]| groups.iter().map(group).collect::<Value>();
+        let named = |named: &[(Name, Histogram)]| -> Value {
+            let row = |(name, times): &(Name, Histogram)| {
+                json!({
+                    "name": name.to_string(),
+                    "durations": analysis::histogram_json(times),
+                })
+            };
+            named.iter().map(row).collect()
+        };
+        let mmu = mmu::windows().map(|window| {
+            let utilization = self.utilization.of(window);
+            json!({ "window": analysis::nanos(window), "utilization": utilization })
+        });
+        let triggers: serde_json::Map<String, Value> = self
+            .triggers()
+            .map(|(trigger, count)| (trigger.name().to_owned(), count.into()))
+            .collect();
+        json!({
+            "file": self.reading.name,
+            "version": self.reading.version.to_string(),
+            "start": self.span.map(|(first, _)| first.nanos()),
+            "end": self.span.map(|(_, last)| last.nanos()),
+            "events": self.events,
+            "goroutines": groups(&self.goroutines),
+            "latency": analysis::histogram_json(&self.scheduling.latency),
+            "blocked": named(&self.scheduling.blocked),
+            "processors": self.scheduling.mean().map(|mean| procs::to_json(&mean)),
+            "collections": triggers,
+            "assists": analysis::nanos(self.collections.assists),
+            "sweep": analysis::nanos(self.collections.sweep),
+            "pauses": named(&self.collections.pauses),
+            "mmu": mmu.collect::<Vec<_>>(),
+            "tasks": groups(&self.tasks),
+            "regions": groups(&self.regions),
+            "error": self.reading.error.as_ref().map(ToString::to_string),
+            "losses": self.losses(),
+        })
+    }
+
+    fn print(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let (name, version) = (OneLine(&self.reading.name).to_string(), self.reading.version);
+        let time = analysis::duration(self.duration());
+        writeln!(out, "{name}: {version} trace, {time}, {} events", self.events)?;
+        for loss in self.losses() {
+            writeln!(out, "  {}", OneLine(&loss))?;
+        }
+        if let Some(mean) = self.scheduling.mean() {
+            let percent = |ps: f64| format!("{:.1} %", ps / mean.procs.max(1e-9) * 100.0);
+            let parts = [
+                ("running", mean.running),
+                ("GC", mean.gc),
+                ("system calls", mean.syscall),
+                ("idle", mean.idle()),
+            ];
+            let parts = parts.map(|(what, ps)| format!("{what} {}", percent(ps))).join(", ");
+            let (procs, runnable) = (mean.procs, mean.runnable);
+            writeln!(out, "\nprocessors   {procs:.1} Ps: {parts}; {runnable:.2} goroutines wait")?;
+        }
+        let line = |out: &mut Vec<u8>, name: &str, times: &Histogram| {
+            writeln!(out, "{name:<10}{}", analysis::percentiles(times))
+        };
+        writeln!(out, "\n          {}", analysis::PERCENTILES)?;
+        line(out, "latency", &self.scheduling.latency)?;
+        line(out, "pauses", &self.pauses())?;
+        let cycles = self.collections.cycles.len();
+        let triggers =
+            self.triggers().map(|(trigger, count)| format!("{count} {}", trigger.name()));
+        let triggers = triggers.collect::<Vec<_>>().join(", ");
+        let causes = if cycles > 0 { format!(" ({triggers})") } else { String::new() };
+        let assists = analysis::duration(self.collections.assists);
+        writeln!(out, "\ngc           {cycles} cycles{causes}, assists {assists}")?;
+        let windows = WINDOWS.map(Duration::from_nanos).map(|window| {
+            let (percent, window) =
+                (self.utilization.of(window) * 100.0, analysis::duration(window));
+            format!("{percent:.1} % in {window}")
+        });
+        writeln!(out, "MMU          {}", windows.join(", "))?;
+        writeln!(out, "goroutines   {}", self.goroutine_count())?;
+        groups("entry function", &self.goroutines, out)?;
+        groups("task", &self.tasks, out)?;
+        groups("region", &self.regions, out)
+    }
+}
+
+fn groups(what: &str, groups: &[Group], out: &mut Vec<u8>) -> io::Result<()> {
+    if groups.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n   count     total       p50       p99{}  {what}", analysis::STATES)?;
+    for group in groups.iter().take(ROWS) {
+        let times = &group.durations;
+        let columns = [times.sum(), times.percentile(50.0), times.percentile(99.0)];
+        let columns =
+            columns.map(|nanos| format!("{:>10}", analysis::duration(Duration::from_nanos(nanos))));
+        let count = times.count() + group.incomplete;
+        let (states, name) =
+            (analysis::states(&group.times), analysis::name(&group.name, "(unknown)"));
+        writeln!(out, "{count:>8}{}{states}  {name}", columns.concat())?;
+    }
+    if groups.len() > ROWS {
+        writeln!(out, "  {} more: --json prints all", groups.len() - ROWS)?;
+    }
+    Ok(())
+}

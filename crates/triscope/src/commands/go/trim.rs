@@ -1,0 +1,132 @@
+use crate::failure::{Failure, Result};
+use crate::io::progress::Progress;
+use crate::sources::go::{Recovery, TimeRange, Trace};
+use gotrace::{Error, GenerationSpan, Generations, Timestamp};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Cut a range of time out of a trace
+///
+/// The output is a trace that every tool opens, go tool trace included. It contains whole
+/// generations, about a second of the program's execution each: all those with events in the range.
+/// A trace of one generation is copied as it is. The other commands take --from and --to
+/// themselves, and cut exactly. Needs a trace of Go 1.22 or later. Of a damaged trace, the
+/// generations before the damage are available.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope go trim trace.out --from 10 --to 12 -o part.out
+  triscope go trim trace.out --from 59.5 -o end.out && go tool trace end.out
+  curl -s http://localhost:6060/debug/pprof/trace?seconds=60 | triscope go trim - --from 50 -o end.out")]
+pub(crate) struct TrimArgs {
+    /// The trace; - is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    range: TimeRange,
+    /// The trace to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// Split a trace into parts
+///
+/// Each part is a trace that every tool opens, go tool trace included, and contains whole
+/// generations, about a second of the program's execution each. Needs a trace of Go 1.22 or later.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope go split trace.out -o parts          writes parts/0001.out, parts/0002.out, ...
+  triscope go split trace.out -o parts -n 60    about a minute each")]
+pub(crate) struct SplitArgs {
+    /// The trace; - is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The directory for the parts, which is created
+    #[arg(short, long, value_name = "DIRECTORY")]
+    output: PathBuf,
+    /// Number of generations in each part
+    #[arg(short = 'n', long, value_name = "N", default_value = "1",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    generations: u64,
+}
+
+pub(super) fn trim(args: &TrimArgs) -> Result {
+    args.range.check()?;
+    let (from, to) = (args.range.from.unwrap_or(0), args.range.to.unwrap_or(i64::MAX));
+    let mut start = None;
+    let mut part = None;
+    let damage = generations(&args.file, |header, span, bytes| {
+        let start = *start.get_or_insert(span.first);
+        let after = |time: Timestamp| time.nanos().wrapping_sub(start.nanos());
+        if after(span.first) > to {
+            return Ok(false);
+        }
+        if after(span.last) >= from {
+            write(&mut part, &args.output, header, bytes)?;
+        }
+        Ok(true)
+    })?;
+    if part.is_none() && damage.is_none() {
+        return Err(Failure::about(args.file.display(), "has no events in this range"));
+    }
+    ended(&args.file, damage)
+}
+
+pub(super) fn split(args: &SplitArgs) -> Result {
+    let fail = |error| Failure::about(args.output.display(), error);
+    std::fs::create_dir_all(&args.output).map_err(fail)?;
+    let (mut count, mut part) = (0, None);
+    let damage = generations(&args.file, |header, _, bytes| {
+        if count % args.generations == 0 {
+            part = None;
+        }
+        let path = args.output.join(format!("{:04}.out", count / args.generations + 1));
+        count += 1;
+        write(&mut part, &path, header, bytes)?;
+        Ok(true)
+    })?;
+    ended(&args.file, damage)
+}
+
+/// Passes the generations of a trace to `take`, with the header of the trace, until it returns
+/// `false`. Returns the error that ends a damaged trace.
+fn generations(
+    path: &Path,
+    mut take: impl FnMut(&[u8], GenerationSpan, &[u8]) -> Result<bool>,
+) -> Result<Option<Error>> {
+    let trace = Trace::open(path, Progress::bytes())?;
+    let fail = |error: Error| Failure::about(&trace.name, error);
+    let limits = Recovery::default().limits();
+    let mut generations = Generations::with_limits(trace.bytes, limits).map_err(fail)?;
+    let header = generations.version().header();
+    loop {
+        match generations.next_generation() {
+            Ok(Some((span, bytes))) if take(&header, span, bytes)? => {}
+            Ok(_) => return Ok(None),
+            Err(error) => return Ok(Some(error)),
+        }
+    }
+}
+
+/// Appends bytes to a trace, which begins with the header.
+fn write(part: &mut Option<File>, path: &Path, header: &[u8], bytes: &[u8]) -> Result {
+    let fail = |error| Failure::about(path.display(), error);
+    if part.is_none() {
+        let mut file = File::create(path).map_err(fail)?;
+        file.write_all(header).map_err(fail)?;
+        *part = Some(file);
+    }
+    part.as_mut().map_or(Ok(()), |file| file.write_all(bytes)).map_err(fail)
+}
+
+fn ended(path: &Path, damage: Option<Error>) -> Result {
+    match damage {
+        Some(error) => {
+            let message = format!("{error}; the generations before it are written");
+            Err(Failure::about(path.display(), message))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,117 @@
+//! Reading the rings until the command, the processes or the time have ended.
+
+use super::Args;
+use super::managed::Runtimes;
+use crate::failure::{Failure, Result};
+use crate::io::progress::Status;
+use crate::io::recording::Recording;
+use crate::run::watch::Watch;
+use crate::sources::kernel::failure;
+use crate::sources::kernel::sampling::{Opened, SLICE, watermark};
+use crate::timeline::counted;
+use crossbeam_channel::after;
+use perf_data::{RecordWriter, Synthesizer};
+use perf_monitor::{RingSet, SetStats, set_time_slice};
+use std::time::Duration;
+
+/// Maximum time between reads of the rings.
+const ROUND: Duration = Duration::from_millis(20);
+
+/// What takes the records.
+pub(super) trait Consumer: RecordWriter {
+    /// Reads what the rings have. Returns the number of bytes, as far as more may be there already.
+    fn round(&mut self, set: &mut RingSet) -> Result<u64>;
+
+    /// Reads the rest: the events are disabled.
+    fn rest(&mut self, set: &mut RingSet) -> Result;
+}
+
+impl Consumer for Recording {
+    fn round(&mut self, set: &mut RingSet) -> Result<u64> {
+        let bytes = set.read_chunks(|chunk| self.chunk(&chunk))?;
+        self.finish_round()?;
+        Ok(bytes)
+    }
+
+    fn rest(&mut self, set: &mut RingSet) -> Result {
+        self.round(set).map(drop)
+    }
+}
+
+/// A capture that has ended.
+pub(super) struct Ran {
+    pub(super) watch: Watch,
+    pub(super) stats: SetStats,
+    /// The losses of each event that the kernel counted, by its id.
+    pub(super) losses: Vec<(u64, u64)>,
+}
+
+pub(super) fn run(
+    args: &Args,
+    opened: &mut Opened,
+    consumer: &mut impl Consumer,
+    mut runtimes: Option<&mut Runtimes>,
+) -> Result<Ran> {
+    let target = &args.target;
+    let set = &mut opened.set;
+    // Processes that start while the list is written are in the records about tasks.
+    if !target.starts_on_exec() {
+        set.sideband().map_or(Ok(()), |event| set.enable_event(event)).map_err(failure)?;
+    }
+    let attr = opened.events.first().map(|event| event.attr).unwrap_or_default();
+    synthesize(args, &mut Synthesizer::new(&attr, true), consumer).map_err(Failure::new)?;
+    if !target.starts_on_exec() {
+        set.enable().map_err(failure)?;
+    }
+    let mut watch = match &target.command[..] {
+        [] => Watch::running(&target.pid, args.seconds)?,
+        command => Watch::command(command, args.seconds, |_| ())?,
+    };
+    // Some containers forbid it; losses are counted in any case.
+    let _ = set_time_slice(SLICE);
+    let mut status = Status::new(args.progress);
+    // After so much, the next may be there already.
+    let watermark = watermark(set);
+    loop {
+        if let Some(runtimes) = &mut runtimes {
+            runtimes.look(&watch, &target.pid);
+        }
+        let has_ended = watch.wait(&after(Duration::ZERO))?;
+        let bytes = consumer.round(set)?;
+        if has_ended {
+            break;
+        }
+        status.update(|_| {
+            let rings = set.stats().rings;
+            format!("{}, {} lost", counted(rings.samples, "sample"), rings.lost)
+        });
+        if bytes < watermark {
+            set.wait(Some(ROUND)).map_err(failure)?;
+        }
+    }
+    drop(status);
+    set.disable().map_err(failure)?;
+    consumer.rest(set)?;
+    set.count_losses().map_err(failure)?;
+    let mut losses = Vec::new();
+    for event in &opened.writers {
+        // Unknown before Linux 6.0.
+        let lost = set.counts(*event).map_err(failure)?.lost.unwrap_or(0);
+        let id = set.ids(*event).map_err(failure)?.first().copied();
+        losses.push((id.unwrap_or(0), lost));
+    }
+    Ok(Ran { watch, stats: set.stats(), losses })
+}
+
+/// Passes on what was there before.
+fn synthesize(
+    args: &Args,
+    synthesizer: &mut Synthesizer,
+    out: &mut impl RecordWriter,
+) -> perf_data::Result<()> {
+    synthesizer.kernel(out)?;
+    if args.target.is_system_wide() {
+        return synthesizer.processes(out);
+    }
+    args.target.pid.iter().try_for_each(|pid| synthesizer.process(*pid, out))
+}

@@ -1,0 +1,82 @@
+//! The methods of .NET processes: sessions with their runtimes, which list all methods at the end.
+
+use crate::failure::{Failure, Result};
+use crate::run::family::Family;
+use crate::run::runtimes::{self, Recorder};
+use crate::run::watch::Watch;
+use crate::sources::symbols::managed::Managed;
+use nettrace::{MethodMap, Order, Reader};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufReader, Seek as _, SeekFrom};
+use std::time::{Duration, Instant};
+use trace_timeline::sources::perf::PerfSource;
+
+/// Time between looks for runtimes.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The sessions with the runtimes of the profiled processes.
+pub(super) struct Runtimes {
+    recorder: Recorder,
+    family: Vec<Family>,
+    /// When the next look is due.
+    next: Instant,
+}
+
+impl Runtimes {
+    /// Of the processes of a watch, and of their descendants.
+    pub(super) fn new() -> Self {
+        let recorder = Recorder::of_family(None, runtimes::names());
+        Self { recorder, family: Vec::new(), next: Instant::now() }
+    }
+
+    /// Looks for new runtimes from time to time.
+    pub(super) fn look(&mut self, watch: &Watch, pids: &[u32]) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + LOOK;
+        if self.family.is_empty() {
+            self.family =
+                watch.command_pid().iter().chain(pids).map(|pid| Family::new(*pid)).collect();
+        }
+        let processes: BTreeSet<u32> = self.family.iter_mut().flat_map(Family::look).collect();
+        self.recorder.look(&processes);
+    }
+
+    /// Ends the sessions: runtimes that still run list their methods now.
+    pub(super) fn finish(self, source: &PerfSource) -> Managed {
+        let (recordings, failures) = self.recorder.finish();
+        failures.iter().for_each(Failure::print);
+        let mut managed = Managed::default();
+        for recording in recordings {
+            if let Some(failure) = &recording.failure {
+                failure.print();
+            }
+            match methods(recording.file) {
+                Ok(methods) => managed.add(recording.pid, &methods, source),
+                Err(failure) => {
+                    failure.and(format_args!("the methods of process {}", recording.pid)).print();
+                }
+            }
+        }
+        managed
+    }
+}
+
+/// The methods of a session. Of one that ends early, those before.
+fn methods(mut file: File) -> Result<MethodMap> {
+    let mut methods = MethodMap::new();
+    file.seek(SeekFrom::Start(0)).map_err(Failure::new)?;
+    let mut options = nettrace::Options::default();
+    options.order = Order::Stream;
+    let mut reader = Reader::with_options(BufReader::new(file), options);
+    let read = reader.for_each(|event| {
+        methods.observe(&event);
+    });
+    match read {
+        Err(error) if methods.methods().is_empty() => Err(Failure::new(error)),
+        _ => Ok(methods),
+    }
+}

@@ -1,0 +1,84 @@
+//! The events of a profile.
+
+use super::{Args, needs_kernel};
+use crate::failure::Result;
+use crate::run::target::threads;
+use crate::sources::goroutines;
+use crate::sources::kernel::events::cgroup_dir;
+use crate::sources::kernel::sampling::{Opened, Rate, Scope, THIS_THREAD, with_kernel_or_not};
+use crate::sources::kernel::{failure, report_small_rings};
+use perf_monitor::{Event, EventBuilder, OpenErrorReason, Software};
+use std::path::PathBuf;
+
+/// Default number of pages of a CPU's buffer: 4 MiB.
+const PAGES: usize = 1024;
+
+/// Opens the events; without the kernel if only that is permitted, and possible.
+///
+/// `waking` is the event of wake-ups.
+pub(super) fn open(args: &Args, event: Option<&Event>, waking: Option<&Event>) -> Result<Opened> {
+    let scope = args.scope()?;
+    let switches = args.has_switches();
+    let open = |user_only| open_with(args, &scope, event, waking, user_only);
+    let opened = if switches { open(false) } else { with_kernel_or_not(open) };
+    opened.map_err(|error| match error.reason() {
+        Some(OpenErrorReason::Privilege { .. }) if switches => needs_kernel(failure(error)),
+        _ => failure(error),
+    })
+}
+
+fn open_with(
+    args: &Args,
+    scope: &Scope,
+    event: Option<&Event>,
+    waking: Option<&Event>,
+    user_only: bool,
+) -> perf_monitor::Result<Opened> {
+    let mut opened = scope.open(args.pages, PAGES, user_only)?;
+    if let Some(event) = event {
+        let rate = args.count.map_or(Rate::Usual(args.freq), Rate::Period);
+        let chains = args.call_graph.apply(scope.chains(event, rate, user_only));
+        opened.add(&args.registers(chains))?;
+    }
+    if let Some(waking) = waking {
+        let chains = scope.chains(waking, Rate::Period(1), false);
+        opened.add(&args.call_graph.apply(chains))?;
+    }
+    if args.has_switches() {
+        let switches = Event::software(Software::ContextSwitches);
+        let chains = args.call_graph.apply(scope.chains(&switches, Rate::Period(1), false));
+        opened.add(&args.registers(chains.context_switch(true)))?;
+    }
+    if args.pages.is_none() {
+        report_small_rings(&opened.set, PAGES);
+    }
+    opened.with_sideband()
+}
+
+/// The name of the event that is sampled.
+pub(super) fn sampled_name(opened: &Opened) -> &str {
+    opened.events.first().map_or("", |event| &event.name)
+}
+
+impl Args {
+    /// The directories of the cgroups.
+    pub(super) fn cgroup_dirs(&self) -> Result<Vec<PathBuf>> {
+        self.cgroup.iter().map(|name| cgroup_dir(name)).collect()
+    }
+
+    /// An event whose samples have the registers that goroutines are found by, if they are wanted.
+    fn registers(&self, builder: EventBuilder) -> EventBuilder {
+        if self.has_goroutines() { goroutines::registers(builder) } else { builder }
+    }
+
+    fn scope(&self) -> Result<Scope> {
+        let mut tids = threads(&self.target.pid)?;
+        let on_exec = self.target.starts_on_exec();
+        if on_exec {
+            tids.push(THIS_THREAD);
+        }
+        let (cpus, inherit) = (self.target.cpu.clone(), !self.target.is_system_wide());
+        let cgroups = self.cgroup_dirs()?;
+        Ok(Scope { tids, cgroups, cpus, inherit, on_exec })
+    }
+}

@@ -1,0 +1,270 @@
+//! Stacks that are counted while they are sampled: memory depends on distinct stacks only.
+
+use super::capture::Consumer;
+use super::managed::Runtimes;
+use super::wakers::Wakers;
+use crate::failure::{Failure, Result};
+use crate::io::profile_file::{FirefoxFile, ProfileFile};
+use crate::sources::goroutines::Goroutines;
+use crate::sources::kernel::failure;
+use crate::sources::kernel::sampling::Opened;
+use crate::sources::symbols::{self, managed::Managed};
+use crate::timeline::notes;
+use perf_data::{Entry, RecordWriter, Session};
+use perf_monitor::{ProcessInfo, RawRecord, RingSet};
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::time::Duration;
+use trace_export::profile::{FirefoxProfile, Samples};
+use trace_symbols::Debuginfod;
+use trace_timeline::sources::perf::PerfSource;
+use trace_timeline::{Attribute, EntityId, Event, EventKind, Tables};
+
+/// The file that the stacks go to.
+pub(super) enum Output {
+    Profile(ProfileFile),
+    Firefox(FirefoxFile),
+}
+
+/// The samples so far.
+enum Collected {
+    /// Counted by stack.
+    Profile(ProfileFile, Samples),
+    /// With their times.
+    Firefox(FirefoxFile, FirefoxProfile),
+}
+
+pub(super) struct Stacks {
+    session: Session,
+    source: PerfSource,
+    tables: Tables,
+    collected: Collected,
+    /// Processes with samples.
+    described: HashSet<EntityId>,
+    /// Events of a record.
+    events: Vec<Event>,
+    goroutines: Option<Goroutines>,
+    wakers: Option<Wakers>,
+}
+
+impl Stacks {
+    /// Takes the samples of these events. If `is_wall` is set, those on and off the CPU are one
+    /// profile; if `has_wakers` is, waits have their waker. `interval` is the time between two samples.
+    pub(super) fn new(
+        opened: &mut Opened,
+        output: Output,
+        is_wall: bool,
+        has_wakers: bool,
+        interval: Duration,
+    ) -> Result<Self> {
+        let (events, features) = (opened.events.clone(), std::mem::take(&mut opened.features));
+        let session = Session::new(events, features).map_err(Failure::new)?;
+        let source = PerfSource::with_offset(&session, 0).map_err(Failure::new)?;
+        let source = match has_wakers {
+            true => source.with_wake_ups_only(),
+            false => source.with_scheduler_as_samples(),
+        };
+        let source = source.with_unwinder(symbols::unwind::Unwinder::new(true));
+        let mut tables = Tables::new();
+        let wakers = has_wakers.then(|| Wakers::new(&mut tables));
+        let collected = match output {
+            Output::Profile(file) if is_wall => {
+                Collected::Profile(file, Samples::wall_clock(&mut tables))
+            }
+            Output::Profile(file) => Collected::Profile(file, Samples::new()),
+            Output::Firefox(file) => {
+                let mut profile = FirefoxProfile::new();
+                profile.set_interval(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+                Collected::Firefox(file, profile)
+            }
+        };
+        Ok(Self {
+            session,
+            source,
+            tables,
+            collected,
+            described: HashSet::new(),
+            events: Vec::new(),
+            goroutines: None,
+            wakers,
+        })
+    }
+
+    /// Finds the goroutines of samples of Go programs.
+    pub(super) fn with_goroutines(mut self, goroutines: Option<Goroutines>) -> Self {
+        self.goroutines = goroutines;
+        self
+    }
+
+    fn push(&mut self, raw: RawRecord<'_>) {
+        let entry = Entry { raw, session: &self.session };
+        if let (Some(goroutines), Some(Ok(record))) = (&mut self.goroutines, entry.decode()) {
+            goroutines.push(&record, &mut self.tables);
+        }
+        self.source.push(&entry, &mut self.tables, &mut self.events);
+        self.count();
+    }
+
+    fn count(&mut self) {
+        for mut event in self.events.drain(..) {
+            if let EventKind::Sample { entity, .. } = event.kind {
+                if let Some(process) = self.tables.entities.process_of(entity) {
+                    if self.described.insert(process) {
+                        describe(process, &mut self.tables);
+                    }
+                }
+            }
+            let labels = match &self.goroutines {
+                Some(goroutines) => goroutines.apply(&mut event, &mut self.tables),
+                None => &[],
+            };
+            let labels = match &mut self.wakers {
+                None => Cow::Borrowed(labels),
+                Some(wakers) => {
+                    let waker = wakers.apply(&mut event, &mut self.tables);
+                    // Nothing else is derived from wake-ups.
+                    if !matches!(event.kind, EventKind::Sample { .. }) {
+                        continue;
+                    }
+                    Cow::Owned([labels, waker].concat())
+                }
+            };
+            match &mut self.collected {
+                Collected::Profile(_, samples) => samples.push_with(&event, &labels, &self.tables),
+                Collected::Firefox(_, profile) => profile.push(&event, &self.tables),
+            }
+        }
+    }
+
+    /// What is missing or incomplete.
+    pub(super) fn notes(&self) -> String {
+        let stats = self.source.samples();
+        let dropped = self.tables.dropped();
+        let text = notes(&[
+            (
+                stats.truncated,
+                "stack truncated (kernel.perf_event_max_stack)",
+                "stacks truncated (kernel.perf_event_max_stack)",
+            ),
+            (stats.cut, "stack unwound incompletely", "stacks unwound incompletely"),
+            (
+                stats.unfinished,
+                "wait of unknown duration left out",
+                "waits of unknown duration left out",
+            ),
+            (stats.undecodable, "undecodable sample", "undecodable samples"),
+            (
+                dropped.stacks,
+                "sample without its stack: there are too many",
+                "samples without their stacks: there are too many",
+            ),
+            (dropped.entities, "thread too many", "threads too many"),
+        ]);
+        let goroutines = self.goroutines.as_ref().map(Goroutines::notes);
+        let wakers = self.wakers.as_ref().map(Wakers::notes);
+        text + &goroutines.unwrap_or_default() + &wakers.unwrap_or_default()
+    }
+
+    /// Names the functions, and writes the profile.
+    ///
+    /// With `fold_stubs`, frames of runtime stubs are left out. `servers` are asked for debug information.
+    pub(super) fn write(
+        self,
+        title: &str,
+        remark: &str,
+        runtimes: Option<Runtimes>,
+        fold_stubs: bool,
+        servers: Option<Debuginfod>,
+    ) -> Result {
+        let Self { mut source, mut tables, collected, wakers, .. } = self;
+        let mut symbols = symbols::Files::live(servers);
+        if let Some(runtimes) = runtimes {
+            symbols = symbols.with_methods(runtimes.finish(&source));
+        }
+        let stub = tables.text(Managed::STUB.as_bytes());
+        let mut name = |stack, tables: &mut Tables| {
+            let named = source.name(stack, &mut symbols, tables)?;
+            if !fold_stubs {
+                return Some(named);
+            }
+            let frames = tables.frames(named).iter().filter(|frame| frame.function != stub);
+            let frames: Vec<_> = frames.copied().collect();
+            tables.stack(&frames)
+        };
+        let mut name = |stack, tables: &mut Tables| match &wakers {
+            Some(wakers) => wakers.named(stack, tables, &mut name),
+            None => name(stack, tables),
+        };
+        let nothing = || Failure::new(format_args!("no samples{remark}"));
+        match collected {
+            Collected::Profile(file, samples) => {
+                let mut profiles = samples.into_profiles(&tables).into_iter();
+                let (_, mut profile) = profiles.next().ok_or_else(nothing)?;
+                profile.map_stacks(|stack| name(stack, &mut tables));
+                file.write(&profile, &tables, title, remark)
+            }
+            Collected::Firefox(_, profile) if profile.count() == 0 => Err(nothing()),
+            Collected::Firefox(file, mut profile) => {
+                profile.map_stacks(|stack| name(stack, &mut tables));
+                file.write(profile, &tables, title, remark)
+            }
+        }
+    }
+}
+
+/// Adds the cgroup and the container of a process, if it still runs.
+fn describe(process: EntityId, tables: &mut Tables) {
+    let pid = tables.entities.get(process).and_then(|entity| u32::try_from(entity.number).ok());
+    let Some(info) = pid.and_then(ProcessInfo::read) else { return };
+    let container = info.container().filter(|container| container.kind.is_container());
+    let container = container.map(|container| container.id);
+    for (attribute, text) in
+        [(Attribute::Cgroup, info.cgroup.as_deref()), (Attribute::Container, container.as_deref())]
+    {
+        let text = tables.text(text.unwrap_or_default().as_bytes());
+        tables.entities.describe(process, attribute, text);
+    }
+}
+
+impl RecordWriter for Stacks {
+    fn record(&mut self, record: RawRecord<'_>) -> perf_data::Result<()> {
+        self.push(record);
+        Ok(())
+    }
+
+    fn finish_round(&mut self) -> perf_data::Result<()> {
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+impl Consumer for Stacks {
+    fn round(&mut self, set: &mut RingSet) -> Result<u64> {
+        // A round passes on what the one before found: goroutines are read at once.
+        for _ in 0..1 + usize::from(self.goroutines.is_some()) {
+            let pushed = set.round(|record| {
+                self.push(record.raw);
+                Ok::<(), perf_monitor::Error>(())
+            });
+            pushed.map_err(failure)?;
+        }
+        Ok(0)
+    }
+
+    fn rest(&mut self, set: &mut RingSet) -> Result {
+        let pushed = set.drain(|record| {
+            self.push(record.raw);
+            Ok::<(), perf_monitor::Error>(())
+        });
+        pushed.map_err(failure)?;
+        if let Some(goroutines) = &mut self.goroutines {
+            goroutines.finish();
+        }
+        self.source.finish(&mut self.tables, &mut self.events);
+        self.count();
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! `triscope questions`: SQL for datasets.
+
+use crate::failure::{Failure, Result};
+use crate::io::stdout::Output;
+use trace_dataset::{QUESTIONS, views};
+
+/// Print questions about a dataset in SQL
+///
+/// Without NAME, a list of the questions. The SQL has the tables of triscope export by their names;
+/// --views makes them known to DuckDB.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope questions
+  triscope questions scheduling_latency
+  triscope questions scheduling_latency --views dataset | duckdb
+  triscope questions --views dataset > views.sql; duckdb -init views.sql")]
+pub(crate) struct Args {
+    /// The name of a question
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Print statements for DuckDB first, that make the tables of this dataset views
+    #[arg(long, value_name = "DIR")]
+    views: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result {
+    let mut text = args.views.as_deref().map(views).unwrap_or_default();
+    match &args.name {
+        Some(name) => {
+            let question = QUESTIONS.iter().find(|question| question.name == name);
+            let question = question.ok_or_else(|| {
+                Failure::new(format_args!("no question is named {name}: triscope questions"))
+                    .with_code(2)
+            })?;
+            text.push_str(question.sql);
+        }
+        None if args.views.is_none() => {
+            let width = QUESTIONS.iter().map(|question| question.name.len()).max().unwrap_or(0);
+            for question in QUESTIONS {
+                text.push_str(&format!("{:<width$}  {}\n", question.name, question.about()));
+            }
+        }
+        None => {}
+    }
+    let mut output = Output::new();
+    output.buffer.extend_from_slice(text.as_bytes());
+    output.finish()
+}

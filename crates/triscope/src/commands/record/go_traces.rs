@@ -1,0 +1,377 @@
+//! Go traces of the recorded processes, found while they run.
+
+use super::Version;
+use super::programs::{FileId, GoProgram, Programs, has};
+use crate::failure::Failure;
+use crate::run::family::Turns;
+use crate::run::pprof::{Download, listening};
+use crate::run::procfs;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+use tempfile::TempPath;
+
+/// A trace without a time limit: until the end of the recording.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+
+/// Traces of a recording: each may be a download.
+const MAX_TRACES: usize = 64;
+
+/// Known processes that are examined again at each look: they can execute another program, begin a
+/// trace, or listen.
+const AGAIN: usize = 64;
+
+/// Programs without a trace that are named at the end.
+const MAX_NAMED: usize = 16;
+
+/// The Go traces of the recorded processes.
+pub(super) struct GoTraces {
+    /// The process of the command, once it is known.
+    subject: u32,
+    limit: Duration,
+    began: SystemTime,
+    /// Files that the command line names, as they were before.
+    arguments: Vec<(PathBuf, Version)>,
+    programs: Programs,
+    processes: BTreeMap<u32, Process>,
+    turns: Turns,
+    found: Vec<Found>,
+    /// Processes without a trace, by program and reason.
+    missing: BTreeMap<(String, String), u64>,
+    /// Processes that had a trace above the limit.
+    ignored: u64,
+}
+
+/// A recorded process.
+struct Process {
+    file: Option<FileId>,
+    program: Option<Rc<GoProgram>>,
+    /// Files that its command line names.
+    arguments: Vec<PathBuf>,
+    has_trace: bool,
+    /// Whether it was seen before. Between `fork(2)` and `execve(2)`, a child has the executable and
+    /// the files of its parent.
+    is_settled: bool,
+    tried: HashSet<SocketAddr>,
+    refusal: Option<Failure>,
+}
+
+struct Found {
+    pid: u32,
+    /// The name of the program.
+    name: String,
+    source: Source,
+}
+
+enum Source {
+    /// The program writes it.
+    File(PathBuf),
+    Download(Download),
+}
+
+/// A Go trace of which nothing more comes.
+pub(super) struct GoTrace {
+    pub(super) pid: u32,
+    /// The name of the program; empty for that of the command.
+    pub(super) name: String,
+    file: EndedFile,
+}
+
+enum EndedFile {
+    Written(PathBuf),
+    Downloaded(TempPath),
+}
+
+impl GoTrace {
+    pub(super) fn path(&self) -> &Path {
+        match &self.file {
+            EndedFile::Written(path) => path,
+            EndedFile::Downloaded(path) => path,
+        }
+    }
+}
+
+impl GoTraces {
+    /// Prepares for a command that is about to be started.
+    pub(super) fn of_command(command: &[String], limit: Option<Duration>) -> Self {
+        let paths = paths(command.iter().map(String::as_str));
+        let arguments = paths.map(|path| (path.clone(), Version::of(&path))).collect();
+        Self::new(0, limit, arguments)
+    }
+
+    /// Prepares for a running process.
+    pub(super) fn of_process(pid: u32, limit: Option<Duration>) -> Self {
+        Self::new(pid, limit, Vec::new())
+    }
+
+    fn new(subject: u32, limit: Option<Duration>, arguments: Vec<(PathBuf, Version)>) -> Self {
+        Self {
+            subject,
+            limit: limit.unwrap_or(LONG),
+            began: SystemTime::now(),
+            arguments,
+            programs: Programs::default(),
+            processes: BTreeMap::new(),
+            turns: Turns::default(),
+            found: Vec::new(),
+            missing: BTreeMap::new(),
+            ignored: 0,
+        }
+    }
+
+    pub(super) const fn set_pid(&mut self, pid: u32) {
+        self.subject = pid;
+    }
+
+    /// Whether the running process is a Go program.
+    pub(super) fn is_go(&mut self) -> bool {
+        let file = Programs::file(self.subject).filter(|_| self.subject != 0);
+        file.is_some_and(|file| self.programs.go(self.subject, file).is_some())
+    }
+
+    /// Looks at the recorded processes: at those that are new, and again at a few others.
+    pub(super) fn look(&mut self, processes: &BTreeSet<u32>) {
+        let is_gone = |pid: &&u32| !processes.contains(pid);
+        let gone: Vec<u32> = self.processes.keys().filter(is_gone).copied().collect();
+        for pid in gone {
+            self.conclude(pid);
+        }
+        let is_new = |pid: &&u32| !self.processes.contains_key(pid);
+        let new: Vec<u32> = processes.iter().filter(is_new).copied().collect();
+        let again = self.turns.next(&self.processes, AGAIN);
+        for pid in new.into_iter().chain(again) {
+            self.examine(pid);
+        }
+    }
+
+    fn examine(&mut self, pid: u32) {
+        let file = Programs::file(pid);
+        if file.is_none() || self.processes.get(&pid).is_none_or(|known| known.file != file) {
+            // It executes another program: a trace of the one before has ended.
+            self.conclude(pid);
+            let program = file.and_then(|file| self.programs.go(pid, file));
+            let arguments = program.as_ref().map(|_| argument_files(pid)).unwrap_or_default();
+            let (tried, refusal) = (HashSet::new(), None);
+            let (has_trace, is_settled) = (false, pid == self.subject);
+            let process =
+                Process { file, program, arguments, has_trace, is_settled, tried, refusal };
+            self.processes.insert(pid, process);
+        }
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(program) = process.program.clone().filter(|_| !process.has_trace) else { return };
+        let source = process.find(pid, &program, self.limit, self.found.len());
+        process.is_settled = true;
+        let Some(source) = source else { return };
+        process.has_trace = true;
+        self.add(pid, program.name.clone(), source);
+    }
+
+    /// Adds a trace, unless it is known or there are too many.
+    fn add(&mut self, pid: u32, name: String, source: Source) {
+        if let Source::File(path) = &source {
+            let is_same =
+                |found: &Found| matches!(&found.source, Source::File(f) if is_same(f, path));
+            if self.found.iter().any(is_same) {
+                return;
+            }
+        }
+        if self.found.len() >= MAX_TRACES {
+            self.ignored += 1;
+            return;
+        }
+        self.found.push(Found { pid, name, source });
+    }
+
+    /// The process has ended: was there a trace?
+    fn conclude(&mut self, pid: u32) {
+        let Some(process) = self.processes.remove(&pid) else { return };
+        let Some(program) = process.program.filter(|_| !process.has_trace && process.is_settled)
+        else {
+            return;
+        };
+        let is_new = |path: &&PathBuf| {
+            let written = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+            written.is_ok_and(|at| at >= self.began) && is_go_trace(path)
+        };
+        if let Some(path) = process.arguments.iter().find(is_new).cloned() {
+            self.add(pid, program.name.clone(), Source::File(path));
+            return;
+        }
+        let why = match process.refusal {
+            Some(Failure::Message(refusal, _)) => format!("it refuses a trace: {refusal}"),
+            _ if program.has_pprof => "it did not listen on a loopback address".to_owned(),
+            _ => "it writes no execution trace and does not serve net/http/pprof: call \
+                  runtime/trace.Start, or import net/http/pprof"
+                .to_owned(),
+        };
+        let key = (format!("{} ({})", program.name, program.version), why);
+        // There are few programs, but a refusal can have any text.
+        if self.missing.len() < MAX_TRACES || self.missing.contains_key(&key) {
+            *self.missing.entry(key).or_default() += 1;
+        } else {
+            self.ignored += 1;
+        }
+    }
+
+    /// Requests the end of all traces that are served.
+    pub(super) fn stop(&self) {
+        self.downloads().for_each(Download::stop);
+    }
+
+    /// Whether all traces that are served are complete.
+    pub(super) fn are_complete(&self) -> bool {
+        self.downloads().all(Download::is_complete)
+    }
+
+    fn downloads(&self) -> impl Iterator<Item = &Download> {
+        self.found.iter().filter_map(|found| match &found.source {
+            Source::Download(download) => Some(download),
+            Source::File(_) => None,
+        })
+    }
+
+    /// The traces, and for the processes without one the reasons.
+    pub(super) fn finish(mut self) -> (Vec<GoTrace>, Vec<Failure>) {
+        let left: Vec<u32> = self.processes.keys().copied().collect();
+        left.into_iter().for_each(|pid| self.conclude(pid));
+        let written = |(path, before): &(PathBuf, Version)| {
+            (Version::of(path) != *before && is_go_trace(path)).then(|| path.clone())
+        };
+        let arguments = std::mem::take(&mut self.arguments);
+        for path in arguments.iter().filter_map(written) {
+            self.add(self.subject, String::new(), Source::File(path));
+        }
+        let (mut traces, mut failures) = (Vec::new(), Vec::new());
+        for Found { pid, name, source } in self.found {
+            let name = if pid == self.subject { String::new() } else { name };
+            match source {
+                Source::File(path) => {
+                    traces.push(GoTrace { pid, name, file: EndedFile::Written(path) });
+                }
+                Source::Download(download) => match download.finish() {
+                    Ok(file) => {
+                        traces.push(GoTrace { pid, name, file: EndedFile::Downloaded(file) });
+                    }
+                    Err(failure) => failures.push(failure),
+                },
+            }
+        }
+        let named = self.missing.len().min(MAX_NAMED);
+        let unnamed: u64 = self.missing.values().skip(named).sum::<u64>() + self.ignored;
+        for ((program, why), count) in self.missing.into_iter().take(named) {
+            let program = if count > 1 { format!("{program}, {count} processes") } else { program };
+            failures.push(Failure::about(program, why));
+        }
+        if unnamed > 0 {
+            failures.push(Failure::new(format_args!("{unnamed} more Go processes")));
+        }
+        (traces, failures)
+    }
+}
+
+impl Process {
+    /// A trace that it writes or serves.
+    fn find(
+        &mut self,
+        pid: u32,
+        program: &GoProgram,
+        limit: Duration,
+        traces: usize,
+    ) -> Option<Source> {
+        if let Some(path) = procfs::written_files(pid).into_iter().find(|f| is_go_trace(f)) {
+            return Some(Source::File(path));
+        }
+        // Connecting to another network namespace would reach another program.
+        if !program.has_pprof
+            || !self.is_settled
+            || traces >= MAX_TRACES
+            || !procfs::shares_network(pid)
+        {
+            return None;
+        }
+        for address in listening(pid) {
+            if self.tried.insert(address) {
+                match Download::start(address, limit) {
+                    Ok(download) => {
+                        eprintln!(
+                            "triscope: the Go trace of {} ({pid}) comes from \
+                             http://{address}/debug/pprof",
+                            program.name
+                        );
+                        return Some(Source::Download(download));
+                    }
+                    Err(refusal) => self.refusal = Some(refusal),
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The words of a command line that can be files: arguments, and values of options.
+fn paths<'a>(command: impl Iterator<Item = &'a str>) -> impl Iterator<Item = PathBuf> {
+    let values = command.skip(1).map(|word| match word.split_once('=') {
+        Some((option, value)) if option.starts_with('-') => value,
+        _ => word,
+    });
+    values.filter(|word| !word.is_empty()).map(PathBuf::from)
+}
+
+/// The files that the command line of a process names, from its working directory.
+fn argument_files(pid: u32) -> Vec<PathBuf> {
+    let dir = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+    let line = procfs::command_line(pid);
+    paths(line.iter().map(String::as_str)).map(|path| dir.join(path)).collect()
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    let id = |path: &Path| path.canonicalize().ok();
+    a == b || (id(a).is_some() && id(a) == id(b))
+}
+
+/// Whether a file begins as a Go execution trace does.
+fn is_go_trace(path: &Path) -> bool {
+    let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+    let mut head = Vec::new();
+    let read = is_file
+        .then(|| File::open(path))
+        .and_then(|file| BufReader::new(file.ok()?).take(16).read_to_end(&mut head).ok());
+    read.is_some() && head.starts_with(b"go 1.") && has(&head, b" trace\0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_options_are_paths() {
+        let words = ["server", "-trace=a.out", "--", "b", "x=y", "-o="];
+        let paths: Vec<PathBuf> = paths(words.into_iter()).collect();
+        assert_eq!(paths, ["a.out", "--", "b", "x=y"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_file_with_two_names_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        std::fs::write(&a, "").unwrap();
+        std::os::unix::fs::symlink(&a, &b).unwrap();
+        assert!(is_same(&a, &b));
+        assert!(!is_same(&a, &dir.path().join("c")));
+    }
+
+    #[test]
+    fn only_go_traces_are_go_traces() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, b"go 1.26 trace\0\0\0rest").unwrap();
+        assert!(is_go_trace(&path));
+        std::fs::write(&path, b"go 1.26 is out").unwrap();
+        assert!(!is_go_trace(&path));
+        assert!(!is_go_trace(dir.path()));
+    }
+}

@@ -1,0 +1,40 @@
+//! A recording as one HTML page.
+
+use super::Args;
+use crate::answers::html;
+use crate::failure::{Failure, OneLine, Result};
+use crate::io::output_file::OutputFile;
+use crate::run::serve::{self, Viewer};
+use crate::sources::model::Traces;
+
+/// Whether a page is to be written.
+pub(super) fn is_wanted(args: &Args) -> bool {
+    args.output.extension().is_some_and(|extension| extension == "html")
+}
+
+/// Records, and writes the page of what is kept: its critical paths need a second pass.
+pub(super) fn run(args: &Args) -> Result {
+    // Report an output that cannot be written before anything is recorded.
+    let mut output = OutputFile::create(&args.output, &[])?;
+    let writer = output.writer()?;
+    let dir = tempfile::Builder::new().prefix("triscope-record-").tempdir();
+    let dir = dir.map_err(|error| Failure::about("a temporary directory", error))?;
+    let mut args = args.clone();
+    let keep = args.keep.get_or_insert_with(|| dir.path().join("recording")).clone();
+    args.uncompressed = true;
+    let (summary, outcome) = super::record(&args, &mut OutputFile::discarded())?;
+    eprintln!("{}", OneLine(&format!("recorded: {summary}")));
+    let title = args.output.file_stem().unwrap_or(args.output.as_os_str());
+    let traces = Traces::of(vec![keep]).titled(title.to_string_lossy().into_owned());
+    // The directory would be named otherwise.
+    if traces.files().is_err() {
+        let why = "there is nothing to show: neither the scheduler (triscope doctor) nor a runtime \
+                   was recorded";
+        return outcome.and(Err(Failure::about(args.output.display(), why)));
+    }
+    let written = html::write_to(&traces, output, writer)?;
+    if args.open {
+        serve::open(Viewer::Browser, &args.output)?;
+    }
+    outcome.and(written)
+}

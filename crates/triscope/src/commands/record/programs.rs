@@ -1,0 +1,157 @@
+//! What executables are: programs in Go, hosts of .NET.
+
+use crate::run::go_program;
+use diag_ipc::discovery::Process;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Executables that are remembered.
+const MAX_PROGRAMS: usize = 1 << 12;
+
+/// The text in programs that import `net/http/pprof`.
+const PPROF: &[u8] = b"/debug/pprof/trace";
+
+/// The marker in hosts of .NET programs, inverted so that this program does not contain it:
+/// `bundle_marker.cpp` of the .NET runtime.
+const INVERTED_DOTNET_HOST: [u8; 32] = [
+    0x74, 0xed, 0xfd, 0x46, 0x95, 0x9e, 0xdf, 0xc7, 0x8d, 0x84, 0x6c, 0xfd, 0xeb, 0x28, 0x5f, 0xcd,
+    0xec, 0x0a, 0x46, 0x19, 0x10, 0x51, 0xcc, 0xe7, 0x11, 0xc4, 0xd2, 0x31, 0xdb, 0x4c, 0x95, 0x51,
+];
+
+/// Bytes of a program that are searched.
+const MAX_SEARCH: u64 = 256 << 20;
+
+/// Whether a command is a .NET program, whose runtime connects to a diagnostic port at startup.
+pub(super) fn is_dotnet_command(command: &[String]) -> bool {
+    let Some(program) = command.first().and_then(|name| find(name)) else { return false };
+    // The compiler must not compute the marker.
+    let marker = std::hint::black_box(INVERTED_DOTNET_HOST).map(|byte| !byte);
+    program.file_name().is_some_and(|name| name == "dotnet") || contains(&program, &marker)
+}
+
+/// Whether a running process has a .NET runtime.
+pub(super) fn is_dotnet_process(pid: u32) -> bool {
+    Process::find(pid).is_ok()
+}
+
+/// The file of a command, by the search path.
+fn find(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(PathBuf::from(name));
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+/// Whether a file contains this text.
+fn contains(path: &Path, text: &[u8]) -> bool {
+    let search = || -> io::Result<bool> {
+        let mut file = File::open(path)?.take(MAX_SEARCH);
+        let mut block = vec![0; 1 << 20];
+        let mut kept = 0;
+        loop {
+            let read = file.read(block.get_mut(kept..).unwrap_or_default())?;
+            let filled = block.get(..kept + read).unwrap_or_default();
+            if has(filled, text) {
+                return Ok(true);
+            }
+            if read == 0 {
+                return Ok(false);
+            }
+            let keep = filled.len().min(text.len() - 1);
+            let from = filled.len() - keep;
+            block.copy_within(from..from + keep, 0);
+            kept = keep;
+        }
+    };
+    search().unwrap_or(false)
+}
+
+/// Whether a text is in these bytes.
+pub(super) fn has(block: &[u8], text: &[u8]) -> bool {
+    let Some((first, rest)) = text.split_first() else { return true };
+    let mut block = block;
+    while let Some(at) = block.iter().position(|byte| byte == first) {
+        block = block.get(at + 1..).unwrap_or_default();
+        if block.starts_with(rest) {
+            return true;
+        }
+    }
+    false
+}
+
+/// A program in Go.
+pub(super) struct GoProgram {
+    /// The name of its file.
+    pub(super) name: String,
+    /// The version of Go.
+    pub(super) version: String,
+    /// Whether it contains `net/http/pprof`.
+    pub(super) has_pprof: bool,
+}
+
+/// The file of an executable: device and inode.
+pub(super) type FileId = (u64, u64);
+
+/// What the executables of processes are. Each file is examined once.
+#[derive(Default)]
+pub(super) struct Programs(HashMap<FileId, Option<Rc<GoProgram>>>);
+
+impl Programs {
+    /// The file that a process executes, which changes by `execve(2)`. `None` if it has ended, or
+    /// this user may not look at it.
+    pub(super) fn file(pid: u32) -> Option<FileId> {
+        let metadata = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    }
+
+    /// The program of a process that executes this file, if it is one in Go.
+    pub(super) fn go(&mut self, pid: u32, file: FileId) -> Option<Rc<GoProgram>> {
+        if let Some(known) = self.0.get(&file) {
+            return known.clone();
+        }
+        if self.0.len() >= MAX_PROGRAMS {
+            self.0.clear();
+        }
+        let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+        let program = go_program::version(&exe).map(|version| {
+            let path = std::fs::read_link(&exe).unwrap_or_default();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Rc::new(GoProgram { name, version, has_pprof: contains(&exe, PPROF) })
+        });
+        self.0.insert(file, program.clone());
+        program
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_found_across_blocks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let mut bytes = vec![b'/'; (1 << 20) - 4];
+        bytes.extend_from_slice(b"//debug/pprof/trace?");
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(contains(&path, PPROF));
+        assert!(!contains(&path, b"/debug/pprof/heap"));
+        assert!(!contains(dir.path(), PPROF));
+    }
+
+    #[test]
+    fn this_program_is_no_dotnet_host() {
+        let own = std::env::current_exe().unwrap();
+        assert!(!is_dotnet_command(&[own.to_str().unwrap().to_owned()]));
+        assert!(is_dotnet_command(&["/usr/bin/dotnet".to_owned()]));
+        let dir = tempfile::tempdir().unwrap();
+        let host = dir.path().join("app");
+        std::fs::write(&host, INVERTED_DOTNET_HOST.map(|byte| !byte)).unwrap();
+        assert!(is_dotnet_command(&[host.to_str().unwrap().to_owned()]));
+    }
+}

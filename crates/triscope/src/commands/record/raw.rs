@@ -1,0 +1,83 @@
+//! Records of the kernel in a `perf.data` file, as they are read.
+
+use super::sched::TRACEPOINTS;
+use perf_data::{
+    Error, Features, FileWriter, RecordWriter, RecordedEvent, Result, Synthesizer, TracingData,
+};
+use perf_monitor::{RawRecord, RingSet, SetEvent, Tracefs};
+use std::fs::File;
+use std::io::BufWriter;
+
+/// The processes that exist already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Existing {
+    All,
+    Process(u32),
+    /// The command comes later.
+    None,
+}
+
+/// A file of records.
+pub(super) struct RawRecords {
+    writer: FileWriter<BufWriter<File>>,
+    tracing: Option<TracingData>,
+}
+
+impl RawRecords {
+    /// Starts the file with these events of the set, the first of which is the sideband. With
+    /// `has_stacks`, it has what the names of functions need.
+    pub(super) fn create(
+        file: File,
+        tracefs: Option<&Tracefs>,
+        set: &RingSet,
+        events: &[(String, SetEvent)],
+        existing: Existing,
+        has_stacks: bool,
+    ) -> Result<Self> {
+        const BUFFER: usize = 1 << 20;
+        let mut recorded = Vec::new();
+        for (name, event) in events {
+            let (attr, ids) = (set.attr(*event)?, set.ids(*event)?);
+            recorded.push(RecordedEvent { name: name.clone(), attr, ids });
+        }
+        let formats =
+            |tracefs| TracingData::of_this_kernel(tracefs, TRACEPOINTS.map(|name| ("sched", name)));
+        let tracing = tracefs.map(formats).transpose()?;
+        let sideband = recorded.first().map(|event| event.attr);
+        let mut writer = FileWriter::new(BufWriter::with_capacity(BUFFER, file), recorded)?;
+        if let Some(attr) = sideband {
+            let mut synthesizer = Synthesizer::new(&attr, has_stacks);
+            if has_stacks {
+                synthesizer.kernel(&mut writer)?;
+            }
+            match existing {
+                Existing::All => synthesizer.processes(&mut writer)?,
+                Existing::Process(pid) => synthesizer.process(pid, &mut writer)?,
+                Existing::None => {}
+            }
+        }
+        Ok(Self { writer, tracing })
+    }
+
+    pub(super) fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
+        self.writer.record(record)
+    }
+
+    /// All records before this one are earlier than those after the next one.
+    pub(super) fn finish_round(&mut self) -> Result<()> {
+        self.writer.finish_round()
+    }
+
+    /// Completes the file.
+    pub(super) fn finish(self) -> Result<File> {
+        let mut features = Features::of_this_machine();
+        features.tracing = self.tracing;
+        features.clock = perf_data::ClockReference::now(trace_common::ClockDomain::Monotonic);
+        let out = self.writer.finish(&features)?;
+        out.into_inner().map_err(|error| Error::Io {
+            operation: "write the recording",
+            offset: 0,
+            source: error.into_error(),
+        })
+    }
+}

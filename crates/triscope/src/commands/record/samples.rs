@@ -1,0 +1,175 @@
+//! Samples of the CPU, and stacks where threads leave it. They are written to a file while the
+//! recording runs, and named and drawn at its end: symbols can take longer to read than a buffer of
+//! the kernel takes to fill.
+
+use super::raw::{Existing, RawRecords};
+use super::sched::{Item, Tracepoints};
+use super::tasks::Tasks;
+use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
+use crate::sources::kernel::usual_event;
+use perf_data::Error;
+use perf_monitor::{RawRecord, RingSet, SampleFlags, SetEvent, SetRecord, Tracefs};
+use std::fs::File;
+
+/// What is sampled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wanted {
+    /// Samples per second and CPU, of threads that run.
+    pub(super) freq: Option<u64>,
+    /// Whether switches and wake-ups have stacks.
+    pub(super) off_cpu: bool,
+}
+
+impl Wanted {
+    pub(super) const fn is_any(self) -> bool {
+        self.freq.is_some() || self.off_cpu
+    }
+}
+
+/// The events with stacks.
+pub(super) struct Sampling {
+    /// Whether switches and wake-ups have stacks.
+    off_cpu: bool,
+    /// The event that is sampled, with its name.
+    pub(super) sampled: Option<(String, SetEvent)>,
+}
+
+impl Sampling {
+    /// Adds the sampled event to the set; of user space only where the kernel may not be sampled.
+    pub(super) fn open(
+        wanted: Wanted,
+        scope: &Scope,
+        set: &mut RingSet,
+    ) -> perf_monitor::Result<Option<Self>> {
+        if !wanted.is_any() {
+            return Ok(None);
+        }
+        let mut sampled = None;
+        if let Some(freq) = wanted.freq {
+            let event = usual_event()?;
+            let mut name = event.name().to_owned();
+            let mut add = |user_only| {
+                set.add(&scope.chains(&event, Rate::Usual(freq), user_only)).map(|e| (e, user_only))
+            };
+            let (added, user_only) = with_kernel_or_not(&mut add)?;
+            if user_only {
+                name.push_str(":u");
+            }
+            sampled = Some((name, added));
+        }
+        Ok(Some(Self { off_cpu: wanted.off_cpu, sampled }))
+    }
+
+    /// Starts the file of the samples, with those events of the scheduler that have stacks.
+    pub(super) fn start(
+        &self,
+        tracefs: Option<&Tracefs>,
+        set: &RingSet,
+        scheduler: Vec<(String, SetEvent)>,
+        existing: Existing,
+    ) -> Result<Samples, Error> {
+        let file = tempfile::tempfile().map_err(|source| Error::Io {
+            operation: "create a temporary file",
+            offset: 0,
+            source,
+        })?;
+        let mut events: Vec<(String, SetEvent)> =
+            set.sideband().map(|event| ("dummy:u".to_owned(), event)).into_iter().collect();
+        if self.off_cpu {
+            events.extend(scheduler);
+        }
+        events.extend(self.sampled.clone());
+        let tracefs = tracefs.filter(|_| self.off_cpu);
+        let records = RawRecords::create(file, tracefs, set, &events, existing, true)?;
+        let sampled = self.sampled.as_ref().map(|(_, event)| *event);
+        let side = match set.sideband() {
+            Some(event) => {
+                let fields = SampleFlags::from_bits_retain(set.attr(event)?.sample_type);
+                (fields, set.ids(event)?.first().copied().unwrap_or_default())
+            }
+            None => (SampleFlags::empty(), 0),
+        };
+        Ok(Samples { records, off_cpu: self.off_cpu, sampled, side, count: 0 })
+    }
+}
+
+/// The samples of the drawn threads.
+pub(super) struct Samples {
+    records: RawRecords,
+    off_cpu: bool,
+    sampled: Option<SetEvent>,
+    /// The fields and the id of the sideband.
+    side: (SampleFlags, u64),
+    /// Number of samples of the CPU.
+    count: u64,
+}
+
+impl Samples {
+    /// Takes a record, unless it is of a thread that is not drawn.
+    pub(super) fn push(
+        &mut self,
+        record: &SetRecord<'_>,
+        tracepoints: Option<&Tracepoints>,
+        tasks: &Tasks,
+    ) -> Result<(), Error> {
+        let is_drawn = |tid: i32| tid != 0 && tasks.is_named(tid);
+        // Only samples have it at this place.
+        let tid = record.layout.tid(record.raw);
+        let is_taken = if tid.is_none() {
+            true
+        } else if self.sampled == Some(record.event) {
+            let tid = tid.and_then(|(_, tid)| i32::try_from(tid).ok());
+            let is_taken = tid.is_some_and(is_drawn);
+            self.count += u64::from(is_taken);
+            is_taken
+        } else if let Some(tracepoints) = tracepoints.filter(|_| self.off_cpu) {
+            let data = record.layout.raw_data(record.raw);
+            match data.and_then(|data| tracepoints.item(record.event, data)) {
+                Some(Item::Switch { prev, .. }) if is_drawn(prev.tid) => true,
+                // The stack is that of another thread, which is not drawn.
+                Some(Item::Switch { next, .. }) if is_drawn(next.tid) => {
+                    return self.enters(next.tid, record);
+                }
+                _ => false,
+            }
+        } else {
+            false
+        };
+        if is_taken { self.records.record(record.raw) } else { Ok(()) }
+    }
+
+    /// Writes that a thread is back on a CPU: a `PERF_RECORD_SWITCH` of the sideband.
+    fn enters(&mut self, tid: i32, record: &SetRecord<'_>) -> Result<(), Error> {
+        const PERF_RECORD_SWITCH: u32 = 14;
+        const HEADER: usize = 8;
+        let id = self.side.1;
+        let fields = [
+            (SampleFlags::TID, (tid as u64) << 32),
+            (SampleFlags::TIME, record.time.nanos() as u64),
+            (SampleFlags::ID, id),
+            (SampleFlags::STREAM_ID, id),
+            (SampleFlags::CPU, u64::from(record.cpu)),
+            (SampleFlags::IDENTIFIER, id),
+        ];
+        let present = fields.into_iter().filter(|(field, _)| self.side.0.contains(*field));
+        let mut bytes = vec![0; HEADER];
+        present.for_each(|(_, value)| bytes.extend_from_slice(&value.to_ne_bytes()));
+        // `perf_event_header`: type, flags, size.
+        let size = (bytes.len() as u16).to_ne_bytes();
+        let header = [&PERF_RECORD_SWITCH.to_ne_bytes()[..], &[0; 2], &size].concat();
+        bytes.splice(..HEADER, header);
+        match RawRecord::split_first(&bytes, 0) {
+            Some((raw, _)) => self.records.record(raw),
+            None => Ok(()), // its size is that of the header
+        }
+    }
+
+    pub(super) fn finish_round(&mut self) -> Result<(), Error> {
+        self.records.finish_round()
+    }
+
+    /// Completes the file. Returns it with the number of samples of the CPU.
+    pub(super) fn finish(self) -> Result<(File, u64), Error> {
+        Ok((self.records.finish()?, self.count))
+    }
+}

@@ -1,0 +1,412 @@
+//! The .NET runtimes of monitored processes: sessions to temporary files.
+
+use crate::failure::{Failure, Result};
+use crate::io::counting::{Count, Counted};
+use crate::run::family::Turns;
+use crate::run::port::{Port, Startup, VARIABLE, process_of};
+use crate::run::procfs;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
+use diag_ipc::reverse::Runtime;
+use diag_ipc::{Client, Error, Level, Provider, StopHandle, TracingConfig, TruncationReason};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Poll interval while the recorder waits for a runtime.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Time limit for a suspended runtime to connect to the port after it replies at its own socket.
+const SUSPENDED: Duration = Duration::from_secs(5);
+
+/// As [`SUSPENDED`], for a runtime that is not: one that cannot reach the port is recorded by its own
+/// socket.
+const RUNNING: Duration = Duration::from_secs(1);
+
+/// Age at which a process without a runtime is looked at less often.
+const YOUNG: Duration = Duration::from_secs(2);
+
+/// Older processes that are looked at again at each look.
+const AGAIN: usize = 16;
+
+/// Sessions of a recording: each has a file and two threads.
+const MAX_SESSIONS: usize = 64;
+
+/// Failures that are named at the end.
+const MAX_NAMED: usize = 16;
+
+/// The recording of one runtime.
+pub(crate) struct Recording {
+    pub(crate) pid: u32,
+    /// The name of the program.
+    pub(crate) name: String,
+    pub(crate) file: File,
+    /// Why it is truncated, if known.
+    pub(crate) failure: Option<Failure>,
+}
+
+/// Records runtimes until they end or the recorder is finished.
+pub(crate) struct Recorder {
+    /// Closed when the recording ends.
+    running: Option<Sender<()>>,
+    /// The processes to look at.
+    looks: Sender<BTreeSet<u32>>,
+    thread: Option<JoinHandle<Ended>>,
+    /// Bytes of all streams.
+    received: Count,
+}
+
+/// What the thread of a recorder returns: the sessions have ended.
+type Ended = (Vec<Session>, Vec<Failure>);
+
+impl Recorder {
+    /// Records every runtime that connects to the port, and every runtime of the processes that
+    /// [`look`](Self::look) gets: .NET Core 3.1 connects to no port, and a process can have another
+    /// environment, root directory or user.
+    pub(crate) fn of_family(port: Option<Port>, config: TracingConfig) -> Self {
+        Self::start(move |over, looks, received| {
+            let mut runtimes = Runtimes::new(port, config, received);
+            runtimes.watch(over, looks);
+            runtimes.end()
+        })
+    }
+
+    /// Records the runtime of a running process.
+    pub(crate) fn of_process(pid: u32) -> Result<Self> {
+        let client = Client::for_process(pid).map_err(Failure::new)?;
+        let received = Count::default();
+        let session = Session::start(&client, pid, &timeline(), &received)?;
+        let mut recorder = Self::start(move |over, _, _| {
+            select! {
+                recv(over) -> _ => {}
+                recv(session.ended) -> _ => {}
+            }
+            (Session::end(vec![session]), Vec::new())
+        });
+        recorder.received = received;
+        Ok(recorder)
+    }
+
+    fn start(
+        body: impl FnOnce(&Receiver<()>, &Receiver<BTreeSet<u32>>, &Count) -> Ended + Send + 'static,
+    ) -> Self {
+        let (running, over) = bounded(0);
+        let (looks, processes) = bounded(1);
+        let received = Count::default();
+        let thread = {
+            let received = received.clone();
+            std::thread::spawn(move || body(&over, &processes, &received))
+        };
+        Self { running: Some(running), looks, thread: Some(thread), received }
+    }
+
+    /// Looks for runtimes of these processes.
+    pub(crate) fn look(&self, processes: &BTreeSet<u32>) {
+        match self.looks.try_send(processes.clone()) {
+            // It is busy, and gets the processes of a later look.
+            Err(TrySendError::Full(_)) | Ok(()) => {}
+            // It records one process.
+            Err(TrySendError::Disconnected(_)) => {}
+        }
+    }
+
+    /// Bytes of all streams so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.get()
+    }
+
+    /// Stops all running sessions. Returns the recordings, and failures.
+    pub(crate) fn finish(mut self) -> (Vec<Recording>, Vec<Failure>) {
+        let failed = || Failure::new("the .NET recorder failed");
+        let (sessions, mut failures) = self.join().unwrap_or_else(|| (Vec::new(), vec![failed()]));
+        let mut recordings = Vec::new();
+        for session in sessions {
+            match session.thread.join() {
+                Ok((file, failure)) => {
+                    let Session { pid, name, .. } = session;
+                    recordings.push(Recording { pid, name, file, failure });
+                }
+                Err(_) => failures.push(failed()),
+            }
+        }
+        (recordings, failures)
+    }
+
+    fn join(&mut self) -> Option<Ended> {
+        self.running = None;
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for Recorder {
+    /// A failure elsewhere must not leave a session, a suspended runtime or a port behind.
+    fn drop(&mut self) {
+        let _ = self.join();
+    }
+}
+
+/// The runtimes of a family of processes.
+struct Runtimes<'a> {
+    port: Option<Port>,
+    config: TracingConfig,
+    received: &'a Count,
+    sessions: Vec<Session>,
+    failures: Vec<Failure>,
+    unnamed: u64,
+    /// Processes whose runtimes were recorded or failed, with their start times.
+    known: BTreeMap<u32, Option<u64>>,
+    /// The other processes.
+    candidates: BTreeMap<u32, Candidate>,
+    turns: Turns,
+}
+
+/// A process that may have a runtime.
+struct Candidate {
+    since: Instant,
+    /// Time since which its runtime replies at its socket and has not connected to the port.
+    answers: Option<Instant>,
+    is_reported: bool,
+}
+
+impl<'a> Runtimes<'a> {
+    fn new(port: Option<Port>, config: TracingConfig, received: &'a Count) -> Self {
+        Self {
+            port,
+            config,
+            received,
+            sessions: Vec::new(),
+            failures: Vec::new(),
+            unnamed: 0,
+            known: BTreeMap::new(),
+            candidates: BTreeMap::new(),
+            turns: Turns::default(),
+        }
+    }
+
+    fn watch(&mut self, over: &Receiver<()>, looks: &Receiver<BTreeSet<u32>>) {
+        loop {
+            if self.port.is_some() {
+                self.accept();
+                match over.try_recv() {
+                    Err(crossbeam_channel::TryRecvError::Empty) => {}
+                    _ => return,
+                }
+                if let Ok(processes) = looks.try_recv() {
+                    self.look(&processes);
+                }
+            } else {
+                select! {
+                    recv(over) -> _ => return,
+                    recv(looks) -> processes => match processes {
+                        Ok(processes) => self.look(&processes),
+                        Err(_) => return,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records a runtime that connects to the port within a tick.
+    fn accept(&mut self) {
+        let Some(port) = &self.port else { return };
+        let runtime = match port.server.accept(TICK) {
+            Ok(runtime) => runtime,
+            Err(Error::Timeout { .. }) => return,
+            Err(error) => {
+                self.fail(Failure::about("the diagnostic port", error));
+                self.port = None;
+                return;
+            }
+        };
+        let is_suspended = port.startup() == Startup::Suspended;
+        let pid = u32::try_from(process_of(&runtime)).unwrap_or_default();
+        self.record(&runtime.client(), pid);
+        // The program must run in any case.
+        if let Some(Err(failure)) = is_suspended.then(|| resume(&runtime)) {
+            failure.print(); // someone may wait for the program
+            self.fail(failure);
+        }
+    }
+
+    /// Looks for runtimes that have not connected to the port.
+    fn look(&mut self, processes: &BTreeSet<u32>) {
+        let start = |pid: &u32| procfs::start_time(*pid);
+        self.known.retain(|pid, started| processes.contains(pid) && start(pid) == *started);
+        self.candidates.retain(|pid, _| processes.contains(pid) && !self.known.contains_key(pid));
+        let now = Instant::now();
+        let again = self.turns.next(&self.candidates, AGAIN);
+        for pid in processes.iter().filter(|pid| !self.known.contains_key(pid)) {
+            let new = || Candidate { since: now, answers: None, is_reported: false };
+            self.candidates.entry(*pid).or_insert_with(new);
+        }
+        let is_young = |candidate: &Candidate| {
+            candidate.answers.is_some() || now.duration_since(candidate.since) < YOUNG
+        };
+        let young = self.candidates.iter().filter(|(_, c)| is_young(c)).map(|(pid, _)| *pid);
+        let pids: BTreeSet<u32> = young.chain(again).collect();
+        for pid in pids {
+            let Some(candidate) = self.candidates.get_mut(&pid) else { continue };
+            if let Some(client) = candidate.look(pid, self.port.as_ref()) {
+                self.candidates.remove(&pid);
+                self.record(&client, pid);
+            }
+        }
+    }
+
+    fn record(&mut self, client: &Client, pid: u32) {
+        self.known.insert(pid, procfs::start_time(pid));
+        if self.sessions.len() >= MAX_SESSIONS {
+            self.unnamed += 1;
+            return;
+        }
+        match Session::start(client, pid, &self.config, self.received) {
+            Ok(session) => self.sessions.push(session),
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        if self.failures.len() < MAX_NAMED {
+            self.failures.push(failure);
+        } else {
+            self.unnamed += 1;
+        }
+    }
+
+    /// Ends all sessions.
+    fn end(mut self) -> Ended {
+        Session::ask(&self.sessions);
+        // Runtimes that connect from now on are not recorded. After this the rescue process of the
+        // port resumes them.
+        while let Some(port) = &self.port {
+            if self.sessions.iter().all(|session| session.thread.is_finished()) {
+                break;
+            }
+            match port.server.accept(TICK).map(|runtime| resume(&runtime)) {
+                Ok(Err(failure)) => self.fail(failure),
+                Ok(Ok(())) | Err(Error::Timeout { .. }) => {}
+                Err(_) => break,
+            }
+        }
+        let sessions = Session::end(self.sessions);
+        if self.unnamed > 0 {
+            self.failures.push(Failure::new(format_args!("{} more .NET runtimes", self.unnamed)));
+        }
+        (sessions, self.failures)
+    }
+}
+
+/// The events that a timeline shows.
+pub(crate) fn timeline() -> TracingConfig {
+    TracingConfig::new([
+        Provider::new("Microsoft-DotNETCore-SampleProfiler").level(Level::Informational),
+        // GC, loader, JIT, contention, exceptions, threading.
+        Provider::new("Microsoft-Windows-DotNETRuntime").keywords(0x1_c019).level(Level::Verbose),
+        // Activity ids.
+        Provider::new("System.Threading.Tasks.TplEventSource").keywords(0x80),
+    ])
+}
+
+/// The names of methods.
+pub(crate) fn names() -> TracingConfig {
+    const LOADER_AND_JIT: u64 = 0x18;
+    let runtime = Provider::new("Microsoft-Windows-DotNETRuntime");
+    TracingConfig::new([runtime.keywords(LOADER_AND_JIT).level(Level::Verbose)])
+}
+
+fn resume(runtime: &Runtime) -> Result {
+    runtime.client().resume_runtime().map_err(|error| {
+        let process = format!("process {}", process_of(runtime));
+        Failure::about(process, format!("its .NET runtime is still suspended: {error}"))
+    })
+}
+
+impl Candidate {
+    /// The runtime of the process, if it has one that will not connect to the port.
+    fn look(&mut self, pid: u32, port: Option<&Port>) -> Option<Client> {
+        let client = Client::for_process(pid).ok()?;
+        let port = port.filter(|port| procfs::has_port(pid, VARIABLE, port.server.path()));
+        let Some(port) = port else { return Some(client) };
+        let is_suspended = port.startup() == Startup::Suspended;
+        let limit = if is_suspended { SUSPENDED } else { RUNNING };
+        match client.process_info() {
+            // .NET Core 3.1.
+            Err(error) if error.is_unknown_command() => return Some(client),
+            Ok(_) if self.answers.get_or_insert_with(Instant::now).elapsed() < limit => {}
+            Ok(_) if !is_suspended || matches!(client.is_suspended(), Ok(Some(false))) => {
+                return Some(client);
+            }
+            Ok(_) if !self.is_reported => {
+                self.is_reported = true;
+                let why = "its .NET runtime is suspended and cannot reach the diagnostic port: \
+                           does it run as another user? With --sched it is not suspended";
+                Failure::about(format!("process {pid}"), why).print();
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+/// The name of a .NET program: that of its assembly, if the host `dotnet` runs it.
+fn program(pid: u32) -> String {
+    let words = procfs::command_line(pid);
+    let file =
+        |word: &String| Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());
+    let host = words.first().and_then(file).unwrap_or_default();
+    let is_assembly = |word: &&String| !word.starts_with('-') && word.ends_with(".dll");
+    let assembly = words.iter().skip(1).find(is_assembly).and_then(file);
+    assembly.filter(|_| host == "dotnet").map_or(host, |name| name.trim_end_matches(".dll").into())
+}
+
+/// A session recorded by a thread.
+struct Session {
+    pid: u32,
+    name: String,
+    stop_handle: StopHandle,
+    /// Closed when the stream has ended.
+    ended: Receiver<()>,
+    thread: JoinHandle<(File, Option<Failure>)>,
+}
+
+impl Session {
+    fn start(client: &Client, pid: u32, config: &TracingConfig, received: &Count) -> Result<Self> {
+        let mut file = tempfile::tempfile().map_err(|e| Failure::about("a temporary file", e))?;
+        let session = client.collect_tracing(config).map_err(|error| {
+            Failure::about(format!("process {pid}"), format!("its .NET runtime: {error}"))
+        })?;
+        let stop_handle = session.stop_handle();
+        let received = received.clone();
+        let (running, ended) = bounded(0);
+        let thread = std::thread::spawn(move || {
+            let _running = running;
+            // The reader detects a truncated stream, but not why the file is incomplete.
+            let failure = match session.record(&mut Counted::new(&mut file, received)).truncation {
+                Some(TruncationReason::Output(error)) => {
+                    Some(Failure::about("a temporary file", error))
+                }
+                _ => None,
+            };
+            (file, failure)
+        });
+        Ok(Self { pid, name: program(pid), stop_handle, ended, thread })
+    }
+
+    /// Requests the end of all running sessions.
+    fn ask(sessions: &[Self]) {
+        for session in sessions.iter().filter(|session| !session.thread.is_finished()) {
+            // A process that has just ended cannot receive the request; its stream ends by itself.
+            let _ = session.stop_handle.stop();
+        }
+    }
+
+    /// Requests the end of all running sessions, and waits for it.
+    fn end(sessions: Vec<Self>) -> Vec<Self> {
+        Self::ask(&sessions);
+        for session in &sessions {
+            let _ = session.ended.recv(); // closed
+        }
+        sessions
+    }
+}

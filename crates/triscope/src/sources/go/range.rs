@@ -1,0 +1,289 @@
+//! Ranges of time of a Go trace.
+
+use super::section::Section;
+use super::{Pass, Reading, Recovery, Trace, Visitor, read};
+use crate::failure::{Failure, Result};
+use crate::io::input;
+use crate::io::progress::Progress;
+use gotrace::analysis::{Clip, Clipped};
+use gotrace::parallel::Split;
+use gotrace::{Error, Event, Index, Limits, Loss, Reader, Timestamp};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use trace_common::ClockDomain;
+
+/// A range of time, relative to the start of a trace.
+#[derive(Clone, Copy, Default, clap::Args)]
+#[group(id = "range", multiple = true)]
+pub(crate) struct TimeRange {
+    /// Only from this time on, in seconds after the start of the trace
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) from: Option<i64>,
+    /// Only up to this time, in seconds after the start of the trace
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) to: Option<i64>,
+}
+
+/// Parses seconds, and converts them to nanoseconds.
+fn seconds(arg: &str) -> std::result::Result<i64, String> {
+    let seconds: f64 = arg.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    if (0.0..1e9).contains(&seconds) {
+        Ok((seconds * 1e9) as i64)
+    } else {
+        Err("expected a number of seconds from 0 to 1000000000".to_owned())
+    }
+}
+
+impl TimeRange {
+    /// Whether there is a restriction.
+    pub(crate) const fn is_given(self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
+
+    /// Refuses a range whose end is before its start.
+    pub(crate) fn check(self) -> Result {
+        if self.to.is_some_and(|to| to < self.from.unwrap_or(0)) {
+            return Err(Failure::new("--to is before --from"));
+        }
+        Ok(())
+    }
+
+    /// The first and the last time, in a trace that starts at `start`.
+    pub(crate) fn bounds(self, start: Timestamp) -> (Timestamp, Timestamp) {
+        let at = |nanos| start.saturating_add_nanos(nanos);
+        (self.from.map_or(Timestamp::MIN, at), self.to.map_or(Timestamp::MAX, at))
+    }
+
+    /// The first and the last time in a trace that is read several times.
+    pub(crate) fn bounds_in(
+        self,
+        path: &Path,
+        recovery: Recovery,
+    ) -> Result<(Timestamp, Timestamp)> {
+        self.check()?;
+        if !self.is_given() {
+            return Ok((Timestamp::MIN, Timestamp::MAX));
+        }
+        input::check_twice(path, "a restriction to a range of time")?;
+        let trace = Trace::open(path, Progress::again())?;
+        let fail = |error: Error| Failure::about(&trace.name, error);
+        let mut reader = Reader::with_limits(trace.bytes, recovery.limits()).map_err(fail)?;
+        // Without an event there is nothing to restrict, and reading reports the error.
+        let first = reader.next_event().ok().flatten().map(Event::time);
+        Ok(self.bounds(first.unwrap_or_default()))
+    }
+
+    /// The generations of a trace that overlap the range, and the start of the trace; all of the
+    /// trace if that is not known without decoding it.
+    pub(crate) fn open(
+        self,
+        path: &Path,
+        progress: Progress,
+        recovery: Recovery,
+    ) -> Result<Opened> {
+        self.check()?;
+        let section = if self.is_given() { self.section(path, recovery.limits())? } else { None };
+        let Some((section, start)) = section else {
+            return Ok(Opened { trace: Trace::open(path, progress)?, start: None, range: self });
+        };
+        let name = path.display().to_string();
+        let bytes = section.open(path).map_err(|error| Failure::about(&name, error))?;
+        let bytes = Box::new(bytes);
+        Ok(Opened { trace: Trace { name, bytes, progress }, start: Some(start), range: self })
+    }
+
+    /// Analyses the range, on several threads if possible.
+    pub(crate) fn analyse<A: Split>(
+        self,
+        path: &Path,
+        pass: &Pass,
+        recovery: Recovery,
+        mut analysis: A,
+    ) -> Result<(A, Reading)> {
+        if !self.is_given() {
+            let reading = super::read_split(path, pass, recovery, &mut analysis)?;
+            return Ok((analysis, reading));
+        }
+        self.check()?;
+        let Some((section, start)) = self.section(path, recovery.limits())? else {
+            let opened = self.open(path, pass.progress.clone(), recovery)?;
+            let reading = opened.clip(recovery, &mut super::Analyst(&mut analysis))?;
+            return Ok((analysis, reading));
+        };
+        let (from, to) = self.bounds(start);
+        let mut clipped = Clipped::new(from, to, analysis);
+        let open = || section.open(path);
+        let name = path.display().to_string();
+        let visitor = ClippedAnalyst(&mut clipped);
+        let reading = super::read_parallel(name, open, pass, recovery, visitor)?;
+        Ok((clipped.finish(), reading))
+    }
+
+    /// The generations that overlap the range, and the start of the trace; `None` for what is no
+    /// undamaged file of a trace with generations.
+    fn section(self, path: &Path, limits: Limits) -> Result<Option<(Section, Timestamp)>> {
+        if path.as_os_str() == "-" || !path.is_file() {
+            return Ok(None);
+        }
+        let Ok(file) = File::open(path) else { return Ok(None) };
+        // A compressed trace, text, or a trace of Go before 1.22 has no index.
+        let index = match Index::with_limits(BufReader::with_capacity(1 << 16, &file), limits) {
+            Ok(index) if index.damage().is_none() => index,
+            _ => return Ok(None),
+        };
+        let Some(start) = index.generations().first().map(|first| first.first) else {
+            return Ok(None);
+        };
+        let (from, to) = self.bounds(start);
+        let selected = index.generations().get(index.select(from, to)).unwrap_or_default();
+        let (Some(first), Some(last)) = (selected.first(), selected.last()) else {
+            return Err(Failure::about(path.display(), "has no events in this range"));
+        };
+        let (header, offset) = (index.version().header(), first.offset);
+        let len = last.offset + last.len - offset;
+        Ok(Some((Section { header, offset, len }, start)))
+    }
+}
+
+/// A trace, or the part of it that overlaps a range of time.
+pub(crate) struct Opened {
+    pub(crate) trace: Trace,
+    range: TimeRange,
+    /// The start of the whole trace, if that is not the start of the part.
+    start: Option<Timestamp>,
+}
+
+impl Opened {
+    /// A whole trace.
+    pub(crate) const fn whole(trace: Trace) -> Self {
+        Self { trace, range: TimeRange { from: None, to: None }, start: None }
+    }
+
+    /// Passes on the events of the range, and the states at its start and end.
+    pub(crate) fn clip(self, recovery: Recovery, visitor: &mut impl Visitor) -> Result<Reading> {
+        let Self { trace, range, start } = self;
+        if !range.is_given() {
+            return read(trace, recovery, visitor);
+        }
+        let mut clipped = Cut { range, start, clip: None, visitor };
+        let reading = read(trace, recovery, &mut clipped)?;
+        clipped.finish()?;
+        Ok(reading)
+    }
+
+    /// Passes on the events of the range, and nothing else.
+    pub(crate) fn filter(self, recovery: Recovery, visitor: &mut impl Visitor) -> Result<Reading> {
+        let Self { trace, range, start } = self;
+        if !range.is_given() {
+            return read(trace, recovery, visitor);
+        }
+        let bounds = start.map(|start| range.bounds(start));
+        read(trace, recovery, &mut Filtered { range, bounds, is_over: false, visitor })
+    }
+}
+
+/// Passes the events to an analysis of a range of time.
+struct ClippedAnalyst<'a, A>(&'a mut Clipped<A>);
+
+impl<A: Split> Visitor for ClippedAnalyst<'_, A> {
+    fn event(&mut self, event: Event<'_>) -> Result {
+        self.0.event(event);
+        Ok(())
+    }
+
+    fn loss(&mut self, _error: &Error, _loss: &Loss) -> Result {
+        self.0.loss();
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.0.is_complete()
+    }
+}
+
+impl<A> AsMut<Clipped<A>> for ClippedAnalyst<'_, A> {
+    fn as_mut(&mut self) -> &mut Clipped<A> {
+        self.0
+    }
+}
+
+struct Cut<'a, V> {
+    range: TimeRange,
+    start: Option<Timestamp>,
+    clip: Option<Clip>,
+    visitor: &'a mut V,
+}
+
+impl<V: Visitor> Cut<'_, V> {
+    fn finish(&mut self) -> Result {
+        let mut outcome = Ok(());
+        if let Some(clip) = &mut self.clip {
+            clip.finish(&mut |event| pass(self.visitor, event, &mut outcome));
+        }
+        outcome
+    }
+}
+
+/// Passes on an event, unless an earlier one failed.
+fn pass(visitor: &mut impl Visitor, event: Event<'_>, outcome: &mut Result) {
+    if outcome.is_ok() {
+        *outcome = visitor.event(event);
+    }
+}
+
+impl<V: Visitor> Visitor for Cut<'_, V> {
+    fn begin(&mut self, clock: ClockDomain) -> Result {
+        self.visitor.begin(clock)
+    }
+
+    fn event(&mut self, event: Event<'_>) -> Result {
+        let (range, start) = (self.range, self.start);
+        let clip = self.clip.get_or_insert_with(|| {
+            let (from, to) = range.bounds(start.unwrap_or(event.time()));
+            Clip::new(from, to)
+        });
+        let mut outcome = Ok(());
+        clip.event(event, &mut |event| pass(self.visitor, event, &mut outcome));
+        outcome
+    }
+
+    fn loss(&mut self, error: &Error, loss: &Loss) -> Result {
+        if let Some(clip) = &mut self.clip {
+            clip.loss();
+        }
+        self.visitor.loss(error, loss)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.clip.as_ref().is_some_and(Clip::is_complete) || self.visitor.is_complete()
+    }
+}
+
+struct Filtered<'a, V> {
+    range: TimeRange,
+    bounds: Option<(Timestamp, Timestamp)>,
+    is_over: bool,
+    visitor: &'a mut V,
+}
+
+impl<V: Visitor> Visitor for Filtered<'_, V> {
+    fn begin(&mut self, clock: ClockDomain) -> Result {
+        self.visitor.begin(clock)
+    }
+
+    fn event(&mut self, event: Event<'_>) -> Result {
+        let range = self.range;
+        let (from, to) = *self.bounds.get_or_insert_with(|| range.bounds(event.time()));
+        self.is_over = event.time() > to;
+        if self.is_over || event.time() < from { Ok(()) } else { self.visitor.event(event) }
+    }
+
+    fn loss(&mut self, error: &Error, loss: &Loss) -> Result {
+        self.visitor.loss(error, loss)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_over || self.visitor.is_complete()
+    }
+}

@@ -1,0 +1,225 @@
+//! The goroutines of samples, read from the memory of Go programs while they run.
+
+use crate::failure::{Failure, OneLine, Result};
+use crate::timeline::counted;
+use go_flight::{Error, Function, Goroutine, ThreadSample, Unattributed};
+use perf_monitor::{
+    CallchainContext, ClockDomain, EventBuilder, RealtimeThread, Record, RingSet, Sample,
+    SampleFlags, Timestamp,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::time::Duration;
+use trace_export::profile::Label;
+use trace_symbols::{Options, Symbolizer};
+use trace_timeline::{
+    Entity, EntityId, EntityKind, Event, EventKind, Frame, SampleKind, Tables, TextId,
+};
+
+/// Priority of the thread that reads goroutines: the lowest of those before all others.
+const PRIORITY: u8 = 1;
+
+/// Maximum number of threads whose last goroutine is kept.
+const MAX_THREADS: usize = 1 << 20;
+
+/// Makes the samples of an event have what goroutines are found by.
+pub(crate) fn registers(builder: EventBuilder) -> EventBuilder {
+    let Some((g, sp)) = go_flight::Goroutines::goroutine_register() else { return builder };
+    let fields = SampleFlags::from_bits_retain(builder.attr().sample_type) | SampleFlags::REGS_USER;
+    // Goroutines end: the memory is read after each sample.
+    let others = builder.attr().sample_regs_user;
+    builder.sample(fields).sample_regs_user(others | 1 << g | 1 << sp).wakeup_events(1)
+}
+
+/// The goroutine of a sample.
+#[derive(Clone, Debug)]
+struct Found {
+    id: u64,
+    /// The entry function.
+    entry: TextId,
+    labels: Vec<(TextId, Label)>,
+}
+
+/// A Go program.
+struct Program {
+    goroutines: go_flight::Goroutines,
+    symbols: Symbolizer,
+}
+
+pub(crate) struct Goroutines {
+    registers: (u32, u32),
+    /// Whether goroutines are the outermost frames.
+    are_frames: bool,
+    /// Processes; `None` for those whose goroutines are not known.
+    programs: HashMap<u32, Option<Program>>,
+    /// The goroutines of the last sample of threads.
+    last: HashMap<u32, Option<Found>>,
+    attributed: u64,
+    unattributed: BTreeMap<Unattributed, u64>,
+    realtime: Option<RealtimeThread>,
+}
+
+impl Goroutines {
+    pub(crate) fn new(are_frames: bool) -> Result<Self> {
+        let registers = go_flight::Goroutines::goroutine_register().ok_or_else(|| {
+            Failure::new("goroutines of samples are known on amd64 and arm64 only")
+        })?;
+        Ok(Self {
+            registers,
+            are_frames,
+            programs: HashMap::new(),
+            last: HashMap::new(),
+            attributed: 0,
+            unattributed: BTreeMap::new(),
+            // Without the privilege, more goroutines are read too late, and counted.
+            realtime: RealtimeThread::begin(PRIORITY).ok(),
+        })
+    }
+
+    /// Records of the set are passed on without delay.
+    pub(crate) fn prepare(set: &mut RingSet) {
+        set.set_slack(Duration::ZERO);
+    }
+
+    /// The recording has ended.
+    pub(crate) fn finish(&mut self) {
+        self.realtime = None;
+    }
+
+    /// Learns the goroutine of a sample.
+    pub(crate) fn push(&mut self, record: &Record<'_>, tables: &mut Tables) {
+        match record {
+            Record::Sample(sample) => {
+                let tid = sample.tid.unwrap_or_default();
+                let found = self.find(sample, tables);
+                if self.last.len() < MAX_THREADS || self.last.contains_key(&tid) {
+                    self.last.insert(tid, found);
+                }
+            }
+            // Its memory has another program, or more code.
+            Record::Comm(perf_monitor::Comm { pid, by_exec: true, .. })
+            | Record::Mmap(perf_monitor::Mmap { pid, .. }) => {
+                self.programs.remove(pid);
+            }
+            _ => {}
+        }
+    }
+
+    fn find(&mut self, sample: &Sample<'_>, tables: &mut Tables) -> Option<Found> {
+        let (pid, tid, at) = (sample.pid?, sample.tid?, sample.time?);
+        let program = self.programs.entry(pid).or_insert_with(|| Program::open(pid)).as_mut()?;
+        let registers = sample.regs_user?;
+        let (g, sp) = (registers.get(self.registers.0)?, registers.get(self.registers.1)?);
+        let chain = sample.callchain.iter().flat_map(perf_monitor::Callchain::frames);
+        let callers: Vec<u64> = chain
+            .filter(|frame| frame.context == CallchainContext::User)
+            .map(|frame| frame.ip)
+            .collect();
+        let now = perf_monitor::now(ClockDomain::Monotonic).unwrap_or(at);
+        match program.at(pid, &ThreadSample { tid, g, sp, callers: &callers, at, now }) {
+            Ok(goroutine) => {
+                self.attributed += 1;
+                Some(program.describe(pid, &goroutine, tables))
+            }
+            Err(reason) => {
+                *self.unattributed.entry(reason).or_default() += 1;
+                None
+            }
+        }
+    }
+
+    /// Makes an event that is a sample of a thread one of its goroutine. Returns the labels of the
+    /// goroutine.
+    pub(crate) fn apply(&self, event: &mut Event, tables: &mut Tables) -> &[(TextId, Label)] {
+        let EventKind::Sample { entity, thread, stack, kind, .. } = &mut event.kind else {
+            return &[];
+        };
+        let sampled = tables.entities.get(*entity).copied();
+        let Some(sampled) = sampled.filter(|entity| entity.kind == EntityKind::Thread) else {
+            return &[];
+        };
+        if !matches!(kind, SampleKind::Cpu | SampleKind::OffCpu) {
+            return &[];
+        }
+        let tid = u32::try_from(sampled.number).ok();
+        let Some(found) = tid.and_then(|tid| self.last.get(&tid)?.as_ref()) else { return &[] };
+        let Some(goroutine) = found.entity(tables.entities.process_of(*entity), tables) else {
+            return &[];
+        };
+        (*thread, *entity) = (Some(*entity), goroutine);
+        if self.are_frames {
+            let mut frames = stack.map_or(&[][..], |stack| tables.frames(stack)).to_vec();
+            let name = format!("goroutine {} {}", found.id, tables.str(found.entry));
+            let function = tables.text(name.as_bytes());
+            frames.push(Frame { function, ..Frame::default() });
+            *stack = tables.stack(&frames);
+        }
+        &found.labels
+    }
+
+    /// How many samples have a goroutine, and why others have none.
+    pub(crate) fn notes(&self) -> String {
+        let missing: u64 = self.unattributed.values().sum();
+        let all = counted(self.attributed + missing, "sample");
+        let mut text = format!("; {} of {all} of Go programs with a goroutine", self.attributed);
+        for (reason, count) in &self.unattributed {
+            // Writing to a string does not fail.
+            let _ = write!(text, ", {count} {reason}");
+        }
+        text
+    }
+}
+
+impl Found {
+    /// The goroutine in the tables.
+    fn entity(&self, process: Option<EntityId>, tables: &mut Tables) -> Option<EntityId> {
+        let number = i64::try_from(self.id).ok()?;
+        tables
+            .entity(Entity::new(EntityKind::Goroutine, number).child_of(process).named(self.entry))
+    }
+}
+
+impl Program {
+    /// Opens a process; `None` if it is no Go program whose goroutines can be read.
+    fn open(pid: u32) -> Option<Self> {
+        let goroutines = match go_flight::Goroutines::open(pid) {
+            Ok(goroutines) => goroutines,
+            Err(Error::NotGo | Error::Elf(_) | Error::Process { .. }) => return None,
+            Err(error) => {
+                eprintln!(
+                    "triscope: goroutines of process {pid} are unknown: {}",
+                    OneLine(&error.to_string())
+                );
+                return None;
+            }
+        };
+        let mut options = Options::default();
+        (options.kernel, options.perf_maps, options.lines) = (false, false, false);
+        let mut symbols = Symbolizer::new(options);
+        symbols.add_process(pid).ok()?;
+        Some(Self { goroutines, symbols })
+    }
+
+    fn at(
+        &mut self,
+        pid: u32,
+        sample: &ThreadSample<'_>,
+    ) -> std::result::Result<Goroutine, Unattributed> {
+        let symbols = &mut self.symbols;
+        self.goroutines.at(sample, &mut |address| {
+            let found = symbols.symbolize(pid, address, Timestamp::MAX);
+            let frame = found.frames.ok()?.last()?;
+            Some(Function { start: address - frame.offset?, name: frame.symbol.clone() })
+        })
+    }
+
+    fn describe(&mut self, pid: u32, goroutine: &Goroutine, tables: &mut Tables) -> Found {
+        let found = self.symbols.symbolize(pid, goroutine.entry, Timestamp::MAX);
+        let entry = found.frames.ok().and_then(|frames| frames.last());
+        let entry = entry.map_or(TextId::EMPTY, |frame| tables.text(frame.function.as_bytes()));
+        let labels = self.goroutines.labels(goroutine).into_iter().map(|(key, value)| {
+            (tables.text(key.as_bytes()), Label::Text(tables.text(value.as_bytes())))
+        });
+        Found { id: goroutine.id, entry, labels: labels.collect() }
+    }
+}

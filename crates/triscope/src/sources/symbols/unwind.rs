@@ -1,0 +1,74 @@
+//! Callers in user space from registers and copied stacks.
+
+use perf_monitor::{FileId, RawRecord, Record, Sample};
+use trace_symbols::{AddressSpaces, Architecture, BuildId, Mapping, Module, Options, Registers};
+use trace_timeline::Timestamp;
+use trace_timeline::sources::perf;
+
+/// Follows the stacks of samples by the unwind tables of the mapped files.
+pub(crate) struct Unwinder {
+    unwinder: trace_symbols::Unwinder,
+    spaces: AddressSpaces,
+    architecture: Option<Architecture>,
+    /// Whether the recording is made now: files are those that its processes see.
+    is_live: bool,
+}
+
+impl Unwinder {
+    /// For a recording of a machine like this one.
+    pub(crate) fn new(is_live: bool) -> Self {
+        let mut options = Options::default();
+        // Files without a build id, of kernels that do not record inodes.
+        options.unverified = true;
+        let unwinder = trace_symbols::Unwinder::new(options);
+        let architecture = Architecture::of_this_machine();
+        Self { unwinder, spaces: AddressSpaces::default(), architecture, is_live }
+    }
+}
+
+impl perf::Unwinder for Unwinder {
+    fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>, at: Option<Timestamp>) {
+        let at = at.unwrap_or(Timestamp::MIN);
+        match record {
+            Record::Mmap(map)
+                if !map.is_data && raw.cpu_mode() != perf_monitor::CpuMode::Kernel =>
+            {
+                let name = String::from_utf8_lossy(map.filename);
+                let Some(mut module) = Module::of_mapping(&name, map.pid) else { return };
+                if let Some(FileId::BuildId(id)) = map.file {
+                    module.build_id = BuildId::new(id);
+                }
+                if !self.is_live && module.kind == trace_symbols::ModuleKind::File {
+                    module.process = None;
+                }
+                let module = self.spaces.add_module(module);
+                let (start, end) = (map.addr, map.addr.saturating_add(map.len));
+                self.spaces.map(map.pid, at, &Mapping { start, end, offset: map.pgoff, module });
+            }
+            Record::Fork(fork) if fork.pid != fork.ppid => {
+                self.spaces.fork(fork.ppid, fork.pid, at);
+            }
+            Record::Comm(comm) if comm.by_exec => self.spaces.exec(comm.pid),
+            _ => {}
+        }
+    }
+
+    fn unwind(&mut self, sample: &Sample<'_>, at: Timestamp, out: &mut Vec<u64>) -> bool {
+        let (Some(registers), Some(stack), Some(process)) =
+            (sample.regs_user, sample.stack_user, sample.pid)
+        else {
+            return true;
+        };
+        // A kernel thread has none.
+        const NO_ABI: u64 = 0;
+        if registers.abi == NO_ABI {
+            return true;
+        }
+        let registers = self
+            .architecture
+            .and_then(|architecture| Registers::of_sample(architecture, |bit| registers.get(bit)));
+        let Some(registers) = registers else { return false };
+        let locate = |address| self.spaces.code_at(process, address, at);
+        self.unwinder.unwind(&registers, stack.copied(), locate, out).is_complete()
+    }
+}

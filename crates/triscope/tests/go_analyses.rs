@@ -1,0 +1,521 @@
+//! The analyses of `triscope go` as processes: tables, JSON, CSV, restriction and damage.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data").join(name)
+}
+
+/// A recorded trace, which may be compressed.
+fn recorded(name: &str) -> Vec<u8> {
+    let bytes = std::fs::read(fixture(name)).unwrap();
+    if !name.ends_with(".gz") {
+        return bytes;
+    }
+    let mut trace = Vec::new();
+    GzDecoder::new(&bytes[..]).read_to_end(&mut trace).unwrap();
+    trace
+}
+
+fn go(args: &[&str], trace: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.arg("go").args(args).arg(trace).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The output of a command that succeeds.
+#[track_caller]
+fn printed(args: &[&str], trace: &str) -> String {
+    let output = go(args, &fixture(trace));
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[track_caller]
+fn json(args: &[&str], trace: &str) -> Vec<Value> {
+    let args = [args, &["--json"]].concat();
+    serde_json::from_str(&printed(&args, trace)).unwrap()
+}
+
+fn nanos(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value}"))
+}
+
+/// Every analysis that prints rows, with a trace that has some.
+const ROWS: [(&[&str], &str); 14] = [
+    (&["goroutines"], "shop.trace"),
+    (&["goroutines", "--entry", "main.serve.func3"], "shop.trace"),
+    (&["goroutines", "--region", "lookup"], "shop.trace"),
+    (&["regions"], "shop.trace"),
+    (&["tasks", "--logs"], "shop.trace"),
+    (&["tasks", "--by-type"], "shop.trace"),
+    (&["critical-path"], "shop.trace"),
+    (&["latency"], "shop.trace"),
+    (&["stalls"], "shop.trace"),
+    (&["procs"], "shop.trace"),
+    (&["gc"], "shop.trace"),
+    (&["pauses"], "shop.trace"),
+    (&["mmu"], "shop.trace"),
+    (&["allocs"], "go1.26-allocations.trace.gz"),
+];
+
+#[test]
+fn every_analysis_prints_tables_json_and_csv() {
+    for (args, trace) in ROWS {
+        let rows = json(args, trace);
+        assert!(!rows.is_empty(), "{args:?}");
+        let table = printed(args, trace);
+        assert!(table.lines().count() > 1, "{args:?}: {table}");
+        let csv = printed(&[args, &["--csv"]].concat(), trace);
+        assert!(csv.ends_with("\r\n"), "{args:?}");
+        let mut lines = csv.split("\r\n");
+        let columns = lines.next().unwrap().split(',').count();
+        assert!(columns >= 3, "{args:?}: {csv}");
+        if args != ["critical-path"] {
+            // Cells may contain line breaks in general; those of this trace do not.
+            assert_eq!(lines.filter(|line| !line.is_empty()).count(), rows.len(), "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_trace_is_analysed_up_to_the_cut_and_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    // In the last of several generations.
+    let whole = recorded("go1.25-mixed.trace.gz");
+    let cut = dir.path().join("cut");
+    std::fs::write(&cut, &whole[..whole.len() - 800]).unwrap();
+    for (args, _) in ROWS {
+        let args = args.iter().map(|arg| match *arg {
+            "main.serve.func3" => "main.main",
+            "lookup" => "inner",
+            other => other,
+        });
+        let args: Vec<&str> = args.collect();
+        let output = go(&args, &cut);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let message = text(&output.stderr);
+        assert!(message.contains("at byte"), "{args:?}: {message}");
+        let analysed = text(&output.stdout);
+        // This trace has no allocations.
+        assert!(analysed.lines().count() > 1 || args == ["allocs"], "{args:?}: {analysed}");
+        let output = go(&[&args[..], &["--recover"]].concat(), &cut);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let message = text(&output.stderr);
+        assert!(message.contains("damaged in 1 place"), "{args:?}: {message}");
+    }
+    // The names of types are lost with the end of a generation, their objects are not.
+    let whole = recorded("go1.26-allocations.trace.gz");
+    std::fs::write(&cut, &whole[..whole.len() - 1000]).unwrap();
+    let output = go(&["allocs", "--recover"], &cut);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("(no type)"), "{}", text(&output.stdout));
+    // A trace of several generations has events before the cut.
+    let whole = recorded("go1.22-mixed.trace.gz");
+    let cut = dir.path().join("generations");
+    std::fs::write(&cut, &whole[..whole.len() - 1000]).unwrap();
+    let output = go(&["latency", "--json"], &cut);
+    assert_eq!(output.status.code(), Some(1));
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let all = json(&["latency"], "go1.22-mixed.trace.gz");
+    let (before, all) = (nanos(&rows[0]["count"]), nanos(&all[0]["count"]));
+    assert!(before > all / 2 && before < all, "{before} of {all}");
+}
+
+#[test]
+fn tasks_have_their_states_types_and_logs() {
+    let tasks = json(&["tasks", "--logs"], "shop.trace");
+    assert_eq!(tasks.len(), 120);
+    for task in &tasks {
+        let times = &task["times"];
+        let blocked = times["blocked"].as_object().unwrap().values().map(nanos).sum::<u64>();
+        let states = ["running", "runnable", "syscall", "syscall_blocked", "unknown"];
+        let sum = states.iter().map(|state| nanos(&times[state])).sum::<u64>() + blocked;
+        assert_eq!(sum, nanos(&task["duration"]), "the states sum up to the duration");
+        let entries = task["entries"].as_array().unwrap();
+        let count =
+            |kind: &str| entries.iter().filter(|entry| entry["kind"] == kind).count() as u64;
+        assert_eq!(count("log"), nanos(&task["logs"]));
+        assert_eq!(count("region begins"), nanos(&task["regions"]));
+        assert_eq!(count("region ends"), nanos(&task["regions"]));
+        let times: Vec<u64> = entries.iter().map(|entry| nanos(&entry["time"])).collect();
+        assert!(times.is_sorted());
+    }
+    let types = json(&["tasks", "--by-type"], "shop.trace");
+    let names: Vec<&str> = types.iter().map(|ty| ty["type"].as_str().unwrap()).collect();
+    assert_eq!(names, ["GET /search", "GET /cart"]);
+    for ty in &types {
+        let durations = &ty["durations"];
+        assert_eq!((nanos(&durations["count"]), nanos(&ty["incomplete"])), (60, 0));
+        let of_type = tasks.iter().filter(|task| task["type"] == ty["type"]);
+        let sum: u64 = of_type.map(|task| nanos(&task["duration"])).sum();
+        assert_eq!(nanos(&durations["sum"]), sum);
+        let buckets = durations["histogram"].as_array().unwrap();
+        assert_eq!(buckets.iter().map(|bucket| nanos(&bucket[2])).sum::<u64>(), 60);
+    }
+    let worst = json(&["tasks", "--type", "GET /cart", "--worst", "3"], "shop.trace");
+    assert_eq!(worst.len(), 3);
+    assert!(worst.iter().all(|task| task["type"] == "GET /cart" && task["entries"].is_null()));
+    let logs = printed(&["tasks", "--logs", "--worst", "1"], "shop.trace");
+    assert!(logs.contains("  user: ") && logs.contains("region begins: lookup"), "{logs}");
+}
+
+#[test]
+fn goroutines_are_restricted_to_tasks_and_regions() {
+    let total = |rows: &[Value], entry: &str| {
+        let row = rows.iter().find(|row| row["entry"] == entry);
+        row.map_or(0, |row| nanos(&row["times"]["total"]))
+    };
+    let handler = "net/http.(*conn).serve";
+    let of_task = json(&["goroutines", "--task", "GET /cart"], "shop.trace");
+    let tasks = json(&["tasks", "--type", "GET /cart"], "shop.trace");
+    // Each task is within one goroutine.
+    let sum: u64 = tasks.iter().map(|task| nanos(&task["duration"])).sum();
+    assert_eq!(total(&of_task, handler), sum);
+    let of_region = json(&["goroutines", "--region", "rank"], "shop.trace");
+    let regions = json(&["regions"], "shop.trace");
+    let rank = regions.iter().find(|region| region["type"] == "rank").unwrap();
+    assert_eq!(total(&of_region, handler), nanos(&rank["times"]["total"]));
+    assert_eq!(of_region.len(), 1, "only the handler has such regions");
+
+    for (option, message) in
+        [("--task", "no task of type \"none\""), ("--region", "no region of type \"none\"")]
+    {
+        let output = go(&["goroutines", option, "none"], &fixture("shop.trace"));
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn profiles_are_restricted_to_tasks() {
+    let dir = tempfile::tempdir().unwrap();
+    let folded = |restriction: &[&str]| {
+        let file = dir.path().join("x.folded");
+        let args = [&["profile", "sync", "-o", file.to_str().unwrap()], restriction].concat();
+        assert!(go(&args, &fixture("shop.trace")).status.success(), "{restriction:?}");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let count = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+        text.lines().map(count).sum::<u64>()
+    };
+    let (search, cart) = (folded(&["--task", "GET /search"]), folded(&["--task", "GET /cart"]));
+    let tasks = json(&["tasks"], "shop.trace");
+    let waited = |name: &str| -> u64 {
+        let of_type = tasks.iter().filter(|task| task["type"] == name);
+        let blocked = of_type.flat_map(|task| task["times"]["blocked"].as_object().unwrap());
+        // The kinds of waits that this profile counts.
+        let is_sync = |reason: &str| ["chan", "sync", "select"].iter().any(|r| reason.contains(r));
+        blocked.filter(|(reason, _)| is_sync(reason)).map(|(_, time)| nanos(time)).sum()
+    };
+    assert_eq!((search, cart), (waited("GET /search"), waited("GET /cart")));
+    assert!(search > 0 && cart > 0);
+}
+
+#[test]
+fn a_critical_path_sums_to_its_task() {
+    let paths = json(&["critical-path", "--task", "GET /cart", "--worst", "60"], "shop.trace");
+    assert_eq!(paths.len(), 60);
+    let mut stacks = 0;
+    for path in &paths {
+        assert_eq!(path["name"], "GET /cart");
+        let pieces = path["pieces"].as_array().unwrap();
+        let sum: u64 = pieces.iter().map(|piece| nanos(&piece["nanos"])).sum();
+        assert_eq!(sum, nanos(&path["nanos"]));
+        stacks += pieces.iter().filter(|piece| piece["waiter_stack"].is_array()).count();
+    }
+    assert!(stacks > 0, "a piece of a wait has the stack of the waiter");
+    let tasks = json(&["tasks", "--type", "GET /cart", "--worst", "1"], "shop.trace");
+    assert_eq!(paths[0]["nanos"], tasks[0]["duration"]);
+    let csv = printed(&["critical-path", "--task", "GET /cart", "--csv"], "shop.trace");
+    let pieces = paths[0]["pieces"].as_array().unwrap().len();
+    assert_eq!(csv.lines().count(), 1 + pieces, "one line for each piece");
+}
+
+#[test]
+fn allocations_need_the_experiment() {
+    let types = json(&["allocs"], "go1.26-allocations.trace.gz");
+    let node = types.iter().find(|ty| ty["type"] == "main.node").unwrap();
+    assert_eq!(nanos(&node["allocated"]["objects"]), 4 * 63);
+    let time = json(&["allocs", "--over-time"], "go1.26-allocations.trace.gz");
+    assert!(time.iter().any(|row| row["type"] == "main.node" && nanos(&row["objects"]) > 0));
+    let output = go(&["allocs"], &fixture("shop.trace"));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("GODEBUG=traceallocfree=1"));
+}
+
+/// The time of the first and the last event, in nanoseconds.
+fn span(trace: &str) -> (i64, i64) {
+    let stats: Value = serde_json::from_str(&printed(&["stats", "--json"], trace)).unwrap();
+    (stats["first_ns"].as_i64().unwrap(), stats["last_ns"].as_i64().unwrap())
+}
+
+#[test]
+fn every_analysis_is_restricted_to_a_range() {
+    for (args, trace) in ROWS {
+        let (first, last) = span(trace);
+        let seconds = |share: f64| format!("{:.9}", (last - first) as f64 * share / 1e9);
+        let (from, to) = (seconds(0.1), seconds(0.9));
+        let rows = json(&[args, &["--from", &from, "--to", &to]].concat(), trace);
+        assert!(!rows.is_empty(), "{args:?}");
+        let whole = json(args, trace);
+        // The longest request is in the middle.
+        assert!(rows != whole || args == ["critical-path"], "{args:?}");
+        let reversed = go(&[args, &["--from", &to, "--to", &from]].concat(), &fixture(trace));
+        let message = text(&reversed.stderr);
+        assert!(message.contains("--to is before --from"), "{args:?}: {message}");
+    }
+}
+
+#[test]
+fn the_parts_of_a_trace_have_the_times_of_the_whole() {
+    // The second one has several generations, the third one has none.
+    for trace in ["shop.trace", "go1.25-mixed.trace.gz", "go1.21-mixed.trace.gz"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace");
+        std::fs::write(&path, recorded(trace)).unwrap();
+        let times = |range: &[&str]| {
+            let output = go(&[&["goroutines", "--json"], range].concat(), &path);
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+            let blocked = |row: &Value| -> u64 {
+                row["times"]["blocked"].as_object().unwrap().values().map(nanos).sum()
+            };
+            let of = |state: &str| rows.iter().map(|row| nanos(&row["times"][state])).sum::<u64>();
+            let syscall = of("syscall") + of("syscall_blocked");
+            [of("running"), of("runnable"), syscall, rows.iter().map(blocked).sum()]
+        };
+        let (first, last) = span(trace);
+        let middle = format!("{:.9}", (last - first) as f64 * 0.6 / 1e9);
+        let (whole, a, b) = (times(&[]), times(&["--to", &middle]), times(&["--from", &middle]));
+        for ((whole, a), b) in whole.into_iter().zip(a).zip(b) {
+            assert_eq!(whole, a + b, "{trace}");
+        }
+    }
+}
+
+#[test]
+fn events_and_stats_are_those_of_the_range() {
+    let trace = "shop.trace";
+    let (first, last) = span(trace);
+    let at = |share: f64| first + ((last - first) as f64 * share) as i64;
+    let (from, to) = (at(0.25), at(0.5));
+    let seconds = |time: i64| format!("{:.9}", (time - first) as f64 / 1e9);
+    let (a, b) = (seconds(from), seconds(to));
+    let range = ["--from", &a, "--to", &b];
+    let time =
+        |line: &str| -> Option<i64> { line.split_once("Time=")?.1.split(' ').next()?.parse().ok() };
+    let whole = printed(&["events"], trace);
+    let within = |line: &&str| time(line).is_some_and(|time| (from..=to).contains(&time));
+    let wanted: Vec<&str> = whole.lines().filter(within).collect();
+    let part = printed(&[&["events"][..], &range].concat(), trace);
+    let found: Vec<&str> = part.lines().filter(|line| time(line).is_some()).collect();
+    assert!(found == wanted && found.len() > 100, "{} of {}", found.len(), wanted.len());
+    let stats: Value =
+        serde_json::from_str(&printed(&[&["stats", "--json"][..], &range].concat(), trace))
+            .unwrap();
+    assert_eq!(nanos(&stats["events"]), wanted.len() as u64);
+    let late = go(&["events", "--from", "1000"], &fixture(trace));
+    assert!(text(&late.stderr).contains("has no events in this range"));
+}
+
+/// Lines of a process, and the rest when it ended.
+struct Following {
+    child: std::process::Child,
+    lines: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
+}
+
+impl Following {
+    fn start(args: &[&str], path: &Path) -> Self {
+        use std::io::BufRead;
+        let mut child = Command::new(env!("CARGO_BIN_EXE_triscope"))
+            .arg("go")
+            .args(args)
+            .arg(path)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+}
+
+#[test]
+fn a_growing_trace_is_followed_until_it_is_closed() {
+    use std::io::Write;
+    let trace = recorded("go1.25-mixed.trace.gz");
+    let whole = printed(&["events"], "go1.25-mixed.trace.gz");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let mut file = std::fs::File::create(&path).unwrap();
+    let mut following = Following::start(&["events", "--follow"], &path);
+    // The first generation is printed while the second one is not written yet.
+    let ends = whole.match_indices(" Sync ").nth(1).unwrap().0;
+    let first = whole[..ends].lines().count() - 1;
+    file.write_all(&trace[..trace.len() - 800]).unwrap();
+    let mut lines: Vec<String> = following.lines.by_ref().take(first).map(Result::unwrap).collect();
+    assert_eq!(lines.len(), first);
+    file.write_all(&trace[trace.len() - 800..]).unwrap();
+    drop(file);
+    lines.extend(following.lines.map(Result::unwrap));
+    assert!(lines.iter().map(String::as_str).eq(whole.lines()));
+    assert!(following.child.wait().unwrap().success());
+}
+
+/// The first generation is printed while the second one is not sent yet.
+#[test]
+fn a_trace_is_read_from_a_socket() {
+    use std::io::Write;
+    let trace = recorded("go1.25-mixed.trace.gz");
+    let whole = printed(&["events"], "go1.25-mixed.trace.gz");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let mut reading = Following::start(&["events"], &path);
+    let (mut socket, _) = listener.accept().unwrap();
+    socket.write_all(&trace[..trace.len() - 800]).unwrap();
+    let mut lines = vec![reading.lines.next().unwrap().unwrap()];
+    socket.write_all(&trace[trace.len() - 800..]).unwrap();
+    drop(socket);
+    lines.extend(reading.lines.map(Result::unwrap));
+    assert!(lines.iter().map(String::as_str).eq(whole.lines()));
+    assert!(reading.child.wait().unwrap().success());
+    // Nobody listens any more.
+    drop(listener);
+    let output = go(&["stats"], &path);
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("trace.sock: connection refused"), "{output:?}");
+}
+
+#[test]
+fn following_ends_at_a_signal() {
+    use std::io::Write;
+    let trace = recorded("go1.25-mixed.trace.gz");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let mut file = std::fs::File::create(&path).unwrap();
+    let mut following = Following::start(&["events", "--follow"], &path);
+    file.write_all(&trace[..trace.len() - 800]).unwrap();
+    assert!(following.lines.next().unwrap().is_ok());
+    let pid = rustix::process::Pid::from_child(&following.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let rest = following.lines.map(Result::unwrap).count();
+    assert!(rest > 100);
+    let mut message = String::new();
+    following.child.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    assert!(message.contains("stopped within a generation"), "{message}");
+    assert!(following.child.wait().unwrap().success());
+    drop(file);
+}
+
+/// An analysis of two passes does not connect to a socket or wait for a pipe.
+#[test]
+fn an_analysis_of_two_passes_needs_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (socket, pipe) = (dir.path().join("trace.sock"), dir.path().join("pipe"));
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let output = dir.path().join("x.folded");
+    let profile = ["profile", "sync", "-o", output.to_str().unwrap()];
+    let commands: [(&[&str], &str); 8] = [
+        (&["critical-path"], "critical-path"),
+        (&["tasks", "--logs"], "--logs"),
+        (&["allocs", "--from", "1"], "a restriction to a range of time"),
+        (&[&profile[..], &["--to", "1"]].concat(), "a restriction to a range of time"),
+        (&[&profile[..], &["--region", "a"]].concat(), "a profile of goroutines, regions or tasks"),
+        (&[&profile[..], &["--task", "a"]].concat(), "a profile of goroutines, regions or tasks"),
+        (&[&profile[..], &["--goroutine", "a"]].concat(), "a profile of goroutines,"),
+        (&["critical-path", "--from", "1"], "critical-path"),
+    ];
+    for (args, reader) in commands {
+        for (input, name) in [
+            (&*socket, socket.to_str().unwrap()),
+            (&*pipe, pipe.to_str().unwrap()),
+            (Path::new("-"), "standard input"),
+        ] {
+            let output = go(args, input);
+            let message = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{args:?}: {message}");
+            assert!(message.contains(&format!("{name}: {reader}")), "{args:?}: {message}");
+            assert!(message.contains("reads the trace twice: save it to a file first"));
+        }
+    }
+    assert!(!output.exists());
+    let connection = listener.accept();
+    assert!(connection.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
+}
+
+/// A trace of Go 1.22: goroutine 1 has this number of tasks, beside as many goroutines that wait.
+fn many(count: u64) -> Vec<u8> {
+    const PROC_STATUS: u64 = 13;
+    const GO_STATUS: u64 = 25;
+    const TASK_BEGIN: u64 = 40;
+    const TASK_END: u64 = 41;
+    let uvarint = |out: &mut Vec<u8>, mut value: u64| {
+        while value >= 0x80 {
+            out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+    };
+    let mut trace = b"go 1.22 trace\0\0\0".to_vec();
+    let mut batch = |thread: u64, ticks: u64, events: &[&[u64]]| {
+        let mut data = Vec::new();
+        events.iter().copied().flatten().for_each(|value| uvarint(&mut data, *value));
+        for field in [1, 1, thread, ticks, data.len() as u64] {
+            uvarint(&mut trace, field);
+        }
+        trace.extend(data);
+    };
+    batch(u64::MAX, 1, &[&[8, 15_625_000]]);
+    batch(1, 1, &[&[PROC_STATUS, 1, 0, 1], &[GO_STATUS, 1, 1, 1, 2]]);
+    for id in 1..=count {
+        let waits = [GO_STATUS, 1, 1 + id, u64::MAX, 4];
+        // Each lasts longer than the one before.
+        let (begins, ends) = ([TASK_BEGIN, 1, id, 0, 0, 0], [TASK_END, id, id, 0]);
+        batch(1, 10_000 * id, &[&waits, &begins, &ends]);
+    }
+    trace
+}
+
+#[test]
+fn rows_that_are_left_out_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("many.trace");
+    std::fs::write(&trace, many(1234)).unwrap();
+    let rows = |args: &[&str]| {
+        let output = go(&[args, &["--json"]].concat(), &trace);
+        assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+        let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        (rows, text(&output.stderr))
+    };
+    for (args, what, omitted) in
+        [(&["tasks"][..], "tasks", 234), (&["goroutines", "--entry", ""], "goroutines", 235)]
+    {
+        let (all, message) = rows(&[args, &["--worst", "10000"]].concat());
+        assert_eq!((all.len(), &*message), (1000 + omitted, ""), "{args:?}");
+        let (first, message) = rows(args);
+        assert_eq!(first, all[..1000], "{args:?}");
+        let note = format!(": {omitted} shorter {what} are not listed: see --worst\n");
+        assert!(message.ends_with(&note), "{args:?}: {message}");
+        let (first, message) = rows(&[args, &["--worst", "3"]].concat());
+        assert_eq!((&first[..], &*message), (&all[..3], ""), "{args:?}");
+    }
+    let (tasks, _) = rows(&["tasks", "--worst", "2"]);
+    assert_eq!([&tasks[0]["id"], &tasks[1]["id"]], [1234, 1233]);
+}

@@ -1,0 +1,454 @@
+//! `triscope flight`: dumps with their causes, and recorders that are killed or run out of space.
+
+use crate::needs_root;
+use crate::support::{Ran, Running, can, child, names, run, triscope};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use testkit::wait::until;
+
+/// Whether a child has ended, and was not waited for.
+fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
+/// Short windows: a busy machine has many events. Space for all dumps of a test.
+const SHORT: [&str; 6] = ["--back", "1s", "--forward", "200ms", "--disk", "2GB"];
+
+/// A recorder in the background.
+struct Recorder {
+    running: Running,
+    dir: PathBuf,
+    log: PathBuf,
+}
+
+impl Recorder {
+    /// Starts it in `base`, and waits until it records.
+    fn start(base: &Path, args: &[&str]) -> Self {
+        let dir = base.join("flight");
+        Self::start_by(triscope(&[]), base, &dir, args)
+    }
+
+    fn start_by(mut command: Command, base: &Path, dir: &Path, args: &[&str]) -> Self {
+        let log = base.join("log");
+        let file = fs::File::create(&log).unwrap();
+        command.args(["flight", "-d", dir.to_str().unwrap()]).args(args);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        let running = Running(Some(command.spawn().unwrap()));
+        let this = Self { running, dir: dir.to_owned(), log };
+        this.wait_for("recording");
+        this
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits until it has said this.
+    fn wait_for(&self, words: &str) {
+        until(words, || {
+            let log = self.log();
+            assert!(!log.contains("panicked"), "{log}");
+            // It may have ended after it.
+            let said = log.contains(words);
+            assert!(said || !has_ended(self.running.id()), "{log}");
+            said
+        });
+    }
+
+    /// Makes a dump by a command.
+    fn dump(&self, reason: &str) -> PathBuf {
+        dump(&self.dir, reason)
+    }
+
+    /// The directory of a complete dump with this trigger among its causes.
+    fn dump_with(&self, trigger: &str) -> (PathBuf, Value) {
+        let mut found = None;
+        until(trigger, || {
+            found = dumps(&self.dir).into_iter().find(|(_, manifest)| {
+                causes(manifest).iter().any(|cause| cause["trigger"] == trigger)
+            });
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Whether a thread has fired this trigger.
+    fn has_dump_about(&self, trigger: &str, tid: u32) -> bool {
+        let dumps = dumps(&self.dir);
+        let mut causes = dumps.iter().flat_map(|(_, manifest)| causes(manifest));
+        causes.any(|cause| cause["trigger"] == trigger && cause["tid"] == tid)
+    }
+
+    /// Ends it by a signal. Returns the log.
+    fn end(mut self, signal: &str) -> String {
+        self.running.signal(signal);
+        let status = self.running.0.take().unwrap().wait().unwrap();
+        assert!(status.success(), "{}", self.log());
+        self.log()
+    }
+}
+
+#[track_caller]
+fn dump(dir: &Path, reason: &str) -> PathBuf {
+    let ran = run(&["flight", "dump", "-d", dir.to_str().unwrap(), "--reason", reason]);
+    ran.is_good();
+    PathBuf::from(ran.stdout.trim())
+}
+
+/// The complete dumps, with their manifests.
+fn dumps(dir: &Path) -> Vec<(PathBuf, Value)> {
+    let is_complete = |name: &String| !name.ends_with(".partial");
+    let names = names(&dir.join("dumps")).into_iter().filter(is_complete);
+    names
+        .map(|name| dir.join("dumps").join(name))
+        .map(|path| (path.clone(), manifest(&path)))
+        .collect()
+}
+
+#[track_caller]
+fn manifest(dump: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(dump.join("manifest.json")).unwrap()).unwrap()
+}
+
+fn causes(manifest: &Value) -> &Vec<Value> {
+    manifest["causes"].as_array().unwrap()
+}
+
+/// The names of the threads in the report of a dump.
+#[track_caller]
+fn threads(dump: &Path) -> Vec<String> {
+    let ran = run(&["report", "--json", dump.to_str().unwrap()]);
+    assert!(ran.stdout.starts_with('{'), "{}", ran.stderr);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let threads = report["threads"].as_array().unwrap().iter();
+    threads.map(|thread| thread["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// The records of a dump as text.
+#[track_caller]
+fn script(dump: &Path) -> String {
+    let file = dump.join("kernel.perf.data");
+    let ran = run(&["perf", "script", "-i", file.to_str().unwrap()]);
+    ran.is_good();
+    ran.stdout
+}
+
+/// Two threads that switch this often.
+fn ping_pong(times: usize) {
+    let words = child(&format!("ping-pong {times}"));
+    let status = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).status().unwrap();
+    assert!(status.success());
+}
+
+/// Waits until a file of the segments has these bytes.
+fn wait_for_segment_with(dir: &Path, bytes: &[u8]) {
+    let has = |path: PathBuf| {
+        let content = fs::read(path).unwrap_or_default(); // it may be renamed meanwhile
+        content.windows(bytes.len()).any(|window| window == bytes)
+    };
+    let segments = dir.join("segments");
+    until("a segment with it", || names(&segments).iter().any(|name| has(segments.join(name))));
+}
+
+#[test]
+fn a_dump_has_the_time_before_the_trigger() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let recorder = Recorder::start(base.path(), &["--forward", "200ms", "-F", "99"]);
+    let mode = |path: &Path| {
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions())
+    };
+    assert_eq!(mode(&recorder.dir) & 0o777, 0o700);
+    ping_pong(100);
+    let dump = recorder.dump("a slow page");
+    let manifest = manifest(&dump);
+    assert_eq!(causes(&manifest)[0]["what"], "a slow page");
+    let time = |kind: &str, end: &str| manifest[kind][end].as_i64().unwrap();
+    assert!(time("covered", "until") >= time("asked", "until"), "{manifest}");
+    // It has just begun: that is said.
+    let is_short = time("covered", "from") > time("asked", "from");
+    assert_eq!(is_short, !manifest["missing"].as_array().unwrap().is_empty(), "{manifest}");
+    assert!(threads(&dump).iter().any(|name| name == "pong"));
+    // No command line of any process.
+    assert_eq!(names(&dump), ["kernel.perf.data", "manifest.json"]);
+    // Another recorder is refused, and this one goes on.
+    let dir = recorder.dir.to_str().unwrap().to_owned();
+    run(&["flight", "-d", &dir]).is_refused(1, &["another recorder uses this directory"]);
+    let status = run(&["flight", "status", "-d", &dir]);
+    assert!(status.stdout.contains("\ntriscope_flight_dumps_total 1\n"), "{}", status.stdout);
+    // A signal is a trigger, too.
+    recorder.running.signal("USR1");
+    let (_, by_signal) = recorder.dump_with("signal");
+    assert_eq!(causes(&by_signal)[0]["what"], "SIGUSR1");
+    let log = recorder.end("TERM");
+    assert!(log.contains("2 dumps"), "{log}");
+    are_accounted_for(&log);
+}
+
+/// No more is delivered and lost than the kernel counts. Linux 6.18 counts a few switches that it
+/// neither writes nor reports as lost: their number is printed.
+#[track_caller]
+fn are_accounted_for(log: &str) {
+    let line = log.lines().find(|line| line.contains(" of the kernel, ")).unwrap();
+    let numbers: Vec<i64> = line
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|word| word.parse().ok())
+        .take(4)
+        .collect();
+    let [count, delivered, lost, missing] = numbers[..] else { panic!("{line}") };
+    assert_eq!(count, delivered + lost + missing, "{line}");
+    assert!(delivered > 0, "{line}");
+}
+
+/// The directory of a recorder that was killed when a segment had the thread `pong`.
+fn killed(base: &Path) -> PathBuf {
+    let recorder = Recorder::start(base, &[]);
+    ping_pong(100);
+    wait_for_segment_with(&recorder.dir, b"pong\0");
+    recorder.running.signal("KILL");
+    recorder.dir.clone()
+}
+
+#[test]
+fn a_killed_recorder_leaves_its_segments() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let dir = killed(base.path());
+    // Without a recorder.
+    let left = dump(&dir, "it was killed");
+    assert!(threads(&left).iter().any(|name| name == "pong"));
+    assert!(names(&dir.join("segments")).iter().all(|name| name.ends_with(".perf.data")));
+    // Another one goes on with them.
+    let recorder = Recorder::start(base.path(), &["--back", "1h", "--forward", "200ms"]);
+    let both = recorder.dump("after the restart");
+    assert!(threads(&both).iter().any(|name| name == "pong"));
+    let gaps = manifest(&both)["gaps"].as_array().unwrap().len();
+    assert_eq!(gaps, 1, "the time without a recorder");
+    recorder.end("TERM");
+}
+
+#[test]
+fn a_truncated_segment_is_read_up_to_its_end() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let dir = killed(base.path());
+    let segments = dir.join("segments");
+    let newest = names(&segments).into_iter().find(|name| name.ends_with(".partial")).unwrap();
+    let path = segments.join(newest);
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let length = file.metadata().unwrap().len();
+    // Within a record.
+    file.set_len(length - 3).unwrap();
+    let dump = dump(&dir, "the power was cut");
+    let manifest = manifest(&dump);
+    assert_eq!(manifest["complete"], false);
+    let missing = manifest["missing"].to_string();
+    assert!(missing.contains("the end of 1 segment"), "{missing}");
+    run(&["report", dump.to_str().unwrap()]).is_good();
+}
+
+/// A process of two threads that want the same CPU, until it is killed.
+fn spinning() -> Running {
+    let words = child("spin");
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]).args(&words).stdin(Stdio::null());
+    Running::start(&mut command)
+}
+
+#[test]
+fn threads_that_wait_or_run_for_long_fire() {
+    needs_root!();
+    let spinning = spinning();
+    let pid = spinning.id().to_string();
+    for trigger in ["sched-delay", "on-cpu"] {
+        let base = tempfile::tempdir().unwrap();
+        let trigger_at = format!("{trigger}=300us");
+        let options = [&SHORT[..], &["-p", &pid, "--oneshot", "--trigger", &trigger_at]].concat();
+        let mut recorder = Recorder::start(base.path(), &options);
+        let (dump, manifest) = recorder.dump_with(trigger);
+        let status = recorder.running.0.take().unwrap().wait().unwrap();
+        assert!(status.success(), "{}", recorder.log());
+        // Its threads are known, and each cause is about one of them.
+        let tids: Vec<u32> = perf_monitor::threads(spinning.id());
+        let script = script(&dump);
+        for cause in causes(&manifest) {
+            assert_eq!(cause["trigger"], trigger);
+            let tid = cause["tid"].as_u64().unwrap() as u32;
+            assert!(tids.contains(&tid), "{cause} of {tids:?}");
+            assert!(script.contains(&format!("next_pid={tid} ")), "{cause}");
+        }
+        assert_eq!(names(&dump), ["kernel.perf.data", "manifest.json", "recording.json"]);
+    }
+}
+
+#[test]
+fn events_and_fatal_signals_fire() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let victim = Running::start(Command::new("sleep").arg("1000"));
+    let pid = victim.id();
+    let event = format!("event=signal:signal_generate if sig == 11 && pid == {pid}");
+    let options = [&SHORT[..], &["--trigger", "exit-signal", "--trigger", &event]].concat();
+    let recorder = Recorder::start(base.path(), &options);
+    // It is the event, and it ends the process.
+    victim.signal("SEGV");
+    assert_eq!(victim.end().code, None, "a signal has ended it");
+    let (dump, _) = recorder.dump_with("event");
+    let generated = format!("signal:signal_generate: sig=11 errno=0 code=0 comm=sleep pid={pid} ");
+    assert!(script(&dump).contains(&generated), "no {generated}");
+    until("the end of the process", || recorder.has_dump_about("exit-signal", pid));
+    recorder.end("TERM");
+}
+
+#[test]
+fn pressure_fires() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let options = [&SHORT[..], &["--oneshot", "--trigger", "psi=cpu:some:1ms/2s"]].concat();
+    if !Path::new("/proc/pressure/cpu").exists() {
+        let dir = base.path().join("refused");
+        let args = [&["flight", "-d", dir.to_str().unwrap()], &options[..]].concat();
+        run(&args).is_refused(1, &["psi=cpu", "/proc/pressure/cpu"]);
+        return;
+    }
+    let spinning = spinning();
+    let mut recorder = Recorder::start(base.path(), &options);
+    let (dump, manifest) = recorder.dump_with("psi");
+    assert_eq!(causes(&manifest)[0]["what"], "psi=cpu:some:1ms/2s");
+    assert!(recorder.running.0.take().unwrap().wait().unwrap().success());
+    // The threads that waited for each other are there.
+    let script = script(&dump);
+    let switch = |tid| script.contains(&format!("next_pid={tid} "));
+    assert!(perf_monitor::threads(spinning.id()).into_iter().any(switch));
+}
+
+#[test]
+fn the_configuration_is_read_again() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let config = base.path().join("flight.toml");
+    fs::write(&config, "forward = \"200ms\"\n").unwrap();
+    let recorder = Recorder::start(base.path(), &["--config", config.to_str().unwrap()]);
+    fs::write(&config, "forward = \"200ms\"\ntriggers = [\"exit\"]\n").unwrap();
+    recorder.running.signal("HUP");
+    recorder.wait_for("flight.toml:2: triggers: ");
+    recorder.wait_for("the settings stay as they were");
+    fs::write(&config, "forward = \"200ms\"\ntriggers = [\"exit-signal\"]\n").unwrap();
+    recorder.running.signal("HUP");
+    recorder.wait_for("the settings were read again");
+    let killed = Command::new("sh").args(["-c", "kill -SEGV $$"]).spawn().unwrap();
+    let pid = killed.id();
+    killed.wait_with_output().unwrap();
+    until("its dump", || recorder.has_dump_about("exit-signal", pid));
+    recorder.end("TERM");
+}
+
+#[test]
+fn configurations_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("flight.toml");
+    let check =
+        || -> Ran { run(&["flight", "-d", "x", "--check", "--config", config.to_str().unwrap()]) };
+    fs::write(&config, "back = \"5s\"\ntriggers = [\"sched-delay=10ms\"]\n").unwrap();
+    check().is_good();
+    fs::write(&config, "back = \"5s\"\nbakc = \"5s\"\n").unwrap();
+    check().is_refused(1, &["flight.toml:2", "bakc: unknown key"]);
+    let both = ["flight", "-d", "x", "--back", "5s", "--config", config.to_str().unwrap()];
+    assert_eq!(run(&both).code, Some(2));
+}
+
+#[test]
+fn a_directory_of_others_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("mine"), "").unwrap();
+    let path = dir.path().to_str().unwrap();
+    for args in [&["flight", "-d", path][..], &["flight", "dump", "-d", path]] {
+        if args.len() == 3 && !can("root, with tracepoints", crate::support::is_able()) {
+            continue;
+        }
+        run(args).is_refused(1, &["director"]);
+    }
+    assert_eq!(names(dir.path()), ["mine"]);
+}
+
+/// The recorder in mounts of its own, where `dir` is a file system of this many KiB.
+fn in_small_file_system(dir: &Path, kib: u32, more: &str) -> Command {
+    let script = format!("mount -t tmpfs -o size={kib}k none \"$0\" && {more} exec \"$@\"");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]).arg(dir).arg(env!("CARGO_BIN_EXE_triscope"));
+    command
+}
+
+#[test]
+fn a_full_disk_is_survived() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let mount = base.path().join("small");
+    fs::create_dir(&mount).unwrap();
+    let command = in_small_file_system(&mount, 4096, ":;");
+    let recorder =
+        Recorder::start_by(command, base.path(), &mount.join("flight"), &["--disk", "1GB"]);
+    let dir = PathBuf::from(format!("/proc/{}/root", recorder.running.id()))
+        .join(mount.strip_prefix("/").unwrap())
+        .join("flight");
+    let metric = |name: &str| -> f64 {
+        let status = run(&["flight", "status", "-d", dir.to_str().unwrap()]);
+        let line = status.stdout.lines().find(|line| line.starts_with(name));
+        let line = line.unwrap_or_else(|| panic!("{}", status.stderr));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    while metric("triscope_flight_failed_segments_total ") == 0.0 {
+        ping_pong(2000);
+    }
+    recorder.wait_for("a segment cannot be written");
+    // It goes on with the space that its oldest segments had.
+    let before = metric("triscope_flight_segments_total ");
+    until("new segments", || metric("triscope_flight_segments_total ") > before);
+    // A dump has its files, or a reason why not.
+    let ran = run(&["flight", "dump", "-d", dir.to_str().unwrap()]);
+    if ran.code != Some(0) {
+        ran.is_refused(1, &["No space left on device"]);
+    }
+    let log = recorder.end("TERM");
+    are_accounted_for(&log);
+}
+
+#[test]
+fn a_read_only_disk_is_an_error() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let mount = base.path().join("small");
+    fs::create_dir(&mount).unwrap();
+    let mut command = in_small_file_system(&mount, 4096, "mount -o remount,ro \"$0\" &&");
+    command.args(["flight", "-d"]).arg(mount.join("flight"));
+    let ran: Ran = command.output().unwrap().into();
+    ran.is_refused(1, &["Read-only file system"]);
+}
+
+#[test]
+fn processes_that_come_and_go_are_all_there() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let recorder = Recorder::start(base.path(), &["--forward", "200ms"]);
+    let script = "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done; echo $$";
+    let output = Command::new("sh").args(["-c", script]).output().unwrap();
+    let parent: u64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+    let dump = recorder.dump("churn");
+    let ran = run(&["report", "--json", dump.to_str().unwrap()]);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let processes = report["processes"].as_array().unwrap().iter();
+    let children = processes.filter(|process| process["parent"] == parent).count();
+    let lost = manifest(&dump)["lost"].as_u64().unwrap();
+    assert!(children as u64 + lost >= 300, "{children} and {lost} lost");
+    // Only those that run are remembered.
+    let status = run(&["flight", "status", "-d", recorder.dir.to_str().unwrap()]).stdout;
+    let line = status.lines().find(|line| line.starts_with("triscope_flight_threads ")).unwrap();
+    let known: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
+    let running: usize =
+        perf_monitor::processes().into_iter().map(|pid| perf_monitor::threads(pid).len()).sum();
+    assert!(known < running + 200, "{known} known, {running} run");
+    are_accounted_for(&recorder.end("TERM"));
+}

@@ -1,0 +1,856 @@
+//! `triscope profile`: programs that know where their time goes, and the formats of the output.
+
+use crate::support::{Running, as_nobody, can, child, run_in, triscope, users_may_count};
+use crate::{needs_root, support};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use testkit::sampling::rate;
+
+/// The weight of each stack, outermost frame first.
+type Stacks = BTreeMap<Vec<String>, u64>;
+
+fn parsed(folded: &str) -> Stacks {
+    let line = |line: &str| {
+        let (stack, weight) = line.rsplit_once(' ').unwrap();
+        (stack.split(';').map(str::to_owned).collect(), weight.parse().unwrap())
+    };
+    folded.lines().map(line).collect()
+}
+
+fn read(dir: &Path, name: &str) -> String {
+    std::fs::read_to_string(dir.join(name)).unwrap()
+}
+
+/// Compiles a C program whose time goes to known functions.
+pub(crate) fn compiled(dir: &Path, options: &[&str]) -> Option<PathBuf> {
+    compiled_from(dir, "shares", options)
+}
+
+/// Compiles one of the C programs in `shares/`.
+fn compiled_from(dir: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/shares");
+    let source = sources.join(name).with_extension("c");
+    let program = dir.join(name);
+    let has_compiler = Command::new("cc").arg("--version").output().is_ok();
+    can("a C compiler", has_compiler).then(|| {
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-pthread", "-D_GNU_SOURCE"])
+            .args(options)
+            .arg("-o")
+            .arg(&program)
+            .arg(source);
+        assert!(cc.status().unwrap().success());
+        program
+    })
+}
+
+pub(crate) const FRAME_POINTERS: [&str; 2] =
+    ["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"];
+
+/// Compares the shares of three functions in a profile with those that the program printed itself.
+fn differences(stacks: &Stacks, printed: &str) -> Option<String> {
+    let known: Vec<(&str, u64)> = printed
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(function, nanos)| (function, nanos.parse().unwrap()))
+        .collect();
+    let of = |function: &str| -> u64 {
+        let names =
+            [function.to_owned(), format!("main.{function}"), format!("shares::{function}")];
+        let has = |frame: &String| names.contains(frame);
+        stacks.iter().filter(|(stack, _)| stack.iter().any(has)).map(|(_, weight)| weight).sum()
+    };
+    let found: Vec<(&str, u64)> = known.iter().map(|(name, _)| (*name, of(name))).collect();
+    let share = |all: &[(&str, u64)], n: usize| {
+        let sum: u64 = all.iter().map(|(_, weight)| weight).sum();
+        all[n].1 as f64 * 100.0 / sum as f64
+    };
+    assert_eq!(known.len(), 3, "{printed}");
+    let is_other = |n: usize| (share(&found, n) - share(&known, n)).abs() >= 3.0;
+    (0..3).any(is_other).then(|| format!("{found:?} {known:?} {stacks:?}"))
+}
+
+/// Makes profiles of a program that runs longer each time, until one has the shares that the program
+/// prints. A sample is a matter of chance, and a hypervisor takes the CPU for longer than a function
+/// runs: only a long run has the shares for sure. Wrong names are wrong in each run.
+#[track_caller]
+fn agreeing<T>(
+    rounds: u32,
+    mut profile: impl FnMut(&str) -> (Stacks, support::Ran, T),
+) -> (Stacks, support::Ran, T) {
+    let mut difference = None;
+    for longer in [1, 2, 4, 8] {
+        let (stacks, ran, more) = profile(&(longer * rounds).to_string());
+        difference = differences(&stacks, &ran.stdout);
+        if difference.is_none() {
+            return (stacks, ran, more);
+        }
+    }
+    panic!("{difference:?}");
+}
+
+/// A profile of a program in the mode `kind`, whose shares are right.
+#[track_caller]
+fn shares(dir: &Path, options: &[&str], program: [&str; 2], rounds: u32) -> (Stacks, support::Ran) {
+    let [program, kind] = program;
+    let (stacks, ran, ()) = agreeing(rounds, |rounds| {
+        let (stacks, ran) = profile(dir, options, &[program, kind, rounds]);
+        (stacks, ran, ())
+    });
+    (stacks, ran)
+}
+
+/// Profiles a program. Returns the stacks and what the program printed.
+fn profile(dir: &Path, options: &[&str], program: &[&str]) -> (Stacks, support::Ran) {
+    let args = [&["profile", "-o", "x.folded"], options, &["--"], program].concat();
+    let ran = run_in(dir, &args);
+    ran.is_good();
+    assert!(ran.stderr.contains(", 0 lost"), "{}", ran.stderr);
+    (parsed(&read(dir, "x.folded")), ran)
+}
+
+fn sum(stacks: &Stacks) -> u64 {
+    stacks.values().sum()
+}
+
+#[test]
+fn time_on_the_cpu_is_in_the_functions_that_spend_it() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    let program = program.to_str().unwrap();
+    shares(dir.path(), &[], [program, "on"], 200);
+    // By time, where the weight is one too.
+    let (stacks, ran) = shares(dir.path(), &["-e", "cpu-clock"], [program, "on"], 200);
+    let nanos: u64 =
+        ran.stdout.lines().map(|l| l.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+    let found = sum(&stacks) as f64 / nanos as f64;
+    assert!((0.9..1.2).contains(&found), "{found}: {stacks:?}");
+    // Callers are there, from the start of the program on.
+    let (path, _) = stacks.iter().max_by_key(|(_, weight)| **weight).unwrap();
+    let place = |name: &str| path.iter().position(|frame| frame == name).unwrap();
+    assert!(place("main") < place("sixty") && place("sixty") < place("wait_for"), "{path:?}");
+}
+
+/// Without frame pointers only the innermost frame is sure: here it is one function for all.
+#[test]
+fn without_frame_pointers_the_innermost_function_is_right() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &["-fomit-frame-pointer"]) else { return };
+    let program = [program.to_str().unwrap(), "on", "100"];
+    let (stacks, _) = profile(dir.path(), &["-e", "cpu-clock:u"], &program);
+    let leaf = |name: &str| -> u64 {
+        let is_it =
+            |(stack, _): &(&Vec<String>, &u64)| stack.last().is_some_and(|leaf| leaf == name);
+        stacks.iter().filter(is_it).map(|(_, weight)| weight).sum()
+    };
+    let share = leaf("wait_for") as f64 / sum(&stacks) as f64;
+    assert!(share > 0.9, "{share}: {stacks:?}");
+}
+
+/// Samples per second of CPU time of programs that run for a short time.
+fn often() -> [&'static str; 2] {
+    ["-F", rate(4999).to_string().leak()]
+}
+
+/// Without frame pointers, callers are found by the descriptions of the compiler.
+#[test]
+fn without_frame_pointers_callers_are_unwound() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &["-O2", "-fomit-frame-pointer"]) else { return };
+    let program = program.to_str().unwrap();
+    // Not more often: each sample copies 8 KiB.
+    let hertz = rate(999).to_string();
+    let dwarf = ["-F", &hertz, "--call-graph", "dwarf"];
+    let (stacks, _) = shares(dir.path(), &dwarf, [program, "on"], 200);
+    let in_main = |(stack, _): &(&Vec<String>, &u64)| stack.contains(&"main".to_owned());
+    let share = stacks.iter().filter(in_main).map(|(_, n)| n).sum::<u64>() as f64;
+    assert!(share / sum(&stacks) as f64 > 0.9, "{stacks:?}");
+    let options = ["--off-cpu", "--call-graph", "dwarf,16384"];
+    shares(dir.path(), &options, [program, "sleep"], 30);
+    // The recording of perf record is unwound, too.
+    let perf =
+        ["-q", "-N", "--call-graph", "dwarf", "-F", &hertz, "-e", "cpu-clock", "-o", "theirs.data"];
+    let mut command = Command::new("perf");
+    if command.arg("--version").output().is_ok() {
+        agreeing(60, |rounds| {
+            let mut command = Command::new("perf");
+            command.current_dir(dir.path()).arg("record").args(perf);
+            let ran = testkit::perf::output(command.args([program, "on", rounds])).into();
+            run_in(dir.path(), &["convert", "theirs.data", "-o", "x.folded"]).is_good();
+            (parsed(&read(dir.path(), "x.folded")), ran, ())
+        });
+    }
+    let refused = ["profile", "--call-graph", "lbr", "-o", "x.svg", "true"];
+    let refused = run_in(dir.path(), &refused);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("last branch records"), "{}", refused.stderr);
+}
+
+/// A stripped program has the names of its debug file; a Rust program those of its compiler.
+#[test]
+fn stripped_and_rust_programs_have_their_shares() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    let path = program.to_str().unwrap();
+    let run = |name: &str, args: &[&str]| {
+        Command::new(name).args(args).current_dir(dir.path()).status().is_ok_and(|s| s.success())
+    };
+    let is_stripped = run("objcopy", &["--only-keep-debug", path, "shares.debug"])
+        && run("strip", &[path])
+        && run("objcopy", &["--add-gnu-debuglink=shares.debug", path]);
+    if can("objcopy and strip (binutils)", is_stripped) {
+        shares(dir.path(), &often(), [path, "on"], 60);
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/shares/shares.rs");
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    for (call_graph, flags) in [("fp", "force-frame-pointers=yes"), ("dwarf", "opt-level=3")] {
+        let args = ["--edition=2021", "-O", "-C", flags, "-o", "rust", source.to_str().unwrap()];
+        if !can("rustc", run(&rustc, &args)) {
+            return;
+        }
+        let options = [&often()[..], &["--call-graph", call_graph]].concat();
+        shares(dir.path(), &options, ["./rust", "on"], 400);
+    }
+}
+
+/// A server that has the debug information of one file.
+fn serve(id: String, debug: Vec<u8>) -> String {
+    use std::io::{BufRead as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // Until the end of the tests.
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut lines = std::io::BufReader::new(stream.try_clone().unwrap()).lines();
+            let request = lines.next().and_then(Result::ok).unwrap_or_default();
+            let fields = lines.take_while(|line| line.as_ref().is_ok_and(|line| !line.is_empty()));
+            fields.for_each(drop);
+            let answer = match request.split(' ').nth(1) {
+                Some(path) if path == format!("/buildid/{id}/debuginfo") => {
+                    let head =
+                        format!("HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n", debug.len());
+                    [head.as_bytes(), &debug].concat()
+                }
+                _ => b"HTTP/1.0 404 Not Found\r\n\r\n".to_vec(),
+            };
+            // The client may have gone.
+            let _ = stream.write_all(&answer);
+        }
+    });
+    url
+}
+
+/// A stripped program has the names of a server, which is asked with the option only.
+#[test]
+fn debug_information_of_a_server_is_used_on_request() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let options = [&FRAME_POINTERS[..], &["-g", "-Wl,--build-id"]].concat();
+    let Some(program) = compiled(dir.path(), &options) else { return };
+    let id = trace_symbols::BuildId::of_file(&program).unwrap().to_string();
+    let debug = std::fs::read(&program).unwrap();
+    let stripped = Command::new("strip").arg(&program).status();
+    if !can("strip (binutils)", stripped.is_ok_and(|status| status.success())) {
+        return;
+    }
+    let url = serve(id, debug);
+    let profile = |options: &[&str], urls: &str| -> support::Ran {
+        let args = ["profile", "-o", "x.folded"];
+        let program = ["--", program.to_str().unwrap(), "on", "20"];
+        let mut command = triscope(&[&args[..], options, &program].concat());
+        let command = command.current_dir(dir.path()).env("DEBUGINFOD_URLS", urls);
+        command.env("DEBUGINFOD_CACHE_PATH", dir.path()).output().unwrap().into()
+    };
+    let has_names = || read(dir.path(), "x.folded").contains("main;sixty;wait_for");
+    profile(&[], &url).is_good();
+    assert!(!has_names());
+    profile(&["--debuginfod"], &url).is_good();
+    assert!(has_names(), "{}", read(dir.path(), "x.folded"));
+    profile(&["--debuginfod"], "").is_refused(1, &["DEBUGINFOD_URLS"]);
+    profile(&["--debuginfod"], "https://x").is_refused(1, &["http://", "debuginfod-find"]);
+    // The files are in the cache now, but for those that no server has.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let ran = profile(&["--debuginfod"], &format!("http://{nobody}"));
+    ran.is_good();
+    assert!(has_names());
+}
+
+/// The shares of functions by the profiler of the Go runtime, in the same run.
+#[test]
+fn go_shares_are_those_of_runtime_pprof() {
+    needs_root!();
+    let Some(mut go) = support::go() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/shares/main.go");
+    let program = dir.path().join("shares");
+    assert!(go.args(["build", "-o"]).arg(&program).arg(&source).status().unwrap().success());
+    let program = [program.to_str().unwrap(), "on", "200", "theirs.pb.gz"];
+    let (ours, ran) = profile(dir.path(), &often(), &program);
+    let theirs = of_pprof(&unpacked(dir.path(), "theirs.pb.gz"));
+    // 100 samples per second of CPU time, of 2.7 seconds.
+    let count = theirs.values().sum::<u64>() as f64;
+    assert!(count > 50.0, "{theirs:?}");
+    for function in ["sixty", "thirty", "ten"].map(|name| format!("main.{name}")) {
+        let share = |stacks: &Stacks| {
+            let has = |(stack, _): &(&Vec<String>, &u64)| stack.contains(&function);
+            let part: u64 = stacks.iter().filter(has).map(|(_, weight)| weight).sum();
+            part as f64 / sum(stacks) as f64
+        };
+        let (ours, theirs) = (share(&ours), share(&theirs));
+        // Four standard errors of the few samples of theirs.
+        let allowed = 0.03 + 4.0 * (0.25 / count).sqrt();
+        assert!((ours - theirs).abs() < allowed, "{function}: {ours} {theirs}: {}", ran.stdout);
+    }
+}
+
+/// The stacks of a profile of pprof, outermost function first, with the first value of their samples.
+fn of_pprof(mut bytes: &[u8]) -> Stacks {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let (mut value, mut shift) = (0, 0);
+        loop {
+            let (first, rest) = bytes.split_first().unwrap();
+            *bytes = rest;
+            value |= u64::from(first & 0x7f) << shift;
+            shift += 7;
+            if first & 0x80 == 0 {
+                return value;
+            }
+        }
+    }
+    /// The number of a field, with its number and its bytes.
+    fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, u64, &'a [u8])> {
+        if bytes.is_empty() {
+            return None;
+        }
+        let key = varint(bytes);
+        match key & 7 {
+            0 => Some((key >> 3, varint(bytes), &[])),
+            2 => {
+                let length = usize::try_from(varint(bytes)).unwrap();
+                let (part, rest) = bytes.split_at(length);
+                *bytes = rest;
+                Some((key >> 3, 0, part))
+            }
+            other => panic!("wire type {other}"),
+        }
+    }
+    /// All numbers of a field, packed or not.
+    fn numbers(mut message: &[u8], wanted: u64) -> Vec<u64> {
+        let mut found = Vec::new();
+        while let Some((number, value, mut packed)) = field(&mut message) {
+            match number == wanted {
+                true if packed.is_empty() => found.push(value),
+                true => {
+                    while !packed.is_empty() {
+                        found.push(varint(&mut packed));
+                    }
+                }
+                false => {}
+            }
+        }
+        found
+    }
+    let (mut samples, mut texts) = (Vec::new(), Vec::new());
+    let (mut locations, mut functions) = (BTreeMap::new(), BTreeMap::new());
+    while let Some((number, _, message)) = field(&mut bytes) {
+        match number {
+            2 => samples.push(message),
+            4 => {
+                let mut lines = message;
+                let mut of = Vec::new();
+                while let Some((number, _, line)) = field(&mut lines) {
+                    if number == 4 {
+                        of.push(numbers(line, 1)[0]);
+                    }
+                }
+                locations.insert(numbers(message, 1)[0], of);
+            }
+            5 => drop(functions.insert(numbers(message, 1)[0], numbers(message, 2)[0])),
+            6 => texts.push(String::from_utf8(message.to_vec()).unwrap()),
+            _ => {}
+        }
+    }
+    let mut stacks = Stacks::new();
+    for sample in samples {
+        let of = numbers(sample, 1).into_iter().flat_map(|location| locations[&location].clone());
+        let name = |function| texts[usize::try_from(functions[&function]).unwrap()].clone();
+        let mut stack: Vec<String> = of.map(name).collect();
+        stack.reverse();
+        *stacks.entry(stack).or_default() += numbers(sample, 2)[0];
+    }
+    stacks
+}
+
+#[test]
+fn native_functions_have_files_and_lines() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let options = [&FRAME_POINTERS[..], &["-g"]].concat();
+    let Some(program) = compiled(dir.path(), &options) else { return };
+    let program = program.to_str().unwrap();
+    run_in(dir.path(), &["profile", "-o", "x.speedscope.json", program, "on", "8"]).is_good();
+    let profile = read(dir.path(), "x.speedscope.json");
+    let (_, frame) = profile.split_once(r#""name":"sixty","file":""#).unwrap();
+    let (frame, _) = frame.split_once('}').unwrap();
+    let (file, line) = frame.split_once(r#"","line":"#).unwrap();
+    assert!(file.ends_with("tests/perf/shares/shares.c"), "{file}");
+    let source = std::fs::read_to_string(file).unwrap();
+    let line: usize = line.parse().unwrap();
+    assert!(source.lines().nth(line - 1).unwrap().contains("sixty"), "{line}");
+}
+
+#[test]
+fn go_functions_have_their_share() {
+    needs_root!();
+    let Some(mut go) = support::go() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/shares/main.go");
+    let program = dir.path().join("shares");
+    for flags in ["", "-s -w"] {
+        go.args(["build", "-ldflags", flags, "-o"]).arg(&program).arg(&source);
+        assert!(go.status().unwrap().success());
+        shares(dir.path(), &often(), [program.to_str().unwrap(), "on"], 400);
+        let Some(next) = support::go() else { return };
+        go = next;
+    }
+    // C, called by Go.
+    let source = source.with_file_name("cgo.go");
+    go.env("CGO_ENABLED", "1").env("CGO_CFLAGS_ALLOW", "-mno-omit-leaf-frame-pointer");
+    let built = go.args(["build", "-o"]).arg(&program).arg(source).status();
+    if can("a C compiler for cgo", built.is_ok_and(|status| status.success())) {
+        shares(dir.path(), &often(), [program.to_str().unwrap(), "on"], 400);
+    }
+}
+
+/// Samples have the names of their threads and processes, and their cgroup.
+#[test]
+fn a_cgroup_is_profiled_alone() {
+    needs_root!();
+    let Some(group) = support::empty_cgroup() else {
+        can("a writable cgroup hierarchy", false);
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    let join = format!("echo $$ > {}; exec {} on", group.procs().display(), program.display());
+    let name = &group.name[..];
+    let [_, hertz] = often();
+    let run = |output: &str, rounds: &str| {
+        let work = format!("{join} {rounds}");
+        let args = ["-a", "-G", name, "-F", hertz, "-o", output, "sh", "-c", &work];
+        run_in(dir.path(), &[&["profile"], &args[..]].concat())
+    };
+    let tried = run("x.folded", "1");
+    if tried.stderr.contains("not a cgroup with perf events") {
+        can("a cgroup hierarchy with perf events", false);
+        return;
+    }
+    let (stacks, _, ()) = agreeing(40, |rounds| {
+        let ran = run("x.folded", rounds);
+        ran.is_good();
+        (parsed(&read(dir.path(), "x.folded")), ran, ())
+    });
+    let is_it = |stack: &Vec<String>| stack.contains(&"main".to_owned());
+    let inside: u64 = stacks.iter().filter(|(stack, _)| is_it(stack)).map(|(_, n)| n).sum();
+    assert!(inside as f64 > 0.9 * sum(&stacks) as f64, "{stacks:?}");
+
+    run("x.pb.gz", "40").is_good();
+    let text = unpacked(dir.path(), "x.pb.gz");
+    let has = |word: &str| text.windows(word.len()).any(|window| window == word.as_bytes());
+    for word in ["cgroup", name, "process", "comm", "shares", "pid", "thread"] {
+        assert!(has(word), "{word}");
+    }
+    let refused = run_in(dir.path(), &["profile", "-G", name, "-o", "x.svg", "true"]);
+    refused.is_refused(2, &["--cgroup", "-a"]);
+}
+
+#[test]
+fn time_off_the_cpu_is_in_the_functions_that_wait() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    let program = program.to_str().unwrap();
+    for kind in ["sleep", "lock"] {
+        let (stacks, ran) = shares(dir.path(), &["--off-cpu"], [program, kind], 60);
+        // Each wait is there with its time: the program's is a little longer.
+        let of = |name: &str| -> u64 {
+            let has = |(stack, _): &(&Vec<String>, &u64)| stack.iter().any(|frame| frame == name);
+            stacks.iter().filter(has).map(|(_, weight)| weight).sum()
+        };
+        let line = ran.stdout.lines().find(|line| line.starts_with("sixty")).unwrap();
+        let theirs: u64 = line.split_once(' ').unwrap().1.parse().unwrap();
+        let ratio = of("sixty") as f64 / theirs as f64;
+        assert!((0.9..=1.0).contains(&ratio), "{kind}: {ratio} {stacks:?}");
+    }
+}
+
+#[test]
+fn wall_clock_time_is_that_on_and_off_the_cpu() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    let program = program.to_str().unwrap();
+    for (kind, rounds) in [("on-wall", 200), ("sleep", 60)] {
+        shares(dir.path(), &["--wall"], [program, kind], rounds);
+    }
+    for (kind, state) in [("on", "on-cpu"), ("sleep", "off-cpu")] {
+        let args = ["profile", "--wall", "-o", "x.pb.gz", program, kind, "5"];
+        run_in(dir.path(), &args).is_good();
+        let text = unpacked(dir.path(), "x.pb.gz");
+        let has = |word: &str| text.windows(word.len()).any(|window| window == word.as_bytes());
+        for word in ["wall", "nanoseconds", "state", state, "sixty"] {
+            assert!(has(word), "{word}");
+        }
+    }
+}
+
+/// The thread that signals a condition is above the wait for it, from the function that signals on.
+#[test]
+fn waits_have_their_waker() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled_from(dir.path(), "wakers", &[]) else { return };
+    let program = [program.to_str().unwrap(), "50"];
+    for mode in ["--off-cpu", "--wall"] {
+        let options = [mode, "--wakers", "--call-graph", "dwarf"];
+        let (stacks, ran) = profile(dir.path(), &options, &program);
+        assert!(ran.stderr.contains(" ended by threads"), "{}", ran.stderr);
+        let (mut woken, mark) = (0, "[woken by signaller]");
+        for stack in stacks.keys() {
+            let Some(at) = stack.iter().position(|frame| frame == mark) else { continue };
+            let (wait, waker) = stack.split_at(at);
+            let has = |part: &[String], name: &str| part.iter().any(|frame| frame == name);
+            // `main` sleeps, too: the timer ends it.
+            assert!(has(wait, "wait_for_it") && !has(wait, "signal_it"), "{stack:?}");
+            let place = |name: &str| waker.iter().position(|frame| frame == name);
+            assert!(place("signal_it").unwrap() < place("signaller").unwrap(), "{stack:?}");
+            woken += 1;
+        }
+        assert!(woken > 0, "{stacks:?}");
+    }
+    let options = ["profile", "--off-cpu", "--wakers", "-o", "x.pb.gz"];
+    run_in(dir.path(), &[&options[..], &program].concat()).is_good();
+    let text = unpacked(dir.path(), "x.pb.gz");
+    for word in ["waker", "waker_thread", "signaller"] {
+        assert!(text.windows(word.len()).any(|window| window == word.as_bytes()), "{word}");
+    }
+    let refused = run_in(dir.path(), &["profile", "--wakers", "-o", "x.svg", "true"]);
+    refused.is_refused(2, &["--wakers", "--off-cpu"]);
+    let args = ["profile", "--off-cpu", "--wakers", "-o", "x.svg", "true"];
+    let refused: support::Ran = as_nobody(&args).output().unwrap().into();
+    refused.is_refused(1, &["--wakers", "tracefs"]);
+}
+
+/// The content of a compressed file.
+fn unpacked(dir: &Path, name: &str) -> Vec<u8> {
+    let file = std::fs::File::open(dir.join(name)).unwrap();
+    let mut content = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(file), &mut content).unwrap();
+    content
+}
+
+/// The stacks of a file for the Firefox Profiler, with the weights of their samples.
+fn of_firefox(file: &serde_json::Value) -> Stacks {
+    let shared = &file["shared"];
+    let row = |table: &str, column: &str, row: u64| {
+        shared[table][column][usize::try_from(row).unwrap()].as_u64()
+    };
+    let mut stacks = Stacks::new();
+    for thread in file["threads"].as_array().unwrap() {
+        let samples = &thread["samples"];
+        let (of, weights) = (&samples["stack"], &samples["weight"]);
+        for (stack, weight) in of.as_array().unwrap().iter().zip(weights.as_array().unwrap()) {
+            let (mut names, mut stack) = (Vec::new(), stack.as_u64());
+            while let Some(at) = stack {
+                let function = row("stackTable", "frame", at)
+                    .and_then(|frame| row("frameTable", "func", frame))
+                    .and_then(|function| row("funcTable", "name", function))
+                    .unwrap();
+                let name = &shared["stringArray"][usize::try_from(function).unwrap()];
+                names.push(name.as_str().unwrap().to_owned());
+                stack = row("stackTable", "prefix", at);
+            }
+            names.reverse();
+            *stacks.entry(names).or_default() += (weight.as_f64().unwrap() * 1e6) as u64;
+        }
+    }
+    stacks
+}
+
+/// On the CPU by number of samples; waits by their time, with a marker for each.
+#[test]
+fn the_firefox_profiler_gets_the_same_shares() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    let program = program.to_str().unwrap();
+    for (options, kind, unit) in
+        [(&[][..], "on", "samples"), (&["--off-cpu"], "sleep", "tracing-ms")]
+    {
+        let (_, _, file) = agreeing(100, |rounds| {
+            let args = [&["profile", "-o", "x.json.gz"], options, &["--", program, kind, rounds]];
+            let ran = run_in(dir.path(), &args.concat());
+            ran.is_good();
+            let bytes = std::fs::File::open(dir.path().join("x.json.gz")).unwrap();
+            let file: serde_json::Value =
+                serde_json::from_reader(flate2::read::GzDecoder::new(bytes)).unwrap();
+            (of_firefox(&file), ran, file)
+        });
+        let thread = &file["threads"][0];
+        assert_eq!(thread["samples"]["weightType"], unit);
+        assert_eq!(thread["name"], "shares");
+        let markers = thread["markers"]["length"].as_u64().unwrap();
+        assert_eq!(markers > 0, kind == "sleep", "{markers}");
+    }
+}
+
+/// A thread that could go on waits for a CPU, with a frame that says so.
+#[test]
+fn preempted_threads_are_marked() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    let program = program.to_str().unwrap();
+    // Two programs on one CPU.
+    let script = format!("taskset -c 0 {program} on 40 & taskset -c 0 {program} on 40; wait");
+    let (stacks, _) = profile(dir.path(), &["--off-cpu"], &["sh", "-c", &script]);
+    let is_marked = |stack: &Vec<String>| {
+        stack.last().is_some_and(|leaf| leaf == "[preempted]") && stack.contains(&"sixty".into())
+    };
+    assert!(stacks.keys().any(is_marked), "{stacks:?}");
+}
+
+#[test]
+fn every_format_is_written() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    let program = program.to_str().unwrap();
+    for (mode, function) in [(&[][..], "sixty"), (&["--off-cpu"], "sixty"), (&["--wall"], "sixty")]
+    {
+        for (name, has_names) in [
+            ("x.svg", true),
+            ("x.pb.gz", false),
+            ("x.speedscope.json", true),
+            ("x.folded", true),
+            ("x.json.gz", false),
+            ("x.pftrace", false),
+            ("x.html", false),
+            ("x.data", false),
+        ] {
+            let kind = if mode.is_empty() { "on" } else { "sleep" };
+            let args = [&["profile", "-o", name], mode, &[program, kind, "8"]].concat();
+            let ran = run_in(dir.path(), &args);
+            ran.is_good();
+            assert!(ran.stderr.contains(" samples of "), "{name}: {}", ran.stderr);
+            let bytes = std::fs::read(dir.path().join(name)).unwrap();
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(!has_names || text.contains(function), "{name} {mode:?}: {text}");
+        }
+    }
+    let expected = [
+        "shares",
+        "x.data",
+        "x.folded",
+        "x.html",
+        "x.json.gz",
+        "x.pb.gz",
+        "x.pftrace",
+        "x.speedscope.json",
+        "x.svg",
+    ];
+    assert_eq!(support::names(dir.path()), expected);
+}
+
+#[test]
+fn events_are_sampled_by_name() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let child = child("ping-pong 200");
+    let child: Vec<&str> = child.iter().map(String::as_str).collect();
+    let wakings = ["-e", "sched:sched_waking"];
+    let (stacks, _) = profile(dir.path(), &wakings, &child);
+    // Each of the two wakes the other one.
+    assert!(sum(&stacks) >= 400, "{stacks:?}");
+    assert!(stacks.keys().any(|stack| stack.iter().any(|frame| frame == "try_to_wake_up")));
+    let (stacks, _) = profile(dir.path(), &["-e", "page-faults", "-c", "1"], &["true"]);
+    assert!(sum(&stacks) > 20, "{stacks:?}");
+}
+
+/// A running process, with all of its threads, until it ends.
+#[test]
+fn a_running_process_is_profiled_until_it_ends() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    let sleeping = Command::new(program).args(["sleep", "200"]).spawn().unwrap();
+    let pid = sleeping.id().to_string();
+    let _sleeping = Running(Some(sleeping));
+    let ran = run_in(dir.path(), &["profile", "--off-cpu", "-o", "x.folded", "-p", &pid]);
+    ran.is_good();
+    let stacks = parsed(&read(dir.path(), "x.folded"));
+    assert!(stacks.keys().any(|stack| stack.contains(&"sixty".to_owned())), "{stacks:?}");
+}
+
+#[test]
+fn a_user_without_privileges_profiles_its_own_programs() {
+    if !can("perf_event_paranoid of 2 or less", users_may_count()) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let output = dir.path().join("x.folded");
+    let (output, program) = (output.to_str().unwrap(), program.to_str().unwrap());
+    let (_, ran, ()) = agreeing(100, |rounds| {
+        let args = ["profile", "-o", output, program, "on", rounds];
+        let ran: support::Ran = as_nobody(&args).output().unwrap().into();
+        ran.is_good();
+        (parsed(&read(dir.path(), "x.folded")), ran, ())
+    });
+    if support::paranoid() == 2 {
+        assert!(ran.stderr.contains("user space only"), "{}", ran.stderr);
+        let args = ["profile", "--off-cpu", "-o", output, "true"];
+        let ran: support::Ran = as_nobody(&args).output().unwrap().into();
+        ran.is_refused(1, &["perf_event_paranoid", "leaves the CPU in the kernel"]);
+        let args = ["profile", "-a", "-o", output, "true"];
+        let ran: support::Ran = as_nobody(&args).output().unwrap().into();
+        ran.is_refused(1, &["cannot record tasks", "perf_event_paranoid"]);
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_before_the_command_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let ran = run_in(dir.path(), &["profile", "-o", "x.txt", "touch", "ran"]);
+    ran.is_refused(1, &["x.txt", ".folded", ".svg", ".pb.gz", ".json.gz", ".pftrace", ".html"]);
+    assert!(!dir.path().join("ran").exists());
+    let ran = run_in(dir.path(), &["profile", "-o", "x.svg", "-e", "nosuch", "touch", "ran"]);
+    ran.is_refused(1, &["nosuch"]);
+    assert!(!dir.path().join("ran").exists());
+    let nothing = triscope(&["profile", "-o", "x.svg"]).output().unwrap();
+    assert_eq!(nothing.status.code(), Some(2));
+}
+
+/// The frames of each sample as `perf script` prints them, with their periods.
+fn of_perf(dir: &Path, file: &str) -> Option<Stacks> {
+    let args = ["script", "--no-inline", "-i", file, "-F", "period,ip,sym"];
+    if !can("the perf command (linux-perf)", Command::new("perf").arg("--version").output().is_ok())
+    {
+        return None;
+    }
+    let output = Command::new("perf").current_dir(dir).args(args).output().unwrap();
+    let mut stacks = Stacks::new();
+    let script = String::from_utf8(output.stdout).unwrap();
+    for sample in script.split("\n\n").filter(|sample| !sample.trim().is_empty()) {
+        let mut lines = sample.trim_matches('\n').lines();
+        let period: u64 = lines.next().unwrap().trim().parse().unwrap();
+        let frame =
+            |line: &str| line.trim().split_once(' ').map_or("", |(_, name)| name).to_owned();
+        let mut stack: Vec<String> = lines.map(frame).map(unified).collect();
+        stack.reverse();
+        *stacks.entry(stack).or_default() += period;
+    }
+    Some(stacks)
+}
+
+/// Functions without a name are one.
+fn unified(frame: String) -> String {
+    // perf invents symbols of procedure linkage tables, and takes those of its own vDSO.
+    let invented = ["@plt", "__vdso_"].iter().any(|part| frame.contains(part));
+    let is_unknown = frame.contains("+0x") || frame.starts_with("0x") || invented;
+    if is_unknown { "[unknown]".to_owned() } else { frame }
+}
+
+/// The stacks of recordings of both programs are those that `perf script` prints.
+#[test]
+fn stacks_are_those_of_perf() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    // Some hundred samples: one whose frames perf makes up is less than a hundredth of them.
+    let program = [program.to_str().unwrap(), "on", "200"];
+    let hertz = rate(999).to_string();
+    let args =
+        [&["profile", "-F", &hertz, "-e", "cycles", "-o", "ours.data"][..], &program].concat();
+    if !can("hardware counters", run_in(dir.path(), &args).code == Some(0)) {
+        return;
+    }
+    let Some(_) = of_perf(dir.path(), "ours.data") else { return };
+    let mut perf = Command::new("perf");
+    perf.current_dir(dir.path()).args([
+        "record",
+        "-q",
+        "-N",
+        "-g",
+        "-F",
+        &hertz,
+        "-o",
+        "theirs.data",
+    ]);
+    let output = testkit::perf::output(perf.args(program));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for file in ["ours.data", "theirs.data"] {
+        run_in(dir.path(), &["convert", file, "-o", "x.folded"]).is_good();
+        let mut ours = Stacks::new();
+        for (stack, weight) in parsed(&read(dir.path(), "x.folded")) {
+            *ours.entry(stack.into_iter().map(unified).collect()).or_default() += weight;
+        }
+        let theirs = of_perf(dir.path(), file).unwrap();
+        let equal: u64 = theirs
+            .iter()
+            .map(|(stack, weight)| (*weight).min(ours.get(stack).copied().unwrap_or(0)))
+            .sum();
+        assert_eq!(sum(&ours), sum(&theirs), "{file}");
+        let share = equal as f64 / sum(&theirs) as f64;
+        assert!(share >= 0.99, "{file}: {share}\n{ours:?}\n{theirs:?}");
+    }
+}
+
+/// Goroutines that live as long as the program cannot be mistaken: other samples have none.
+#[test]
+fn samples_of_go_programs_have_their_goroutine() {
+    needs_root!();
+    let Some(mut go) = support::go() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/goroutines/main.go");
+    let program = dir.path().join("goroutines");
+    assert!(go.args(["build", "-o"]).arg(&program).arg(source).status().unwrap().success());
+    let program = program.to_str().unwrap();
+    let (stacks, ran) = profile(dir.path(), &["--by", "goroutine"], &[program]);
+    let printed: Vec<(&str, &str)> =
+        ran.stdout.lines().map(|line| line.split_once(' ').unwrap()).collect();
+    assert_eq!(printed.len(), 2, "{}", ran.stdout);
+    for (function, number) in printed {
+        let function = format!("main.{function}");
+        let of = stacks.iter().filter(|(stack, _)| stack.contains(&function));
+        let (mut right, mut all) = (0, 0);
+        for (stack, weight) in of {
+            let goroutine = stack[0].strip_prefix("goroutine ").map(|text| text.split_once(' '));
+            if let Some(Some((found, entry))) = goroutine {
+                assert_eq!((found, entry), (number, "main.main.func1"), "{stack:?}");
+                right += weight;
+            }
+            all += weight;
+        }
+        // Only those until it was found first have none.
+        assert!(right * 2 > all, "{function}: {right} of {all}: {}", ran.stderr);
+    }
+    assert!(ran.stderr.contains(" of Go programs with a goroutine"), "{}", ran.stderr);
+    run_in(dir.path(), &["profile", "--goroutines", "-o", "x.pb.gz", program]).is_good();
+    let mut text = Vec::new();
+    let file = std::fs::File::open(dir.path().join("x.pb.gz")).unwrap();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(file), &mut text).unwrap();
+    for word in ["goroutine", "go_entry", "request", "first", "second"] {
+        let has = text.windows(word.len()).any(|window| window == word.as_bytes());
+        assert!(has, "{word}");
+    }
+    let refused = run_in(dir.path(), &["profile", "--goroutines", "-o", "x.data", program]);
+    assert!(refused.stderr.contains("goroutines are read for profiles"), "{}", refused.stderr);
+}

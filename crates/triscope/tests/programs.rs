@@ -1,0 +1,264 @@
+//! `triscope record` of real Go and .NET programs, without named sources.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use testkit::dotnet::Runtime;
+
+/// The `go` command.
+const GO: &str = "TRISCOPE_GO";
+
+fn go() -> PathBuf {
+    let go = std::env::var_os(GO).map(PathBuf::from);
+    go.unwrap_or_else(|| panic!("{GO} is not set: run these tests by `cargo xtask test-record`"))
+}
+
+/// The programs: `served`, which is built with pprof, and `worker` with two names.
+fn build(dir: &Path) -> [PathBuf; 3] {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    let names = ["served", "writer", "idle"].map(|name| dir.join(name));
+    let [served, writer, idle] = &names;
+    for (source, program) in [("served", served), ("worker", writer)] {
+        let mut build = Command::new(go());
+        build.env("GOTOOLCHAIN", "local").env("GOWORK", "off").env("GOFLAGS", "");
+        build.env("CGO_ENABLED", "0").arg("build").arg("-o").arg(program);
+        let status = build.arg("main.go").current_dir(sources.join(source)).status().unwrap();
+        assert!(status.success());
+    }
+    std::fs::copy(writer, idle).unwrap();
+    names
+}
+
+fn record(dir: &Path, args: &[&OsStr]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.arg("record").args(args).current_dir(dir).stdin(Stdio::piped());
+    // Not a pipe: processes that the recorder leaves running keep it open.
+    let errors = std::fs::File::create(dir.join("errors")).unwrap();
+    command.stderr(errors).stdout(Stdio::null());
+    command
+}
+
+/// Waits for the end of a recorder, while its standard input is open. Its messages, and the input.
+fn finish(dir: &Path, mut recorder: Child) -> (String, Option<ChildStdin>) {
+    let input = recorder.stdin.take();
+    recorder.wait().unwrap();
+    (std::fs::read_to_string(dir.join("errors")).unwrap(), input)
+}
+
+/// Number of events of a kept Go trace, which has to be complete.
+fn events(dir: &Path, pid: &str) -> u64 {
+    let file = std::fs::File::open(dir.join(format!("raw/go-{pid}.trace"))).unwrap();
+    let mut reader = gotrace::Reader::new(file).unwrap();
+    let mut events = 0;
+    while reader.next_event().unwrap().is_some() {
+        events += 1;
+    }
+    events
+}
+
+/// The process id in parentheses after a name.
+fn pid_of<'a>(errors: &'a str, name: &str) -> &'a str {
+    let (_, after) = errors.split_once(&format!("{name} (")).unwrap_or_else(|| panic!("{errors}"));
+    after.split_once(')').unwrap().0
+}
+
+#[test]
+#[ignore = "needs a Go toolchain: cargo xtask test-record"]
+fn go_traces_of_children_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let [served, writer, idle] = build(dir.path());
+    // The shell is the command, and ends by the signal at the time limit; the others follow when
+    // their input ends.
+    let script = "\"$0\" \"$@\" <&0; :";
+    let args: [&OsStr; 9] = [
+        "--keep".as_ref(),
+        "raw".as_ref(),
+        "--seconds".as_ref(),
+        "4".as_ref(),
+        "--".as_ref(),
+        "sh".as_ref(),
+        "-c".as_ref(),
+        script.as_ref(),
+        served.as_os_str(),
+    ];
+    let mut command = record(dir.path(), &args);
+    let recorder = command.args([&writer, &idle]).spawn().unwrap();
+    let (errors, input) = finish(dir.path(), recorder);
+    drop(input);
+    assert!(errors.contains("the Go trace of served ("), "{errors}");
+    assert!(errors.contains("idle (go1."), "{errors}");
+    assert!(errors.contains("it writes no execution trace"), "{errors}");
+    assert!(errors.contains("goroutines of writer ("), "{errors}");
+    assert!(errors.contains("goroutines of served ("), "{errors}");
+    assert!(!errors.contains("ends early"), "{errors}");
+    let (served, writer) = (pid_of(&errors, "served"), pid_of(&errors, "goroutines of writer"));
+    assert_ne!(served, writer);
+    assert!(events(dir.path(), served) > 100, "{errors}");
+    assert!(events(dir.path(), writer) > 20, "{errors}");
+}
+
+#[test]
+#[ignore = "needs a Go toolchain: cargo xtask test-record"]
+fn the_served_trace_of_a_running_process_is_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    let [served, ..] = build(dir.path());
+    let server = Command::new(served).stdin(Stdio::piped()).spawn().unwrap();
+    let pid = server.id().to_string();
+    let args = ["--pid", &pid, "--seconds", "2", "--keep", "raw"].map(OsStr::new);
+    let (errors, _) = finish(dir.path(), record(dir.path(), &args).spawn().unwrap());
+    let mut server = server;
+    drop(server.stdin.take());
+    assert!(server.wait().unwrap().success());
+    assert!(errors.contains("/debug/pprof") && errors.contains(" goroutines"), "{errors}");
+    assert!(!errors.contains("ends early"), "{errors}");
+    assert!(events(dir.path(), &pid) > 100, "{errors}");
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-record"]
+fn a_dotnet_host_is_found() {
+    for runtime in [Runtime::Core31, Runtime::Net9] {
+        let dir = tempfile::tempdir().unwrap();
+        // The host itself: a shell script starts it.
+        let script = std::fs::read_to_string(runtime.program()).unwrap();
+        let start = script.lines().find_map(|line| line.strip_prefix("exec ")).unwrap();
+        let home = runtime.program().parent().unwrap().to_str().unwrap().to_owned();
+        let start = start.replace("$HERE", &home).replace(['"', '\''], "");
+        let mut args: Vec<&OsStr> = vec!["--keep".as_ref(), "raw".as_ref(), "--".as_ref()];
+        args.extend(start.split(' ').map(OsStr::new));
+        let mut command = record(dir.path(), &args);
+        command.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "mix").env("WORKLOAD_SECONDS", "2");
+        let (errors, _) = finish(dir.path(), command.spawn().unwrap());
+        assert_eq!(dotnet_traces(dir.path()), 1, "{runtime:?}: {errors}");
+        assert!(errors.contains("GC"), "{runtime:?}: {errors}");
+    }
+}
+
+/// The .NET traces that a recording kept.
+fn dotnet_traces(dir: &Path) -> usize {
+    let kept = std::fs::read_dir(dir.join("raw")).unwrap();
+    let names = kept.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".nettrace")).count()
+}
+
+/// Records a shell that runs a script, whose first argument is the workload of a runtime.
+fn record_script(dir: &Path, runtime: Runtime, script: &str) -> String {
+    let mut command = record(dir, &["--keep", "raw", "--", "sh", "-c", script].map(OsStr::new));
+    command.arg(runtime.program()).env("TMPDIR", dir);
+    command.env("WORKLOAD_MODE", "mix").env("WORKLOAD_SECONDS", "2");
+    finish(dir, command.spawn().unwrap()).0
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-record"]
+fn dotnet_children_are_found() {
+    for runtime in Runtime::ALL {
+        // The second child has another environment, and is found by its socket.
+        for environment in ["", "env -u DOTNET_DiagnosticPorts"] {
+            let dir = tempfile::tempdir().unwrap();
+            let script = format!("{environment} \"$0\"; :");
+            let errors = record_script(dir.path(), runtime, &script);
+            assert_eq!(dotnet_traces(dir.path()), 1, "{runtime:?} {environment}: {errors}");
+            assert!(errors.contains("GC"), "{runtime:?} {environment}: {errors}");
+            let left = std::fs::read_dir(dir.path()).unwrap();
+            let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let left: Vec<_> = left.filter(|name| name.starts_with("triscope-")).collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
+    }
+}
+
+/// It cannot reach the port, does not wait for it, and is found by the socket below its own root.
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-record"]
+fn a_dotnet_child_in_a_mount_namespace_is_found() {
+    let private = ["--mount", "sh", "-c", "mount -t tmpfs nodev /tmp"];
+    if !Command::new("unshare").args(private).status().is_ok_and(|status| status.success()) {
+        eprintln!("not run: this user may not create mount namespaces");
+        return;
+    }
+    for runtime in [Runtime::Core31, Runtime::Net9] {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let script =
+            "unshare --mount sh -c 'mount -t tmpfs nodev /tmp; unset TMPDIR; \"$0\"; :' \"$0\"";
+        let errors = record_script(dir.path(), runtime, script);
+        assert_eq!(dotnet_traces(dir.path()), 1, "{runtime:?}: {errors}");
+    }
+}
+
+/// The installation of .NET Core 3.1 among the targets.
+fn core31() -> PathBuf {
+    let script = std::fs::read_to_string(Runtime::Core31.program()).unwrap();
+    let host = script.lines().find_map(|line| line.strip_prefix("exec '")).unwrap();
+    Path::new(host.split_once('\'').unwrap().0).parent().unwrap().to_owned()
+}
+
+#[test]
+#[ignore = "needs real programs: cargo xtask test-record"]
+fn the_demo_has_go_and_dotnet() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = std::env::join_paths(
+        std::env::split_paths(&std::env::var_os("PATH").unwrap())
+            .chain([go().parent().unwrap().to_owned()]),
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.arg("demo").env("PATH", path.unwrap()).env("DOTNET_ROOT", core31());
+    let output = command.current_dir(dir.path()).stdin(Stdio::null()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    assert!(errors.contains(" goroutines of shop (") && errors.contains(" samples ("), "{errors}");
+    assert!(!errors.contains("without"), "{errors}");
+    assert!(dir.path().join("timeline.html").exists());
+}
+
+/// The compiler stamps each assembly with a time and an identifier of its own: what two compilations
+/// have in common, the bundled one has, too. With `TRISCOPE_UPDATE=1` it is written.
+#[test]
+#[ignore = "needs a C# compiler: cargo xtask test-record"]
+fn the_assembly_of_the_demo_is_that_of_its_source() {
+    const REFERENCES: [&str; 10] = [
+        "System.Private.CoreLib",
+        "System.Runtime",
+        "System.Runtime.Extensions",
+        "System.Collections",
+        "System.Collections.NonGeneric",
+        "System.ComponentModel.Primitives",
+        "System.Diagnostics.Process",
+        "System.Threading",
+        "System.Threading.Tasks",
+        "System.Threading.Thread",
+    ];
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/demo");
+    let framework = core31().join("shared/Microsoft.NETCore.App").join(Runtime::Core31.version());
+    let compile = || {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("orders.dll");
+        let mut mcs = Command::new("mcs");
+        mcs.args(["-nologo", "-langversion:7.2", "-nostdlib", "-noconfig", "-optimize+"]);
+        for name in REFERENCES {
+            mcs.arg(format!("-r:{}", framework.join(format!("{name}.dll")).display()));
+        }
+        let output =
+            mcs.arg(format!("-out:{}", out.display())).arg(demo.join("Orders.cs")).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        std::fs::read(out).unwrap()
+    };
+    let (one, two) = (compile(), compile());
+    let bundled = demo.join("orders.dll");
+    if std::env::var_os("TRISCOPE_UPDATE").is_some() {
+        std::fs::write(&bundled, &one).unwrap();
+    }
+    let bundled = std::fs::read(bundled).unwrap();
+    assert_eq!((one.len(), two.len()), (bundled.len(), bundled.len()));
+    let differences = (0..one.len()).filter(|n| one[*n] == two[*n] && one[*n] != bundled[*n]);
+    assert_eq!(differences.count(), 0, "set TRISCOPE_UPDATE=1 to write it");
+    let stamps = (0..one.len()).filter(|n| one[*n] != two[*n]).count();
+    assert!(stamps <= 20, "a time and an identifier");
+}
