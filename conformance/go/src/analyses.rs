@@ -14,6 +14,7 @@ use gotrace::{Event, GoId, Reader, Timestamp};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -294,6 +295,14 @@ fn our_profile(kind: ProfileKind, scope: &ProfileScope, path: &Path) -> Result<V
 
 /// The same of `go tool trace -pprof`, as `go tool pprof -raw` prints it.
 fn their_profile(tools: &Tools, kind: ProfileKind, path: &Path) -> Result<Vec<String>> {
+    match written_profile(tools, kind, path)? {
+        none if none.is_empty() => Ok(Vec::new()), // the trace has no goroutines
+        profile => printed_samples(tools, kind.name(), &profile),
+    }
+}
+
+/// The file that `go tool trace -pprof` writes; empty for a trace without goroutines.
+pub(crate) fn written_profile(tools: &Tools, kind: ProfileKind, path: &Path) -> Result<Vec<u8>> {
     let flag = format!("-pprof={}", kind.name());
     let profile = tempfile::NamedTempFile::new()?;
     let mut trace = Command::new(&tools.trace_tool);
@@ -301,19 +310,32 @@ fn their_profile(tools: &Tools, kind: ProfileKind, path: &Path) -> Result<Vec<St
     let output = trace.spawn()?.wait_with_output()?;
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() && error.contains("failed to find matching goroutines") {
-        return Ok(Vec::new()); // the trace has no goroutines
+        return Ok(Vec::new());
     } else if !output.status.success() {
         return Err(error.into());
     }
+    Ok(fs::read(profile.path())?)
+}
+
+/// The samples of a pprof profile, as `go tool pprof -raw` prints them.
+pub(crate) fn printed_samples(tools: &Tools, kind: &str, profile: &[u8]) -> Result<Vec<String>> {
+    let mut file = tempfile::NamedTempFile::new()?;
+    file.write_all(profile)?;
     let mut pprof = Command::new(&tools.pprof_tool);
-    pprof.args(["-raw", "-symbolize=none"]).arg(profile.path());
+    pprof.args(["-raw", "-symbolize=none"]).arg(file.path());
     let text = String::from_utf8(run::output(&mut pprof)?)?;
     raw_samples(kind, &text).ok_or_else(|| format!("go tool pprof -raw printed:\n{text}").into())
 }
 
+/// Samples in an order that does not depend on the program that wrote them.
+pub(crate) fn sorted(mut samples: Vec<String>) -> Vec<String> {
+    samples.sort();
+    samples
+}
+
 /// The samples in the text of `go tool pprof -raw`: lines `COUNT TIME: ID...` below `Samples:`, and
 /// `ID: ADDRESS M=1 FUNCTION FILE:LINE:COLUMN s=0` below `Locations`.
-fn raw_samples(kind: ProfileKind, text: &str) -> Option<Vec<String>> {
+fn raw_samples(kind: &str, text: &str) -> Option<Vec<String>> {
     let (_, rest) = text.split_once("\nSamples:\n")?;
     let (samples, rest) = rest.split_once("Locations\n")?;
     let (locations, _) = rest.split_once("Mappings")?;
@@ -328,7 +350,7 @@ fn raw_samples(kind: ProfileKind, text: &str) -> Option<Vec<String>> {
     let samples = samples.lines().skip(1).map(|line| {
         let (values, ids) = line.split_once(':')?;
         let mut values = values.split_whitespace();
-        let mut fact = format!("{} {} {}:", kind.name(), values.next()?, values.next()?);
+        let mut fact = format!("{kind} {} {}:", values.next()?, values.next()?);
         for id in ids.split_whitespace() {
             match frames.get(id)?.as_str() {
                 // The runtime writes a frame without a program counter where it has no stack.

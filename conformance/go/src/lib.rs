@@ -13,13 +13,20 @@ mod bench;
 mod compare;
 mod corpus;
 mod fixtures;
+mod flight;
+mod goroutines;
 mod judge;
+pub mod layouts;
 mod matrix;
 mod mutants;
 mod mutation;
+mod parts;
+mod paths;
 mod pieces;
+mod profile_differences;
 mod recovery;
 mod reference;
+mod restricted;
 pub mod timeline;
 mod toolchain;
 mod workload;
@@ -50,7 +57,7 @@ impl Tools {
             trace_tool: toolchain::tool(&newest, "trace")?,
             pprof_tool: toolchain::tool(&newest, "pprof")?,
             judge: judge::program(&newest)?,
-            triscope: triscope()?,
+            triscope: run::triscope()?,
             newest,
         })
     }
@@ -91,19 +98,26 @@ impl Tools {
     }
 }
 
-/// Builds the triscope program.
-fn triscope() -> Result<PathBuf> {
-    run::artifact(run::cargo().args(["build", "--release", "--package", "triscope"]), "triscope")
+/// The `go` command of the newest toolchain, which is downloaded if it is missing.
+///
+/// # Errors
+///
+/// Those of the download.
+pub fn newest_go() -> Result<PathBuf> {
+    Ok(Toolchain::install(toolchain::NEWEST)?.goroot.join("bin/go"))
 }
 
 /// The options of `cargo xtask test-go`.
 pub const TEST_OPTIONS: &str = "\
-[--full] [--recovery | --analyses] [--each N] [WORKLOAD...]
+[--full] [--recovery | --analyses | --parts | --flight | --goroutines] [--each N] [WORKLOAD...]
 
   --full     measure recovery over every trace, at 50 positions of each kind, and compare the
-             analyses of large traces too (default: a sample)
+             analyses and parts of large traces too (default: a sample)
   --recovery only measure recovery, over the traces that are already recorded
   --analyses only compare the analyses of those traces
+  --parts    only compare parts of those traces
+  --flight   only read flight recorders from the memory of programs
+  --goroutines only compare the goroutines of samples with execution traces
   --each N   damage each trace N times in each way (default: 12)
   WORKLOAD   only these workloads (default: all)";
 
@@ -115,6 +129,7 @@ pub const TEST_OPTIONS: &str = "\
 pub fn test(args: &[String]) -> Result {
     let mut each = mutants::EACH;
     let (mut full, mut only_recovery, mut only_analyses) = (false, false, false);
+    let (mut only_parts, mut only_flight, mut only_goroutines) = (false, false, false);
     let mut only = Vec::new();
     let mut args = lexopt::Parser::from_args(args);
     while let Some(arg) = args.next()? {
@@ -122,6 +137,9 @@ pub fn test(args: &[String]) -> Result {
             Long("full") => full = true,
             Long("recovery") => only_recovery = true,
             Long("analyses") => only_analyses = true,
+            Long("parts") => only_parts = true,
+            Long("flight") => only_flight = true,
+            Long("goroutines") => only_goroutines = true,
             Long("each") => each = args.value()?.parse()?,
             Value(workload) => only.push(workload.string()?),
             _ => return Err(arg.unexpected().into()),
@@ -131,6 +149,9 @@ pub fn test(args: &[String]) -> Result {
         Ok(toolchains) => toolchains,
         Err(error) => return lane::skip("Go traces against Go's own reader", &error),
     };
+    if only_goroutines {
+        return differences(goroutines::check(&toolchains)?);
+    }
     let tools = Tools::ready()?;
     if only_recovery {
         let corpus = corpus::items(&tools, &toolchains)?;
@@ -138,8 +159,17 @@ pub fn test(args: &[String]) -> Result {
     }
     if only_analyses {
         let corpus = corpus::items(&tools, &toolchains)?;
-        let failed = analyses::check(&tools, &toolchains, &corpus, &only, full)?;
-        return differences(failed);
+        let mut failed = analyses::check(&tools, &toolchains, &corpus, &only, full)?;
+        failed += restricted::check(&tools, &toolchains)?;
+        failed += profile_differences::check(&tools, &toolchains, &corpus)?;
+        return differences(failed + paths::check(&tools, &toolchains)?);
+    }
+    if only_parts {
+        let corpus = corpus::items(&tools, &toolchains)?;
+        return differences(parts::check(&tools, &toolchains, &corpus, full)?);
+    }
+    if only_flight {
+        return differences(flight::check(&tools, &toolchains)? + layouts::check(&toolchains)?);
     }
     let start = Instant::now();
     let mut failed = matrix::check(&tools, &toolchains, &only)?;
@@ -149,6 +179,13 @@ pub fn test(args: &[String]) -> Result {
     failed += fixtures::check(&tools)?;
     failed += mutants::check(&tools, &corpus, each)?;
     failed += analyses::check(&tools, &toolchains, &corpus, &only, full)?;
+    failed += restricted::check(&tools, &toolchains)?;
+    failed += profile_differences::check(&tools, &toolchains, &corpus)?;
+    failed += parts::check(&tools, &toolchains, &corpus, full)?;
+    failed += paths::check(&tools, &toolchains)?;
+    failed += layouts::check(&toolchains)?;
+    failed += flight::check(&tools, &toolchains)?;
+    failed += goroutines::check(&toolchains)?;
     println!("compared in {:.0} s", start.elapsed().as_secs_f64());
     differences(failed)?;
     recovery::check(&tools, &toolchains, &corpus, full)

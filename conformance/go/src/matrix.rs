@@ -20,6 +20,8 @@ pub(crate) struct Cell {
     minor: u32,
     bytes: u64,
     events: usize,
+    /// Tasks and regions, each with a critical path.
+    requests: usize,
     accepted: bool,
     problems: Vec<String>,
     kinds: BTreeMap<String, u64>,
@@ -56,7 +58,13 @@ pub(crate) fn check(tools: &Tools, toolchains: &[Toolchain], only: &[String]) ->
             println!("DIFFERENT: {} by Go 1.{}: {problem}\n", cell.workload, cell.minor);
         }
     }
-    println!("{} traces, {} events", cells.len(), cells.iter().map(|c| c.events).sum::<usize>());
+    let sum = |of: fn(&Cell) -> usize| cells.iter().map(of).sum::<usize>();
+    println!(
+        "{} traces, {} events, {} critical paths of tasks and regions",
+        cells.len(),
+        sum(|cell| cell.events),
+        sum(|cell| cell.requests),
+    );
     Ok(failed)
 }
 
@@ -67,12 +75,14 @@ fn cell(tools: &Tools, workload: &Workload, toolchain: &Toolchain) -> Result<Cel
     let reference = Reference::load(&dir)?;
     let trace = dir.join("trace");
     let mut problems = compare_file(tools, &trace, &trace, &reference)?;
-    problems.extend(pieces::of(&trace)?.problems);
+    let paths = pieces::of(&trace)?;
+    problems.extend(paths.problems);
     Ok(Cell {
         workload: workload.name,
         minor: toolchain.minor(),
         bytes: fs::metadata(&trace)?.len(),
         events: compare::count(&reference.events.text),
+        requests: paths.requests,
         accepted: reference.events.accepted(),
         problems,
         kinds: kinds(&reference.wire),

@@ -2,6 +2,8 @@
 //! trace? (`cargo test` asks the same of every goroutine of the committed traces.)
 
 use super::parallel;
+use gotrace::Reader;
+use gotrace::analysis::{self, CriticalPaths};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -14,7 +16,7 @@ use trace_timeline::{Correlator, Tables, Timestamp};
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     /// Number of tasks and regions.
-    requests: usize,
+    pub(crate) requests: usize,
     pub(crate) problems: Vec<String>,
 }
 
@@ -36,7 +38,7 @@ pub(crate) fn check(items: &[PathBuf]) -> Result<usize> {
 /// All paths of a trace, up to the first damage.
 pub(crate) fn of(trace: &Path) -> Result<Paths> {
     let mut paths = Paths::default();
-    let Ok(mut reader) = gotrace::Reader::new(BufReader::new(File::open(trace)?)) else {
+    let Ok(mut reader) = Reader::new(BufReader::new(File::open(trace)?)) else {
         return Ok(paths); // an input of a test of errors
     };
     let (mut tables, mut events) = (Tables::new(), Vec::new());
@@ -64,7 +66,44 @@ pub(crate) fn of(trace: &Path) -> Result<Paths> {
         let path = critical_path(&history, entities, r.subject, r.begin, r.end, r.task);
         paths.problems.extend(problem(&path));
     }
+    own(trace, &mut paths)?;
     Ok(paths)
+}
+
+/// The paths that `gotrace` finds by itself.
+fn own(trace: &Path, paths: &mut Paths) -> Result<()> {
+    let open = || Ok::<_, task_support::Error>(Reader::new(BufReader::new(File::open(trace)?))?);
+    let mut requests = analysis::Requests::new(analysis::RequestFilter::All, usize::MAX);
+    let mut reader = open()?;
+    while let Ok(Some(event)) = reader.next_event() {
+        requests.event(event);
+    }
+    let requests = requests.finish();
+    if requests.len() != paths.requests {
+        let problem = format!("gotrace finds {} of {} requests", requests.len(), paths.requests);
+        paths.problems.push(problem);
+    }
+    let mut found = CriticalPaths::new(requests);
+    let mut reader = open()?;
+    while let Ok(Some(event)) = reader.next_event() {
+        found.event(event);
+    }
+    if found.dropped() > 0 {
+        paths.problems.push(format!("{} states of gotrace are missing", found.dropped()));
+    }
+    for path in found.finish() {
+        let mut at = path.request.start;
+        for piece in &path.pieces {
+            if piece.start != at || piece.end <= piece.start {
+                paths.problems.push(format!("gotrace: no continuation at {at}: {piece:?}"));
+            }
+            at = piece.end;
+        }
+        if at != path.request.end {
+            paths.problems.push(format!("gotrace: ends at {at}: {:?}", path.request));
+        }
+    }
+    Ok(())
 }
 
 /// What is wrong with a path.

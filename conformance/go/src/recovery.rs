@@ -45,15 +45,14 @@ pub(crate) fn check(
     if omitted > 0 {
         println!("  {omitted} larger ones are left out: see --full");
     }
-    let mut test = run::cargo();
-    test.args(["test", "--release", "--quiet", "--package", "gotrace", "--test", "recovery"]);
-    test.args(["--", "--nocapture"]);
+    let mut test = run::tests(&["recovery"]);
+    test.args(["--release", "--quiet", "--", "--nocapture"]);
     test.env("GOTRACE_RECOVERY", scratch.path());
     run::run(test.env("GOTRACE_RECOVERY_POSITIONS", positions.to_string()))
 }
 
 /// Whether a trace can be read to its end, has the format of Go 1.22 or later, and has events.
-fn is_whole(path: &Path) -> Result<bool> {
+pub(crate) fn is_whole(path: &Path) -> Result<bool> {
     let trace = fs::read(path)?;
     if batches::minor(&trace) < 22 {
         return Ok(false);

@@ -24,7 +24,7 @@ const LARGEST_MEDIAN: i64 = 50_000;
 /// A difference, or a program that fails.
 pub fn record() -> Result<Vec<PathBuf>> {
     let go = Toolchain::install(toolchain::NEWEST)?;
-    let triscope = super::triscope()?;
+    let triscope = run::triscope()?;
     let dir = cache::root()?.join("go/timeline");
     fs::create_dir_all(&dir)?;
     fs::write(dir.join("main.go"), PROGRAM)?;
@@ -91,6 +91,28 @@ pub fn record() -> Result<Vec<PathBuf>> {
         eprint!("{summary}");
         recorded.push(dir.join(out));
     }
+
+    // The same from the recorded files, with the layers related to each other.
+    let raw = dir.join("raw");
+    if raw.exists() {
+        fs::remove_dir_all(&raw)?;
+    }
+    let record = ["record", "--sched", "--go-trace", "raw.trace", "-o", "raw.pftrace", "--keep"];
+    run::output(
+        Command::new(&triscope)
+            .args(record)
+            .args(["raw", "./program", "raw.trace"])
+            .current_dir(&dir),
+    )?;
+    let convert = ["convert", "raw", "-o", "converted.pftrace"];
+    let output = run::attempt(Command::new(&triscope).args(convert).current_dir(&dir))?;
+    let summary = String::from_utf8_lossy(&output.stderr);
+    let is_whole = summary.contains(" context switches, ") && summary.contains(" goroutines");
+    if !output.status.success() || !is_whole {
+        return Err(format!("convert raw: {}: {summary}", output.status).into());
+    }
+    eprint!("{summary}");
+    recorded.push(dir.join("converted.pftrace"));
     Ok(recorded)
 }
 

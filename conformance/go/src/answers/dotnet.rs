@@ -1,13 +1,14 @@
-//! Two answers about .NET programs, and their times by thread.
+//! Two answers about .NET programs, their GCs, a thread that is preempted, and their times by thread.
 
+use super::busy::Busy;
 use super::recorder::{Dotnet, Recorder, now, numbers};
 use super::timeline::{
-    RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within,
+    RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within, within_unknown,
 };
 use std::fs;
 use std::path::Path;
 use task_support::Result;
-use trace_timeline::answers::{CriticalPath, What};
+use trace_timeline::answers::{CriticalPath, Histogram, What};
 use trace_timeline::{EntityKind, SpanKind};
 
 /// The directories of the runtimes.
@@ -74,7 +75,45 @@ fn run_times(pid: u32) -> Result<RunTimes> {
 pub(super) fn check(targets: &Path, runtime: &str) -> Result<()> {
     eprintln!(".NET {runtime}");
     convoy(&Run::of(targets, runtime, "convoy")?, runtime)?;
-    starve(&Run::of(targets, runtime, "starve")?)
+    starve(&Run::of(targets, runtime, "starve")?)?;
+    collections(&Run::of(targets, runtime, "gc")?, runtime)?;
+    let busy = Busy::compete(0)?;
+    let run = Run::of(targets, runtime, "preempted")?;
+    drop(busy);
+    preempted(&run)
+}
+
+/// The program counts its GCs and, since .NET 7, how long it stood still for them.
+fn collections(run: &Run, runtime: &str) -> Result<()> {
+    let Some([count, pause]) = run.lines("gc").next() else {
+        return Err("the program printed no GCs".into());
+    };
+    let report = &run.timeline.report;
+    let found: u64 = report.collections.values().map(Histogram::count).sum();
+    require("gc: collections", i64::try_from(found)? == *count, format!("{found} of {count}"))?;
+    if runtime == "3.1" {
+        return Ok(());
+    }
+    let is_gc = |reason| matches!(run.timeline.tables.get(reason), b"Gc" | b"GcPrep");
+    let pauses = report.pauses.iter().filter(|((_, reason), _)| is_gc(*reason));
+    let sum: u64 = pauses.map(|(_, durations)| durations.sum()).sum();
+    within("gc: pauses", i64::try_from(sum)?, *pause, 2.0)
+}
+
+/// A thread computes on a CPU that another process keeps busy.
+fn preempted(run: &Run) -> Result<()> {
+    let Some([wall, cpu, ran, waited]) = run.lines("preempted").next() else {
+        return Err("the program printed no times".into());
+    };
+    let path = run.path("Preempted")?;
+    // This kernel does not report some switches: what the thread did then is not known.
+    let unknown = sum(&path, |what| matches!(what, What::Running | What::Unknown));
+    let on_cpu = sum(&path, is_on_cpu);
+    within_unknown("preempted: CPU time", on_cpu, unknown, *cpu, 2.0)?;
+    within_unknown("preempted: run time of the kernel", on_cpu, unknown, *ran, 2.0)?;
+    let waits = sum(&path, is_waiting_for_cpu);
+    within_unknown("preempted: wait time of the kernel", waits, unknown, *waited, 2.0)?;
+    within("preempted: wall time", sum(&path, |_| true), *wall, 2.0)
 }
 
 /// A request waits for a lock that other threads hold one after the other: the path is the work of

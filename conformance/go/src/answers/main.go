@@ -293,6 +293,8 @@ func main() {
 	if err := trace.Start(file); err != nil {
 		panic(err)
 	}
+	var before, after debug.GCStats
+	debug.ReadGCStats(&before)
 	runtime.LockOSThread()
 	if len(os.Args) > 2 {
 		switch os.Args[2] {
@@ -313,7 +315,9 @@ func main() {
 	assist()
 	late()
 	preempted()
+	debug.ReadGCStats(&after)
 	trace.Stop()
+	fmt.Printf("gc %d %d\n", after.NumGC-before.NumGC, after.PauseTotal-before.PauseTotal)
 	file.Close()
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {

@@ -13,11 +13,15 @@ use trace_timeline::answers::What;
 const QUOTA: u32 = 10_000;
 
 /// A cgroup with a CPU quota. Dropping it removes it.
-struct Cgroup(PathBuf);
+#[derive(Debug)]
+pub struct Cgroup(PathBuf);
 
 impl Cgroup {
     /// Makes one, in cgroup v2 or v1: whichever has the CPU controller.
-    fn make() -> Result<Self> {
+    ///
+    /// # Errors
+    /// No CPU controller is mounted, or this user cannot make a cgroup.
+    pub fn make() -> Result<Self> {
         let name = format!("triscope-answers-{}", std::process::id());
         let unified = Path::new("/sys/fs/cgroup");
         let controllers = fs::read_to_string(unified.join("cgroup.controllers"));
@@ -35,6 +39,12 @@ impl Cgroup {
         fs::write(this.0.join("cpu.cfs_period_us"), "100000")?;
         fs::write(this.0.join("cpu.cfs_quota_us"), QUOTA.to_string())?;
         Ok(this)
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
     }
 }
 

@@ -97,7 +97,7 @@ impl Timeline {
         let mut requests = Requests::new(RequestFilter::default(), usize::MAX);
         let mut history = History::new(Timestamp::from_nanos(i64::MIN), Timestamp::MAX);
         while let Some(event) = streams.next(&mut tables)? {
-            correlator.push(&event, &tables.entities, &mut |derived| {
+            correlator.push(event, &tables.entities, &mut |derived| {
                 report.push(&derived, &tables.entities);
                 requests.push(&derived);
                 history.push(&derived);
