@@ -5,7 +5,18 @@ use trace_common::Limits;
 
 /// Reads a trace; goes on behind damage while `go_on` says so. A header that is none of those of
 /// `versions` is replaced by one of them: no time is lost with headers.
+#[allow(dead_code, reason = "each target uses a part of it")]
 pub fn read_all(data: &[u8], versions: &[&str], go_on: impl Fn(&Loss) -> bool) {
+    read_all_with(data, versions, go_on, look_at);
+}
+
+/// The same; `each` processes the events.
+pub fn read_all_with(
+    data: &[u8],
+    versions: &[&str],
+    go_on: impl Fn(&Loss) -> bool,
+    mut each: impl FnMut(Event<'_>),
+) {
     let Some((found, rest)) = data.split_at_checked(16) else { return };
     let header = |version: &str| format!("go 1.{version} trace\0\0\0").into_bytes();
     let known = versions.iter().find(|version| header(version) == found);
@@ -20,7 +31,7 @@ pub fn read_all(data: &[u8], versions: &[&str], go_on: impl Fn(&Loss) -> bool) {
         loop {
             match reader.next_event() {
                 Ok(Some(event)) => {
-                    look_at(event);
+                    each(event);
                     let time = event.time();
                     // Times only wrap around where they are at the very end.
                     if let Some(last) = last {
@@ -44,6 +55,7 @@ pub fn read_all(data: &[u8], versions: &[&str], go_on: impl Fn(&Loss) -> bool) {
     panic!("recovery does not end");
 }
 
+#[allow(dead_code, reason = "each target uses a part of it")]
 fn look_at(event: Event<'_>) {
     let _ = event.to_string();
     let _ = event.stack().map(|stack| stack.frames().count());

@@ -12,10 +12,9 @@ mod exercise;
 fuzz_target!(|data: &[u8]| {
     let Some((&split, data)) = data.split_first() else { return };
     let (metadata, payload) = data.split_at(usize::from(split).min(data.len()));
-    for stream in [
-        assemble::v4("Provider", 1, 0, metadata, payload),
-        assemble::v6(metadata, payload),
-    ] {
+    for stream in
+        [assemble::v4("Provider", 1, 0, metadata, payload), assemble::v6(metadata, payload)]
+    {
         exercise::read_everything(&stream, stream.len(), Order::Stream);
     }
 });

@@ -1,14 +1,16 @@
 //! The sources of the timeline model, on any input: Go and .NET traces, also behind damage,
-//! recordings of perf, records of the scheduler, counters of a cgroup. Intervals partition lives and
-//! pieces partition requests.
+//! recordings of perf, records of the scheduler, counters of a cgroup. Intervals partition lives,
+//! pieces partition requests, and all of it can be drawn.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
-use trace_common::{Cursor, Limits, Timestamp};
+use trace_common::{ClockDomain, Cursor, Limits, Timestamp};
+use trace_export::timeline::TimelineSource;
+use trace_export::{PerfettoSink, Sink};
 use trace_timeline::answers::{History, RequestFilter, Requests, critical_path};
 use trace_timeline::sources::cgroup::CgroupSource;
-use trace_timeline::sources::dotnet::DotnetSource;
+use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource};
 use trace_timeline::sources::go::GoSource;
 use trace_timeline::sources::kernel::{KernelSource, Record, Task};
 use trace_timeline::sources::perf::PerfSource;
@@ -28,6 +30,7 @@ fuzz_target!(|data: &[u8]| {
         _ => cgroup(data, &mut tables),
     };
     check(&events, &tables);
+    draw(&events, &tables).expect("the writer never fails");
 });
 
 fn go(data: &[u8], tables: &mut Tables) -> Vec<Event> {
@@ -38,8 +41,10 @@ fn go(data: &[u8], tables: &mut Tables) -> Vec<Event> {
         match reader.next_event() {
             Ok(Some(event)) => source.push(event, tables, &mut events),
             Ok(None) => break,
-            Err(_) => match reader.recover() {
-                Ok(Some(_)) => source.loss(tables, &mut events),
+            Err(error) => match reader.recover() {
+                Ok(Some(loss)) => {
+                    source.loss(&error.to_string(), Some(loss.bytes), tables, &mut events);
+                }
                 _ => break,
             },
         }
@@ -48,13 +53,12 @@ fn go(data: &[u8], tables: &mut Tables) -> Vec<Event> {
 }
 
 fn dotnet(data: &[u8], tables: &mut Tables) -> Vec<Event> {
-    let mut methods = nettrace::MethodMap::new();
+    let mut names = DotnetNames::new();
     let _ = nettrace::Reader::new(data).for_each(|event| {
-        methods.observe(&event);
+        names.observe(&event);
     });
     let mut reader = nettrace::Reader::new(data);
-    let (mut source, mut events) = (DotnetSource::new(0), Vec::new());
-    source.resolve_stacks(methods);
+    let (mut source, mut events) = (DotnetSource::with_names(0, names), Vec::new());
     // A block takes a byte at least, and each error skips one.
     for _ in 0..=data.len() {
         loop {
@@ -64,7 +68,7 @@ fn dotnet(data: &[u8], tables: &mut Tables) -> Vec<Event> {
                 Err(_) => break,
             }
         }
-        source.loss(tables, &mut events);
+        source.loss("a damaged block", tables, &mut events);
     }
     events
 }
@@ -101,6 +105,7 @@ fn kernel(data: &[u8], tables: &mut Tables) -> Vec<Event> {
                 task: task(b),
                 target_cpu: u32::from(state % 3),
                 is_new: state % 5 == 0,
+                stack: None,
             },
             2 => Record::In { cpu, tid: tid(a) },
             3 => Record::Out { cpu, tid: tid(a), preempted: state % 2 == 0 },
@@ -111,7 +116,7 @@ fn kernel(data: &[u8], tables: &mut Tables) -> Vec<Event> {
                 comm: &bytes[..2],
                 is_new: state % 3 == 0,
             },
-            5 => Record::Comm { tid: tid(a), comm: &bytes[..1] },
+            5 => Record::Comm { tid: tid(a), comm: &bytes[..1], by_exec: b % 2 == 1 },
             6 => Record::Exit { tid: tid(a) },
             _ => Record::Lost { cpu, count: state.into() },
         };
@@ -131,6 +136,18 @@ fn cgroup(data: &[u8], tables: &mut Tables) -> Vec<Event> {
         now += 1_000;
     }
     events
+}
+
+fn draw(events: &[Event], tables: &Tables) -> std::io::Result<()> {
+    let mut sink = PerfettoSink::with_limit(std::io::sink(), ClockDomain::Monotonic, 1 << 12);
+    let zero = Timestamp::default();
+    sink.clock_snapshot(&[(ClockDomain::Monotonic, zero), (ClockDomain::Boottime, zero)])?;
+    let mut source = TimelineSource::new(Default::default());
+    for event in events {
+        source.push(event, tables, &mut sink)?;
+    }
+    source.finish(tables, &mut sink)?;
+    sink.finish()
 }
 
 fn check(events: &[Event], tables: &Tables) {
