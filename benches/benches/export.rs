@@ -8,11 +8,12 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::{env, fs, io};
-use trace_export::go::GoSource;
+use trace_export::timeline::TimelineSource;
 use trace_export::{
     ClockDomain, Compressor, DebugAnnotation, PerfettoSink, Sink, Timestamp, Track, TrackEvent,
     Value,
 };
+use trace_timeline::{Tables, sources::go::GoSource};
 
 /// Events of the synthetic timeline: half of them begin a slice.
 const EVENTS: i64 = 20_000;
@@ -39,11 +40,15 @@ fn slices(output: impl io::Write) -> u64 {
 fn go(trace: &[u8], output: impl io::Write) -> u64 {
     let mut reader = gotrace::Reader::new(trace).unwrap();
     let mut sink = PerfettoSink::new(output, reader.clock_domain());
-    let mut source = GoSource::default();
+    let (mut tables, mut events) = (Tables::new(), Vec::new());
+    let (mut source, mut timeline) = (GoSource::default(), TimelineSource::default());
     while let Some(event) = reader.next_event().unwrap() {
-        source.push(event, &mut sink).unwrap();
+        source.push(event, &mut tables, &mut events);
+        for event in events.drain(..) {
+            timeline.push(&event, &tables, &mut sink).unwrap();
+        }
     }
-    source.finish(&mut sink).unwrap();
+    timeline.finish(&tables, &mut sink).unwrap();
     sink.finish().unwrap();
     sink.stats().bytes
 }

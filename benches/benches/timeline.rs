@@ -1,70 +1,38 @@
 //! The correlation of the layers: events per second.
 //!
-//! The kernel's events are those of threads that run on, sleep on and are woken on eight CPUs; Go's are
-//! those of the trace of a web shop, repeated. Each is correlated into intervals and summed in a report.
+//! The kernel's events are switches between threads on eight CPUs, as on a machine that is not
+//! overloaded: most threads sleep when they leave a CPU and are woken before they run again. In the
+//! crowded variant all are preempted: 16 threads share each CPU. Go's events are those of the trace
+//! of a web shop.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark without its input is none")]
 
+mod cpu_time;
+mod input;
+
+use cpu_time::CpuTime;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use input::{CPUS, SWITCHES, THREADS, go, scheduler};
 use std::hint::black_box;
 use trace_timeline::answers::Report;
-use trace_timeline::sources::go::GoSource;
-use trace_timeline::sources::kernel::{KernelSource, Record, Task};
-use trace_timeline::{Correlator, Event, Tables, Timestamp};
+use trace_timeline::{Correlator, CorrelatorOptions, Derived, Event, Tables};
 
-/// Context switches of one iteration.
-const SWITCHES: usize = 1 << 16;
-
-const CPUS: usize = 8;
-
-/// Threads of each CPU.
-const THREADS: i32 = 16;
-
-/// Switches on all CPUs in turn. A thread that was switched out in state S is woken before it runs
-/// again.
-fn scheduler(tables: &mut Tables) -> Vec<Event> {
-    let (mut source, mut events) = (KernelSource::new(), Vec::new());
-    let task = |tid| Task { tid, comm: b"worker", prio: 120 };
-    let mut running = [0; CPUS];
-    for n in 0..SWITCHES {
-        let cpu = n % CPUS;
-        let first = cpu as i32 * THREADS + 1;
-        let at = |part: i64| Timestamp::from_nanos(n as i64 * 1_000 + part);
-        let (prev, next) = (running[cpu], first + (n / CPUS) as i32 % THREADS);
-        let number = cpu as u32;
-        let waking = Record::Waking {
-            cpu: number,
-            by: Some(prev),
-            flags: Some(1),
-            task: task(next),
-            target_cpu: number,
-            is_new: false,
-        };
-        source.push(at(0), &waking, tables, &mut events);
-        let prev_state = i64::from(n % 3 == 0); // otherwise it is preempted
-        let (prev, next) = (task(prev), task(next));
-        let switch = Record::Switch { cpu: number, prev, prev_state, next };
-        source.push(at(500), &switch, tables, &mut events);
-        running[cpu] = next.tid;
+/// The number of derived intervals, flows and other events.
+fn correlate(events: &[Event], tables: &Tables, options: CorrelatorOptions) -> u64 {
+    let (mut correlator, mut count) = (Correlator::with_options(options), 0);
+    let mut each = |derived: Derived<'_>| {
+        black_box(&derived);
+        count += 1;
+    };
+    for event in events {
+        correlator.push(event, &tables.entities, &mut each);
     }
-    events
-}
-
-/// The events of a Go trace.
-fn go(tables: &mut Tables) -> Vec<Event> {
-    let path = "../crates/gotrace/tests/data/shop.trace";
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    let trace = std::fs::read(path).unwrap();
-    let mut reader = gotrace::Reader::new(&trace[..]).unwrap();
-    let (mut source, mut events) = (GoSource::new(Default::default()), Vec::new());
-    while let Some(event) = reader.next_event().unwrap() {
-        source.push(event, tables, &mut events);
-    }
-    events
+    correlator.finish(&mut each);
+    count
 }
 
 /// The number of groups and threads in the report.
-fn correlate(events: &[Event], tables: &Tables) -> usize {
+fn report(events: &[Event], tables: &Tables) -> usize {
     let entities = &tables.entities;
     let (mut correlator, mut report) = (Correlator::new(), Report::new());
     for event in events {
@@ -74,22 +42,43 @@ fn correlate(events: &[Event], tables: &Tables) -> usize {
     report.groups.len() + report.threads.len()
 }
 
-fn timeline(c: &mut Criterion) {
+fn timeline(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("correlator");
     let mut tables = Tables::new();
-    let events = scheduler(&mut tables);
-    assert_eq!(correlate(&events, &tables), CPUS * THREADS as usize);
-    group.throughput(Throughput::Elements(SWITCHES as u64));
-    group.bench_function("context switches", |b| {
-        b.iter(|| black_box(correlate(&events, &tables)));
-    });
+    let events = scheduler(8, &mut tables);
+    let crowded = scheduler(1, &mut tables);
+    let all = CorrelatorOptions::default();
+    let mut whole = CorrelatorOptions::default();
+    whole.occupants = false;
+    let mut runtimes = whole;
+    runtimes.threads = false;
+    assert_eq!(report(&events, &tables), CPUS * THREADS as usize);
+    let kernel = [
+        ("context switches", &events, all),
+        ("context switches, whole waits", &events, whole),
+        ("context switches, of runtimes only", &events, runtimes),
+        ("crowded context switches", &crowded, all),
+        ("crowded context switches, whole waits", &crowded, whole),
+    ];
+    for (name, events, options) in kernel {
+        let rates = (events.len() as f64, SWITCHES as f64);
+        println!("{name}: {:.2} events per switch", rates.0 / rates.1);
+        group.throughput(Throughput::Elements(SWITCHES as u64));
+        group.bench_function(name, |b| b.iter(|| correlate(events, &tables, options)));
+    }
+    group.bench_function("report of context switches", |b| b.iter(|| report(&events, &tables)));
     let mut tables = Tables::new();
     let events = go(&mut tables);
-    assert!(correlate(&events, &tables) > 10);
+    assert!(report(&events, &tables) > 10);
     group.throughput(Throughput::Elements(events.len() as u64));
-    group.bench_function("Go events", |b| b.iter(|| black_box(correlate(&events, &tables))));
+    group.bench_function("Go events", |b| b.iter(|| correlate(&events, &tables, all)));
+    group.bench_function("report of Go events", |b| b.iter(|| report(&events, &tables)));
     group.finish();
 }
 
-criterion_group!(benches, timeline);
+criterion_group! {
+    name = benches;
+    config = Criterion::default().with_measurement(CpuTime::new());
+    targets = timeline
+}
 criterion_main!(benches);
