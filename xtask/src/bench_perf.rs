@@ -32,9 +32,7 @@ pub(crate) fn task(args: &[String]) -> Result {
     let mut build = Command::new("cargo");
     build.args(["build", "--release", "--locked", "--manifest-path", MANIFEST]);
     let peers = run::artifact(&mut build, "perf-peers")?;
-    let mut build = Command::new("cargo");
-    build.args(["build", "--release", "--locked", "--package", "triscope"]);
-    let triscope = run::artifact(&mut build, "triscope")?;
+    let triscope = run::triscope()?;
     run::run(run::with_tracefs(&peers).args(args).arg("--triscope").arg(triscope))
 }
 

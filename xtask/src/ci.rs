@@ -1,11 +1,14 @@
-//! `cargo xtask ci`: every check, in the order that finds mistakes soonest.
+//! `cargo xtask ci`: every check, in the order that finds mistakes soonest, two at a time where the
+//! first often waits.
 
 use crate::{
-    bench_perf, deny, fuzz, html, package, perfetto, public_api, runtimes, rust, sanitize,
-    test_kernel, timeline,
+    again, bench_perf, dataset, deny, fuzz, html, package, perfetto, public_api, record, runtimes,
+    rust, sanitize, test_kernel, timeline, web,
 };
-use std::process::Command;
-use std::time::Instant;
+use std::io::Write;
+use std::process::{Command, Output};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use task_support::{Result, run};
 
 pub(crate) const OPTIONS: &str = "\
@@ -13,12 +16,43 @@ pub(crate) const OPTIONS: &str = "\
 
   WORD   only checks whose name contains it";
 
-/// A check and how to run it.
-type Step = (&'static str, fn() -> Result);
+/// A check.
+struct Step {
+    name: &'static str,
+    run: fn() -> Result,
+    /// Whether it often waits: those up to the next one that waits run meanwhile.
+    waits: bool,
+    /// Whether it watches live programs: if it fails, it is run once more.
+    is_live: bool,
+}
+
+const fn step(name: &'static str, run: fn() -> Result) -> Step {
+    Step { name, run, waits: false, is_live: false }
+}
+
+impl Step {
+    const fn waits(mut self) -> Self {
+        self.waits = true;
+        self
+    }
+
+    const fn live(mut self) -> Self {
+        self.is_live = true;
+        self
+    }
+
+    /// Returns whether it failed, and passed when it was run again.
+    fn run(&self) -> Result<bool> {
+        if self.is_live {
+            return again::attempt(self.name, self.run);
+        }
+        (self.run)().map(|()| false)
+    }
+}
 
 const STEPS: &[Step] = &[
-    ("format", || cargo(&["fmt", "--all", "--check"])),
-    ("clippy", || {
+    step("format", || cargo(&["fmt", "--all", "--check"])),
+    step("clippy", || {
         cargo(&[
             "clippy",
             "--workspace",
@@ -30,54 +64,136 @@ const STEPS: &[Step] = &[
             "warnings",
         ])
     }),
-    ("documentation", || {
+    step("documentation", || {
         let mut command =
             command(&["doc", "--workspace", "--no-deps", "--all-features", "--quiet"]);
         run::run(command.env("RUSTDOCFLAGS", "-D warnings"))
     }),
-    ("public API", || public_api::task(&[])),
-    ("tests, debug", || {
-        cargo(&["test", "--quiet"])?;
-        // No other package of the workspace enables this feature.
-        cargo(&["test", "--quiet", "-p", "perf-monitor", "--features", "tokio", "--test", "tokio"])
+    step("public API", || public_api::task(&[])),
+    step("tests, debug", || again::cargo_test(&[])).waits(),
+    step("tests, release", || again::cargo_test(&["--release"])),
+    step(".NET runtimes", || runtimes::test(&[])).waits().live(),
+    step("feature powerset", || {
+        // Not with --no-dev-deps, which changes the manifests while other checks build.
+        cargo(&["hack", "check", "--feature-powerset", "--workspace", "--quiet"])
     }),
-    ("tests, release", || cargo(&["test", "--quiet", "--release"])),
-    ("feature powerset", || {
-        cargo(&["hack", "check", "--feature-powerset", "--no-dev-deps", "--workspace", "--quiet"])
-    }),
-    ("oldest Rust, and Windows", || rust::check_platforms(&[])),
-    ("miri", || sanitize::miri(&[])),
-    ("sanitizers", || sanitize::sanitize(&[])),
-    ("packages", || package::task(&[])),
-    ("dependencies", || deny::task(&[])),
-    ("benches run", || {
+    step("oldest Rust, and Windows", || rust::check_platforms(&[])),
+    step("miri", || sanitize::miri(&[])),
+    step("dependencies", || deny::task(&[])),
+    step("Go's own reader", || conformance_go::test(&[])).waits().live(),
+    step("sanitizers", || sanitize::sanitize(&[])),
+    step("packages", || package::task(&[])),
+    step("benches run", || {
         cargo(&["bench", "--quiet", "--package", "triscope-benches", "--", "--test"])
     }),
-    ("Go's own reader", || conformance_go::test(&[])),
-    ("Perfetto's own schema", || perfetto::lint(&[])),
-    ("pages in a browser", || html::task(&[])),
-    ("kernel, Go and .NET on one clock", || timeline::task(&[])),
-    (".NET runtimes", || runtimes::test(&[])),
-    ("perf-monitor's peers run", bench_perf::smoke),
-    ("real kernels", || test_kernel::task(&[])),
-    ("fuzzing, briefly", || fuzz::smoke(10, "")),
+    step("kernel, Go and .NET on one clock", || timeline::task(&[])).live(),
+    // Changes kernel.perf_event_paranoid for a moment: not beside the tests of kernels.
+    step("recordings of Go and .NET programs", || record::test(&[])).live(),
+    step("perf-monitor's peers run", bench_perf::smoke),
+    step("real kernels", || test_kernel::task(&[])).waits().live(),
+    step("Perfetto's own schema", || perfetto::lint(&[])),
+    step("pages in a browser", || html::task(&[])).live(),
+    step("datasets in DuckDB and Arrow", || dataset::task(&[])).live(),
+    step("web page", || web::test(&[])).live(),
+    step("fuzzing, briefly", || fuzz::smoke(5, "")),
 ];
 
 pub(crate) fn task(args: &[String]) -> Result {
     let filter = args.first().map_or("", String::as_str);
-    let mut report = Vec::new();
-    for (name, step) in STEPS.iter().filter(|(name, _)| name.contains(filter)) {
-        eprintln!("\n==== {name}");
-        let start = Instant::now();
-        step().map_err(|error| format!("{name}: {error}"))?;
-        report.push(format!("{:>6.1} s  {name}", start.elapsed().as_secs_f64()));
-    }
-    if report.is_empty() {
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| step.name.contains(filter)).collect();
+    if steps.is_empty() {
         return Err(format!("no check's name contains {filter:?}").into());
     }
-    eprintln!("\n==== all green\n{}", report.join("\n"));
-    println!("{} passed, 0 failed", report.len());
+    let mut report = Report::default();
+    let mut beside = None;
+    let result = run(&steps, &mut report, &mut beside);
+    // Its output shows what happened, whatever the result of the others is.
+    let result = result.and(report.finish(beside));
+    eprintln!("\n==== {}\n{}", if result.is_ok() { "all green" } else { "failed" }, report.0);
+    result?;
+    println!("{} passed, 0 failed", steps.len());
     Ok(())
+}
+
+/// Runs each check, and beside the others one of those that wait.
+fn run(steps: &[&Step], report: &mut Report, beside: &mut Option<Beside>) -> Result {
+    for step in steps {
+        if step.waits && steps.len() > 1 {
+            report.finish(beside.take())?;
+            *beside = Some(Beside::start(step.name)?);
+            continue;
+        }
+        eprintln!("\n==== {}", step.name);
+        let (start, cpu) = (Instant::now(), children_cpu()?);
+        let again = step.run().map_err(|error| format!("{}: {error}", step.name))?;
+        let name = if again {
+            format!("{} (at the second time)", step.name)
+        } else {
+            step.name.to_owned()
+        };
+        report.add(&name, start.elapsed(), children_cpu()? - cpu);
+    }
+    Ok(())
+}
+
+/// The times of the checks that have passed.
+#[derive(Default)]
+struct Report(String);
+
+impl Report {
+    fn add(&mut self, name: &str, wall: Duration, cpu: f64) {
+        let wall = wall.as_secs_f64();
+        self.0.push_str(&format!("{wall:>6.1} s  {cpu:>6.1} s of CPU  {name}\n"));
+    }
+
+    /// Waits for the check that runs beside the others, if there is one, and prints its output.
+    fn finish(&mut self, beside: Option<Beside>) -> Result {
+        let Some(Beside { name, start, thread }) = beside else { return Ok(()) };
+        let cpu = children_cpu()?;
+        let (output, wall) = thread.join().map_err(|_| format!("{name}: the thread failed"))?;
+        let output = output?;
+        eprintln!("\n==== {name} (beside others for {:.1} s)", start.elapsed().as_secs_f64());
+        let mut errors = std::io::stderr().lock();
+        errors.write_all(&output.stdout)?;
+        errors.write_all(&output.stderr)?;
+        if !output.status.success() {
+            return Err(format!("{name}: {}", output.status).into());
+        }
+        self.add(name, wall, children_cpu()? - cpu);
+        Ok(())
+    }
+}
+
+/// A check that runs in a process of its own.
+struct Beside {
+    name: &'static str,
+    start: Instant,
+    thread: JoinHandle<(std::io::Result<Output>, Duration)>,
+}
+
+impl Beside {
+    fn start(name: &'static str) -> Result<Self> {
+        eprintln!("\n==== {name}: begins, and its output follows at its end");
+        let start = Instant::now();
+        // Not by its path, where a check can write another build.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["ci", name]);
+        let thread = std::thread::spawn(move || (command.output(), start.elapsed()));
+        Ok(Self { name, start, thread })
+    }
+}
+
+/// CPU time of the child processes that have ended, in seconds.
+///
+/// Source: `proc_pid_stat(5)`, fields 16 and 17 in units of 1/100 s.
+fn children_cpu() -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, fields) = stat.rsplit_once(") ").ok_or("no name in /proc/self/stat")?;
+    let mut ticks = 0;
+    for field in fields.split_ascii_whitespace().skip(16 - 3).take(2) {
+        ticks += field.parse::<u64>()?;
+    }
+    Ok(ticks as f64 / 100.0)
 }
 
 fn cargo(args: &[&str]) -> Result {
@@ -88,4 +204,24 @@ fn command(args: &[&str]) -> Command {
     let mut command = run::cargo();
     command.args(args);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_checks_that_wait_name_one_check() {
+        for name in STEPS.iter().filter(|step| step.waits).map(|step| step.name) {
+            assert_eq!(STEPS.iter().filter(|step| step.name.contains(name)).count(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn cpu_time_of_children_is_counted() {
+        let before = children_cpu().unwrap();
+        let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        assert!(Command::new("sh").args(["-c", script]).status().unwrap().success());
+        assert!(children_cpu().unwrap() > before);
+    }
 }

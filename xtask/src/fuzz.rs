@@ -12,7 +12,8 @@ use task_support::{Result, lane, parallel, run};
 pub(crate) const OPTIONS: &str = "\
 [--seconds N] [WORD]
 
-  --seconds N   fuzz each target for N seconds (default: 60)
+  --seconds N   fuzz each target for N seconds (default: 60), and until it has executed 10000 inputs,
+                for at most twice as long
   WORD          only targets whose name contains it";
 
 pub(crate) fn task(args: &[String]) -> Result {
@@ -45,6 +46,12 @@ pub(crate) fn smoke(seconds: u32, filter: &str) -> Result {
     parallel(targets, |target| fuzz(target, seconds)).map(drop)
 }
 
+/// The inputs that a target executes at least, if it can in [`MOST_ROUNDS`].
+const LEAST: u64 = 10_000;
+
+/// Rounds of the requested time.
+const MOST_ROUNDS: u32 = 2;
+
 /// Runs a target that is already built.
 fn fuzz(target: &str, seconds: u32) -> Result {
     let corpus = PathBuf::from("fuzz/corpus").join(target);
@@ -52,13 +59,32 @@ fn fuzz(target: &str, seconds: u32) -> Result {
     fs::create_dir_all(&corpus)?;
     fs::create_dir_all(&artifacts)?;
     seed(target, &corpus)?;
-    let mut command = Command::new(binary(target)?);
-    command.arg(&corpus).args(["-rss_limit_mb=2048", "-timeout=10"]);
-    command.arg(format!("-max_total_time={seconds}"));
-    command.arg(format!("-artifact_prefix={}/", artifacts.display()));
-    run::output(&mut command)?;
-    eprintln!("  {target}: nothing found");
+    let binary = binary(target)?;
+    let (mut executed, mut rounds) = (0, 0);
+    while executed < LEAST && rounds < MOST_ROUNDS {
+        let mut command = Command::new(&binary);
+        command.arg(&corpus).args(["-rss_limit_mb=2048", "-timeout=10"]);
+        command.arg(format!("-max_total_time={seconds}"));
+        command.arg(format!("-artifact_prefix={}/", artifacts.display()));
+        let output = run::attempt(&mut command)?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            let lines: Vec<&str> = text.lines().collect();
+            let tail = lines[lines.len().saturating_sub(40)..].join("\n");
+            return Err(format!("{target}: {}\n{tail}", output.status).into());
+        }
+        executed += executions(&text).ok_or_else(|| format!("{target}: no count of executions"))?;
+        rounds += 1;
+    }
+    let seconds = rounds * seconds;
+    eprintln!("  {target}: nothing found with {executed} inputs in {seconds} s");
     Ok(())
+}
+
+/// The number in the last line of libFuzzer: `Done 1234 runs in 5 second(s)`.
+fn executions(text: &str) -> Option<u64> {
+    let line = text.lines().rev().find_map(|line| line.strip_prefix("Done "))?;
+    line.split(' ').next()?.parse().ok()
 }
 
 /// The program of a target as built by cargo-fuzz: in a directory named after the platform.
@@ -110,4 +136,16 @@ fn seed(target: &str, corpus: &Path) -> Result {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executions_are_counted() {
+        let text = "#2\tINITED cov: 5\nDone 1 runs of seeds\nDone 31415 runs in 5 second(s)\n";
+        assert_eq!(executions(text), Some(31415));
+        assert_eq!(executions("#2\tINITED cov: 5\n"), None);
+    }
 }

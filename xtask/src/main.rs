@@ -4,8 +4,12 @@
 //! reader is in `conformance/go`.
 #![forbid(unsafe_code)]
 
+mod again;
 mod bench_perf;
+mod bench_profile;
+mod bench_record;
 mod ci;
+mod dataset;
 mod debian;
 mod deny;
 mod fuzz;
@@ -14,12 +18,14 @@ mod html;
 mod package;
 mod perfetto;
 mod public_api;
+mod record;
 mod runtimes;
 mod rust;
 mod samply;
 mod sanitize;
 mod test_kernel;
 mod timeline;
+mod web;
 
 use std::process::ExitCode;
 use task_support::Result;
@@ -106,6 +112,12 @@ const TASKS: &[Task] = &[
         run: conformance_go::bench,
     },
     Task {
+        name: "go-layouts",
+        help: "compare the layouts of go-flight with the debug information of Go programs",
+        options: conformance_go::layouts::OPTIONS,
+        run: conformance_go::layouts::task,
+    },
+    Task {
         name: "runtimes",
         help: "fetch the .NET runtimes that tests need",
         options: "",
@@ -118,10 +130,22 @@ const TASKS: &[Task] = &[
         run: runtimes::test,
     },
     Task {
+        name: "test-record",
+        help: "run the tests that record real Go and .NET programs",
+        options: record::OPTIONS,
+        run: record::test,
+    },
+    Task {
         name: "lint-perfetto",
         help: "check Perfetto traces against the official schema",
         options: perfetto::LINT_OPTIONS,
         run: perfetto::lint,
+    },
+    Task {
+        name: "perfetto-bytes",
+        help: "print the bytes of an event in Perfetto traces, by kind of trace",
+        options: perfetto::BYTES_OPTIONS,
+        run: perfetto::bytes,
     },
     Task {
         name: "draw-timeline",
@@ -136,10 +160,28 @@ const TASKS: &[Task] = &[
         run: timeline::task,
     },
     Task {
+        name: "test-dataset",
+        help: "read datasets of triscope export with DuckDB and Arrow",
+        options: dataset::OPTIONS,
+        run: dataset::task,
+    },
+    Task {
         name: "test-html",
-        help: "use the pages of triscope report --html in headless Chromium",
+        help: "use the pages of triscope report --html and flame graphs in headless Chromium",
         options: html::OPTIONS,
         run: html::task,
+    },
+    Task {
+        name: "web",
+        help: "build the web page that reads traces in a browser: target/web/index.html",
+        options: web::OPTIONS,
+        run: web::task,
+    },
+    Task {
+        name: "test-web",
+        help: "use the web page in headless Chromium, and compare it with the native program",
+        options: web::TEST_OPTIONS,
+        run: web::test,
     },
     Task {
         name: "test-kernel",
@@ -158,6 +200,18 @@ const TASKS: &[Task] = &[
         help: "measure perf-monitor beside other readers of perf events",
         options: bench_perf::OPTIONS,
         run: bench_perf::task,
+    },
+    Task {
+        name: "bench-profile",
+        help: "compare triscope profile with perf record and samply: CPU time",
+        options: bench_profile::OPTIONS,
+        run: bench_profile::task,
+    },
+    Task {
+        name: "bench-record",
+        help: "measure the CPU time and memory of triscope record beside perf sched record",
+        options: bench_record::OPTIONS,
+        run: bench_record::task,
     },
 ];
 

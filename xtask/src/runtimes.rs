@@ -25,15 +25,9 @@ const WORKLOAD: [(&str, &str); 2] = [
     ("Answers.cs", include_str!("../../crates/testkit/workload/Answers.cs")),
 ];
 
-/// The test suites that need targets: package and test name. All their tests are `#[ignore]`d so
-/// that a plain `cargo test` reports them as not run.
-const SUITES: &[(&str, &str)] = &[
-    ("testkit", "dotnet"),
-    ("diag-ipc", "runtimes"),
-    ("nettrace", "runtimes"),
-    ("triscope", "dotnet"),
-    ("triscope", "dotnet_traces"),
-];
+/// The test suites that need targets, of testkit, diag-ipc, nettrace and triscope. All these tests
+/// are `#[ignore]`d so that a plain `cargo test` reports them as not run.
+const SUITES: &[&str] = &["runtimes", "dotnet", "dotnet_profile", "dotnet_traces"];
 
 /// `cargo xtask runtimes`: downloads the runtimes and prints how to start one.
 pub(crate) fn fetch(_: &[String]) -> Result {
@@ -54,19 +48,14 @@ pub(crate) fn test(args: &[String]) -> Result {
         Ok(dir) => dir,
         Err(why) => return lane::skip("tests against real .NET runtimes", &why),
     };
-    for (package, suite) in SUITES {
-        run::run(
-            Command::new(env!("CARGO"))
-                .args(["test", "--release", "--all-features", "--package", package])
-                .args(["--test", suite, "--"])
-                // The targets share two cores in the worst case; the tests of one target run one
-                // after another.
-                .args(["--ignored", "--test-threads=2"])
-                .args(args)
-                .env(VARIABLE, &dir),
-        )?;
-    }
-    Ok(())
+    run::run(
+        run::tests(SUITES)
+            // The targets share two cores in the worst case; the tests of one target run one after
+            // another.
+            .args(["--release", "--", "--ignored", "--test-threads=2"])
+            .args(args)
+            .env(VARIABLE, &dir),
+    )
 }
 
 /// The directory of targets: `3.1`, `9` and `10`, and `Workload.dll`.

@@ -76,18 +76,27 @@ pub(crate) const LIBRARIES: &[&str] = &[
     "diag-ipc",
     "nettrace",
     "gotrace",
+    "go-flight",
+    "trace-symbols",
     "trace-timeline",
+    "trace-dataset",
+    "trace-flight",
     "trace-export",
 ];
 
 /// Those of them that also support other systems than Linux.
-const PORTABLE: &[&str] = &["trace-common", "diag-ipc", "nettrace", "gotrace", "trace-export"];
+const PORTABLE: &[&str] =
+    &["trace-common", "diag-ipc", "nettrace", "gotrace", "go-flight", "trace-export"];
 
-/// `cargo xtask check-platforms`: the libraries with the minimum Rust version, and for Windows.
+/// Those of them that need no sockets and files of a system.
+const SANS_IO: &[&str] = &["trace-common", "nettrace", "gotrace", "trace-export"];
+
+/// `cargo xtask check-platforms`: the libraries with the minimum Rust version, and for Windows, macOS
+/// and WebAssembly.
 pub(crate) fn check_platforms(_: &[String]) -> Result {
     let toolchain = match oldest() {
         Ok(toolchain) => toolchain,
-        Err(why) => return lane::skip("the oldest Rust, and Windows", &why),
+        Err(why) => return lane::skip("the oldest Rust, and other platforms", &why),
     };
     let check = |crates: &[&str]| {
         let mut command = run::cargo();
@@ -98,19 +107,31 @@ pub(crate) fn check_platforms(_: &[String]) -> Result {
     };
     run::run(&mut check(LIBRARIES))?;
     eprintln!("{} libraries: good with Rust {OLDEST}", LIBRARIES.len());
-    // No package has this target's standard library: it is checked from its source first, with the
-    // variable that permits a stable compiler to do so.
-    let mut windows = check(PORTABLE);
-    windows.args(["--target", "x86_64-pc-windows-msvc", "-Zbuild-std=std,panic_abort"]);
-    run::run(windows.env("RUSTC_BOOTSTRAP", "1"))?;
-    eprintln!("{} libraries: good for Windows", PORTABLE.len());
+    // No package has the standard library of these targets: it is checked from its source first, with
+    // the variable that permits a stable compiler to do so.
+    for (target, name, crates) in [
+        ("x86_64-pc-windows-msvc", "Windows", PORTABLE),
+        ("aarch64-apple-darwin", "macOS", PORTABLE),
+        ("wasm32-unknown-unknown", "WebAssembly", SANS_IO),
+    ] {
+        let platform = ["--target", target, "-Zbuild-std=std,panic_abort"];
+        run::run(check(crates).args(platform).env("RUSTC_BOOTSTRAP", "1"))?;
+        // All its features but `perf`.
+        let timeline = ["--no-default-features", "--features", "dotnet,go,kernel"];
+        let mut command = run::cargo();
+        command.args(["check", "--quiet", "--package", "trace-timeline"]).args(timeline);
+        toolchain.apply(&mut command, "oldest-rust");
+        run::run(command.args(platform).env("RUSTC_BOOTSTRAP", "1"))?;
+        eprintln!("{} libraries: good for {name}", crates.len() + 1);
+    }
     Ok(())
 }
 
 /// The `rust-version` of the workspace's manifest.
 const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");
 
-fn oldest() -> Result<Toolchain> {
+/// The compiler of that version, with the source of its standard library.
+pub(crate) fn oldest() -> Result<Toolchain> {
     let more = [("rust-web-src", "amd64")];
     let toolchain = Toolchain::fetch(&Debian::open()?, "bookworm", &more)?;
     let mut version = Command::new(toolchain.root.join("bin/rustc"));

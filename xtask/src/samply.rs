@@ -3,7 +3,7 @@
 //! On demand only: samply is built from its published crate, which takes minutes.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use task_support::{Result, cache, run};
 
@@ -16,12 +16,18 @@ const WORK: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; true | ca
 /// Samples by name and id of the thread.
 type Threads = BTreeMap<(String, String), u64>;
 
-pub(crate) fn task(_args: &[String]) -> Result {
+/// The program, built from its published crate.
+pub(crate) fn installed() -> Result<PathBuf> {
     let samply = cache::entry(&format!("samply/{SAMPLY}"), |dir| {
         let mut install = run::cargo();
         install.args(["install", "samply", "--locked", "--version", SAMPLY, "--root"]).arg(dir);
         run::run(&mut install)
     })?;
+    Ok(samply.join("bin/samply"))
+}
+
+pub(crate) fn task(_args: &[String]) -> Result {
+    let samply = installed()?;
     let mut build = run::cargo();
     build.args(["build", "--locked", "--package", "triscope"]);
     let triscope = run::artifact(&mut build, "triscope")?;
@@ -32,7 +38,7 @@ pub(crate) fn task(_args: &[String]) -> Result {
         record.args(["perf", "record", "-e", "cpu-clock", "-o"]).arg(&recording).args(options);
         run::run(record.args(["--", "sh", "-c", WORK]))?;
         let profile = dir.path().join("profile.json");
-        let mut import = Command::new(samply.join("bin/samply"));
+        let mut import = Command::new(&samply);
         run::run(import.arg("import").arg(&recording).args(["--save-only", "-o"]).arg(&profile))?;
         let (ours, theirs) = (of_triscope(&triscope, &recording)?, of_samply(&profile)?);
         if ours.is_empty() || ours != theirs {
@@ -54,6 +60,11 @@ fn of_triscope(triscope: &Path, recording: &Path) -> Result<Threads> {
         *threads.entry((name, tid)).or_default() += 1;
     }
     Ok(threads)
+}
+
+/// The number of samples in a Firefox profile.
+pub(crate) fn samples(profile: &Path) -> Result<u64> {
+    Ok(of_samply(profile)?.values().sum())
 }
 
 /// The threads of a Firefox profile that have samples.

@@ -62,6 +62,10 @@ fn test(name: &str, flags: &str) -> Command {
     test.args(["--target-dir", &format!("target/sanitize-{name}")]);
     test.args(TESTS.iter().flat_map(|(package, _)| ["--package", package]));
     test.arg("--").args(["ring::", "record::", "merge::", "cursor::"]);
+    // Without debug information, also that of the standard library, inlined functions are missing
+    // from stacks. `SUPPRESSED` names some.
+    test.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    test.env_remove("CARGO_PROFILE_TEST_DEBUG");
     test.env("RUSTFLAGS", flags).env("PROPTEST_CASES", "16");
     test
 }

@@ -1,96 +1,19 @@
 'use strict';
 // Drives headless Chromium through its debugging pipe and checks pages of `triscope report --html`.
 // usage: node drive.js CHROMIUM OUT PAGE=KIND…
-const { spawn } = require('child_process');
 const fs = require('fs');
-const http = require('http');
-const os = require('os');
 const path = require('path');
+const { check, forbids, open, run } = require('./browser.js');
 
 const [chromium, out, ...pages] = process.argv.slice(2);
-const failures = [];
-let checks = 0;
-function check(what, ok, seen) {
-  checks++;
-  if (!ok) failures.push(`${what}${seen === undefined ? '' : `: ${JSON.stringify(seen)}`}`);
-}
-
-/** The browser: messages are JSON with a zero byte after each. */
-function start(profile) {
-  const flags = ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-background-networking',
-    '--disable-component-update', '--no-first-run', '--hide-scrollbars', '--remote-debugging-pipe',
-    '--window-size=1440,900', `--user-data-dir=${profile}`, 'about:blank'];
-  const child = spawn(chromium, flags, { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] });
-  const waiting = new Map(), listeners = [];
-  let next = 1, rest = Buffer.alloc(0);
-  child.stdio[4].on('data', chunk => {
-    rest = Buffer.concat([rest, chunk]);
-    for (let end; (end = rest.indexOf(0)) >= 0;) {
-      const message = JSON.parse(rest.subarray(0, end).toString());
-      rest = rest.subarray(end + 1);
-      if (message.id) {
-        const { resolve, reject } = waiting.get(message.id);
-        waiting.delete(message.id);
-        if (message.error) reject(new Error(message.error.message)); else resolve(message.result);
-      } else listeners.forEach(listener => listener(message));
-    }
-  });
-  child.on('exit', code => waiting.forEach(({ reject }) => reject(new Error(`Chromium ended: ${code}`))));
-  return {
-    child,
-    listen: listener => listeners.push(listener),
-    send: (method, params = {}, sessionId) => new Promise((resolve, reject) => {
-      const id = next++;
-      waiting.set(id, { resolve, reject });
-      child.stdio[3].write(JSON.stringify({ id, method, params, sessionId }) + '\0');
-    }),
-  };
-}
-
-async function open(browser) {
-  const { targetId } = await browser.send('Target.createTarget', { url: 'about:blank' });
-  const { sessionId } = await browser.send('Target.attachToTarget', { targetId, flatten: true });
-  const send = (method, params) => browser.send(method, params, sessionId);
-  const page = { send, requests: [], errors: [], blocked: 0 };
-  browser.listen(({ method, params, sessionId: from }) => {
-    if (from !== sessionId) return;
-    if (method === 'Network.requestWillBeSent') page.requests.push(params.request.url);
-    if (method === 'Runtime.exceptionThrown') page.errors.push(params.exceptionDetails.exception ? params.exceptionDetails.exception.description : params.exceptionDetails.text);
-    if (method === 'Runtime.consoleAPICalled' && ['error', 'warning'].includes(params.type)) page.errors.push(params.args.map(a => a.value).join(' '));
-    if (method === 'Log.entryAdded' && params.entry.level === 'error') page.errors.push(params.entry.text);
-  });
-  for (const domain of ['Page', 'Runtime', 'Network', 'Log']) await send(domain + '.enable');
-  await send('Performance.enable', { timeDomain: 'threadTicks' });
-  page.eval = async expression => {
-    const { result, exceptionDetails } = await send('Runtime.evaluate', { expression, awaitPromise: true, returnByValue: true });
-    if (exceptionDetails) throw new Error(`${expression}: ${exceptionDetails.exception ? exceptionDetails.exception.description : exceptionDetails.text}`);
-    return result.value;
-  };
-  page.mouse = (type, x, y, more = {}) => send('Input.dispatchMouseEvent', { type, x, y, ...more });
-  page.click = async (x, y) => {
-    await page.mouse('mouseMoved', x, y);
-    await page.mouse('mousePressed', x, y, { button: 'left', clickCount: 1 });
-    await page.mouse('mouseReleased', x, y, { button: 'left', clickCount: 1 });
-  };
-  page.key = async (key, more = {}) => {
-    await send('Input.dispatchKeyEvent', { type: 'keyDown', key, text: key.length === 1 ? key : key === 'Enter' ? '\r' : undefined, ...more });
-    await send('Input.dispatchKeyEvent', { type: 'keyUp', key, ...more });
-  };
-  page.frame = () => page.eval('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))');
+/** Opens a tab for a page of `triscope report --html`. */
+async function tab(browser) {
+  const page = await open(browser, out);
   page.view = () => page.eval('triscope.view');
-  page.dark = value => send('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value: value ? 'dark' : 'light' }] });
-  page.shot = async name => {
-    await page.frame();
-    const { data } = await send('Page.captureScreenshot', { format: 'png' });
-    fs.writeFileSync(path.join(out, name + '.png'), Buffer.from(data, 'base64'));
-  };
-  page.cpu = async () => (await send('Performance.getMetrics')).metrics.find(m => m.name === 'TaskDuration').value;
   page.go = async file => {
     const before = await page.cpu();
-    const loaded = new Promise(done => browser.listen(m => { if (m.sessionId === sessionId && m.method === 'Page.loadEventFired') done(); }));
-    await send('Page.navigate', { url: 'file://' + path.resolve(file) });
-    await loaded;
-    const wall = await page.eval('triscope.ready.then(() => { triscope.paint(); return performance.now(); })');
+    await page.load('file://' + path.resolve(file));
+    const wall = await page.eval("typeof triscope === 'undefined' ? performance.now() : triscope.ready.then(() => { triscope.paint(); return performance.now(); })");
     return { wall, cpu: await page.cpu() - before };
   };
   return page;
@@ -187,92 +110,111 @@ async function searchFor(page, query) {
   return { matches: await page.eval('triscope.matches'), selection: await page.eval('triscope.selection') };
 }
 
-async function main() {
-  const profile = fs.mkdtempSync(path.join(os.tmpdir(), 'triscope-chromium-'));
-  const browser = start(profile);
-  try {
-    for (const argument of pages) {
-      const [file, kind] = argument.split('=');
-      const name = path.basename(file, '.html'), page = await open(browser);
-      await page.dark(false);
-      const { wall, cpu } = await page.go(file);
-      const items = await page.eval('triscope.data.items');
-      console.log(`${name}: ${items} intervals, ${(fs.statSync(file).size / 1e6).toFixed(1)} MB, ${(cpu * 1000).toFixed(0)} ms of CPU time to the first picture (${wall.toFixed(0)} ms)`);
-      check(`${name} is not empty`, items > 0);
-      check(`${name} shows no failure`, await page.eval("document.getElementById('failure').hidden"));
-      if (kind === 'large') {
-        check('a million intervals', items >= 1e6, items);
-        check('load within 3 s of CPU time', cpu <= 3, cpu);
-      }
-      await interact(page);
-      if (kind === 'shop') {
-        const { matches, selection } = await searchFor(page, 'main.serve');
-        check('search finds the handlers', matches > 10, matches);
-        check('Enter selects the first match', selection && selection.text.includes('main.serve'), selection);
-        const { selection: second } = await searchFor(page, 'main.serve');
-        check('Enter again selects the next match', second && (second.index !== selection.index || second.track !== selection.track), second);
-        check('a goroutine is found by its number', (await searchFor(page, 'G1')).matches > 0);
-        check('nonsense is not found', (await searchFor(page, 'zzzyx')).matches === 0);
-        await page.key('Escape');
-        await page.eval("triscope.show('requests')");
-        const rows = await page.eval("document.querySelectorAll('#path tr.row').length");
-        check('the longest request has pieces', rows > 0, rows);
-        const sums = await page.eval('triscope.data.paths.every(p => p.pieces.reduce((sum, piece) => sum + piece[1], 0) === p.nanos)');
-        check('pieces sum to each request', sums);
-        await page.shot(name + '-requests');
-        await page.eval("document.querySelector('#path button').click()");
-        check('the critical path is on the timeline', (await page.eval('triscope.rows[0].name')) === 'critical path');
-        await page.shot(name + '-path');
-        await page.eval("triscope.show('flames')");
-        check('there is a flame graph', (await page.eval("document.querySelectorAll('#trees button').length")) > 0);
-        await page.shot(name + '-flames');
-        await page.eval("triscope.show('report')");
-        check('the tables of the report are there', (await page.eval("document.querySelectorAll('#report table').length")) >= 3);
-        await page.shot(name + '-report');
-        await page.eval("triscope.show('timeline')");
-      }
-      if (kind === 'hostile') {
-        check('names are no markup', (await page.eval("document.querySelectorAll('img, script:not(:first-of-type), b#owned').length + (window.owned || 0)")) <= 1, await page.eval('document.body.innerHTML.length'));
-        check('no name was executed', (await page.eval('typeof window.owned')) === 'undefined');
-        check('names are shown as they are', (await page.eval('triscope.data.texts.join()')).includes('</script><img src=x onerror=owned=1>'));
-        const { selection } = await searchFor(page, 'onerror');
-        check('a hostile name is found', !!selection, selection);
-        check('its details are text', (await page.eval("document.querySelectorAll('#details img').length")) === 0);
-        await page.key('Escape');
-        await page.eval("triscope.show('report'), triscope.show('requests'), triscope.show('losses'), triscope.show('timeline')");
-        check('still nothing was executed', (await page.eval('typeof window.owned')) === 'undefined');
-      }
-      await page.key('0');
-      await page.shot(name + '-light');
-      await page.dark(true);
-      await page.shot(name + '-dark');
-      await page.eval('triscope.openAll()');
-      await page.shot(name + '-open');
-      check(`${name} has no errors`, page.errors.length === 0, page.errors);
-      const foreign = page.requests.filter(url => url !== 'file://' + path.resolve(file) && !url.startsWith('data:'));
-      check(`${name} requests nothing`, foreign.length === 0, foreign);
-      // The policy holds even if a script tries.
-      let came = 0;
-      const server = http.createServer((_, response) => { came++; response.end(); });
-      await new Promise(done => server.listen(0, '127.0.0.1', done));
-      const url = `http://127.0.0.1:${server.address().port}/`;
-      const refused = await page.eval(`Promise.all([
-        fetch('${url}').then(() => 0, () => 1),
-        new Promise(done => { const i = new Image(); i.onload = () => done(0); i.onerror = () => done(1); i.src = '${url}'; }),
-        new Promise(done => { const s = document.createElement('script'); s.onload = () => done(0); s.onerror = () => done(1); s.src = '${url}'; document.body.append(s); }),
-      ])`);
-      server.close();
-      check('the policy forbids the network', came === 0 && refused.every(Boolean), [came, refused]);
-      await page.send('Page.close');
-    }
-  } finally {
-    const ended = new Promise(done => browser.child.once('exit', done));
-    await browser.send('Browser.close').catch(() => browser.child.kill());
-    await ended;
-    fs.rmSync(profile, { recursive: true, force: true, maxRetries: 20 });
-  }
-  failures.forEach(failure => console.error(`failed: ${failure}`));
-  console.log(`${checks - failures.length} passed, ${failures.length} failed`);
-  process.exitCode = failures.length || !checks ? 1 : 0;
+/** The page loads nothing and has no errors. Closes it. */
+async function isolated(page, name, file) {
+  check(`${name} has no errors`, page.errors.length === 0, page.errors);
+  const foreign = page.requests.filter(url => url !== 'file://' + path.resolve(file) && !url.startsWith('data:'));
+  check(`${name} requests nothing`, foreign.length === 0, foreign);
+  await forbids(page);
+  await page.send('Page.close');
 }
-main().catch(error => { console.error(error); process.exitCode = 1; });
+
+/** A page of `triscope go summary --html`: plots, tables and stacks, without a script. */
+async function summary(page, name) {
+  const plots = await page.eval(`[...document.querySelectorAll('figure')].map(figure => {
+    const svg = figure.querySelector('svg'), box = svg && svg.getBoundingClientRect();
+    const marks = [...figure.querySelectorAll('polyline, polygon, rect')].map(mark => mark.getBoundingClientRect());
+    return {
+      title: figure.querySelector('figcaption').textContent, marks: marks.length, labels: figure.querySelectorAll('text').length,
+      inside: marks.every(m => m.left >= box.left - 1 && m.right <= box.right + 1 && m.top >= box.top - 1 && m.bottom <= box.bottom + 1),
+      drawn: marks.some(m => m.width > 0 && m.height > 0),
+    };
+  })`);
+  for (const title of ['Ps over time', 'minimum mutator utilization', 'waits for a P', 'stops of the world']) {
+    const plot = plots.find(plot => plot.title.startsWith(title));
+    check(`${name} has a plot: ${title}`, plot && plot.drawn && plot.inside && plot.labels > 4, plot);
+  }
+  check('tables have rows', (await page.eval("document.querySelectorAll('tr.row').length")) > 20);
+  const stack = await page.eval(`(() => {
+    const details = document.querySelector('details'), list = details.querySelector('ol');
+    const before = list.checkVisibility();
+    details.querySelector('summary').click();
+    return [before, list.checkVisibility(), list.children.length];
+  })()`);
+  check('a click opens a stack', !stack[0] && stack[1] && stack[2] > 0, stack);
+  const back = () => page.eval('getComputedStyle(document.body).backgroundColor');
+  const light = await back();
+  await page.shot(name + '-light');
+  await page.eval("document.getElementById('theme').click()");
+  check('the button changes the theme', (await back()) !== light);
+  check('a line is not filled', (await page.eval("getComputedStyle(document.querySelector('polyline')).fill")) === 'none');
+  await page.shot(name + '-dark');
+}
+
+async function main(browser) {
+  for (const argument of pages) {
+    const [file, kind] = argument.split('=');
+    const name = path.basename(file, '.html'), page = await tab(browser);
+    await page.dark(false);
+    const { wall, cpu } = await page.go(file);
+    if (kind === 'summary') {
+      await summary(page, name);
+      await isolated(page, name, file);
+      continue;
+    }
+    const items = await page.eval('triscope.data.items');
+    console.log(`${name}: ${items} intervals, ${(fs.statSync(file).size / 1e6).toFixed(1)} MB, ${(cpu * 1000).toFixed(0)} ms of CPU time to the first picture (${wall.toFixed(0)} ms)`);
+    check(`${name} is not empty`, items > 0);
+    check(`${name} shows no failure`, await page.eval("document.getElementById('failure').hidden"));
+    if (kind === 'large') {
+      check('a million intervals', items >= 1e6, items);
+      check('load within 3 s of CPU time', cpu <= 3, cpu);
+    }
+    await interact(page);
+    if (kind === 'shop') {
+      const { matches, selection } = await searchFor(page, 'main.serve');
+      check('search finds the handlers', matches > 10, matches);
+      check('Enter selects the first match', selection && selection.text.includes('main.serve'), selection);
+      const { selection: second } = await searchFor(page, 'main.serve');
+      check('Enter again selects the next match', second && (second.index !== selection.index || second.track !== selection.track), second);
+      check('a goroutine is found by its number', (await searchFor(page, 'G1')).matches > 0);
+      check('nonsense is not found', (await searchFor(page, 'zzzyx')).matches === 0);
+      await page.key('Escape');
+      await page.eval("triscope.show('requests')");
+      const rows = await page.eval("document.querySelectorAll('#path tr.row').length");
+      check('the longest request has pieces', rows > 0, rows);
+      const sums = await page.eval('triscope.data.paths.every(p => p.pieces.reduce((sum, piece) => sum + piece[1], 0) === p.nanos)');
+      check('pieces sum to each request', sums);
+      await page.shot(name + '-requests');
+      await page.eval("document.querySelector('#path button').click()");
+      check('the critical path is on the timeline', (await page.eval('triscope.rows[0].name')) === 'critical path');
+      await page.shot(name + '-path');
+      await page.eval("triscope.show('flames')");
+      check('there is a flame graph', (await page.eval("document.querySelectorAll('#trees button').length")) > 0);
+      await page.shot(name + '-flames');
+      await page.eval("triscope.show('report')");
+      check('the tables of the report are there', (await page.eval("document.querySelectorAll('#report table').length")) >= 3);
+      await page.shot(name + '-report');
+      await page.eval("triscope.show('timeline')");
+    }
+    if (kind === 'hostile') {
+      check('names are no markup', (await page.eval("document.querySelectorAll('img, script:not(:first-of-type), b#owned').length + (window.owned || 0)")) <= 1, await page.eval('document.body.innerHTML.length'));
+      check('no name was executed', (await page.eval('typeof window.owned')) === 'undefined');
+      check('names are shown as they are', (await page.eval('triscope.data.texts.join()')).includes('</script><img src=x onerror=owned=1>'));
+      const { selection } = await searchFor(page, 'onerror');
+      check('a hostile name is found', !!selection, selection);
+      check('its details are text', (await page.eval("document.querySelectorAll('#details img').length")) === 0);
+      await page.key('Escape');
+      await page.eval("triscope.show('report'), triscope.show('requests'), triscope.show('losses'), triscope.show('timeline')");
+      check('still nothing was executed', (await page.eval('typeof window.owned')) === 'undefined');
+    }
+    await page.key('0');
+    await page.shot(name + '-light');
+    await page.dark(true);
+    await page.shot(name + '-dark');
+    await page.eval('triscope.openAll()');
+    await page.shot(name + '-open');
+    await isolated(page, name, file);
+  }
+}
+run(chromium, main).catch(error => { console.error(error); process.exitCode = 1; });

@@ -49,22 +49,29 @@ class Timeline:
     def __init__(self, data):
         self.tracks, self.order, self.cpus = {}, [], []
         self.threads, self.flows = {}, defaultdict(list)
-        self.names, clock, self.end, self.begin = {}, 0, 0, None
+        self.names, self.end, self.begin = {}, 0, None
+        clocks, units, default = {}, {}, 0
         self.sched, offset = [], 0
         for packet in packets(memoryview(data)):
             if packet.sequence_flags & 1:
                 self.names = {}
-            for clocks in packet.clock_snapshot.clocks:
-                if clocks.clock_id == 64:
-                    clock = clocks.timestamp
+            if packet.HasField("trace_packet_defaults"):
+                default = packet.trace_packet_defaults.timestamp_clock_id
+            # Incremental clocks start at the time of the primary clock.
+            for reading in packet.clock_snapshot.clocks:
+                if reading.is_incremental:
+                    units[reading.clock_id] = reading.unit_multiplier_ns or 1
+                    clocks[reading.clock_id] = packet.timestamp
             times = {c.clock_id: c.timestamp for c in packet.clock_snapshot.clocks}
             if 3 in times and 6 in times:
                 offset = times[6] - times[3]
             at = None
             if packet.HasField("timestamp"):
                 at = packet.timestamp
-                if not packet.timestamp_clock_id:
-                    clock = at = (clock + packet.timestamp) % 2**64
+                clock = packet.timestamp_clock_id or default
+                if clock in clocks:
+                    at = (clocks[clock] + packet.timestamp * units[clock]) % 2**64
+                    clocks[clock] = at
             for name in packet.interned_data.event_names:
                 self.names[name.iid] = name.name
             if packet.HasField("track_descriptor"):
@@ -102,7 +109,8 @@ class Timeline:
             is_double = event.HasField("double_counter_value")
             value = event.double_counter_value if is_double else event.counter_value
             track.values.append((at, value))
-        for flow in [*event.flow_ids, *event.terminating_flow_ids]:
+        starts = [*event.flow_ids, *event.flow_ids_old]
+        for flow in [*starts, *event.terminating_flow_ids, *event.terminating_flow_ids_old]:
             self.flows[flow].append((at, track.uuid, max(depth - (event.type == INSTANT), 0)))
 
     def scheduler(self, bundle, offset):

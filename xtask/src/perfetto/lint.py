@@ -20,7 +20,8 @@ class Sequence:
 
     def __init__(self):
         self.cleared = False
-        self.clocks = {}
+        self.clocks = {}  # by number: the last time, and the unit
+        self.units, self.offsets = {}, {}
         self.reset()
 
     def reset(self):
@@ -70,9 +71,11 @@ class Lint:
                 self.fault(f"clock {clock} is used before a snapshot of it")
                 return None
             # Deltas are signed 64-bit numbers.
-            sequence.clocks[clock] = (sequence.clocks[clock] + packet.timestamp) % 2**64
+            at, unit = sequence.clocks[clock]
+            at = (at + packet.timestamp * unit) % 2**64
+            sequence.clocks[clock] = at, unit
             self.relate(self.primary)
-            return sequence.clocks[clock]
+            return at
         if clock != self.primary:
             self.fault(f"a time on clock {clock}, where the primary one is {self.primary}")
         self.relate(clock)
@@ -135,9 +138,17 @@ class Lint:
             self.fault("a clock is twice in a snapshot")
         if self.primary not in ids:
             self.fault("a snapshot without the primary clock")
+        own = {clock.clock_id: clock.timestamp for clock in snapshot.clocks}.get(self.primary, 0)
         for clock in snapshot.clocks:
             if 64 <= clock.clock_id < 128:
-                sequence.clocks[clock.clock_id] = clock.timestamp
+                unit = clock.unit_multiplier_ns or 1
+                if sequence.units.setdefault(clock.clock_id, unit) != unit:
+                    self.fault("the unit of a clock changes")
+                offset = own - clock.timestamp * unit
+                if sequence.offsets.setdefault(clock.clock_id, offset) != offset:
+                    self.fault("the offset of a clock from the primary one changes")
+                # Times are on the primary clock.
+                sequence.clocks[clock.clock_id] = own, unit
             elif clock.clock_id == self.primary:
                 if clock.timestamp < self.last_reading.get(clock.clock_id, 0):
                     self.fault("invalid_clock_snapshots: the primary clock goes back")
@@ -210,9 +221,9 @@ class Lint:
             self.use(sequence, "event_categories", iid, "an event")
         if event.HasField("callstack_iid"):
             self.use(sequence, "callstacks", event.callstack_iid, "an event")
-        for flow in event.flow_ids:
+        for flow in [*event.flow_ids, *event.flow_ids_old]:
             self.flows[flow] += 1
-        for flow in event.terminating_flow_ids:
+        for flow in [*event.terminating_flow_ids, *event.terminating_flow_ids_old]:
             if flow not in self.flows:
                 self.fault("an arrow ends that never began")
         for arg in event.debug_annotations:

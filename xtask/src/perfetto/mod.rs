@@ -9,6 +9,7 @@ const PACKETS: &str = include_str!("packets.py");
 const LINT: &str = include_str!("lint.py");
 const DRAW: &str = include_str!("draw.py");
 const STATS: &str = include_str!("stats.py");
+const BYTES: &str = include_str!("bytes.py");
 
 /// Python packages of the schema, with versions.
 const PACKAGES: &[&str] = &["perfetto==0.59.1", "protobuf==7.36.2"];
@@ -21,6 +22,11 @@ pub(crate) const LINT_OPTIONS: &str = "\
 
   --require-trace-processor   import the traces with Perfetto's trace processor too, which its
                               Python package downloads; TRACE_PROCESSOR=PROGRAM names another
+  FILE   Perfetto traces (default: one of each kind that this workspace writes)";
+
+pub(crate) const BYTES_OPTIONS: &str = "\
+[FILE...]
+
   FILE   Perfetto traces (default: one of each kind that this workspace writes)";
 
 pub(crate) const DRAW_OPTIONS: &str = "\
@@ -77,6 +83,15 @@ fn check(files: &[String], is_required: bool) -> Result {
          is first used: {REQUIRE} allows that, or TRACE_PROCESSOR names one\n"
     );
     Ok(())
+}
+
+/// `cargo xtask perfetto-bytes`: a table of the bytes of an event.
+pub(crate) fn bytes(args: &[String]) -> Result {
+    if !args.is_empty() {
+        return check_status(script("perfetto-bytes", BYTES, args)?);
+    }
+    let outputs = outputs::Outputs::make()?;
+    check_status(script("perfetto-bytes", BYTES, &outputs.files)?)
 }
 
 /// `cargo xtask draw-timeline FILE -o OUT.svg ...`: draws a part of a trace.

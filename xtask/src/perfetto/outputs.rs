@@ -24,12 +24,10 @@ impl Outputs {
     pub(super) fn make() -> Result<Self> {
         let dir = cache::root()?.join(format!("lint-perfetto-{}", std::process::id()));
         std::fs::create_dir_all(&dir)?;
-        let mut this = Self { dir, triscope: triscope()?, files: Vec::new() };
+        let mut this = Self { dir, triscope: run::triscope()?, files: Vec::new() };
 
-        let example =
-            ["run", "--quiet", "--release", "-p", "trace-export", "--example", "synthetic"];
         let synthetic = this.file("synthetic");
-        run::output(run::cargo().args(example).arg("--").arg(synthetic))?;
+        run::output(Command::new(run::example("synthetic")?).arg(synthetic))?;
 
         let go = recorded("gotrace", &[".trace", ".trace.gz"])?;
         let dotnet = recorded("nettrace", &[".nettrace"])?;
@@ -111,11 +109,6 @@ impl Outputs {
         }
         Ok(())
     }
-}
-
-/// Builds the triscope program.
-fn triscope() -> Result<PathBuf> {
-    run::artifact(run::cargo().args(["build", "--release", "--package", "triscope"]), "triscope")
 }
 
 /// The recorded traces of a crate.

@@ -189,7 +189,9 @@ fn host(options: &Options) -> Result<Outcome> {
     ensure_program("perf", "linux-perf")?;
     let mut text = String::new();
     let mut good = true;
-    for test in toolchain::host_tests("perf-monitor", &["kernel", "oracle", "examples"])? {
+    let mut tests = toolchain::host_tests("perf-monitor", &["kernel", "examples"])?;
+    tests.extend(toolchain::host_tests("perf-data", &["perf"])?);
+    for test in tests {
         let mut command = run::with_tracefs(&test);
         command
             .arg("--test-threads=1")

@@ -23,15 +23,9 @@ const TEST: &[&str] = &["test", "--no-run", "--package", "perf-monitor", "--test
 /// Test programs of a package, for this machine, and the examples that one of them can run.
 pub(crate) fn host_tests(package: &str, names: &[&str]) -> Result<Vec<PathBuf>> {
     // As programs: `cargo test --examples` would compile them as tests.
-    let examples = ["build", "--quiet", "--package", package, "--examples"];
-    run::run(run::cargo().args(examples))?;
-    let mut command = run::cargo();
-    command.args(["test", "--no-run", "--package", package]);
-    for name in names {
-        command.args(["--test", name]);
-    }
-    let built = Artifacts::build(&mut command)?;
-    names.iter().map(|name| built.executable(name)).collect()
+    run::run(run::cargo().args(["build", "--quiet", "--examples"]))?;
+    let built = Artifacts::build(run::tests(names).arg("--no-run"))?;
+    names.iter().map(|name| built.executable_of(package, name)).collect()
 }
 
 /// Builds the init and the tests, static.

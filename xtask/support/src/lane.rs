@@ -10,7 +10,6 @@ pub fn is_ci() -> bool {
 
 /// Reports that a lane does not run here, and why.
 ///
-/// In CI, where skipping a lane is a failure.
 /// In CI, where a lane that is skipped is a failure.
 pub fn skip(lane: &str, why: &dyn std::fmt::Display) -> Result {
     eprintln!("\n==== SKIPPED: {lane}\n==== because: {why}\n");

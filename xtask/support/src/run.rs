@@ -61,6 +61,7 @@ pub struct Artifacts(Vec<Artifact>);
 
 #[derive(Debug)]
 struct Artifact {
+    package: PathBuf,
     target: String,
     executable: PathBuf,
 }
@@ -80,10 +81,13 @@ impl Artifacts {
         for message in messages.into_iter::<serde_json::Value>() {
             let message = message.map_err(|e| format!("messages of cargo: {e}"))?;
             let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-            if let (Some(target), Some(executable)) =
-                (text(&message["target"]["name"]), text(&message["executable"]))
-            {
-                artifacts.push(Artifact { target, executable: executable.into() });
+            if let (Some(manifest), Some(target), Some(executable)) = (
+                text(&message["manifest_path"]),
+                text(&message["target"]["name"]),
+                text(&message["executable"]),
+            ) {
+                let package = Path::new(&manifest).parent().unwrap_or(Path::new("")).to_owned();
+                artifacts.push(Artifact { package, target, executable: executable.into() });
             }
         }
         Ok(Self(artifacts))
@@ -94,7 +98,19 @@ impl Artifacts {
     /// # Errors
     /// There is none.
     pub fn executable(&self, name: &str) -> Result<PathBuf> {
-        let found = self.0.iter().find(|artifact| artifact.target == name);
+        self.find(name, |_| true)
+    }
+
+    /// The program of the target `name` of the package in a directory that is called `package`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn executable_of(&self, package: &str, name: &str) -> Result<PathBuf> {
+        self.find(name, |directory| directory.ends_with(package))
+    }
+
+    fn find(&self, name: &str, wanted: impl Fn(&Path) -> bool) -> Result<PathBuf> {
+        let found = self.0.iter().find(|a| a.target == name && wanted(&a.package));
         Ok(found.ok_or_else(|| format!("cargo built no program {name}"))?.executable.clone())
     }
 }
@@ -105,6 +121,38 @@ impl Artifacts {
 /// Those of [`Artifacts::build`] and [`Artifacts::executable`].
 pub fn artifact(command: &mut Command, name: &str) -> Result<PathBuf> {
     Artifacts::build(command)?.executable(name)
+}
+
+/// `cargo test` of these integration tests.
+///
+/// No package is selected: `cargo test` without one gives each dependency the features that any
+/// package needs. For one package alone it would be compiled again, with fewer.
+#[must_use]
+pub fn tests(names: &[&str]) -> Command {
+    let mut command = cargo();
+    command.arg("test").args(names.iter().flat_map(|name| ["--test", name]));
+    command
+}
+
+/// Builds the program `triscope`, optimized, and returns its path.
+///
+/// As [`tests`] do, it reuses what `cargo test --release` has built.
+///
+/// # Errors
+/// Those of [`artifact`].
+pub fn triscope() -> Result<PathBuf> {
+    // The test selects the features of development dependencies as well.
+    let mut command = cargo();
+    command.args(["build", "--release", "--bin", "triscope", "--test", "programs"]);
+    artifact(&mut command, "triscope")
+}
+
+/// Builds an optimized example of a library and returns its path, as [`triscope`] does.
+///
+/// # Errors
+/// Those of [`artifact`].
+pub fn example(name: &str) -> Result<PathBuf> {
+    artifact(cargo().args(["build", "--release", "--example", name]), name)
 }
 
 /// Runs `program` in a separate mount namespace, with tracefs mounted at its usual path.
@@ -138,12 +186,15 @@ mod tests {
     fn programs_are_found_by_the_name_of_their_target() {
         // The name of a target can occur in a path of another one.
         let messages = br#"
-            {"reason":"compiler-artifact","target":{"name":"lib"},"executable":null}
-            {"reason":"compiler-artifact","target":{"name":"x"},"executable":"/a/\"name\":\"y\""}
-            {"reason":"compiler-artifact","target":{"name":"y"},"executable":"/b/y"}
+            {"manifest_path":"/a/Cargo.toml","target":{"name":"lib"},"executable":null}
+            {"manifest_path":"/a/Cargo.toml","target":{"name":"x"},"executable":"/a/\"name\":\"y\""}
+            {"manifest_path":"/a/Cargo.toml","target":{"name":"y"},"executable":"/a/y"}
+            {"manifest_path":"/b/Cargo.toml","target":{"name":"y"},"executable":"/b/y"}
             {"reason":"build-finished","success":true}"#;
         let artifacts = Artifacts::parse(messages).unwrap();
-        assert_eq!(artifacts.executable("y").unwrap(), Path::new("/b/y"));
+        assert_eq!(artifacts.executable("y").unwrap(), Path::new("/a/y"));
+        assert_eq!(artifacts.executable_of("b", "y").unwrap(), Path::new("/b/y"));
+        assert!(artifacts.executable_of("c", "y").is_err());
         assert!(artifacts.executable("lib").is_err());
         assert!(Artifacts::parse(b"{\"reason\"").is_err());
     }
