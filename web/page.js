@@ -1,0 +1,313 @@
+'use strict';
+// Reads dropped traces with the program, in a worker, and shows what it makes of them.
+
+const PERFETTO = 'https://ui.perfetto.dev';
+/** Milliseconds between two questions whether the Perfetto UI is loaded. */
+const PING_INTERVAL = 50;
+const MESSAGE_PREFIX = 'triscope: ';
+
+const element = id => document.getElementById(id);
+
+/** The content of a gzip file. */
+const inflated = blob => new Response(blob.stream().pipeThrough(new DecompressionStream('gzip')));
+
+/** The compiled program. It is in the page, compressed with gzip. */
+const program = (async () => {
+  const text = element('program').textContent;
+  const bytes = Uint8Array.from(atob(text), character => character.charCodeAt(0));
+  element('program').remove();
+  return WebAssembly.compile(await inflated(new Blob([bytes])).arrayBuffer());
+})();
+const workerUrl = URL.createObjectURL(new Blob([element('worker').textContent], { type: 'text/javascript' }));
+
+class Cancelled extends Error {}
+
+/** One run of the program. `result` is what it printed and wrote. */
+class Run {
+  constructor(args, files, onProgress) {
+    this.worker = new Worker(workerUrl);
+    this.result = new Promise((resolve, reject) => {
+      this.reject = reject;
+      this.worker.onmessage = ({ data }) => {
+        if (data.progress) { onProgress(data.progress); return; }
+        resolve({ ...data.done, outputs: new Map(data.done.outputs) });
+        this.worker.terminate();
+      };
+      this.worker.onerror = event => reject(new Error(event.message || 'the worker failed'));
+    });
+    program.then(module => this.worker.postMessage({ module, args: ['triscope', ...args], files }))
+      .catch(reason => this.reject(reason));
+  }
+  cancel() {
+    this.worker.terminate();
+    this.reject(new Cancelled());
+  }
+}
+
+/** The views of the traces: the command of each. */
+const VIEWS = {
+  report: { step: 'Reading', args: names => ['report', '--html', 'out/report.html', '--', ...names] },
+  summary: { step: 'Analysing', args: names => ['go', 'summary', '--html', 'out/summary.html', '--', ...names] },
+  timeline: {
+    step: 'Converting',
+    args: names => ['convert', '--uncompressed', '-o', 'out/timeline.pftrace', '--', ...names],
+  },
+};
+
+const page = { files: [], recovers: false, results: new Map(), run: null, shown: 'report', url: null, history: [] };
+
+/** A name for each file: two can have the same one. */
+function named(files) {
+  const names = new Map();
+  for (const file of files) {
+    let name = file.name === '-' || file.name.startsWith('out/') ? `_${file.name}` : file.name;
+    for (let number = 2; names.has(name); number++) name = `${number} ${file.name}`;
+    names.set(name, file);
+  }
+  return [...names];
+}
+
+/** Whether this can be a Go trace; what is compressed with zstd always can. */
+async function mayBeGo(file) {
+  const head = async blob => new Uint8Array(await blob.slice(0, 5).arrayBuffer());
+  let bytes = await head(file);
+  if (bytes[0] === 0x28 && bytes[1] === 0xb5) return true;
+  if (bytes[0] === 0x1f && bytes[1] === 0x8b) {
+    const reader = file.stream().pipeThrough(new DecompressionStream('gzip')).getReader();
+    const { value } = await reader.read().catch(() => ({}));
+    reader.cancel().catch(() => {});
+    bytes = await head(new Blob([value ?? '']));
+  }
+  return new TextDecoder().decode(bytes) === 'go 1.';
+}
+
+function state(name) {
+  document.body.dataset.state = name;
+  element('start').hidden = name !== 'empty' && name !== 'failed';
+  element('working').hidden = name !== 'working';
+  element('result').hidden = !page.results.has('report');
+  element('other').hidden = name === 'empty';
+  for (const id of ['perfetto', 'save-timeline', 'save-view', 'recover', 'tab-report', 'tab-summary']) {
+    element(id).disabled = name === 'working';
+  }
+}
+
+function messages(lines) {
+  element('list').replaceChildren(...lines.map(line => {
+    const item = document.createElement('li');
+    item.textContent = line;
+    return item;
+  }));
+  element('messages').hidden = lines.length === 0;
+  element('recover').hidden = page.recovers || !lines.some(line => line.includes('--recover'));
+}
+
+/** Runs the command of a view, unless its result is there. `null` if it was cancelled. */
+async function result(view) {
+  if (page.results.has(view)) return page.results.get(view);
+  const files = named(page.files);
+  const args = VIEWS[view].args(files.map(([name]) => name));
+  if (page.recovers) args.splice(view === 'summary' ? 2 : 1, 0, '--recover');
+  progress(VIEWS[view].step, null);
+  state('working');
+  element('cancel').focus();
+  page.run = new Run(args, files, read => progress(VIEWS[view].step, read));
+  let done;
+  try {
+    done = await page.run.result;
+  } catch (reason) {
+    if (reason instanceof Cancelled) return null;
+    done = { failure: `${reason.message ?? reason}`, messages: '', outputs: new Map() };
+  } finally {
+    page.run = null;
+  }
+  const { outputs, ...rest } = done;
+  page.history.push({ view, ...rest });
+  const lines = done.messages.split('\n').filter(line => line.startsWith(MESSAGE_PREFIX));
+  const errors = lines.map(line => line.slice(MESSAGE_PREFIX.length));
+  if (done.failure) errors.push(`The traces could not be read: ${done.failure}`);
+  messages(errors);
+  const [output] = done.outputs.values();
+  if (!output) return undefined;
+  page.results.set(view, output);
+  return output;
+}
+
+function progress(step, read) {
+  element('step').textContent = read ? `${step} ${read.name}` : `${step}…`;
+  const bar = element('progress');
+  if (read && read.size > 0) bar.value = read.at / read.size; else bar.removeAttribute('value');
+}
+
+/** Reads these files, and shows the report. */
+async function open(files, recovers = false) {
+  close();
+  Object.assign(page, { files: [...files], recovers });
+  if (page.files.length === 0) return;
+  element('names').textContent = page.files.map(file => file.name).join(', ');
+  document.title = `${page.files[0].name} – triscope`;
+  element('tab-summary').hidden = true;
+  const opened = page.files;
+  const isGo = opened.length === 1 && await mayBeGo(opened[0]).catch(() => false);
+  if (page.files !== opened) return;
+  element('tab-summary').hidden = !isGo;
+  await show('report');
+}
+
+function close() {
+  page.run?.cancel();
+  Object.assign(page, { files: [], recovers: false, results: new Map(), shown: 'report' });
+  if (page.url) URL.revokeObjectURL(page.url);
+  page.url = null;
+  element('view').replaceChildren();
+  element('names').textContent = 'Go and .NET traces as a timeline';
+  document.title = 'triscope';
+  messages([]);
+  state('empty');
+}
+
+/** Shows a page that the program wrote. It runs without the rights of this one. */
+async function show(view) {
+  const files = page.files, output = await result(view);
+  if (page.files !== files) return;
+  if (!output) {
+    ended(output);
+    return;
+  }
+  page.shown = view;
+  for (const tab of document.querySelectorAll('[role=tab]')) {
+    const isShown = tab.id === `tab-${view}`;
+    tab.setAttribute('aria-selected', isShown);
+    tab.tabIndex = isShown ? 0 : -1;
+  }
+  element('view').setAttribute('aria-labelledby', `tab-${view}`);
+  if (page.url) URL.revokeObjectURL(page.url);
+  page.url = URL.createObjectURL(new Blob([output], { type: 'text/html' }));
+  const frame = document.createElement('iframe');
+  frame.title = element(`tab-${view}`).textContent;
+  frame.setAttribute('sandbox', 'allow-scripts');
+  frame.src = page.url;
+  const loaded = new Promise(resolve => { frame.onload = resolve; });
+  element('view').replaceChildren(frame);
+  state('shown');
+  await loaded;
+  document.body.dataset.state = 'ready';
+  element(`tab-${view}`).focus();
+}
+
+/** Nothing was written: the run was cancelled, or failed. */
+function ended(output) {
+  if (output === null) messages(['cancelled']);
+  const wasShown = page.results.has('report');
+  state(wasShown ? 'ready' : 'failed');
+  if (!wasShown) element('files').focus();
+}
+
+function save(blob, name) {
+  const link = document.createElement('a');
+  const url = URL.createObjectURL(blob);
+  Object.assign(link, { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** The name of the first trace without its endings. */
+const stem = () => page.files[0].name.replace(/(\.(gz|zst|out|trace|nettrace))+$/, '') || 'trace';
+
+async function saveTimeline() {
+  const timeline = await result('timeline');
+  if (!timeline) { ended(timeline); return; }
+  state('ready');
+  const zipped = timeline.stream().pipeThrough(new CompressionStream('gzip'));
+  save(await new Response(zipped).blob(), `${stem()}.pftrace.gz`);
+}
+
+/** Hands the timeline over as https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui says. */
+async function openInPerfetto() {
+  // Only a click may open a window: it waits for the timeline.
+  const perfetto = window.open(PERFETTO);
+  if (!perfetto) {
+    messages(['The browser did not open a window: allow it for this page, or download the timeline and open it at ui.perfetto.dev']);
+    return;
+  }
+  const timeline = await result('timeline');
+  if (!timeline) {
+    perfetto.close();
+    ended(timeline);
+    return;
+  }
+  const [title, fileName, buffer] = [element('names').textContent, `${stem()}.pftrace`, await timeline.arrayBuffer()];
+  state('ready');
+  const isLoaded = await new Promise(resolve => {
+    const timer = setInterval(() => {
+      if (perfetto.closed) answer(false); else perfetto.postMessage('PING', PERFETTO);
+    }, PING_INTERVAL);
+    const listener = event => {
+      if (event.source === perfetto && event.origin === PERFETTO && event.data === 'PONG') answer(true);
+    };
+    const answer = loaded => {
+      clearInterval(timer);
+      removeEventListener('message', listener);
+      resolve(loaded);
+    };
+    addEventListener('message', listener);
+  });
+  if (isLoaded) perfetto.postMessage({ perfetto: { buffer, title, fileName } }, PERFETTO, [buffer]);
+}
+
+element('files').onchange = event => {
+  const files = [...event.target.files];
+  event.target.value = '';
+  open(files);
+};
+element('other').onclick = () => { close(); element('files').focus(); };
+element('cancel').onclick = () => page.run?.cancel();
+element('recover').onclick = () => open(page.files, true);
+element('perfetto').onclick = openInPerfetto;
+element('save-timeline').onclick = saveTimeline;
+element('save-view').onclick = () => save(page.results.get(page.shown), `${stem()}-${page.shown}.html`);
+for (const tab of document.querySelectorAll('[role=tab]')) tab.onclick = () => show(tab.id.replace('tab-', ''));
+document.querySelector('[role=tablist]').onkeydown = event => {
+  if (event.key !== 'ArrowLeft' && event.key !== 'ArrowRight') return;
+  const tabs = [...document.querySelectorAll('[role=tab]:not([hidden])')];
+  const next = (tabs.indexOf(event.target) + 1) % tabs.length;
+  tabs[next].focus();
+};
+addEventListener('keydown', event => { if (event.key === 'Escape') page.run?.cancel(); });
+addEventListener('dragover', event => {
+  event.preventDefault();
+  document.body.classList.add('dragging');
+});
+addEventListener('dragleave', () => document.body.classList.remove('dragging'));
+addEventListener('drop', event => {
+  event.preventDefault();
+  document.body.classList.remove('dragging');
+  open(event.dataTransfer.files);
+});
+
+/** Fetches the traces of `triscope open`, which serves this page with their names, and nothing else. */
+async function openServed(names) {
+  element('policy').textContent = 'Its content security policy permits connections to the traces of triscope open only.';
+  element('names').textContent = names.join(', ');
+  const ended = new AbortController();
+  page.run = { cancel: () => ended.abort() };
+  state('working');
+  try {
+    const files = [];
+    for (const [number, name] of names.entries()) {
+      progress(`Fetching ${name}`, null);
+      const response = await fetch(`files/${number}`, { signal: ended.signal });
+      if (!response.ok) throw new Error(response.statusText);
+      files.push(new File([await response.blob()], name));
+    }
+    await open(files);
+  } catch (reason) {
+    page.run = null;
+    messages([ended.signal.aborted ? 'cancelled'
+      : `The traces could not be fetched (${reason.message}): triscope open serves them once. Choose the files here.`]);
+    state('failed');
+  }
+}
+
+const servedNames = JSON.parse(element('served').textContent);
+if (servedNames.length > 0) openServed(servedNames);
