@@ -34,17 +34,15 @@ pub(crate) struct Listener {
 impl Listener {
     /// Calls `on_signal` with every signal.
     pub(crate) fn start(on_signal: impl FnMut(i32) -> Next + Send + 'static) -> Result<Self> {
-        Self::of(&[SIGINT, SIGTERM, SIGHUP], on_signal)
+        Self::of(&not_ignored(&[SIGINT, SIGTERM, SIGHUP]), on_signal)
     }
 
-    /// Calls `on_signal` with these signals.
+    /// Calls `on_signal` with these signals, also with those that were ignored at startup.
     pub(crate) fn of(
         signals: &[i32],
         mut on_signal: impl FnMut(i32) -> Next + Send + 'static,
     ) -> Result<Self> {
-        let ignored = ignored();
-        let wanted = signals.iter().filter(|signal| **signal == SIGINT || !ignored.has(**signal));
-        let mut signals = Signals::new(wanted).map_err(|e| Failure::about("signals", e))?;
+        let mut signals = Signals::new(signals).map_err(|e| Failure::about("signals", e))?;
         let handle = signals.handle();
         std::thread::spawn(move || {
             for signal in &mut signals {
@@ -101,9 +99,12 @@ impl Set {
     }
 }
 
-fn ignored() -> Set {
+/// Those of these signals that were not ignored at startup, and SIGINT.
+pub(crate) fn not_ignored(signals: &[i32]) -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    Set::of_status(&status, "SigIgn")
+    let ignored = Set::of_status(&status, "SigIgn");
+    let is_wanted = |signal: &i32| *signal == SIGINT || !ignored.has(*signal);
+    signals.iter().copied().filter(is_wanted).collect()
 }
 
 #[cfg(test)]

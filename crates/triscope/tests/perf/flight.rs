@@ -331,7 +331,11 @@ fn the_configuration_is_read_again() {
     let base = tempfile::tempdir().unwrap();
     let config = base.path().join("flight.toml");
     fs::write(&config, "forward = \"200ms\"\n").unwrap();
-    let recorder = Recorder::start(base.path(), &["--config", config.to_str().unwrap()]);
+    // It ignores SIGHUP at the start.
+    let mut command = Command::new("nohup");
+    command.arg(env!("CARGO_BIN_EXE_triscope"));
+    let options = ["--config", config.to_str().unwrap()];
+    let recorder = Recorder::start_by(command, base.path(), &base.path().join("flight"), &options);
     fs::write(&config, "forward = \"200ms\"\ntriggers = [\"exit\"]\n").unwrap();
     recorder.running.signal("HUP");
     recorder.wait_for("flight.toml:2: triggers: ");

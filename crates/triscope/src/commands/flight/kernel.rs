@@ -45,6 +45,8 @@ pub(super) struct Wanted {
 /// The events and the segment in progress.
 pub(super) struct Kernel {
     set: RingSet,
+    /// Kept for other settings: a private mount needs a capability that the recorder drops.
+    tracefs: Tracefs,
     events: Vec<(String, SetEvent)>,
     /// The event that is sampled.
     sampled: Option<SetEvent>,
@@ -112,11 +114,17 @@ fn field(tracefs: &Tracefs, event: &str, name: &str) -> perf_monitor::Result<Fie
 impl Kernel {
     /// Opens and enables the events, and takes stock of the processes that run.
     pub(super) fn open(wanted: &Wanted) -> Result<Self> {
-        Self::open_set(wanted).map_err(kernel::failure)
+        kernel::tracefs()
+            .and_then(|tracefs| Self::open_in(tracefs, wanted))
+            .map_err(kernel::failure)
     }
 
-    fn open_set(wanted: &Wanted) -> perf_monitor::Result<Self> {
-        let tracefs = kernel::tracefs()?;
+    /// As [`open`](Self::open), with other settings.
+    pub(super) fn reopen(&self, wanted: &Wanted) -> Result<Self> {
+        Self::open_in(self.tracefs.clone(), wanted).map_err(kernel::failure)
+    }
+
+    fn open_in(tracefs: Tracefs, wanted: &Wanted) -> perf_monitor::Result<Self> {
         let cpus = perf_monitor::online_cpus().len().max(1) as u64;
         let pages = wanted.rings / cpus / rustix::param::page_size() as u64;
         let most = 1 << pages.max(8).ilog2();
@@ -150,7 +158,7 @@ impl Kernel {
         let mut fired = Vec::new();
         for trigger in &wanted.triggers {
             for (kind, event, filter) in trigger.events() {
-                let parsed = kernel::event(&event)?;
+                let parsed = Event::parse_in(&event, &tracefs)?;
                 let builder = parsed.builder().sample_period(1).sample(COMMON | SampleFlags::RAW);
                 let added = set.add(&builder)?;
                 if let Some(filter) = &filter {
@@ -183,6 +191,7 @@ impl Kernel {
         let side = set.sideband().map(|event| set.attr(event)).transpose()?.unwrap_or_default();
         let mut this = Self {
             set,
+            tracefs,
             events,
             sampled,
             waking: Some(waking),

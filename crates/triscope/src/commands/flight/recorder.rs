@@ -7,7 +7,7 @@ use super::store::{Dump, Dumped, Store};
 use super::{Args, Settings, config, control};
 use crate::failure::{Failure, OneLine, Result};
 use crate::run::procfs::{command_line, is_running};
-use crate::run::stop::{Listener, Next};
+use crate::run::stop::{Listener, Next, not_ignored};
 use crate::run::target::no_process;
 use crate::run::watch::Watch;
 use crate::sources::kernel::failure;
@@ -15,7 +15,7 @@ use crate::timeline::{counted, now, read_clock, size};
 use crossbeam_channel::after;
 use perf_monitor::NiceThread;
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use signal_hook::consts::{SIGHUP, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -275,7 +275,7 @@ impl Recorder {
             }
         };
         // The old events go on until the new ones are open.
-        match Kernel::open(&wanted(&settings)) {
+        match self.kernel.reopen(&wanted(&settings)) {
             Ok(kernel) => {
                 let mut old = std::mem::replace(&mut self.kernel, kernel);
                 old.finish(&mut self.store)?;
@@ -517,17 +517,19 @@ fn listen(outbox: &Outbox, has_all: bool) -> Result<Vec<Listener>> {
         Next::Wait
     })?);
     if has_all {
+        // Also under nohup: it does not end the recorder.
+        let post = outbox.clone();
+        listeners.push(Listener::of(&[SIGHUP], move |_| {
+            post.post(Message::Reload);
+            Next::Wait
+        })?);
         let (post, mut is_asked) = (outbox.clone(), false);
-        listeners.push(Listener::start(move |signal| match signal {
-            SIGHUP => {
-                post.post(Message::Reload);
-                Next::Wait
+        listeners.push(Listener::of(&not_ignored(&[SIGINT, SIGTERM]), move |_| {
+            if std::mem::replace(&mut is_asked, true) {
+                return Next::Exit;
             }
-            _ if std::mem::replace(&mut is_asked, true) => Next::Exit,
-            _ => {
-                post.post(Message::Stop);
-                Next::Wait
-            }
+            post.post(Message::Stop);
+            Next::Wait
         })?);
     }
     Ok(listeners)
