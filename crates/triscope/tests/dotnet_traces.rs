@@ -358,6 +358,43 @@ fn live_processes_are_shown() {
     }
 }
 
+/// Each of the 24 calls of `GC.Collect` has its stack.
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn collections_have_the_stacks_that_triggered_them() {
+    for runtime in Runtime::ALL {
+        let dir = tempfile::tempdir().unwrap();
+        let trace = dir.path().join("gc.nettrace");
+        // The program waits until its events are enabled, and prints what it did.
+        let mut collect = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        collect.args(["dotnet", "collect", "--providers"]);
+        collect
+            .arg("Triscope-Answers,Microsoft-Windows-DotNETRuntime:0x19:5")
+            .arg("-o")
+            .arg(&trace);
+        let target = (runtime == Runtime::Core31)
+            .then(|| Target::of(runtime).mode("answers:gc").suspended().start());
+        match &target {
+            // It connects to no port.
+            Some(target) => collect.arg("-p").arg(target.pid().to_string()),
+            None => collect.arg("--").arg(runtime.program()),
+        };
+        let home = target.as_ref().map_or(dir.path(), |target| target.tmpdir());
+        collect.env("TMPDIR", home).env("WORKLOAD_MODE", "answers:gc").stdin(Stdio::null());
+        let ran = collect.output().unwrap();
+        assert!(ran.status.success(), "{runtime:?}: {}", String::from_utf8_lossy(&ran.stderr));
+        let folded = dir.path().join("gc.folded");
+        let paths = [&trace, &folded].map(|path| path.to_str().unwrap());
+        ok(&["dotnet", "profile", paths[0], "--of", "gcs", "-o", paths[1]]);
+        let folded = std::fs::read_to_string(&folded).unwrap();
+        let found = folded.lines().filter(|line| {
+            line.contains("Workload!Answers.Collections()") && line.contains("[Induced")
+        });
+        let found: u64 = found.map(|l| l.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+        assert_eq!(found, 24, "{runtime:?}: {folded}");
+    }
+}
+
 /// Runs `triscope record --dotnet`; returns its messages and the bytes of the timeline.
 fn record(dir: &Path, args: &[&str], command: &[&std::ffi::OsStr]) -> (String, Vec<u8>) {
     let out = dir.join("out.pftrace");

@@ -519,3 +519,30 @@ fn rows_that_are_left_out_are_counted() {
     let (tasks, _) = rows(&["tasks", "--worst", "2"]);
     assert_eq!([&tasks[0]["id"], &tasks[1]["id"]], [1234, 1233]);
 }
+
+/// The cycles of `go gc` that began in the trace are those of the profile, and the explicit ones have
+/// the function that asked for them.
+#[test]
+fn collections_have_the_stacks_that_started_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("gc.folded");
+    let output = output.to_str().unwrap();
+    for trace in ["shop.trace", "go1.21-mixed.trace.gz", "go1.26-mixed.trace.gz"] {
+        let file = dir.path().join("trace");
+        std::fs::write(&file, recorded(trace)).unwrap();
+        let cycles = json(&["gc"], trace);
+        let started: Vec<&Value> =
+            cycles.iter().filter(|cycle| !cycle["start"].is_null()).collect();
+        let ran = go(&["profile", "gc", "-o", output], &file);
+        assert!(ran.status.success(), "{}", text(&ran.stderr));
+        let folded = std::fs::read_to_string(output).unwrap();
+        let count = |has: &dyn Fn(&str) -> bool| -> usize {
+            let lines = folded.lines().filter_map(|line| line.rsplit_once(' '));
+            lines.filter(|(stack, _)| has(stack)).map(|(_, n)| n.parse::<usize>().unwrap()).sum()
+        };
+        assert_eq!(count(&|_| true), started.len(), "{trace}: {folded}");
+        let explicit = started.iter().filter(|cycle| cycle["trigger"] == "explicit").count();
+        let asks = |stack: &str| stack.contains("runtime.GC") || stack.contains("FreeOSMemory");
+        assert_eq!(count(&asks), explicit, "{trace}: {folded}");
+    }
+}

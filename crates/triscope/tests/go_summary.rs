@@ -188,6 +188,47 @@ fn a_trace_is_fetched() {
 }
 
 #[test]
+fn a_profile_is_fetched_in_the_format_of_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let [sent, kept, shown, plain] = ["sent.pb.gz", "kept.pb.gz", "x.folded", "x.trace"].map(&file);
+    let made = go(&["profile", "sync", shop().to_str().unwrap(), "-o", &sent]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let content = std::fs::read(&sent).unwrap();
+    let fetch = |args: &[&str]| {
+        let content = content.clone();
+        let (url, server) = server(move |stream, _| {
+            stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n").unwrap();
+            // A refused reply is not read to its end.
+            let _ = stream.write_all(&content);
+        });
+        let ran = go(&[&["fetch", &format!("{url}/debug/pprof/mutex")], args].concat());
+        server.join().unwrap();
+        (ran.status.success(), text(&ran.stderr))
+    };
+    let (is_good, errors) = fetch(&["-o", &kept]);
+    assert!(is_good, "{errors}");
+    assert!(std::fs::read(&kept).unwrap() == content);
+    // The stacks are those of the trace.
+    let direct = file("direct.folded");
+    go(&["profile", "sync", shop().to_str().unwrap(), "-o", &direct]);
+    let (is_good, errors) = fetch(&["-o", &shown]);
+    assert!(is_good && errors.contains("by delay"), "{errors}");
+    let sorted = |name: &str| {
+        let text = std::fs::read_to_string(name).unwrap();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&shown), sorted(&direct));
+    let (is_good, errors) = fetch(&["-o", &shown, "--samples", "no"]);
+    assert!(!is_good && errors.contains("no samples of no"), "{errors}");
+    let (is_good, errors) = fetch(&["-o", &plain]);
+    assert!(!is_good && errors.contains("FILE.svg"), "{errors}");
+    assert!(!Path::new(&plain).exists());
+}
+
+#[test]
 fn an_interrupt_ends_the_request_and_keeps_the_trace() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("fetched.trace");

@@ -1,11 +1,11 @@
-//! Profiles by stack: delays of goroutines, and CPU samples.
+//! Profiles by stack: delays of goroutines, CPU samples, and starts of GC cycles.
 
 use super::heads::Heads;
 use super::numbers::Numbers;
 use super::stacks::Stacks;
 use super::step::{Step, stack_of};
 use super::{Goroutine, Name, Region, Task};
-use crate::event::{Event, EventKind};
+use crate::event::{Event, EventKind, RangeName};
 use crate::id::{GoId, GoState};
 use crate::parallel::Split;
 use crate::table::Table;
@@ -33,14 +33,17 @@ pub enum ProfileKind {
     /// Samples of the CPU profiler, which the program must have started: only counts, as the
     /// trace does not contain the sampling rate.
     Cpu,
+    /// Starts of GC cycles, by the stack that started them: only counts. A cycle that began before
+    /// the trace has no such stack, and is not counted.
+    Collections,
 }
 
 impl ProfileKind {
     /// Every kind, in order.
-    pub const ALL: [Self; 5] =
-        [Self::Network, Self::Sync, Self::Syscall, Self::Scheduler, Self::Cpu];
+    pub const ALL: [Self; 6] =
+        [Self::Network, Self::Sync, Self::Syscall, Self::Scheduler, Self::Cpu, Self::Collections];
 
-    /// The name, as in `go tool trace -pprof=NAME`: `net`, `sync`, `syscall`, `sched`; `cpu`.
+    /// The name, as in `go tool trace -pprof=NAME`: `net`, `sync`, `syscall`, `sched`; `cpu`, `gc`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Network => "net",
@@ -48,6 +51,23 @@ impl ProfileKind {
             Self::Syscall => "syscall",
             Self::Scheduler => "sched",
             Self::Cpu => "cpu",
+            Self::Collections => "gc",
+        }
+    }
+
+    /// Whether the kind counts single events, which have no duration.
+    const fn counts_events(self) -> bool {
+        matches!(self, Self::Cpu | Self::Collections)
+    }
+
+    /// Whether an event is one of those that are counted.
+    fn counts(self, event: Event<'_>) -> bool {
+        match (self, event.kind()) {
+            (Self::Cpu, kind) => kind == EventKind::StackSample,
+            (Self::Collections, EventKind::RangeBegin) => {
+                event.range().is_some_and(|range| matches!(range.name, RangeName::GcMark))
+            }
+            _ => false,
         }
     }
 
@@ -57,13 +77,13 @@ impl ProfileKind {
         match self {
             Self::Network => reason == b"network",
             Self::Sync => has("chan") || has("sync") || has("select"),
-            Self::Syscall | Self::Scheduler | Self::Cpu => false,
+            Self::Syscall | Self::Scheduler | Self::Cpu | Self::Collections => false,
         }
     }
 
     const fn state(self) -> GoState {
         match self {
-            Self::Network | Self::Sync | Self::Cpu => GoState::Waiting,
+            Self::Network | Self::Sync | Self::Cpu | Self::Collections => GoState::Waiting,
             Self::Syscall => GoState::Syscall,
             Self::Scheduler => GoState::Runnable,
         }
@@ -88,9 +108,9 @@ pub struct Frame {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Delay {
-    /// The number of delays, or of CPU samples.
+    /// The number of delays, of CPU samples, or of GC cycles.
     pub count: u64,
-    /// Their duration; zero for CPU samples.
+    /// Their duration; zero for CPU samples and GC cycles.
     pub time: Duration,
 }
 
@@ -204,7 +224,7 @@ impl ProfileScope {
     }
 }
 
-/// Sums up delays of goroutines, or CPU samples, by stack.
+/// Sums up delays of goroutines, CPU samples, or starts of GC cycles, by stack.
 ///
 /// With [`ProfileScope::since_first_run`] the numbers are those of `go tool trace -pprof`. Delays
 /// that began before the trace, or outlast it, are not counted.
@@ -280,8 +300,8 @@ impl Profile {
     /// Processes the next event of the trace.
     #[inline]
     pub fn event(&mut self, event: Event<'_>) {
-        if self.sums.kind == ProfileKind::Cpu {
-            self.sample(event);
+        if self.sums.kind.counts_events() {
+            self.count(event);
         } else if let Some(step) = Step::of(event) {
             let progress = match self.goroutines.get_mut(step.id.0) {
                 Some(progress) => progress,
@@ -313,10 +333,9 @@ impl Profile {
         true
     }
 
-    fn sample(&mut self, event: Event<'_>) {
-        let Sums { scope, stacks, delays, .. } = &mut self.sums;
-        let is_sample = event.kind() == EventKind::StackSample;
-        if is_sample && scope.contains(event.goroutine(), event.time()) {
+    fn count(&mut self, event: Event<'_>) {
+        let Sums { kind, scope, stacks, delays, .. } = &mut self.sums;
+        if kind.counts(event) && scope.contains(event.goroutine(), event.time()) {
             let stack = stacks.number(event.stack());
             add(delays, stack, Duration::ZERO);
         }

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use super::{RuntimeRecord, RuntimeTracker};
+use super::{GcReason, RuntimeRecord, RuntimeTracker, number};
 use crate::Event;
 use crate::manifest::Provider;
 use crate::stack_table::StackTable;
@@ -16,6 +16,8 @@ pub enum StackEvent {
     Exception,
     /// Waits for a lock, weighted by nanoseconds: keyword `Contention` (0x4000), level 4.
     Contention,
+    /// GCs triggered, each of weight 1: keyword `GC` (0x1), level 4.
+    Collection,
 }
 
 /// Events with the same stack, on one thread.
@@ -26,7 +28,7 @@ pub struct StackTotal {
     pub process_id: u64,
     /// The operating system's id of the thread.
     pub thread_id: u64,
-    /// Type of the allocated object or of the exception; empty for lock waits.
+    /// Type of the allocated object or of the exception, or the [`GcReason`]; empty for lock waits.
     pub type_name: String,
     /// Events.
     pub count: u64,
@@ -37,7 +39,7 @@ pub struct StackTotal {
     stack: u32,
 }
 
-/// Stacks of allocations, exceptions or lock waits, added up by thread, stack and type.
+/// Stacks of allocations, exceptions, lock waits or triggers of GCs, added up by thread, stack and type.
 ///
 /// The stacks are resolved at the end, because a stream may name its methods late. Memory is
 /// bounded by the number of different stacks.
@@ -66,6 +68,8 @@ pub struct EventStacks {
     waiting: HashMap<u64, u32>,
     index: HashMap<(u64, u64, u32, String), usize>,
     totals: Vec<StackTotal>,
+    /// Triggers of GCs without their field.
+    incomplete: u64,
 }
 
 /// Waits that may be under way: more can only be if ends were lost.
@@ -82,6 +86,7 @@ impl EventStacks {
             waiting: HashMap::new(),
             index: HashMap::new(),
             totals: Vec::new(),
+            incomplete: 0,
         }
     }
 
@@ -90,10 +95,24 @@ impl EventStacks {
     pub fn observe(&mut self, event: &Event<'_>) {
         /// `ContentionStart`: its stack is that of the wait.
         const CONTENTION_START: u32 = 81;
+        /// `GCTriggered`: on the thread that triggers it. The later `GCStart` has no stack.
+        const GC_TRIGGERED: u32 = 35;
         if self.methods.observe(event) {
             return;
         }
-        let is_start = event.known() == Some(Provider::Runtime) && event.id() == CONTENTION_START;
+        let is_runtime = event.known() == Some(Provider::Runtime);
+        if is_runtime && event.id() == GC_TRIGGERED && self.wanted == StackEvent::Collection {
+            match number(event, "Reason") {
+                Some(reason) => {
+                    let reason = GcReason::from_code(reason as u32).to_string();
+                    let stack = self.stacks.intern(event);
+                    self.add(event, reason, 1, stack);
+                }
+                None => self.incomplete += 1,
+            }
+            return;
+        }
+        let is_start = is_runtime && event.id() == CONTENTION_START;
         if is_start && self.wanted == StackEvent::Contention {
             if self.waiting.len() >= MAX_WAITING {
                 self.waiting.clear();
@@ -147,7 +166,7 @@ impl EventStacks {
 
     /// Number of events that were ignored because a field is missing or has another type.
     pub const fn incomplete(&self) -> u64 {
-        self.tracker.incomplete()
+        self.incomplete + self.tracker.incomplete()
     }
 
     /// The sums, in the order of their first events.

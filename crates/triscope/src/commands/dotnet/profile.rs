@@ -17,7 +17,8 @@ use trace_timeline::{Frame, StackId, Tables};
 
 /// Write the stacks of a process or a trace as a flame graph or profile
 ///
-/// The stacks are those of managed thread samples, or of allocations, exceptions or lock waits.
+/// The stacks are those of managed thread samples, or of allocations, exceptions, lock waits or
+/// triggers of GCs.
 /// The format follows from the file name: .speedscope.json (speedscope.app), .pb.gz (go tool
 /// pprof), .svg (a flame graph), .folded (lines of stacks for flame graph tools).
 #[derive(clap::Args)]
@@ -26,6 +27,7 @@ Examples:
   triscope dotnet profile 1234 -o app.speedscope.json
   triscope dotnet profile 1234 --duration 30 -o app.pb.gz && go tool pprof -top app.pb.gz
   triscope dotnet profile 1234 --of allocations -o allocations.svg
+  triscope dotnet profile 1234 --of gcs -o gcs.svg         the stacks that triggered GCs
   triscope dotnet profile app.nettrace --managed -o app.svg")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -55,6 +57,8 @@ enum Of {
     Exceptions,
     /// Lock contention, by time waited
     Contention,
+    /// GCs triggered, by number
+    Gcs,
 }
 
 impl Of {
@@ -64,6 +68,7 @@ impl Of {
             Self::Allocations => ("allocations", "alloc_space", Unit::Bytes),
             Self::Exceptions => ("exceptions", "exceptions", Unit::Count),
             Self::Contention => ("contentions", "delay", Unit::Nanoseconds),
+            Self::Gcs => ("gcs", "gcs", Unit::Count),
         };
         // The sampler takes all threads about every millisecond.
         let period = if matches!(self, Self::Samples) { 1_000_000 } else { 0 };
@@ -75,7 +80,7 @@ impl Of {
         use providers::{RUNTIME, keywords};
         let events = match self {
             Self::Samples => return providers::samples().into(),
-            Self::Allocations => keywords::GC,
+            Self::Allocations | Self::Gcs => keywords::GC,
             Self::Exceptions => keywords::EXCEPTION,
             Self::Contention => keywords::CONTENTION,
         };
@@ -94,6 +99,7 @@ pub(super) fn run(args: &Args) -> Result {
         Of::Allocations => events(args, stream, StackEvent::Allocation)?,
         Of::Exceptions => events(args, stream, StackEvent::Exception)?,
         Of::Contention => events(args, stream, StackEvent::Contention)?,
+        Of::Gcs => events(args, stream, StackEvent::Collection)?,
     };
     if stacks.profile.count() == 0 {
         let events = args.of.measure().events;

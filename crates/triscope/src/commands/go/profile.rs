@@ -9,9 +9,9 @@ use trace_export::profile::{self, LabelSet, Measure, Unit};
 use trace_timeline::sources::go;
 use trace_timeline::{Frame, Tables};
 
-/// Write a profile of delays or CPU samples
+/// Write a profile of delays, CPU samples or starts of GC cycles
 ///
-/// The profiles are those of go tool trace -pprof. The format follows from the file name:
+/// The profiles of delays are those of go tool trace -pprof. The format follows from the file name:
 /// .speedscope.json (speedscope.app), .pb.gz (go tool pprof), .svg (a flame graph), .folded
 /// (lines of stacks for flame graph tools).
 #[derive(clap::Args)]
@@ -22,9 +22,10 @@ Examples:
   triscope go profile net --goroutine main.handle trace.out -o net.speedscope.json
   triscope go profile sync --region checkout trace.out -o checkout.pb.gz
   triscope go profile syscall --task request trace.out -o request.svg
+  triscope go profile gc trace.out -o collections.svg     the stacks that started GC cycles
   triscope go profile sync --from 10 --to 12 trace.out -o sync.svg")]
 pub(crate) struct Args {
-    /// The delays, or CPU samples
+    /// The delays, CPU samples or GC cycles
     #[arg(value_enum, value_name = "KIND")]
     kind: Kind,
     #[command(flatten)]
@@ -54,6 +55,8 @@ enum Kind {
     Sched,
     /// Samples of the CPU profiler
     Cpu,
+    /// Starts of GC cycles
+    Gc,
 }
 
 impl Kind {
@@ -64,12 +67,14 @@ impl Kind {
             Self::Syscall => ProfileKind::Syscall,
             Self::Sched => ProfileKind::Scheduler,
             Self::Cpu => ProfileKind::Cpu,
+            Self::Gc => ProfileKind::Collections,
         }
     }
 
     fn measure(self) -> Measure {
         let (events, weight, unit) = match self {
             Self::Cpu => ("samples", "samples", Unit::Count),
+            Self::Gc => ("collections", "collections", Unit::Count),
             _ => ("contentions", "delay", Unit::Nanoseconds),
         };
         Measure { events: events.into(), weight: weight.into(), unit, period: 0 }
@@ -101,12 +106,13 @@ pub(super) fn run(args: &Args) -> Result {
         profile.set_span(0, last.nanos_since(first).unsigned_abs());
     }
     let remark = match args.kind {
-        Kind::Cpu => String::new(),
+        Kind::Cpu | Kind::Gc => String::new(),
         _ => format!(", {}", analysis::duration(std::time::Duration::from_nanos(profile.weight()))),
     };
     if profile.count() == 0 {
         let what = match args.kind {
             Kind::Cpu => "no CPU samples: the program must run a CPU profile while it is traced",
+            Kind::Gc => "no start of a GC cycle",
             _ => "no such delay",
         };
         return Err(Failure::about(&reading.name, format!("the trace contains {what}")));

@@ -118,13 +118,24 @@ fn content(mut input: Input, limits: &ReadLimits) -> Result<Vec<u8>> {
 
 fn pprof(input: Input) -> Result<Read> {
     let (name, limits) = (input.name.clone(), ReadLimits::default());
+    decoded(&name, &content(input, &limits)?, &limits)
+}
+
+/// Takes the samples of `wanted` of a pprof file; otherwise those that it names as its default.
+pub(crate) fn of_pprof(name: &str, data: &[u8], wanted: Option<&str>) -> Result<Loaded> {
+    let Read { profiles, default, tables, .. } = decoded(name, data, &ReadLimits::default())?;
+    let ((name, profile), _) = choose(profiles, default, wanted)?;
+    Ok(Loaded { profile, tables, name })
+}
+
+fn decoded(name: &str, data: &[u8], limits: &ReadLimits) -> Result<Read> {
     let mut tables = Tables::new();
-    let file = read_pprof(&content(input, &limits)?, &limits, &mut tables)
-        .map_err(|error| Failure::about(&name, error))?;
+    let file =
+        read_pprof(data, limits, &mut tables).map_err(|error| Failure::about(name, error))?;
     if !file.drop_frames.is_empty() {
         eprintln!(
             "triscope: {}: frames that go tool pprof leaves out are shown: {}",
-            OneLine(&name),
+            OneLine(name),
             OneLine(&file.drop_frames)
         );
     }
