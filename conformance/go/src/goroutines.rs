@@ -28,8 +28,11 @@ const BUILDS: [(&str, &[&str]); 2] =
 
 /// The least share of the samples of goroutines that have one, and of those whose goroutine is that of
 /// the trace.
-const ATTRIBUTED: f64 = 0.5;
+const ATTRIBUTED: f64 = 0.95;
 const AGREED: f64 = 0.99;
+
+/// The least share of the samples of goroutines that have one by the execution trace of the same run.
+const TRACED: f64 = 0.99;
 
 /// The most recordings of a program.
 const RECORDINGS: usize = 4;
@@ -59,10 +62,29 @@ fn program(toolchain: &Toolchain, options: &[&str]) -> Result<PathBuf> {
 /// Compares every release; returns the number of problems.
 pub(crate) fn check(toolchains: &[Toolchain]) -> Result<usize> {
     let dir = tempfile::tempdir()?;
+    let triscope = run::triscope()?;
     let mut problems = 0;
     for toolchain in toolchains {
         for (build, options) in builds(toolchain) {
             let program = program(toolchain, options)?;
+            if toolchain.minor() >= TRACED_SINCE {
+                let mut is_good = false;
+                for _ in 0..RECORDINGS {
+                    let traced = Traced::of(&triscope, &program, dir.path())?;
+                    println!("  by the trace, Go {}, {build}: {traced}", toolchain.version);
+                    is_good = traced.is_good();
+                    if is_good {
+                        break;
+                    }
+                }
+                if !is_good {
+                    println!(
+                        "GOROUTINES: Go {}, {build}: the trace names too few",
+                        toolchain.version
+                    );
+                    problems += 1;
+                }
+            }
             let mut is_good = false;
             // A busy machine delays the reader; what is wrong is wrong in each recording.
             for _ in 0..RECORDINGS {
@@ -178,6 +200,89 @@ impl Recorded {
             counts.add(sample, goroutines.as_deref());
         }
         counts
+    }
+}
+
+/// The samples of a recording whose goroutines `triscope convert` names by the execution trace of the same
+/// run: those in functions that only goroutines execute.
+struct Traced {
+    samples: u64,
+    named: u64,
+    /// Samples of goroutines that keep their thread, and those of them with another goroutine than the
+    /// program printed.
+    locked: u64,
+    wrong: u64,
+}
+
+impl Traced {
+    fn of(triscope: &Path, program: &Path, dir: &Path) -> Result<Self> {
+        let rate = testkit::sampling::rate(HERTZ).to_string();
+        let mut child = Command::new(triscope)
+            .args(["profile", "-F", &rate, "-o", "x.data", "--"])
+            .arg(program)
+            .arg("trace")
+            .current_dir(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        child.stdin.take().ok_or("no standard input")?.write_all(b"\n\n")?;
+        let output = child.wait_with_output()?;
+        if !output.status.success() {
+            return Err(format!("{}: {}", triscope.display(), output.status).into());
+        }
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let locked: Vec<&str> = printed
+            .lines()
+            .filter(|line| line.starts_with("locked "))
+            .filter_map(|line| line.rsplit(' ').next())
+            .collect();
+        let convert = ["convert", "x.data", "trace", "--by", "goroutine", "-o", "x.folded"];
+        run::output(Command::new(triscope).args(convert).current_dir(dir))?;
+        let mut this = Self { samples: 0, named: 0, locked: 0, wrong: 0 };
+        for line in fs::read_to_string(dir.join("x.folded"))?.lines() {
+            let Some((stack, weight)) = line.rsplit_once(' ') else { continue };
+            let weight: u64 = weight.parse()?;
+            let frames: Vec<&str> = stack.split(';').collect();
+            let Some(own) = frames.iter().find(|frame| frame.starts_with("main.spin")) else {
+                continue;
+            };
+            let goroutine = frames.iter().find_map(|frame| frame.strip_prefix("goroutine "));
+            let number = goroutine.and_then(|text| text.split(' ').next());
+            this.samples += weight;
+            this.named += if number.is_some() { weight } else { 0 };
+            if let Some(number) = number.filter(|_| *own == "main.spinLocked") {
+                this.locked += weight;
+                this.wrong += if locked.contains(&number) { 0 } else { weight };
+            }
+        }
+        Ok(this)
+    }
+
+    fn named(&self) -> f64 {
+        self.named as f64 / self.samples.max(1) as f64
+    }
+
+    /// The share of the samples of goroutines that keep their thread whose goroutine is another one.
+    fn wrong(&self) -> f64 {
+        self.wrong as f64 / self.locked.max(1) as f64
+    }
+
+    fn is_good(&self) -> bool {
+        self.locked > 0 && self.named() >= TRACED && self.wrong() <= 1.0 - AGREED
+    }
+}
+
+impl std::fmt::Display for Traced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:.2} % of {} ms of goroutines named, {:.2} % of {} ms are another one",
+            self.named() * 100.0,
+            self.samples / 1_000_000,
+            self.wrong() * 100.0,
+            self.locked / 1_000_000,
+        )
     }
 }
 

@@ -88,7 +88,7 @@ pub mod text;
 
 pub use correlate::{
     Correlator, CorrelatorOptions, Derived, Interval, Kernel, Occupant, Pause, ResolvedFlow,
-    Sampled, Stop,
+    Sampled, SampledGoroutines, Stop,
 };
 pub use entity::{Attribute, Entities, Entity, EntityId, EntityKind};
 pub use event::{

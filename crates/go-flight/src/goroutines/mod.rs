@@ -23,7 +23,7 @@ use trace_common::Timestamp;
 const MAX_KNOWN: usize = 1 << 20;
 
 /// Maximum age of a sample whose goroutine was not seen before, in nanoseconds.
-const MAX_AGE: i64 = 50_000;
+const MAX_AGE: i64 = 200_000;
 
 /// Maximum size of a stack: twice the `maxstacksize` of the runtime.
 const MAX_STACK: u64 = 2 << 30;
@@ -44,7 +44,7 @@ const MAX_STACK: u64 = 2 << 30;
 /// - `m.curg` of its thread is that goroutine, or was at an earlier sample, or its entry function
 ///   is the outermost one of the sampled call chain;
 /// - the entry function is not another one than that of the call chain;
-/// - it was found before the sample, or is read within 50 µs: a new goroutine may have the memory of
+/// - it was found before the sample, or is read within 200 µs: a new goroutine may have the memory of
 ///   the one that was sampled.
 ///
 /// [`Unattributed`] says why another sample has none.
@@ -325,8 +325,10 @@ impl<R: Memory> Reader<R> {
         sample: &ThreadSample<'_>,
         functions: &mut dyn FnMut(u64) -> Option<Function>,
     ) -> Result<Goroutine, Unattributed> {
+        // Before the functions, which take longer to find.
+        let g = self.g(sample.g);
         let base = Base::of(sample.callers, functions);
-        let found = match self.g(sample.g) {
+        let found = match g {
             Some(g) if g.goid == 0 && g.has(sample.sp) => self.on_system_stack(sample, &g, base),
             Some(g) if g.goid != 0 && g.has(sample.sp) => self.on_its_stack(sample, &g, base),
             Some(g) if g.goid != 0 && self.known.contains_key(&sample.g) => {
@@ -340,7 +342,7 @@ impl<R: Memory> Reader<R> {
                 None => self.of_thread(sample, base),
             },
         }?;
-        if self.g(sample.g).is_some_and(|g| g.goid == found.id) {
+        if g.is_some_and(|g| g.goid == found.id) {
             let known = self.known.get(&sample.g).filter(|known| known.goroutine.id == found.id);
             let is_late = sample.now.nanos_since(sample.at) > MAX_AGE;
             let since = match known {

@@ -140,9 +140,9 @@ fn new_goroutines_are_not_those_of_old_samples() {
     // The memory is used again.
     reader.set(G, reader.layout.g_goid, 10);
     assert_eq!(reader.find(G, STACK.0 + 64, &CHAIN, 3_000_000, late), Err(Unattributed::Changed));
-    assert_eq!(reader.find(G, STACK.0 + 64, &CHAIN, 3_100_000, late), Ok(10));
+    assert_eq!(reader.find(G, STACK.0 + 64, &CHAIN, 3_300_000, late), Ok(10));
     reader.set(G, reader.layout.g_goid, 11);
-    assert_eq!(reader.find(G, STACK.0 + 64, &CHAIN, 4_000_000, 10_000), Ok(11));
+    assert_eq!(reader.find(G, STACK.0 + 64, &CHAIN, 4_500_000, 10_000), Ok(11));
 }
 
 #[test]

@@ -3,8 +3,10 @@
 mod model;
 mod pause;
 mod place;
+mod sampled;
 
 pub use model::{Derived, Interval, Kernel, Occupant, Pause, ResolvedFlow, Sampled, Stop};
+pub use sampled::SampledGoroutines;
 
 use crate::entity::{Entities, EntityId, EntityKind};
 use crate::event::{

@@ -2,28 +2,35 @@
 
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::profile_file::{FirefoxFile, ProfileFile};
+use crate::sources::goroutine_frame::on_goroutine;
 use crate::sources::model::Traces;
 use crate::sources::profile::{choose, no_samples, report_others};
 use std::path::Path;
 use trace_export::profile::{FirefoxProfile, Format, Samples};
-use trace_timeline::Tables;
+use trace_timeline::{EntityKind, Event, EventKind, Tables};
 
 /// Whether the name of a file selects a format of profiles.
 pub(crate) fn is_wanted(path: &Path) -> bool {
     Format::of(path).is_some() || FirefoxFile::of(path).is_some()
 }
 
-/// Writes the samples of one event: of `event`, otherwise of the one with most samples. An error
+/// Writes the samples of one event: of `event`, otherwise of the one with most samples. Go traces among
+/// the traces name their goroutines, which are the outermost frames if `by_goroutine` is set. An error
 /// within a trace is the second result.
-pub(crate) fn write(traces: &Traces, path: &Path, event: Option<&str>) -> Result<Result> {
+pub(crate) fn write(
+    traces: &Traces,
+    path: &Path,
+    event: Option<&str>,
+    by_goroutine: bool,
+) -> Result<Result> {
     if let Some(file) = FirefoxFile::of(path) {
-        return firefox(traces, file, event);
+        return firefox(traces, file, event, by_goroutine);
     }
     let file = ProfileFile::create(path)?;
     let mut tables = Tables::new();
     let mut samples = Samples::new();
-    let outcome = traces.merge(&mut tables, &mut |event, tables| {
-        samples.push(event, tables);
+    let (outcome, note) = traces.merge_with_goroutines(&mut tables, &mut |event, tables| {
+        samples.push(&below_goroutine(event, by_goroutine, tables), tables);
         Ok(())
     })?;
     let profiles = samples.into_profiles(&tables);
@@ -31,13 +38,19 @@ pub(crate) fn write(traces: &Traces, path: &Path, event: Option<&str>) -> Result
         return Err(outcome.err().unwrap_or_else(no_samples));
     }
     let ((name, profile), others) = choose(profiles, 0, event)?;
-    file.write(&profile, &tables, &traces.title(), &format!(" of {}", OneLine(&name)))?;
+    let remark = format!(" of {}{note}", OneLine(&name));
+    file.write(&profile, &tables, &traces.title(), &remark)?;
     report_others(&others);
     Ok(outcome)
 }
 
 /// Writes the samples with their times, and the spans, for the Firefox Profiler.
-fn firefox(traces: &Traces, file: FirefoxFile, event: Option<&str>) -> Result<Result> {
+fn firefox(
+    traces: &Traces,
+    file: FirefoxFile,
+    event: Option<&str>,
+    by_goroutine: bool,
+) -> Result<Result> {
     if event.is_some() {
         let message =
             "--samples is for other profiles: this one has the samples of which there are most";
@@ -45,13 +58,26 @@ fn firefox(traces: &Traces, file: FirefoxFile, event: Option<&str>) -> Result<Re
     }
     let mut tables = Tables::new();
     let mut profile = FirefoxProfile::new();
-    let outcome = traces.merge(&mut tables, &mut |event, tables| {
-        profile.push(event, tables);
+    let (outcome, note) = traces.merge_with_goroutines(&mut tables, &mut |event, tables| {
+        profile.push(&below_goroutine(event, by_goroutine, tables), tables);
         Ok(())
     })?;
     if profile.is_empty() {
         return Err(outcome.err().unwrap_or_else(no_samples));
     }
-    file.write(profile, &tables, &traces.title(), "")?;
+    file.write(profile, &tables, &traces.title(), &note)?;
     Ok(outcome)
+}
+
+/// The event; with `by_goroutine`, the goroutine of a sample is its outermost frame.
+fn below_goroutine(event: &Event, by_goroutine: bool, tables: &mut Tables) -> Event {
+    let mut event = *event;
+    if let EventKind::Sample { entity, stack, .. } = &mut event.kind {
+        let goroutine = tables.entities.get(*entity).copied();
+        let goroutine = goroutine.filter(|entity| entity.kind == EntityKind::Goroutine);
+        if let Some(goroutine) = goroutine.filter(|_| by_goroutine) {
+            *stack = on_goroutine(*stack, goroutine.number, goroutine.name, tables);
+        }
+    }
+    event
 }

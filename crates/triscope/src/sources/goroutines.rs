@@ -1,6 +1,7 @@
 //! The goroutines of samples, read from the memory of Go programs while they run.
 
 use crate::failure::{Failure, OneLine, Result};
+use crate::sources::goroutine_frame::on_goroutine;
 use crate::timeline::counted;
 use go_flight::{Error, Function, Goroutine, ThreadSample, Unattributed};
 use perf_monitor::{
@@ -12,9 +13,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 use trace_export::profile::Label;
 use trace_symbols::{Options, Symbolizer};
-use trace_timeline::{
-    Entity, EntityId, EntityKind, Event, EventKind, Frame, SampleKind, Tables, TextId,
-};
+use trace_timeline::{Entity, EntityId, EntityKind, Event, EventKind, SampleKind, Tables, TextId};
 
 /// Priority of the thread that reads goroutines: the lowest of those before all others.
 const PRIORITY: u8 = 1;
@@ -148,11 +147,8 @@ impl Goroutines {
         };
         (*thread, *entity) = (Some(*entity), goroutine);
         if self.are_frames {
-            let mut frames = stack.map_or(&[][..], |stack| tables.frames(stack)).to_vec();
-            let name = format!("goroutine {} {}", found.id, tables.str(found.entry));
-            let function = tables.text(name.as_bytes());
-            frames.push(Frame { function, ..Frame::default() });
-            *stack = tables.stack(&frames);
+            let number = i64::try_from(found.id).unwrap_or(i64::MAX);
+            *stack = on_goroutine(*stack, number, found.entry, tables);
         }
         &found.labels
     }

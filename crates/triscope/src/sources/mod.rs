@@ -1,6 +1,7 @@
 //! Shared code to read traces and to open events.
 
 pub(crate) mod go;
+pub(crate) mod goroutine_frame;
 #[cfg(unix)]
 pub(crate) mod goroutines;
 #[cfg(unix)]

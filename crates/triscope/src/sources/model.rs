@@ -20,7 +20,9 @@ use trace_common::{ClockDomain, Timestamp};
 use trace_export::timeline::TimelineStats;
 use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource, DotnetStats};
 use trace_timeline::sources::go::{GoOptions, GoSource, GoStats};
-use trace_timeline::{Correlator, Derived, Dropped, Event, Streams, Tables, text};
+use trace_timeline::{
+    Correlator, Derived, Dropped, EntityId, Event, SampledGoroutines, Streams, Tables, text,
+};
 
 pub(crate) use trace_timeline::text::duration;
 
@@ -105,6 +107,7 @@ enum Read {
     },
     Go {
         stats: GoStats,
+        process: Option<EntityId>,
         notes: Vec<(u64, &'static str, &'static str)>,
     },
     Dotnet {
@@ -116,6 +119,25 @@ enum Read {
 impl Summary {
     fn set(&self, read: Read) {
         *self.0.borrow_mut() = read;
+    }
+}
+
+/// The ends of Go traces. A trace is at its end when an event of another one is later than all of its
+/// own.
+struct Ends(Vec<(Summary, Cell<bool>)>);
+
+impl Ends {
+    /// Passes on the processes of traces that were read to their end since the last call, with the times
+    /// of their last events.
+    fn each(&self, found: &mut dyn FnMut(EntityId, Timestamp)) {
+        for (summary, is_known) in self.0.iter().filter(|(_, is_known)| !is_known.get()) {
+            if let Read::Go { stats, process, .. } = &*summary.0.borrow() {
+                is_known.set(true);
+                if let (Some(process), Some(last)) = (process, stats.last) {
+                    found(*process, last);
+                }
+            }
+        }
     }
 }
 
@@ -271,6 +293,35 @@ impl Traces {
         Ok(if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) })
     }
 
+    /// The same as `merge`; samples of threads are those of the goroutines that the threads execute by
+    /// the Go traces among them. Also returns what is said of that.
+    pub(crate) fn merge_with_goroutines(
+        &self,
+        tables: &mut Tables,
+        each: &mut dyn FnMut(&Event, &mut Tables) -> Result,
+    ) -> Result<(Result, String)> {
+        let mut opened = self.open()?;
+        let mut goroutines = SampledGoroutines::new();
+        let ends = opened.ends();
+        let mut apply = |event: &Event, tables: &mut Tables| {
+            ends.each(&mut |process, last| goroutines.end(process, last));
+            let mut event = *event;
+            goroutines.apply(&mut event, tables);
+            each(&event, tables)
+        };
+        let failures = opened.read(tables, &mut apply)?;
+        failures.iter().for_each(Failure::print);
+        let (attributed, others) = (goroutines.attributed(), goroutines.others());
+        let note = match attributed + others {
+            0 => String::new(),
+            all => {
+                let all = counted(all, "sample");
+                format!("; {attributed} of {all} of Go programs with a goroutine")
+            }
+        };
+        Ok((if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }, note))
+    }
+
     /// The same as `derive`, and what the traces have that the model does not.
     pub(crate) fn derive_with_notes(
         &self,
@@ -385,6 +436,11 @@ impl Opened {
         Ok(failures)
     }
 
+    /// The ends of the Go traces, as they are found.
+    fn ends(&self) -> Ends {
+        Ends(self.parts.iter().map(|part| (part.summary.clone(), Cell::new(false))).collect())
+    }
+
     /// Number of traces.
     pub(crate) fn len(&self) -> usize {
         self.parts.len()
@@ -394,7 +450,7 @@ impl Opened {
     pub(crate) fn summaries(&self, drawn: &TimelineStats) -> Vec<(&str, String)> {
         let of = |part: &'_ Part| match &*part.summary.0.borrow() {
             Read::Other | Read::Perf { .. } => None,
-            Read::Go { stats, notes: others } => {
+            Read::Go { stats, notes: others, .. } => {
                 let seconds = seconds(stats.first, stats.last);
                 let events = counted(stats.events, "event");
                 let goroutines = counted(stats.goroutines, "goroutine");
@@ -563,7 +619,7 @@ impl Opening<'_> {
                     ),
                     (reader.lost_events(), "lost event", "lost events"),
                 ];
-                summary.set(Read::Go { stats, notes });
+                summary.set(Read::Go { stats, process: source.process(), notes });
             }
             result
         });
@@ -701,6 +757,6 @@ fn dotnet_names(input: impl io::Read) -> DotnetNames {
 }
 
 /// An entity as text on a terminal: `main.worker (G7)`, `server (thread 1234)`.
-pub(crate) fn name(tables: &Tables, id: trace_timeline::EntityId) -> String {
+pub(crate) fn name(tables: &Tables, id: EntityId) -> String {
     OneLine(&text::name(tables, id)).to_string()
 }

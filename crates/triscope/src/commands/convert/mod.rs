@@ -37,6 +37,7 @@ Examples:
   triscope convert app.nettrace old.trace --offset old.trace=12.5 -o both.pftrace
   triscope convert perf.data -o perf.svg                         a flame graph of perf record -g
   triscope convert perf.data --samples cycles -o perf.pb.gz      for go tool pprof
+  triscope convert perf.data server.trace --by goroutine -o perf.svg
   triscope convert perf.data server.trace -o all.pftrace         the kernel's scheduler too:
     perf record -k CLOCK_MONOTONIC -a -e sched:sched_switch,sched:sched_waking,sched:sched_wakeup_new
 
@@ -80,19 +81,30 @@ pub(crate) struct Args {
     /// it, those of which there are most
     #[arg(long, value_name = "EVENT")]
     samples: Option<String>,
+    /// Make these the outermost frames of the stacks of a profile
+    #[arg(long, value_name = "KIND")]
+    by: Option<By>,
     #[command(flatten)]
     recovery: Recovery,
 }
 
+/// Frames below those of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    /// Goroutines of Go programs
+    Goroutine,
+}
+
 pub(crate) fn run(args: &Args) -> Result {
+    let is_profile = profile::is_wanted(&args.output);
+    if !is_profile && (args.samples.is_some() || args.by.is_some()) {
+        return Err(Failure::new("--samples and --by are for a profile").with_code(2));
+    }
     if args.output.extension().is_some_and(|extension| extension == "html") {
         return page(args)?;
     }
-    if profile::is_wanted(&args.output) {
+    if is_profile {
         return samples(args)?;
-    }
-    if args.samples.is_some() {
-        return Err(Failure::new("--samples is for a profile").with_code(2));
     }
     // Report unreadable inputs before anything is written.
     let traces = traces(args)?;
@@ -240,5 +252,5 @@ fn samples(args: &Args) -> Result<Result> {
     if let Some((option, _)) = of_timelines.iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::new(format!("not for a profile: {option}")).with_code(2));
     }
-    profile::write(&traces(args)?, &args.output, args.samples.as_deref())
+    profile::write(&traces(args)?, &args.output, args.samples.as_deref(), args.by.is_some())
 }
