@@ -1,9 +1,13 @@
 //! Switches of the kernel's scheduler, in columns: about seven bytes each.
 
+use super::PerfettoSink;
 use super::field::{TRACE_PACKET, ftrace, packet};
 use super::proto::Buffer;
+use super::sequence::SEQUENCE;
 use crate::model::{SchedSwitch, SchedWaking};
 use hashbrown::HashMap;
+use std::io::{self, Write};
+use trace_common::Timestamp;
 
 /// Switches and wake-ups of one CPU that are not written yet.
 #[derive(Debug, Default)]
@@ -279,6 +283,59 @@ impl Bundle {
         self.comms.clear();
         self.count = 0;
     }
+}
+
+impl<W: Write> PerfettoSink<W> {
+    /// Returns the bundle of CPU `cpu` and the time on `CLOCK_BOOTTIME`: viewers interpret the
+    /// times of scheduler events on that clock only.
+    #[inline]
+    pub(super) fn bundle(&mut self, at: Timestamp, cpu: u32) -> io::Result<(u64, &mut Bundle)> {
+        let Some(offset) = self.to_boottime else { return Err(unrelated()) };
+        let at = self.nanos(at.saturating_add_nanos(offset));
+        let place = cpu as usize;
+        if place >= self.cpus.len() {
+            self.add_cpu(cpu)?;
+        }
+        self.stats.sched += 1;
+        let bundle = self.cpus.get_mut(place).ok_or_else(|| no_cpu(cpu))?;
+        Ok((at, bundle))
+    }
+
+    #[cold]
+    pub(super) fn add_cpu(&mut self, cpu: u32) -> io::Result<()> {
+        /// More CPUs than any kernel supports.
+        const MAX_CPUS: u32 = 1 << 16;
+        if cpu >= MAX_CPUS {
+            return Err(no_cpu(cpu));
+        }
+        self.cpus.resize_with(cpu as usize + 1, Bundle::default);
+        Ok(())
+    }
+
+    #[cold]
+    pub(super) fn write_bundle(&mut self, cpu: usize) -> io::Result<()> {
+        if self.cpus.get(cpu).is_none_or(Bundle::is_empty) {
+            return Ok(());
+        }
+        self.prepare()?;
+        if let Some(bundle) = self.cpus.get_mut(cpu) {
+            bundle.write(cpu as u32, SEQUENCE, &mut self.out);
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn unrelated() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "scheduler events need a clock snapshot with CLOCK_BOOTTIME before them",
+    )
+}
+
+#[cold]
+fn no_cpu(cpu: u32) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("there is no processor {cpu}"))
 }
 
 #[cfg(test)]

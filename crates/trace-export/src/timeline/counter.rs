@@ -1,14 +1,14 @@
 //! Counters, and the throttling of cgroups.
 
-use super::Drawing;
 use super::process::rank;
+use super::{Context, Drawing};
 use crate::model::{
     Category, CounterValue, DebugAnnotation, Sink, Track, TrackEvent, TrackId, Unit, Value,
 };
 use hashbrown::HashMap;
 use std::io;
 use trace_common::Timestamp;
-use trace_timeline::{EntityId, EntityKind, Tables, TextId};
+use trace_timeline::{EntityId, EntityKind, TextId};
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -28,32 +28,31 @@ pub(super) struct Counter {
 impl Drawing {
     pub(super) fn counter(
         &mut self,
-        at: Timestamp,
         counter: &Counter,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
+        let at = cx.at;
         let Counter { entity, name, value, .. } = *counter;
         let track = match self.counters.tracks.get(&(entity, name)) {
             Some(track) => *track,
             None => {
-                let track = self.counter_track(counter, tables, sink)?;
+                let track = self.counter_track(counter, cx)?;
                 self.counters.tracks.insert((entity, name), track);
                 track
             }
         };
-        sink.counter(at, track, exact(value))
+        cx.sink.counter(at, track, exact(value))
     }
 
     fn counter_track(
         &mut self,
         counter: &Counter,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<TrackId> {
+        let tables = cx.tables;
         let entity = tables.entities.get(counter.entity);
         let process = tables.entities.process_of(counter.entity);
-        let parent = self.process_track(process, tables, sink)?;
+        let parent = self.process_track(process, cx)?;
         let given = tables.get(counter.name);
         let of =
             |kind: &[u8], entity: &trace_timeline::Entity| [kind, tables.get(entity.name)].concat();
@@ -75,7 +74,7 @@ impl Drawing {
         };
         let description = if title == given { b"" } else { given };
         let track = track.child_of(parent).rank(rank::COUNTERS + rank);
-        sink.track(&track.description(description))
+        cx.sink.track(&track.description(description))
     }
 
     pub(super) fn throttle(
@@ -84,27 +83,26 @@ impl Drawing {
         process: EntityId,
         nanos: i64,
         periods: u32,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
         let track = match self.counters.throttled.get(&process) {
             Some(track) => *track,
             None => {
-                let parent = self.process_track(Some(process), tables, sink)?;
+                let parent = self.process_track(Some(process), cx)?;
                 let track = Track::custom(b"Throttled by the CPU quota").child_of(parent);
-                let track = sink.track(&track.rank(rank::COUNTERS))?;
+                let track = cx.sink.track(&track.rank(rank::COUNTERS))?;
                 self.counters.throttled.insert(process, track);
                 track
             }
         };
-        let name = self.names.fixed("Throttled", sink);
+        let name = self.names.fixed("Throttled", cx.sink);
         let args = [
-            DebugAnnotation::new(self.names.fixed("nanoseconds", sink), Value::Int(nanos)),
-            DebugAnnotation::new(self.names.fixed("periods", sink), Value::Uint(periods.into())),
+            DebugAnnotation::new(self.names.fixed("nanoseconds", cx.sink), Value::Int(nanos)),
+            DebugAnnotation::new(self.names.fixed("periods", cx.sink), Value::Uint(periods.into())),
         ];
         let entry = TrackEvent::new(name).category(Category::Sched).args(&args);
-        sink.begin(since, track, &entry)?;
-        sink.end(at, track, &[])
+        cx.sink.begin(since, track, &entry)?;
+        cx.sink.end(at, track, &[])
     }
 }
 

@@ -1,12 +1,12 @@
 //! Ps and threads, and what they execute.
 
-use super::Drawing;
 use super::process::rank;
+use super::{Context, Drawing};
 use crate::lanes::Nest;
 use crate::model::{Category, Sink, Track, TrackEvent, TrackId};
 use std::io;
-use trace_common::{IdMap, Timestamp};
-use trace_timeline::{EntityId, EntityKind, Interval, SpanId, State, Tables};
+use trace_common::IdMap;
+use trace_timeline::{EntityId, EntityKind, Interval, SpanId, State};
 
 /// By the position of their entities.
 #[derive(Debug, Default)]
@@ -44,12 +44,12 @@ impl Drawing {
     pub(super) fn proc_state(
         &mut self,
         state: &Interval,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
-        let (id, at) = (state.subject, state.begin);
+        let tables = cx.tables;
+        let (id, at) = (state.subject, cx.at);
         if !self.executors.procs.contains(key(id)) {
-            self.proc_track(id, tables, sink)?;
+            self.proc_track(id, cx)?;
         }
         let is_running = state.state == State::Running;
         let holder = state.holder.filter(|_| is_running);
@@ -69,20 +69,24 @@ impl Drawing {
         if shown != holder {
             match holder {
                 Some(holder) => {
-                    let label = self.label(holder, tables, sink);
-                    sink.state(at, track, Some(&TrackEvent::new(label).category(Category::Go)))?;
+                    let label = self.label(holder, cx);
+                    cx.sink.state(
+                        at,
+                        track,
+                        Some(&TrackEvent::new(label).category(Category::Go)),
+                    )?;
                 }
-                None => sink.state(at, track, None)?,
+                None => cx.sink.state(at, track, None)?,
             }
         }
         if shown_on == thread {
             return Ok(());
         }
         if let Some(before) = shown_on {
-            self.leave_thread(before, id, at, sink)?;
+            self.leave_thread(before, id, cx)?;
         }
         match thread {
-            Some(thread) => self.enter_thread(thread, id, at, tables, sink),
+            Some(thread) => self.enter_thread(thread, id, cx),
             None => Ok(()),
         }
     }
@@ -92,16 +96,15 @@ impl Drawing {
         &mut self,
         thread: EntityId,
         what: EntityId,
-        at: Timestamp,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
-        let Some(track) = self.thread_track(thread, tables, sink)? else { return Ok(()) };
-        let label = self.label(what, tables, sink);
+        let at = cx.at;
+        let Some(track) = self.thread_track(thread, cx)? else { return Ok(()) };
+        let label = self.label(what, cx);
         if let Some(thread) = self.executors.threads.get_mut(key(thread)) {
             thread.shows = Some(what);
         }
-        sink.state(at, track, Some(&TrackEvent::new(label).category(Category::Go)))
+        cx.sink.state(at, track, Some(&TrackEvent::new(label).category(Category::Go)))
     }
 
     /// Ends what [`Drawing::enter_thread`] shows, unless something else is there already.
@@ -109,12 +112,11 @@ impl Drawing {
         &mut self,
         thread: EntityId,
         what: EntityId,
-        at: Timestamp,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
         let Some(thread) = self.executors.threads.get_mut(key(thread)) else { return Ok(()) };
         match thread.shows.take_if(|shown| *shown == what).and(thread.track) {
-            Some(track) => sink.state(at, track, None),
+            Some(track) => cx.sink.state(cx.at, track, None),
             None => Ok(()),
         }
     }
@@ -123,12 +125,11 @@ impl Drawing {
     pub(super) fn end_thread(
         &mut self,
         id: EntityId,
-        at: Timestamp,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
         let Some(thread) = self.executors.threads.get_mut(key(id)) else { return Ok(()) };
         match thread.shows.take().and(thread.track) {
-            Some(track) => sink.state(at, track, None),
+            Some(track) => cx.sink.state(cx.at, track, None),
             None => Ok(()),
         }
     }
@@ -136,21 +137,20 @@ impl Drawing {
     pub(super) fn proc_track(
         &mut self,
         id: EntityId,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<TrackId> {
+        let tables = cx.tables;
         if let Some(track) = self.executors.procs.get(key(id)).and_then(|proc| proc.track) {
             return Ok(track);
         }
         let entity = tables.entities.get(id);
         let process = entity.and_then(|entity| entity.parent);
         let title = (&b"Procs"[..], rank::PROCS);
-        let procs =
-            self.process_group(process, |process| &mut process.procs, title, tables, sink)?;
+        let procs = self.process_group(process, |process| &mut process.procs, title, cx)?;
         let number = entity.map_or(-1, |entity| entity.number);
         let rank = i32::try_from(number).unwrap_or(i32::MAX).saturating_add(1);
         let name = format!("P {number}");
-        let track = sink.track(&Track::custom(name.as_bytes()).child_of(procs).rank(rank))?;
+        let track = cx.sink.track(&Track::custom(name.as_bytes()).child_of(procs).rank(rank))?;
         *self.executors.procs.insert(key(id)) = Proc { track: Some(track), ..Proc::default() };
         Ok(track)
     }
@@ -159,9 +159,9 @@ impl Drawing {
     pub(super) fn thread_track(
         &mut self,
         id: EntityId,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<Option<TrackId>> {
+        let tables = cx.tables;
         if let Some(thread) = self.executors.threads.get(key(id)) {
             return Ok(thread.track);
         }
@@ -172,13 +172,13 @@ impl Drawing {
                 let process = entity.parent;
                 let pid = self.pid(process, tables);
                 if process.is_some() {
-                    self.process(process, tables, sink)?;
+                    self.process(process, cx)?;
                 }
                 let name = match tables.get(entity.name) {
                     b"" if entity.kind == EntityKind::GoThread => &b"M"[..],
                     name => name,
                 };
-                Some(sink.track(&Track::thread(pid, tid, name))?)
+                Some(cx.sink.track(&Track::thread(pid, tid, name))?)
             }
             _ => None,
         };
@@ -190,26 +190,25 @@ impl Drawing {
     pub(super) fn inner(
         &mut self,
         id: EntityId,
-        at: Timestamp,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<Option<(TrackId, &mut Nest<SpanId>)>> {
+        let tables = cx.tables;
         match tables.entities.kind(id) {
-            Some(EntityKind::Goroutine) => self.inside_goroutine(id, at, tables, sink),
+            Some(EntityKind::Goroutine) => self.inside_goroutine(id, cx),
             Some(EntityKind::Proc) => {
-                let track = self.proc_track(id, tables, sink)?;
+                let track = self.proc_track(id, cx)?;
                 let Some(proc) = self.executors.procs.get_mut(key(id)) else { return Ok(None) };
                 let inner = match proc.inner {
                     Some(inner) => inner,
                     None => {
                         let inner = Track::custom(b"Sweep").child_of(track);
-                        *proc.inner.insert(sink.track(&inner)?)
+                        *proc.inner.insert(cx.sink.track(&inner)?)
                     }
                 };
                 Ok(Some((inner, &mut proc.nest)))
             }
             Some(EntityKind::DotnetThread | EntityKind::GoThread | EntityKind::Thread) => {
-                let Some(track) = self.thread_track(id, tables, sink)? else { return Ok(None) };
+                let Some(track) = self.thread_track(id, cx)? else { return Ok(None) };
                 let thread = self.executors.threads.get_mut(key(id));
                 Ok(thread.map(|thread| (track, &mut thread.nest)))
             }
@@ -221,17 +220,16 @@ impl Drawing {
     pub(super) fn track_of(
         &mut self,
         id: EntityId,
-        at: Timestamp,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<Option<TrackId>> {
+        let tables = cx.tables;
         match tables.entities.kind(id) {
-            Some(EntityKind::Goroutine) => self.goroutine(id, at, tables, sink),
-            Some(EntityKind::Proc) => self.proc_track(id, tables, sink).map(Some),
+            Some(EntityKind::Goroutine) => self.goroutine(id, cx),
+            Some(EntityKind::Proc) => self.proc_track(id, cx).map(Some),
             Some(EntityKind::DotnetThread | EntityKind::GoThread | EntityKind::Thread) => {
-                self.thread_track(id, tables, sink)
+                self.thread_track(id, cx)
             }
-            _ => self.events_track(tables.entities.process_of(id), tables, sink).map(Some),
+            _ => self.events_track(tables.entities.process_of(id), cx).map(Some),
         }
     }
 }

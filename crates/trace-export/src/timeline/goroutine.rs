@@ -1,8 +1,8 @@
 //! Goroutines: their groups, lanes and states.
 
-use super::Drawing;
 use super::names::Shown;
 use super::process::rank;
+use super::{Context, Drawing};
 use crate::intern::{StackId, TextId};
 use crate::lanes::{Lanes, Nest};
 use crate::model::{
@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use std::io;
 use trace_common::{IdMap, Timestamp};
 use trace_timeline::{
-    EntityId, EntityKind, FlowKind, Interval, Kernel, Occupant, ResolvedFlow, SpanId, State, Tables,
+    EntityId, EntityKind, FlowKind, Interval, Kernel, Occupant, ResolvedFlow, SpanId, State,
 };
 
 #[derive(Debug, Default)]
@@ -161,10 +161,9 @@ impl Drawing {
     pub(super) fn goroutine_state(
         &mut self,
         state: &Interval,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
-        let (id, at) = (state.subject, state.begin);
+        let (id, at) = (state.subject, cx.at);
         let is_executing = matches!(state.state, State::Running | State::Syscall);
         let thread = state.thread.filter(|_| is_executing);
         // Without the scheduler, the tracks of Ps and threads say where it executes.
@@ -173,7 +172,7 @@ impl Drawing {
         let goroutine = match self.goroutines.all.get_mut(key(id)) {
             Some(known) => known,
             None => {
-                self.meet(id, at, None, tables, sink)?;
+                self.meet(id, None, cx)?;
                 let Some(new) = self.goroutines.all.get_mut(key(id)) else { return Ok(()) };
                 new
             }
@@ -188,24 +187,24 @@ impl Drawing {
             Place::Hidden { .. } => {}
             Place::Lane { track, .. } if is_new && !has_kernel => {
                 let flow = goroutine.flow_to(shown);
-                let name = Name::Text(self.names.state(shown, state.reason, tables, sink));
-                let stack = self.names.stack(state.stack, tables, sink);
+                let name = Name::Text(self.names.state(shown, state.reason, cx));
+                let stack = self.names.stack(state.stack, cx);
                 let entry =
                     TrackEvent { name, category: Some(shown.category()), stack, flow, args: &[] };
-                sink.state(at, track, Some(&entry))?;
+                cx.sink.state(at, track, Some(&entry))?;
                 self.goroutines.free_flow(flow);
             }
-            _ if is_new => self.draw_goroutine_state(shown, state, has_kernel, tables, sink)?,
+            _ if is_new => self.draw_goroutine_state(shown, state, has_kernel, cx)?,
             _ => {}
         }
         if before != state.state {
             if let Some(process) = self.processes.get_mut(process) {
                 process.counts.change(before, state.state);
-                process.counts.write_if_due(at, process.track, sink)?;
+                process.counts.write_if_due(process.track, cx)?;
             }
         }
         if is_moved {
-            self.show_on(id, shown_on, at, tables, sink)?;
+            self.show_on(id, shown_on, cx)?;
         }
         Ok(())
     }
@@ -215,18 +214,18 @@ impl Drawing {
         shown: Shown,
         state: &Interval,
         has_kernel: bool,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
-        let (id, at) = (state.subject, state.begin);
-        let name = self.names.state(shown, state.reason, tables, sink);
-        let stack = self.names.stack(state.stack, tables, sink);
+        let tables = cx.tables;
+        let (id, at) = (state.subject, cx.at);
+        let name = self.names.state(shown, state.reason, cx);
+        let stack = self.names.stack(state.stack, cx);
         let on = has_kernel.then(|| {
-            let on = self.names.fixed("on", sink);
-            let place = self.names.place(state.proc, state.thread, tables, sink);
+            let on = self.names.fixed("on", cx.sink);
+            let place = self.names.place(state.proc, state.thread, cx);
             DebugAnnotation::new(on, Value::Text(Name::Text(place)))
         });
-        let by = preempted_by(state.kernel).map(|by| self.relation("by", by, tables, sink));
+        let by = preempted_by(state.kernel).map(|by| self.relation("by", by, cx));
         let Some(goroutine) = self.goroutines.all.get_mut(key(id)) else { return Ok(()) };
         let flow = goroutine.flow_to(shown);
         match &mut goroutine.place {
@@ -235,7 +234,7 @@ impl Drawing {
                 let (name, category) = (Name::Text(name), Some(shown.category()));
                 let mut state = |args: &[_]| {
                     let entry = TrackEvent { name, category, stack, flow, args };
-                    sink.state(at, *track, Some(&entry))
+                    cx.sink.state(at, *track, Some(&entry))
                 };
                 match (on, by) {
                     (Some(on), Some(by)) => state(&[on, by]),
@@ -251,7 +250,7 @@ impl Drawing {
                 let is_full = states.len() >= MAX_PENDING;
                 let name = tables.entities.get(id).map(|entity| entity.name);
                 if is_full || name.is_some_and(|name| !name.is_empty()) {
-                    self.place(id, at, tables, sink)?;
+                    self.place(id, cx)?;
                 }
                 Ok(())
             }
@@ -263,16 +262,14 @@ impl Drawing {
         &mut self,
         id: EntityId,
         shown: Option<EntityId>,
-        at: Timestamp,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
         let Some(goroutine) = self.goroutines.all.get_mut(key(id)) else { return Ok(()) };
         if let Some(before) = std::mem::replace(&mut goroutine.shown_on, shown) {
-            self.leave_thread(before, id, at, sink)?;
+            self.leave_thread(before, id, cx)?;
         }
         match shown {
-            Some(thread) => self.enter_thread(thread, id, at, tables, sink),
+            Some(thread) => self.enter_thread(thread, id, cx),
             None => Ok(()),
         }
     }
@@ -282,42 +279,35 @@ impl Drawing {
     fn meet(
         &mut self,
         id: EntityId,
-        at: Timestamp,
         created: Option<StackId>,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
+        let tables = cx.tables;
         let entity = tables.entities.get(id);
-        let process = self.process(entity.and_then(|entity| entity.parent), tables, sink)?;
+        let process = self.process(entity.and_then(|entity| entity.parent), cx)?;
         let goroutine = self.goroutines.all.insert(key(id));
         *goroutine = Goroutine { process, ..Goroutine::default() };
         if entity.is_some_and(|entity| !entity.name.is_empty() || entity.start.is_some()) {
-            self.begin_lane(id, at, created, false, tables, sink)?;
+            self.begin_lane(id, created, false, cx)?;
         }
         Ok(())
     }
 
     /// Draws a goroutine whose states are deferred.
-    fn place(
-        &mut self,
-        id: EntityId,
-        at: Timestamp,
-        tables: &Tables,
-        sink: &mut impl Sink,
-    ) -> io::Result<()> {
+    fn place(&mut self, id: EntityId, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        let at = cx.at;
         let Some(goroutine) = self.goroutines.all.get_mut(key(id)) else { return Ok(()) };
         let Place::Pending(states) = std::mem::take(&mut goroutine.place) else { return Ok(()) };
         let begin = states.first().map_or(at, |state| state.at);
         // Its past states can overlap other goroutines on the existing lanes.
-        let Some(track) = self.begin_lane(id, begin, None, !states.is_empty(), tables, sink)?
-        else {
+        let Some(track) = self.begin_lane(id, None, !states.is_empty(), &mut cx.at(begin))? else {
             return Ok(());
         };
         for state in states {
-            let stack = state.stack.filter(|stack| sink.holds_stack(*stack));
+            let stack = state.stack.filter(|stack| cx.sink.holds_stack(*stack));
             let entry = TrackEvent::new(state.name).stack(stack).flow(state.flow);
             let entry = entry.category(state.category);
-            sink.state(state.at, track, Some(&entry))?;
+            cx.sink.state(state.at, track, Some(&entry))?;
             self.goroutines.free_flow(state.flow);
         }
         Ok(())
@@ -327,31 +317,30 @@ impl Drawing {
     fn begin_lane(
         &mut self,
         id: EntityId,
-        at: Timestamp,
         created: Option<StackId>,
         is_unused: bool,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<Option<TrackId>> {
-        let index = self.group(id, tables, sink)?;
+        let at = cx.at;
+        let index = self.group(id, cx)?;
         let limit = self.options.lanes;
         let Some(group) = self.goroutines.groups.get_mut(index as usize) else { return Ok(None) };
         let lane = match is_unused {
             true if group.lanes.lanes.len() >= limit => None,
-            true => Some(group.lanes.add(sink)?),
-            false => group.lanes.acquire_below(limit, sink)?,
+            true => Some(group.lanes.add(cx.sink)?),
+            false => group.lanes.acquire_below(limit, cx.sink)?,
         };
         let track = lane.and_then(|lane| group.lanes.lanes.get(lane as usize)).map(|l| l.track);
         let place = match lane.zip(track) {
             Some((lane, track)) => {
-                let label = self.label(id, tables, sink);
+                let label = self.label(id, cx);
                 let entry = TrackEvent::new(label).stack(created).category(Category::Go);
-                sink.begin(at, track, &entry)?;
+                cx.sink.begin(at, track, &entry)?;
                 Place::Lane { group: index, lane, track }
             }
             None => {
                 self.stats.goroutines_without_lane += 1;
-                group.hide(1, at, sink)?;
+                group.hide(1, cx)?;
                 Place::Hidden { group: index }
             }
         };
@@ -362,23 +351,19 @@ impl Drawing {
     }
 
     /// The name of a goroutine, or of any other entity.
-    pub(super) fn label(&mut self, id: EntityId, tables: &Tables, sink: &mut impl Sink) -> TextId {
+    pub(super) fn label(&mut self, id: EntityId, cx: &mut Context<'_, impl Sink>) -> TextId {
         let Some(goroutine) = self.goroutines.all.get_mut(key(id)) else {
-            return self.names.label(id, tables, sink);
+            return self.names.label(id, cx);
         };
-        match goroutine.label.filter(|label| sink.holds_text(*label)) {
+        match goroutine.label.filter(|label| cx.sink.holds_text(*label)) {
             Some(label) => label,
-            None => *goroutine.label.insert(self.names.goroutine(id, tables, sink)),
+            None => *goroutine.label.insert(self.names.goroutine(id, cx)),
         }
     }
 
     /// Draws the goroutines whose entry functions stayed unknown.
-    pub(super) fn draw_pending(
-        &mut self,
-        at: Timestamp,
-        tables: &Tables,
-        sink: &mut impl Sink,
-    ) -> io::Result<()> {
+    pub(super) fn draw_pending(&mut self, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        let tables = cx.tables;
         let is_pending = |id: &i64| {
             let goroutine = self.goroutines.all.get(*id);
             goroutine.is_some_and(|goroutine| matches!(goroutine.place, Place::Pending(_)))
@@ -391,7 +376,7 @@ impl Drawing {
         pending.sort_unstable();
         for (id, _) in tables.entities.iter() {
             if pending.binary_search(&key(id)).is_ok() {
-                self.place(id, at, tables, sink)?;
+                self.place(id, cx)?;
             }
         }
         Ok(())
@@ -401,13 +386,12 @@ impl Drawing {
     pub(super) fn end_goroutine(
         &mut self,
         id: EntityId,
-        at: Timestamp,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
-        self.show_on(id, None, at, tables, sink)?;
+        let at = cx.at;
+        self.show_on(id, None, cx)?;
         match self.goroutines.all.get(key(id)) {
-            Some(Goroutine { place: Place::Pending(_), .. }) => self.place(id, at, tables, sink)?,
+            Some(Goroutine { place: Place::Pending(_), .. }) => self.place(id, cx)?,
             Some(_) => {}
             None => return Ok(()),
         }
@@ -424,13 +408,13 @@ impl Drawing {
                 let Some(group) = groups.get_mut(group as usize) else { return Ok(()) };
                 let mut nest = goroutine.nest;
                 if let Some(inner) = group.lanes.lanes.get(lane as usize).and_then(|l| l.inner) {
-                    nest.end_all(at, inner, sink)?;
+                    nest.end_all(at, inner, cx.sink)?;
                 }
                 group.lanes.release(lane);
-                sink.end(at, track, &[])
+                cx.sink.end(at, track, &[])
             }
             Place::Hidden { group } => match groups.get_mut(group as usize) {
-                Some(group) => group.hide(-1, at, sink),
+                Some(group) => group.hide(-1, cx),
                 None => Ok(()),
             },
             Place::Pending(_) => Ok(()),
@@ -441,18 +425,16 @@ impl Drawing {
     pub(super) fn goroutine(
         &mut self,
         id: EntityId,
-        at: Timestamp,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<Option<TrackId>> {
         match self.goroutines.all.get(key(id)).map(|known| &known.place) {
             Some(Place::Lane { track, .. }) => return Ok(Some(*track)),
             Some(Place::Hidden { .. }) => return Ok(None),
             Some(Place::Pending(_)) => {}
-            None => self.meet(id, at, None, tables, sink)?,
+            None => self.meet(id, None, cx)?,
         }
         if let Some(Place::Pending(_)) = self.goroutines.all.get(key(id)).map(|g| &g.place) {
-            self.place(id, at, tables, sink)?;
+            self.place(id, cx)?;
         }
         Ok(self.lane_of(id))
     }
@@ -474,21 +456,20 @@ impl Drawing {
     pub(super) fn inside_goroutine(
         &mut self,
         id: EntityId,
-        at: Timestamp,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<Option<(TrackId, &mut Nest<SpanId>)>> {
-        self.goroutine(id, at, tables, sink)?;
+        self.goroutine(id, cx)?;
         let Goroutines { all, groups, .. } = &mut self.goroutines;
         let Some(goroutine) = all.get_mut(key(id)) else { return Ok(None) };
         let Place::Lane { group, lane, .. } = goroutine.place else { return Ok(None) };
         let group = groups.get_mut(group as usize);
         let lane = group.and_then(|group| group.lanes.lanes.get_mut(lane as usize));
         let Some(lane) = lane else { return Ok(None) };
-        Ok(Some((lane.inner(INNER, sink)?, &mut goroutine.nest)))
+        Ok(Some((lane.inner(INNER, cx.sink)?, &mut goroutine.nest)))
     }
 
-    fn group(&mut self, id: EntityId, tables: &Tables, sink: &mut impl Sink) -> io::Result<u32> {
+    fn group(&mut self, id: EntityId, cx: &mut Context<'_, impl Sink>) -> io::Result<u32> {
+        let tables = cx.tables;
         let entity = tables.entities.get(id);
         let process = entity.and_then(|entity| entity.parent);
         let entry = entity.map_or(trace_timeline::TextId::EMPTY, |entity| entity.name);
@@ -508,14 +489,14 @@ impl Drawing {
             || name == b"runtime.main";
         let parent = if is_own {
             let title = (&b"Goroutines"[..], rank::GOROUTINES);
-            self.process_group(process, |process| &mut process.goroutines, title, tables, sink)?
+            self.process_group(process, |process| &mut process.goroutines, title, cx)?
         } else {
             let title = (&b"Runtime goroutines"[..], rank::RUNTIME);
-            self.process_group(process, |process| &mut process.runtime, title, tables, sink)?
+            self.process_group(process, |process| &mut process.runtime, title, cx)?
         };
         let group = count as u32;
         let rank = i32::try_from(group).unwrap_or(i32::MAX).saturating_add(1);
-        let track = sink.track(&Track::custom(name).child_of(parent).rank(rank).ordered())?;
+        let track = cx.sink.track(&Track::custom(name).child_of(parent).rank(rank).ordered())?;
         self.goroutines.groups.push(Group { lanes: Lanes::new(track), hidden: None });
         self.goroutines.group_by_entry.insert((process, entry), group);
         Ok(group)
@@ -525,18 +506,17 @@ impl Drawing {
     fn source_of_arrow(
         &mut self,
         id: EntityId,
-        at: Timestamp,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<Option<TrackId>> {
+        let tables = cx.tables;
         let Some(entity) = tables.entities.get(id) else { return Ok(None) };
         match entity.kind {
             EntityKind::Goroutine => match self.executing_thread(id) {
-                Some(thread) if entity.name.is_empty() => self.thread_track(thread, tables, sink),
-                _ => self.goroutine(id, at, tables, sink),
+                Some(thread) if entity.name.is_empty() => self.thread_track(thread, cx),
+                _ => self.goroutine(id, cx),
             },
-            EntityKind::Proc => self.proc_track(id, tables, sink).map(Some),
-            _ => self.thread_track(id, tables, sink),
+            EntityKind::Proc => self.proc_track(id, cx).map(Some),
+            _ => self.thread_track(id, cx),
         }
     }
 
@@ -544,18 +524,18 @@ impl Drawing {
     pub(super) fn arrow(
         &mut self,
         flow: &ResolvedFlow,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
-        let (to, at) = (flow.to, flow.at);
+        let tables = cx.tables;
+        let (to, at) = (flow.to, cx.at);
         if tables.entities.kind(to) != Some(EntityKind::Goroutine) {
             return Ok(());
         }
-        self.flush(tables, sink)?;
-        let stack = self.names.stack(flow.stack, tables, sink);
+        self.flush(cx)?;
+        let stack = self.names.stack(flow.stack, cx);
         if !self.goroutines.all.contains(key(to)) {
             let created = stack.filter(|_| flow.kind == FlowKind::Creates);
-            self.meet(to, at, created, tables, sink)?;
+            self.meet(to, created, cx)?;
         }
         let Some(from) = flow.from.filter(|_| self.options.arrows) else { return Ok(()) };
         let lane = self.lane_of(from);
@@ -565,7 +545,7 @@ impl Drawing {
         }
         let from = match lane {
             Some(lane) => Some(lane),
-            None => self.source_of_arrow(from, at, tables, sink)?,
+            None => self.source_of_arrow(from, cx)?,
         };
         let Some(from) = from else { return Ok(()) };
         let name = match flow.kind {
@@ -573,14 +553,14 @@ impl Drawing {
             FlowKind::HandsOver => "coroutine switch",
             _ => "unblock",
         };
-        let name = self.names.fixed(name, sink);
-        let number = self.goroutines.free_flows.pop().unwrap_or_else(|| sink.new_flow());
+        let name = self.names.fixed(name, cx.sink);
+        let number = self.goroutines.free_flows.pop().unwrap_or_else(|| cx.sink.new_flow());
         if let Some(to) = self.goroutines.all.get_mut(key(to)) {
             to.wake_up = Some(number);
         }
         let (name, flow) = (Name::Text(name), Some(Flow::Through(number)));
         let entry = TrackEvent { name, category: Some(Category::Go), stack, flow, args: &[] };
-        sink.instant(at, from, &entry)
+        cx.sink.instant(at, from, &entry)
     }
 }
 
@@ -594,18 +574,18 @@ const fn preempted_by(kernel: Kernel) -> Option<EntityId> {
 
 impl Group {
     /// Draws the number of goroutines without a lane.
-    fn hide(&mut self, change: i64, at: Timestamp, sink: &mut impl Sink) -> io::Result<()> {
+    fn hide(&mut self, change: i64, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
         let (track, count) = match &mut self.hidden {
             Some(hidden) => hidden,
             None => {
                 let track = Track::counter(b"goroutines without a lane", Unit::Count)
                     .child_of(self.lanes.group)
                     .description(WITHOUT_LANE);
-                let track = sink.track(&track)?;
+                let track = cx.sink.track(&track)?;
                 self.hidden.insert((track, 0))
             }
         };
         *count += change;
-        sink.counter(at, *track, (*count).into())
+        cx.sink.counter(cx.at, *track, (*count).into())
     }
 }

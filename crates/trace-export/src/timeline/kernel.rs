@@ -1,10 +1,9 @@
 //! Context switches and wake-ups, processes and threads.
 
-use super::{Drawing, TimelineStats};
+use super::{Context, Drawing, TimelineStats};
 use crate::model::{Category, SchedSwitch, SchedWaking, Sink, Task, Track, TrackEvent};
 use crate::process::Process;
 use std::io;
-use trace_common::Timestamp;
 use trace_timeline::{Attribute, Entity, EntityId, EntityKind, Tables, TextId, ThreadState};
 
 /// A switch of the model.
@@ -134,12 +133,11 @@ impl Scheduler {
 
     pub(super) fn switch(
         &mut self,
-        at: Timestamp,
         switch: &Switch,
         stats: &mut TimelineStats,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
+        let Context { at, tables, .. } = *cx;
         let preempted = self.preempted;
         let Some(cpu) = self.cpu(switch.cpu, tables) else {
             stats.without_cpu += 1;
@@ -169,7 +167,7 @@ impl Scheduler {
                 let task = |label: Label| label.task(DEFAULT_PRIO, tables);
                 let switch =
                     SchedSwitch::new(number, task(unseen), TASK_INTERRUPTIBLE, task(label));
-                sink.sched_switch(at, &switch)?;
+                cx.sink.sched_switch(at, &switch)?;
             }
         }
         // A thread that is still there: its records were lost.
@@ -186,20 +184,18 @@ impl Scheduler {
             _ => TASK_INTERRUPTIBLE,
         };
         let (prev, next) = (left.task(DEFAULT_PRIO, tables), came.task(switch.prio, tables));
-        sink.sched_switch(at, &SchedSwitch::new(number, prev, state, next))
+        cx.sink.sched_switch(at, &SchedSwitch::new(number, prev, state, next))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of an event")]
     pub(super) fn waking(
         &mut self,
-        at: Timestamp,
         on: Option<EntityId>,
         to: &Entity,
         target: Option<EntityId>,
         stats: &mut TimelineStats,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
+        let Context { at, tables, .. } = *cx;
         let known = on.and_then(|id| Some((id, self.cpu(id, tables)?.number)));
         let Some((on_id, on)) = known else {
             stats.without_cpu += 1;
@@ -213,7 +209,7 @@ impl Scheduler {
         };
         stats.wakings += 1;
         let task = Label::of(to).task(DEFAULT_PRIO, tables);
-        sink.sched_waking(at, &SchedWaking::new(on, task, target))
+        cx.sink.sched_waking(at, &SchedWaking::new(on, task, target))
     }
 }
 
@@ -237,19 +233,20 @@ impl Drawing {
 
     /// Names and describes processes and threads of the kernel, and draws the ends of threads: a
     /// track has one name, the last one.
-    pub(super) fn declare(&mut self, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
+    pub(super) fn declare(&mut self, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        let tables = cx.tables;
         let mut ends = Vec::new();
         for (id, entity) in tables.entities.iter() {
             let name = tables.get(entity.name);
             match entity.kind {
                 EntityKind::Process if entity.number > 0 => {
-                    sink.track(&Track::process(tid(entity), name).ordered())?;
-                    describe(id, entity, tables).draw(sink)?;
+                    cx.sink.track(&Track::process(tid(entity), name).ordered())?;
+                    describe(id, entity, tables).draw(cx.sink)?;
                 }
                 EntityKind::Thread => {
                     if let Some(process) = entity.parent {
                         let pid = self.pid(Some(process), tables);
-                        let track = sink.track(&Track::thread(pid, tid(entity), name))?;
+                        let track = cx.sink.track(&Track::thread(pid, tid(entity), name))?;
                         ends.extend(entity.end.map(|end| (end, track)));
                     }
                 }
@@ -257,9 +254,9 @@ impl Drawing {
             }
         }
         ends.sort_by_key(|(end, _)| *end);
-        let exit = sink.text(b"exit");
+        let exit = cx.sink.text(b"exit");
         let exit = TrackEvent::new(exit).category(Category::Process);
-        ends.into_iter().try_for_each(|(at, track)| sink.instant(at, track, &exit))
+        ends.into_iter().try_for_each(|(at, track)| cx.sink.instant(at, track, &exit))
     }
 }
 

@@ -202,18 +202,19 @@ impl TimelineSource {
     /// Errors of the sink.
     pub fn push(&mut self, event: &Event, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
         let Self { correlator, drawing } = self;
+        let cx = &mut Context { at: event.at, tables, sink };
         drawing.stats.events += 1;
         drawing.stats.first.get_or_insert(event.at);
         drawing.stats.last = Some(event.at);
         // Apart from the others: there are millions a second, and a large function begins and ends
         // with as many instructions as a switch takes.
-        if !drawing.scheduling(event, tables, sink)? {
-            drawing.event(event, tables, sink)?;
+        if !drawing.scheduling(event, cx)? {
+            drawing.event(event, cx)?;
         }
         let mut result = Ok(());
         correlator.push(event, &tables.entities, &mut |derived| {
             if result.is_ok() {
-                result = drawing.derived(&derived, tables, sink);
+                result = drawing.derived(&derived, cx);
             }
         });
         result?;
@@ -221,7 +222,7 @@ impl TimelineSource {
             drawing.args.clear();
         }
         match event.kind {
-            EventKind::End { entity } => drawing.end(entity, event.at, tables, sink),
+            EventKind::End { entity } => drawing.end(entity, cx),
             _ => Ok(()),
         }
     }
@@ -233,34 +234,44 @@ impl TimelineSource {
     /// Errors of the sink.
     pub fn finish(&mut self, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
         let drawing = &mut self.drawing;
-        drawing.flush(tables, sink)?;
-        if let Some(last) = drawing.stats.last {
-            drawing.draw_pending(last, tables, sink)?;
-            drawing.processes.finish(last, sink)?;
-        }
-        drawing.declare(tables, sink)
+        let at = drawing.stats.last.unwrap_or_default();
+        let cx = &mut Context { at, tables, sink };
+        drawing.flush(cx)?;
+        drawing.draw_pending(cx)?;
+        drawing.processes.finish(cx)?;
+        drawing.declare(cx)
+    }
+}
+
+/// The time at which something is drawn, the tables that it refers to, and the sink.
+struct Context<'a, S> {
+    at: Timestamp,
+    tables: &'a Tables,
+    sink: &'a mut S,
+}
+
+impl<S> Context<'_, S> {
+    /// The same at another time.
+    #[inline]
+    const fn at(&mut self, at: Timestamp) -> Context<'_, S> {
+        Context { at, tables: self.tables, sink: self.sink }
     }
 }
 
 impl Drawing {
     /// Draws an event of the kernel's scheduler. `false` if it is another one.
     #[inline]
-    fn scheduling(
-        &mut self,
-        event: &Event,
-        tables: &Tables,
-        sink: &mut impl Sink,
-    ) -> io::Result<bool> {
-        let (at, stats) = (event.at, &mut self.stats);
+    fn scheduling(&mut self, event: &Event, cx: &mut Context<'_, impl Sink>) -> io::Result<bool> {
+        let (tables, stats) = (cx.tables, &mut self.stats);
         match event.kind {
             EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio } => {
                 let switch = kernel::Switch { cpu, prev, left, next, is_next_unknown, prio };
-                self.scheduler.switch(at, &switch, stats, tables, sink)?;
+                self.scheduler.switch(&switch, stats, cx)?;
             }
             EventKind::Flow { kind: FlowKind::Wakes | FlowKind::Creates, on, to, cpu, .. } => {
                 let thread = tables.entities.get(to).filter(|to| to.kind == EntityKind::Thread);
                 if let Some(thread) = thread {
-                    self.scheduler.waking(at, on, thread, cpu, stats, tables, sink)?;
+                    self.scheduler.waking(on, thread, cpu, stats, cx)?;
                 }
             }
             EventKind::State { .. } => {}
@@ -271,39 +282,37 @@ impl Drawing {
 
     /// Draws an event that says all by itself; for the others see [`Drawing::derived`].
     #[inline(never)]
-    fn event(&mut self, event: &Event, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
-        let at = event.at;
+    fn event(&mut self, event: &Event, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        let Context { at, tables, .. } = *cx;
         match event.kind {
             EventKind::Argument { name, value } => {
                 self.args.push((name, value));
                 Ok(())
             }
             EventKind::Begin { span, entity, kind, name, by, of, stack } => {
-                self.flush(tables, sink)?;
+                self.flush(cx)?;
                 let span = spans::Begin { span, entity, kind, name, by, of, stack };
-                self.begin(at, &span, tables, sink)
+                self.begin(&span, cx)
             }
-            EventKind::Finish { span, .. } => self.finish_span(at, span, tables, sink),
+            EventKind::Finish { span, .. } => self.finish_span(span, cx),
             EventKind::Instant { entity, kind, name, stack, of } => {
-                self.flush(tables, sink)?;
+                self.flush(cx)?;
                 let instant = spans::Instant { entity, kind, name, stack, of };
-                self.instant(at, &instant, tables, sink)
+                self.instant(&instant, cx)
             }
             EventKind::Counter { entity, name, unit, value } => {
-                self.counter(at, &Counter { entity, name, unit, value }, tables, sink)
+                self.counter(&Counter { entity, name, unit, value }, cx)
             }
             EventKind::Throttle { process, since, nanos, periods } => {
-                self.throttle((since, at), process, nanos, periods, tables, sink)
+                self.throttle((since, at), process, nanos, periods, cx)
             }
-            EventKind::Loss { entity, kind, count, .. } => {
-                self.loss(at, entity, kind, count, tables, sink)
-            }
+            EventKind::Loss { entity, kind, count, .. } => self.loss(entity, kind, count, cx),
             EventKind::Clock { time, domain, reading } => {
                 // The clock of a trace is that of the timeline with coarser ticks.
-                if domain == sink.domain() {
+                if domain == cx.sink.domain() {
                     return Ok(());
                 }
-                sink.clock_snapshot(&[(sink.domain(), time), (domain, reading)])
+                cx.sink.clock_snapshot(&[(cx.sink.domain(), time), (domain, reading)])
             }
             EventKind::Start { entity } => {
                 let is_goroutine = tables.entities.kind(entity) == Some(EntityKind::Goroutine);
@@ -317,74 +326,63 @@ impl Drawing {
     fn derived(
         &mut self,
         derived: &Derived<'_>,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
         match derived {
-            Derived::Start(state) => self.state(state, tables, sink),
-            Derived::Flow(flow) => self.arrow(flow, tables, sink),
-            Derived::Sample(sample) => self.sample(sample, tables, sink),
+            Derived::Start(state) => self.state(state, cx),
+            Derived::Flow(flow) => self.arrow(flow, &mut cx.at(flow.at)),
+            Derived::Sample(sample) => self.sample(sample, &mut cx.at(sample.at)),
             _ => Ok(()),
         }
     }
 
     /// A state of a goroutine or P begins.
     #[inline]
-    fn state(&mut self, state: &Interval, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
+    fn state(&mut self, state: &Interval, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
         // Without the kernel's part there is nothing to refine.
         if matches!(state.kernel, Kernel::Unknown | Kernel::Absent) {
-            self.flush(tables, sink)?;
-            return self.draw_state(state, tables, sink);
+            self.flush(cx)?;
+            return self.draw_state(state, cx);
         }
         let is_refined = |p: &Interval| {
             (p.subject, p.begin, p.state) == (state.subject, state.begin, state.state)
                 && (p.reason, p.stack) == (state.reason, state.stack)
         };
         if !self.pending.as_ref().is_some_and(is_refined) {
-            self.flush(tables, sink)?;
+            self.flush(cx)?;
         }
         self.pending = Some(*state);
         Ok(())
     }
 
     /// Draws the last state.
-    fn flush(&mut self, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
+    fn flush(&mut self, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
         match self.pending.take() {
-            Some(state) => self.draw_state(&state, tables, sink),
+            Some(state) => self.draw_state(&state, cx),
             None => Ok(()),
         }
     }
 
-    fn draw_state(
-        &mut self,
-        state: &Interval,
-        tables: &Tables,
-        sink: &mut impl Sink,
-    ) -> io::Result<()> {
+    fn draw_state(&mut self, state: &Interval, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        let cx = &mut cx.at(state.begin);
         match state.kind {
-            EntityKind::Goroutine => self.goroutine_state(state, tables, sink),
-            EntityKind::Proc => self.proc_state(state, tables, sink),
+            EntityKind::Goroutine => self.goroutine_state(state, cx),
+            EntityKind::Proc => self.proc_state(state, cx),
             // What a .NET thread does is drawn as spans.
             _ => Ok(()),
         }
     }
 
     /// An entity ends.
-    fn end(
-        &mut self,
-        id: EntityId,
-        at: Timestamp,
-        tables: &Tables,
-        sink: &mut impl Sink,
-    ) -> io::Result<()> {
-        match tables.entities.kind(id) {
+    fn end(&mut self, id: EntityId, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        match cx.tables.entities.kind(id) {
             Some(EntityKind::Goroutine) => {
-                self.flush(tables, sink)?;
-                self.end_goroutine(id, at, tables, sink)
+                self.flush(cx)?;
+                self.end_goroutine(id, cx)
             }
             Some(EntityKind::Thread | EntityKind::GoThread) => {
-                self.flush(tables, sink)?;
-                self.end_thread(id, at, sink)
+                self.flush(cx)?;
+                self.end_thread(id, cx)
             }
             Some(EntityKind::Task) => {
                 self.end_task(id);
@@ -396,13 +394,12 @@ impl Drawing {
 
     fn loss(
         &mut self,
-        at: Timestamp,
         entity: Option<EntityId>,
         kind: LossKind,
         count: Option<u64>,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
+        let Context { at, tables, .. } = *cx;
         self.stats.losses += 1;
         let of = entity.map(|entity| trace_timeline::text::name(tables, entity));
         let of = of.map_or_else(String::new, |of| format!(" of {of}"));
@@ -428,6 +425,6 @@ impl Drawing {
             _ => None,
         });
         let why = given.unwrap_or(why.as_bytes());
-        sink.lost(at, None, &crate::Loss::new(what.as_bytes()).count(count).why(why))
+        cx.sink.lost(at, None, &crate::Loss::new(what.as_bytes()).count(count).why(why))
     }
 }

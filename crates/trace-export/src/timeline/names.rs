@@ -1,9 +1,10 @@
 //! Texts and stacks of the model in the tables of a sink.
 
+use super::Context;
 use crate::intern::{Frame, StackId, TextId};
 use crate::model::{Category, Sink};
 use hashbrown::HashMap;
-use trace_timeline::{EntityId, EntityKind, Interval, Kernel, SpanKind, State, Tables};
+use trace_timeline::{EntityId, EntityKind, Interval, Kernel, SpanKind, State};
 use trace_timeline::{StackId as ModelStack, TextId as ModelText};
 
 /// The sink's identifiers of texts, names and stacks. The sink can evict them.
@@ -151,17 +152,13 @@ impl Names {
         }
     }
 
-    pub(super) fn text(
-        &mut self,
-        text: ModelText,
-        tables: &Tables,
-        sink: &mut impl Sink,
-    ) -> TextId {
+    pub(super) fn text(&mut self, text: ModelText, cx: &mut Context<'_, impl Sink>) -> TextId {
+        let tables = cx.tables;
         let known = self.texts.get(text.index()).copied().flatten();
-        match known.filter(|id| sink.holds_text(*id)) {
+        match known.filter(|id| cx.sink.holds_text(*id)) {
             Some(id) => id,
             None => {
-                let id = sink.text(tables.get(text));
+                let id = cx.sink.text(tables.get(text));
                 set(&mut self.texts, text.index(), id);
                 id
             }
@@ -173,19 +170,18 @@ impl Names {
         &mut self,
         shown: Shown,
         reason: ModelText,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> TextId {
         if reason.is_empty() {
-            return self.plain_state(shown, sink);
+            return self.plain_state(shown, cx.sink);
         }
         let recent = self.recent.entry(shown, reason);
         if let Some((_, id)) =
-            recent.filter(|(of, id)| *of == (shown, reason) && sink.holds_text(*id))
+            recent.filter(|(of, id)| *of == (shown, reason) && cx.sink.holds_text(*id))
         {
             return id;
         }
-        let id = self.state_of(shown, reason, tables, sink);
+        let id = self.state_of(shown, reason, cx);
         *self.recent.entry(shown, reason) = Some(((shown, reason), id));
         id
     }
@@ -194,10 +190,10 @@ impl Names {
         &mut self,
         shown: Shown,
         reason: ModelText,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> TextId {
-        if let Some(id) = self.states.get(&(shown, reason)).filter(|id| sink.holds_text(**id)) {
+        let tables = cx.tables;
+        if let Some(id) = self.states.get(&(shown, reason)).filter(|id| cx.sink.holds_text(**id)) {
             return *id;
         }
         self.scratch.clear();
@@ -205,7 +201,7 @@ impl Names {
         self.scratch.extend_from_slice(b" (");
         self.scratch.extend_from_slice(tables.get(reason));
         self.scratch.push(b')');
-        let id = sink.text(&self.scratch);
+        let id = cx.sink.text(&self.scratch);
         self.states.insert((shown, reason), id);
         id
     }
@@ -227,10 +223,10 @@ impl Names {
         &mut self,
         kind: SpanKind,
         name: ModelText,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> TextId {
-        if let Some(id) = self.spans.get(&(kind, name)).filter(|id| sink.holds_text(**id)) {
+        let tables = cx.tables;
+        if let Some(id) = self.spans.get(&(kind, name)).filter(|id| cx.sink.holds_text(**id)) {
             return *id;
         }
         let text = tables.get(name);
@@ -261,7 +257,7 @@ impl Names {
             }
             _ => self.scratch.extend_from_slice(text),
         }
-        let id = sink.text(&self.scratch);
+        let id = cx.sink.text(&self.scratch);
         /// Names that are remembered: a program can compile any number of methods.
         const MAX_SPANS: usize = 1 << 14;
         if self.spans.len() >= MAX_SPANS {
@@ -272,12 +268,8 @@ impl Names {
     }
 
     /// The name of a goroutine: `G7 main.worker`.
-    pub(super) fn goroutine(
-        &mut self,
-        id: EntityId,
-        tables: &Tables,
-        sink: &mut impl Sink,
-    ) -> TextId {
+    pub(super) fn goroutine(&mut self, id: EntityId, cx: &mut Context<'_, impl Sink>) -> TextId {
+        let tables = cx.tables;
         let entity = tables.entities.get(id);
         self.scratch.clear();
         self.scratch.push(b'G');
@@ -287,25 +279,26 @@ impl Names {
             self.scratch.push(b' ');
             self.scratch.extend_from_slice(name);
         }
-        sink.unique_text(&self.scratch)
+        cx.sink.unique_text(&self.scratch)
     }
 
     /// The name of any other entity: `P 3`.
-    pub(super) fn label(&mut self, id: EntityId, tables: &Tables, sink: &mut impl Sink) -> TextId {
+    pub(super) fn label(&mut self, id: EntityId, cx: &mut Context<'_, impl Sink>) -> TextId {
+        let tables = cx.tables;
         let entity = tables.entities.get(id);
         let name = entity.map_or(ModelText::EMPTY, |entity| entity.name);
         let known = self.labels.get(&id).filter(|(known, _)| *known == name);
-        if let Some((_, label)) = known.filter(|(_, label)| sink.holds_text(*label)) {
+        if let Some((_, label)) = known.filter(|(_, label)| cx.sink.holds_text(*label)) {
             return *label;
         }
         let text = match entity {
             Some(entity) if entity.kind == EntityKind::Goroutine => {
-                return self.goroutine(id, tables, sink); // it has no track
+                return self.goroutine(id, cx); // it has no track
             }
             Some(entity) if entity.kind == EntityKind::Proc => format!("P {}", entity.number),
             _ => trace_timeline::text::name(tables, id),
         };
-        let label = sink.text(text.as_bytes());
+        let label = cx.sink.text(text.as_bytes());
         self.labels.insert(id, (name, label));
         label
     }
@@ -320,17 +313,17 @@ impl Names {
         &mut self,
         proc: Option<EntityId>,
         thread: Option<EntityId>,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> TextId {
-        if let Some(id) = self.places.get(&(proc, thread)).filter(|id| sink.holds_text(**id)) {
+        let tables = cx.tables;
+        if let Some(id) = self.places.get(&(proc, thread)).filter(|id| cx.sink.holds_text(**id)) {
             return *id;
         }
         let number = |id: EntityId| tables.entities.get(id).map_or(-1, |entity| entity.number);
         let proc_text = proc.map(|proc| format!("P {}", number(proc)));
         let thread_text = thread.map(|thread| format!("thread {}", number(thread)));
         let parts: Vec<String> = [proc_text, thread_text].into_iter().flatten().collect();
-        let id = sink.text(parts.join(", ").as_bytes());
+        let id = cx.sink.text(parts.join(", ").as_bytes());
         /// Pairs of Ps and threads that are remembered.
         const MAX_PLACES: usize = 1 << 14;
         if self.places.len() >= MAX_PLACES {
@@ -343,10 +336,9 @@ impl Names {
     pub(super) fn stack(
         &mut self,
         stack: Option<ModelStack>,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> Option<StackId> {
-        stack.and_then(|stack| self.stack_from(Root::None, Some(stack), tables, sink))
+        stack.and_then(|stack| self.stack_from(Root::None, Some(stack), cx))
     }
 
     /// A stack with one more outermost frame.
@@ -354,16 +346,16 @@ impl Names {
         &mut self,
         root: Root,
         stack: Option<ModelStack>,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> Option<StackId> {
+        let tables = cx.tables;
         let outermost = (root != Root::None).then(|| Frame::new(root.name()));
         let Some(stack) = stack else {
-            return outermost.map(|frame| sink.stack(&mut std::iter::once(frame)));
+            return outermost.map(|frame| cx.sink.stack(&mut std::iter::once(frame)));
         };
         let cache = self.stacks.get_mut(root as usize)?;
         let known = cache.get(stack.index()).copied().flatten();
-        if let Some(id) = known.filter(|id| sink.holds_stack(*id)) {
+        if let Some(id) = known.filter(|id| cx.sink.holds_stack(*id)) {
             return Some(id);
         }
         let frames = tables.frames(stack).iter().map(|frame| {
@@ -373,7 +365,7 @@ impl Names {
                 .source(tables.get(frame.file), frame.line)
                 .module(module, frame.address)
         });
-        let id = sink.stack(&mut frames.chain(outermost));
+        let id = cx.sink.stack(&mut frames.chain(outermost));
         set(cache, stack.index(), id);
         Some(id)
     }

@@ -1,11 +1,11 @@
 //! The tracks of processes, and the numbers of their goroutines by state.
 
-use super::Drawing;
+use super::{Context, Drawing};
 use crate::model::{Sink, Track, TrackId, Unit};
 use hashbrown::HashMap;
 use std::io;
 use trace_common::Timestamp;
-use trace_timeline::{EntityId, State, Tables};
+use trace_timeline::{EntityId, State};
 
 /// The processes on the timeline.
 #[derive(Debug, Default)]
@@ -41,8 +41,8 @@ impl Processes {
     }
 
     /// Writes the numbers of goroutines that have not been written yet.
-    pub(super) fn finish(&mut self, at: Timestamp, sink: &mut impl Sink) -> io::Result<()> {
-        self.all.iter_mut().try_for_each(|process| process.counts.write(at, process.track, sink))
+    pub(super) fn finish(&mut self, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        self.all.iter_mut().try_for_each(|process| process.counts.write(process.track, cx))
     }
 }
 
@@ -51,16 +51,16 @@ impl Drawing {
     pub(super) fn process(
         &mut self,
         process: Option<EntityId>,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<u32> {
+        let tables = cx.tables;
         if let Some(known) = self.processes.by_entity.get(&process) {
             return Ok(*known);
         }
         let pid = self.pid(process, tables);
         let name = process.and_then(|process| tables.entities.get(process));
         let name = name.map_or(&b"(unknown)"[..], |process| tables.get(process.name));
-        let track = sink.track(&Track::process(pid, name).ordered())?;
+        let track = cx.sink.track(&Track::process(pid, name).ordered())?;
         let index = self.processes.all.len() as u32;
         let counts = Counts::default();
         let tracks = Process { track, procs: None, goroutines: None, runtime: None, counts };
@@ -72,10 +72,9 @@ impl Drawing {
     pub(super) fn process_track(
         &mut self,
         process: Option<EntityId>,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<TrackId> {
-        let index = self.process(process, tables, sink)?;
+        let index = self.process(process, cx)?;
         let process = self.processes.get_mut(index);
         process.map(|process| process.track).ok_or_else(|| io::Error::other("no process"))
     }
@@ -86,16 +85,15 @@ impl Drawing {
         process: Option<EntityId>,
         which: fn(&mut Process) -> &mut Option<TrackId>,
         (name, rank): (&[u8], i32),
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<TrackId> {
-        let parent = self.process_track(process, tables, sink)?;
-        let index = self.process(process, tables, sink)?;
+        let parent = self.process_track(process, cx)?;
+        let index = self.process(process, cx)?;
         let Some(process) = self.processes.get_mut(index) else { return Ok(parent) };
         if let Some(group) = *which(process) {
             return Ok(group);
         }
-        let group = sink.track(&Track::custom(name).child_of(parent).rank(rank).ordered())?;
+        let group = cx.sink.track(&Track::custom(name).child_of(parent).rank(rank).ordered())?;
         Ok(*which(process).insert(group))
     }
 }
@@ -145,19 +143,18 @@ impl Counts {
     #[inline]
     pub(super) fn write_if_due(
         &mut self,
-        at: Timestamp,
         process: TrackId,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
-        if self.due.is_some_and(|due| at < due) {
+        if self.due.is_some_and(|due| cx.at < due) {
             return Ok(());
         }
-        self.due = Some(at.saturating_add_nanos(Self::INTERVAL));
-        self.write(at, process, sink)
+        self.due = Some(cx.at.saturating_add_nanos(Self::INTERVAL));
+        self.write(process, cx)
     }
 
     #[cold]
-    fn write(&mut self, at: Timestamp, process: TrackId, sink: &mut impl Sink) -> io::Result<()> {
+    fn write(&mut self, process: TrackId, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
         if self.due.is_none() {
             return Ok(()); // no goroutines
         }
@@ -167,7 +164,7 @@ impl Counts {
                 let mut tracks = [process; Self::STATES.len()];
                 for ((rank, track), (_, name)) in (0..).zip(&mut tracks).zip(Self::STATES) {
                     let counter = Track::counter(name, Unit::Count).child_of(process);
-                    *track = sink.track(&counter.rank(rank::GOROUTINES_BY_STATE + rank))?;
+                    *track = cx.sink.track(&counter.rank(rank::GOROUTINES_BY_STATE + rank))?;
                 }
                 *self.tracks.insert(tracks)
             }
@@ -175,7 +172,7 @@ impl Counts {
         for ((track, now), written) in tracks.into_iter().zip(self.now).zip(&mut self.written) {
             if *written != Some(now) {
                 *written = Some(now);
-                sink.counter(at, track, now.into())?;
+                cx.sink.counter(cx.at, track, now.into())?;
             }
         }
         Ok(())

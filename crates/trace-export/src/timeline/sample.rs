@@ -1,11 +1,11 @@
 //! Samples of profilers.
 
-use super::Drawing;
 use super::names::Root;
+use super::{Context, Drawing};
 use crate::cpu::CpuState;
 use crate::model::{Category, CpuMode, DebugAnnotation, Sample, Sink, TrackEvent, Value};
 use std::io;
-use trace_timeline::{Entity, EntityId, EntityKind, Kernel, SampleKind, Sampled, Tables};
+use trace_timeline::{Entity, EntityId, EntityKind, Kernel, SampleKind, Sampled};
 
 /// Nanoseconds before a managed sample in which a thread counts as on CPU, where only
 /// [`CpuIntervals`](crate::CpuIntervals) are known and not when the sampler stopped it.
@@ -15,10 +15,10 @@ impl Drawing {
     pub(super) fn sample(
         &mut self,
         sample: &Sampled,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
-        self.flush(tables, sink)?;
+        let tables = cx.tables;
+        self.flush(cx)?;
         let kind = tables.entities.kind(sample.entity);
         let thread = sample.thread.or_else(|| match kind {
             Some(EntityKind::Goroutine) => self.executing_thread(sample.entity),
@@ -32,8 +32,8 @@ impl Drawing {
         let is_of_thread = sample.kind != SampleKind::Allocation;
         let thread = thread.filter(|_| is_of_thread);
         match thread {
-            Some((id, thread)) => self.thread_sample(sample, id, thread, tables, sink),
-            None => self.other_sample(sample, tables, sink),
+            Some((id, thread)) => self.thread_sample(sample, id, thread, cx),
+            None => self.other_sample(sample, cx),
         }
     }
 
@@ -42,12 +42,12 @@ impl Drawing {
         sample: &Sampled,
         id: EntityId,
         thread: &Entity,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
+        let tables = cx.tables;
         let tid = super::kernel::tid(thread);
         let mut drawn = Sample::new(self.pid(thread.parent, tables), tid);
-        self.thread_track(id, tables, sink)?;
+        self.thread_track(id, cx)?;
         let cpu = match sample.kernel {
             Kernel::OnCpu { cpu } => {
                 let cpu = tables.entities.get(cpu).map(|cpu| cpu.number);
@@ -79,12 +79,12 @@ impl Drawing {
                 None => Root::Unknown,
             };
         }
-        drawn.stack = self.names.stack_from(root, sample.stack, tables, sink);
+        drawn.stack = self.names.stack_from(root, sample.stack, cx);
         if sample.kind == SampleKind::GoCpu {
             drawn.mode = CpuMode::User;
         }
         self.stats.samples += 1;
-        sink.sample(sample.at, &drawn)
+        cx.sink.sample(cx.at, &drawn)
     }
 
     /// Whether a thread had a CPU before it was sampled, and which one, by the given intervals.
@@ -105,8 +105,7 @@ impl Drawing {
     fn other_sample(
         &mut self,
         sample: &Sampled,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
         let (name, weight) = match sample.kind {
             SampleKind::Allocation => ("allocation sample", "bytes"),
@@ -115,16 +114,16 @@ impl Drawing {
                 ("CPU sample", "weight")
             }
         };
-        let name = self.names.fixed(name, sink);
-        let stack = self.names.stack(sample.stack, tables, sink);
-        let mut args = self.arguments(tables, sink);
+        let name = self.names.fixed(name, cx.sink);
+        let stack = self.names.stack(sample.stack, cx);
+        let mut args = self.arguments(cx);
         if sample.kind == SampleKind::Allocation || sample.weight != 1 {
-            let weight = self.names.fixed(weight, sink);
+            let weight = self.names.fixed(weight, cx.sink);
             args.push(DebugAnnotation::new(weight, Value::Uint(sample.weight)));
         }
         let entry = TrackEvent::new(name).stack(stack).category(Category::Sample).args(&args);
-        match self.track_of(sample.entity, sample.at, tables, sink)? {
-            Some(track) => sink.instant(sample.at, track, &entry),
+        match self.track_of(sample.entity, &mut cx.at(sample.at))? {
+            Some(track) => cx.sink.instant(cx.at, track, &entry),
             None => {
                 self.stats.instants_without_lane += 1;
                 Ok(())

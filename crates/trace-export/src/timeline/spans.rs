@@ -1,17 +1,16 @@
 //! Spans and instants.
 
-use super::Drawing;
 use super::process::rank;
+use super::{Context, Drawing};
 use crate::lanes::Lanes;
 use crate::model::{
     Category, DebugAnnotation, Flow, Name, Sink, Track, TrackEvent, TrackId, Value,
 };
 use hashbrown::HashMap;
 use std::io;
-use trace_common::{IdMap, Timestamp};
+use trace_common::IdMap;
 use trace_timeline::{
-    EntityId, EntityKind, InstantKind, SpanId, SpanKind, StackId, Tables, TextId,
-    Value as ModelValue,
+    EntityId, EntityKind, InstantKind, SpanId, SpanKind, StackId, TextId, Value as ModelValue,
 };
 
 #[derive(Debug, Default)]
@@ -95,18 +94,17 @@ const fn category(kind: SpanKind) -> Category {
 impl Drawing {
     pub(super) fn begin(
         &mut self,
-        at: Timestamp,
         begin: &Begin,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
+        let Context { at, tables, .. } = *cx;
         let Begin { span, entity, kind, name, .. } = *begin;
-        let text = self.names.span(kind, name, tables, sink);
+        let text = self.names.span(kind, name, cx);
         let has_number = kind == SpanKind::Gc && !self.args.is_empty();
-        let mut args = self.arguments(tables, sink);
+        let mut args = self.arguments(cx);
         if let Some(task) = tables.entities.get(entity).filter(|of| of.kind == EntityKind::Task) {
             let task = Value::Int(task.number);
-            args.push(DebugAnnotation::new(self.names.fixed("task", sink), task));
+            args.push(DebugAnnotation::new(self.names.fixed("task", cx.sink), task));
         }
         let of = match kind {
             SpanKind::LockWait => "owner",
@@ -116,12 +114,12 @@ impl Drawing {
         };
         let by = begin.by.filter(|by| *by != entity);
         for (name, id) in [("by", by), (of, begin.of.filter(|_| !has_number))] {
-            args.extend(id.map(|id| self.relation(name, id, tables, sink)));
+            args.extend(id.map(|id| self.relation(name, id, cx)));
         }
-        let stack = self.names.stack(begin.stack, tables, sink);
+        let stack = self.names.stack(begin.stack, cx);
         let flow = match kind {
             SpanKind::Task => {
-                Some(*self.spans.flows.entry(entity).or_insert_with(|| sink.new_flow()))
+                Some(*self.spans.flows.entry(entity).or_insert_with(|| cx.sink.new_flow()))
             }
             _ => self.flow_of(begin.of),
         };
@@ -137,9 +135,9 @@ impl Drawing {
                 | SpanKind::LockWait
         );
         if is_inside {
-            return match self.inner(entity, at, tables, sink)? {
+            return match self.inner(entity, cx)? {
                 Some((track, nest)) => {
-                    nest.begin(span, text, at, track, &entry, sink)?;
+                    nest.begin(span, text, at, track, &entry, cx.sink)?;
                     *self.spans.open.insert(span.number().into()) = Some(Open::Inner(entity));
                     Ok(())
                 }
@@ -150,15 +148,15 @@ impl Drawing {
             };
         }
         let process = tables.entities.process_of(entity);
-        let pool = self.pool(process, kind, begin.name, tables, sink)?;
+        let pool = self.pool(process, kind, begin.name, cx)?;
         let Some(lanes) = self.spans.pools.get_mut(pool) else { return Ok(()) };
-        let lane = lanes.acquire_below(MAX_LANES, sink)?;
+        let lane = lanes.acquire_below(MAX_LANES, cx.sink)?;
         let lane = lane.and_then(|lane| Some((lane, lanes.lanes.get(lane as usize)?.track)));
         match lane {
             Some((lane, track)) => {
                 *self.spans.open.insert(span.number().into()) =
                     Some(Open::Lane { pool, lane, track });
-                sink.begin(at, track, &entry)
+                cx.sink.begin(at, track, &entry)
             }
             None => {
                 self.stats.spans_without_lane += 1;
@@ -169,22 +167,21 @@ impl Drawing {
 
     pub(super) fn finish_span(
         &mut self,
-        at: Timestamp,
         span: SpanId,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
-        let args = self.arguments(tables, sink);
+        let at = cx.at;
+        let args = self.arguments(cx);
         match self.spans.open.remove(span.number().into()).and_then(Option::take) {
             Some(Open::Lane { pool, lane, track }) => {
                 if let Some(lanes) = self.spans.pools.get_mut(pool) {
                     lanes.release(lane);
                 }
-                sink.end(at, track, &args)
+                cx.sink.end(at, track, &args)
             }
             Some(Open::Inner(entity)) => {
-                if let Some((track, nest)) = self.inner(entity, at, tables, sink)? {
-                    nest.end(span, at, track, &args, sink)?;
+                if let Some((track, nest)) = self.inner(entity, cx)? {
+                    nest.end(span, at, track, &args, cx.sink)?;
                 }
                 Ok(())
             }
@@ -198,9 +195,9 @@ impl Drawing {
         process: Option<EntityId>,
         kind: SpanKind,
         name: TextId,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<usize> {
+        let tables = cx.tables;
         /// Maximum number of types of tasks and activities with lanes of their own.
         const MAX_POOLS: usize = 1 << 12;
         let is_typed = matches!(kind, SpanKind::Task | SpanKind::Activity | SpanKind::Request)
@@ -209,14 +206,14 @@ impl Drawing {
         if let Some(pool) = self.spans.pool_by_kind.get(&(process, kind, ty)) {
             return Ok(*pool);
         }
-        let parent = self.kind_track(process, kind, tables, sink)?;
+        let parent = self.kind_track(process, kind, cx)?;
         let lanes = match (is_typed, tables.get(ty)) {
             (false, _) => Lanes::on(parent),
             (true, ty) => {
                 let name = if ty.is_empty() { b"(no type)" } else { ty };
                 let rank = i32::try_from(self.spans.pools.len()).unwrap_or(i32::MAX);
                 let group = Track::custom(name).child_of(parent).rank(rank).ordered();
-                Lanes::new(sink.track(&group)?)
+                Lanes::new(cx.sink.track(&group)?)
             }
         };
         let pool = self.spans.pools.len();
@@ -230,18 +227,17 @@ impl Drawing {
         &mut self,
         process: Option<EntityId>,
         kind: SpanKind,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<TrackId> {
         if let Some(track) = self.spans.parents.get(&(process, kind)) {
             return Ok(*track);
         }
         let parent = match kind {
-            SpanKind::StopTheWorld => self.kind_track(process, SpanKind::Gc, tables, sink)?,
-            _ => self.process_track(process, tables, sink)?,
+            SpanKind::StopTheWorld => self.kind_track(process, SpanKind::Gc, cx)?,
+            _ => self.process_track(process, cx)?,
         };
         let track = Track::custom(title(kind).as_bytes()).child_of(parent);
-        let track = sink.track(&track.rank(rank::SPANS).ordered())?;
+        let track = cx.sink.track(&track.rank(rank::SPANS).ordered())?;
         self.spans.parents.insert((process, kind), track);
         Ok(track)
     }
@@ -249,8 +245,7 @@ impl Drawing {
     /// The arguments before an event.
     pub(super) fn arguments(
         &mut self,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> Vec<DebugAnnotation<'static>> {
         if self.args.is_empty() {
             return Vec::new(); // does not allocate
@@ -258,18 +253,14 @@ impl Drawing {
         let given = std::mem::take(&mut self.args);
         let mut args = Vec::with_capacity(given.len() + 3);
         for (name, value) in &given {
-            let name = self.names.text(*name, tables, sink);
+            let name = self.names.text(*name, cx);
             let value = match *value {
                 ModelValue::Uint(value) => Value::Uint(value),
                 ModelValue::Int(value) => Value::Int(value),
                 ModelValue::Double(value) => Value::Double(value),
                 ModelValue::Bool(value) => Value::Bool(value),
-                ModelValue::Text(text) => {
-                    Value::Text(Name::Text(self.names.text(text, tables, sink)))
-                }
-                ModelValue::Entity(id) => {
-                    Value::Text(Name::Text(self.names.label(id, tables, sink)))
-                }
+                ModelValue::Text(text) => Value::Text(Name::Text(self.names.text(text, cx))),
+                ModelValue::Entity(id) => Value::Text(Name::Text(self.names.label(id, cx))),
                 _ => continue,
             };
             args.push(DebugAnnotation::new(name, value));
@@ -283,15 +274,15 @@ impl Drawing {
         &mut self,
         name: &'static str,
         id: EntityId,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> DebugAnnotation<'static> {
-        let name = self.names.fixed(name, sink);
+        let tables = cx.tables;
+        let name = self.names.fixed(name, cx.sink);
         let value = match tables.entities.get(id) {
             Some(of) if matches!(of.kind, EntityKind::Task | EntityKind::Gc) => {
                 Value::Int(of.number)
             }
-            _ => Value::Text(Name::Text(self.label(id, tables, sink))),
+            _ => Value::Text(Name::Text(self.label(id, cx))),
         };
         DebugAnnotation::new(name, value)
     }
@@ -307,17 +298,14 @@ impl Drawing {
 
     pub(super) fn instant(
         &mut self,
-        at: Timestamp,
         instant: &Instant,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
+        let Context { at, tables, .. } = *cx;
         let Instant { entity, kind, name, stack, of } = *instant;
         let track = match tables.entities.kind(entity) {
-            Some(EntityKind::Goroutine) => {
-                self.inner(entity, at, tables, sink)?.map(|(track, _)| track)
-            }
-            _ => self.track_of(entity, at, tables, sink)?,
+            Some(EntityKind::Goroutine) => self.inner(entity, cx)?.map(|(track, _)| track),
+            _ => self.track_of(entity, cx)?,
         };
         let Some(track) = track else {
             self.stats.instants_without_lane += 1;
@@ -333,33 +321,32 @@ impl Drawing {
         };
         // The category says the kind, unless it is that of two.
         let is_ambiguous = category == Category::Log;
-        let kind = self.names.fixed(kind, sink);
-        let name = if name.is_empty() { kind } else { self.names.text(name, tables, sink) };
-        let stack = self.names.stack(stack, tables, sink);
-        let mut args = self.arguments(tables, sink);
+        let kind = self.names.fixed(kind, cx.sink);
+        let name = if name.is_empty() { kind } else { self.names.text(name, cx) };
+        let stack = self.names.stack(stack, cx);
+        let mut args = self.arguments(cx);
         if is_ambiguous && name != kind {
-            let key = self.names.fixed("kind", sink);
+            let key = self.names.fixed("kind", cx.sink);
             args.push(DebugAnnotation::new(key, Value::Text(Name::Text(kind))));
         }
-        args.extend(of.map(|of| self.relation("task", of, tables, sink)));
+        args.extend(of.map(|of| self.relation("task", of, cx)));
         let flow = self.flow_of(of).map(Flow::Through);
         let entry = TrackEvent::new(name).stack(stack).flow(flow).category(category).args(&args);
-        sink.instant(at, track, &entry)
+        cx.sink.instant(at, track, &entry)
     }
 
     /// The track of events of a process.
     pub(super) fn events_track(
         &mut self,
         process: Option<EntityId>,
-        tables: &Tables,
-        sink: &mut impl Sink,
+        cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<TrackId> {
         if let Some(track) = self.spans.events.get(&process) {
             return Ok(*track);
         }
-        let parent = self.process_track(process, tables, sink)?;
+        let parent = self.process_track(process, cx)?;
         let track = Track::custom(b"Events").child_of(parent).rank(rank::EVENTS);
-        let track = sink.track(&track)?;
+        let track = cx.sink.track(&track)?;
         self.spans.events.insert(process, track);
         Ok(track)
     }

@@ -1,0 +1,272 @@
+//! Events of tracks, and samples.
+
+use super::PerfettoSink;
+use super::clock::Delta;
+use super::descriptor::cut;
+use super::field::{TRACE_PACKET, event, packet, sample};
+use super::interned::{TextKind, iid, set};
+use super::proto::{Fields, LENGTH_DELIMITED, Open, Packed, VARINT};
+use super::sequence::SEQUENCE;
+use crate::model::{
+    Category, CounterValue, CpuMode, DebugAnnotation, Flow, Name, Sample, TrackEvent, Value,
+};
+use std::io::Write;
+
+/// The first bytes of a packet with a time: its tag, a length of 0, the tag of the time.
+const PACKET_HEAD: u32 =
+    TRACE_PACKET << 3 | LENGTH_DELIMITED | (packet::TIMESTAMP << 3 | VARINT) << 16;
+/// What follows the time of an event: the sequence, the tag of the event, a length of 0, the tag of
+/// its type, a type of 0, the tag of its track.
+const EVENT_HEAD: u64 = {
+    let sequence = (packet::TRUSTED_PACKET_SEQUENCE_ID << 3 | VARINT) as u64 | SEQUENCE << 8;
+    let event = (packet::TRACK_EVENT << 3 | LENGTH_DELIMITED) as u64;
+    let (ty, track) = (event::TYPE << 3 | VARINT, event::TRACK_UUID << 3 | VARINT);
+    sequence | event << 16 | (ty as u64) << 32 | (track as u64) << 48
+};
+
+impl<W: Write> PerfettoSink<W> {
+    /// Begins a packet with an event of a track.
+    #[inline]
+    pub(super) fn open_event(&mut self, delta: Delta, track: Packed, ty: u64) -> (Open, Open) {
+        let message = self.out.open(TRACE_PACKET);
+        self.packet_head(delta);
+        let out = &mut self.out;
+        let body = out.open(packet::TRACK_EVENT);
+        out.varint(event::TYPE, ty);
+        let uuid = Fields::NONE.varint(event::TRACK_UUID, track);
+        out.word(uuid.bytes, uuid.len);
+        (message, body)
+    }
+
+    /// Writes an event of a track with the fields `first` and then `second`. `false` if the event
+    /// is longer than most are, and nothing is written.
+    #[inline]
+    pub(super) fn short_event(
+        &mut self,
+        delta: Delta,
+        track: Packed,
+        ty: u64,
+        first: Fields,
+        second: Fields,
+    ) -> bool {
+        // All fields up to the track fit into 16 bytes, which are one store.
+        let is_exception = delta.is_exception;
+        let Some(delta) = Packed::new(delta.value) else { return false };
+        if is_exception || delta.len + track.len > 6 {
+            return false;
+        }
+        let before = 2 + 1 + delta.len;
+        let body = 2 + 1 + track.len + first.len + second.len;
+        let message = before - 2 + 4 + body;
+        let bytes = u128::from(PACKET_HEAD | message << 8)
+            | u128::from(delta.bytes) << 24
+            | u128::from(EVENT_HEAD | u64::from(body) << 24 | ty << 40) << (8 * before)
+            | u128::from(track.bytes) << (8 * (before + 7));
+        self.out.word(bytes, before + 7 + track.len);
+        if first.len > 0 {
+            self.out.word(first.bytes, first.len);
+        }
+        if second.len > 0 {
+            self.out.word(second.bytes, second.len);
+        }
+        true
+    }
+
+    /// Writes an event of a track that has only a type.
+    #[inline]
+    pub(super) fn bare_event(&mut self, at: u64, track: Packed, ty: u64) {
+        let delta = self.delta(at);
+        if !self.short_event(delta, track, ty, Fields::NONE, Fields::NONE) {
+            let (message, body) = self.open_event(delta, track, ty);
+            self.out.close(body);
+            self.out.close(message);
+        }
+    }
+
+    /// Writes an event of a track.
+    #[inline]
+    pub(super) fn track_event(&mut self, at: u64, track: Packed, ty: u64, entry: &TrackEvent<'_>) {
+        let delta = self.delta(at);
+        let stack = entry.stack.and_then(|id| self.stack_index(id));
+        if !entry.args.is_empty() || !self.named_event(delta, track, ty, entry, stack) {
+            self.long_event(delta, track, ty, entry, stack);
+        }
+    }
+
+    /// Writes an event of a track whose name and stack are in the file, and which has no
+    /// arguments. `false` if it is another one, and nothing is written.
+    #[inline]
+    pub(super) fn named_event(
+        &mut self,
+        delta: Delta,
+        track: Packed,
+        ty: u64,
+        entry: &TrackEvent<'_>,
+        stack: Option<u32>,
+    ) -> bool {
+        let Name::Text(name) = entry.name else { return false };
+        let Some(index) = self.names.current_text(name) else { return false };
+        let name = self.written.names.get(index as usize).copied().unwrap_or(0);
+        let Some(name) = Packed::new(name.into()).filter(|_| name != 0) else { return false };
+        let mut first = Fields::NONE.varint(event::NAME_IID, name);
+        if let Some(category) = entry.category {
+            first = first.varint(event::CATEGORY_IIDS, Packed::byte(category_iid(category)));
+        }
+        if let Some(stack) = stack {
+            let is_written = self.written.stacks.get(stack as usize) == Some(&true);
+            let Some(stack) = Packed::new(iid(stack)).filter(|_| is_written) else { return false };
+            first = first.varint(event::CALLSTACK_IID, stack);
+        }
+        let second = match entry.flow {
+            None => Fields::NONE,
+            Some(flow) => {
+                let (field, id) = flow_field(flow);
+                let Some(id) = Packed::new(id) else { return false };
+                Fields::NONE.varint(field, id)
+            }
+        };
+        self.short_event(delta, track, ty, first, second)
+    }
+
+    /// Writes any event of a track.
+    pub(super) fn long_event(
+        &mut self,
+        delta: Delta,
+        track: Packed,
+        ty: u64,
+        entry: &TrackEvent<'_>,
+        stack: Option<u32>,
+    ) {
+        let (message, body) = self.open_event(delta, track, ty);
+        let mut new_name = None;
+        match entry.name {
+            Name::Text(id) => {
+                let index = self.current_text(id);
+                let (name, is_new) = self.name_iid(index);
+                new_name = is_new.then_some((name, index));
+                self.out.varint(event::NAME_IID, name.into());
+            }
+            Name::Inline(text) => self.out.text(event::NAME, cut(text)),
+        }
+        if let Some(category) = entry.category {
+            self.out.varint(event::CATEGORY_IIDS, category_iid(category).into());
+        }
+        let mut new_stack = None;
+        if let Some(index) = stack {
+            new_stack = (!set(&mut self.written.stacks, index)).then_some(index);
+            self.out.varint(event::CALLSTACK_IID, iid(index));
+        }
+        if let Some(flow) = entry.flow {
+            let (field, id) = flow_field(flow);
+            self.out.varint(field, id);
+        }
+        for arg in entry.args {
+            self.arg(arg);
+        }
+        self.out.close(body);
+        if new_name.is_some() || new_stack.is_some() || !self.written.due.is_empty() {
+            self.write_interned(new_name, new_stack);
+        }
+        self.out.close(message);
+    }
+
+    /// Writes the end of a slice, with arguments.
+    pub(super) fn end_event(&mut self, at: u64, track: Packed, args: &[DebugAnnotation<'_>]) {
+        let delta = self.delta(at);
+        let (message, body) = self.open_event(delta, track, event::SLICE_END);
+        for arg in args {
+            self.arg(arg);
+        }
+        self.out.close(body);
+        if !self.written.due.is_empty() {
+            self.write_interned(None, None);
+        }
+        self.out.close(message);
+    }
+
+    /// Writes a value of a counter.
+    pub(super) fn counter_event(&mut self, at: u64, track: Packed, value: CounterValue) {
+        let delta = self.delta(at);
+        let (message, body) = self.open_event(delta, track, event::COUNTER);
+        match value {
+            CounterValue::Int(value) => self.out.int(event::COUNTER_VALUE, value),
+            CounterValue::Double(value) => {
+                self.out.fixed64(event::DOUBLE_COUNTER_VALUE, value.to_bits());
+            }
+        }
+        self.out.close(body);
+        self.out.close(message);
+    }
+
+    /// Writes a sample of a thread.
+    pub(super) fn write_sample(&mut self, at: u64, taken: &Sample) {
+        let stack = taken.stack.and_then(|id| self.stack_index(id));
+        let new_stack = stack.filter(|index| !set(&mut self.written.stacks, *index));
+        let message = self.open_packet(at);
+        let out = &mut self.out;
+        let body = out.open(packet::PERF_SAMPLE);
+        if let Some(cpu) = taken.cpu {
+            out.varint(sample::CPU, cpu.into());
+        }
+        out.int(sample::PID, taken.pid.into());
+        out.int(sample::TID, taken.tid.into());
+        if let Some(index) = stack {
+            out.varint(sample::CALLSTACK_IID, iid(index));
+        }
+        let mode = match taken.mode {
+            CpuMode::Unknown => 0,
+            CpuMode::Kernel => 1,
+            CpuMode::User => 2,
+            CpuMode::Hypervisor => 3,
+            CpuMode::GuestKernel => 4,
+            CpuMode::GuestUser => 5,
+        };
+        if mode != 0 {
+            out.varint(sample::CPU_MODE, mode);
+        }
+        out.close(body);
+        if new_stack.is_some() {
+            self.write_interned(None, new_stack);
+        }
+        self.out.close(message);
+    }
+
+    /// Writes an argument. Texts that are not in the file yet are due after it.
+    #[inline]
+    pub(super) fn arg(&mut self, arg: &DebugAnnotation<'_>) {
+        let name = self.current_text(arg.name);
+        self.require(name, TextKind::ArgName);
+        let message = self.out.open(event::DEBUG_ANNOTATIONS);
+        self.out.varint(event::ARG_NAME_IID, iid(name));
+        match arg.value {
+            Value::Uint(value) => self.out.varint(event::ARG_UINT, value),
+            Value::Int(value) => self.out.int(event::ARG_INT, value),
+            Value::Double(value) => self.out.fixed64(event::ARG_DOUBLE, value.to_bits()),
+            Value::Bool(value) => self.out.varint(event::ARG_BOOL, value.into()),
+            Value::Text(Name::Text(id)) => {
+                let index = self.current_text(id);
+                if self.is_first_use(index) {
+                    self.out.text(event::ARG_STRING, self.names.text_at(index));
+                } else {
+                    self.require(index, TextKind::ArgValue);
+                    self.out.varint(event::ARG_STRING_IID, iid(index));
+                }
+            }
+            Value::Text(Name::Inline(text)) => self.out.text(event::ARG_STRING, cut(text)),
+        }
+        self.out.close(message);
+    }
+}
+
+/// Returns the number of a category in the file.
+pub(super) const fn category_iid(category: Category) -> u8 {
+    category as u8 + 1
+}
+
+/// Returns the field of a flow, and its number.
+pub(super) const fn flow_field(flow: Flow) -> (u32, u64) {
+    match flow {
+        Flow::Through(id) => (event::FLOW_IDS_OLD, id),
+        Flow::Ends(id) => (event::TERMINATING_FLOW_IDS_OLD, id),
+    }
+}
