@@ -5,7 +5,7 @@ use super::clock::Delta;
 use super::descriptor::cut;
 use super::field::{TRACE_PACKET, event, packet, sample};
 use super::interned::{TextKind, iid, set};
-use super::proto::{Fields, LENGTH_DELIMITED, Open, Packed, VARINT};
+use super::proto::{LENGTH_DELIMITED, Open, Packed, Part, VARINT};
 use super::sequence::SEQUENCE;
 use crate::model::{
     Category, CounterValue, CpuMode, DebugAnnotation, Flow, Name, Sample, TrackEvent, Value,
@@ -33,42 +33,34 @@ impl<W: Write> PerfettoSink<W> {
         let out = &mut self.out;
         let body = out.open(packet::TRACK_EVENT);
         out.varint(event::TYPE, ty);
-        let uuid = Fields::NONE.varint(event::TRACK_UUID, track);
-        out.word(uuid.bytes, uuid.len);
+        out.parts(|parts| parts.put(Part::varint(event::TRACK_UUID, track)));
         (message, body)
     }
 
-    /// Writes an event of a track with the fields `first` and then `second`. `false` if the event
-    /// is longer than most are, and nothing is written.
+    /// Writes an event of a track with these fields. `false` if the event is longer than most are,
+    /// and nothing is written.
     #[inline]
-    pub(super) fn short_event(
+    pub(super) fn short_event<const N: usize>(
         &mut self,
         delta: Delta,
         track: Packed,
         ty: u64,
-        first: Fields,
-        second: Fields,
+        fields: [Part; N],
     ) -> bool {
-        // All fields up to the track fit into 16 bytes, which are one store.
-        let is_exception = delta.is_exception;
-        let Some(delta) = Packed::new(delta.value) else { return false };
-        if is_exception || delta.len + track.len > 6 {
+        if delta.is_exception {
             return false;
         }
-        let before = 2 + 1 + delta.len;
-        let body = 2 + 1 + track.len + first.len + second.len;
-        let message = before - 2 + 4 + body;
-        let bytes = u128::from(PACKET_HEAD | message << 8)
-            | u128::from(delta.bytes) << 24
-            | u128::from(EVENT_HEAD | u64::from(body) << 24 | ty << 40) << (8 * before)
-            | u128::from(track.bytes) << (8 * (before + 7));
-        self.out.word(bytes, before + 7 + track.len);
-        if first.len > 0 {
-            self.out.word(first.bytes, first.len);
-        }
-        if second.len > 0 {
-            self.out.word(second.bytes, second.len);
-        }
+        let Some(time) = Packed::new(delta.value) else { return false };
+        let body = 2 + 1 + track.len + fields.iter().map(|field| field.len).sum::<u32>();
+        let message = 1 + time.len + 4 + body;
+        let head = u64::from(PACKET_HEAD | message << 8) | u64::from(time.bytes) << 24;
+        let event = EVENT_HEAD | u64::from(body) << 24 | ty << 40;
+        self.out.parts(|parts| {
+            parts.put(Part::new(head, 2 + 1 + time.len));
+            parts.put(Part::new(event, 7));
+            parts.put(Part::new(track.bytes.into(), track.len));
+            fields.into_iter().for_each(|field| parts.put(field));
+        });
         true
     }
 
@@ -76,7 +68,7 @@ impl<W: Write> PerfettoSink<W> {
     #[inline]
     pub(super) fn bare_event(&mut self, at: u64, track: Packed, ty: u64) {
         let delta = self.delta(at);
-        if !self.short_event(delta, track, ty, Fields::NONE, Fields::NONE) {
+        if !self.short_event(delta, track, ty, []) {
             let (message, body) = self.open_event(delta, track, ty);
             self.out.close(body);
             self.out.close(message);
@@ -108,24 +100,30 @@ impl<W: Write> PerfettoSink<W> {
         let Some(index) = self.names.current_text(name) else { return false };
         let name = self.written.names.get(index as usize).copied().unwrap_or(0);
         let Some(name) = Packed::new(name.into()).filter(|_| name != 0) else { return false };
-        let mut first = Fields::NONE.varint(event::NAME_IID, name);
+        let mut name = Part::varint(event::NAME_IID, name);
         if let Some(category) = entry.category {
-            first = first.varint(event::CATEGORY_IIDS, Packed::byte(category_iid(category)));
+            let category = Packed::byte(category_iid(category));
+            name = name.then(Part::varint(event::CATEGORY_IIDS, category));
         }
-        if let Some(stack) = stack {
-            let is_written = self.written.stacks.get(stack as usize) == Some(&true);
-            let Some(stack) = Packed::new(iid(stack)).filter(|_| is_written) else { return false };
-            first = first.varint(event::CALLSTACK_IID, stack);
-        }
-        let second = match entry.flow {
-            None => Fields::NONE,
+        let stack = match stack {
+            None => Part::NONE,
+            Some(stack) => {
+                let is_written = self.written.stacks.get(stack as usize) == Some(&true);
+                let Some(iid) = Packed::new(iid(stack)).filter(|_| is_written) else {
+                    return false;
+                };
+                Part::varint(event::CALLSTACK_IID, iid)
+            }
+        };
+        let flow = match entry.flow {
+            None => Part::NONE,
             Some(flow) => {
                 let (field, id) = flow_field(flow);
                 let Some(id) = Packed::new(id) else { return false };
-                Fields::NONE.varint(field, id)
+                Part::varint(field, id)
             }
         };
-        self.short_event(delta, track, ty, first, second)
+        self.short_event(delta, track, ty, [name, stack, flow])
     }
 
     /// Writes any event of a track.

@@ -60,26 +60,57 @@ impl Packed {
     }
 }
 
-/// Fields of a message as a number, little endian: at most 16 bytes.
+/// A part of a message as a number, little endian: at most 8 bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Fields {
-    pub(super) bytes: u128,
+pub(super) struct Part {
+    bytes: u64,
     pub(super) len: u32,
 }
 
-impl Fields {
+impl Part {
     pub(super) const NONE: Self = Self { bytes: 0, len: 0 };
 
-    /// Adds a field whose number is below 2048.
+    /// The first `len` bytes of `bytes`.
     #[inline]
-    pub(super) fn varint(self, field: u32, value: Packed) -> Self {
+    pub(super) const fn new(bytes: u64, len: u32) -> Self {
+        Self { bytes, len }
+    }
+
+    /// A field whose number is below 2048.
+    #[inline]
+    pub(super) const fn varint(field: u32, value: Packed) -> Self {
         let tag = field << 3 | VARINT;
         let (tag, len) = match tag {
             0..0x80 => (tag, 1),
             _ => (tag & 0x7f | 0x80 | tag >> 7 << 8, 2),
         };
-        let bytes = u128::from(u64::from(tag) | u64::from(value.bytes) << (8 * len));
-        Self { bytes: self.bytes | bytes << (8 * self.len), len: self.len + len + value.len }
+        Self { bytes: tag as u64 | (value.bytes as u64) << (8 * len), len: len + value.len }
+    }
+
+    /// Both, of at most 8 bytes.
+    #[inline]
+    pub(super) const fn then(self, next: Self) -> Self {
+        Self { bytes: self.bytes | next.bytes << (8 * self.len), len: self.len + next.len }
+    }
+}
+
+/// Bytes that [`Buffer::parts`] can write, and 8 that the last part may write over.
+const PARTS: usize = 48;
+
+/// Where [`Buffer::parts`] writes.
+pub(super) struct Parts<'a> {
+    room: &'a mut [u8; PARTS],
+    len: usize,
+}
+
+impl Parts<'_> {
+    #[inline]
+    pub(super) fn put(&mut self, part: Part) {
+        if let Some(place) = self.room.get_mut(self.len..self.len + 8) {
+            place.copy_from_slice(&part.bytes.to_le_bytes());
+        }
+        self.len += part.len as usize;
+        debug_assert!(self.len <= PARTS - 8);
     }
 }
 
@@ -120,6 +151,21 @@ impl Buffer {
         let end = self.bytes.len() + len as usize;
         self.bytes.extend_from_slice(&bytes.to_le_bytes());
         self.bytes.truncate(end);
+    }
+
+    /// Writes parts of at most 40 bytes in total.
+    ///
+    /// Each is one store. Numbers of 16 bytes would take fewer stores, and ten times as many
+    /// instructions to put together.
+    #[inline]
+    pub(super) fn parts(&mut self, write: impl FnOnce(&mut Parts<'_>)) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; PARTS]);
+        let Some(room) = self.bytes.last_chunk_mut() else { return };
+        let mut parts = Parts { room, len: 0 };
+        write(&mut parts);
+        let len = parts.len;
+        self.bytes.truncate(start + len);
     }
 
     #[inline]
