@@ -83,6 +83,12 @@ impl DeltaClock {
         Some(Delta { value: (delta as i64 >> self.shift) as u64, is_exception: false })
     }
 
+    /// The next packet has the same time as the one before, which was no exception.
+    #[inline]
+    pub(super) fn repeat(&mut self) {
+        self.since += 1;
+    }
+
     #[cold]
     fn exception(&mut self, at: u64) -> Option<Delta> {
         let credit = (self.credit + std::mem::take(&mut self.since)).min(COST * MOST);

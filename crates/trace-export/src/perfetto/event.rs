@@ -4,7 +4,7 @@ use super::PerfettoSink;
 use super::clock::Delta;
 use super::descriptor::cut;
 use super::field::{TRACE_PACKET, event, packet, sample};
-use super::interned::{TextKind, iid, set};
+use super::interned::{TextKind, iid};
 use super::proto::{LENGTH_DELIMITED, Open, Packed, Part, VARINT};
 use super::sequence::SEQUENCE;
 use crate::model::{
@@ -37,20 +37,21 @@ impl<W: Write> PerfettoSink<W> {
         (message, body)
     }
 
-    /// Writes an event of a track with these fields. `false` if the event is longer than most are,
-    /// and nothing is written.
+    /// The time of an event that [`PerfettoSink::short_event`] can write: most have one.
     #[inline]
-    pub(super) fn short_event<const N: usize>(
+    fn short_time(delta: Delta) -> Option<Packed> {
+        if delta.is_exception { None } else { Packed::new(delta.value) }
+    }
+
+    /// Writes an event of a track with these fields.
+    #[inline]
+    fn short_event<const N: usize>(
         &mut self,
-        delta: Delta,
+        time: Packed,
         track: Packed,
         ty: u64,
         fields: [Part; N],
-    ) -> bool {
-        if delta.is_exception {
-            return false;
-        }
-        let Some(time) = Packed::new(delta.value) else { return false };
+    ) {
         let body = 2 + 1 + track.len + fields.iter().map(|field| field.len).sum::<u32>();
         let message = 1 + time.len + 4 + body;
         let head = u64::from(PACKET_HEAD | message << 8) | u64::from(time.bytes) << 24;
@@ -61,69 +62,86 @@ impl<W: Write> PerfettoSink<W> {
             parts.put(Part::new(track.bytes.into(), track.len));
             fields.into_iter().for_each(|field| parts.put(field));
         });
-        true
     }
 
     /// Writes an event of a track that has only a type.
     #[inline]
     pub(super) fn bare_event(&mut self, at: u64, track: Packed, ty: u64) {
         let delta = self.delta(at);
-        if !self.short_event(delta, track, ty, []) {
-            let (message, body) = self.open_event(delta, track, ty);
-            self.out.close(body);
-            self.out.close(message);
+        match Self::short_time(delta) {
+            Some(time) => self.short_event(time, track, ty, []),
+            None => self.long_bare_event(delta, track, ty),
         }
+    }
+
+    #[cold]
+    fn long_bare_event(&mut self, delta: Delta, track: Packed, ty: u64) {
+        let (message, body) = self.open_event(delta, track, ty);
+        self.out.close(body);
+        self.out.close(message);
     }
 
     /// Writes an event of a track.
     #[inline]
     pub(super) fn track_event(&mut self, at: u64, track: Packed, ty: u64, entry: &TrackEvent<'_>) {
         let delta = self.delta(at);
-        let stack = entry.stack.and_then(|id| self.stack_index(id));
-        if !entry.args.is_empty() || !self.named_event(delta, track, ty, entry, stack) {
-            self.long_event(delta, track, ty, entry, stack);
+        match (self.written_fields(entry), Self::short_time(delta)) {
+            (Some(fields), Some(time)) => self.short_event(time, track, ty, fields),
+            _ => self.long_event(delta, track, ty, entry),
         }
     }
 
-    /// Writes an event of a track whose name and stack are in the file, and which has no
-    /// arguments. `false` if it is another one, and nothing is written.
+    /// Writes the end of a state and the begin of the next one.
     #[inline]
-    pub(super) fn named_event(
-        &mut self,
-        delta: Delta,
-        track: Packed,
-        ty: u64,
-        entry: &TrackEvent<'_>,
-        stack: Option<u32>,
-    ) -> bool {
-        let Name::Text(name) = entry.name else { return false };
-        let Some(index) = self.names.current_text(name) else { return false };
-        let name = self.written.names.get(index as usize).copied().unwrap_or(0);
-        let Some(name) = Packed::new(name.into()).filter(|_| name != 0) else { return false };
-        let mut name = Part::varint(event::NAME_IID, name);
+    pub(super) fn next_state(&mut self, at: u64, track: Packed, entry: &TrackEvent<'_>) {
+        let delta = self.delta(at);
+        match (self.written_fields(entry), Self::short_time(delta)) {
+            (Some(fields), Some(time)) => {
+                self.short_event(time, track, event::SLICE_END, []);
+                self.clock.repeat();
+                self.short_event(Packed::byte(0), track, event::SLICE_BEGIN, fields);
+            }
+            (_, Some(time)) => {
+                self.short_event(time, track, event::SLICE_END, []);
+                self.track_event(at, track, event::SLICE_BEGIN, entry);
+            }
+            _ => {
+                self.long_bare_event(delta, track, event::SLICE_END);
+                self.track_event(at, track, event::SLICE_BEGIN, entry);
+            }
+        }
+    }
+
+    /// The fields of an event whose name and stack are in the file, and which has no arguments.
+    #[inline]
+    fn written_fields(&mut self, entry: &TrackEvent<'_>) -> Option<[Part; 3]> {
+        if !entry.args.is_empty() {
+            return None;
+        }
+        let stack = match entry.stack {
+            None => Part::NONE,
+            Some(id) => {
+                let index = self.names.current_stack(id)?;
+                let iid = self.written.stacks.get(index as usize).filter(|iid| !iid.is_none())?;
+                Part::varint(event::CALLSTACK_IID, *iid)
+            }
+        };
+        let Name::Text(name) = entry.name else { return None };
+        let index = self.names.current_text(name)?;
+        let iid = self.written.names.get(index as usize).filter(|iid| !iid.is_none())?;
+        let mut name = Part::varint(event::NAME_IID, *iid);
         if let Some(category) = entry.category {
             let category = Packed::byte(category_iid(category));
             name = name.then(Part::varint(event::CATEGORY_IIDS, category));
         }
-        let stack = match stack {
-            None => Part::NONE,
-            Some(stack) => {
-                let is_written = self.written.stacks.get(stack as usize) == Some(&true);
-                let Some(iid) = Packed::new(iid(stack)).filter(|_| is_written) else {
-                    return false;
-                };
-                Part::varint(event::CALLSTACK_IID, iid)
-            }
-        };
         let flow = match entry.flow {
             None => Part::NONE,
             Some(flow) => {
                 let (field, id) = flow_field(flow);
-                let Some(id) = Packed::new(id) else { return false };
-                Part::varint(field, id)
+                Part::varint(field, Packed::new(id)?)
             }
         };
-        self.short_event(delta, track, ty, [name, stack, flow])
+        Some([name, stack, flow])
     }
 
     /// Writes any event of a track.
@@ -133,16 +151,14 @@ impl<W: Write> PerfettoSink<W> {
         track: Packed,
         ty: u64,
         entry: &TrackEvent<'_>,
-        stack: Option<u32>,
     ) {
+        let stack = entry.stack.and_then(|id| self.stack_index(id));
         let (message, body) = self.open_event(delta, track, ty);
         let mut new_name = None;
         match entry.name {
             Name::Text(id) => {
                 let index = self.current_text(id);
-                let (name, is_new) = self.name_iid(index);
-                new_name = is_new.then_some((name, index));
-                self.out.varint(event::NAME_IID, name.into());
+                new_name = self.write_name(index).map(|iid| (iid, index));
             }
             Name::Inline(text) => self.out.text(event::NAME, cut(text)),
         }
@@ -151,7 +167,7 @@ impl<W: Write> PerfettoSink<W> {
         }
         let mut new_stack = None;
         if let Some(index) = stack {
-            new_stack = (!set(&mut self.written.stacks, index)).then_some(index);
+            new_stack = self.is_new_stack(index).then_some(index);
             self.out.varint(event::CALLSTACK_IID, iid(index));
         }
         if let Some(flow) = entry.flow {
@@ -199,7 +215,7 @@ impl<W: Write> PerfettoSink<W> {
     /// Writes a sample of a thread.
     pub(super) fn write_sample(&mut self, at: u64, taken: &Sample) {
         let stack = taken.stack.and_then(|id| self.stack_index(id));
-        let new_stack = stack.filter(|index| !set(&mut self.written.stacks, *index));
+        let new_stack = stack.filter(|index| self.is_new_stack(*index));
         let message = self.open_packet(at);
         let out = &mut self.out;
         let body = out.open(packet::PERF_SAMPLE);

@@ -1,7 +1,8 @@
 //! Texts, frames and stacks that are written once.
 
 use super::PerfettoSink;
-use super::field::{interned, packet};
+use super::field::{event, interned, packet};
+use super::proto::{Packed, Part};
 use crate::intern::{StackId, TextId};
 use std::io::Write;
 
@@ -14,14 +15,15 @@ pub(super) struct Written {
     pub(super) epoch: Option<u32>,
     /// By text: its number as the name of an event, or 0. They are counted separately: events
     /// that are named by small numbers are short.
-    pub(super) names: Vec<u32>,
+    pub(super) names: Vec<Packed>,
     pub(super) name_count: u32,
     /// By text, a bit for each [`TextKind`].
     pub(super) texts: Vec<u8>,
     /// Texts of the arguments of an event that are not in the file yet.
     pub(super) due: Vec<(u32, TextKind)>,
     pub(super) frames: Vec<bool>,
-    pub(super) stacks: Vec<bool>,
+    /// By stack: its number, if it is in the file.
+    pub(super) stacks: Vec<Packed>,
 }
 
 /// The tables of texts in a file that use the numbers of the interner.
@@ -58,21 +60,17 @@ impl Written {
     /// The bits of a text.
     #[inline]
     pub(super) fn bits(&mut self, index: u32) -> &mut u8 {
-        let place = index as usize;
-        if place >= self.texts.len() {
-            self.texts.resize(place + 1, 0);
-        }
-        &mut self.texts[place]
+        entry(&mut self.texts, index, 0)
     }
 }
 
-/// Sets `flags[index]`, growing the list; returns the previous value.
-pub(super) fn set(flags: &mut Vec<bool>, index: u32) -> bool {
+/// An entry of a list, which grows.
+fn entry<T: Copy>(list: &mut Vec<T>, index: u32, default: T) -> &mut T {
     let index = index as usize;
-    if index >= flags.len() {
-        flags.resize(index + 1, false);
+    if index >= list.len() {
+        list.resize(index + 1, default);
     }
-    std::mem::replace(&mut flags[index], true)
+    &mut list[index]
 }
 
 /// Returns the number in the file of index `index` of a table: 0 represents none.
@@ -81,21 +79,27 @@ pub(super) const fn iid(index: u32) -> u64 {
 }
 
 impl<W: Write> PerfettoSink<W> {
-    /// Returns the number of a text as the name of an event, and whether it is new.
-    pub(super) fn name_iid(&mut self, index: u32) -> (u32, bool) {
-        let place = index as usize;
-        if place >= self.written.names.len() {
-            self.written.names.resize(place + 1, 0);
+    /// Writes the name of an event by its number. Returns the number if it is new.
+    pub(super) fn write_name(&mut self, index: u32) -> Option<u32> {
+        let written = &mut self.written;
+        let known = entry(&mut written.names, index, Packed::NONE);
+        if !known.is_none() {
+            let name = Part::varint(event::NAME_IID, *known);
+            self.out.parts(|parts| parts.put(name));
+            return None;
         }
-        match self.written.names.get_mut(place) {
-            Some(iid @ 0) => {
-                self.written.name_count += 1;
-                *iid = self.written.name_count;
-                (*iid, true)
-            }
-            Some(iid) => (*iid, false),
-            None => (0, false),
-        }
+        written.name_count += 1;
+        *known = Packed::new(written.name_count.into()).unwrap_or(Packed::NONE);
+        self.out.varint(event::NAME_IID, written.name_count.into());
+        Some(written.name_count)
+    }
+
+    /// Marks a stack as written. Returns whether it was not.
+    pub(super) fn is_new_stack(&mut self, index: u32) -> bool {
+        let known = entry(&mut self.written.stacks, index, Packed::NONE);
+        let is_new = known.is_none();
+        *known = Packed::new(iid(index)).unwrap_or(Packed::NONE);
+        is_new
     }
 
     /// Within a packet: writes the name, with its number, the stack and the texts of arguments that
@@ -184,7 +188,7 @@ impl<W: Write> PerfettoSink<W> {
             return None;
         };
         // Stacks without frames are not written.
-        let is_written = self.written.stacks.get(index as usize) == Some(&true);
+        let is_written = self.written.stacks.get(index as usize).is_some_and(|iid| !iid.is_none());
         (is_written || !self.names.stack_at(index).is_empty()).then_some(index)
     }
 
@@ -204,7 +208,7 @@ impl<W: Write> PerfettoSink<W> {
     }
 
     pub(super) fn write_frame(&mut self, index: u32) {
-        if set(&mut self.written.frames, index) {
+        if std::mem::replace(entry(&mut self.written.frames, index, false), true) {
             return;
         }
         let frame = self.names.frame_at(index);

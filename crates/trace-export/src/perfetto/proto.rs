@@ -27,10 +27,10 @@ const FIXED64: u32 = 1;
 pub(super) const LENGTH_DELIMITED: u32 = 2;
 
 /// A varint of at most four bytes as a number, little endian.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packed {
     pub(super) bytes: u32,
-    /// From 1 to 4.
+    /// From 1 to 4; 0 of [`Packed::NONE`].
     pub(super) len: u32,
 }
 
@@ -42,21 +42,36 @@ impl Packed {
         Self { bytes: value as u32, len: 1 }
     }
 
+    /// No bytes, which no value takes.
+    pub(super) const NONE: Self = Self { bytes: 0, len: 0 };
+
     /// `None` if it needs more than four bytes.
     #[inline]
     pub(super) const fn new(value: u64) -> Option<Self> {
-        if value >= 1 << 28 {
-            return None;
+        match value {
+            0..0x4000 => {
+                // Without a branch: one and two bytes are hard to predict.
+                let (low, high) = (value as u32 & 0x7f, value as u32 >> 7);
+                let is_long = (high != 0) as u32;
+                Some(Self { bytes: low | is_long << 7 | high << 8, len: 1 + is_long })
+            }
+            0x4000..0x1000_0000 => Some(Self::long(value as u32)),
+            _ => None,
         }
-        let value = value as u32;
+    }
+
+    /// A value of three or four bytes.
+    const fn long(value: u32) -> Self {
         let groups = value & 0x7f
             | (value & 0x7f << 7) << 1
             | (value & 0x7f << 14) << 2
             | (value & 0x7f << 21) << 3;
-        // Without branches: lengths are hard to predict.
-        let len = (38 - (value | 1).leading_zeros()) / 7;
-        let continued = 0x0080_8080 & !(u32::MAX << (8 * (len - 1)));
-        Some(Self { bytes: groups | continued, len })
+        let is_longer = (value >= 1 << 21) as u32;
+        Self { bytes: groups | 0x8080 | is_longer << 23, len: 3 + is_longer }
+    }
+
+    pub(super) const fn is_none(self) -> bool {
+        self.len == 0
     }
 }
 
@@ -143,20 +158,10 @@ impl Buffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Writes the first `len` bytes of `bytes`, little endian; `len` is at most 16.
-    ///
-    /// Copies of a fixed size are one store, those of a variable size a function call.
-    #[inline]
-    pub(super) fn word(&mut self, bytes: u128, len: u32) {
-        let end = self.bytes.len() + len as usize;
-        self.bytes.extend_from_slice(&bytes.to_le_bytes());
-        self.bytes.truncate(end);
-    }
-
     /// Writes parts of at most 40 bytes in total.
     ///
-    /// Each is one store. Numbers of 16 bytes would take fewer stores, and ten times as many
-    /// instructions to put together.
+    /// Each is one store, and copies of a fixed size are no calls. Numbers of 16 bytes would take
+    /// fewer stores, and more instructions to put together.
     #[inline]
     pub(super) fn parts(&mut self, write: impl FnOnce(&mut Parts<'_>)) {
         let start = self.bytes.len();
@@ -175,7 +180,9 @@ impl Buffer {
             return;
         }
         match Packed::new(value) {
-            Some(Packed { bytes, len }) => self.word(bytes.into(), len),
+            Some(Packed { bytes, len }) => {
+                self.parts(|parts| parts.put(Part::new(bytes.into(), len)));
+            }
             None => self.long_varint(value),
         }
     }
@@ -228,19 +235,20 @@ impl Buffer {
         self.plain_varint(u64::from(field << 3 | wire_type));
     }
 
-    #[inline]
+    /// Writes a field whose number is below 2048.
+    // Always inline: most numbers of fields are constants, and half of it is then known.
+    #[inline(always)]
     pub(super) fn varint(&mut self, field: u32, value: u64) {
-        let tag = u64::from(field << 3 | VARINT);
-        match (Packed::new(tag), Packed::new(value)) {
-            (Some(tag), Some(value)) => {
-                let bytes = u128::from(tag.bytes) | u128::from(value.bytes) << (8 * tag.len);
-                self.word(bytes, tag.len + value.len);
-            }
-            _ => {
-                self.plain_varint(tag);
-                self.plain_varint(value);
-            }
+        match Packed::new(value) {
+            Some(value) => self.parts(|parts| parts.put(Part::varint(field, value))),
+            None => self.long_field(field, value),
         }
+    }
+
+    #[cold]
+    fn long_field(&mut self, field: u32, value: u64) {
+        self.tag(field, VARINT);
+        self.long_varint(value);
     }
 
     /// Writes an `int32` or `int64`: negative numbers take ten bytes.

@@ -63,11 +63,14 @@ impl<W: Write> Sink for PerfettoSink<W> {
             return Ok(());
         }
         let at = self.prepare_at(at)?;
-        if was_in_state {
+        let Some(entry) = entry else {
             self.bare_event(at, track, event::SLICE_END);
-        }
-        if let Some(entry) = entry {
-            self.stats.slices += 1;
+            return Ok(());
+        };
+        self.stats.slices += 1;
+        if was_in_state {
+            self.next_state(at, track, entry);
+        } else {
             self.track_event(at, track, event::SLICE_BEGIN, entry);
         }
         Ok(())

@@ -356,7 +356,13 @@ impl Drawing {
     }
 
     /// Draws the last state.
+    #[inline]
     fn flush(&mut self, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        if self.pending.is_none() { Ok(()) } else { self.draw_last(cx) }
+    }
+
+    #[inline(never)]
+    fn draw_last(&mut self, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
         match self.pending.take() {
             Some(state) => self.draw_state(&state, cx),
             None => Ok(()),
