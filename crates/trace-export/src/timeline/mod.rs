@@ -202,19 +202,20 @@ impl TimelineSource {
     /// Errors of the sink.
     pub fn push(&mut self, event: &Event, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
         let Self { correlator, drawing } = self;
-        let cx = &mut Context { at: event.at, tables, sink };
         drawing.stats.events += 1;
         drawing.stats.first.get_or_insert(event.at);
         drawing.stats.last = Some(event.at);
         // Apart from the others: there are millions a second, and a large function begins and ends
         // with as many instructions as a switch takes.
-        if !drawing.scheduling(event, cx)? {
-            drawing.event(event, cx)?;
+        // A context each: one for all would be in memory.
+        let at = event.at;
+        if !drawing.scheduling(event, &mut Context { at, tables, sink })? {
+            drawing.event(event, &mut Context { at, tables, sink })?;
         }
         let mut result = Ok(());
         correlator.push(event, &tables.entities, &mut |derived| {
             if result.is_ok() {
-                result = drawing.derived(&derived, cx);
+                result = drawing.derived(&derived, &mut Context { at, tables, sink });
             }
         });
         result?;
@@ -222,7 +223,7 @@ impl TimelineSource {
             drawing.args.clear();
         }
         match event.kind {
-            EventKind::End { entity } => drawing.end(entity, cx),
+            EventKind::End { entity } => drawing.end(entity, &mut Context { at, tables, sink }),
             _ => Ok(()),
         }
     }
