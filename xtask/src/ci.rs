@@ -94,6 +94,7 @@ const STEPS: &[Step] = &[
     step("Perfetto's own schema", || perfetto::lint(&[])),
     step("pages in a browser", || html::task(&[])).live(),
     step("datasets in DuckDB and Arrow", || dataset::task(&[])).live(),
+    step("datasets of a fleet", || dataset::fleet::task(&[])),
     step("web page", || web::test(&[])).live(),
     step("fuzzing, briefly", || fuzz::smoke(5, "")),
 ];

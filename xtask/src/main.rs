@@ -166,6 +166,12 @@ const TASKS: &[Task] = &[
         run: dataset::task,
     },
     Task {
+        name: "bench-fleet",
+        help: "write the dataset of a fleet, and ask all questions with DuckDB: times and bytes",
+        options: dataset::fleet::OPTIONS,
+        run: dataset::fleet::task,
+    },
+    Task {
         name: "test-html",
         help: "use the pages of triscope report --html and flame graphs in headless Chromium",
         options: html::OPTIONS,

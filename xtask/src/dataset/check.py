@@ -9,6 +9,8 @@ import sys
 import duckdb
 import pyarrow.parquet
 
+import views
+
 faults = []
 
 # The durations of nothing: their number, sum, p50, p99, maximum, and all of them.
@@ -18,18 +20,6 @@ NONE = [0, 0, None, None, 0, []]
 def require(is_good, message):
     if not is_good:
         faults.append(message)
-
-
-def connect(tables, dataset):
-    """The tables of a dataset as views."""
-    connection = duckdb.connect()
-    for table in tables:
-        connection.execute(
-            f"CREATE VIEW {table['name']} AS SELECT * FROM read_parquet("
-            f"'{dataset}/{table['name']}/*/*/*.parquet', hive_partitioning = true, "
-            "hive_types = {'date': VARCHAR, 'host': VARCHAR}, union_by_name = true)"
-        )
-    return connection
 
 
 def check_files(tables, dataset):
@@ -232,7 +222,7 @@ def main():
     paths = 0
     for recording in task["recordings"]:
         report = json.load(open(recording["report"]))
-        connection = connect(tables, recording["dataset"])
+        connection = views.connect(tables, recording["dataset"])
         compared = compare(recording["name"], connection, report)
         explained = compare_paths(recording["name"], connection, json.loads(recording["explained"]))
         paths += explained
@@ -243,7 +233,7 @@ def main():
                 total += len(open(path, "rb").read())
         print(f"{recording['name']}: {rows} rows, {total / rows:.2f} bytes a row; {compared} numbers as in the report, {explained} critical paths as explained")
     require(paths > 100, f"only {paths} critical paths")
-    connection = connect(tables, task["dataset"])
+    connection = views.connect(tables, task["dataset"])
     examples = {}
     for question in task["questions"]:
         result = connection.sql(question["sql"])

@@ -1,5 +1,7 @@
 //! `cargo xtask test-dataset`: datasets of `triscope export`, read by DuckDB and Arrow.
 
+pub(crate) mod fleet;
+
 use crate::runtimes;
 use conformance_go::answers::Cgroup;
 use serde_json::json;
@@ -10,6 +12,9 @@ use std::process::{Command, Output};
 use task_support::{Result, lane, pypi, run, workspace};
 
 const CHECK: &str = include_str!("check.py");
+
+/// What the checks have in common.
+const VIEWS: &str = include_str!("views.py");
 
 /// The readers, with versions.
 const PACKAGES: &[&str] = &["duckdb==2.0.0", "pyarrow==26.0.1"];
@@ -41,7 +46,7 @@ const COMPETE: &str = "for n in 1 2 3 4 5 6 7 8; do \
      (i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done) & done; wait; ls / > /dev/null";
 
 pub(crate) fn task(args: &[String]) -> Result {
-    let python = match pypi::environment("dataset-duckdb-2.0.0", PACKAGES) {
+    let python = match environment() {
         Ok(python) => python,
         Err(why) => return lane::skip("datasets in DuckDB and Arrow", &why),
     };
@@ -52,10 +57,7 @@ pub(crate) fn task(args: &[String]) -> Result {
     };
     let write = args.iter().any(|arg| arg == "--write");
     let dir = workspace().join("target/dataset");
-    match fs::remove_dir_all(&dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => fs::create_dir_all(&dir)?,
-    }
+    fresh(&dir)?;
     let triscope = run::triscope()?;
     let mut recordings: Vec<PathBuf> = TRACES.iter().map(|path| workspace().join(path)).collect();
     recordings.extend(args.iter().filter(|arg| *arg != "--write").map(PathBuf::from));
@@ -97,22 +99,12 @@ pub(crate) fn task(args: &[String]) -> Result {
             "explained": explained,
         }));
     }
-    let questions = trace_dataset::QUESTIONS.iter();
-    let questions: Vec<_> =
-        questions.map(|q| json!({ "name": q.name, "about": q.about(), "sql": q.sql })).collect();
-    let tables: Vec<_> = trace_dataset::TABLES
-        .iter()
-        .map(|table| {
-            let columns: Vec<_> = table.columns.iter().map(|column| column.name).collect();
-            json!({ "name": table.name, "columns": columns, "sorted_by": table.sorted_by })
-        })
-        .collect();
     let (input, check) = (dir.join("input.json"), dir.join("check.py"));
     let text = json!({
         "dataset": dataset,
         "recordings": exported,
-        "questions": questions,
-        "tables": tables,
+        "questions": questions(),
+        "tables": tables(),
         "examples": dir.join("examples.json"),
     });
     fs::write(&input, text.to_string())?;
@@ -122,6 +114,35 @@ pub(crate) fn task(args: &[String]) -> Result {
         document(&dir.join("examples.json"))?;
     }
     Ok(())
+}
+
+/// A Python with the readers.
+fn environment() -> Result<PathBuf> {
+    pypi::environment("dataset-duckdb-2.0.0", PACKAGES)
+}
+
+/// Makes an empty directory, with what the checks have in common.
+fn fresh(dir: &Path) -> Result {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => fs::create_dir_all(dir)?,
+    }
+    Ok(fs::write(dir.join("views.py"), VIEWS)?)
+}
+
+/// The questions, for the checks.
+fn questions() -> Vec<serde_json::Value> {
+    let questions = trace_dataset::QUESTIONS.iter();
+    questions.map(|q| json!({ "name": q.name, "about": q.about(), "sql": q.sql })).collect()
+}
+
+/// The tables, for the checks.
+fn tables() -> Vec<serde_json::Value> {
+    let tables = trace_dataset::TABLES.iter().map(|table| {
+        let columns: Vec<_> = table.columns.iter().map(|column| column.name).collect();
+        json!({ "name": table.name, "columns": columns, "sorted_by": table.sorted_by })
+    });
+    tables.collect()
 }
 
 /// The answer of `triscope explain --json`: without requests, none.
