@@ -2,8 +2,8 @@
 //! first often waits.
 
 use crate::{
-    again, bench_perf, dataset, deny, fuzz, html, package, perfetto, public_api, record, runtimes,
-    rust, sanitize, test_kernel, timeline, web,
+    again, bench_perf, dataset, deny, fuzz, html, package, perfetto, public_api, push, record,
+    runtimes, rust, sanitize, test_kernel, timeline, web,
 };
 use std::io::Write;
 use std::process::{Command, Output};
@@ -95,6 +95,7 @@ const STEPS: &[Step] = &[
     step("pages in a browser", || html::task(&[])).live(),
     step("datasets in DuckDB and Arrow", || dataset::task(&[])).live(),
     step("datasets of a fleet", || dataset::fleet::task(&[])),
+    step("profiles to servers", || push::task(&[])),
     step("web page", || web::test(&[])).live(),
     step("fuzzing, briefly", || fuzz::smoke(5, "")),
 ];

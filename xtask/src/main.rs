@@ -18,6 +18,7 @@ mod html;
 mod package;
 mod perfetto;
 mod public_api;
+mod push;
 mod record;
 mod runtimes;
 mod rust;
@@ -170,6 +171,12 @@ const TASKS: &[Task] = &[
         help: "write the dataset of a fleet, and ask all questions with DuckDB: times and bytes",
         options: dataset::fleet::OPTIONS,
         run: dataset::fleet::task,
+    },
+    Task {
+        name: "test-push",
+        help: "receive profiles of triscope push by the official definitions of OTLP and pprof",
+        options: "",
+        run: push::task,
     },
     Task {
         name: "test-html",

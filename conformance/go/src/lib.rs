@@ -107,6 +107,15 @@ pub fn newest_go() -> Result<PathBuf> {
     Ok(Toolchain::install(toolchain::NEWEST)?.goroot.join("bin/go"))
 }
 
+/// `go tool pprof` of the newest toolchain, which is built if it is missing.
+///
+/// # Errors
+///
+/// Those of the download and of the build.
+pub fn pprof_tool() -> Result<PathBuf> {
+    toolchain::tool(&Toolchain::install(toolchain::NEWEST)?, "pprof")
+}
+
 /// The options of `cargo xtask test-go`.
 pub const TEST_OPTIONS: &str = "\
 [--full] [--recovery | --analyses | --parts | --flight | --goroutines] [--each N] [WORKLOAD...]

@@ -26,7 +26,7 @@
 //!   `trace-timeline`: the timeline, critical paths, flame graphs, tables.
 //! - [`Interner`] is the table of names and stacks that sinks use.
 //! - `profile::Profile` (feature `profile`) writes samples and stacks of the model of `trace-timeline`
-//!   for pprof, speedscope and flame graphs.
+//!   for pprof, speedscope, OTLP and flame graphs.
 //! - `timeline::TimelineSource` (feature `timeline`, on by default) writes the model of
 //!   `trace-timeline` to a sink: kernel, Go and .NET traces, one or several in one stream, with the
 //!   relations between them.

@@ -34,7 +34,9 @@ mod difference;
 mod firefox;
 mod flame_graph;
 mod folded;
+mod message;
 mod origin;
+mod otlp;
 mod pprof;
 mod read;
 mod samples;
@@ -278,6 +280,11 @@ impl Profile {
         self.duration = duration;
     }
 
+    /// The time that the profile covers, as [`Profile::set_span`] has it.
+    pub const fn span(&self) -> (u64, u64) {
+        (self.start, self.duration)
+    }
+
     /// The events and their weight.
     pub const fn measure(&self) -> &Measure {
         &self.measure
@@ -313,6 +320,25 @@ impl Profile {
             Format::FlameGraph => flame_graph::write(&view, title, out),
             Format::Folded => folded::write(&view, out),
         }
+    }
+
+    /// Writes the profile as a request of OTLP, the protocol of OpenTelemetry: an
+    /// `ExportProfilesServiceRequest` in protobuf, not compressed. `resource` are the attributes of what
+    /// was profiled, e.g. `service.name`.
+    ///
+    /// Profiles are in alpha there: the format is that of version 1.10 of opentelemetry-proto, and changes.
+    /// A profile with weights is two there: of the events, and of the weights.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_otlp(
+        &self,
+        resource: &[(&str, &str)],
+        tables: &Tables,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        otlp::write(&View::new(self, tables), resource, out)
     }
 
     /// The weight of a sample in the unit of the measure.

@@ -1,6 +1,7 @@
 //! `profile.proto` of <https://github.com/google/pprof>.
 
 use super::Unit;
+use super::message::Message;
 use super::view::{LabelText, Names, View};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -151,44 +152,5 @@ impl Tables {
             });
         }
         id
-    }
-}
-
-/// A protobuf message.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-
-    fn int(&mut self, field: u32, value: u64) {
-        if value != 0 {
-            self.varint(u64::from(field) << 3);
-            self.varint(value);
-        }
-    }
-
-    fn bytes(&mut self, field: u32, bytes: &[u8]) {
-        self.varint(u64::from(field) << 3 | 2);
-        self.varint(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn message(&mut self, field: u32, fill: impl FnOnce(&mut Self)) {
-        let mut inner = Self::default();
-        fill(&mut inner);
-        self.bytes(field, &inner.0);
-    }
-
-    fn packed(&mut self, field: u32, values: impl IntoIterator<Item = u64>) {
-        let mut inner = Self::default();
-        values.into_iter().for_each(|value| inner.varint(value));
-        self.bytes(field, &inner.0);
     }
 }

@@ -25,6 +25,8 @@ pub(crate) mod perf;
 #[cfg(unix)]
 pub(crate) mod profile;
 #[cfg(unix)]
+pub(crate) mod push;
+#[cfg(unix)]
 pub(crate) mod questions;
 #[cfg(unix)]
 pub(crate) mod record;

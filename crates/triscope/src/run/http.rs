@@ -1,13 +1,68 @@
-//! A GET request whose reply is a stream.
+//! Requests to servers without TLS.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Bytes of the headers of a reply.
 const MAX_HEADERS: u64 = 16 << 10;
 
-/// A reply with status 200.
+/// A URL of a server without TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    /// As in the header `Host`.
+    pub(crate) host: String,
+    port: u16,
+    /// The path and the query.
+    pub(crate) target: String,
+}
+
+impl Url {
+    /// Parses `http://HOST:PORT/PATH?QUERY`. A URL without a path gets `default`.
+    pub(crate) fn parse(text: &str, default: &str) -> Result<Self, String> {
+        let rest = match text.split_once("://") {
+            Some(("http", rest)) => rest,
+            Some(_) => return Err("only http:// is supported".to_owned()),
+            None => return Err("expected http://HOST:PORT/PATH".to_owned()),
+        };
+        let (authority, target) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        if text.chars().any(|c| c.is_control() || c == ' ') || authority.contains('@') {
+            return Err("spaces, control characters and user names are not allowed".to_owned());
+        }
+        // An IPv6 address is in brackets.
+        let after_address = authority.rfind(']').map_or(0, |at| at + 1);
+        let (name, port) = match authority.get(after_address..).and_then(|rest| rest.rfind(':')) {
+            Some(at) => authority.split_at(after_address + at),
+            None => (authority, ":80"),
+        };
+        let port = port.trim_start_matches(':').parse().map_err(|e| format!("port: {e}"))?;
+        if name.is_empty() {
+            return Err("expected http://HOST:PORT/PATH".to_owned());
+        }
+        let target = if matches!(target, "" | "/") { default } else { target };
+        Ok(Url { host: authority.to_owned(), port, target: target.to_owned() })
+    }
+
+    /// The first address of the host.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        let name = match self.host.rsplit_once(':') {
+            Some((name, port)) if port.parse::<u16>().is_ok() => name,
+            _ => &self.host,
+        };
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        let mut addresses = (name, self.port).to_socket_addrs()?;
+        addresses.next().ok_or_else(|| io::Error::other("the host has no address"))
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.host, self.target)
+    }
+}
+
+/// A reply with a status of success.
 pub(crate) struct Reply {
     /// The connection, to end the request.
     pub(crate) stream: TcpStream,
@@ -20,20 +75,63 @@ pub(crate) struct Reply {
 ///
 /// # Errors
 ///
-/// Those of the connection. Another status than 200 is an error with the text of the server.
+/// Those of the connection. Another status than that of success is an error with the text of the server.
 pub(crate) fn get(
     address: SocketAddr,
     host: &str,
     target: &str,
     patience: Option<Duration>,
 ) -> io::Result<Reply> {
-    let mut stream = match patience {
+    let mut stream = connect(address, patience)?;
+    // With HTTP/1.0 the reply ends with the connection and is not divided into chunks.
+    write!(stream, "GET {target} HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
+    let body = reply(&stream)?;
+    // From now on data comes when the program has some.
+    stream.set_read_timeout(None)?;
+    Ok(Reply { stream, body })
+}
+
+/// Sends `content` of the media type `kind` to `url`, and returns the reply: at most `limit` bytes of it.
+/// Each part of the exchange takes at most `patience`.
+///
+/// # Errors
+///
+/// Those of the connection. Another status than that of success is an error with the text of the server.
+pub(crate) fn post(
+    url: &Url,
+    kind: &str,
+    content: &[u8],
+    limit: u64,
+    patience: Duration,
+) -> io::Result<Vec<u8>> {
+    let mut stream = connect(url.address()?, Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let Url { host, target, .. } = url;
+    let length = content.len();
+    let head = format!(
+        "POST {target} HTTP/1.0\r\nHost: {host}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    // A server that refuses may answer before it has read all: its reply says why.
+    let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(content));
+    let mut text = Vec::new();
+    match reply(&stream) {
+        Ok(body) => sent.and(body.take(limit).read_to_end(&mut text)).map(|_| text),
+        Err(error) if error.kind() == io::ErrorKind::Other => Err(error),
+        Err(error) => Err(sent.err().unwrap_or(error)),
+    }
+}
+
+fn connect(address: SocketAddr, patience: Option<Duration>) -> io::Result<TcpStream> {
+    let stream = match patience {
         Some(patience) => TcpStream::connect_timeout(&address, patience)?,
         None => TcpStream::connect(address)?,
     };
     stream.set_read_timeout(patience)?;
-    // With HTTP/1.0 the reply ends with the connection and is not divided into chunks.
-    write!(stream, "GET {target} HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
+    Ok(stream)
+}
+
+/// Reads the headers of a reply.
+fn reply(stream: &TcpStream) -> io::Result<BufReader<TcpStream>> {
     let mut body = BufReader::new(stream.try_clone()?);
     let mut head = (&mut body).take(MAX_HEADERS);
     let mut status = String::new();
@@ -45,20 +143,91 @@ pub(crate) fn get(
     while head.read_line(&mut line)? > 0 && !line.trim_end().is_empty() {
         line.clear();
     }
-    if status.split(' ').nth(1) != Some("200") {
+    let code = status.split(' ').nth(1);
+    if !code.is_some_and(|code| code.len() == 3 && code.starts_with('2')) {
         let mut why = String::new();
         let _ = body.take(200).read_to_string(&mut why); // the status is enough
         return Err(io::Error::other(
             format!("{} {}", status.trim(), why.trim()).trim().to_owned(),
         ));
     }
-    // From now on data comes when the program has some.
-    stream.set_read_timeout(None)?;
-    Ok(Reply { stream, body })
+    Ok(body)
 }
 
 /// Ends a request. The server sees that and completes its reply; the other direction is still open
 /// for it.
 pub(crate) fn end(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Write); // it may be closed already
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread::JoinHandle;
+
+    #[test]
+    fn urls() {
+        let parse = |text: &str| Url::parse(text, "/x");
+        let url = |text: &str| parse(text).map(|url| (url.host, url.port, url.target));
+        let ok = |host: &str, port, target: &str| Ok((host.to_owned(), port, target.to_owned()));
+        assert_eq!(url("http://localhost:6060"), ok("localhost:6060", 6060, "/x"));
+        assert_eq!(url("http://localhost:6060/"), ok("localhost:6060", 6060, "/x"));
+        assert_eq!(url("http://a.b/x?y=1"), ok("a.b", 80, "/x?y=1"));
+        assert_eq!(url("http://[::1]:80/x"), ok("[::1]:80", 80, "/x"));
+        assert_eq!(url("http://[::1]/x"), ok("[::1]", 80, "/x"));
+        for bad in [
+            "localhost:6060",
+            "https://a",
+            "http://",
+            "http://:80",
+            "http://a:b",
+            "http://a:99999",
+            "http://a/b c",
+            "http://a/\r\nX: y",
+            "http://user@host/",
+        ] {
+            assert!(url(bad).is_err(), "{bad}");
+        }
+        for (text, address) in
+            [("http://127.0.0.1:6060", "127.0.0.1:6060"), ("http://[::1]/x", "[::1]:80")]
+        {
+            assert_eq!(parse(text).unwrap().address().unwrap().to_string(), address);
+        }
+    }
+
+    /// A server that answers one request, and returns what came.
+    fn server(reply: &'static [u8]) -> (Url, JoinHandle<Vec<u8>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let thread = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = vec![0; REQUEST.len()];
+            stream.read_exact(&mut request).unwrap();
+            stream.write_all(reply).unwrap();
+            request
+        });
+        (Url::parse(&url, "/x").unwrap(), thread)
+    }
+
+    const REQUEST: &[u8] = b"POST /x HTTP/1.0\r\nHost: 127.0.0.1:00000\r\nContent-Type: a/b\r\n\
+                             Content-Length: 4\r\n\r\n\0\r\n\xff";
+
+    #[test]
+    fn contents_are_posted() {
+        for (reply, expected) in [
+            (&b"HTTP/1.1 200 OK\r\nX: y\r\n\r\nthank you"[..], Ok(&b"thank"[..])),
+            (b"HTTP/1.1 204 No Content\r\n\r\n", Ok(b"")),
+            (b"HTTP/1.1 400 Bad Request\r\n\r\nno name\n", Err("HTTP/1.1 400 Bad Request no name")),
+            (b"", Err("the server closed the connection without a reply")),
+            (b"2", Err("2")),
+        ] {
+            let (url, thread) = server(reply);
+            let posted = post(&url, "a/b", b"\0\r\n\xff", 5, Duration::from_secs(60));
+            let posted = posted.map_err(|error| error.to_string());
+            assert_eq!(posted, expected.map(<[u8]>::to_vec).map_err(str::to_owned));
+            let request = thread.join().unwrap();
+            assert!(request.ends_with(b"Content-Length: 4\r\n\r\n\0\r\n\xff"), "{request:?}");
+        }
+    }
 }

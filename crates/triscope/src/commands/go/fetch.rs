@@ -1,13 +1,12 @@
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::profile_file::ProfileFile;
-use crate::run::http;
+use crate::run::http::{self, Url};
 use crate::run::stop::Listener;
 use crate::sources::profile::of_pprof;
 use crate::timeline::size;
 use gotrace::Version;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use trace_export::profile::{Format, ReadLimits};
 
@@ -42,57 +41,15 @@ pub(crate) struct Args {
     samples: Option<String>,
 }
 
-/// A URL of a server without TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Url {
-    /// As in the header `Host`.
-    host: String,
-    port: u16,
-    /// The path and the query.
-    target: String,
-}
-
 const DEFAULT: &str = "/debug/pprof/trace?seconds=5";
 
 fn parse(text: &str) -> std::result::Result<Url, String> {
-    let rest = match text.split_once("://") {
-        Some(("http", rest)) => rest,
-        Some(_) => return Err("only http:// is supported".to_owned()),
-        None => return Err("expected http://HOST:PORT/PATH".to_owned()),
-    };
-    let (authority, target) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    if text.chars().any(|c| c.is_control() || c == ' ') || authority.contains('@') {
-        return Err("spaces, control characters and user names are not allowed".to_owned());
-    }
-    // An IPv6 address is in brackets.
-    let after_address = authority.rfind(']').map_or(0, |at| at + 1);
-    let (name, port) = match authority.get(after_address..).and_then(|rest| rest.rfind(':')) {
-        Some(at) => authority.split_at(after_address + at),
-        None => (authority, ":80"),
-    };
-    let port = port.trim_start_matches(':').parse().map_err(|e| format!("port: {e}"))?;
-    if name.is_empty() {
-        return Err("expected http://HOST:PORT/PATH".to_owned());
-    }
-    let target = if matches!(target, "" | "/") { DEFAULT } else { target };
-    Ok(Url { host: authority.to_owned(), port, target: target.to_owned() })
-}
-
-impl Url {
-    fn address(&self) -> io::Result<SocketAddr> {
-        let name = match self.host.rsplit_once(':') {
-            Some((name, port)) if port.parse::<u16>().is_ok() => name,
-            _ => &self.host,
-        };
-        let name = name.trim_start_matches('[').trim_end_matches(']');
-        let mut addresses = (name, self.port).to_socket_addrs()?;
-        addresses.next().ok_or_else(|| io::Error::other("the host has no address"))
-    }
+    Url::parse(text, DEFAULT)
 }
 
 pub(super) fn run(args: &Args) -> Result {
     let Url { host, target, .. } = &args.url;
-    let name = format!("http://{host}{target}");
+    let name = args.url.to_string();
     let profile = Format::of(&args.output);
     if args.samples.is_some() && matches!(profile, None | Some(Format::Pprof)) {
         let what = "--samples selects what is shown: it needs .svg, .folded or .speedscope.json";
@@ -170,38 +127,4 @@ fn profile(args: &Args, format: Format, url: &str, head: Vec<u8>, body: impl Rea
     output.complete()?;
     eprintln!("{name}: {}", size(data.len() as u64));
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls() {
-        let url = |text: &str| parse(text).map(|url| (url.host, url.port, url.target));
-        let ok = |host: &str, port, target: &str| Ok((host.to_owned(), port, target.to_owned()));
-        assert_eq!(url("http://localhost:6060"), ok("localhost:6060", 6060, DEFAULT));
-        assert_eq!(url("http://localhost:6060/"), ok("localhost:6060", 6060, DEFAULT));
-        assert_eq!(url("http://a.b/x?y=1"), ok("a.b", 80, "/x?y=1"));
-        assert_eq!(url("http://[::1]:80/x"), ok("[::1]:80", 80, "/x"));
-        assert_eq!(url("http://[::1]/x"), ok("[::1]", 80, "/x"));
-        for bad in [
-            "localhost:6060",
-            "https://a",
-            "http://",
-            "http://:80",
-            "http://a:b",
-            "http://a:99999",
-            "http://a/b c",
-            "http://a/\r\nX: y",
-            "http://user@host/",
-        ] {
-            assert!(url(bad).is_err(), "{bad}");
-        }
-        for (text, address) in
-            [("http://127.0.0.1:6060", "127.0.0.1:6060"), ("http://[::1]/x", "[::1]:80")]
-        {
-            assert_eq!(parse(text).unwrap().address().unwrap().to_string(), address);
-        }
-    }
 }

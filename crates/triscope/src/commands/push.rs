@@ -1,0 +1,270 @@
+//! `triscope push`: profiles to servers.
+
+use crate::failure::{Failure, OneLine, Result};
+use crate::run::http::{self, Url};
+use crate::sources::profile::{Loaded, load};
+use crate::timeline::counted;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use trace_common::Cursor;
+use trace_export::profile::Format;
+
+/// Send profiles to a server of profiles: Pyroscope, or any receiver of OpenTelemetry
+///
+/// Reads what triscope diff reads: pprof files (.pb.gz), folded stacks, speedscope files, and traces
+/// with samples: perf.data, Go and .NET traces. Nothing is sent if one of the files cannot be read.
+///
+/// Servers with TLS or authentication are reached through an agent on this machine, such as Grafana
+/// Alloy or the OpenTelemetry Collector. Profiles of OpenTelemetry are in alpha: their format is that of
+/// opentelemetry-proto 1.10, and other versions may refuse or misread it.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope push cpu.pb.gz --service shop --pyroscope http://localhost:4040
+  triscope push samples.data --service shop --label env=staging --otlp http://localhost:4318")]
+#[command(group = clap::ArgGroup::new("server").required(true).multiple(true))]
+pub(crate) struct Args {
+    /// The profiles; - is standard input
+    #[arg(value_name = "PROFILE", required = true)]
+    profiles: Vec<PathBuf>,
+    /// A server with the HTTP API of Pyroscope; without a path, /ingest
+    #[arg(long, value_name = "URL", group = "server", value_parser = pyroscope)]
+    pyroscope: Option<Url>,
+    /// A receiver of OTLP over HTTP; without a path, /v1development/profiles
+    #[arg(long, value_name = "URL", group = "server", value_parser = otlp)]
+    otlp: Option<Url>,
+    /// The name of the service that was profiled
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    service: String,
+    /// A label of the profiles, e.g. env=staging; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// The samples to send: a sample type of pprof files, an event of traces [default: the default
+    /// of a pprof file, the event with most samples of a trace]
+    #[arg(long, value_name = "NAME")]
+    samples: Option<String>,
+}
+
+/// Time limit for each part of an exchange.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes of a reply that are read.
+const MAX_REPLY: u64 = 64 << 10;
+
+fn pyroscope(text: &str) -> std::result::Result<Url, String> {
+    let url = Url::parse(text, "/ingest")?;
+    if url.target.contains(['?', '#']) {
+        return Err("the query of the URL is that of the profile".to_owned());
+    }
+    Ok(url)
+}
+
+fn otlp(text: &str) -> std::result::Result<Url, String> {
+    Url::parse(text, "/v1development/profiles")
+}
+
+/// The name of a service: what Pyroscope takes, whose labels follow in braces.
+fn name(text: &str) -> std::result::Result<String, String> {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    match text.is_empty() || !text.chars().all(is_good) {
+        true => Err("letters, digits, '.', '_', '-' and '/' are expected".to_owned()),
+        false => Ok(text.to_owned()),
+    }
+}
+
+fn label(text: &str) -> std::result::Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
+    if !key.starts_with(is_letter) || !key.chars().all(|c| is_letter(c) || c.is_ascii_digit()) {
+        return Err("the key has letters, digits and '_', and begins with no digit".to_owned());
+    }
+    if value.is_empty() || value.chars().any(|c| "{},=\"".contains(c) || c.is_control()) {
+        return Err(
+            "the value must not be empty, and has no braces, commas, '=' and quotes".to_owned()
+        );
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+pub(crate) fn run(args: &Args) -> Result {
+    let mut loaded = Vec::new();
+    for path in &args.profiles {
+        let profile = load(path, args.samples.as_deref())?;
+        if profile.profile.count() == 0 {
+            return Err(Failure::about(path.display(), "the profile is empty"));
+        }
+        loaded.push((path, profile));
+    }
+    for (path, profile) in &loaded {
+        if let Some(url) = &args.pyroscope {
+            push_pprof(args, path, profile, url)?;
+        }
+        if let Some(url) = &args.otlp {
+            push_otlp(args, path, profile, url)?;
+        }
+    }
+    Ok(())
+}
+
+/// Source: "Server HTTP API" in the documentation of Grafana Pyroscope.
+fn push_pprof(args: &Args, path: &Path, loaded: &Loaded, url: &Url) -> Result {
+    let Loaded { profile, tables, .. } = loaded;
+    let fail = |error: std::io::Error| Failure::about(url, error);
+    let mut content = Vec::new();
+    profile.write(Format::Pprof, &args.service, tables, &mut content).map_err(fail)?;
+    let labels: Vec<_> = args.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let name = match labels.is_empty() {
+        true => args.service.clone(),
+        false => format!("{}{{{}}}", args.service, labels.join(",")),
+    };
+    let (start, duration) = profile.span();
+    let (from, until) = match start {
+        // The profile does not know when it was: it is sent now.
+        0 => (now().saturating_sub(Duration::from_nanos(duration)), now()),
+        _ => (Duration::from_nanos(start), Duration::from_nanos(start.saturating_add(duration))),
+    };
+    // Both in seconds: a shorter profile still has a span.
+    let until = until.as_secs().max(from.as_secs() + 1);
+    let mut to = url.clone();
+    to.target = format!(
+        "{}?name={}&from={}&until={until}&format=pprof&spyName=triscope",
+        url.target,
+        escaped(&name),
+        from.as_secs()
+    );
+    http::post(&to, "application/octet-stream", &content, MAX_REPLY, PATIENCE).map_err(fail)?;
+    sent(path, loaded, url);
+    Ok(())
+}
+
+/// Source: "OTLP/HTTP" of the specification of OTLP 1.10.
+fn push_otlp(args: &Args, path: &Path, loaded: &Loaded, url: &Url) -> Result {
+    let Loaded { profile, tables, .. } = loaded;
+    let fail = |error: std::io::Error| Failure::about(url, error);
+    let mut resource = vec![("service.name", args.service.as_str())];
+    resource.extend(args.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+    let mut content = Vec::new();
+    profile.write_otlp(&resource, tables, &mut content).map_err(fail)?;
+    let reply =
+        http::post(url, "application/x-protobuf", &content, MAX_REPLY, PATIENCE).map_err(fail)?;
+    let partial = partial_success(&reply);
+    let (rejected, why) = partial.ok_or_else(|| {
+        Failure::about(
+            url,
+            "the reply is not that of a receiver of OTLP: was it sent to another service?",
+        )
+    })?;
+    if rejected > 0 {
+        let rejected = counted(rejected, "profile");
+        return Err(Failure::about(url, format_args!("the server rejects {rejected}: {why}")));
+    }
+    if !why.is_empty() {
+        eprintln!("triscope: {url}: {}", OneLine(&why));
+    }
+    sent(path, loaded, url);
+    Ok(())
+}
+
+fn sent(path: &Path, loaded: &Loaded, url: &Url) {
+    let samples = counted(loaded.profile.count(), "sample");
+    let (path, name) = (path.display().to_string(), OneLine(&loaded.name));
+    eprintln!("{}: {samples} of {name} sent to {url}", OneLine(&path));
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A text as the value of a query: everything but letters, digits, `.`, `_` and `-` as `%` and two
+/// digits.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'.' | b'_' | b'-' => escaped.push(byte.into()),
+            _ if byte.is_ascii_alphanumeric() => escaped.push(byte.into()),
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
+/// The number of rejected profiles and the text of an `ExportProfilesServiceResponse`. `None` if it is
+/// not one.
+fn partial_success(reply: &[u8]) -> Option<(u64, String)> {
+    let (mut rejected, mut why) = (0, String::new());
+    each_field(reply, &mut |field, value| {
+        let Field::Bytes(partial) = value else { return None };
+        if field != 1 {
+            return Some(());
+        }
+        each_field(partial, &mut |field, value| {
+            match (field, value) {
+                (1, Field::Int(number)) => rejected = number,
+                (2, Field::Bytes(text)) => why = String::from_utf8_lossy(text).into_owned(),
+                (1 | 2, _) => return None,
+                _ => {}
+            }
+            Some(())
+        })
+    })?;
+    Some((rejected, why))
+}
+
+enum Field<'a> {
+    Int(u64),
+    Bytes(&'a [u8]),
+}
+
+/// Calls `each` with the fields of a message of protobuf. `None` if it is not one.
+fn each_field<'a>(
+    message: &'a [u8],
+    each: &mut impl FnMut(u64, Field<'a>) -> Option<()>,
+) -> Option<()> {
+    let mut cursor = Cursor::new(message);
+    while !cursor.is_empty() {
+        let key = cursor.uvarint().ok()?;
+        let value = match key & 7 {
+            0 => Field::Int(cursor.uvarint().ok()?),
+            2 => {
+                let len = usize::try_from(cursor.uvarint().ok()?).ok()?;
+                Field::Bytes(cursor.sub(len).ok()?.rest())
+            }
+            _ => return None,
+        };
+        each(key >> 3, value)?;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_a_key_and_a_value() {
+        assert_eq!(label("env=a b/c"), Ok(("env".to_owned(), "a b/c".to_owned())));
+        for bad in ["env", "=a", "env=", "1=a", "a-b=c", "a=b,c", "a={b}", "a=\"b\"", "a=b=c"] {
+            assert!(label(bad).is_err(), "{bad}");
+        }
+        assert!(name("shop/a.b-c_d").is_ok());
+        for bad in ["", "a b", "a{b=c}"] {
+            assert!(name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn replies_of_receivers() {
+        assert_eq!(partial_success(b""), Some((0, String::new())));
+        assert_eq!(partial_success(b"\x0a\x00"), Some((0, String::new())));
+        assert_eq!(partial_success(b"\x0a\x06\x08\x01\x12\x02no"), Some((1, "no".to_owned())));
+        for bad in [&b"<html>"[..], b"{}", b"\x0a\x06", b"\x08\x01", b"\x0a\x02\x0a\x00"] {
+            assert_eq!(partial_success(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_in_queries_are_escaped() {
+        assert_eq!(escaped("a/b{c=d é}"), "a%2Fb%7Bc%3Dd%20%C3%A9%7D");
+    }
+}
