@@ -14,8 +14,12 @@ pub(crate) const OPTIONS: &str = "\
   NAME       only these Go traces (with --record)";
 
 /// Tests that write their expected files when [`VARIABLE`] is set: package and test name.
-const TESTS: &[(&str, &str)] =
-    &[("perf-monitor", "fixtures"), ("trace-export", "go"), ("trace-export", "timeline")];
+const TESTS: &[(&str, &str)] = &[
+    ("perf-data", "recordings"),
+    ("perf-monitor", "fixtures"),
+    ("trace-export", "go"),
+    ("trace-export", "timeline"),
+];
 
 /// Read by `testkit::golden`.
 const VARIABLE: &str = "UPDATE_GOLDEN";

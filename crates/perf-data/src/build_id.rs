@@ -7,7 +7,7 @@ use perf_sys::{
     PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_USER,
     perf_event_header,
 };
-use trace_symbols::BuildId;
+use trace_common::BuildId;
 use zerocopy::IntoBytes;
 
 /// A mapped file with its build id.

@@ -1,6 +1,6 @@
 //! Events of a recording and the form of their attributes in it.
 
-use perf_monitor::{Event, Hardware, Software};
+use perf_monitor::generalized_name;
 use perf_sys::*;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -58,15 +58,8 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> perf_event_attr {
 
 /// The name of an event of which only the attribute is known.
 pub(crate) fn name_of(attr: &perf_event_attr) -> String {
-    let is_it = |event: &Event| {
-        let known = *event.builder().attr();
-        (known.type_, known.config) == (attr.type_, attr.config)
-    };
-    let hardware = Hardware::ALL.iter().map(|(event, _)| Event::hardware(*event));
-    let software = Software::ALL.iter().map(|(event, _)| Event::software(*event));
-    let known = hardware.chain(software).chain(Event::all_cache()).find(is_it);
-    match (known, attr.type_) {
-        (Some(event), _) => event.name().to_owned(),
+    match (generalized_name(attr.type_, attr.config), attr.type_) {
+        (Some(name), _) => name,
         (None, PERF_TYPE_RAW) => format!("r{:x}", attr.config),
         (None, PERF_TYPE_BREAKPOINT) => format!("mem:{:#x}/{}", attr.config1, attr.config2),
         (None, type_) => format!("{type_}:{:#x}", attr.config),

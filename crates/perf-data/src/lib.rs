@@ -43,6 +43,11 @@
 //! allocated; errors have the offset of the damage. Features that are damaged do not prevent the
 //! records from being read.
 //!
+//! # Platforms
+//!
+//! Recordings are read and written everywhere. On Linux, [`Synthesizer`] and `of_this_machine`,
+//! `of_this_kernel` and `now` of other types describe the running machine.
+//!
 //! # Features of the crate
 //!
 //! - `zstd` (default): compressed recordings (`perf record -z`), with a decoder in Rust.
@@ -68,9 +73,12 @@ mod error;
 mod event;
 mod features;
 mod layout;
+#[cfg(target_os = "linux")]
+mod machine;
 mod mappings;
 mod reader;
 mod sorted;
+#[cfg(target_os = "linux")]
 mod synthesize;
 mod tasks;
 mod tracing;
@@ -78,8 +86,7 @@ mod writer;
 
 // Types of other crates in the public API.
 pub use perf_sys::perf_event_attr;
-pub use trace_common::Limits;
-pub use trace_symbols::BuildId;
+pub use trace_common::{BuildId, Limits};
 
 pub use build_id::BuildIdEntry;
 pub use error::{Error, Result};
@@ -89,6 +96,7 @@ pub use layout::{Feature, record_type};
 pub use mappings::{MappedAddress, MappedFile, Mappings};
 pub use reader::{Entry, Reader, Session};
 pub use sorted::SortedReader;
+#[cfg(target_os = "linux")]
 pub use synthesize::Synthesizer;
 pub use tasks::TaskRecords;
 pub use tracing::TracingData;

@@ -4,7 +4,7 @@ use crate::features::Features;
 use perf_monitor::{CpuMode, FileId, Mmap, ProcessEvent, RawRecord, Record};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use trace_symbols::BuildId;
+use trace_common::BuildId;
 
 /// A file with code: an executable, a library, the kernel, or what a just-in-time compiler wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]

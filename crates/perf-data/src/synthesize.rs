@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use trace_symbols::BuildId;
+use trace_common::BuildId;
+use trace_symbols::build_id;
 use zerocopy::IntoBytes;
 
 /// Writes the records that the kernel would have written if the recording had started with the
@@ -198,7 +199,7 @@ impl Synthesizer {
         if !is_same {
             return None;
         }
-        let id = BuildId::of_file(path);
+        let id = build_id::of_file(path);
         if self.build_ids.len() < MAX_FILES {
             self.build_ids.insert(map.name.to_vec(), id);
         }

@@ -3,11 +3,8 @@
 
 use crate::bytes::Section;
 use crate::error::{Error, Result};
-use perf_monitor::{Tracefs, TracepointFormat};
+use perf_monitor::TracepointFormat;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 use trace_common::{Cursor, Limits};
 
 const MAGIC: &[u8] = b"\x17\x08\x44tracing";
@@ -37,33 +34,6 @@ pub struct TracingData {
 }
 
 impl TracingData {
-    /// Reads what these tracepoints (system and name) need from the running kernel.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Events`] if a file of tracefs cannot be read.
-    pub fn of_this_kernel<'a>(
-        tracefs: &Tracefs,
-        events: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Self> {
-        let read = |path: &str| read(&tracefs.root().join(path));
-        let mut formats = Vec::new();
-        for (system, name) in events {
-            let format = read(&format!("events/{system}/{name}/format"))?;
-            formats.push((system.to_owned(), format));
-        }
-        Ok(Self {
-            long_size: size_of::<std::ffi::c_long>() as u8,
-            page_size: rustix::param::page_size() as u32,
-            header_page: read("events/header_page")?,
-            header_event: read("events/header_event")?,
-            events: formats,
-            kallsyms: Vec::new(),
-            printk_formats: read("printk_formats").unwrap_or_default(),
-            saved_cmdlines: read("saved_cmdlines").unwrap_or_default(),
-        })
-    }
-
     /// The formats that can be parsed.
     pub fn formats(&self) -> impl Iterator<Item = TracepointFormat> + '_ {
         self.events.iter().filter_map(|(system, text)| {
@@ -172,25 +142,6 @@ fn long_block(s: &mut Section<'_>) -> Result<Vec<u8>> {
     let size = s.u64()?;
     Ok(s.bytes(size)?.to_vec())
 }
-
-/// A file of tracefs. Their size in `stat` is 0, and `header_page` and `header_event` have content
-/// for the first read only, however small it is.
-fn read(path: &Path) -> Result<Vec<u8>> {
-    let whole = || {
-        let mut file = File::open(path)?;
-        let mut bytes = vec![0; FIRST_READ];
-        let len = file.read(&mut bytes)?;
-        bytes.truncate(len);
-        file.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    whole().map_err(|source| {
-        Error::Events(perf_monitor::Error::File { path: path.to_owned(), source })
-    })
-}
-
-/// The kernel writes these files into a page or two.
-const FIRST_READ: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

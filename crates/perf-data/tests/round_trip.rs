@@ -46,7 +46,10 @@ fn lost(count: u64, time: u64) -> Vec<u8> {
 }
 
 fn features() -> Features {
+    #[cfg(target_os = "linux")]
     let mut features = Features::of_this_machine();
+    #[cfg(not(target_os = "linux"))]
+    let mut features = Features::default();
     let mut tracing = TracingData::default();
     tracing.events.push((
         "sys".into(),

@@ -1,4 +1,4 @@
-use rustix::io::Errno;
+use crate::errno::{self, Errno};
 use std::fmt;
 use std::path::PathBuf;
 use trace_common::{ReadError, ReadErrorKind};
@@ -343,7 +343,7 @@ impl Error {
             | Self::Realtime { errno, .. }
             | Self::Probe { errno, .. }
             | Self::System { errno, .. } => Some(*errno),
-            Self::File { source, .. } => Errno::from_io_error(source),
+            Self::File { source, .. } => errno::of(source),
             _ => None,
         }
     }

@@ -65,6 +65,11 @@
 //! - `symbols` (default): finds functions and USDT probes of programs by name, for [`probe`].
 //! - `tokio`: waits for the rings of a set in a task of tokio: `AsyncRingSet`.
 //!
+//! # Platforms
+//!
+//! Events are Linux's. Records, tracepoint formats and their errors are decoded everywhere:
+//! [`RecordLayout`], [`Decoder`], [`TracepointFormat`] and [`PrintFormat`].
+//!
 //! # Not included
 //!
 //! The crate does not symbolise addresses and reads no files of recordings. It does not compile for
@@ -73,91 +78,119 @@
 #![deny(unsafe_code)]
 // Input never panics: bytes are accessed with `get`. (Tests are exempt.)
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "helpers of the modules that are Linux's")
+)]
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("perf-monitor decodes records on little-endian machines only");
 
+#[cfg(target_os = "linux")]
 mod builder;
+#[cfg(target_os = "linux")]
 mod clock;
 mod count;
+#[cfg(target_os = "linux")]
 mod counter;
+#[cfg(target_os = "linux")]
 mod declared;
+#[cfg(target_os = "linux")]
 mod diagnose;
+#[cfg_attr(not(target_os = "linux"), path = "errno_none.rs")]
+mod errno;
 mod error;
+#[cfg(target_os = "linux")]
 mod event;
+#[cfg(target_os = "linux")]
 mod features;
+mod files;
 mod flags;
 mod format;
+mod generalized;
+#[cfg(target_os = "linux")]
 mod group;
+#[cfg(target_os = "linux")]
 mod monitor;
+#[cfg(target_os = "linux")]
 mod pmu;
 mod print;
+#[cfg(target_os = "linux")]
 pub mod probe;
+#[cfg(target_os = "linux")]
 mod realtime;
 mod record;
+#[cfg(target_os = "linux")]
 mod ring;
+#[cfg(target_os = "linux")]
 mod ring_set;
+#[cfg(target_os = "linux")]
 mod sampler;
+#[cfg(target_os = "linux")]
 mod sigtrap;
+#[cfg(target_os = "linux")]
 mod system;
+#[cfg(target_os = "linux")]
 mod target;
 mod tasks;
+#[cfg(target_os = "linux")]
 mod tracefs;
 
 // Types of other crates in the public API.
 pub use perf_sys::{
     perf_branch_entry, perf_event_attr, perf_mem_data_src, perf_ns_link_info, perf_sample_weight,
 };
-pub use rustix::io::Errno;
 pub use trace_common::{ClockDomain, ReadErrorKind, Timestamp};
 
-pub use builder::EventBuilder;
-pub use clock::{clock_id, now};
-pub use count::{Count, GroupCounts, ReadValues, Scaled};
-pub use counter::Counter;
-pub use declared::FieldType;
-pub use error::{DecodeError, DecodeErrorKind, Error, Field, OpenErrorReason, Result};
-pub use event::{
-    BreakpointAccess, Cache, CacheOp, CacheResult, Event, EventUnit, Hardware, Software,
-    WithoutKernel,
+#[cfg(target_os = "linux")]
+pub use self::{
+    builder::EventBuilder,
+    clock::{clock_id, now},
+    counter::Counter,
+    declared::FieldType,
+    event::{BreakpointAccess, Event, EventUnit, WithoutKernel},
+    features::KernelFeatures,
+    group::Group,
+    monitor::{
+        DecoderError, EventId, EventMonitor, EventMonitorBuilder, EventSource, EventType, GroupId,
+        MonitorCounts, MonitorSample, MonitorStats, MonitorStream, Overflow, RecordView,
+        Registration, SampleView,
+    },
+    pmu::Pmu,
+    realtime::{NiceThread, RealtimeThread, set_time_slice},
+    ring::{
+        AuxArea, Batch, OverwriteRing, RingBuffer, RingChunk, RingStats, Snapshot, UserCount,
+        UserPage,
+    },
+    ring_set::{
+        CpuChanges, EventCounts, RingSet, RingSetBuilder, SetChunk, SetEvent, SetRecord, SetStats,
+    },
+    sampler::{Readiness, Sampler},
+    sigtrap::{SigtrapInfo, SigtrapReceiver},
+    system::{
+        KernelVersion, default_ring_pages, is_privileged, max_sample_rate, max_stack, mlock_kb,
+        online_cpus, paranoid_level,
+    },
+    target::Target,
+    tasks::cgroup_dirs,
+    tracefs::Tracefs,
 };
-pub use features::KernelFeatures;
+pub use count::{Count, GroupCounts, ReadValues, Scaled};
+pub use errno::Errno;
+pub use error::{DecodeError, DecodeErrorKind, Error, Field, OpenErrorReason, Result};
 pub use flags::{BranchFlags, ReadFormat, SampleFlags};
 pub use format::{ArrayValue, FieldFormat, FieldKind, FieldValue, TracepointFormat};
-pub use group::Group;
-pub use monitor::{
-    DecoderError, EventId, EventMonitor, EventMonitorBuilder, EventSource, EventType, GroupId,
-    MonitorCounts, MonitorSample, MonitorStats, MonitorStream, Overflow, RecordView, Registration,
-    SampleView,
-};
-pub use pmu::Pmu;
+pub use generalized::{Cache, CacheOp, CacheResult, Hardware, Software, generalized_name};
 pub use print::{Names, PrintFormat};
-pub use realtime::{NiceThread, RealtimeThread, set_time_slice};
 pub use record::{
     Aux, BpfEvent, BranchStack, Callchain, CallchainContext, CallchainDeferred, Cgroup, Comm,
     CpuMode, Decoder, FileId, Frame, Ksymbol, Loss, Mmap, Namespaces, ProcessEvent, RawRecord,
     Read, Record, RecordLayout, Registers, Sample, SampleId, StackUser, Switch, SwitchPeer,
     TextPoke, ThreadId, Throttle, U64Slice,
 };
-pub use ring::{
-    AuxArea, Batch, OverwriteRing, RingBuffer, RingChunk, RingStats, Snapshot, UserCount, UserPage,
-};
-#[cfg(feature = "tokio")]
+#[cfg(all(target_os = "linux", feature = "tokio"))]
 pub use ring_set::AsyncRingSet;
-pub use ring_set::{
-    CpuChanges, EventCounts, RingSet, RingSetBuilder, SetChunk, SetEvent, SetRecord, SetStats,
-};
-pub use sampler::{Readiness, Sampler};
-pub use sigtrap::{SigtrapInfo, SigtrapReceiver};
-pub use system::{
-    KernelVersion, default_ring_pages, is_privileged, max_sample_rate, max_stack, mlock_kb,
-    online_cpus, paranoid_level,
-};
-pub use target::Target;
-pub use tasks::{
-    Container, ContainerKind, ProcessInfo, Task, Tasks, cgroup_dirs, processes, threads,
-};
-pub use tracefs::Tracefs;
+pub use tasks::{Container, ContainerKind, ProcessInfo, Task, Tasks, processes, threads};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -39,7 +39,8 @@
 //! A unit test compiles a C program with the kernel's own header and compares every size, offset,
 //! bit field, constant and ioctl number with the ones here.
 //!
-//! The crate is `no_std`.
+//! The crate is `no_std`. On other systems than Linux it has the structures and constants, not the
+//! system calls.
 #![no_std]
 #![warn(clippy::missing_errors_doc)]
 #![deny(unsafe_code)]
@@ -60,8 +61,10 @@ mod constants;
 mod mmap_page;
 mod records;
 pub mod regs;
+#[cfg(target_os = "linux")]
 mod sys;
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod uapi_test;
 
 pub use attr::perf_event_attr;
@@ -75,6 +78,7 @@ pub use records::{
     perf_record_mmap2, perf_record_namespaces, perf_record_read, perf_record_switch,
     perf_record_text_poke, perf_record_throttle, perf_sample_id, perf_sample_weight, perf_siginfo,
 };
+#[cfg(target_os = "linux")]
 pub use sys::{
     PERF_EVENT_IOC_DISABLE, PERF_EVENT_IOC_ENABLE, PERF_EVENT_IOC_ID,
     PERF_EVENT_IOC_MODIFY_ATTRIBUTES, PERF_EVENT_IOC_PAUSE_OUTPUT, PERF_EVENT_IOC_PERIOD,

@@ -26,6 +26,7 @@
 //!
 //! - [`Timestamp`], [`ClockDomain`], [`ClockMap`]: conversion of many clocks to one time axis;
 //! - [`Cursor`]: bounds-checked little-endian reads and variable-length integers over a byte slice;
+//! - [`BuildId`]: the identity of an ELF file;
 //! - [`Guid`]: a GUID in .NET's byte order;
 //! - [`Histogram`]: durations by size, for percentiles;
 //! - [`IdMap`]: values by identifiers that are mostly assigned consecutively;
@@ -37,6 +38,7 @@
 #![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 
+mod build_id;
 mod clock;
 mod cursor;
 mod guid;
@@ -48,6 +50,7 @@ mod seeded;
 mod tournament;
 mod walk;
 
+pub use build_id::BuildId;
 pub use clock::{ClockDomain, ClockError, ClockMap, Timestamp};
 pub use cursor::{Cursor, ReadError, ReadErrorKind};
 pub use guid::{Guid, ParseGuidError};

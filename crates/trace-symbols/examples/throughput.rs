@@ -4,7 +4,7 @@
 
 use std::error::Error;
 use std::time::Duration;
-use trace_symbols::{BuildId, Location, Module, ObjectFile, Options, Symbolizer};
+use trace_symbols::{Location, Module, ObjectFile, Options, Symbolizer, build_id};
 
 const ADDRESSES: usize = 50_000;
 const SAMPLES: usize = 1_000_000;
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut locations = Vec::new();
     for path in &files {
         let file = ObjectFile::open(path, &options)?;
-        let build_id = file.build_id().or_else(|| BuildId::of_file(path));
+        let build_id = file.build_id().or_else(|| build_id::of_file(path));
         let module = symbols.spaces_mut().add_module(Module::file(path, build_id));
         let code = file.code();
         let size: u64 = code.iter().map(|range| range.end - range.start).sum();

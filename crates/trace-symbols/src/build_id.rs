@@ -1,90 +1,34 @@
-//! Build ids.
+//! Build ids of files, and of the running kernel.
 
 use crate::elf::Elf;
-use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use trace_common::Cursor;
-
-/// A build id (`NT_GNU_BUILD_ID`) of at most 20 bytes: it identifies the contents of an ELF file.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BuildId {
-    bytes: [u8; Self::MAX],
-    len: u8,
-}
+use trace_common::BuildId;
 
 /// Notes of the kernel are short; more than this is not read.
 const MAX_NOTES: u64 = 1 << 16;
 
-impl BuildId {
-    /// Maximum number of bytes.
-    pub const MAX: usize = 20;
-
-    /// A build id with these bytes; longer ones are cut. `None` without bytes.
-    pub fn new(bytes: &[u8]) -> Option<Self> {
-        let mut this = Self { bytes: [0; Self::MAX], len: bytes.len().min(Self::MAX) as u8 };
-        for (to, from) in this.bytes.iter_mut().zip(bytes) {
-            *to = *from;
-        }
-        (this.len > 0).then_some(this)
-    }
-
-    /// Its bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len.into()).unwrap_or(&self.bytes)
-    }
-
-    /// The build id in the note segments of an ELF file, as the kernel reads it. `None` if the file
-    /// cannot be read or has none.
-    ///
-    /// Special files are not opened: a pipe would block.
-    pub fn of_file(path: impl AsRef<Path>) -> Option<Self> {
-        Elf::open(path.as_ref(), u64::MAX).ok()?.build_id_in_segments()
-    }
-
-    /// The build id of the running kernel (`/sys/kernel/notes`).
-    pub fn of_kernel() -> Option<Self> {
-        Self::in_notes(&read_start("/sys/kernel/notes")?)
-    }
-
-    /// The build id of a loaded module of the running kernel.
-    pub fn of_module(name: &str) -> Option<Self> {
-        if name.contains(['/', '\0']) || name.starts_with('.') {
-            return None;
-        }
-        let file = format!("/sys/module/{name}/notes/.note.gnu.build-id");
-        Self::in_notes(&read_start(&file)?)
-    }
-
-    /// The build id among ELF notes.
-    pub fn in_notes(notes: &[u8]) -> Option<Self> {
-        const NT_GNU_BUILD_ID: u32 = 3;
-        let mut c = Cursor::new(notes);
-        loop {
-            let (name_size, size, type_) = (c.u32().ok()?, c.u32().ok()?, c.u32().ok()?);
-            let padded = |size: u32| (size as usize).checked_next_multiple_of(4);
-            let name = c.bytes(padded(name_size)?).ok()?;
-            // The last one may lack its padding.
-            let wanted = padded(size)?.min(c.remaining());
-            let bytes = c.bytes(wanted).ok()?;
-            if type_ == NT_GNU_BUILD_ID && name == b"GNU\0" {
-                return Self::new(bytes.get(..size as usize)?);
-            }
-        }
-    }
+/// The build id in the note segments of an ELF file, as the kernel reads it. `None` if the file
+/// cannot be read or has none.
+///
+/// Special files are not opened: a pipe would block.
+pub fn of_file(path: impl AsRef<Path>) -> Option<BuildId> {
+    Elf::open(path.as_ref(), u64::MAX).ok()?.build_id_in_segments()
 }
 
-impl fmt::Display for BuildId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_bytes().iter().try_for_each(|b| write!(f, "{b:02x}"))
-    }
+/// The build id of the running kernel (`/sys/kernel/notes`).
+pub fn of_kernel() -> Option<BuildId> {
+    BuildId::in_notes(&read_start("/sys/kernel/notes")?)
 }
 
-impl fmt::Debug for BuildId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+/// The build id of a loaded module of the running kernel.
+pub fn of_module(name: &str) -> Option<BuildId> {
+    if name.contains(['/', '\0']) || name.starts_with('.') {
+        return None;
     }
+    let file = format!("/sys/module/{name}/notes/.note.gnu.build-id");
+    BuildId::in_notes(&read_start(&file)?)
 }
 
 fn read_start(path: &str) -> Option<Vec<u8>> {
@@ -96,37 +40,11 @@ fn read_start(path: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn notes_are_searched() {
-        let mut notes = Vec::new();
-        for (name, type_, desc) in [(&b"Linux\0"[..], 3, &b"12345"[..]), (b"GNU\0", 3, &[9; 20])] {
-            notes.extend((name.len() as u32).to_le_bytes());
-            notes.extend((desc.len() as u32).to_le_bytes());
-            notes.extend((type_ as u32).to_le_bytes());
-            for part in [name, desc] {
-                notes.extend(part);
-                notes.resize(notes.len().next_multiple_of(4), 0);
-            }
-        }
-        assert_eq!(BuildId::in_notes(&notes), BuildId::new(&[9; 20]));
-        assert_eq!(BuildId::in_notes(&notes[..notes.len() - 1]), None);
-        assert_eq!(BuildId::new(&[]), None);
-        assert_eq!(BuildId::new(&[0xab, 1]).unwrap().to_string(), "ab01");
-    }
 
     #[test]
     fn special_files_have_none() {
-        assert_eq!(BuildId::of_file("/dev/null"), None);
-        assert_eq!(BuildId::of_file("/proc/self/maps"), None);
-        assert_eq!(BuildId::of_module("../kernel"), None);
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_no_panic(bytes: Vec<u8>) {
-            let _ = BuildId::in_notes(&bytes);
-        }
+        assert_eq!(of_file("/dev/null"), None);
+        assert_eq!(of_file("/proc/self/maps"), None);
+        assert_eq!(of_module("../kernel"), None);
     }
 }

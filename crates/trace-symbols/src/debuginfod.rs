@@ -1,6 +1,5 @@
 //! Debug information of servers by build id: debuginfod(8).
 
-use crate::build_id::BuildId;
 use crate::elf::Elf;
 use crate::error::{Result, Unresolved};
 use std::fs::{self, File};
@@ -10,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
+use trace_common::BuildId;
 
 /// Servers with debug information, and where it is kept.
 ///

@@ -3,14 +3,13 @@
 //! Sections are read when they are needed, at most up to a limit, so that the memory of a large
 //! program is that of the tables in use.
 
-use crate::build_id::BuildId;
 use crate::error::{Result, Unresolved, malformed};
 use crate::files;
 use crate::table::{Binding, NewSymbol, SymbolTable};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use trace_common::{Cursor, ReadError};
+use trace_common::{BuildId, Cursor, ReadError};
 
 /// Number of program and section headers that are read.
 const MAX_HEADERS: u64 = 1 << 16;

@@ -1,8 +1,7 @@
 //! Errors, and the reasons for unresolved addresses.
 
-use crate::build_id::BuildId;
 use std::io;
-use trace_common::ReadError;
+use trace_common::{BuildId, ReadError};
 
 /// The reason why an address has no function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

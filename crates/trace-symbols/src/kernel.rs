@@ -1,11 +1,12 @@
 //! Symbols of the running kernel.
 
-use crate::build_id::BuildId;
+use crate::build_id;
 use crate::error::{Result, Unresolved};
 use crate::frame::{Frame, Texts};
 use crate::module::{Module, ModuleKind};
 use crate::table::{Binding, NewSymbol, SymbolTable};
 use std::collections::HashMap;
+use trace_common::BuildId;
 
 /// A snapshot of `/proc/kallsyms`.
 #[derive(Debug)]
@@ -18,14 +19,14 @@ impl KernelSymbols {
     /// Reads the symbols of the running kernel and its modules.
     pub(crate) fn read() -> Result<Self> {
         let text = std::fs::read("/proc/kallsyms")?;
-        Ok(Self { table: parse(&text)?, build_id: BuildId::of_kernel() })
+        Ok(Self { table: parse(&text)?, build_id: build_id::of_kernel() })
     }
 
     /// The function at an address. The module is the one that the mappings report.
     pub(crate) fn frame(&self, module: &Module, address: u64, texts: &mut Texts) -> Result<Frame> {
         let running = match module.kind {
             ModuleKind::KernelModule => {
-                BuildId::of_module(module.name.trim_matches(|c| c == '[' || c == ']'))
+                build_id::of_module(module.name.trim_matches(|c| c == '[' || c == ']'))
             }
             _ => self.build_id,
         };

@@ -63,7 +63,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
-mod build_id;
+pub mod build_id;
 mod debug_file;
 #[cfg(feature = "debuginfod")]
 mod debuginfod;
@@ -97,7 +97,6 @@ mod time_map;
 mod unwind;
 mod vdso;
 
-pub use build_id::BuildId;
 #[cfg(feature = "debuginfod")]
 pub use debuginfod::Debuginfod;
 pub use error::{Refusal, Result, Unresolved};
@@ -108,7 +107,7 @@ pub use object_file::ObjectFile;
 pub use options::Options;
 pub use spaces::{AddressSpaces, Location, Mapping};
 pub use symbolizer::{Symbolized, Symbolizer};
-pub use trace_common::{Limits, Timestamp};
+pub use trace_common::{BuildId, Limits, Timestamp};
 #[cfg(feature = "unwind")]
 pub use unwind::{Architecture, Registers, StackEnd, Unwinder};
 

@@ -1,6 +1,6 @@
 //! The files and other memory that contain code.
 
-use crate::build_id::BuildId;
+use trace_common::BuildId;
 
 /// The kind of memory that contains code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

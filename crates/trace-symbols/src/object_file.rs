@@ -1,6 +1,5 @@
 //! The functions of one ELF file.
 
-use crate::build_id::BuildId;
 use crate::debug_file;
 #[cfg(feature = "dwarf")]
 use crate::dwarf::Dwarf;
@@ -14,6 +13,7 @@ use crate::table::SymbolTable;
 use crate::{source, vdso};
 use std::ops::Range;
 use std::path::Path;
+use trace_common::BuildId;
 
 /// The functions of an ELF file, by position in the file or by address.
 ///

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use trace_symbols::{
     BuildId, Mapping, Module, ObjectFile, Options, Symbolized, Symbolizer, Timestamp, Unresolved,
+    build_id,
 };
 
 const fn at(nanos: i64) -> Timestamp {
@@ -135,7 +136,7 @@ fn a_library_takes_the_place_of_another_one() {
     };
     let mut symbols = Symbolizer::default();
     let mut mapping = |path: &PathBuf| {
-        let module = Module::file(path.to_str().unwrap(), BuildId::of_file(path));
+        let module = Module::file(path.to_str().unwrap(), build_id::of_file(path));
         let module = symbols.spaces_mut().add_module(module);
         Mapping { start: 0x7000_0000, end: 0x7001_0000, offset: 0, module }
     };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use trace_symbols::{BuildId, ObjectFile, Options, Unresolved};
+use trace_symbols::{ObjectFile, Options, Unresolved, build_id};
 
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
@@ -179,7 +179,7 @@ fn separate_debug_files_are_used_if_they_belong_to_the_file() {
     assert_eq!(frames(&options), none);
 
     // By its build id.
-    let id = BuildId::of_file(&whole).unwrap().to_string();
+    let id = build_id::of_file(&whole).unwrap().to_string();
     let of_id = path("debug").join(".build-id").join(&id[..2]);
     fs::create_dir_all(&of_id).unwrap();
     let of_id = of_id.join(format!("{}.debug", &id[2..]));
@@ -241,7 +241,7 @@ fn debug_information_of_servers_is_used_when_asked_and_checked() {
     let addresses = addresses(&whole);
     let stripped = dir.path().join("stripped");
     run("strip", &["-o", stripped.to_str().unwrap(), whole.to_str().unwrap()]);
-    let id = BuildId::of_file(&whole).unwrap().to_string();
+    let id = build_id::of_file(&whole).unwrap().to_string();
     let bytes = fs::read(&whole).unwrap();
     let size = bytes.len() as u64;
     let path = format!("/buildid/{id}/debuginfo");

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use trace_symbols::{
     BuildId, Inode, Location, Mapping, Module, ObjectFile, Options, Refusal, Symbolizer, Timestamp,
-    Unresolved,
+    Unresolved, build_id,
 };
 
 #[inline(never)]
@@ -118,7 +118,7 @@ fn the_kernel_has_the_names_of_kallsyms() {
     let other = Module::kernel(BuildId::new(&[1; 20]));
     let module = symbols.spaces_mut().add_module(other);
     let found = symbols.resolve(Location { module, address: 0xffff_ffff_8100_0000 });
-    if BuildId::of_kernel().is_some() {
+    if build_id::of_kernel().is_some() {
         assert_eq!(found.frames, Err(&Unresolved::OtherKernel));
     }
 }
@@ -135,7 +135,7 @@ fn a_replaced_file_is_not_used() {
     before.add_process(pid).unwrap();
     let name = program.to_str().unwrap();
     assert!(before.spaces().modules().any(|(_, module)| &*module.name == name));
-    let expected = BuildId::of_file(&program);
+    let expected = build_id::of_file(&program);
     // Another program with the same path.
     fs::remove_file(&program).unwrap();
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();

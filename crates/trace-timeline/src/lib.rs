@@ -68,7 +68,7 @@
 //! - `dotnet` (default): [`sources::dotnet`];
 //! - `go` (default): [`sources::go`];
 //! - `kernel` (default): [`sources::kernel`];
-//! - `perf`: `sources::perf`, for `perf.data` files. Linux only.
+//! - `perf`: `sources::perf`, for `perf.data` files.
 //!
 //! # Out of scope
 //!

@@ -2,8 +2,8 @@
 
 use crate::{assert_same, can, perf, words};
 use perf_data::{
-    BuildId, BuildIdEntry, Features, FileWriter, Limits, PipeWriter, Reader, RecordWriter,
-    RecordedEvent, SortedReader, Synthesizer, TracingData,
+    BuildIdEntry, Features, FileWriter, Limits, PipeWriter, Reader, RecordWriter, RecordedEvent,
+    SortedReader, Synthesizer, TracingData,
 };
 use perf_monitor::{
     Event, RawRecord, Record, Sample, SampleFlags, Sampler, Software, Target, Tracefs,
@@ -96,7 +96,7 @@ impl Recorded {
             ids: vec![counter.id().unwrap()],
         };
         let events = sampler.counters().map(event).collect();
-        if let Some(id) = BuildId::of_kernel() {
+        if let Some(id) = trace_symbols::build_id::of_kernel() {
             features.build_ids.push(BuildIdEntry::new(id, "[kernel.kallsyms]".into(), true));
         }
         sampler.enable().unwrap();
@@ -163,7 +163,7 @@ fn perf_reads_our_files() {
         assert!(header.contains(&line), "{line:?} is not in {header}");
     }
     let ids = perf(&["buildid-list"], &path);
-    let kernel = BuildId::of_kernel().unwrap();
+    let kernel = trace_symbols::build_id::of_kernel().unwrap();
     assert_eq!(ids.trim(), format!("{kernel} [kernel.kallsyms]"));
     let report = perf(&["report", "--stdio", "--sort", "comm,dso"], &path);
     assert!(report.contains("of event 'page-faults'"), "{report}");
@@ -198,7 +198,7 @@ fn perf_reads_our_pipes() {
     let libc =
         own.lines().find_map(|l| l.split_whitespace().nth(5).filter(|n| n.contains("libc.so")));
     let libc = libc.expect("the test uses libc");
-    let id = BuildId::of_file(libc).unwrap();
+    let id = trace_symbols::build_id::of_file(libc).unwrap();
     let mapping = dump.lines().find(|line| line.ends_with(libc)).expect(libc);
     assert!(mapping.contains(&format!("<{id}>")), "{mapping}");
 }
@@ -235,7 +235,7 @@ fn linux_perf_data_reads_our_files() {
     assert_eq!(perf_file.hostname().unwrap(), recorded.features.hostname.as_deref());
     assert_eq!(perf_file.arch().unwrap(), recorded.features.arch.as_deref());
     let ids = perf_file.build_ids().unwrap();
-    let kernel = BuildId::of_kernel().unwrap();
+    let kernel = trace_symbols::build_id::of_kernel().unwrap();
     assert!(ids.values().any(|id| id.build_id == kernel.as_bytes()));
     let mut theirs = Vec::new();
     while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {

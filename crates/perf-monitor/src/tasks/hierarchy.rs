@@ -1,7 +1,7 @@
 //! Where the cgroups of a process are mounted.
 
 use crate::error::{Error, Result};
-use crate::system::read_bytes;
+use crate::files::read_bytes;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};

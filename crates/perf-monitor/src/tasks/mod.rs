@@ -1,6 +1,7 @@
 //! Tasks by the records of the kernel: who a thread was at the time of an event.
 
 mod container;
+#[cfg(target_os = "linux")]
 mod hierarchy;
 mod proc;
 mod process;
@@ -10,6 +11,7 @@ mod tests;
 pub use container::{Container, ContainerKind};
 
 use crate::record::{FileId, ProcessEvent, Record};
+#[cfg(target_os = "linux")]
 pub use hierarchy::cgroup_dirs;
 use proc::{Proc, ProcTask};
 pub use proc::{processes, threads};

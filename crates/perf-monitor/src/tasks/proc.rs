@@ -1,7 +1,7 @@
 //! Tasks in `/proc`. Everything there can vanish at any time, and names are of the tasks' choice.
 
 use super::{ProcessInfo, text};
-use crate::system::read_bytes;
+use crate::files::read_bytes;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

@@ -123,6 +123,8 @@ pub(crate) struct Input {
     pub(crate) name: String,
     /// The format of its content.
     pub(crate) format: Format,
+    /// Whether the file itself has other bytes.
+    pub(crate) is_compressed: bool,
     bytes: Box<dyn Read + Send>,
 }
 
@@ -159,10 +161,11 @@ impl Input {
     fn of(name: String, source: impl Read + Send + 'static) -> Result<Self> {
         let fail = |error: io::Error| Failure::about(&name, describe(&error));
         let (head, raw) = peek(source).map_err(fail)?;
+        let is_compressed = head.starts_with(GZIP) || head.starts_with(ZSTD);
         let bytes: Box<dyn Read + Send> = match &head[..] {
             [] => return Err(Failure::about(&name, "is empty")),
-            [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(raw)),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => zstd(raw).map_err(fail)?,
+            head if head.starts_with(GZIP) => Box::new(flate2::read::MultiGzDecoder::new(raw)),
+            head if head.starts_with(ZSTD) => zstd(raw).map_err(fail)?,
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
                 let hint =
                     "is compressed with xz, which is not supported: decompress it with xz -d";
@@ -175,7 +178,7 @@ impl Input {
             return Err(Failure::about(&name, "holds nothing when decompressed"));
         }
         let format = Format::of(&head);
-        Ok(Self { name, format, bytes: Box::new(bytes) })
+        Ok(Self { name, format, is_compressed, bytes: Box::new(bytes) })
     }
 
     /// A failure of this input.
@@ -208,6 +211,10 @@ fn describe(error: &io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.clone(), |(text, _)| text.to_lowercase())
 }
+
+/// The magic numbers of compressed files.
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// Number of bytes used to detect the format.
 const HEAD: u64 = 64;

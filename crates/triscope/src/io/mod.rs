@@ -13,6 +13,8 @@ pub(crate) mod profile_file;
 pub(crate) mod progress;
 #[cfg(unix)]
 pub(crate) mod recording;
+#[cfg_attr(not(unix), path = "spool_wasi.rs")]
+pub(crate) mod spool;
 pub(crate) mod stdout;
 #[cfg(any(not(unix), test))]
 mod zstd_frames;

@@ -115,7 +115,7 @@ impl Recording {
         let entry = |(file, id): (Vec<u8>, BuildId)| {
             BuildIdEntry::new(id, String::from_utf8_lossy(&file).into_owned(), false)
         };
-        let kernel = BuildId::of_kernel()
+        let kernel = trace_symbols::build_id::of_kernel()
             .map(|id| BuildIdEntry::new(id, "[kernel.kallsyms]".to_owned(), true));
         features.build_ids = kernel.into_iter().chain(build_ids.into_iter().map(entry)).collect();
         features.sample_time = times;

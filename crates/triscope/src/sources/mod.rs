@@ -7,11 +7,10 @@ pub(crate) mod goroutines;
 #[cfg(unix)]
 pub(crate) mod kernel;
 pub(crate) mod model;
-#[cfg(unix)]
 pub(crate) mod processes;
 pub(crate) mod profile;
 pub(crate) mod quota;
 #[cfg(unix)]
 pub(crate) mod recording;
-#[cfg(unix)]
+#[cfg_attr(not(unix), path = "symbols_wasi.rs")]
 pub(crate) mod symbols;

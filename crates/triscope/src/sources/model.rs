@@ -1,6 +1,5 @@
 //! Traces as one stream of the timeline model.
 
-#[cfg(unix)]
 mod perf;
 
 use super::go::{MAX_REPORTS, Recovery, Trace, report};
@@ -9,10 +8,10 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{self, Format, Input};
 use crate::io::per_file::offsets;
 use crate::io::progress::Progress;
+use crate::io::spool::spool;
 use crate::timeline::{counted, notes};
 use nettrace::ErrorKind;
 use std::cell::{Cell, RefCell};
-use std::fs::File;
 use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -530,7 +529,7 @@ impl Opening<'_> {
         match input.format {
             Format::GoTrace | Format::GoText | Format::GoTest => self.add_go(input, opened),
             Format::Unknown if is_test => self.add_go(input, opened),
-            Format::PerfData => self.add_perf(opened),
+            Format::PerfData => self.add_perf(input, opened),
             Format::NetTrace => self.add_dotnet(input, &mut opened.streams),
             Format::CpuStat => {
                 add_quotas(input, &mut opened.streams);
@@ -632,10 +631,8 @@ impl Opening<'_> {
         // The names of methods are late in a trace: it is read twice.
         let (names, trace): (_, Box<dyn io::Read>) = if !input::is_file(path) {
             let spool = spool(input)?;
-            let again = spool.try_clone().and_then(|mut file| file.rewind().map(|()| file));
-            let names = dotnet_names(again.map_err(|e| Failure::about("a temporary file", e))?);
-            let mut spool = spool;
-            spool.rewind().map_err(|e| Failure::about("a temporary file", e))?;
+            let names = dotnet_names(&spool);
+            (&spool).rewind().map_err(|e| Failure::about("a temporary file", e))?;
             (names, Box::new(spool))
         } else {
             (dotnet_names(Input::open(path, Progress::bytes())?), Box::new(input))
@@ -687,12 +684,6 @@ impl Opening<'_> {
         });
         Ok(())
     }
-
-    #[cfg(not(unix))]
-    fn add_perf(self, _: &mut Opened) -> Result {
-        let why = "a perf.data recording needs the program triscope: the page does not read it";
-        Err(Failure::about(self.path.display(), why))
-    }
 }
 
 fn add_quotas(input: Input, streams: &mut Streams<'_>) {
@@ -724,20 +715,6 @@ fn most(kinds: &[(&str, &str, u64)]) -> String {
         named.push(format!("{} more kinds", kinds.len() - MOST));
     }
     named.join(", ")
-}
-
-/// The content of an input in a temporary file.
-#[cfg(unix)]
-fn spool(mut input: Input) -> Result<File> {
-    let fail = |error: io::Error| Failure::about("a temporary file", error);
-    let mut file = tempfile::tempfile().map_err(fail)?;
-    io::copy(&mut input, &mut file).map_err(fail)?;
-    Ok(file)
-}
-
-#[cfg(not(unix))]
-fn spool(input: Input) -> Result<File> {
-    Err(input.failure("is read twice: save it to a file first"))
 }
 
 /// The names in a .NET trace. Damage is reported by the reading of the events.

@@ -252,7 +252,7 @@ fn debug_information_of_a_server_is_used_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let options = [&FRAME_POINTERS[..], &["-g", "-Wl,--build-id"]].concat();
     let Some(program) = compiled(dir.path(), &options) else { return };
-    let id = trace_symbols::BuildId::of_file(&program).unwrap().to_string();
+    let id = trace_symbols::build_id::of_file(&program).unwrap().to_string();
     let debug = std::fs::read(&program).unwrap();
     let stripped = Command::new("strip").arg(&program).status();
     if !can("strip (binutils)", stripped.is_ok_and(|status| status.success())) {

@@ -1,8 +1,8 @@
 //! One recording out of segments.
 
 use perf_data::{
-    BuildId, BuildIdEntry, Entry, Features, FileWriter, Limits, Reader, RecordWriter,
-    RecordedEvent, TracingData, record_type,
+    BuildIdEntry, Entry, Features, FileWriter, Limits, Reader, RecordWriter, RecordedEvent,
+    TracingData, record_type,
 };
 use perf_monitor::Timestamp;
 use std::fs::File;
@@ -102,7 +102,7 @@ pub(super) fn assemble(
         writer.finish_round().map_err(io::Error::other)?;
     }
     features.sample_time = times;
-    features.build_ids = BuildId::of_kernel()
+    features.build_ids = trace_symbols::build_id::of_kernel()
         .map(|id| BuildIdEntry::new(id, "[kernel.kallsyms]".to_owned(), true))
         .into_iter()
         .collect();

@@ -2,6 +2,8 @@
 
 use super::{CHUNK, Opened, Opening, PROCESSES, Read, SCHEDULER};
 use crate::failure::{Failure, Result};
+use crate::io::input::Input;
+use crate::io::spool::spool;
 use crate::sources::processes::{self, Processes};
 use crate::sources::symbols;
 use std::fs::File;
@@ -12,14 +14,17 @@ use trace_timeline::sources::perf::{PerfError, PerfSource};
 use trace_timeline::{Event, Tables};
 
 impl Opening<'_> {
-    pub(super) fn add_perf(self, opened: &mut Opened) -> Result {
+    pub(super) fn add_perf(self, input: Input, opened: &mut Opened) -> Result {
         if self.path.as_os_str() == "-" {
             return Err(Failure::new(
                 "a perf.data recording is read twice: standard input cannot be used",
             ));
         }
         let fail = |error: &dyn std::fmt::Display| Failure::about(self.path.display(), error);
-        let file = File::open(self.path).map_err(|error| fail(&error))?;
+        let file = match input.is_compressed {
+            true => spool(input)?,
+            false => File::open(self.path).map_err(|error| fail(&error))?,
+        };
         let reader = perf_data::Reader::open(file, Limits::default()).map_err(|e| fail(&e))?;
         let features = reader.session().features();
         opened.kernel = opened.kernel.take().or_else(|| features.os_release.clone());
@@ -38,8 +43,7 @@ impl Opening<'_> {
             PerfError::Clock => fail(&format_args!("{error}, or pass --offset FILE=SECONDS")),
             error => fail(&error),
         })?;
-        let source = source.with_unwinder(symbols::unwind::Unwinder::new(false));
-        let mut source = source.with_symbols(symbols::Files::new(reader.session().features()));
+        let mut source = symbols::named(source, reader.session().features());
         let (name, notes, summary) = (self.path.display().to_string(), self.notes, self.summary);
         if self.path.ends_with(SCHEDULER) {
             let Processes { observed, skipped } = recorded_processes(self.path)?;

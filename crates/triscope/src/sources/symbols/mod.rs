@@ -7,19 +7,24 @@ pub(crate) mod unwind;
 
 use crate::failure::OneLine;
 use managed::Managed;
-use perf_data::{BuildId, Features, MappedFile, Mappings};
+use perf_data::{Features, MappedFile, Mappings};
 use perf_monitor::{RawRecord, Record};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use trace_symbols::{Debuginfod, Frame, Location, Module, ModuleId};
-use trace_timeline::sources::perf::{Function, Symbolizer};
+use trace_symbols::{Debuginfod, Frame, Location, Module, ModuleId, build_id};
+use trace_timeline::sources::perf::{Function, PerfSource, Symbolizer};
 
 /// The mappings of all processes, as records report them, with the symbols of their files.
 pub(crate) struct Symbols {
     mappings: Mappings,
     files: RefCell<Files>,
+}
+
+/// A recording with the functions and callers of its samples.
+pub(crate) fn named(source: PerfSource, features: &Features) -> PerfSource {
+    source.with_unwinder(unwind::Unwinder::new(false)).with_symbols(Files::new(features))
 }
 
 /// The symbols of files, by the number of the file in [`Mappings`]. They are read when they are first
@@ -130,7 +135,7 @@ impl Files {
     fn with_lines(features: &Features, lines: bool, servers: Option<Debuginfod>) -> Self {
         let ours = Features::of_this_machine();
         let mut options = trace_symbols::Options::default();
-        options.kernel = match (features.build_id(Mappings::KERNEL), BuildId::of_kernel()) {
+        options.kernel = match (features.build_id(Mappings::KERNEL), build_id::of_kernel()) {
             (Some(theirs), Some(ours)) => theirs == ours,
             _ => features.os_release == ours.os_release && features.hostname == ours.hostname,
         };

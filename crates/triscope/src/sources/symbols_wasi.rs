@@ -1,0 +1,10 @@
+//! Names of addresses in the web page: it has no files of the recorded machine, functions are
+//! addresses.
+
+use perf_data::Features;
+use trace_timeline::sources::perf::PerfSource;
+
+/// A recording as it is.
+pub(crate) fn named(source: PerfSource, _: &Features) -> PerfSource {
+    source
+}
