@@ -3,7 +3,7 @@
 
 use crate::{
     again, bench_perf, dataset, deny, fuzz, html, package, perfetto, public_api, push, record,
-    runtimes, rust, sanitize, test_kernel, timeline, web,
+    runtimes, rust, sanitize, test_kernel, timeline, wasm, web,
 };
 use std::io::Write;
 use std::process::{Command, Output};
@@ -96,6 +96,7 @@ const STEPS: &[Step] = &[
     step("datasets in DuckDB and Arrow", || dataset::task(&[])).live(),
     step("datasets of a fleet", || dataset::fleet::task(&[])),
     step("profiles to servers", || push::task(&[])),
+    step("tests as WebAssembly", || wasm::task(&[])),
     step("web page", || web::test(&[])).live(),
     step("fuzzing, briefly", || fuzz::smoke(5, "")),
 ];

@@ -26,6 +26,7 @@ mod samply;
 mod sanitize;
 mod test_kernel;
 mod timeline;
+mod wasm;
 mod web;
 
 use std::process::ExitCode;
@@ -195,6 +196,12 @@ const TASKS: &[Task] = &[
         help: "use the web page in headless Chromium, and compare it with the native program",
         options: web::TEST_OPTIONS,
         run: web::test,
+    },
+    Task {
+        name: "test-wasm",
+        help: "run the tests of the portable libraries as WebAssembly, in Node.js",
+        options: wasm::OPTIONS,
+        run: wasm::task,
     },
     Task {
         name: "test-kernel",

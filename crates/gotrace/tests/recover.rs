@@ -128,7 +128,7 @@ fn a_batch_whose_size_is_too_large_does_not_hide_the_next_ones() {
             }
             let mut damaged = trace.clone();
             // Ten bytes, as the runtime writes it: beyond the start of the next batch.
-            let size = batch.range.end - batch.data + 7;
+            let size = (batch.range.end - batch.data + 7) as u64;
             let header = &mut damaged[batch.data - 10..batch.data];
             (0..9).for_each(|i| header[i] = (size >> (7 * i)) as u8 | 0x80);
             let recovered = read(&damaged);

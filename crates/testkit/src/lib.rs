@@ -20,6 +20,7 @@
 )]
 
 pub mod digest;
+#[cfg(unix)]
 pub mod dotnet;
 pub mod golden;
 pub mod nettrace;

@@ -6,17 +6,13 @@ mod test;
 
 pub(crate) use test::{OPTIONS as TEST_OPTIONS, task as test};
 
-use crate::debian::Debian;
-use crate::rust;
+use crate::wasm;
 use encode::{base64, sha256};
 use flate2::{Compression, write::GzEncoder};
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use task_support::{Result, cache, run, workspace};
-
-const TARGET: &str = "wasm32-wasip1";
+use std::path::PathBuf;
+use task_support::{Result, run, workspace};
 
 /// The most that a server sends, compressed.
 const MAX_COMPRESSED: usize = 1_500_000;
@@ -61,14 +57,10 @@ fn data_dir() -> Result<PathBuf> {
 fn build() -> Result<PathBuf> {
     let program = program()?;
     let page = page(&gzip(&fs::read(program)?)?)?;
-    let path = target_dir().join("web/index.html");
+    let path = wasm::target_dir().join("web/index.html");
     fs::create_dir_all(path.with_file_name(""))?;
     fs::write(&path, page)?;
     Ok(path)
-}
-
-fn target_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
 fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
@@ -83,44 +75,9 @@ fn program() -> Result<PathBuf> {
     let mut command = run::cargo();
     command.args(["build", "--quiet", "--profile", "web", "--package", "triscope"]);
     command.args(["--bin", "triscope-page", "--features", "page"]);
-    let target = target(&mut command)?;
+    let programs = wasm::target(&mut command)?;
     run::run(&mut command)?;
-    Ok(target.join(TARGET).join("web/triscope-page.wasm"))
-}
-
-/// Makes cargo compile for WebAssembly. Returns its target directory.
-fn target(command: &mut Command) -> Result<PathBuf> {
-    command.args(["--target", TARGET]);
-    let sysroot = run::output(Command::new("rustc").args(["--print", "sysroot"]))?;
-    let libraries = Path::new(String::from_utf8(sysroot)?.trim()).join("lib/rustlib");
-    if libraries.join(TARGET).is_dir() {
-        return Ok(target_dir());
-    }
-    let toolchain = rust::oldest()?;
-    toolchain.apply(command, "wasm");
-    let libc = libc()?;
-    let linker = libraries.join("x86_64-unknown-linux-gnu/bin/rust-lld");
-    let flags = format!(
-        "-C linker-flavor=wasm-ld -C link-self-contained=no -C link-arg={}/crt1-command.o -L {}",
-        libc.display(),
-        libc.display(),
-    );
-    command
-        .arg("-Zbuild-std=std,panic_abort")
-        .env("RUSTC_BOOTSTRAP", "1")
-        .env("CARGO_TARGET_WASM32_WASIP1_LINKER", linker)
-        .env("CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS", flags)
-        .env_remove("RUSTFLAGS");
-    Ok(target_dir().join("wasm"))
-}
-
-/// Debian's C library for WASI.
-fn libc() -> Result<PathBuf> {
-    let debian = Debian::open()?;
-    let package = debian.newest_from("wasi-libc", "amd64", "trixie")?;
-    let key = format!("debian/wasi-libc/{}", package.file_name());
-    let root = cache::entry(&key, |dir| debian.unpack(std::slice::from_ref(&package), dir))?;
-    Ok(root.join("usr/lib/wasm32-wasi"))
+    Ok(programs.join("web/triscope-page.wasm"))
 }
 
 /// The page with a compressed program.

@@ -1,0 +1,12 @@
+'use strict';
+// Runs a WebAssembly program with the WASI of Node.js. Its arguments, environment and files are those
+// of this process.
+const fs = require('fs');
+const { WASI } = require('wasi');
+
+const [program, ...args] = process.argv.slice(2);
+const wasi = new WASI({
+  version: 'preview1', args: [program, ...args], env: process.env, preopens: { '/': '/' }, returnOnExit: true,
+});
+const compiled = new WebAssembly.Module(fs.readFileSync(program));
+process.exitCode = wasi.start(new WebAssembly.Instance(compiled, wasi.getImportObject()));
