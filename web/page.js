@@ -160,7 +160,7 @@ function close() {
   if (page.url) URL.revokeObjectURL(page.url);
   page.url = null;
   element('view').replaceChildren();
-  element('names').textContent = 'Go and .NET traces as a timeline';
+  element('names').textContent = 'Go, .NET and perf traces as a timeline';
   document.title = 'triscope';
   messages([]);
   state('empty');
@@ -212,7 +212,7 @@ function save(blob, name) {
 }
 
 /** The name of the first trace without its endings. */
-const stem = () => page.files[0].name.replace(/(\.(gz|zst|out|trace|nettrace))+$/, '') || 'trace';
+const stem = () => page.files[0].name.replace(/(\.(gz|zst|out|trace|nettrace|data))+$/, '') || 'trace';
 
 async function saveTimeline() {
   const timeline = await result('timeline');

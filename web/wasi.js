@@ -130,6 +130,11 @@ class Wasi {
       view().setBigUint64(at + 32, BigInt(size), true);
       return SUCCESS;
     };
+    /** An output that is opened again is read. */
+    const opened = (file, flags) => {
+      if (!(file instanceof Output)) return new Input(file, this.onRead);
+      return flags & OPEN_CREATE ? file : new Input(file.blob(), () => {});
+    };
     return {
       args_sizes_get: (count, size) => {
         view().setUint32(count, this.args.length, true);
@@ -202,7 +207,7 @@ class Wasi {
         }
         const file = this.files.get(name);
         if (!file) return NOENT;
-        this.open.set(this.next, file instanceof Output ? file : new Input(file, this.onRead));
+        this.open.set(this.next, opened(file, openFlags));
         view().setUint32(out, this.next++, true);
         return SUCCESS;
       },

@@ -48,12 +48,14 @@ async function main(browser) {
     return page.eval('next');
   };
   const shots = async name => {
+    await page.drawn();
     for (const width of WIDTHS) {
       await page.send('Emulation.setDeviceMetricsOverride', { width, height: 900, deviceScaleFactor: 1, mobile: false });
       const over = await page.eval('document.documentElement.scrollWidth - innerWidth');
       check(`${name} fits ${width} pixels`, over <= 0, over);
       for (const theme of ['light', 'dark']) {
         await page.dark(theme === 'dark');
+        await page.drawn();
         await page.shot(`${name}-${width}-${theme}`);
       }
     }
@@ -96,20 +98,42 @@ async function main(browser) {
   const shop = cases.find(({ file }) => path.basename(file) === 'shop.trace');
   Object.assign(page, { expect, give, choose, shots });
   await failures(page);
-  await cancel(page, shop.file);
+  await cancel(page, shop.file, cases.find(({ kind }) => kind === 'large').file);
   await keyboard(page, shop.file);
   await perfetto(page, shop);
+  await page.eval('close()');
+  await choose([cases.find(({ file }) => path.basename(file) === 'scheduler.perf.data').file]);
+  await shots('perf');
   await isolated(page);
   await served(browser, shop);
 }
 
 /** Collects the errors of the pages that are shown in a frame. */
 async function frames(browser, page) {
-  const sessions = new Set();
-  page.frames = sessions;
+  const sessions = new Set(), ofWorkers = new Map(), waiting = [];
+  page.frames = { seen: 0 };
+  /** The next worker: `ended` resolves when it does. */
+  page.worker = () => new Promise(resolve => waiting.push(resolve));
+  /** Resolves when the page in the frame, if there is one, is drawn in the present size and theme. */
+  page.drawn = async () => {
+    const twice = 'new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))';
+    const expression = `(window.triscope ? triscope.ready : Promise.resolve()).then(() => ${twice})`;
+    await page.frame();
+    for (const session of sessions) await browser.send('Runtime.evaluate', { expression, awaitPromise: true }, session).catch(() => {});
+  };
   browser.listen(({ method, params, sessionId }) => {
+    if (method === 'Target.attachedToTarget' && params.targetInfo.type === 'worker') {
+      const worker = {};
+      worker.ended = new Promise(resolve => ofWorkers.set(params.sessionId, resolve));
+      waiting.splice(0).forEach(resolve => resolve(worker));
+    }
+    if (method === 'Target.detachedFromTarget') {
+      sessions.delete(params.sessionId);
+      ofWorkers.get(params.sessionId)?.();
+    }
     if (method === 'Target.attachedToTarget' && params.targetInfo.type === 'iframe') {
       sessions.add(params.sessionId);
+      page.frames.seen++;
       // The frame may be gone already.
       for (const domain of ['Runtime', 'Log']) browser.send(`${domain}.enable`, {}, params.sessionId).catch(() => {});
     }
@@ -139,7 +163,7 @@ async function failures(page) {
 }
 
 /** A cancelled run ends with its worker, and the page can be used again. */
-async function cancel(page, file) {
+async function cancel(page, file, large) {
   await page.eval('close()');
   // The click comes before any message of the worker.
   await page.eval(`until('working').then(() => { window.worker = page.run.worker; document.getElementById('cancel').click(); }), 0`);
@@ -147,6 +171,15 @@ async function cancel(page, file) {
   await page.eval("until('failed')");
   check('a run is cancelled', await page.eval("messagesOf().join() === 'cancelled' && page.run === null && page.results.size === 0"));
   check('the next one is not', (await page.choose([file])) === 'ready');
+  // In the middle of a run.
+  await page.eval('close()');
+  const worker = page.worker();
+  await page.expect();
+  await page.give([large]);
+  const { ended } = await worker;
+  await page.eval("document.getElementById('cancel').click()");
+  check('a run is cancelled while it reads', (await page.eval('next')) === 'failed' && await page.eval("messagesOf().join() === 'cancelled'"));
+  await ended;
 }
 
 /** Everything can be reached with the keyboard. */
@@ -207,7 +240,7 @@ async function perfetto(page, { timeline }) {
 /** The page loads nothing, breaks no rule of its policy, and cannot. */
 async function isolated(page) {
   check('no errors', page.errors.length === 0, page.errors);
-  check('frames were seen', page.frames.size > 0);
+  check('frames were seen', page.frames.seen > 0);
   const violations = await page.eval('violations');
   check('no violation of the policy', violations.length === 0, violations);
   const foreign = page.requests.filter(url => !url.startsWith('file://') && !url.startsWith('blob:') && !url.startsWith('data:'));

@@ -20,14 +20,34 @@ pub(crate) const OPTIONS: &str = "\
 const DRIVE: &str = include_str!("drive.js");
 
 /// Directories of traces that have been committed.
-const FIXTURES: [&str; 3] =
-    ["crates/gotrace/tests/data", "crates/nettrace/tests/data", "crates/trace-timeline/tests/data"];
+const FIXTURES: [&str; 4] = [
+    "crates/gotrace/tests/data",
+    "crates/nettrace/tests/data",
+    "crates/perf-data/tests/data",
+    "crates/trace-timeline/tests/data",
+];
+
+/// How the names of traces end, before `.gz`.
+const ENDINGS: [&str; 2] = ["trace", ".perf.data"];
 
 /// Those that are damaged, cut and packed in every way.
-const DAMAGED: [&str; 3] = ["shop.trace", "t10-activity.nettrace", "go1.23-mixed.trace.gz"];
+const DAMAGED: [&str; 6] = [
+    "shop.trace",
+    "t10-activity.nettrace",
+    "go1.23-mixed.trace.gz",
+    "scheduler.perf.data",
+    "perf-z.perf.data",
+    "perf-pipe.perf.data",
+];
 
 /// Those that are compressed with zstd, and damaged after that.
-const COMPRESSED: [&str; 3] = ["shop.trace", "go1.23-mixed.trace.gz", "t9-runtime.nettrace.gz"];
+const COMPRESSED: [&str; 5] = [
+    "shop.trace",
+    "go1.23-mixed.trace.gz",
+    "t9-runtime.nettrace.gz",
+    "scheduler.perf.data",
+    "perf.perf.data",
+];
 
 /// Bytes of a bomb, decompressed.
 const BOMB: u64 = 256 << 20;
@@ -38,7 +58,7 @@ pub(crate) fn task(args: &[String]) -> Result {
         Err(why) => return lane::skip("the web page in a browser", &why),
     };
     let page = super::build()?;
-    let dir = super::target_dir().join("web/test");
+    let dir = crate::wasm::target_dir().join("web/test");
     let inputs = dir.join("inputs");
     if inputs.exists() {
         fs::remove_dir_all(&inputs)?;
@@ -87,9 +107,10 @@ fn large_trace() -> Vec<u8> {
     nettrace::trace(&types, &(0..EXCEPTIONS).map(event).collect::<Vec<_>>())
 }
 
-/// The beginning of a Go trace, and of a .NET trace.
+/// The beginning of a Go trace, of a .NET trace and of a recording of perf in pipe mode.
 const GO: &[u8] = b"go 1.26 trace\0\0\0";
 const DOTNET: &[u8] = b"Nettrace\x14\0\0\0!FastSerialization.1";
+const PERF: &[u8] = b"PERFILE2\x10\0\0\0\0\0\0\0";
 
 /// The exponent of the window of zstd in its form in a file: 128 KiB, and 2 TiB.
 const BOMB_WINDOW: u8 = 7 << 3;
@@ -130,7 +151,7 @@ impl Native {
             for entry in fs::read_dir(workspace().join(dir))? {
                 let path = entry?.path();
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                if name.trim_end_matches(".gz").ends_with("trace") {
+                if ENDINGS.iter().any(|e| name.trim_end_matches(".gz").ends_with(e)) {
                     fs::copy(&path, self.inputs.join(&name))?;
                     names.push(name);
                 }
@@ -187,6 +208,8 @@ impl Native {
             let name = fixture.trim_end_matches(".gz");
             let compressed = compress_to_vec(&bytes[..], CompressionLevel::Fastest);
             write(format!("{name}.zst"), &compressed)?;
+            write(format!("packed-{name}.gz"), &super::gzip(&bytes)?)?;
+            write(format!("cut-{name}.zst"), &compressed[..compressed.len() / 2])?;
             // Another frame, and one that is to be skipped.
             let skipped = b"\x50\x2a\x4d\x18\x03\0\0\0abc";
             let (head, tail) = bytes.split_at(bytes.len() / 3);
@@ -214,9 +237,11 @@ impl Native {
             bomb("zeros.gz", b"")?,
             bomb("go.gz", GO)?,
             bomb("dotnet.gz", DOTNET)?,
+            bomb("perf.gz", PERF)?,
             zstd("zeros.zst", b"", BOMB_WINDOW)?,
             zstd("go.zst", GO, BOMB_WINDOW)?,
             zstd("dotnet.zst", DOTNET, BOMB_WINDOW)?,
+            zstd("perf.zst", PERF, BOMB_WINDOW)?,
             zstd("window.zst", GO, MAX_WINDOW)?,
         ])
     }

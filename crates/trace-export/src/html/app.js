@@ -1156,7 +1156,7 @@ async function start() {
   }
   $('theme').addEventListener('click', () => { chooseTheme(!theme.dark); showDetails(); paintFlame(); });
   const dark = matchMedia('(prefers-color-scheme: dark)');
-  dark.addEventListener('change', () => { chooseTheme(dark.matches); showDetails(); });
+  dark.addEventListener('change', () => { chooseTheme(dark.matches); showDetails(); paintFlame(); });
   arrange();
   [view.t0, view.t1] = [-data.nanos * 0.01, data.nanos * 1.01];
   chooseTheme(dark.matches);
