@@ -1,6 +1,7 @@
 //! Shared helpers of the tests of several crates. Not published.
 //!
 //! - [`dotnet`]: real .NET processes with a known workload
+//! - [`page`]: reads a page of a timeline back
 //! - [`perfetto`]: reads a Perfetto trace back as text
 //! - [`golden`]: expected texts in files, and the one command that regenerates them
 //! - [`perf`]: Linux's own `perf`, run again if it crashes
@@ -24,6 +25,7 @@ pub mod digest;
 pub mod dotnet;
 pub mod golden;
 pub mod nettrace;
+pub mod page;
 #[cfg(unix)]
 pub mod perf;
 pub mod perfetto;

@@ -303,6 +303,38 @@ fn a_page_is_written_in_one_file() {
     assert_eq!(text(&refused.stderr), "triscope: not for a page: --pid\n");
 }
 
+/// The critical paths of a page are found in a second pass. With several traces their texts are
+/// those of the page of one.
+#[test]
+fn a_page_of_two_traces_has_the_texts_of_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = |traces: &[&str]| {
+        let page = dir.path().join("page.html");
+        let args = [&["report", "--html", page.to_str().unwrap()], traces].concat();
+        let written = triscope(&args);
+        assert!(written.status.success(), "{}", text(&written.stderr));
+        let (json, _) = testkit::page::data(&std::fs::read_to_string(&page).unwrap());
+        let page: Value = serde_json::from_str(&json).unwrap();
+        let path = |path: &Value| {
+            let texts = |piece: &Value| {
+                let texts = piece.as_array().unwrap().iter().filter_map(Value::as_str);
+                texts.map(str::to_owned).collect::<Vec<_>>()
+            };
+            let pieces: Vec<_> = path["pieces"].as_array().unwrap().iter().map(texts).collect();
+            (path["name"].as_str().unwrap().to_owned(), path["nanos"].as_i64().unwrap(), pieces)
+        };
+        page["paths"].as_array().unwrap().iter().map(path).collect::<Vec<_>>()
+    };
+    let go = fixture("shop.trace");
+    let dotnet = fixture("../../../nettrace/tests/data/t10-activity.nettrace");
+    let (of_go, of_dotnet) = (paths(&[&go]), paths(&[&dotnet]));
+    let of_both = paths(&[&dotnet, &go]);
+    let mut longest = [of_go, of_dotnet].concat();
+    longest.sort_by_key(|(_, nanos, _)| std::cmp::Reverse(*nanos));
+    let find = |path: &_| longest.contains(path);
+    assert!(of_both.len() == 20 && of_both.iter().all(find), "{of_both:?}\n{longest:?}");
+}
+
 /// The page is written up to the cut, and the damage is reported once.
 #[test]
 fn a_page_of_a_cut_trace_ends_at_the_cut() {
