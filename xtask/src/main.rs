@@ -24,6 +24,7 @@ mod runtimes;
 mod rust;
 mod samply;
 mod sanitize;
+mod sql;
 mod test_kernel;
 mod timeline;
 mod wasm;
@@ -166,6 +167,12 @@ const TASKS: &[Task] = &[
         help: "read datasets of triscope export with DuckDB and Arrow",
         options: dataset::OPTIONS,
         run: dataset::task,
+    },
+    Task {
+        name: "sql",
+        help: "check and test triscope-sql, which has DataFusion",
+        options: sql::OPTIONS,
+        run: sql::task,
     },
     Task {
         name: "bench-fleet",

@@ -19,7 +19,7 @@ mod timeline;
 use clap::{CommandFactory, Parser, Subcommand};
 use commands::{
     convert, demo, diff, doctor, dotnet, explain, export, flight, go, manual, open, perf, profile,
-    push, questions, record, report, top,
+    push, questions, record, report, sql, top,
 };
 use failure::Failure;
 use std::process::ExitCode;
@@ -70,6 +70,7 @@ enum Command {
     Explain(explain::Args),
     Export(export::Args),
     Questions(questions::Args),
+    Sql(sql::Args),
     Push(push::Args),
     Doctor(doctor::Args),
     Demo(demo::Args),
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Questions(args) => questions::run(&args),
+        Command::Sql(args) => sql::run(&args),
         Command::Push(args) => push::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),

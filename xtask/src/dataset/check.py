@@ -1,9 +1,11 @@
 """Reads a dataset with DuckDB and Arrow, asks all questions, and compares answers with reports."""
 
 import collections
+import decimal
 import glob
 import json
 import math
+import subprocess
 import sys
 
 import duckdb
@@ -214,6 +216,48 @@ def compare_paths(name, connection, explained):
     return len(explained)
 
 
+def same_answer(name, columns, ours, theirs):
+    """Compares with the rows of another engine. Sums of fractions may differ in the last digits.
+    DataFusion interpolates percentiles in steps of a millionth of the distance between two values."""
+    percentiles = [column.rpartition("_")[2] in ("p50", "p90", "p99") for column in columns]
+
+    def key(row):
+        return [(value is not None, "" if isinstance(value, float) else str(value)) for value in row]
+
+    def equal(left, right):
+        if len(left) != len(right):
+            return False
+        greatest = max((v for v in left if isinstance(v, (int, float))), default=0)
+        for mine, other, is_percentile in zip(left, right, percentiles):
+            if isinstance(mine, float) and isinstance(other, (int, float)):
+                steps = greatest * 1e-6 if is_percentile else 1e-9
+                if not math.isclose(mine, other, rel_tol=1e-9, abs_tol=steps):
+                    return False
+            elif mine != other:
+                return False
+        return True
+
+    ours = [[float(v) if isinstance(v, decimal.Decimal) else v for v in row] for row in ours]
+    # Rows that are equal in their order may have another one.
+    pairs = list(zip(sorted(ours, key=key), sorted(theirs, key=key)))
+    different = next((pair for pair in pairs if not equal(*pair)), None)
+    is_same = len(ours) == len(theirs) and different is None
+    require(is_same, f"{name}: {len(ours)} rows in DuckDB, {len(theirs)} in triscope-sql; {different}")
+
+
+def compare_datafusion(program, dataset, answers):
+    """The answers of triscope-sql to all questions."""
+    before = len(faults)
+    for name, (columns, rows) in answers.items():
+        output = subprocess.run([program, "--json", name, dataset], capture_output=True, text=True)
+        require(output.returncode == 0, f"{name}: triscope-sql: {output.stderr}")
+        if output.returncode == 0:
+            theirs = [[row[column] for column in columns] for row in json.loads(output.stdout)]
+            same_answer(name, columns, rows, theirs)
+    same = len(answers) - (len(faults) - before)
+    print(f"{same} of {len(answers)} answers of triscope-sql are those of DuckDB")
+
+
 def main():
     task = json.load(open(sys.argv[1]))
     tables = task["tables"]
@@ -234,17 +278,20 @@ def main():
         print(f"{recording['name']}: {rows} rows, {total / rows:.2f} bytes a row; {compared} numbers as in the report, {explained} critical paths as explained")
     require(paths > 100, f"only {paths} critical paths")
     connection = views.connect(tables, task["dataset"])
-    examples = {}
+    examples, answers = {}, {}
     for question in task["questions"]:
         result = connection.sql(question["sql"])
         columns, rows = result.columns, result.fetchall()
         require(rows, f"{question['name']}: no rows")
+        answers[question["name"]] = (columns, rows)
         print(f"{question['name']}: {len(rows)} rows")
         cell = lambda v: "NULL" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v)[:60]
         texts = [columns] + [[cell(value) for value in row] for row in rows[:4]]
         widths = [max(len(row[i]) for row in texts) for i in range(len(columns))]
         lines = ["  ".join(value.ljust(width) for value, width in zip(row, widths)).rstrip() for row in texts]
         examples[question["name"]] = "\n".join(lines)
+    if task["triscope_sql"]:
+        compare_datafusion(task["triscope_sql"], task["dataset"], answers)
     json.dump(examples, open(task["examples"], "w"))
     if faults:
         print(f"{len(faults)} faults:", *faults[:20], sep="\n", file=sys.stderr)

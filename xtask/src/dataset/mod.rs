@@ -20,9 +20,10 @@ const VIEWS: &str = include_str!("views.py");
 const PACKAGES: &[&str] = &["duckdb==2.0.0", "pyarrow==26.0.1"];
 
 pub(crate) const OPTIONS: &str = "\
-[--write] [FILE|DIR...]
+[--write] [--triscope-sql] [FILE|DIR...]
 
   --write    regenerate the tables and questions of docs/dataset.md, and the examples of the questions
+  --triscope-sql   also build triscope-sql, and compare its answers with those of DuckDB
   FILE|DIR   also recordings for triscope export: answers are compared with triscope report";
 
 /// The traces of the workspace that are exported.
@@ -55,12 +56,14 @@ pub(crate) fn task(args: &[String]) -> Result {
         Ok(found) => found,
         Err(why) => return lane::skip("datasets of recordings", &why),
     };
-    let write = args.iter().any(|arg| arg == "--write");
+    let has = |name: &str| args.iter().any(|arg| arg == name);
+    let write = has("--write");
+    let triscope_sql = has("--triscope-sql").then(crate::sql::program).transpose()?;
     let dir = workspace().join("target/dataset");
     fresh(&dir)?;
     let triscope = run::triscope()?;
     let mut recordings: Vec<PathBuf> = TRACES.iter().map(|path| workspace().join(path)).collect();
-    recordings.extend(args.iter().filter(|arg| *arg != "--write").map(PathBuf::from));
+    recordings.extend(args.iter().filter(|arg| !arg.starts_with("--")).map(PathBuf::from));
     let mut damaged = fs::read(workspace().join(TRACES[0]))?;
     damaged.iter_mut().skip(40_000).take(100).for_each(|byte| *byte = 0xff);
     fs::write(dir.join(DAMAGED), damaged)?;
@@ -106,6 +109,7 @@ pub(crate) fn task(args: &[String]) -> Result {
         "questions": questions(),
         "tables": tables(),
         "examples": dir.join("examples.json"),
+        "triscope_sql": triscope_sql,
     });
     fs::write(&input, text.to_string())?;
     fs::write(&check, CHECK)?;

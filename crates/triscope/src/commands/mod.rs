@@ -32,4 +32,6 @@ pub(crate) mod questions;
 pub(crate) mod record;
 pub(crate) mod report;
 #[cfg(unix)]
+pub(crate) mod sql;
+#[cfg(unix)]
 pub(crate) mod top;

@@ -1,0 +1,111 @@
+//! `triscope sql`: SQL about a dataset or traces, by the program `triscope-sql`.
+
+use crate::failure::{Failure, Result};
+use crate::run::cleanup;
+use crate::run::stop::Listener;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Answer SQL about a dataset, or about traces
+///
+/// DIR is a dataset of triscope export. Traces are exported to a temporary dataset first, which is one
+/// recording. DataFusion answers, in a program of its own: triscope-sql, beside this program or in
+/// PATH. It only reads.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  triscope sql scheduling_latency dataset
+  triscope sql 'SELECT host, count(*) FROM sched GROUP BY host' dataset
+  triscope sql --json cpu_time recording/       what triscope record --keep wrote
+  triscope sql --csv - dataset < question.sql
+  triscope questions                            the questions with a name
+
+The tables and columns are described in docs/dataset.md.")]
+pub(crate) struct Args {
+    /// One SELECT, the name of a question, or - for standard input
+    #[arg(value_name = "QUERY")]
+    query: String,
+    /// A dataset, or the traces of one recording
+    #[arg(value_name = "DIR|TRACE", required = true)]
+    inputs: Vec<PathBuf>,
+    /// Print an array of objects
+    #[arg(long)]
+    json: bool,
+    /// Print comma-separated values
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+}
+
+/// The program that answers.
+const PROGRAM: &str = "triscope-sql";
+
+pub(crate) fn run(args: &Args) -> Result {
+    let program = program();
+    let mut command = Command::new(&program);
+    if args.json {
+        command.arg("--json");
+    } else if args.csv {
+        command.arg("--csv");
+    }
+    command.args(["--", args.query.as_str()]);
+    let is_dataset = |path: &Path| path.join("recordings").is_dir();
+    if let [dataset] = args.inputs.as_slice() {
+        if is_dataset(dataset) {
+            return Err(missing(&command.arg(dataset).exec()));
+        }
+    }
+    if let Some(dataset) = args.inputs.iter().find(|path| is_dataset(path)) {
+        let what = "a dataset is asked alone, without traces and other datasets";
+        return Err(Failure::about(dataset.display(), what).with_code(2));
+    }
+    // Before minutes are spent on the export.
+    if let Err(error) = Command::new(&program).arg("--help").output() {
+        return Err(missing(&error));
+    }
+    let _listener = Listener::exit()?;
+    let temporary =
+        tempfile::tempdir().map_err(|error| Failure::about("temporary files", error))?;
+    let path = temporary.path().to_owned();
+    let _guard = cleanup::on_exit(move || {
+        let _ = std::fs::remove_dir_all(&path); // nothing is left to report to
+    });
+    export(&args.inputs, temporary.path())?;
+    let status = command.arg(temporary.path()).status().map_err(|error| missing(&error))?;
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(()),
+        (Some(code), _) => Err(Failure::Quiet(u8::try_from(code).unwrap_or(1))),
+        (None, signal) => {
+            let what = format!("ended by signal {}", signal.unwrap_or(0));
+            Err(Failure::about(PROGRAM, what))
+        }
+    }
+}
+
+/// The program beside this one, or its name, which is searched in `PATH`.
+fn program() -> PathBuf {
+    let beside = std::env::current_exe().ok().map(|path| path.with_file_name(PROGRAM));
+    beside.filter(|path| path.is_file()).unwrap_or_else(|| PROGRAM.into())
+}
+
+fn missing(error: &std::io::Error) -> Failure {
+    let failure = Failure::about(PROGRAM, error);
+    match error.kind() {
+        ErrorKind::NotFound => failure.and(
+            "it is built by itself: cargo install --path sql, in the sources of triscope; DuckDB answers \
+             without it: triscope questions --help",
+        ),
+        _ => failure,
+    }
+}
+
+/// Exports traces by this program. What it has to say about them is printed.
+fn export(traces: &[PathBuf], dataset: &Path) -> Result {
+    let fail = |error: std::io::Error| Failure::about("triscope export", error);
+    let mut command = Command::new(std::env::current_exe().map_err(fail)?);
+    command.args([OsStr::new("export"), OsStr::new("-o"), dataset.as_os_str(), OsStr::new("--")]);
+    let status = command.args(traces).status().map_err(fail)?;
+    if status.success() { Ok(()) } else { Err(Failure::Quiet(1)) }
+}

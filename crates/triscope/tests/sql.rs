@@ -1,0 +1,74 @@
+//! `triscope sql` with a program that stands for `triscope-sql`. `cargo xtask sql` and
+//! `cargo xtask test-dataset --triscope-sql` test the real one.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
+
+/// Prints its arguments, and which tables the dataset has, which is the last one.
+const PROGRAM: &str = "#!/bin/sh
+for last; do echo \"argument $last\"; done
+[ \"$1\" = --help ] || ls \"$last\"
+[ \"$last\" != \"${last%fails}\" ] && { echo failed >&2; exit 3; }
+exit 0
+";
+
+fn ask(programs: &Path, args: &[&str]) -> Output {
+    let path = std::env::join_paths([programs, "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.arg("sql").args(args).env("PATH", path).env("TMPDIR", programs).output().unwrap()
+}
+
+#[test]
+fn datasets_and_traces_reach_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("triscope-sql");
+    fs::write(&program, PROGRAM).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let dataset = dir.path().join("dataset");
+    fs::create_dir_all(dataset.join("recordings")).unwrap();
+    let name = dataset.to_str().unwrap();
+
+    let output = ask(dir.path(), &["--csv", "SELECT -1", name]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let expected = ["--csv", "--", "SELECT -1", name].map(|arg| format!("argument {arg}\n"));
+    assert_eq!(text, expected.concat() + "recordings\n");
+    assert!(output.status.success());
+
+    let output = ask(dir.path(), &["--json", "cpu_time", TRACE]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("argument --json\nargument --\nargument cpu_time\n"), "{text}");
+    assert!(text.contains("\ngoroutine_states\n") && text.contains("\nrecordings\n"), "{text}");
+    assert!(errors.contains(" rows in "), "{errors}");
+
+    let failing = dir.path().join("fails");
+    fs::create_dir_all(failing.join("recordings")).unwrap();
+    let output = ask(dir.path(), &["cpu_time", failing.to_str().unwrap()]);
+    assert_eq!((output.status.code(), &output.stderr[..]), (Some(3), &b"failed\n"[..]));
+
+    let output = ask(dir.path(), &["cpu_time", name, TRACE]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = ask(dir.path(), &["cpu_time", "/nowhere"]);
+    assert_eq!(output.status.code(), Some(1));
+    // The temporary dataset is gone.
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+}
+
+#[test]
+fn a_missing_program_is_an_error_with_the_command_that_installs_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for input in [TRACE, dir.path().to_str().unwrap()] {
+        fs::create_dir_all(dir.path().join("recordings")).unwrap();
+        let output = ask(dir.path(), &["cpu_time", input]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("cargo install --path sql"), "{text}");
+    }
+}

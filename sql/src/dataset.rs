@@ -1,0 +1,130 @@
+//! The tables of a dataset.
+
+use crate::Error;
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::TableReference;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::{
+    ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
+};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use trace_dataset::{ColumnType, TABLES, Table};
+
+/// The schema of the files, below the views.
+const FILES: &str = "files";
+
+/// The partitions, from the outermost directory on.
+const PARTITIONS: [&str; 2] = ["date", "host"];
+
+/// The value of a partition that is not known.
+const UNKNOWN: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// A context with the tables of the dataset at `dir`.
+///
+/// The columns are those of this version of the schema: a file without one has `NULL`, and no metadata
+/// is read before a question needs it.
+pub(crate) async fn open(dir: &Path) -> Result<SessionContext, Error> {
+    let fail = |error| Error::Io(dir.display().to_string(), error);
+    let dir = dir.canonicalize().map_err(fail)?;
+    if !dir.join("recordings").is_dir() {
+        let what = "no dataset of triscope export: it has no directory recordings";
+        return Err(fail(std::io::Error::other(what)));
+    }
+    let mut config = SessionConfig::new().with_information_schema(true);
+    let options = config.options_mut();
+    // Conditions are evaluated while files are decoded, on the pages that can have matches.
+    options.execution.parquet.pushdown_filters = true;
+    options.execution.parquet.reorder_filters = true;
+    let context = SessionContext::new_with_config(config);
+    context.sql(&format!("CREATE SCHEMA {FILES}")).await?;
+    for table in TABLES {
+        add(&context, table, &dir).await?;
+    }
+    Ok(context)
+}
+
+async fn add(context: &SessionContext, table: &Table, dir: &Path) -> Result<(), Error> {
+    let name = table.name;
+    let path = dir.join(name);
+    // A dataset of an older version may lack a table: it is empty.
+    let text = path.to_str().filter(|_| path.is_dir());
+    // A column with the name of a partition has the same values.
+    let columns = table.columns.iter().filter(|column| !PARTITIONS.contains(&column.name));
+    let fields = columns.clone().map(|column| {
+        let kind = match column.kind {
+            ColumnType::Int => DataType::Int64,
+            ColumnType::Double => DataType::Float64,
+            ColumnType::Bool => DataType::Boolean,
+            _ => DataType::Utf8View,
+        };
+        Field::new(column.name, kind, true)
+    });
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let columns: Vec<_> = columns.map(|column| format!("\"{}\"", column.name)).collect();
+    let columns = columns.join(", ");
+    let Some(text) = text else {
+        let empty = datafusion::datasource::empty::EmptyTable::new(schema);
+        context.register_table(TableReference::partial(FILES, name), Arc::new(empty))?;
+        let view = format!(
+            "CREATE VIEW {name} AS SELECT {columns}, CAST(NULL AS VARCHAR) AS date, \
+             CAST(NULL AS VARCHAR) AS host FROM {FILES}.{name}"
+        );
+        context.sql(&view).await?;
+        return Ok(());
+    };
+    let format = Arc::new(ParquetFormat::default());
+    let partitions = PARTITIONS.map(|name| (name.to_owned(), DataType::Utf8));
+    let options = ListingOptions::new(format)
+        .with_file_extension(".parquet")
+        .with_table_partition_cols(partitions.to_vec());
+    let url = ListingTableUrl::parse(format!("{text}/"))?;
+    let config = ListingTableConfig::new(url).with_listing_options(options).with_schema(schema);
+    context.register_table(
+        TableReference::partial(FILES, name),
+        Arc::new(ListingTable::try_new(config)?),
+    )?;
+    let view = format!(
+        "CREATE VIEW {name} AS SELECT {columns}, nullif(date, '{UNKNOWN}') AS date, \
+         nullif(host, '{UNKNOWN}') AS host FROM {FILES}.{name}"
+    );
+    context.sql(&view).await?;
+    Ok(())
+}
+
+/// Fails if a table of the plan has an empty file, e.g. of a machine that lost power: the engine would
+/// leave it out.
+pub(crate) fn check(plan: &LogicalPlan, dir: &Path) -> Result<(), Error> {
+    let mut tables = BTreeSet::new();
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node {
+            tables.insert(scan.table_name.table().to_owned());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    for table in tables {
+        let mut dirs = vec![dir.join(table)];
+        while let Some(dir) = dirs.pop() {
+            // A table may be missing, and there are tables of the engine.
+            let Ok(entries) = dir.read_dir() else { continue };
+            for entry in entries {
+                let fail = |error| Error::Io(dir.display().to_string(), error);
+                let entry = entry.map_err(fail)?;
+                let metadata = entry.metadata().map_err(fail)?;
+                let path = entry.path();
+                if metadata.is_dir() {
+                    dirs.push(path);
+                } else if metadata.len() == 0 && path.extension().is_some_and(|e| e == "parquet") {
+                    let error =
+                        std::io::Error::other("the file is empty: export its recording again");
+                    return Err(Error::Io(path.display().to_string(), error));
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! `triscope-sql`: answers SQL about a dataset of `triscope export`, by DataFusion.
+//!
+//! `triscope sql` runs this program. It is built by itself, because DataFusion is far larger than
+//! everything else.
+#![forbid(unsafe_code)]
+
+mod dataset;
+mod output;
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::context::SQLOptions;
+use futures::TryStreamExt;
+use output::{Format, Output};
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Read as _;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Answer SQL about a dataset of triscope export
+
+usage: triscope-sql [--json | --csv] QUERY DIR
+
+  QUERY    one SELECT, the name of a question (triscope questions), or - for standard input
+  DIR      the directory of the dataset
+  --json   print an array of objects
+  --csv    print comma-separated values with a header
+
+The tables and their columns are described in docs/dataset.md. Nothing is written.";
+
+struct Args {
+    format: Format,
+    query: String,
+    dir: PathBuf,
+}
+
+enum Error {
+    Usage(String),
+    /// A file, directory or stream.
+    Io(String, std::io::Error),
+    Engine(DataFusionError),
+    /// The standard output was closed.
+    Closed,
+}
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(what) => write!(f, "{what}"),
+            Self::Io(name, error) => write!(f, "{name}: {error}"),
+            Self::Engine(error) => write!(f, "{}", one_line(&error.strip_backtrace())),
+            Self::Closed => Ok(()),
+        }
+    }
+}
+
+/// A text without line breaks and control characters, which come from files and queries.
+fn one_line(text: &str) -> String {
+    let mut line = String::new();
+    for c in text.trim().chars() {
+        match c {
+            '\n' => line.push(' '),
+            c if c.is_control() => line.extend(c.escape_default()),
+            c => line.push(c),
+        }
+    }
+    line
+}
+
+fn main() -> ExitCode {
+    // A failure of the engine is an error of the program, and has no backtrace.
+    std::panic::set_hook(Box::new(|_| {}));
+    let result = match std::panic::catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => result,
+        Err(_) => Err(Error::Engine(DataFusionError::Execution(
+            "the engine failed: a file of the dataset may be damaged".to_owned(),
+        ))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // As shells report SIGPIPE.
+        Err(Error::Closed) => ExitCode::from(128 + 13),
+        Err(error) => {
+            eprintln!("triscope-sql: {error}");
+            ExitCode::from(if matches!(error, Error::Usage(_)) { 2 } else { 1 })
+        }
+    }
+}
+
+fn run() -> Result<(), Error> {
+    let Some(args) = parse(std::env::args_os().skip(1).collect())? else {
+        println!("{USAGE}");
+        return Ok(());
+    };
+    let sql = query(args.query)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = { runtime }.build().map_err(|e| Error::Io("threads".to_owned(), e))?;
+    runtime.block_on(answer(&sql, &args.dir, args.format))
+}
+
+fn parse(args: Vec<OsString>) -> Result<Option<Args>, Error> {
+    use lexopt::prelude::*;
+    let usage = |error: lexopt::Error| Error::Usage(error.to_string());
+    let (mut format, mut query, mut dir) = (Format::Table, None, None);
+    let mut parser = lexopt::Parser::from_args(args);
+    while let Some(arg) = parser.next().map_err(usage)? {
+        match arg {
+            Long("json") => format = Format::Json,
+            Long("csv") => format = Format::Csv,
+            Short('h') | Long("help") => return Ok(None),
+            Value(text) if query.is_none() => query = Some(text.string().map_err(usage)?),
+            Value(path) if dir.is_none() => dir = Some(PathBuf::from(path)),
+            _ => return Err(usage(arg.unexpected())),
+        }
+    }
+    match (query, dir) {
+        (Some(query), Some(dir)) => Ok(Some(Args { format, query, dir })),
+        _ => Err(Error::Usage(
+            "a query and the directory of a dataset are needed: --help".to_owned(),
+        )),
+    }
+}
+
+/// The SQL that was given, by name or as text.
+fn query(text: String) -> Result<String, Error> {
+    if text == "-" {
+        let mut sql = String::new();
+        let read = std::io::stdin().lock().read_to_string(&mut sql);
+        read.map_err(|error| Error::Io("standard input".to_owned(), error))?;
+        return Ok(sql);
+    }
+    let question = trace_dataset::QUESTIONS.iter().find(|question| question.name == text);
+    if question.is_none() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Err(Error::Usage(format!("no question is named {text}: triscope questions")));
+    }
+    Ok(question.map_or(text, |question| question.sql.to_owned()))
+}
+
+async fn answer(sql: &str, dir: &Path, format: Format) -> Result<(), Error> {
+    let context = dataset::open(dir).await?;
+    let options = SQLOptions::new();
+    // Questions only: nothing is written.
+    let options = options.with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    let frame = context.sql_with_options(sql, options).await?;
+    dataset::check(frame.logical_plan(), dir)?;
+    let mut output = Output::new(format, frame.schema().inner().clone());
+    let mut batches = frame.execute_stream().await?;
+    while let Some(batch) = batches.try_next().await? {
+        output.write(batch)?;
+    }
+    output.finish()
+}

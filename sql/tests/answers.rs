@@ -1,0 +1,159 @@
+//! The program with datasets that are complete, and with damaged ones.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use trace_dataset::{Dataset, DatasetOptions, QUESTIONS};
+use trace_timeline::sources::go::GoSource;
+use trace_timeline::{Correlator, Derived, Tables};
+
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/gotrace/tests/data/shop.trace");
+
+fn ask(args: &[&str], dir: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope-sql"));
+    command.args(args).arg(dir).output().unwrap()
+}
+
+fn answer(args: &[&str], dir: &Path) -> String {
+    let output = ask(args, dir);
+    assert!(output.status.success(), "{args:?} {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns the message of a failure, which is one line.
+fn failure(args: &[&str], dir: &Path) -> String {
+    let output = ask(args, dir);
+    let text = String::from_utf8(output.stderr).unwrap();
+    // Not a signal, and not a panic.
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{args:?} {:?} {text}", output.status);
+    assert!(text.starts_with("triscope-sql: ") && text.lines().count() == 1, "{text}");
+    text
+}
+
+/// Exports a Go trace. Returns the number of intervals of goroutines.
+fn export(dir: &Path, recording: i64, host: Option<&str>) -> u64 {
+    let mut options = DatasetOptions::new(recording);
+    options.host = host.map(str::to_owned);
+    options.clock_offset = Some(1_795_392_000_000_000_000);
+    let mut dataset = Dataset::create(dir, options).unwrap();
+    let mut reader = gotrace::Reader::new(fs::File::open(TRACE).unwrap()).unwrap();
+    let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
+    let (mut source, mut events) = (GoSource::new(Default::default()), Vec::new());
+    while let Some(event) = reader.next_event().unwrap() {
+        source.push(event, &mut tables, &mut events);
+        for event in events.drain(..) {
+            let each = &mut |derived: Derived<'_>| dataset.push(&derived, &tables);
+            correlator.push(&event, &tables.entities, each);
+        }
+    }
+    correlator.finish(&mut |derived| dataset.push(&derived, &tables));
+    let summary = dataset.finish(&tables).unwrap();
+    summary.tables.iter().find(|table| table.name == "goroutine_states").unwrap().rows
+}
+
+/// The file of a table of a host.
+fn file(dir: &Path, table: &str, host: &str) -> PathBuf {
+    let found = fs::read_dir(dir.join(table).join("date=2026-11-23").join(format!("host={host}")));
+    found.unwrap().next().unwrap().unwrap().path()
+}
+
+#[test]
+fn all_questions_are_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = export(dir.path(), 1, Some("a b/c")) + export(dir.path(), 2, None);
+    for question in QUESTIONS {
+        let text = answer(&["--json", question.name], dir.path());
+        assert!(text.starts_with('[') && text.ends_with("]\n"), "{} {text}", question.name);
+    }
+    let count = "SELECT count(*) AS n FROM goroutine_states";
+    assert_eq!(answer(&["--csv", count], dir.path()), format!("n\n{rows}\n"));
+    let hosts = "SELECT date, host FROM recordings ORDER BY recording";
+    assert_eq!(
+        answer(&["--json", hosts], dir.path()),
+        "[{\"date\":\"2026-11-23\",\"host\":\"a b/c\"},{\"date\":\"2026-11-23\",\"host\":null}]\n"
+    );
+    assert_eq!(
+        answer(&[hosts], dir.path()),
+        "date        host\n2026-11-23  a b/c\n2026-11-23  NULL\n"
+    );
+    // A table that this dataset does not have is empty.
+    fs::remove_dir_all(dir.path().join("samples")).unwrap();
+    let samples = "SELECT count(host) + count(recording) AS n FROM samples";
+    assert_eq!(answer(&["--csv", samples], dir.path()), "n\n0\n");
+    let columns = "SELECT count(*) FROM samples WHERE \"stack\" > 0 AND date > ''";
+    assert!(answer(&[columns], dir.path()).ends_with("0\n"));
+}
+
+#[test]
+fn nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    export(dir.path(), 1, Some("web-1"));
+    let file = dir.path().join("x.csv");
+    for sql in [
+        &format!("COPY (SELECT 1) TO '{}'", file.display()),
+        &format!("CREATE EXTERNAL TABLE x STORED AS CSV LOCATION '{}'", file.display()),
+        "CREATE VIEW x AS SELECT 1",
+        "DROP VIEW sched",
+        "INSERT INTO sched SELECT * FROM sched",
+        "SET datafusion.execution.batch_size = 1",
+        "SELECT 1; DROP VIEW sched",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT nothing FROM sched",
+        "SELECT",
+        "",
+        "no_question",
+    ] {
+        failure(&[sql], dir.path());
+    }
+    assert!(!file.exists());
+    for bad in [&["--nothing", "cpu_time"][..], &[], &["cpu_time", "sched"]] {
+        failure(bad, dir.path());
+    }
+    let empty = tempfile::tempdir().unwrap();
+    assert!(failure(&["cpu_time"], empty.path()).contains("no dataset"));
+    assert!(failure(&["cpu_time"], Path::new("/nowhere")).contains("/nowhere: No such file"));
+}
+
+#[test]
+fn only_the_files_of_the_named_partition_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = export(dir.path(), 1, Some("web-1"));
+    export(dir.path(), 2, Some("web-2"));
+    fs::write(file(dir.path(), "goroutine_states", "web-2"), "no Parquet file").unwrap();
+    let question = |host: &str| format!("SELECT count(duration) AS n FROM goroutine_states{host}");
+    let of_one = question(" WHERE host = 'web-1'");
+    assert_eq!(answer(&["--csv", &of_one], dir.path()), format!("n\n{rows}\n"));
+    let text = failure(&[&question("")], dir.path());
+    assert!(text.to_lowercase().contains("parquet"), "{text}");
+}
+
+#[test]
+fn damaged_files_are_errors_or_have_other_values() {
+    let dir = tempfile::tempdir().unwrap();
+    export(dir.path(), 1, Some("web-1"));
+    let path = file(dir.path(), "goroutine_states", "web-1");
+    let whole = fs::read(&path).unwrap();
+    let sql =
+        "SELECT state, count(*), sum(duration), max(stack) FROM goroutine_states GROUP BY state";
+    let attempt = |content: &[u8]| {
+        fs::write(&path, content).unwrap();
+        let output = ask(&["--csv", sql], dir.path());
+        if !output.status.success() {
+            failure(&["--csv", sql], dir.path());
+        }
+        output.status.success()
+    };
+    assert!(attempt(&whole));
+    // The metadata are at the end.
+    for len in [0, 3, 4, 8, 12, whole.len() / 2, whole.len() - 9, whole.len() - 1] {
+        assert!(!attempt(&whole[..len]), "{len} bytes");
+    }
+    let metadata = whole.len() - 600;
+    let positions = (0..24).map(|n| n * metadata / 24).chain((0..24).map(|n| metadata + n * 25));
+    for position in positions {
+        let mut damaged = whole.clone();
+        damaged[position] ^= 0xff;
+        attempt(&damaged);
+    }
+}
