@@ -140,8 +140,8 @@ function progress(step, read) {
 }
 
 /** Reads these files, and shows the report. */
-async function open(files, recovers = false) {
-  close();
+async function openTraces(files, recovers = false) {
+  closeTraces();
   Object.assign(page, { files: [...files], recovers });
   if (page.files.length === 0) return;
   element('names').textContent = page.files.map(file => file.name).join(', ');
@@ -154,7 +154,7 @@ async function open(files, recovers = false) {
   await show('report');
 }
 
-function close() {
+function closeTraces() {
   page.run?.cancel();
   Object.assign(page, { files: [], recovers: false, results: new Map(), shown: 'report' });
   if (page.url) URL.revokeObjectURL(page.url);
@@ -258,11 +258,11 @@ async function openInPerfetto() {
 element('files').onchange = event => {
   const files = [...event.target.files];
   event.target.value = '';
-  open(files);
+  openTraces(files);
 };
-element('other').onclick = () => { close(); element('files').focus(); };
+element('other').onclick = () => { closeTraces(); element('files').focus(); };
 element('cancel').onclick = () => page.run?.cancel();
-element('recover').onclick = () => open(page.files, true);
+element('recover').onclick = () => openTraces(page.files, true);
 element('perfetto').onclick = openInPerfetto;
 element('save-timeline').onclick = saveTimeline;
 element('save-view').onclick = () => save(page.results.get(page.shown), `${stem()}-${page.shown}.html`);
@@ -282,7 +282,7 @@ addEventListener('dragleave', () => document.body.classList.remove('dragging'));
 addEventListener('drop', event => {
   event.preventDefault();
   document.body.classList.remove('dragging');
-  open(event.dataTransfer.files);
+  openTraces(event.dataTransfer.files);
 });
 
 /** Fetches the traces of `triscope open`, which serves this page with their names, and nothing else. */
@@ -300,7 +300,7 @@ async function openServed(names) {
       if (!response.ok) throw new Error(response.statusText);
       files.push(new File([await response.blob()], name));
     }
-    await open(files);
+    await openTraces(files);
   } catch (reason) {
     page.run = null;
     messages([ended.signal.aborted ? 'cancelled'

@@ -67,7 +67,7 @@ async function main(browser) {
   let peak = 0;
   for (const { kind, file, ...native } of cases) {
     const name = path.basename(file);
-    await page.eval('close()');
+    await page.eval('closeTraces()');
     const state = await choose([file]);
     const report = await page.eval('({ ...page.history.at(-1), messages: messagesOf() })');
     check(`${name}: the program ends by itself`, !report.failure, report.failure);
@@ -100,10 +100,10 @@ async function main(browser) {
   await failures(page);
   await cancel(page, shop.file, cases.find(({ kind }) => kind === 'large').file);
   await keyboard(page, shop.file);
-  await perfetto(page, shop);
-  await page.eval('close()');
+  await page.eval('closeTraces()');
   await choose([cases.find(({ file }) => path.basename(file) === 'scheduler.perf.data').file]);
   await shots('perf');
+  await perfetto(page, shop);
   await isolated(page);
   await served(browser, shop);
 }
@@ -147,7 +147,7 @@ async function frames(browser, page) {
 /** A damaged trace is shown up to the damage, and after it on demand. */
 async function failures(page) {
   const damaged = cases.find(({ file }) => path.basename(file) === 'changed-2-shop.trace');
-  await page.eval('close()');
+  await page.eval('closeTraces()');
   await page.choose([damaged.file]);
   check('damage can be skipped', await page.eval("!document.getElementById('recover').hidden"));
   await page.shots('damaged');
@@ -156,7 +156,7 @@ async function failures(page) {
   await page.eval('next');
   const { status, messages } = await page.eval('page.history.at(-1)');
   check('the rest is read', status === 1 && messages.includes('bytes lost'), messages);
-  await page.eval('close()');
+  await page.eval('closeTraces()');
   await page.choose([cases.find(({ file }) => path.basename(file) === 'text.trace').file]);
   check('an error leaves the page usable', await page.eval("document.activeElement.id === 'files'"));
   await page.shots('failed');
@@ -164,7 +164,7 @@ async function failures(page) {
 
 /** A cancelled run ends with its worker, and the page can be used again. */
 async function cancel(page, file, large) {
-  await page.eval('close()');
+  await page.eval('closeTraces()');
   // The click comes before any message of the worker.
   await page.eval(`until('working').then(() => { window.worker = page.run.worker; document.getElementById('cancel').click(); }), 0`);
   await page.give([file]);
@@ -172,7 +172,7 @@ async function cancel(page, file, large) {
   check('a run is cancelled', await page.eval("messagesOf().join() === 'cancelled' && page.run === null && page.results.size === 0"));
   check('the next one is not', (await page.choose([file])) === 'ready');
   // In the middle of a run.
-  await page.eval('close()');
+  await page.eval('closeTraces()');
   const worker = page.worker();
   await page.expect();
   await page.give([large]);
@@ -184,7 +184,7 @@ async function cancel(page, file, large) {
 
 /** Everything can be reached with the keyboard. */
 async function keyboard(page, file) {
-  await page.eval('close()');
+  await page.eval('closeTraces()');
   await page.choose([file]);
   await page.shots('report');
   // Not in the report: its timeline takes the focus when it is drawn, for its own keys.
@@ -208,7 +208,10 @@ async function keyboard(page, file) {
 }
 
 /** The hand-over, to a window in place of the Perfetto UI. */
-async function perfetto(page, { timeline }) {
+async function perfetto(page, { file, timeline }) {
+  await page.eval('closeTraces()');
+  await page.choose([file]);
+  check('the page has not replaced window.open', await page.eval("window.open.toString().includes('[native code]')"));
   const got = await page.eval(`(() => {
     const frame = document.createElement('iframe');
     document.body.append(frame);
