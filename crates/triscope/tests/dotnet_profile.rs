@@ -76,3 +76,61 @@ fn methods_of_a_process_that_goes_on_have_names() {
     let managed = weight(&folded, &["System.Private.CoreLib!"]);
     assert!(managed > 0.0, "{folded}");
 }
+
+/// `top --json`, whose interval is as long as the program runs, names its methods.
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn top_names_methods() {
+    for runtime in [Runtime::Net9, Runtime::Net10] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        command.args(["top", "--json", "--delay", "600", "-F", &rate(FREQUENCY).to_string(), "--"]);
+        command.arg(runtime.program()).env("WORKLOAD_MODE", "answers:shares");
+        let output = command.env("TMPDIR", dir.path()).stdin(Stdio::null()).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        // The program prints a line of its own before the table.
+        let text = String::from_utf8(output.stdout).unwrap();
+        let table: serde_json::Value =
+            serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
+        let total = |method: &str| -> f64 {
+            let rows = table["functions"].as_array().unwrap().iter();
+            let name = format!("Workload!Answers.{method}() [");
+            let of = rows.filter(|row| row["name"].as_str().unwrap().starts_with(&name));
+            of.map(|row| row["total"].as_f64().unwrap()).sum()
+        };
+        let totals = ["Sixty", "Thirty", "Ten"].map(total);
+        let sum: f64 = totals.iter().sum();
+        for (found, share) in totals.into_iter().zip([0.6, 0.3, 0.1]) {
+            assert!((found / sum - share).abs() < 0.03, "{runtime:?}: {totals:?}");
+        }
+    }
+}
+
+/// The runtime's own sampler takes the same run: its session is another one.
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn shares_are_those_of_the_sampler_of_the_runtime() {
+    const METHODS: [&str; 3] = ["Sixty()", "Thirty()", "Ten()"];
+    for runtime in [Runtime::Net9, Runtime::Net10] {
+        let dir = tempfile::tempdir().unwrap();
+        let program = runtime.program();
+        let inner = [env!("CARGO_BIN_EXE_triscope"), "dotnet", "profile", "-o", "own.folded"];
+        let command = [&["--"], &inner[..], &["--duration", "600", "--"]].concat();
+        let ours = profile(dir.path(), &[&command[..], &[program.to_str().unwrap()]].concat());
+        let own = std::fs::read_to_string(dir.path().join("own.folded")).unwrap();
+        let shares = |folded: &str| {
+            let of = METHODS.map(|method| weight(folded, &[&format!("Workload!Answers.{method}")]));
+            let sum: f64 = of.iter().sum();
+            (of.map(|weight| weight / sum), sum)
+        };
+        // Weights of the sampler are samples; ours are many more.
+        let ((found, _), (own_shares, samples)) = (shares(&ours), shares(&own));
+        assert!(samples >= 100.0, "{runtime:?}: {own}");
+        for (found, own) in found.into_iter().zip(own_shares) {
+            let error = (found * (1.0 - found) / samples).sqrt();
+            let is_close = (found - own).abs() < 0.03 + 4.0 * error;
+            assert!(is_close, "{runtime:?}: {found} {own} of {samples}");
+        }
+    }
+}

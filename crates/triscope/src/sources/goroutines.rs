@@ -80,6 +80,12 @@ impl Goroutines {
         set.set_slack(Duration::ZERO);
     }
 
+    /// Forgets programs and threads.
+    pub(crate) fn forget(&mut self) {
+        self.programs.clear();
+        self.last.clear();
+    }
+
     /// The recording has ended.
     pub(crate) fn finish(&mut self) {
         self.realtime = None;

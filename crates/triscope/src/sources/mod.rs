@@ -6,11 +6,15 @@ pub(crate) mod goroutine_frame;
 pub(crate) mod goroutines;
 #[cfg(unix)]
 pub(crate) mod kernel;
+#[cfg(unix)]
+pub(crate) mod live;
 pub(crate) mod model;
 pub(crate) mod processes;
 pub(crate) mod profile;
 pub(crate) mod quota;
 #[cfg(unix)]
 pub(crate) mod recording;
+#[cfg(unix)]
+pub(crate) mod runtimes;
 #[cfg_attr(not(unix), path = "symbols_wasi.rs")]
 pub(crate) mod symbols;

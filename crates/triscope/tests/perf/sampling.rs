@@ -851,6 +851,20 @@ fn samples_of_go_programs_have_their_goroutine() {
         let has = text.windows(word.len()).any(|window| window == word.as_bytes());
         assert!(has, "{word}");
     }
+    let top = ["top", "--by", "goroutine", "--json", "--delay", "600", program];
+    let top = run_in(dir.path(), &top);
+    top.is_good();
+    // The program prints two lines before the table.
+    let (lines, table) = top.stdout.split_at(top.stdout.find('{').unwrap());
+    let table: serde_json::Value = serde_json::from_str(table).unwrap();
+    for line in lines.lines() {
+        let (function, number) = line.split_once(' ').unwrap();
+        let rows = table["goroutines"].as_array().unwrap();
+        let id: i64 = number.parse().unwrap();
+        let row = rows.iter().find(|row| row["id"].as_i64() == Some(id));
+        let row = row.unwrap_or_else(|| panic!("{function} {number}: {table}"));
+        assert_eq!(row["name"], "main.main.func1", "{table}");
+    }
     let refused = run_in(dir.path(), &["profile", "--goroutines", "-o", "x.data", program]);
     assert!(refused.stderr.contains("goroutines are read for profiles"), "{}", refused.stderr);
 }

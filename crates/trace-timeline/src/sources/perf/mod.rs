@@ -502,6 +502,12 @@ impl PerfSource {
         self.stacks.name(stack, symbols, tables)
     }
 
+    /// Forgets the names of functions: [`PerfSource::name`] asks its symbolizer again, which may know
+    /// more.
+    pub fn forget_names(&mut self) {
+        self.stacks.forget_names();
+    }
+
     /// The file that was mapped last at an address of a process, by its number in the recording, and the
     /// address in it: what a [`Symbolizer`] gets for a frame there.
     pub fn locate(&self, pid: u32, address: u64) -> Option<(usize, u64)> {

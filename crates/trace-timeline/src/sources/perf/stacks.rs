@@ -216,6 +216,11 @@ impl Stacks {
         tables.stack(&frames)
     }
 
+    /// Asks the symbolizer again for addresses whose names are known.
+    pub(super) fn forget_names(&mut self) {
+        self.names = Names::default();
+    }
+
     /// The same stack with the names of its functions.
     pub(super) fn name(
         &mut self,

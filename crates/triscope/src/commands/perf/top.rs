@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// The table has the samples of the last interval. On a terminal it is refreshed in place; otherwise
 /// one table follows the other. Ctrl-C ends it.
 ///
+/// It takes no stacks, as perf top: symbols are those of the sampled instructions. triscope top has
+/// callers, goroutines and .NET methods, rows by process or thread, and keys to sort and filter.
+///
 /// Needs root or CAP_PERFMON; without, use -p with processes of your own.
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -1,13 +1,13 @@
 //! Reading the rings until the command, the processes or the time have ended.
 
 use super::Args;
-use super::managed::Runtimes;
 use crate::failure::{Failure, Result};
 use crate::io::progress::Status;
 use crate::io::recording::Recording;
 use crate::run::watch::Watch;
 use crate::sources::kernel::failure;
 use crate::sources::kernel::sampling::{Opened, SLICE, watermark};
+use crate::sources::runtimes::Runtimes;
 use crate::timeline::counted;
 use crossbeam_channel::after;
 use perf_data::{RecordWriter, Synthesizer};

@@ -2,7 +2,6 @@
 
 mod call_graph;
 mod capture;
-mod managed;
 mod open;
 mod servers;
 mod stacks;
@@ -19,9 +18,10 @@ use crate::run::target::Target;
 use crate::sources::goroutines::Goroutines;
 use crate::sources::kernel::sampling::Opened;
 use crate::sources::kernel::{self, failure, sampling};
+use crate::sources::live::LiveSamples;
+use crate::sources::runtimes::Runtimes;
 use crate::timeline::{counted, notes, size};
 use call_graph::CallGraph;
-use managed::Runtimes;
 use perf_monitor::{Event, Software};
 use stacks::{Output, Stacks};
 use std::path::PathBuf;
@@ -230,11 +230,8 @@ pub(crate) fn run(args: &Args) -> Result {
             let mut runtimes = (!args.no_dotnet).then(Runtimes::new);
             let goroutines =
                 args.has_goroutines().then(|| Goroutines::new(args.by.is_some())).transpose()?;
-            if goroutines.is_some() {
-                Goroutines::prepare(&mut opened.set);
-            }
-            let stacks = Stacks::new(&mut opened, output, is_wall, args.wakers, interval)?;
-            let mut stacks = stacks.with_goroutines(goroutines);
+            let samples = LiveSamples::new(&mut opened, args.wakers, goroutines)?;
+            let mut stacks = Stacks::new(samples, output, is_wall, args.wakers, interval);
             let ran = capture::run(args, &mut opened, &mut stacks, runtimes.as_mut())?;
             let remark = remark(args, &opened, &ran, &stacks.notes());
             stacks.write(&title(args), &remark, runtimes, args.fold_stubs, servers.clone())?;

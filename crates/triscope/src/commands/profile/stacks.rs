@@ -1,24 +1,22 @@
 //! Stacks that are counted while they are sampled: memory depends on distinct stacks only.
 
 use super::capture::Consumer;
-use super::managed::Runtimes;
 use super::wakers::Wakers;
 use crate::failure::{Failure, Result};
 use crate::io::profile_file::{FirefoxFile, ProfileFile};
 use crate::sources::goroutines::Goroutines;
-use crate::sources::kernel::failure;
-use crate::sources::kernel::sampling::Opened;
+use crate::sources::live::LiveSamples;
+use crate::sources::runtimes::Runtimes;
 use crate::sources::symbols::{self, managed::Managed};
 use crate::timeline::notes;
-use perf_data::{Entry, RecordWriter, Session};
+use perf_data::RecordWriter;
 use perf_monitor::{ProcessInfo, RawRecord, RingSet};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::Duration;
-use trace_export::profile::{FirefoxProfile, Samples};
+use trace_export::profile::{FirefoxProfile, Label, Samples};
 use trace_symbols::Debuginfod;
-use trace_timeline::sources::perf::PerfSource;
-use trace_timeline::{Attribute, EntityId, Event, EventKind, Tables};
+use trace_timeline::{Attribute, EntityId, Event, EventKind, Tables, TextId};
 
 /// The file that the stacks go to.
 pub(super) enum Output {
@@ -35,41 +33,33 @@ enum Collected {
 }
 
 pub(super) struct Stacks {
-    session: Session,
-    source: PerfSource,
-    tables: Tables,
+    samples: LiveSamples,
+    counted: Counted,
+}
+
+/// The samples, counted.
+struct Counted {
     collected: Collected,
     /// Processes with samples.
     described: HashSet<EntityId>,
-    /// Events of a record.
-    events: Vec<Event>,
-    goroutines: Option<Goroutines>,
     wakers: Option<Wakers>,
 }
 
 impl Stacks {
-    /// Takes the samples of these events. If `is_wall` is set, those on and off the CPU are one
-    /// profile; if `has_wakers` is, waits have their waker. `interval` is the time between two samples.
+    /// Takes samples. If `is_wall` is set, those on and off the CPU are one profile; if `has_wakers` is,
+    /// waits have their waker. `interval` is the time between two samples.
     pub(super) fn new(
-        opened: &mut Opened,
+        mut samples: LiveSamples,
         output: Output,
         is_wall: bool,
         has_wakers: bool,
         interval: Duration,
-    ) -> Result<Self> {
-        let (events, features) = (opened.events.clone(), std::mem::take(&mut opened.features));
-        let session = Session::new(events, features).map_err(Failure::new)?;
-        let source = PerfSource::with_offset(&session, 0).map_err(Failure::new)?;
-        let source = match has_wakers {
-            true => source.with_wake_ups_only(),
-            false => source.with_scheduler_as_samples(),
-        };
-        let source = source.with_unwinder(symbols::unwind::Unwinder::new(true));
-        let mut tables = Tables::new();
-        let wakers = has_wakers.then(|| Wakers::new(&mut tables));
+    ) -> Self {
+        let tables = &mut samples.tables;
+        let wakers = has_wakers.then(|| Wakers::new(tables));
         let collected = match output {
             Output::Profile(file) if is_wall => {
-                Collected::Profile(file, Samples::wall_clock(&mut tables))
+                Collected::Profile(file, Samples::wall_clock(tables))
             }
             Output::Profile(file) => Collected::Profile(file, Samples::new()),
             Output::Firefox(file) => {
@@ -78,68 +68,13 @@ impl Stacks {
                 Collected::Firefox(file, profile)
             }
         };
-        Ok(Self {
-            session,
-            source,
-            tables,
-            collected,
-            described: HashSet::new(),
-            events: Vec::new(),
-            goroutines: None,
-            wakers,
-        })
-    }
-
-    /// Finds the goroutines of samples of Go programs.
-    pub(super) fn with_goroutines(mut self, goroutines: Option<Goroutines>) -> Self {
-        self.goroutines = goroutines;
-        self
-    }
-
-    fn push(&mut self, raw: RawRecord<'_>) {
-        let entry = Entry { raw, session: &self.session };
-        if let (Some(goroutines), Some(Ok(record))) = (&mut self.goroutines, entry.decode()) {
-            goroutines.push(&record, &mut self.tables);
-        }
-        self.source.push(&entry, &mut self.tables, &mut self.events);
-        self.count();
-    }
-
-    fn count(&mut self) {
-        for mut event in self.events.drain(..) {
-            if let EventKind::Sample { entity, .. } = event.kind {
-                if let Some(process) = self.tables.entities.process_of(entity) {
-                    if self.described.insert(process) {
-                        describe(process, &mut self.tables);
-                    }
-                }
-            }
-            let labels = match &self.goroutines {
-                Some(goroutines) => goroutines.apply(&mut event, &mut self.tables),
-                None => &[],
-            };
-            let labels = match &mut self.wakers {
-                None => Cow::Borrowed(labels),
-                Some(wakers) => {
-                    let waker = wakers.apply(&mut event, &mut self.tables);
-                    // Nothing else is derived from wake-ups.
-                    if !matches!(event.kind, EventKind::Sample { .. }) {
-                        continue;
-                    }
-                    Cow::Owned([labels, waker].concat())
-                }
-            };
-            match &mut self.collected {
-                Collected::Profile(_, samples) => samples.push_with(&event, &labels, &self.tables),
-                Collected::Firefox(_, profile) => profile.push(&event, &self.tables),
-            }
-        }
+        Self { samples, counted: Counted { collected, described: HashSet::new(), wakers } }
     }
 
     /// What is missing or incomplete.
     pub(super) fn notes(&self) -> String {
-        let stats = self.source.samples();
-        let dropped = self.tables.dropped();
+        let stats = self.samples.source.samples();
+        let dropped = self.samples.tables.dropped();
         let text = notes(&[
             (
                 stats.truncated,
@@ -160,8 +95,8 @@ impl Stacks {
             ),
             (dropped.entities, "thread too many", "threads too many"),
         ]);
-        let goroutines = self.goroutines.as_ref().map(Goroutines::notes);
-        let wakers = self.wakers.as_ref().map(Wakers::notes);
+        let goroutines = self.samples.goroutines().map(Goroutines::notes);
+        let wakers = self.counted.wakers.as_ref().map(Wakers::notes);
         text + &goroutines.unwrap_or_default() + &wakers.unwrap_or_default()
     }
 
@@ -176,7 +111,8 @@ impl Stacks {
         fold_stubs: bool,
         servers: Option<Debuginfod>,
     ) -> Result {
-        let Self { mut source, mut tables, collected, wakers, .. } = self;
+        let Self { samples: live, counted: Counted { collected, wakers, .. } } = self;
+        let LiveSamples { mut source, mut tables, .. } = live;
         let mut symbols = symbols::Files::live(servers);
         if let Some(runtimes) = runtimes {
             symbols = symbols.with_methods(runtimes.finish(&source));
@@ -212,6 +148,34 @@ impl Stacks {
     }
 }
 
+impl Counted {
+    fn count(&mut self, event: Event, labels: &[(TextId, Label)], tables: &mut Tables) {
+        let mut event = event;
+        if let EventKind::Sample { entity, .. } = event.kind {
+            if let Some(process) = tables.entities.process_of(entity) {
+                if self.described.insert(process) {
+                    describe(process, tables);
+                }
+            }
+        }
+        let labels = match &mut self.wakers {
+            None => Cow::Borrowed(labels),
+            Some(wakers) => {
+                let waker = wakers.apply(&mut event, tables);
+                // Nothing else is derived from wake-ups.
+                if !matches!(event.kind, EventKind::Sample { .. }) {
+                    return;
+                }
+                Cow::Owned([labels, waker].concat())
+            }
+        };
+        match &mut self.collected {
+            Collected::Profile(_, samples) => samples.push_with(&event, &labels, tables),
+            Collected::Firefox(_, profile) => profile.push(&event, tables),
+        }
+    }
+}
+
 /// Adds the cgroup and the container of a process, if it still runs.
 fn describe(process: EntityId, tables: &mut Tables) {
     let pid = tables.entities.get(process).and_then(|entity| u32::try_from(entity.number).ok());
@@ -228,7 +192,8 @@ fn describe(process: EntityId, tables: &mut Tables) {
 
 impl RecordWriter for Stacks {
     fn record(&mut self, record: RawRecord<'_>) -> perf_data::Result<()> {
-        self.push(record);
+        let Self { samples, counted } = self;
+        samples.push(record, &mut |event, labels, tables| counted.count(event, labels, tables));
         Ok(())
     }
 
@@ -243,28 +208,13 @@ impl RecordWriter for Stacks {
 
 impl Consumer for Stacks {
     fn round(&mut self, set: &mut RingSet) -> Result<u64> {
-        // A round passes on what the one before found: goroutines are read at once.
-        for _ in 0..1 + usize::from(self.goroutines.is_some()) {
-            let pushed = set.round(|record| {
-                self.push(record.raw);
-                Ok::<(), perf_monitor::Error>(())
-            });
-            pushed.map_err(failure)?;
-        }
+        let Self { samples, counted } = self;
+        samples.round(set, &mut |event, labels, tables| counted.count(event, labels, tables))?;
         Ok(0)
     }
 
     fn rest(&mut self, set: &mut RingSet) -> Result {
-        let pushed = set.drain(|record| {
-            self.push(record.raw);
-            Ok::<(), perf_monitor::Error>(())
-        });
-        pushed.map_err(failure)?;
-        if let Some(goroutines) = &mut self.goroutines {
-            goroutines.finish();
-        }
-        self.source.finish(&mut self.tables, &mut self.events);
-        self.count();
-        Ok(())
+        let Self { samples, counted } = self;
+        samples.rest(set, &mut |event, labels, tables| counted.count(event, labels, tables))
     }
 }

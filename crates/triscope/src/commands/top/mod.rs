@@ -1,6 +1,7 @@
 //! `triscope top`.
 
 mod live;
+mod methods;
 mod print;
 mod rows;
 mod screen;
@@ -27,12 +28,14 @@ use view::{Action, Header, View};
 ///
 /// The table has the samples of the last interval. SELF is the share of samples in a function itself,
 /// TOTAL that of samples in it and in what it calls. Stacks are found by frame pointers, as in triscope
-/// profile.
+/// profile. Methods of .NET programs of a command or -p have names after some seconds, and --once and
+/// --json have all.
 ///
 /// Keys: Tab selects what the rows are, s the order, / filters rows by a text, p or Space pauses, arrows
 /// and PageUp and PageDown scroll, q or Ctrl-C ends.
 ///
-/// It needs a terminal. --once and --json print the first interval anywhere.
+/// It needs a terminal. --once and --json print the first interval anywhere. triscope perf top prints
+/// tables of symbols by thread name, as a log without a terminal, and without stacks.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -71,6 +74,9 @@ pub(crate) struct Args {
     /// Rows of the table of --once; 0 for all
     #[arg(long, value_name = "N", default_value_t = 20, requires = "once")]
     rows: usize,
+    /// Do not ask .NET runtimes for the names of their methods
+    #[arg(long)]
+    no_dotnet: bool,
     /// Stop after SECONDS; a command then gets SIGTERM
     #[arg(long, value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
@@ -139,7 +145,7 @@ fn print(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) ->
     let start = Instant::now();
     let end = start + args.delay;
     while !watch.wait(&after(Duration::ZERO))? && Instant::now() < end {
-        live.round(opened)?;
+        live.round(opened, &watch)?;
         opened.set.wait(Some(ROUND)).map_err(failure)?;
     }
     opened.set.disable().map_err(failure)?;
@@ -159,7 +165,7 @@ fn show(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) -> 
     let mut start = Instant::now();
     loop {
         let has_ended = watch.wait(&after(Duration::ZERO))?;
-        live.round(opened)?;
+        live.round(opened, &watch)?;
         let mut is_changed = false;
         if has_ended || start.elapsed() >= args.delay {
             let interval = live.interval(opened, start.elapsed())?;

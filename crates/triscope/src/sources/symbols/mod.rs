@@ -159,6 +159,11 @@ impl Files {
         Self { managed, ..self }
     }
 
+    /// The methods whose code is named, to add more.
+    pub(crate) const fn methods_mut(&mut self) -> &mut Managed {
+        &mut self.managed
+    }
+
     /// The functions at an address of a file: inlined ones first.
     fn at(&mut self, number: usize, file: &MappedFile, address: u64) -> &[Frame] {
         if self.modules.len() <= number {

@@ -16,7 +16,7 @@ use trace_timeline::sources::perf::PerfSource;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The sessions with the runtimes of the profiled processes.
-pub(super) struct Runtimes {
+pub(crate) struct Runtimes {
     recorder: Recorder,
     family: Vec<Family>,
     /// When the next look is due.
@@ -25,13 +25,13 @@ pub(super) struct Runtimes {
 
 impl Runtimes {
     /// Of the processes of a watch, and of their descendants.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let recorder = Recorder::of_family(None, runtimes::names());
         Self { recorder, family: Vec::new(), next: Instant::now() }
     }
 
     /// Looks for new runtimes from time to time.
-    pub(super) fn look(&mut self, watch: &Watch, pids: &[u32]) {
+    pub(crate) fn look(&mut self, watch: &Watch, pids: &[u32]) {
         let now = Instant::now();
         if now < self.next {
             return;
@@ -45,23 +45,32 @@ impl Runtimes {
         self.recorder.look(&processes);
     }
 
-    /// Ends the sessions: runtimes that still run list their methods now.
-    pub(super) fn finish(self, source: &PerfSource) -> Managed {
-        let (recordings, failures) = self.recorder.finish();
-        failures.iter().for_each(Failure::print);
+    /// Ends the sessions, and prints failures: runtimes that still run list their methods now.
+    pub(crate) fn finish(self, source: &PerfSource) -> Managed {
         let mut managed = Managed::default();
+        let (methods, failures) = self.methods();
+        failures.iter().for_each(Failure::print);
+        for (pid, methods) in methods {
+            managed.add(pid, &methods, source);
+        }
+        managed
+    }
+
+    /// Ends the sessions. Returns the methods of each process, and failures.
+    pub(crate) fn methods(self) -> (Vec<(u32, MethodMap)>, Vec<Failure>) {
+        let (recordings, mut failures) = self.recorder.finish();
+        let mut all = Vec::new();
         for recording in recordings {
-            if let Some(failure) = &recording.failure {
-                failure.print();
-            }
+            failures.extend(recording.failure);
             match methods(recording.file) {
-                Ok(methods) => managed.add(recording.pid, &methods, source),
+                Ok(methods) => all.push((recording.pid, methods)),
                 Err(failure) => {
-                    failure.and(format_args!("the methods of process {}", recording.pid)).print();
+                    let what = format_args!("the methods of process {}", recording.pid);
+                    failures.push(failure.and(what));
                 }
             }
         }
-        managed
+        (all, failures)
     }
 }
 

@@ -1,0 +1,91 @@
+//! The methods of .NET programs, while they run.
+
+use crate::failure::Failure;
+use crate::run::watch::Watch;
+use crate::sources::runtimes::Runtimes;
+use crate::sources::symbols::managed::Managed;
+use nettrace::MethodMap;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use trace_timeline::sources::perf::PerfSource;
+
+/// Time between two lists of methods: each costs the runtimes some time.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// The same while no runtime is known.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Failures that are kept.
+const MAX_FAILURES: usize = 16;
+
+/// What a thread that ends sessions returns.
+type Listed = (Vec<(u32, MethodMap)>, Vec<Failure>);
+
+/// The sessions with the runtimes of the sampled processes. A runtime lists its methods at the end of a
+/// session, so sessions are ended, and others begun, from time to time.
+pub(super) struct Methods {
+    runtimes: Runtimes,
+    /// The thread that ends the sessions before these.
+    ending: Option<JoinHandle<Listed>>,
+    /// When the next list is due.
+    next: Instant,
+    failures: Vec<Failure>,
+}
+
+impl Methods {
+    pub(super) fn new() -> Self {
+        let (runtimes, next) = (Runtimes::new(), Instant::now() + SOON);
+        Self { runtimes, ending: None, next, failures: Vec::new() }
+    }
+
+    /// Looks for new runtimes from time to time.
+    pub(super) fn look(&mut self, watch: &Watch, pids: &[u32]) {
+        self.runtimes.look(watch, pids);
+    }
+
+    /// Adds the methods of a list that is complete, and asks for the next one. Returns whether there are
+    /// any.
+    pub(super) fn update(&mut self, source: &PerfSource, managed: &mut Managed) -> bool {
+        let is_complete = self.ending.as_ref().is_some_and(JoinHandle::is_finished);
+        let is_changed = is_complete && self.add(source, managed);
+        if is_complete {
+            self.next = Instant::now() + if is_changed { PERIOD } else { SOON };
+        }
+        if self.ending.is_none() && Instant::now() >= self.next {
+            let runtimes = std::mem::replace(&mut self.runtimes, Runtimes::new());
+            self.ending = Some(std::thread::spawn(|| runtimes.methods()));
+        }
+        is_changed
+    }
+
+    /// Waits for a list, and adds its methods.
+    fn add(&mut self, source: &PerfSource, managed: &mut Managed) -> bool {
+        let failed = || (Vec::new(), vec![Failure::new("the .NET recorder failed")]);
+        let Some(ending) = self.ending.take() else { return false };
+        let (methods, failures) = ending.join().unwrap_or_else(|_| failed());
+        let room = MAX_FAILURES.saturating_sub(self.failures.len());
+        self.failures.extend(failures.into_iter().take(room));
+        for (pid, methods) in &methods {
+            managed.add(*pid, methods, source);
+        }
+        !methods.is_empty()
+    }
+
+    /// Ends the sessions, and adds all methods.
+    pub(super) fn finish(mut self, source: &PerfSource, managed: &mut Managed) {
+        self.add(source, managed);
+        let runtimes = std::mem::replace(&mut self.runtimes, Runtimes::new());
+        self.ending = Some(std::thread::spawn(|| runtimes.methods()));
+        self.add(source, managed);
+    }
+}
+
+impl Drop for Methods {
+    /// No session is left behind. The terminal is the user's again.
+    fn drop(&mut self) {
+        if let Some(Ok((_, failures))) = self.ending.take().map(JoinHandle::join) {
+            self.failures.extend(failures);
+        }
+        self.failures.iter().for_each(Failure::print);
+    }
+}

@@ -1,0 +1,132 @@
+//! The samples of a set of events, while they are taken.
+
+use crate::failure::{Failure, Result};
+use crate::sources::goroutines::Goroutines;
+use crate::sources::kernel::failure;
+use crate::sources::kernel::sampling::Opened;
+use crate::sources::symbols::unwind::Unwinder;
+use perf_data::{Entry, Session};
+use perf_monitor::{RawRecord, RingSet};
+use trace_export::profile::Label;
+use trace_timeline::sources::perf::PerfSource;
+use trace_timeline::{Event, StackId, Tables, TextId};
+
+/// What gets the events that records become: those of samples of goroutines with their labels.
+pub(crate) type Each<'a> = &'a mut dyn FnMut(Event, &[(TextId, Label)], &mut Tables);
+
+/// Makes events of the records of a set. Stacks have addresses: [`LiveSamples::name`] names their
+/// functions.
+pub(crate) struct LiveSamples {
+    session: Session,
+    is_woken: bool,
+    pub(crate) source: PerfSource,
+    pub(crate) tables: Tables,
+    goroutines: Option<Goroutines>,
+    /// Events of a record.
+    events: Vec<Event>,
+}
+
+impl LiveSamples {
+    /// Reads the samples of these events. With `is_woken`, wake-ups are events, too. Samples of Go
+    /// programs have their goroutine if `goroutines` are given.
+    pub(crate) fn new(
+        opened: &mut Opened,
+        is_woken: bool,
+        goroutines: Option<Goroutines>,
+    ) -> Result<Self> {
+        let (events, features) = (opened.events.clone(), std::mem::take(&mut opened.features));
+        let session = Session::new(events, features).map_err(Failure::new)?;
+        if goroutines.is_some() {
+            Goroutines::prepare(&mut opened.set);
+        }
+        let source = source(&session, is_woken)?;
+        let (tables, events) = (Tables::new(), Vec::new());
+        Ok(Self { session, is_woken, source, tables, goroutines, events })
+    }
+
+    pub(crate) const fn has_goroutines(&self) -> bool {
+        self.goroutines.is_some()
+    }
+
+    pub(crate) const fn goroutines(&self) -> Option<&Goroutines> {
+        self.goroutines.as_ref()
+    }
+
+    /// Forgets processes, stacks and goroutines.
+    pub(crate) fn forget(&mut self) -> Result {
+        if let Some(goroutines) = &mut self.goroutines {
+            goroutines.forget();
+        }
+        self.source = source(&self.session, self.is_woken)?;
+        self.tables = Tables::new();
+        Ok(())
+    }
+
+    /// Takes a record.
+    pub(crate) fn push(&mut self, raw: RawRecord<'_>, each: Each<'_>) {
+        let Self { session, source, tables, goroutines, events, .. } = self;
+        let entry = Entry { raw, session };
+        if let (Some(goroutines), Some(Ok(record))) = (goroutines.as_mut(), entry.decode()) {
+            goroutines.push(&record, tables);
+        }
+        source.push(&entry, tables, events);
+        self.pass(each);
+    }
+
+    /// Reads what the rings have.
+    pub(crate) fn round(&mut self, set: &mut RingSet, each: Each<'_>) -> Result {
+        // A round passes on what the one before found: goroutines are read at once.
+        for _ in 0..1 + usize::from(self.goroutines.is_some()) {
+            let pushed = set.round(|record| {
+                self.push(record.raw, each);
+                Ok::<(), perf_monitor::Error>(())
+            });
+            pushed.map_err(failure)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the rest: the events are disabled.
+    pub(crate) fn rest(&mut self, set: &mut RingSet, each: Each<'_>) -> Result {
+        let pushed = set.drain(|record| {
+            self.push(record.raw, each);
+            Ok::<(), perf_monitor::Error>(())
+        });
+        pushed.map_err(failure)?;
+        if let Some(goroutines) = &mut self.goroutines {
+            goroutines.finish();
+        }
+        self.source.finish(&mut self.tables, &mut self.events);
+        self.pass(each);
+        Ok(())
+    }
+
+    fn pass(&mut self, each: Each<'_>) {
+        let Self { tables, goroutines, events, .. } = self;
+        for mut event in events.drain(..) {
+            let labels = match goroutines {
+                Some(goroutines) => goroutines.apply(&mut event, tables),
+                None => &[],
+            };
+            each(event, labels, tables);
+        }
+    }
+
+    /// Names the functions of a stack. `None` above the limits of the tables.
+    pub(crate) fn name(
+        &mut self,
+        stack: StackId,
+        symbols: &mut crate::sources::symbols::Files,
+    ) -> Option<StackId> {
+        self.source.name(stack, symbols, &mut self.tables)
+    }
+}
+
+fn source(session: &Session, is_woken: bool) -> Result<PerfSource> {
+    let source = PerfSource::with_offset(session, 0).map_err(Failure::new)?;
+    let source = match is_woken {
+        true => source.with_wake_ups_only(),
+        false => source.with_scheduler_as_samples(),
+    };
+    Ok(source.with_unwinder(Unwinder::new(true)))
+}
