@@ -1,6 +1,8 @@
 -- Stacks of CPU samples as folded lines, outermost function first: input of flame-graph tools. Add conditions on host,
 -- date or process for a cohort.
 --
+-- In Spark: listagg(…) WITHIN GROUP (ORDER BY …) for string_agg, as `triscope questions flame_graph --spark` prints it.
+--
 -- Example:
 --   folded             samples
 --   ?                  24

@@ -21,7 +21,20 @@ impl Question {
         let lines = lines.map(str::trim).take_while(|line| !line.is_empty());
         lines.collect::<Vec<_>>().join(" ")
     }
+
+    /// The query as Spark takes it: DuckDB and DataFusion have [`Question::sql`]. Few differ.
+    pub fn in_spark(&self) -> String {
+        let parts = SPARK.iter().filter(|(name, ..)| *name == self.name);
+        parts.fold(self.sql.to_owned(), |sql, (_, part, spark)| sql.replace(part, spark))
+    }
 }
+
+/// What Spark writes in another way: the name of a question, a part of it, and that in Spark.
+const SPARK: &[(&str, &str, &str)] = &[(
+    "flame_graph",
+    "string_agg(coalesce(f.function, '?'), ';' ORDER BY k.depth DESC)",
+    "listagg(coalesce(f.function, '?'), ';') WITHIN GROUP (ORDER BY k.depth DESC)",
+)];
 
 macro_rules! questions {
     ($($name:literal),* $(,)?) => {
@@ -86,6 +99,19 @@ mod tests {
         for question in QUESTIONS {
             assert!(question.about().ends_with('.'), "{}", question.name);
             assert!(question.sql.contains("\n-- Example:\n"), "{}", question.name);
+        }
+    }
+
+    #[test]
+    fn questions_that_differ_in_spark_say_so() {
+        for question in QUESTIONS {
+            let differs = question.in_spark() != question.sql;
+            let says = question.sql.contains("\n-- In Spark: ");
+            assert_eq!(differs, says, "{}", question.name);
+        }
+        for (name, ..) in SPARK {
+            let question = QUESTIONS.iter().find(|question| question.name == *name).unwrap();
+            assert_ne!(question.in_spark(), question.sql);
         }
     }
 

@@ -5,6 +5,7 @@ import decimal
 import glob
 import json
 import math
+import pathlib
 import subprocess
 import sys
 
@@ -216,7 +217,7 @@ def compare_paths(name, connection, explained):
     return len(explained)
 
 
-def same_answer(name, columns, ours, theirs):
+def same_answer(engine, name, columns, ours, theirs):
     """Compares with the rows of another engine. Sums of fractions may differ in the last digits.
     DataFusion interpolates percentiles in steps of a millionth of the distance between two values."""
     percentiles = [column.rpartition("_")[2] in ("p50", "p90", "p99") for column in columns]
@@ -242,20 +243,45 @@ def same_answer(name, columns, ours, theirs):
     pairs = list(zip(sorted(ours, key=key), sorted(theirs, key=key)))
     different = next((pair for pair in pairs if not equal(*pair)), None)
     is_same = len(ours) == len(theirs) and different is None
-    require(is_same, f"{name}: {len(ours)} rows in DuckDB, {len(theirs)} in triscope-sql; {different}")
+    require(is_same, f"{name}: {len(ours)} rows in DuckDB, {len(theirs)} in {engine}; {different}")
+
+
+def compare_engine(engine, answers, ask):
+    """The answers of another engine to all questions: `ask` returns columns and rows, or an error."""
+    before = len(faults)
+    for name, (columns, rows) in answers.items():
+        theirs, error = ask(name, columns)
+        require(error is None, f"{name}: {engine}: {error}")
+        if error is None:
+            same_answer(engine, name, columns, rows, theirs)
+    same = len(answers) - (len(faults) - before)
+    print(f"{same} of {len(answers)} answers of {engine} are those of DuckDB")
 
 
 def compare_datafusion(program, dataset, answers):
-    """The answers of triscope-sql to all questions."""
-    before = len(faults)
-    for name, (columns, rows) in answers.items():
+    def ask(name, columns):
         output = subprocess.run([program, "--json", name, dataset], capture_output=True, text=True)
-        require(output.returncode == 0, f"{name}: triscope-sql: {output.stderr}")
-        if output.returncode == 0:
-            theirs = [[row[column] for column in columns] for row in json.loads(output.stdout)]
-            same_answer(name, columns, rows, theirs)
-    same = len(answers) - (len(faults) - before)
-    print(f"{same} of {len(answers)} answers of triscope-sql are those of DuckDB")
+        if output.returncode != 0:
+            return None, output.stderr
+        return [[row[column] for column in columns] for row in json.loads(output.stdout)], None
+
+    compare_engine("triscope-sql", answers, ask)
+
+
+def compare_spark(python, input, answers):
+    """Spark runs in a Python of its own."""
+    directory = pathlib.Path(input).parent
+    script, path = directory / "spark.py", directory / "spark.json"
+    subprocess.run([python, script, input, path], check=True, stderr=subprocess.DEVNULL, cwd=directory)
+    spark = json.load(open(path))
+    require(spark["workers"] > 1, f"{spark['workers']} workers of Spark")
+
+    def ask(name, columns):
+        answer = spark["answers"][name]
+        require("error" in answer or answer["columns"] == columns, f"{name}: columns {answer}")
+        return answer.get("rows"), answer.get("error")
+
+    compare_engine(f"Spark with {spark['workers']} workers", answers, ask)
 
 
 def main():
@@ -292,6 +318,8 @@ def main():
         examples[question["name"]] = "\n".join(lines)
     if task["triscope_sql"]:
         compare_datafusion(task["triscope_sql"], task["dataset"], answers)
+    if task["spark"]:
+        compare_spark(task["spark"], sys.argv[1], answers)
     json.dump(examples, open(task["examples"], "w"))
     if faults:
         print(f"{len(faults)} faults:", *faults[:20], sep="\n", file=sys.stderr)

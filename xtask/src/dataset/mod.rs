@@ -13,6 +13,8 @@ use task_support::{Result, lane, pypi, run, workspace};
 
 const CHECK: &str = include_str!("check.py");
 
+const SPARK: &str = include_str!("spark.py");
+
 /// What the checks have in common.
 const VIEWS: &str = include_str!("views.py");
 
@@ -20,10 +22,11 @@ const VIEWS: &str = include_str!("views.py");
 const PACKAGES: &[&str] = &["duckdb==2.0.0", "pyarrow==26.0.1"];
 
 pub(crate) const OPTIONS: &str = "\
-[--write] [--triscope-sql] [FILE|DIR...]
+[--write] [--triscope-sql] [--spark] [FILE|DIR...]
 
   --write    regenerate the tables and questions of docs/dataset.md, and the examples of the questions
-  --triscope-sql   also build triscope-sql, and compare its answers with those of DuckDB
+  --triscope-sql   also compare the answers of triscope-sql, which is built first, with those of DuckDB
+  --spark    also compare the answers of Spark, with several workers: needs Java 17 and a download of 435 MB
   FILE|DIR   also recordings for triscope export: answers are compared with triscope report";
 
 /// The traces of the workspace that are exported.
@@ -59,6 +62,7 @@ pub(crate) fn task(args: &[String]) -> Result {
     let has = |name: &str| args.iter().any(|arg| arg == name);
     let write = has("--write");
     let triscope_sql = has("--triscope-sql").then(crate::sql::program).transpose()?;
+    let spark = has("--spark").then(spark).transpose()?;
     let dir = workspace().join("target/dataset");
     fresh(&dir)?;
     let triscope = run::triscope()?;
@@ -110,9 +114,11 @@ pub(crate) fn task(args: &[String]) -> Result {
         "tables": tables(),
         "examples": dir.join("examples.json"),
         "triscope_sql": triscope_sql,
+        "spark": spark,
     });
     fs::write(&input, text.to_string())?;
     fs::write(&check, CHECK)?;
+    fs::write(dir.join("spark.py"), SPARK)?;
     run::run(Command::new(python).arg(&check).arg(&input))?;
     if write {
         document(&dir.join("examples.json"))?;
@@ -123,6 +129,12 @@ pub(crate) fn task(args: &[String]) -> Result {
 /// A Python with the readers.
 fn environment() -> Result<PathBuf> {
     pypi::environment("dataset-duckdb-2.0.0", PACKAGES)
+}
+
+/// A Python with Spark, and a Java for it.
+fn spark() -> Result<PathBuf> {
+    crate::debian::ensure_program("java", "default-jre-headless")?;
+    pypi::environment("spark-4.3.0", &["pyspark==4.3.0"])
 }
 
 /// Makes an empty directory, with what the checks have in common.
@@ -137,7 +149,9 @@ fn fresh(dir: &Path) -> Result {
 /// The questions, for the checks.
 fn questions() -> Vec<serde_json::Value> {
     let questions = trace_dataset::QUESTIONS.iter();
-    questions.map(|q| json!({ "name": q.name, "about": q.about(), "sql": q.sql })).collect()
+    questions
+        .map(|q| json!({ "name": q.name, "about": q.about(), "sql": q.sql, "spark": q.in_spark() }))
+        .collect()
 }
 
 /// The tables, for the checks.

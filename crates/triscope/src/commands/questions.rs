@@ -7,7 +7,7 @@ use trace_dataset::{QUESTIONS, views};
 /// Print questions about a dataset in SQL
 ///
 /// Without NAME, a list of the questions. The SQL has the tables of triscope export by their names;
-/// --views makes them known to DuckDB.
+/// --views makes them known to DuckDB; DataFusion takes the same SQL, Spark that of --spark.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,6 +22,9 @@ pub(crate) struct Args {
     /// Print statements for DuckDB first, that make the tables of this dataset views
     #[arg(long, value_name = "DIR")]
     views: Option<String>,
+    /// Print the question as Spark takes it
+    #[arg(long, requires = "name", conflicts_with = "views")]
+    spark: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result {
@@ -33,7 +36,10 @@ pub(crate) fn run(args: &Args) -> Result {
                 Failure::new(format_args!("no question is named {name}: triscope questions"))
                     .with_code(2)
             })?;
-            text.push_str(question.sql);
+            match args.spark {
+                true => text.push_str(&question.in_spark()),
+                false => text.push_str(question.sql),
+            }
         }
         None if args.views.is_none() => {
             let width = QUESTIONS.iter().map(|question| question.name.len()).max().unwrap_or(0);
