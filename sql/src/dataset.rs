@@ -11,7 +11,9 @@ use datafusion::datasource::listing::{
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trace_dataset::{ColumnType, TABLES, Table};
 
@@ -33,7 +35,7 @@ pub(crate) async fn open(dir: &Path) -> Result<SessionContext, Error> {
     let dir = dir.canonicalize().map_err(fail)?;
     if !dir.join("recordings").is_dir() {
         let what = "no dataset of triscope export: it has no directory recordings";
-        return Err(fail(std::io::Error::other(what)));
+        return Err(fail(io::Error::other(what)));
     }
     let mut config = SessionConfig::new().with_information_schema(true);
     let options = config.options_mut();
@@ -99,6 +101,33 @@ async fn add(context: &SessionContext, table: &Table, dir: &Path) -> Result<(), 
 /// Fails if a table of the plan has an empty file, e.g. of a machine that lost power: the engine would
 /// leave it out.
 pub(crate) fn check(plan: &LogicalPlan, dir: &Path) -> Result<(), Error> {
+    let empty = find(plan, dir, |file| Ok(file.metadata()?.len() == 0))?;
+    empty.map_or(Ok(()), |path| {
+        let error = io::Error::other("the file is empty: export its recording again");
+        Err(Error::Io(path.display().to_string(), error))
+    })
+}
+
+/// A file of the tables of the plan that does not begin and end as Parquet does: the engine does not name
+/// it.
+pub(crate) fn incomplete(plan: &LogicalPlan, dir: &Path) -> Option<PathBuf> {
+    const MAGIC: &[u8; 4] = b"PAR1";
+    let is_incomplete = |mut file: File| -> io::Result<bool> {
+        let (mut first, mut last) = ([0; 4], [0; 4]);
+        file.read_exact(&mut first)?;
+        file.seek(SeekFrom::End(-4))?;
+        file.read_exact(&mut last)?;
+        Ok(&first != MAGIC || &last != MAGIC)
+    };
+    find(plan, dir, |file| is_incomplete(file).or(Ok(true))).ok()?
+}
+
+/// The first file of the tables of the plan that is `wanted`.
+fn find(
+    plan: &LogicalPlan,
+    dir: &Path,
+    wanted: impl Fn(File) -> io::Result<bool>,
+) -> Result<Option<PathBuf>, Error> {
     let mut tables = BTreeSet::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {
@@ -112,19 +141,19 @@ pub(crate) fn check(plan: &LogicalPlan, dir: &Path) -> Result<(), Error> {
             // A table may be missing, and there are tables of the engine.
             let Ok(entries) = dir.read_dir() else { continue };
             for entry in entries {
-                let fail = |error| Error::Io(dir.display().to_string(), error);
-                let entry = entry.map_err(fail)?;
-                let metadata = entry.metadata().map_err(fail)?;
-                let path = entry.path();
-                if metadata.is_dir() {
+                let path = entry.map_err(|e| Error::Io(dir.display().to_string(), e))?.path();
+                if path.is_dir() {
                     dirs.push(path);
-                } else if metadata.len() == 0 && path.extension().is_some_and(|e| e == "parquet") {
-                    let error =
-                        std::io::Error::other("the file is empty: export its recording again");
-                    return Err(Error::Io(path.display().to_string(), error));
+                } else if path.extension().is_some_and(|extension| extension == "parquet") {
+                    let found = File::open(&path).and_then(&wanted);
+                    match found {
+                        Ok(true) => return Ok(Some(path)),
+                        Ok(false) => {}
+                        Err(error) => return Err(Error::Io(path.display().to_string(), error)),
+                    }
                 }
             }
         }
     }
-    Ok(())
+    Ok(None)
 }

@@ -9,6 +9,7 @@ mod output;
 
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
+use datafusion::prelude::DataFrame;
 use futures::TryStreamExt;
 use output::{Format, Output};
 use std::ffi::OsString;
@@ -150,7 +151,22 @@ async fn answer(sql: &str, dir: &Path, format: Format) -> Result<(), Error> {
     // Questions only: nothing is written.
     let options = options.with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let frame = context.sql_with_options(sql, options).await?;
-    dataset::check(frame.logical_plan(), dir)?;
+    let plan = frame.logical_plan().clone();
+    dataset::check(&plan, dir)?;
+    let result = write(frame, format).await;
+    match result {
+        Err(Error::Engine(error)) => Err(match dataset::incomplete(&plan, dir) {
+            Some(path) => {
+                let what = "the file is not complete: export its recording again";
+                Error::Io(path.display().to_string(), std::io::Error::other(what))
+            }
+            None => Error::Engine(error),
+        }),
+        result => result,
+    }
+}
+
+async fn write(frame: DataFrame, format: Format) -> Result<(), Error> {
     let mut output = Output::new(format, frame.schema().inner().clone());
     let mut batches = frame.execute_stream().await?;
     while let Some(batch) = batches.try_next().await? {
