@@ -222,6 +222,11 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     fn seek(&mut self, to: u64) -> Result<()> {
+        // The number of the system's error would differ.
+        if i64::try_from(to).is_err() {
+            let why = "is beyond the end of any file";
+            return Err(Error::Malformed { what: "a section", offset: to, why });
+        }
         self.input.seek(SeekFrom::Start(to)).map_err(Error::io("seek", to))?;
         self.at = to;
         Ok(())
