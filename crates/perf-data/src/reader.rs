@@ -15,7 +15,7 @@ use perf_monitor::{DecodeError, Decoder, RawRecord, Record, RecordLayout, Timest
 use perf_sys::{PERF_TYPE_TRACEPOINT, perf_event_attr};
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read, Seek, SeekFrom};
-use trace_common::{Cursor, Limits};
+use trace_common::{Cursor, Limits, SeededState};
 
 /// What a recording says beside its records: its events and features.
 ///
@@ -26,7 +26,7 @@ pub struct Session {
     features: Features,
     decoder: Option<Decoder>,
     /// Places in `events`.
-    by_id: HashMap<u64, usize>,
+    by_id: HashMap<u64, usize, SeededState>,
 }
 
 impl Session {

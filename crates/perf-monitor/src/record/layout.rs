@@ -6,7 +6,7 @@ use crate::flags::{BranchFlags, ReadFormat, SampleFlags};
 use perf_sys::*;
 use std::collections::HashMap;
 use std::sync::Arc;
-use trace_common::{ReadErrorKind, Timestamp};
+use trace_common::{ReadErrorKind, SeededState, Timestamp};
 
 /// Sample fields of fixed size, in the order of the kernel, up to the first of variable size.
 const FIXED: [SampleFlags; 9] = [
@@ -251,13 +251,13 @@ impl RecordLayout {
 pub struct Decoder {
     first: Arc<RecordLayout>,
     /// Empty with one event.
-    layouts: HashMap<u64, Arc<RecordLayout>>,
+    layouts: HashMap<u64, Arc<RecordLayout>, SeededState>,
 }
 
 impl Decoder {
     /// For one event.
     pub fn new(attr: &perf_event_attr) -> Self {
-        Self { first: Arc::new(RecordLayout::new(attr)), layouts: HashMap::new() }
+        Self { first: Arc::new(RecordLayout::new(attr)), layouts: HashMap::default() }
     }
 
     /// Adds an event by its id ([`Counter::id`](crate::Counter::id)). An event can have several
