@@ -315,6 +315,51 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
 }
 
 proptest! {
+    /// The end of a state and the begin of the next one are written in one piece where both are
+    /// short.
+    #[test]
+    fn a_change_of_state_is_an_end_and_a_begin(
+        // 64 ns are a unit of the clock. Other steps are exceptions.
+        steps in proptest::collection::vec(
+            (
+                0..3usize,
+                prop_oneof![(-9..300i64).prop_map(|n| 64 * n), -99..99i64, 0..i64::MAX >> 20],
+                (0..40usize, proptest::option::of(0..40usize)),
+                proptest::option::of(0..1u64 << 40),
+                proptest::option::of(0..Category::ALL.len()),
+            ),
+            0..200,
+        ),
+    ) {
+        let traces = [false, true].map(|is_apart| {
+            // Small tables are reset often.
+            let mut sink = PerfettoSink::with_limit(Vec::new(), ClockDomain::Monotonic, 1 << 10);
+            let tracks: Vec<TrackId> = (0..3u8)
+                .map(|n| sink.track(&Track::custom(&[b'a' + n])).unwrap())
+                .collect();
+            let mut at = 1 << 40;
+            for &(track, step, (name, stack), flow, category) in &steps {
+                at += step;
+                let name = sink.text(format!("name {name}").as_bytes());
+                let stack = stack.map(|n| {
+                    let function = format!("f{n}");
+                    // One has no frames.
+                    let frame = (n > 0).then(|| Frame::new(function.as_bytes()));
+                    sink.stack(&mut frame.into_iter())
+                });
+                let mut entry = TrackEvent::new(name).stack(stack).flow(flow.map(Flow::Ends));
+                entry.category = category.map(|n| Category::ALL[n]);
+                if is_apart {
+                    sink.state(ns(at), tracks[track], None).unwrap();
+                }
+                sink.state(ns(at), tracks[track], Some(&entry)).unwrap();
+            }
+            sink.finish().unwrap();
+            sink.into_inner()
+        });
+        prop_assert!(traces[0] == traces[1]);
+    }
+
     /// Whatever is called, with tables that start anew all the time: what is written can be
     /// read, refers to nothing that is not there, and has the names that were given.
     #[test]
