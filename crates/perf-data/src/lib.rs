@@ -75,6 +75,8 @@ mod features;
 mod layout;
 #[cfg(target_os = "linux")]
 mod machine;
+#[cfg(target_os = "linux")]
+mod mapped_ids;
 mod mappings;
 mod reader;
 mod sorted;
@@ -86,13 +88,15 @@ mod writer;
 
 // Types of other crates in the public API.
 pub use perf_sys::perf_event_attr;
-pub use trace_common::{BuildId, Limits};
+pub use trace_common::{BuildId, Inode, Limits};
 
 pub use build_id::BuildIdEntry;
 pub use error::{Error, Result};
 pub use event::RecordedEvent;
 pub use features::{ClockReference, CpuTopology, Cpus, EventGroup, Features};
 pub use layout::{Feature, record_type};
+#[cfg(target_os = "linux")]
+pub use mapped_ids::BuildIds;
 pub use mappings::{MappedAddress, MappedFile, Mappings};
 pub use reader::{Entry, Reader, Session};
 pub use sorted::SortedReader;

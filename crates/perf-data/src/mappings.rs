@@ -4,7 +4,7 @@ use crate::features::Features;
 use perf_monitor::{CpuMode, FileId, Mmap, ProcessEvent, RawRecord, Record};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use trace_common::BuildId;
+use trace_common::{BuildId, Inode};
 
 /// A file with code: an executable, a library, the kernel, or what a just-in-time compiler wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct MappedFile {
     pub name: String,
     /// The build id, if the recording has it.
     pub build_id: Option<BuildId>,
+    /// The inode, if the recording has it instead of the build id.
+    pub inode: Option<Inode>,
     /// The process that mapped it first: its root directory has the file, if that process still runs.
     pub process: Option<u32>,
     /// Whether it is the kernel or one of its modules.
@@ -50,7 +52,7 @@ pub struct Mappings {
     /// End and file of the kernel's text and of its modules, by their start.
     kernel: BTreeMap<u64, (u64, usize)>,
     files: Vec<MappedFile>,
-    numbers: HashMap<(String, Option<BuildId>), usize>,
+    numbers: HashMap<(String, Option<BuildId>, Option<Inode>), usize>,
     /// Build ids of the recording.
     build_ids: HashMap<String, BuildId>,
 }
@@ -84,7 +86,7 @@ impl Mappings {
             numbers: HashMap::new(),
             build_ids: entries.map(|entry| (entry.file.clone(), entry.build_id)).collect(),
         };
-        this.add_file(Self::KERNEL.to_owned(), None, None);
+        this.add_file(Self::KERNEL.to_owned(), None, None, None);
         this
     }
 
@@ -114,16 +116,19 @@ impl Mappings {
     fn map(&mut self, mmap: &Mmap<'_>, mode: CpuMode) {
         let name = String::from_utf8_lossy(mmap.filename).into_owned();
         let end = mmap.addr.saturating_add(mmap.len);
-        let own_id = match mmap.file {
-            Some(FileId::BuildId(id)) => BuildId::new(id),
-            _ => None,
+        let (own_id, inode) = match mmap.file {
+            Some(FileId::BuildId(id)) => (BuildId::new(id), None),
+            Some(FileId::Inode { major, minor, inode, .. }) if inode != 0 => {
+                (None, Some(Inode { major, minor, inode }))
+            }
+            _ => (None, None),
         };
         if mode == CpuMode::Kernel {
             let name = match name.strip_prefix(Self::KERNEL) {
                 Some(_) => Self::KERNEL.to_owned(),
                 None => module_name(&name),
             };
-            let file = self.add_file(name, own_id, None);
+            let file = self.add_file(name, own_id, None, None);
             self.kernel.insert(mmap.addr, (end, file));
             return;
         }
@@ -131,7 +136,8 @@ impl Mappings {
         let anonymous = ["//anon", "/dev/zero", "/anon_hugepage", "/memfd:doublemapper"];
         let is_perf_map = anonymous.into_iter().any(|prefix| name.starts_with(prefix));
         let name = if is_perf_map { format!("/tmp/perf-{}.map", mmap.pid) } else { name };
-        let file = self.add_file(name, own_id, Some(mmap.pid));
+        let inode = inode.filter(|_| !is_perf_map);
+        let file = self.add_file(name, own_id, inode, Some(mmap.pid));
         if let Some(file) = self.files.get_mut(file) {
             file.is_perf_map |= is_perf_map;
         }
@@ -143,16 +149,30 @@ impl Mappings {
     }
 
     /// Adds a file of a process, or of the kernel.
-    fn add_file(&mut self, name: String, own_id: Option<BuildId>, process: Option<u32>) -> usize {
+    fn add_file(
+        &mut self,
+        name: String,
+        own_id: Option<BuildId>,
+        inode: Option<Inode>,
+        process: Option<u32>,
+    ) -> usize {
         let build_id = own_id.or_else(|| self.build_ids.get(&name).copied());
+        let inode = inode.filter(|_| build_id.is_none());
         let next = self.files.len();
-        let key = (name, build_id);
+        let key = (name, build_id, inode);
         if let Some(known) = self.numbers.get(&key) {
             return *known;
         }
         let name = key.0.clone();
         let is_kernel = process.is_none();
-        self.files.push(MappedFile { name, build_id, process, is_kernel, is_perf_map: false });
+        self.files.push(MappedFile {
+            name,
+            build_id,
+            inode,
+            process,
+            is_kernel,
+            is_perf_map: false,
+        });
         self.numbers.insert(key, next);
         next
     }

@@ -1,15 +1,12 @@
 //! Records about processes that started before the recording, from `/proc`.
 
 use crate::error::Result;
+use crate::mapped_ids::BuildIds;
 use crate::writer::RecordWriter;
 use perf_monitor::{RawRecord, RecordLayout};
 use perf_sys::*;
-use std::collections::HashMap;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use trace_common::BuildId;
-use trace_symbols::build_id;
 use zerocopy::IntoBytes;
 
 /// Writes the records that the kernel would have written if the recording had started with the
@@ -24,25 +21,26 @@ pub struct Synthesizer {
     trailer: usize,
     /// Whether the sample id ends with the id of the event.
     has_identifier: bool,
-    with_build_ids: bool,
-    /// Build ids by path.
-    build_ids: HashMap<Vec<u8>, Option<BuildId>>,
+    /// With `with_build_ids`.
+    build_ids: Option<BuildIds>,
+    layout: RecordLayout,
     record: Vec<u8>,
 }
 
 /// Maximum number of files whose build id is remembered.
-const MAX_FILES: usize = 1 << 16;
+pub(crate) const MAX_FILES: usize = 1 << 16;
 
 impl Synthesizer {
     /// For a recording whose first event has this attribute.
     ///
     /// With `with_build_ids`, mappings have the build id of their file instead of its inode.
     pub fn new(attr: &perf_event_attr, with_build_ids: bool) -> Self {
+        let layout = RecordLayout::new(attr);
         Self {
-            trailer: RecordLayout::new(attr).sample_id_size(),
+            trailer: layout.sample_id_size(),
             has_identifier: attr.sample_type & PERF_SAMPLE_IDENTIFIER != 0,
-            with_build_ids,
-            build_ids: HashMap::new(),
+            build_ids: with_build_ids.then(BuildIds::default),
+            layout,
             record: Vec::new(),
         }
     }
@@ -151,25 +149,10 @@ impl Synthesizer {
             if map.prot & PROT_EXEC == 0 {
                 continue;
             }
-            let id = if self.with_build_ids && map.name.starts_with(b"/") {
-                self.build_id(pid, &map)
-            } else {
-                None
-            };
-            let mut misc = PERF_RECORD_MISC_USER;
+            let (major, minor) = map.device;
+            let device = u64::from(major) | u64::from(minor) << 32;
             let mut file = [0; 24];
-            match &id {
-                Some(id) => {
-                    misc |= PERF_RECORD_MISC_MMAP_BUILD_ID;
-                    let size = id.as_bytes().len() as u8;
-                    fill(&mut file, &[&[size, 0, 0, 0], id.as_bytes()].concat());
-                }
-                None => {
-                    let (major, minor) = map.device;
-                    let device = u64::from(major) | u64::from(minor) << 32;
-                    fill(&mut file, [device, map.inode, 0].as_bytes());
-                }
-            }
+            file.copy_from_slice([device, map.inode, 0].as_bytes());
             let fixed = perf_record_mmap2 {
                 pid,
                 tid: pid,
@@ -180,30 +163,16 @@ impl Synthesizer {
                 prot: map.prot,
                 flags: map.flags,
             };
-            self.put(out, PERF_RECORD_MMAP2, misc, fixed.as_bytes(), Some(map.name), None)?;
+            self.put(
+                out,
+                PERF_RECORD_MMAP2,
+                PERF_RECORD_MISC_USER,
+                fixed.as_bytes(),
+                Some(map.name),
+                None,
+            )?;
         }
         Ok(())
-    }
-
-    /// The build id of a mapped file, in the mounts of its process. The path is that of the file
-    /// only if the inode agrees.
-    fn build_id(&mut self, pid: u32, map: &Mapping<'_>) -> Option<BuildId> {
-        use std::os::unix::fs::MetadataExt;
-        if let Some(known) = self.build_ids.get(map.name) {
-            return *known;
-        }
-        let mut path = format!("/proc/{pid}/root").into_bytes();
-        path.extend(map.name);
-        let path = Path::new(std::ffi::OsStr::from_bytes(&path));
-        let is_same = fs::metadata(path).is_ok_and(|metadata| metadata.ino() == map.inode);
-        if !is_same {
-            return None;
-        }
-        let id = build_id::of_file(path);
-        if self.build_ids.len() < MAX_FILES {
-            self.build_ids.insert(map.name.to_vec(), id);
-        }
-        id
     }
 
     /// Writes a record: its fixed part, a text with its NUL, padding, a sample id that is empty or
@@ -230,15 +199,12 @@ impl Synthesizer {
             *last = id.to_ne_bytes();
         }
         match RawRecord::split_first(&self.record, 0) {
-            Some((record, _)) => out.record(record),
+            Some((record, _)) => out.record(match &mut self.build_ids {
+                Some(build_ids) => build_ids.apply(&self.layout, record),
+                None => record,
+            }),
             None => Ok(()),
         }
-    }
-}
-
-fn fill(to: &mut [u8], from: &[u8]) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = *from;
     }
 }
 

@@ -3,8 +3,9 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
-/// Runs `perf`, and again if it crashes: perf 6.1 now and then fails an assertion of its own about
-/// build ids (`util/build-id.c`, "stack smashing detected") when it records.
+/// Runs `perf`, and again if it crashes: perf 6.1 fails an assertion of its own about build ids
+/// (`util/build-id.c`, "stack smashing detected") while another recorder has the kernel write them, as
+/// tests of events do for a moment.
 ///
 /// # Panics
 /// It cannot be started, or crashes each time.

@@ -26,7 +26,7 @@
 //!
 //! - [`Timestamp`], [`ClockDomain`], [`ClockMap`]: conversion of many clocks to one time axis;
 //! - [`Cursor`]: bounds-checked little-endian reads and variable-length integers over a byte slice;
-//! - [`BuildId`]: the identity of an ELF file;
+//! - [`BuildId`], [`Inode`]: the identity of the contents of an ELF file, and of a mapped file;
 //! - [`Guid`]: a GUID in .NET's byte order;
 //! - [`Histogram`]: durations by size, for percentiles;
 //! - [`IdMap`]: values by identifiers that are mostly assigned consecutively;
@@ -44,6 +44,7 @@ mod cursor;
 mod guid;
 mod histogram;
 mod id_map;
+mod inode;
 mod limits;
 mod merge;
 mod seeded;
@@ -56,6 +57,7 @@ pub use cursor::{Cursor, ReadError, ReadErrorKind};
 pub use guid::{Guid, ParseGuidError};
 pub use histogram::Histogram;
 pub use id_map::IdMap;
+pub use inode::Inode;
 pub use limits::Limits;
 pub use merge::{Merge, Merged};
 pub use seeded::{SeededHasher, SeededState};

@@ -1,10 +1,11 @@
 //! Build ids of files, and of the running kernel.
 
 use crate::elf::Elf;
+use crate::files;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use trace_common::BuildId;
+use trace_common::{BuildId, Inode};
 
 /// Notes of the kernel are short; more than this is not read.
 const MAX_NOTES: u64 = 1 << 16;
@@ -15,6 +16,14 @@ const MAX_NOTES: u64 = 1 << 16;
 /// Special files are not opened: a pipe would block.
 pub fn of_file(path: impl AsRef<Path>) -> Option<BuildId> {
     Elf::open(path.as_ref(), u64::MAX).ok()?.build_id_in_segments()
+}
+
+/// The build id of a file that a process has mapped, or had when it ran. The file with the path is
+/// read, as the process sees it or else as this process does, if it has the inode of the mapping.
+pub fn of_mapped(process: u32, path: impl AsRef<Path>, inode: Inode) -> Option<BuildId> {
+    let mut files = files::candidates(Some(process), path.as_ref()).filter_map(Result::ok);
+    let file = files.find(|file| files::is_inode(file, inode))?;
+    Elf::new(file, u64::MAX).ok()?.build_id_in_segments()
 }
 
 /// The build id of the running kernel (`/sys/kernel/notes`).

@@ -110,10 +110,19 @@ pub(crate) fn inner_pid(process: u32) -> Option<u32> {
 pub(crate) fn is_inode(file: &File, inode: crate::Inode) -> bool {
     file.metadata().is_ok_and(|metadata| {
         let device = metadata.dev();
-        metadata.ino() == inode.inode
-            && rustix::fs::major(device) == inode.major
-            && rustix::fs::minor(device) == inode.minor
+        let is_device =
+            rustix::fs::major(device) == inode.major && rustix::fs::minor(device) == inode.minor;
+        metadata.ino() == inode.inode && (is_device || has_other_devices(file))
     })
+}
+
+/// Whether `fstat(2)` gives other devices than mappings have: of a subvolume, or of what is below an
+/// overlay.
+fn has_other_devices(file: &File) -> bool {
+    const BTRFS: u32 = 0x9123_683e;
+    const OVERLAYFS: u32 = 0x794c_7630;
+    // The type of the field differs between architectures; the numbers have 32 bits.
+    rustix::fs::fstatfs(file).is_ok_and(|fs| matches!(fs.f_type as u32, BTRFS | OVERLAYFS))
 }
 
 /// The files with a path: as a process sees it, then as this process does.

@@ -102,12 +102,12 @@ pub use debuginfod::Debuginfod;
 pub use error::{Refusal, Result, Unresolved};
 pub use frame::Frame;
 pub use methods::Method;
-pub use module::{Inode, Module, ModuleId, ModuleKind};
+pub use module::{Module, ModuleId, ModuleKind};
 pub use object_file::ObjectFile;
 pub use options::Options;
 pub use spaces::{AddressSpaces, Location, Mapping};
 pub use symbolizer::{Symbolized, Symbolizer};
-pub use trace_common::{BuildId, Limits, Timestamp};
+pub use trace_common::{BuildId, Inode, Limits, Timestamp};
 #[cfg(feature = "unwind")]
 pub use unwind::{Architecture, Registers, StackEnd, Unwinder};
 

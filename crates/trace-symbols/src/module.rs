@@ -1,6 +1,6 @@
 //! The files and other memory that contain code.
 
-use trace_common::BuildId;
+use trace_common::{BuildId, Inode};
 
 /// The kind of memory that contains code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,17 +18,6 @@ pub enum ModuleKind {
     /// Memory of one process without a file: code of just-in-time compilers. Its addresses are those
     /// in memory.
     Jit,
-}
-
-/// The inode of a mapped file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Inode {
-    /// Major number of the device.
-    pub major: u32,
-    /// Minor number of the device.
-    pub minor: u32,
-    /// Number of the inode.
-    pub inode: u64,
 }
 
 /// Memory with code, and the facts that identify its contents.

@@ -1,12 +1,12 @@
 //! The address spaces of processes, over time.
 
 use crate::error::{Result, Unresolved};
-use crate::module::{Inode, Module, ModuleId, ModuleKind};
+use crate::module::{Module, ModuleId, ModuleKind};
 use crate::time_map::TimeMap;
 use crate::{elf::Elf, files};
 use std::collections::HashMap;
 use std::path::Path;
-use trace_common::{BuildId, Limits, Timestamp};
+use trace_common::{BuildId, Inode, Limits, Timestamp};
 
 /// A mapping of code into the address space of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

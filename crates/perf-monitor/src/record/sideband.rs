@@ -69,6 +69,11 @@ pub enum FileId<'a> {
         generation: u64,
     },
     /// Its build id, with `build_id`.
+    ///
+    /// While an event with `build_id` is open, the kernel marks the records that it writes to other
+    /// events as if they had build ids, too (`perf_event_mmap_output`, Linux 5.12 to at least 6.18).
+    /// These are decoded as the [`Inode`](Self::Inode) that they are. Other programs may not do that:
+    /// perf(1) 6.1 aborts. A recorder that reads the build ids from the files does not disturb them.
     BuildId(&'a [u8]),
 }
 
@@ -317,6 +322,18 @@ pub(super) fn decode<'a>(
     fields(layout, raw, cursor, sample_id).map_err(|e| DecodeError::read(name(raw.type_()), e))
 }
 
+/// The build id in the field `file` of a `perf_record_mmap2` that is marked to have one. `None` if the
+/// field is an inode.
+///
+/// The mark can be false: see [`FileId::BuildId`]. A build id is its size, 3 zeros, its bytes, and
+/// zeros up to the end. An inode starts with the major number of its device and ends with its
+/// generation: it is mistaken for a build id of this size only if its upper part is zero.
+fn build_id(file: &[u8]) -> Option<&[u8]> {
+    let ([size, 0, 0, 0], rest) = file.split_first_chunk()? else { return None };
+    let (id, padding) = rest.split_at_checked((*size).into())?;
+    (!id.is_empty() && padding.iter().all(|byte| *byte == 0)).then_some(id)
+}
+
 fn fields<'a>(
     layout: &RecordLayout,
     raw: RawRecord<'a>,
@@ -332,17 +349,15 @@ fn fields<'a>(
             let (mut file, mut prot, mut flags) = (None, 0, 0);
             if raw.type_() == PERF_RECORD_MMAP2 {
                 let mut id = c.sub(24)?;
-                file = Some(if misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
-                    let size = usize::from(id.u8()?).min(20);
-                    id.skip(3)?;
-                    FileId::BuildId(id.bytes(size)?)
-                } else {
-                    FileId::Inode {
+                let marked = misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0;
+                file = Some(match build_id(id.rest()).filter(|_| marked) {
+                    Some(bytes) => FileId::BuildId(bytes),
+                    None => FileId::Inode {
                         major: id.u32()?,
                         minor: id.u32()?,
                         inode: id.u64()?,
                         generation: id.u64()?,
-                    }
+                    },
                 });
                 (prot, flags) = (c.u32()?, c.u32()?);
             }

@@ -182,6 +182,27 @@ fn every_type_of_record_is_decoded() {
             })
         },
     );
+    // Marked falsely: a device, an inode, a generation.
+    for major in [253, 8] {
+        let body = b().u32(1).u32(2).u64(3).u64(4).u64(5);
+        let body = body.u32(major).u32(9).u64(10).u64(11).u32(6).u32(7).name("f");
+        check(10, PERF_RECORD_MISC_MMAP_BUILD_ID, body, |sample_id| {
+            let file = FileId::Inode { major, minor: 9, inode: 10, generation: 11 };
+            Record::Mmap(Mmap {
+                pid: 1,
+                tid: 2,
+                addr: 3,
+                len: 4,
+                pgoff: 5,
+                file: Some(file),
+                prot: 6,
+                flags: 7,
+                filename: b"f",
+                is_data: false,
+                sample_id,
+            })
+        });
+    }
     check(11, 0, b().u64(1).u64(2).u64(PERF_AUX_FLAG_TRUNCATED), |sample_id| {
         let aux = Aux { aux_offset: 1, aux_size: 2, flags: 1, sample_id };
         assert!(aux.is_truncated());

@@ -3,8 +3,8 @@
 use super::output_file::OutputFile;
 use crate::failure::{Failure, Result};
 use perf_data::{
-    BuildId, BuildIdEntry, Error, Features, FileWriter, PipeWriter, RecordWriter, RecordedEvent,
-    Synthesizer, perf_event_attr,
+    BuildId, BuildIdEntry, BuildIds, Error, Features, FileWriter, PipeWriter, RecordWriter,
+    RecordedEvent, Synthesizer, perf_event_attr,
 };
 use perf_monitor::{FileId, RawRecord, Record, RecordLayout, SetChunk, Timestamp};
 use std::collections::BTreeMap;
@@ -23,6 +23,7 @@ pub(crate) struct Recording {
     features: Features,
     attr: perf_event_attr,
     layout: RecordLayout,
+    mapped: BuildIds,
     /// Build ids of mapped files, by name.
     build_ids: BTreeMap<Vec<u8>, BuildId>,
     /// Times of the first and the last sample.
@@ -56,11 +57,17 @@ impl Recording {
         };
         let layout = RecordLayout::new(&attr);
         match writer {
-            Ok(writer) => {
-                let build_ids = BTreeMap::new();
-                let times = None;
-                Ok(Self { writer, features, attr, layout, build_ids, times, name, is_stdout })
-            }
+            Ok(writer) => Ok(Self {
+                writer,
+                features,
+                attr,
+                layout,
+                mapped: BuildIds::default(),
+                build_ids: BTreeMap::new(),
+                times: None,
+                name,
+                is_stdout,
+            }),
             Err(error) => Err(failed(&name, is_stdout, error)),
         }
     }
@@ -76,10 +83,15 @@ impl Recording {
     /// Writes the records of a ring as they are.
     pub(crate) fn chunk(&mut self, chunk: &SetChunk<'_>) -> Result {
         let records = &chunk.records;
-        let result = records.slices().into_iter().try_for_each(|bytes| match &mut self.writer {
-            Writer::File(writer) => writer.records(bytes),
-            Writer::Pipe(writer) => writer.records(bytes),
-        });
+        // The rings of samples have no mappings.
+        let result = if records.record_count() > records.sample_count() {
+            records.records().try_for_each(|record| self.record(record))
+        } else {
+            records.slices().into_iter().try_for_each(|bytes| match &mut self.writer {
+                Writer::File(writer) => writer.records(bytes),
+                Writer::Pipe(writer) => writer.records(bytes),
+            })
+        };
         result.map_err(|error| self.failure(error))?;
         // The fields up to the time are the same in all events. Within a ring samples are in time
         // order, except for those that an NMI took while another was written.
@@ -87,10 +99,6 @@ impl Recording {
         for time in ends.filter_map(|sample| self.layout.timestamp(sample)) {
             let (first, last) = self.times.unwrap_or((time, time));
             self.times = Some((first.min(time), last.max(time)));
-        }
-        // The rings of samples have no mappings.
-        if records.record_count() > records.sample_count() {
-            records.records().for_each(|record| self.note_build_id(record));
         }
         Ok(())
     }
@@ -133,19 +141,22 @@ impl Recording {
         };
         finished.map_err(|error| failed(&name, is_stdout, error))
     }
+}
 
-    /// Notes the build id of a mapped file.
-    fn note_build_id(&mut self, record: RawRecord<'_>) {
-        const MMAP2: u32 = 10;
-        if record.type_() != MMAP2 || self.build_ids.len() >= MAX_FILES {
-            return;
-        }
-        if let Ok(Record::Mmap(mmap)) = self.layout.decode(record) {
-            if let Some(FileId::BuildId(id)) = mmap.file {
-                if mmap.filename.starts_with(b"/") && !self.build_ids.contains_key(mmap.filename) {
-                    let id = BuildId::new(id).map(|id| (mmap.filename.to_vec(), id));
-                    self.build_ids.extend(id);
-                }
+/// Notes the build id of a mapped file.
+fn note_build_id(
+    layout: &RecordLayout,
+    record: RawRecord<'_>,
+    build_ids: &mut BTreeMap<Vec<u8>, BuildId>,
+) {
+    const MMAP2: u32 = 10;
+    if record.type_() != MMAP2 || build_ids.len() >= MAX_FILES {
+        return;
+    }
+    if let Ok(Record::Mmap(mmap)) = layout.decode(record) {
+        if let Some(FileId::BuildId(id)) = mmap.file {
+            if mmap.filename.starts_with(b"/") && !build_ids.contains_key(mmap.filename) {
+                build_ids.extend(BuildId::new(id).map(|id| (mmap.filename.to_vec(), id)));
             }
         }
     }
@@ -153,8 +164,10 @@ impl Recording {
 
 impl RecordWriter for Recording {
     fn record(&mut self, record: RawRecord<'_>) -> perf_data::Result<()> {
-        self.note_build_id(record);
-        match &mut self.writer {
+        let Self { writer, layout, mapped, build_ids, .. } = self;
+        let record = mapped.apply(layout, record);
+        note_build_id(layout, record, build_ids);
+        match writer {
             Writer::File(writer) => writer.record(record),
             Writer::Pipe(writer) => writer.record(record),
         }

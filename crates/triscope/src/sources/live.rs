@@ -5,8 +5,8 @@ use crate::sources::goroutines::Goroutines;
 use crate::sources::kernel::failure;
 use crate::sources::kernel::sampling::Opened;
 use crate::sources::symbols::unwind::Unwinder;
-use perf_data::{Entry, Session};
-use perf_monitor::{RawRecord, RingSet};
+use perf_data::{BuildIds, Entry, Session};
+use perf_monitor::{RawRecord, RecordLayout, RingSet};
 use trace_export::profile::Label;
 use trace_timeline::sources::perf::PerfSource;
 use trace_timeline::{Event, StackId, Tables, TextId};
@@ -18,6 +18,9 @@ pub(crate) type Each<'a> = &'a mut dyn FnMut(Event, &[(TextId, Label)], &mut Tab
 /// functions.
 pub(crate) struct LiveSamples {
     session: Session,
+    /// Of the records about tasks.
+    layout: RecordLayout,
+    build_ids: BuildIds,
     is_woken: bool,
     pub(crate) source: PerfSource,
     pub(crate) tables: Tables,
@@ -35,13 +38,16 @@ impl LiveSamples {
         goroutines: Option<Goroutines>,
     ) -> Result<Self> {
         let (events, features) = (opened.events.clone(), std::mem::take(&mut opened.features));
+        let attr = events.first().map(|event| event.attr).unwrap_or_default();
+        let layout = RecordLayout::new(&attr);
         let session = Session::new(events, features).map_err(Failure::new)?;
         if goroutines.is_some() {
             Goroutines::prepare(&mut opened.set);
         }
         let source = source(&session, is_woken)?;
         let (tables, events) = (Tables::new(), Vec::new());
-        Ok(Self { session, is_woken, source, tables, goroutines, events })
+        let build_ids = BuildIds::default();
+        Ok(Self { session, layout, build_ids, is_woken, source, tables, goroutines, events })
     }
 
     pub(crate) const fn has_goroutines(&self) -> bool {
@@ -64,7 +70,8 @@ impl LiveSamples {
 
     /// Takes a record.
     pub(crate) fn push(&mut self, raw: RawRecord<'_>, each: Each<'_>) {
-        let Self { session, source, tables, goroutines, events, .. } = self;
+        let Self { session, layout, build_ids, source, tables, goroutines, events, .. } = self;
+        let raw = build_ids.apply(layout, raw);
         let entry = Entry { raw, session };
         if let (Some(goroutines), Some(Ok(record))) = (goroutines.as_mut(), entry.decode()) {
             goroutines.push(&record, tables);

@@ -511,3 +511,35 @@ fn a_flood_does_not_lose_the_records_about_tasks() {
     // The shell, what it started, and its subshell for `seq`, if it has one.
     assert!(forks >= 42 && exits == forks + 1, "{forks} forks, {exits} exits");
 }
+
+/// No recording has the kernel write build ids: it would mark the records of all other recorders
+/// falsely. Mappings have them nevertheless.
+#[test]
+fn other_recorders_are_not_disturbed() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let program = std::fs::canonicalize("/bin/true").unwrap();
+    let program = program.to_str().unwrap();
+    let id = trace_symbols::build_id::of_file(program).unwrap();
+    for args in [
+        &["perf", "record", "-e", "page-faults", "-c", "1", "-o", "x.data", "--"][..],
+        &["profile", "-e", "page-faults", "-c", "1", "-o", "y.data", "--"],
+        &["record", "--freq", "99", "--keep", "raw", "-o", "z.pftrace", "--"],
+    ] {
+        run_in(dir.path(), &[args, &[program]].concat()).is_good();
+    }
+    for name in ["x.data", "y.data", "raw/kernel.perf.data"] {
+        let file = std::fs::File::open(dir.path().join(name)).unwrap();
+        let mut reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
+        let attrs: Vec<_> = reader.session().events().iter().map(|event| event.attr).collect();
+        assert!(!attrs.is_empty() && attrs.iter().all(|attr| !attr.build_id()), "{name}");
+        let mut is_found = false;
+        while let Some(entry) = reader.next_record().unwrap() {
+            if let Some(Ok(perf_monitor::Record::Mmap(mmap))) = entry.decode() {
+                is_found |= mmap.filename == program.as_bytes()
+                    && mmap.file == Some(perf_monitor::FileId::BuildId(id.as_bytes()));
+            }
+        }
+        assert!(is_found, "{name}");
+    }
+}

@@ -316,7 +316,9 @@ fn intervals_add_up_to_the_whole() {
     if !can("perf events", users_may_count() || is_root()) {
         return;
     }
-    let script = "for i in 1 2 3 4 5; do sleep 0.05; done";
+    // It ends with its own count, and that of its children: minor and major faults.
+    let script = "for i in 1 2 3 4 5; do sleep 0.05; done
+        read -r _ _ _ _ _ _ _ _ _ a b c d _ < /proc/$$/stat; echo $((a + b + c + d))";
     let events = "{context-switches,page-faults}";
     let args = ["perf", "stat", "-I", "20", "--json", "-e", events, "sh", "-c", script];
     let ran = run(&args);
@@ -328,9 +330,10 @@ fn intervals_add_up_to_the_whole() {
     assert!(times.is_sorted(), "{times:?}");
     let faults: Vec<u64> =
         parts.iter().map(|part| part["events"][1]["count"].as_u64().unwrap_or(0)).collect();
-    let whole = run(&["perf", "stat", "-e", "page-faults", "sh", "-c", script]);
-    let (sum, whole) = (faults.iter().sum::<u64>(), count(&whole, "page-faults"));
-    assert!(sum.abs_diff(whole) <= whole / 5 + 10, "{faults:?} of {whole}");
+    let sum: u64 = faults.iter().sum();
+    let whole: u64 = ran.stdout.trim().parse().unwrap();
+    // Those before `execve(2)` are only in its own count, those of its end only in ours.
+    assert!(sum.abs_diff(whole) <= whole / 5 + 20, "{faults:?} of {whole}");
 }
 
 #[test]

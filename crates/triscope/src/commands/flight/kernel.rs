@@ -9,10 +9,12 @@ use crate::sources::kernel::{self, usual_event};
 use crate::sources::symbols;
 use crate::timeline::now;
 use perf_data::{
-    Features, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TaskRecords, TracingData,
+    BuildIds, Features, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TaskRecords,
+    TracingData,
 };
 use perf_monitor::{
-    Event, EventBuilder, FieldFormat, RingSet, SampleFlags, SetEvent, SetRecord, Software, Tracefs,
+    Event, EventBuilder, FieldFormat, RawRecord, RingSet, SampleFlags, SetEvent, SetRecord,
+    Software, Tracefs,
 };
 use std::collections::VecDeque;
 use std::fs::File;
@@ -51,6 +53,7 @@ pub(super) struct Kernel {
     /// The event that is sampled.
     sampled: Option<SetEvent>,
     waking: Option<SetEvent>,
+    build_ids: BuildIds,
     tasks: TaskRecords,
     pub(super) tracing: TracingData,
     fields: Fields,
@@ -195,6 +198,7 @@ impl Kernel {
             events,
             sampled,
             waking: Some(waking),
+            build_ids: BuildIds::default(),
             tasks: TaskRecords::new(&side, MAX_TASKS),
             tracing,
             fields,
@@ -243,13 +247,32 @@ impl Kernel {
         let start = now().map_err(Failure::new)?;
         self.begin(store, start);
         let mut causes = Vec::new();
-        let Self { set, tasks, fields, fired, detector, current, stats, waking, last, .. } = self;
+        let Self {
+            set,
+            build_ids,
+            tasks,
+            fields,
+            fired,
+            detector,
+            current,
+            stats,
+            waking,
+            last,
+            ..
+        } = self;
         let waking = *waking;
         let mut failed = None;
         let result = set.round(|record| {
+            let raw = build_ids.apply(record.layout, record.raw);
             *last = record.time.max(*last);
-            take(&record, tasks, fields, waking, fired, detector, &mut causes);
-            write(&record, current, stats, &mut failed);
+            match record.layout.raw_data(raw) {
+                Some(data) => take(&record, data, fields, waking, fired, detector, &mut causes),
+                None => {
+                    detector.sideband(record.layout, raw);
+                    tasks.apply(raw);
+                }
+            }
+            write(raw, current, stats, &mut failed);
             Ok::<(), perf_monitor::Error>(())
         });
         result.map_err(kernel::failure)?;
@@ -405,11 +428,12 @@ impl Kernel {
     pub(super) fn finish(&mut self, store: &mut Store) -> Result {
         self.set.disable().map_err(kernel::failure)?;
         self.begin(store, now().map_err(Failure::new)?);
-        let Self { set, tasks, current, stats, .. } = self;
+        let Self { set, build_ids, tasks, current, stats, .. } = self;
         let mut failed = None;
         let result = set.drain(|record| {
-            tasks.apply(record.raw);
-            write(&record, current, stats, &mut failed);
+            let raw = build_ids.apply(record.layout, record.raw);
+            tasks.apply(raw);
+            write(raw, current, stats, &mut failed);
             Ok::<(), perf_monitor::Error>(())
         });
         result.map_err(kernel::failure)?;
@@ -458,19 +482,16 @@ impl Kernel {
 /// Rounds after which records are complete: see [`Kernel::recorded`].
 const ROUNDS: usize = 3;
 
+/// Takes the sample of a tracepoint with this data.
 fn take(
     record: &SetRecord<'_>,
-    tasks: &mut TaskRecords,
+    data: &[u8],
     fields: &Fields,
     waking: Option<SetEvent>,
     fired: &[(SetEvent, &'static str, String)],
     detector: &mut Detector,
     causes: &mut Vec<(Timestamp, Cause)>,
 ) {
-    let Some(data) = record.layout.raw_data(record.raw) else {
-        detector.sideband(record.layout, record.raw);
-        return tasks.apply(record.raw);
-    };
     let at = record.time;
     let tid = |field: &FieldFormat| field.i64(data).and_then(|tid| u32::try_from(tid).ok());
     if detector.is_active() {
@@ -497,13 +518,13 @@ fn take(
 }
 
 fn write(
-    record: &SetRecord<'_>,
+    record: RawRecord<'_>,
     current: &mut Option<Current>,
     stats: &mut Stats,
     failed: &mut Option<perf_data::Error>,
 ) {
     match current.as_mut().filter(|_| failed.is_none()) {
-        Some(current) => *failed = current.writer.record(record.raw).err(),
+        Some(current) => *failed = current.writer.record(record).err(),
         None => stats.unwritten += 1,
     }
 }
@@ -512,7 +533,7 @@ fn write(
 struct Stock<'a>(&'a mut TaskRecords);
 
 impl RecordWriter for Stock<'_> {
-    fn record(&mut self, record: perf_monitor::RawRecord<'_>) -> perf_data::Result<()> {
+    fn record(&mut self, record: RawRecord<'_>) -> perf_data::Result<()> {
         self.0.apply(record);
         Ok(())
     }

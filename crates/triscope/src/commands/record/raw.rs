@@ -2,9 +2,10 @@
 
 use super::sched::TRACEPOINTS;
 use perf_data::{
-    Error, Features, FileWriter, RecordWriter, RecordedEvent, Result, Synthesizer, TracingData,
+    BuildIds, Error, Features, FileWriter, RecordWriter, RecordedEvent, Result, Synthesizer,
+    TracingData,
 };
-use perf_monitor::{RawRecord, RingSet, SetEvent, Tracefs};
+use perf_monitor::{RawRecord, RecordLayout, RingSet, SetEvent, Tracefs};
 use std::fs::File;
 use std::io::BufWriter;
 
@@ -21,6 +22,8 @@ pub(super) enum Existing {
 pub(super) struct RawRecords {
     writer: FileWriter<BufWriter<File>>,
     tracing: Option<TracingData>,
+    /// With the layout of the sideband, if the names of functions are needed.
+    build_ids: Option<(BuildIds, RecordLayout)>,
 }
 
 impl RawRecords {
@@ -56,11 +59,17 @@ impl RawRecords {
                 Existing::None => {}
             }
         }
-        Ok(Self { writer, tracing })
+        let build_ids = sideband
+            .filter(|_| has_stacks)
+            .map(|attr| (BuildIds::default(), RecordLayout::new(&attr)));
+        Ok(Self { writer, tracing, build_ids })
     }
 
     pub(super) fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
-        self.writer.record(record)
+        self.writer.record(match &mut self.build_ids {
+            Some((ids, layout)) => ids.apply(layout, record),
+            None => record,
+        })
     }
 
     /// All records before this one are earlier than those after the next one.

@@ -5,7 +5,7 @@ use super::{failure, rings, tracefs};
 use crate::failure::{Failure, Result};
 use perf_data::{Features, RecordedEvent, TracingData};
 use perf_monitor::{
-    Event, EventBuilder, KernelFeatures, OpenErrorReason, RingSet, SampleFlags, SetEvent, Software,
+    Event, EventBuilder, OpenErrorReason, RingSet, SampleFlags, SetEvent, Software,
     max_sample_rate, max_stack,
 };
 use std::path::PathBuf;
@@ -39,7 +39,6 @@ fn sideband(dummy: EventBuilder) -> EventBuilder {
         .comm(true)
         .comm_exec(true)
         .task(true)
-        .build_id(KernelFeatures::probe().has_flag("build_id"))
 }
 
 /// Bytes in a ring that wake the recorder.

@@ -3,18 +3,11 @@
 use crate::failure::{Failure, Result};
 use crate::sources::kernel::failure;
 use perf_data::{RecordWriter, Synthesizer};
-use perf_monitor::{EventBuilder, KernelFeatures, RawRecord, RecordLayout, RingSet};
+use perf_monitor::{EventBuilder, RawRecord, RecordLayout, RingSet};
 
 /// The event with the records that symbols need: of mappings, forks and `execve(2)`.
 pub(crate) fn sideband(event: &EventBuilder) -> EventBuilder {
-    event
-        .clone()
-        .mmap(true)
-        .mmap2(true)
-        .comm(true)
-        .comm_exec(true)
-        .task(true)
-        .build_id(KernelFeatures::probe().has_flag("build_id"))
+    event.clone().mmap(true).mmap2(true).comm(true).comm_exec(true).task(true)
 }
 
 /// The processes whose tasks and mappings exist before a set is enabled.

@@ -191,6 +191,7 @@ impl Files {
             _ if file.name == "[vdso]" => Module::vdso(),
             (_, process) => {
                 let mut module = Module::file(&file.name, build_id);
+                module.inode = file.inode;
                 module.process = process.filter(|_| self.is_live);
                 module
             }

@@ -1,7 +1,9 @@
 //! Callers in user space from registers and copied stacks.
 
 use perf_monitor::{FileId, RawRecord, Record, Sample};
-use trace_symbols::{AddressSpaces, Architecture, BuildId, Mapping, Module, Options, Registers};
+use trace_symbols::{
+    AddressSpaces, Architecture, BuildId, Inode, Mapping, Module, Options, Registers,
+};
 use trace_timeline::Timestamp;
 use trace_timeline::sources::perf;
 
@@ -35,8 +37,12 @@ impl perf::Unwinder for Unwinder {
             {
                 let name = String::from_utf8_lossy(map.filename);
                 let Some(mut module) = Module::of_mapping(&name, map.pid) else { return };
-                if let Some(FileId::BuildId(id)) = map.file {
-                    module.build_id = BuildId::new(id);
+                match map.file {
+                    Some(FileId::BuildId(id)) => module.build_id = BuildId::new(id),
+                    Some(FileId::Inode { major, minor, inode, .. }) if inode != 0 => {
+                        module.inode = Some(Inode { major, minor, inode });
+                    }
+                    _ => {}
                 }
                 if !self.is_live && module.kind == trace_symbols::ModuleKind::File {
                     module.process = None;
