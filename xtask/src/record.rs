@@ -1,5 +1,5 @@
-//! `cargo xtask test-record`: `triscope record` of real Go and .NET programs, and `triscope doctor`
-//! with other settings of the kernel.
+//! `cargo xtask test-record`: `triscope record` and `triscope flight` of real Go and .NET programs, and
+//! `triscope doctor` with other settings of the kernel.
 
 use crate::runtimes;
 use task_support::{Result, lane, run};
@@ -16,10 +16,10 @@ pub(crate) fn test(args: &[String]) -> Result {
         Err(why) => return lane::skip("recordings of Go and .NET programs", &why),
     };
     run::run(
-        run::tests(&["programs", "doctor"])
+        run::tests(&["programs", "doctor", "perf"])
             .args(["--release", "--", "--ignored", "--test-threads=1"])
             .args(args)
-            .env("TRISCOPE_GO", go)
+            .env(testkit::go::VARIABLE, go)
             .env(runtimes::VARIABLE, targets),
     )
 }

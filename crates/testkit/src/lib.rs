@@ -23,6 +23,7 @@
 pub mod digest;
 #[cfg(unix)]
 pub mod dotnet;
+pub mod go;
 pub mod golden;
 pub mod nettrace;
 pub mod page;

@@ -34,7 +34,7 @@ mod manifest;
 mod ring;
 mod window;
 
-pub use manifest::{Coverage, Manifest};
+pub use manifest::{Coverage, Manifest, Source};
 pub use ring::{Budget, OutOfOrder, Ring, Segment};
 pub use window::{Cause, Fired, Window, Windows};
 

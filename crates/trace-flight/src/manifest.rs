@@ -43,6 +43,44 @@ impl Coverage {
     }
 }
 
+/// A source of a dump beside the segments, such as the trace of a runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Source {
+    /// Its kind, such as `dotnet`.
+    pub kind: String,
+    /// The process.
+    pub pid: Option<u32>,
+    /// The name of the program.
+    pub name: String,
+    /// The name of its file beside the manifest.
+    pub file: Option<String>,
+    /// Start of the time that it covers.
+    pub from: Option<Timestamp>,
+    /// End of the time that it covers.
+    pub until: Option<Timestamp>,
+    /// What is missing, and why, in words.
+    pub missing: Option<String>,
+}
+
+impl Source {
+    /// A source without a file.
+    pub fn new(kind: impl Into<String>, pid: u32, name: impl Into<String>) -> Self {
+        Self { kind: kind.into(), pid: Some(pid), name: name.into(), ..Self::default() }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "kind": self.kind,
+            "pid": self.pid,
+            "name": self.name,
+            "file": self.file,
+            "covered": times(self.from, self.until),
+            "missing": self.missing,
+        })
+    }
+}
+
 /// What a dump is: why it was made, what was asked for, and what it has.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -53,6 +91,8 @@ pub struct Manifest {
     pub coverage: Coverage,
     /// What is missing, and why, in words.
     pub missing: Vec<String>,
+    /// The sources beside the segments.
+    pub sources: Vec<Source>,
     /// Names of the files beside the manifest, with their sizes.
     pub files: Vec<(String, u64)>,
     /// Versions of the recorder, of the kernel and of others, by name.
@@ -72,6 +112,7 @@ impl Manifest {
             window,
             coverage,
             missing: Vec::new(),
+            sources: Vec::new(),
             files: Vec::new(),
             versions: Vec::new(),
             wall_clock_offset: 0,
@@ -80,13 +121,14 @@ impl Manifest {
 
     /// Whether everything that was asked for is there.
     pub fn is_complete(&self) -> bool {
-        self.coverage.is_complete(&self.window) && self.missing.is_empty()
+        self.coverage.is_complete(&self.window)
+            && self.missing.is_empty()
+            && self.sources.iter().all(|source| source.missing.is_none())
     }
 
     /// As JSON. Times are nanoseconds of `CLOCK_MONOTONIC`.
     pub fn to_json(&self) -> Value {
-        let Self { window, coverage, missing, files, versions, wall_clock_offset } = self;
-        let times = |from: Option<Timestamp>, until: Option<Timestamp>| json!({ "from": from.map(Timestamp::nanos), "until": until.map(Timestamp::nanos) });
+        let Self { window, coverage, missing, sources, files, versions, wall_clock_offset } = self;
         let gaps: Vec<Value> =
             coverage.gaps.iter().map(|(from, until)| times(Some(*from), Some(*until))).collect();
         let files: Vec<Value> =
@@ -101,6 +143,7 @@ impl Manifest {
             "gaps": gaps,
             "lost": coverage.lost,
             "missing": missing,
+            "sources": sources.iter().map(Source::to_json).collect::<Vec<_>>(),
             "fired": window.fired,
             "suppressed": window.suppressed,
             "causes": window.causes.iter().map(cause).collect::<Vec<_>>(),
@@ -109,6 +152,10 @@ impl Manifest {
             "clock": { "domain": "CLOCK_MONOTONIC", "realtime_offset": wall_clock_offset },
         })
     }
+}
+
+fn times(from: Option<Timestamp>, until: Option<Timestamp>) -> Value {
+    json!({ "from": from.map(Timestamp::nanos), "until": until.map(Timestamp::nanos) })
 }
 
 fn cause(cause: &Cause) -> Value {
@@ -161,5 +208,14 @@ mod tests {
         assert_eq!(json["asked"]["from"], 10);
         assert_eq!(json["causes"][0]["tid"], 7);
         assert_eq!(json["files"][0]["name"], "kernel.perf.data");
+        manifest.missing.clear();
+        let mut source = Source::new("go", 7, "server");
+        source.until = Some(at(30));
+        manifest.sources.push(source);
+        assert!(manifest.is_complete());
+        manifest.sources[0].missing = Some("the last second".to_owned());
+        let json = manifest.to_json();
+        assert_eq!(json["complete"], false);
+        assert_eq!(json["sources"][0]["covered"]["until"], 30);
     }
 }

@@ -11,25 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use testkit::dotnet::Runtime;
 
-/// The `go` command.
-const GO: &str = "TRISCOPE_GO";
-
-fn go() -> PathBuf {
-    let go = std::env::var_os(GO).map(PathBuf::from);
-    go.unwrap_or_else(|| panic!("{GO} is not set: run these tests by `cargo xtask test-record`"))
-}
-
 /// The programs: `served`, which is built with pprof, and `worker` with two names.
 fn build(dir: &Path) -> [PathBuf; 3] {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let names = ["served", "writer", "idle"].map(|name| dir.join(name));
     let [served, writer, idle] = &names;
     for (source, program) in [("served", served), ("worker", writer)] {
-        let mut build = Command::new(go());
-        build.env("GOTOOLCHAIN", "local").env("GOWORK", "off").env("GOFLAGS", "");
-        build.env("CGO_ENABLED", "0").arg("build").arg("-o").arg(program);
-        let status = build.arg("main.go").current_dir(sources.join(source)).status().unwrap();
-        assert!(status.success());
+        testkit::go::build(&sources.join(source), program);
     }
     std::fs::copy(writer, idle).unwrap();
     names
@@ -205,7 +193,7 @@ fn the_demo_has_go_and_dotnet() {
     let dir = tempfile::tempdir().unwrap();
     let path = std::env::join_paths(
         std::env::split_paths(&std::env::var_os("PATH").unwrap())
-            .chain([go().parent().unwrap().to_owned()]),
+            .chain([testkit::go::command().parent().unwrap().to_owned()]),
     );
     let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
     command.arg("demo").env("PATH", path.unwrap()).env("DOTNET_ROOT", core31());

@@ -38,6 +38,13 @@ impl<T, C: Tally> Counted<T, C> {
     }
 }
 
+impl<T, C> Counted<T, C> {
+    /// The reader or writer.
+    pub(crate) fn into_inner(self) -> T {
+        self.inner
+    }
+}
+
 impl<R: Read, C: Tally> Read for Counted<R, C> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let len = self.inner.read(out)?;

@@ -19,6 +19,8 @@ pub(crate) mod pprof;
 #[cfg(unix)]
 pub(crate) mod procfs;
 #[cfg(unix)]
+pub(crate) mod programs;
+#[cfg(unix)]
 pub(crate) mod rescue;
 #[cfg(unix)]
 pub(crate) mod runtimes;

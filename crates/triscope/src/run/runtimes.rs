@@ -10,6 +10,7 @@ use diag_ipc::reverse::Runtime;
 use diag_ipc::{Client, Error, Level, Provider, StopHandle, TracingConfig, TruncationReason};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -58,7 +59,10 @@ pub(crate) struct Recorder {
 }
 
 /// What the thread of a recorder returns: the sessions have ended.
-type Ended = (Vec<Session>, Vec<Failure>);
+type Ended = (Vec<FileSession>, Vec<Failure>);
+
+/// A session to a temporary file.
+type FileSession = Session<Counted<File>>;
 
 impl Recorder {
     /// Records every runtime that connects to the port, and every runtime of the processes that
@@ -76,7 +80,7 @@ impl Recorder {
     pub(crate) fn of_process(pid: u32) -> Result<Self> {
         let client = Client::for_process(pid).map_err(Failure::new)?;
         let received = Count::default();
-        let session = Session::start(&client, pid, &timeline(), &received)?;
+        let session = to_file(&client, pid, &timeline(), &received)?;
         let mut recorder = Self::start(move |over, _, _| {
             select! {
                 recv(over) -> _ => {}
@@ -122,12 +126,12 @@ impl Recorder {
         let (sessions, mut failures) = self.join().unwrap_or_else(|| (Vec::new(), vec![failed()]));
         let mut recordings = Vec::new();
         for session in sessions {
-            match session.thread.join() {
-                Ok((file, failure)) => {
-                    let Session { pid, name, .. } = session;
-                    recordings.push(Recording { pid, name, file, failure });
+            let (pid, name) = (session.pid, session.name.clone());
+            match session.finish() {
+                Some((file, failure)) => {
+                    recordings.push(Recording { pid, name, file: file.into_inner(), failure });
                 }
-                Err(_) => failures.push(failed()),
+                None => failures.push(failed()),
             }
         }
         (recordings, failures)
@@ -151,7 +155,7 @@ struct Runtimes<'a> {
     port: Option<Port>,
     config: TracingConfig,
     received: &'a Count,
-    sessions: Vec<Session>,
+    sessions: Vec<FileSession>,
     failures: Vec<Failure>,
     unnamed: u64,
     /// Processes whose runtimes were recorded or failed, with their start times.
@@ -260,7 +264,7 @@ impl<'a> Runtimes<'a> {
             self.unnamed += 1;
             return;
         }
-        match Session::start(client, pid, &self.config, self.received) {
+        match to_file(client, pid, &self.config, self.received) {
             Ok(session) => self.sessions.push(session),
             Err(failure) => self.fail(failure),
         }
@@ -280,7 +284,7 @@ impl<'a> Runtimes<'a> {
         // Runtimes that connect from now on are not recorded. After this the rescue process of the
         // port resumes them.
         while let Some(port) = &self.port {
-            if self.sessions.iter().all(|session| session.thread.is_finished()) {
+            if self.sessions.iter().all(|session| session.has_ended()) {
                 break;
             }
             match port.server.accept(TICK).map(|runtime| resume(&runtime)) {
@@ -306,6 +310,18 @@ pub(crate) fn timeline() -> TracingConfig {
         // Activity ids.
         Provider::new("System.Threading.Tasks.TplEventSource").keywords(0x80),
     ])
+}
+
+/// The events that are recorded all the time: few, and none that suspends threads.
+pub(crate) fn always() -> Vec<Provider> {
+    vec![
+        // GC, loader, JIT, contention, exceptions, threading.
+        Provider::new("Microsoft-Windows-DotNETRuntime")
+            .keywords(0x1_c019)
+            .level(Level::Informational),
+        // Activity ids.
+        Provider::new("System.Threading.Tasks.TplEventSource").keywords(0x80),
+    ]
 }
 
 /// The names of methods.
@@ -350,7 +366,7 @@ impl Candidate {
 }
 
 /// The name of a .NET program: that of its assembly, if the host `dotnet` runs it.
-fn program(pid: u32) -> String {
+pub(crate) fn program(pid: u32) -> String {
     let words = procfs::command_line(pid);
     let file =
         |word: &String| Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());
@@ -360,45 +376,77 @@ fn program(pid: u32) -> String {
     assembly.filter(|_| host == "dotnet").map_or(host, |name| name.trim_end_matches(".dll").into())
 }
 
-/// A session recorded by a thread.
-struct Session {
+/// Starts a session to a temporary file.
+fn to_file(
+    client: &Client,
     pid: u32,
-    name: String,
+    config: &TracingConfig,
+    received: &Count,
+) -> Result<FileSession> {
+    let file = tempfile::tempfile().map_err(|e| Failure::about("a temporary file", e))?;
+    Session::start(client, pid, config, Counted::new(file, received.clone()))
+}
+
+/// A session recorded by a thread.
+pub(crate) struct Session<W> {
+    pid: u32,
+    /// The name of the program.
+    pub(crate) name: String,
     stop_handle: StopHandle,
     /// Closed when the stream has ended.
     ended: Receiver<()>,
-    thread: JoinHandle<(File, Option<Failure>)>,
+    thread: JoinHandle<(W, Option<Failure>)>,
 }
 
-impl Session {
-    fn start(client: &Client, pid: u32, config: &TracingConfig, received: &Count) -> Result<Self> {
-        let mut file = tempfile::tempfile().map_err(|e| Failure::about("a temporary file", e))?;
+impl<W: Write + Send + 'static> Session<W> {
+    /// Records the events of a runtime to `out`.
+    pub(crate) fn start(
+        client: &Client,
+        pid: u32,
+        config: &TracingConfig,
+        mut out: W,
+    ) -> Result<Self> {
         let session = client.collect_tracing(config).map_err(|error| {
             Failure::about(format!("process {pid}"), format!("its .NET runtime: {error}"))
         })?;
         let stop_handle = session.stop_handle();
-        let received = received.clone();
         let (running, ended) = bounded(0);
         let thread = std::thread::spawn(move || {
             let _running = running;
             // The reader detects a truncated stream, but not why the file is incomplete.
-            let failure = match session.record(&mut Counted::new(&mut file, received)).truncation {
+            let failure = match session.record(&mut out).truncation {
                 Some(TruncationReason::Output(error)) => {
-                    Some(Failure::about("a temporary file", error))
+                    Some(Failure::about("the file of a .NET trace", error))
                 }
                 _ => None,
             };
-            (file, failure)
+            (out, failure)
         });
         Ok(Self { pid, name: program(pid), stop_handle, ended, thread })
     }
 
+    /// Whether the stream has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Requests the end.
+    pub(crate) fn stop(&self) {
+        if !self.has_ended() {
+            // A process that has just ended cannot receive the request; its stream ends by itself.
+            let _ = self.stop_handle.stop();
+        }
+    }
+
+    /// Waits for the end. `None` if the thread failed; otherwise the output, and why it is truncated,
+    /// if known.
+    pub(crate) fn finish(self) -> Option<(W, Option<Failure>)> {
+        self.thread.join().ok()
+    }
+
     /// Requests the end of all running sessions.
     fn ask(sessions: &[Self]) {
-        for session in sessions.iter().filter(|session| !session.thread.is_finished()) {
-            // A process that has just ended cannot receive the request; its stream ends by itself.
-            let _ = session.stop_handle.stop();
-        }
+        sessions.iter().for_each(Self::stop);
     }
 
     /// Requests the end of all running sessions, and waits for it.

@@ -18,15 +18,15 @@ fn has_ended(pid: u32) -> bool {
 const SHORT: [&str; 6] = ["--back", "1s", "--forward", "200ms", "--disk", "2GB"];
 
 /// A recorder in the background.
-struct Recorder {
-    running: Running,
+pub(crate) struct Recorder {
+    pub(crate) running: Running,
     dir: PathBuf,
     log: PathBuf,
 }
 
 impl Recorder {
     /// Starts it in `base`, and waits until it records.
-    fn start(base: &Path, args: &[&str]) -> Self {
+    pub(crate) fn start(base: &Path, args: &[&str]) -> Self {
         let dir = base.join("flight");
         Self::start_by(triscope(&[]), base, &dir, args)
     }
@@ -42,7 +42,7 @@ impl Recorder {
         this
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
@@ -59,12 +59,12 @@ impl Recorder {
     }
 
     /// Makes a dump by a command.
-    fn dump(&self, reason: &str) -> PathBuf {
+    pub(crate) fn dump(&self, reason: &str) -> PathBuf {
         dump(&self.dir, reason)
     }
 
     /// The directory of a complete dump with this trigger among its causes.
-    fn dump_with(&self, trigger: &str) -> (PathBuf, Value) {
+    pub(crate) fn dump_with(&self, trigger: &str) -> (PathBuf, Value) {
         let mut found = None;
         until(trigger, || {
             found = dumps(&self.dir).into_iter().find(|(_, manifest)| {
@@ -83,7 +83,7 @@ impl Recorder {
     }
 
     /// Ends it by a signal. Returns the log.
-    fn end(mut self, signal: &str) -> String {
+    pub(crate) fn end(mut self, signal: &str) -> String {
         self.running.signal(signal);
         let status = self.running.0.take().unwrap().wait().unwrap();
         assert!(status.success(), "{}", self.log());
@@ -109,11 +109,11 @@ fn dumps(dir: &Path) -> Vec<(PathBuf, Value)> {
 }
 
 #[track_caller]
-fn manifest(dump: &Path) -> Value {
+pub(crate) fn manifest(dump: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(dump.join("manifest.json")).unwrap()).unwrap()
 }
 
-fn causes(manifest: &Value) -> &Vec<Value> {
+pub(crate) fn causes(manifest: &Value) -> &Vec<Value> {
     manifest["causes"].as_array().unwrap()
 }
 

@@ -10,6 +10,7 @@
 )]
 
 mod flight;
+mod flight_runtimes;
 mod list;
 mod probe;
 mod profile;

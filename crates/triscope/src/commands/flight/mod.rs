@@ -8,6 +8,7 @@ mod inbox;
 mod kernel;
 mod pressure;
 mod recorder;
+mod sources;
 mod store;
 mod trigger;
 
@@ -18,14 +19,15 @@ use crate::run::procfs::is_in_container;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use store::Store;
+use store::{Space, Store};
 use trace_flight::{Cause, Window};
 use trigger::Trigger;
 
 /// Record all the time, and keep the time around triggers
 ///
 /// The scheduler of the machine, samples on request, and the kernel events of triggers are recorded in
-/// segments of a few seconds in DIR, of which the last ones are kept. When a trigger fires, the
+/// segments of a few seconds in DIR, of which the last ones are kept; .NET runtimes and Go programs on
+/// request, beside them. When a trigger fires, the
 /// segments from --back before it to --forward after it become a dump: a directory in DIR/dumps for
 /// triscope report, explain, convert and export, with a manifest. Triggers that fire meanwhile join
 /// the dump.
@@ -48,10 +50,18 @@ Triggers (--trigger, can be repeated):
   event='sched:sched_process_exec if pid > 100'
                                  a tracepoint, with a filter of the kernel
   psi=memory:some:100ms/2s       tasks were stalled longer within the window; cpu, io, memory; some, full
+  gc-pause=20ms                  a GC of .NET paused a program longer (these three with --dotnet)
+  dotnet-event=PROVIDER/EVENT    an event of an event source
+  'dotnet-counter=PROVIDER/COUNTER>90'
+                                 a value of a counter, above or (with <) below
+  go-region=TYPE:100ms           a region took longer; of any type without TYPE: (these three with --go)
+  go-task=TYPE:100ms             a task took longer
+  go-stw=1ms                     the world was stopped longer
 
 Examples:
   triscope flight -d /var/lib/flight --trigger sched-delay=20ms
   triscope flight -d flight -p 1234 -F 99 --trigger exit-signal
+  triscope flight -d flight --dotnet --trigger gc-pause=50ms -- dotnet app.dll
   triscope flight dump -d flight --reason 'slow page'
   triscope report flight/dumps/20261123T024512.123Z-sched-delay
 
@@ -111,6 +121,15 @@ struct Settings {
     #[arg(short = 'F', long, value_name = "HERTZ",
         value_parser = clap::value_parser!(u64).range(1..))]
     freq: Option<u64>,
+    /// Record the .NET runtimes of the process and its children, or of all processes: GCs, exceptions, lock
+    /// waits, compilations, and the events and counters of triggers
+    #[arg(long)]
+    dotnet: bool,
+    /// Record the Go programs of the process and its children, or of all processes: execution traces that
+    /// they serve by net/http/pprof on a loopback address, otherwise their own trace.FlightRecorder, which is
+    /// read from their memory for a dump
+    #[arg(long)]
+    go: bool,
     /// Make a dump when this happens
     #[arg(long = "trigger", value_name = "TRIGGER")]
     triggers: Vec<Trigger>,
@@ -147,6 +166,21 @@ enum Request {
     },
 }
 
+impl Settings {
+    /// Triggers need their sources.
+    fn check(&self) -> Result {
+        for trigger in &self.triggers {
+            let missing = match trigger {
+                Trigger::Dotnet(_) if !self.dotnet => "--dotnet",
+                Trigger::Go(_) if !self.go => "--go",
+                _ => continue,
+            };
+            return Err(Failure::about(trigger, format_args!("this trigger needs {missing}")));
+        }
+        Ok(())
+    }
+}
+
 fn loopback(text: &str) -> std::result::Result<SocketAddr, String> {
     let address: SocketAddr =
         text.parse().map_err(|_| "expected an address and a port: 127.0.0.1:9500".to_owned())?;
@@ -173,6 +207,7 @@ pub(crate) fn run(args: &Args) -> Result {
                 Some(path) => config::read(path)?,
                 None => args.settings.clone(),
             };
+            settings.check()?;
             if args.check {
                 return Ok(());
             }
@@ -197,7 +232,8 @@ fn dump_left(dir: &std::path::Path, reason: &str, back: Duration) -> Result<Stri
     if !dir.join("lock").exists() {
         return Err(Failure::about(dir.display(), "is no directory of a flight recorder"));
     }
-    let mut store = Store::open(dir, u64::MAX, Duration::MAX)?;
+    let space = Space { segments: u64::MAX, dumps: u64::MAX };
+    let mut store = Store::open(dir, space, Duration::MAX)?;
     let cause = Cause::new("command", reason);
     let dump = match store.earlier.last() {
         Some(last) => {
@@ -210,7 +246,7 @@ fn dump_left(dir: &std::path::Path, reason: &str, back: Duration) -> Result<Stri
                 return Err(Failure::about(dir.display(), "has no segments"));
             };
             let from = store.ring.segments().next().map_or(end, |first| first.start);
-            store.dump(Window::new(from.max(end - back), end, cause), "command")?
+            store.dump(Window::new(from.max(end - back), end, cause), "command", 0)?
         }
     };
     Ok(dump.write()?.path.display().to_string())

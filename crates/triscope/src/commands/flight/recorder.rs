@@ -3,7 +3,8 @@
 use super::inbox::{self, Inbox, Message, Outbox, Reply};
 use super::kernel::{Kernel, Wanted};
 use super::pressure::Pressure;
-use super::store::{Dump, Dumped, Store};
+use super::sources::{self, Sources};
+use super::store::{Dump, Dumped, Space, Store};
 use super::{Args, Settings, config, control};
 use crate::failure::{Failure, OneLine, Result};
 use crate::run::procfs::{command_line, is_running};
@@ -51,7 +52,7 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result {
     if let Some(pid) = args.pid.filter(|pid| !is_running(*pid)) {
         return Err(no_process(pid));
     }
-    let store = Store::open(dir, settings.disk, keep(settings))?;
+    let mut store = Store::open(dir, space(settings), keep(settings))?;
     let pressures = pressures(settings)?;
     let metrics = settings
         .metrics
@@ -69,6 +70,17 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result {
     if let Some(pid) = pid {
         kernel.focus(pid);
     }
+    let sources = match settings.dotnet || settings.go {
+        true => {
+            let needed = CapabilitySet::SYS_PTRACE
+                | CapabilitySet::DAC_READ_SEARCH
+                | CapabilitySet::DAC_OVERRIDE;
+            let dir = store.sources()?;
+            let wanted = sources_of(settings, pid);
+            Some(Sources::start(&dir, wanted, &outbox, move || keep_capabilities(needed)))
+        }
+        false => None,
+    };
     // A reader that does not get a CPU loses events.
     let _nice = NiceThread::begin(NICE).ok();
     drop_capabilities();
@@ -93,6 +105,8 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result {
         is_over,
         store,
         kernel,
+        sources,
+        begun: Instant::now(),
         windows,
         inbox,
         outbox,
@@ -116,10 +130,32 @@ fn pressures(settings: &Settings) -> Result<Vec<Pressure>> {
     settings.triggers.iter().filter_map(|trigger| Pressure::open(trigger).transpose()).collect()
 }
 
-/// Segments are kept for the look-back and as long as a window can be open.
+/// Half of the disk is for dumps. Sources share the other half with segments.
+const fn space(settings: &Settings) -> Space {
+    Space { segments: settings.disk / 2 - source_bytes(settings), dumps: settings.disk / 2 }
+}
+
+const fn source_bytes(settings: &Settings) -> u64 {
+    if settings.dotnet || settings.go { settings.disk / 4 } else { 0 }
+}
+
+fn sources_of(settings: &Settings, pid: Option<u32>) -> sources::Wanted {
+    sources::Wanted {
+        dotnet: settings.dotnet,
+        go: settings.go,
+        triggers: settings.triggers.clone(),
+        bytes: source_bytes(settings),
+        keep: keep(settings),
+        pid,
+    }
+}
+
+/// Segments are kept for the look-back, as long as a window can be open, and until triggers of Go and .NET
+/// come.
 fn keep(settings: &Settings) -> Duration {
+    const LATE: Duration = Duration::from_secs(5);
     let longest = settings.forward.saturating_mul(9);
-    settings.back.saturating_add(longest).saturating_add(length(settings))
+    settings.back.saturating_add(longest).saturating_add(length(settings)).saturating_add(LATE)
 }
 
 /// The length of a segment.
@@ -134,6 +170,9 @@ struct Recorder {
     is_over: Arc<AtomicBool>,
     store: Store,
     kernel: Kernel,
+    /// Go and .NET, if they are recorded.
+    sources: Option<Sources>,
+    begun: Instant,
     windows: Windows,
     inbox: Inbox,
     outbox: Outbox,
@@ -188,6 +227,9 @@ impl Recorder {
                 looked = Instant::now();
                 self.kernel.check_cpus(&mut self.store)?;
                 self.enforce()?;
+                if self.begun.elapsed() > self.store.ring.budget().keep {
+                    self.store.forget_left();
+                }
                 is_over |= pid.is_some_and(|pid| !is_running(pid));
             }
             is_over |= self.settings.oneshot && self.stats.dumps > 0;
@@ -248,7 +290,7 @@ impl Recorder {
                     self.replies.push(reply);
                     self.fire(at, Cause::new("command", reason), true);
                 }
-                Message::Fired(cause) => self.fire(at, cause, false),
+                Message::Fired(cause) => self.fire(cause.at.unwrap_or(at), cause, false),
                 Message::Metrics(reply) => {
                     let _ = reply.send(Ok(self.metrics())); // who asked may have gone
                 }
@@ -266,7 +308,8 @@ impl Recorder {
             Some(path) => config::read(path),
             None => Err(Failure::new("SIGHUP: there is nothing to read again without --config")),
         };
-        let opened = read.and_then(|settings| Ok((pressures(&settings)?, settings)));
+        let checked = read.and_then(|settings| settings.check().map(|()| settings));
+        let opened = checked.and_then(|settings| Ok((pressures(&settings)?, settings)));
         let (pressures, settings) = match opened {
             Ok(opened) => opened,
             Err(failure) => {
@@ -295,7 +338,16 @@ impl Recorder {
         if settings.metrics != self.settings.metrics {
             eprintln!("triscope: metrics: a new address needs a new start");
         }
-        self.store.set_disk(settings.disk, keep(&settings));
+        match &self.sources {
+            Some(sources) => {
+                sources.change(sources_of(&settings, self.subject.as_ref().map(|(pid, _)| *pid)));
+            }
+            None if settings.dotnet || settings.go => {
+                eprintln!("triscope: dotnet, go: other sources need a new start");
+            }
+            None => {}
+        }
+        self.store.set_space(space(&settings), keep(&settings));
         self.windows.set_lengths(settings.back, settings.forward);
         self.windows.set_cooldown(settings.cooldown.unwrap_or_default());
         self.settings = settings;
@@ -324,7 +376,10 @@ impl Recorder {
     }
 
     fn prepare(&mut self, window: Window, slug: &str) -> Result<Dump> {
-        let mut dump = self.store.dump(window, slug)?;
+        let collected = self.sources.as_ref().map(|sources| sources.collect(&window));
+        let more = self.source_bytes();
+        let mut dump = self.store.dump(window, slug, more)?;
+        dump.collected = collected;
         dump.tracing = Some(self.kernel.tracing.clone());
         dump.subject.clone_from(&self.subject);
         dump.command_lines = self.settings.command_lines;
@@ -340,6 +395,11 @@ impl Recorder {
             format!("{source}: not recorded any more, as the CPU budget was exceeded")
         }));
         Ok(dump)
+    }
+
+    /// Bytes of Go and .NET traces.
+    fn source_bytes(&self) -> u64 {
+        self.sources.as_ref().map_or(0, |sources| sources.usage.bytes.load(Ordering::Relaxed))
     }
 
     fn dumped(&mut self, segments: &[Segment], result: Result<Dumped>, replies: Vec<Reply>) {
@@ -432,6 +492,12 @@ impl Recorder {
         put("dumps_total", "counter", "Dumps written.", self.stats.dumps as f64);
         put("failed_dumps_total", "counter", "Dumps not written.", self.stats.failed_dumps as f64);
         put("dump_bytes", "gauge", "Bytes of dumps.", self.store.dumped_bytes() as f64);
+        let sources = self.sources.as_ref();
+        let processes = sources.map_or(0, |s| s.usage.processes.load(Ordering::Relaxed));
+        put("runtimes", "gauge", "Go and .NET processes that are recorded.", processes as f64);
+        put("runtime_bytes", "gauge", "Bytes of their traces.", self.source_bytes() as f64);
+        let limit = source_bytes(&self.settings) as f64;
+        put("runtime_budget_bytes", "gauge", "Their limit.", limit);
         put("stopped_sources", "gauge", "Sources stopped.", self.stats.shed.len() as f64);
         put("threads", "gauge", "Threads that are known.", threads as f64);
         put("dropped_task_records_total", "counter", "Not in memory.", dropped_tasks as f64);
@@ -455,6 +521,7 @@ impl Recorder {
                 None => break,
             }
         }
+        self.sources = None;
         let (count, delivered, lost) = self.kernel.accounts()?;
         eprintln!(
             "triscope: {} of the kernel, {} delivered, {} lost, {} missing without a reason; {}; {:.1} s \
@@ -538,13 +605,17 @@ fn listen(outbox: &Outbox, has_all: bool) -> Result<Vec<Listener>> {
 /// Keeps no capability of this thread and those that it starts but the one for perf events, and that
 /// for their buffers: they are opened again for CPUs that come online and for other settings.
 fn drop_capabilities() {
-    let Ok(before) = rustix::thread::capabilities(None) else { return };
     // Linux before 5.8 knows no CAP_PERFMON.
-    let needed = match before.effective.contains(CapabilitySet::PERFMON) {
-        true => CapabilitySet::PERFMON,
-        false => CapabilitySet::SYS_ADMIN,
-    };
-    let kept = before.effective & (needed | CapabilitySet::IPC_LOCK);
+    let has_perfmon = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::PERFMON));
+    let perf = if has_perfmon { CapabilitySet::PERFMON } else { CapabilitySet::SYS_ADMIN };
+    keep_capabilities(perf | CapabilitySet::IPC_LOCK);
+}
+
+/// Keeps only these capabilities of this thread and those that it starts.
+fn keep_capabilities(needed: CapabilitySet) {
+    let Ok(before) = rustix::thread::capabilities(None) else { return };
+    let kept = before.effective & needed;
     let sets =
         CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     if let Err(errno) = rustix::thread::set_capabilities(None, sets) {

@@ -6,14 +6,18 @@
 //! DIR/boot_id                      the boot whose clock the segments have
 //! DIR/segments/ID.partial          the segment in progress
 //! DIR/segments/ID-START-END-LOST.perf.data
+//! DIR/sources/                     of runtimes: see `sources`
+//! DIR/left/                        what an earlier recorder left there
 //! DIR/dumps/NAME/                  manifest.json and traces
 //! ```
 
 use super::assemble::{Assembled, Input, assemble};
+use super::sources::{self, Collected};
 use crate::failure::{Failure, OneLine, Result};
 use crate::sources::model::{MANIFEST, RECORDING, SCHEDULER};
 use crate::sources::processes::ProcessWriter;
 use crate::timeline::counted;
+use crossbeam_channel::Receiver;
 use perf_data::{Limits, Reader, TracingData};
 use perf_monitor::ProcessInfo;
 use rustix::fs::{FlockOperation, flock};
@@ -21,6 +25,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use trace_flight::{Budget, Coverage, Manifest, Ring, Segment, Timestamp, Window};
 
 /// The directory, of which this process is the only recorder.
@@ -34,6 +39,15 @@ pub(super) struct Store {
     dumps: u64,
     /// Segments of an earlier boot, whose times are of another clock.
     pub(super) earlier: Vec<Segment>,
+    /// Directories with sources of an earlier recorder, for the next dump.
+    left: Vec<PathBuf>,
+}
+
+/// Disk space.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Space {
+    pub(super) segments: u64,
+    pub(super) dumps: u64,
 }
 
 /// What a dump is made of. Its segments stay readable while they are evicted.
@@ -48,6 +62,9 @@ pub(super) struct Dump {
     /// Whether the command lines of processes are kept.
     pub(super) command_lines: bool,
     pub(super) missing: Vec<String>,
+    /// The sources beside the kernel.
+    pub(super) collected: Option<Receiver<Vec<Collected>>>,
+    left: Vec<PathBuf>,
     /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`.
     pub(super) wall_clock_offset: i64,
 }
@@ -63,6 +80,10 @@ const LOCK: &str = "lock";
 const BOOT: &str = "boot_id";
 const SEGMENTS: &str = "segments";
 const DUMPS: &str = "dumps";
+const SOURCES: &str = "sources";
+const LEFT: &str = "left";
+/// Time limit for the thread of the sources to reply: a runtime may hang.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The end of the name of a segment in progress, and of a dump in progress.
 const PARTIAL: &str = ".partial";
 const SEALED: &str = ".perf.data";
@@ -71,9 +92,8 @@ const SEALED: &str = ".perf.data";
 const PRIVATE: u32 = 0o700;
 
 impl Store {
-    /// Opens the directory, creates it, or adopts what an earlier recorder left there. Half of `disk`
-    /// bytes is for segments, and half for dumps.
-    pub(super) fn open(dir: &Path, disk: u64, keep: std::time::Duration) -> Result<Self> {
+    /// Opens the directory, creates it, or adopts what an earlier recorder left there.
+    pub(super) fn open(dir: &Path, space: Space, keep: Duration) -> Result<Self> {
         let fail = |error: io::Error| Failure::about(dir.display(), error);
         let is_new = match fs::read_dir(dir) {
             Ok(mut entries) => entries.next().is_none(),
@@ -91,25 +111,50 @@ impl Store {
         if is_new {
             fs::set_permissions(dir, Permissions::from_mode(PRIVATE)).map_err(fail)?;
         }
-        for name in [SEGMENTS, DUMPS] {
+        for name in [SEGMENTS, DUMPS, SOURCES] {
             let made = DirBuilder::new().recursive(true).mode(PRIVATE).create(dir.join(name));
             made.map_err(fail)?;
         }
         let mut this = Self {
             dir: dir.to_owned(),
             _lock: lock,
-            ring: Ring::new(Budget { bytes: disk / 2, keep }),
+            ring: Ring::new(Budget { bytes: space.segments, keep }),
             next: 0,
-            dumps: disk / 2,
+            dumps: space.dumps,
             earlier: Vec::new(),
+            left: vec![dir.join(LEFT), dir.join(SOURCES)],
         };
         this.adopt().map_err(fail)?;
         Ok(this)
     }
 
-    pub(super) const fn set_disk(&mut self, disk: u64, keep: std::time::Duration) {
-        self.ring.set_budget(Budget { bytes: disk / 2, keep });
-        self.dumps = disk / 2;
+    pub(super) const fn set_space(&mut self, space: Space, keep: Duration) {
+        self.ring.set_budget(Budget { bytes: space.segments, keep });
+        self.dumps = space.dumps;
+    }
+
+    /// The directory for the sources of this recorder. What another one left there is moved.
+    pub(super) fn sources(&mut self) -> Result<PathBuf> {
+        let (sources, left) = (self.dir.join(SOURCES), self.dir.join(LEFT));
+        let make = || -> io::Result<()> {
+            sources::clear(&left)?;
+            match fs::remove_dir(&left) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            fs::rename(&sources, &left)?;
+            DirBuilder::new().mode(PRIVATE).create(&sources)
+        };
+        make().map_err(|error| Failure::about(self.dir.display(), error))?;
+        self.left = vec![left];
+        Ok(sources)
+    }
+
+    /// Removes what an earlier recorder left of its sources: its time has passed.
+    pub(super) fn forget_left(&mut self) {
+        for dir in self.left.drain(..) {
+            let _ = sources::clear(&dir); // the next recorder tries it again
+        }
     }
 
     /// Takes over the segments that are there.
@@ -189,24 +234,31 @@ impl Store {
     }
 
     /// Prepares a dump of the segments that overlap a window.
-    pub(super) fn dump(&mut self, window: Window, slug: &str) -> Result<Dump> {
+    /// `more` bytes are those of other sources.
+    pub(super) fn dump(&mut self, window: Window, slug: &str, more: u64) -> Result<Dump> {
         let segments: Vec<Segment> = self.ring.overlapping(&window).copied().collect();
         if segments.is_empty() {
             let why = "no segment of the window is left: use more --disk";
             return Err(Failure::about(self.dir.display(), why));
         }
-        self.dump_of(window, segments, slug)
+        self.dump_of(window, segments, slug, more)
     }
 
     /// Prepares a dump of the segments of an earlier boot.
     pub(super) fn dump_earlier(&mut self, window: Window) -> Result<Dump> {
         let segments = std::mem::take(&mut self.earlier);
-        self.dump_of(window, segments, "recovered")
+        self.dump_of(window, segments, "recovered", 0)
     }
 
-    fn dump_of(&mut self, window: Window, segments: Vec<Segment>, slug: &str) -> Result<Dump> {
+    fn dump_of(
+        &mut self,
+        window: Window,
+        segments: Vec<Segment>,
+        slug: &str,
+        more: u64,
+    ) -> Result<Dump> {
         let need: u64 = segments.iter().map(|segment| segment.bytes).sum();
-        self.make_room(need)?;
+        self.make_room(need.saturating_add(more))?;
         let mut inputs = Vec::new();
         for segment in &segments {
             let path = self.path(segment);
@@ -229,6 +281,8 @@ impl Store {
             subject: None,
             command_lines: false,
             missing: Vec::new(),
+            collected: None,
+            left: std::mem::take(&mut self.left),
             wall_clock_offset: 0,
         })
     }
@@ -303,7 +357,8 @@ impl Dump {
 
     fn write_to(self, dir: &Path) -> io::Result<(Manifest, u64)> {
         DirBuilder::new().mode(PRIVATE).create(dir)?;
-        let Self { window, segments, inputs, tracing, subject, missing, .. } = self;
+        let Self { window, segments, inputs, tracing, subject, missing, collected, left, .. } =
+            self;
         let mut manifest = Manifest::new(window, Coverage::of(&segments));
         manifest.missing = missing;
         manifest.wall_clock_offset = self.wall_clock_offset;
@@ -319,6 +374,21 @@ impl Dump {
             let what = counted(torn, "segment");
             let bytes = counted(truncated, "byte");
             manifest.missing.push(format!("the end of {what}: {bytes} cannot be read"));
+        }
+        for from in left {
+            manifest.sources.extend(sources::left(&from, dir)?);
+        }
+        match collected.map(|collected| collected.recv_timeout(PATIENCE)) {
+            Some(Ok(all)) => {
+                manifest
+                    .sources
+                    .extend(all.into_iter().map(|one| one.write(&manifest.window, dir)));
+            }
+            Some(Err(_)) => {
+                let why = "Go and .NET: the thread that records them does not reply";
+                manifest.missing.push(why.to_owned());
+            }
+            None => {}
         }
         if let Some((pid, program)) = subject {
             let text = format!("{:#}\n", serde_json::json!({ "pid": pid, "command": program }));

@@ -18,6 +18,44 @@ pub(super) enum Trigger {
     ExitSignal,
     /// Pressure stall information: the resource, `some` or `full`, and stalled time per window.
     Pressure { resource: String, line: String, stall: Duration, window: Duration },
+    /// What a .NET runtime reports.
+    Dotnet(DotnetTrigger),
+    /// What the trace of a Go program has.
+    Go(GoTrigger),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum DotnetTrigger {
+    /// A GC suspended all managed threads.
+    GcPause(Duration),
+    /// An event of an event source.
+    Event { provider: String, event: String },
+    /// A value of a counter above the limit, or below it.
+    Counter { provider: String, name: String, is_above: bool, limit: f64 },
+}
+
+impl DotnetTrigger {
+    /// Whether a value of a counter fires it.
+    pub(super) fn fires(&self, source: &str, counter: &str, value: f64) -> bool {
+        match self {
+            Self::Counter { provider, name, is_above, limit } => {
+                provider == source
+                    && name == counter
+                    && if *is_above { value > *limit } else { value < *limit }
+            }
+            Self::GcPause(_) | Self::Event { .. } => false,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum GoTrigger {
+    /// A region, of this type or any, took as long.
+    Region { ty: Option<String>, limit: Duration },
+    /// A task, of this type or any, took as long.
+    Task { ty: Option<String>, limit: Duration },
+    /// The world was stopped as long.
+    StopTheWorld(Duration),
 }
 
 /// The signals that end no process by default: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG and WINCH. The
@@ -47,7 +85,11 @@ impl Trigger {
                     ),
                 ]
             }
-            Self::SchedDelay(_) | Self::OnCpu(_) | Self::Pressure { .. } => Vec::new(),
+            Self::SchedDelay(_)
+            | Self::OnCpu(_)
+            | Self::Pressure { .. }
+            | Self::Dotnet(_)
+            | Self::Go(_) => Vec::new(),
         }
     }
 
@@ -79,11 +121,55 @@ impl FromStr for Trigger {
                 Ok(Self::Event { event: event.trim().to_owned(), filter })
             }
             "psi" => pressure(need("cpu:some:200ms/2s")?),
+            "gc-pause" => Ok(Self::Dotnet(DotnetTrigger::GcPause(with_unit(need("20ms")?)?))),
+            "dotnet-event" => {
+                let (provider, event) = need("PROVIDER/EVENT")?
+                    .split_once('/')
+                    .filter(|(provider, event)| !provider.is_empty() && !event.is_empty())
+                    .ok_or("expected dotnet-event=PROVIDER/EVENT")?;
+                let (provider, event) = (provider.to_owned(), event.to_owned());
+                Ok(Self::Dotnet(DotnetTrigger::Event { provider, event }))
+            }
+            "dotnet-counter" => counter(need("PROVIDER/COUNTER>VALUE")?),
+            "go-region" => {
+                let (ty, limit) = typed(need("TYPE:100ms")?)?;
+                Ok(Self::Go(GoTrigger::Region { ty, limit }))
+            }
+            "go-task" => {
+                let (ty, limit) = typed(need("TYPE:100ms")?)?;
+                Ok(Self::Go(GoTrigger::Task { ty, limit }))
+            }
+            "go-stw" => Ok(Self::Go(GoTrigger::StopTheWorld(with_unit(need("1ms")?)?))),
             _ => Err("expected sched-delay=TIME, on-cpu=TIME, exit-signal, \
-                      event=SYSTEM:NAME [if FILTER] or psi=RESOURCE:some|full:TIME/WINDOW"
+                      event=SYSTEM:NAME [if FILTER], psi=RESOURCE:some|full:TIME/WINDOW, \
+                      gc-pause=TIME, dotnet-event=PROVIDER/EVENT, \
+                      dotnet-counter=PROVIDER/COUNTER>VALUE, go-region=[TYPE:]TIME, \
+                      go-task=[TYPE:]TIME or go-stw=TIME"
                 .to_owned()),
         }
     }
+}
+
+/// A time, and the type before it.
+fn typed(value: &str) -> Result<(Option<String>, Duration), String> {
+    match value.rsplit_once(':') {
+        Some((ty, limit)) => Ok((Some(ty.to_owned()), with_unit(limit)?)),
+        None => Ok((None, with_unit(value)?)),
+    }
+}
+
+fn counter(value: &str) -> Result<Trigger, String> {
+    let bad = || "expected dotnet-counter=PROVIDER/COUNTER>VALUE, or < instead of >".to_owned();
+    let at = value.rfind(['<', '>']).ok_or_else(bad)?;
+    let (what, limit) = value.split_at(at);
+    let is_above = limit.starts_with('>');
+    let limit: f64 = limit.get(1..).unwrap_or_default().trim().parse().map_err(|_| bad())?;
+    let (provider, name) = what.trim().split_once('/').ok_or_else(bad)?;
+    if provider.is_empty() || name.is_empty() || !limit.is_finite() {
+        return Err(bad());
+    }
+    let (provider, name) = (provider.to_owned(), name.to_owned());
+    Ok(Trigger::Dotnet(DotnetTrigger::Counter { provider, name, is_above, limit }))
 }
 
 fn pressure(value: &str) -> Result<Trigger, String> {
@@ -113,6 +199,35 @@ impl fmt::Display for Trigger {
             Self::Pressure { resource, line, stall, window } => {
                 write!(f, "psi={resource}:{line}:{stall:?}/{window:?}")
             }
+            Self::Dotnet(trigger) => trigger.fmt(f),
+            Self::Go(trigger) => trigger.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for DotnetTrigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GcPause(limit) => write!(f, "gc-pause={limit:?}"),
+            Self::Event { provider, event } => write!(f, "dotnet-event={provider}/{event}"),
+            Self::Counter { provider, name, is_above, limit } => {
+                let sign = if *is_above { '>' } else { '<' };
+                write!(f, "dotnet-counter={provider}/{name}{sign}{limit}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for GoTrigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, ty, limit) = match self {
+            Self::Region { ty, limit } => ("region", ty.as_deref(), limit),
+            Self::Task { ty, limit } => ("task", ty.as_deref(), limit),
+            Self::StopTheWorld(limit) => ("stw", None, limit),
+        };
+        match ty {
+            Some(ty) => write!(f, "go-{kind}={ty}:{limit:?}"),
+            None => write!(f, "go-{kind}={limit:?}"),
         }
     }
 }
@@ -131,6 +246,14 @@ mod tests {
             "event=signal:signal_generate if sig == 10 && pid != 1",
             "psi=cpu:some:200ms/2s",
             "psi=memory:full:1ms/500ms",
+            "gc-pause=20ms",
+            "dotnet-event=Microsoft-Windows-DotNETRuntime/ExceptionThrown",
+            "dotnet-counter=System.Runtime/cpu-usage>90",
+            "dotnet-counter=App/free<0.5",
+            "go-region=10ms",
+            "go-region=a:b:10ms",
+            "go-task=request:1s",
+            "go-stw=1ms",
         ] {
             assert_eq!(text.parse::<Trigger>().unwrap().to_string(), text);
         }
@@ -150,6 +273,15 @@ mod tests {
             "psi=disk:some:1ms/2s",
             "psi=cpu:all:1ms/2s",
             "psi=cpu:some:3s/2s",
+            "gc-pause",
+            "dotnet-event=provider",
+            "dotnet-event=/event",
+            "dotnet-counter=System.Runtime/cpu-usage",
+            "dotnet-counter=cpu-usage>1",
+            "dotnet-counter=a/b>x",
+            "go-region=a:",
+            "go-task=a",
+            "go-stw=a:1ms",
             "unknown=1",
         ] {
             assert!(text.parse::<Trigger>().is_err(), "{text}");

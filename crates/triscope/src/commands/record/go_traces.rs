@@ -1,11 +1,11 @@
 //! Go traces of the recorded processes, found while they run.
 
 use super::Version;
-use super::programs::{FileId, GoProgram, Programs, has};
 use crate::failure::Failure;
 use crate::run::family::Turns;
 use crate::run::pprof::{Download, listening};
 use crate::run::procfs;
+use crate::run::programs::{FileId, GoProgram, Programs, has};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{BufReader, Read};

@@ -1,6 +1,6 @@
 //! What executables are: programs in Go, hosts of .NET.
 
-use crate::run::go_program;
+use super::go_program;
 use diag_ipc::discovery::Process;
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,7 +26,7 @@ const INVERTED_DOTNET_HOST: [u8; 32] = [
 const MAX_SEARCH: u64 = 256 << 20;
 
 /// Whether a command is a .NET program, whose runtime connects to a diagnostic port at startup.
-pub(super) fn is_dotnet_command(command: &[String]) -> bool {
+pub(crate) fn is_dotnet_command(command: &[String]) -> bool {
     let Some(program) = command.first().and_then(|name| find(name)) else { return false };
     // The compiler must not compute the marker.
     let marker = std::hint::black_box(INVERTED_DOTNET_HOST).map(|byte| !byte);
@@ -34,7 +34,7 @@ pub(super) fn is_dotnet_command(command: &[String]) -> bool {
 }
 
 /// Whether a running process has a .NET runtime.
-pub(super) fn is_dotnet_process(pid: u32) -> bool {
+pub(crate) fn is_dotnet_process(pid: u32) -> bool {
     Process::find(pid).is_ok()
 }
 
@@ -72,7 +72,7 @@ fn contains(path: &Path, text: &[u8]) -> bool {
 }
 
 /// Whether a text is in these bytes.
-pub(super) fn has(block: &[u8], text: &[u8]) -> bool {
+pub(crate) fn has(block: &[u8], text: &[u8]) -> bool {
     let Some((first, rest)) = text.split_first() else { return true };
     let mut block = block;
     while let Some(at) = block.iter().position(|byte| byte == first) {
@@ -85,32 +85,32 @@ pub(super) fn has(block: &[u8], text: &[u8]) -> bool {
 }
 
 /// A program in Go.
-pub(super) struct GoProgram {
+pub(crate) struct GoProgram {
     /// The name of its file.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The version of Go.
-    pub(super) version: String,
+    pub(crate) version: String,
     /// Whether it contains `net/http/pprof`.
-    pub(super) has_pprof: bool,
+    pub(crate) has_pprof: bool,
 }
 
 /// The file of an executable: device and inode.
-pub(super) type FileId = (u64, u64);
+pub(crate) type FileId = (u64, u64);
 
 /// What the executables of processes are. Each file is examined once.
 #[derive(Default)]
-pub(super) struct Programs(HashMap<FileId, Option<Rc<GoProgram>>>);
+pub(crate) struct Programs(HashMap<FileId, Option<Rc<GoProgram>>>);
 
 impl Programs {
     /// The file that a process executes, which changes by `execve(2)`. `None` if it has ended, or
     /// this user may not look at it.
-    pub(super) fn file(pid: u32) -> Option<FileId> {
+    pub(crate) fn file(pid: u32) -> Option<FileId> {
         let metadata = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
         Some((metadata.dev(), metadata.ino()))
     }
 
     /// The program of a process that executes this file, if it is one in Go.
-    pub(super) fn go(&mut self, pid: u32, file: FileId) -> Option<Rc<GoProgram>> {
+    pub(crate) fn go(&mut self, pid: u32, file: FileId) -> Option<Rc<GoProgram>> {
         if let Some(known) = self.0.get(&file) {
             return known.clone();
         }

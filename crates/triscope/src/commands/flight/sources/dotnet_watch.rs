@@ -1,0 +1,181 @@
+//! Triggers of .NET runtimes, from the streams of their sessions.
+
+use crate::commands::flight::inbox::{Message, Outbox};
+use crate::commands::flight::trigger::DotnetTrigger;
+use diag_ipc::{Level, Provider};
+use nettrace::analysis::{CounterTracker, GcTracker, SuspendReason};
+use nettrace::{Event, Limits, Options, Order, Parser, Timestamp};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use trace_flight::Cause;
+
+/// Bytes of a block of a stream: the runtime's have 100 KB.
+const MAX_BLOCK: usize = 16 << 20;
+
+/// The process of a stream.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    pub(super) name: String,
+}
+
+/// Reads a stream, and posts what fires triggers.
+pub(super) struct DotnetWatch {
+    parser: Parser,
+    gc: GcTracker,
+    counters: CounterTracker,
+    triggers: Vec<DotnetTrigger>,
+    process: Process,
+    outbox: Outbox,
+    /// Whether this is the session whose events fire: a process can have two for a moment.
+    leads: Arc<AtomicBool>,
+}
+
+impl DotnetWatch {
+    pub(super) fn new(
+        triggers: Vec<DotnetTrigger>,
+        process: Process,
+        outbox: &Outbox,
+        leads: &Arc<AtomicBool>,
+    ) -> Self {
+        let limits = Limits { max_buffer: MAX_BLOCK, ..Limits::default() };
+        // Triggers need no order across threads, and no delay.
+        let options = Options::new().order(Order::Stream).limits(limits);
+        Self {
+            parser: Parser::new(options),
+            gc: GcTracker::new(),
+            counters: CounterTracker::new(),
+            triggers,
+            process,
+            outbox: outbox.clone(),
+            leads: Arc::clone(leads),
+        }
+    }
+
+    /// Reads bytes of the stream.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        let Self { parser, gc, counters, triggers, process, outbox, leads } = self;
+        parser.push(bytes);
+        loop {
+            let causes = match parser.next_event() {
+                Ok(Some(event)) => causes(&event, gc, counters, triggers, process),
+                Ok(None) => return,
+                // A block that is damaged was skipped; the file has it.
+                Err(_) => continue,
+            };
+            if leads.load(Ordering::Relaxed) {
+                causes.into_iter().for_each(|cause| outbox.post(Message::Fired(cause)));
+            }
+        }
+    }
+}
+
+fn causes(
+    event: &Event<'_>,
+    gc: &mut GcTracker,
+    counters: &mut CounterTracker,
+    triggers: &[DotnetTrigger],
+    process: &Process,
+) -> Vec<Cause> {
+    let Process { pid, name } = process;
+    let mut causes = Vec::new();
+    let mut fire = |kind: &str, what: String, at: Timestamp, tid: u64| {
+        let mut cause = Cause::new(kind, format!("{name} ({pid}): {what}"));
+        cause = cause.of_thread(Some(*pid), u32::try_from(tid).unwrap_or(*pid));
+        cause.at = Some(at);
+        causes.push(cause);
+    };
+    let ended = gc.observe(event);
+    // They are about whole GCs.
+    while gc.next_gc().is_some() {}
+    let counter = counters.observe(event);
+    for trigger in triggers {
+        match trigger {
+            DotnetTrigger::GcPause(limit) => {
+                let Some((pause, trace)) = ended.as_ref().zip(event.trace()) else { continue };
+                if !matches!(pause.reason, SuspendReason::Gc | SuspendReason::GcPrep) {
+                    continue;
+                }
+                let (start, end) = (trace.timestamp(pause.start), trace.timestamp(pause.end));
+                let time = Duration::from_nanos(end.nanos_since(start).unsigned_abs());
+                if time >= *limit {
+                    let number = pause.gc.map_or_else(String::new, |number| format!(" {number}"));
+                    let what = format!("GC{number} paused it for {time:?}");
+                    fire("gc-pause", what, end, pause.thread_id);
+                }
+            }
+            DotnetTrigger::Event { provider, event: wanted } => {
+                if event.provider() == provider && event.name() == wanted {
+                    let at = event.timestamp();
+                    fire("dotnet-event", format!("{provider}/{wanted}"), at, event.thread_id());
+                }
+            }
+            DotnetTrigger::Counter { provider, name, .. } => {
+                let Some(counter) = &counter else { continue };
+                if trigger.fires(&counter.provider, &counter.name, counter.value) {
+                    let what = format!("{provider}/{name} was {}", counter.value);
+                    fire("dotnet-counter", what, event.timestamp(), event.thread_id());
+                }
+            }
+        }
+    }
+    causes
+}
+
+/// The providers that triggers need beside those that are always recorded.
+pub(super) fn providers(triggers: &[DotnetTrigger], always: Vec<Provider>) -> Vec<Provider> {
+    /// Interval between values of counters, in seconds.
+    const COUNTERS: &str = "EventCounterIntervalSec=1";
+    let mut providers = always;
+    for trigger in triggers {
+        let (name, is_counter) = match trigger {
+            DotnetTrigger::GcPause(_) => continue,
+            DotnetTrigger::Event { provider, .. } => (provider, false),
+            DotnetTrigger::Counter { provider, .. } => (provider, true),
+        };
+        let at = providers.iter().position(|provider| provider.name == *name);
+        let at = at.unwrap_or_else(|| {
+            providers.push(Provider::new(name).level(Level::Informational));
+            providers.len() - 1
+        });
+        if let Some(provider) = providers.get_mut(at).filter(|_| is_counter) {
+            COUNTERS.clone_into(&mut provider.arguments);
+        }
+    }
+    providers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_is_enabled_once() {
+        let triggers: Vec<DotnetTrigger> = [("A", false), ("B", true), ("A", true)]
+            .map(|(provider, is_counter)| {
+                let (provider, name) = (provider.to_owned(), "x".to_owned());
+                match is_counter {
+                    false => DotnetTrigger::Event { provider, event: name },
+                    true => DotnetTrigger::Counter { provider, name, is_above: true, limit: 1.0 },
+                }
+            })
+            .into();
+        let providers = providers(&triggers, vec![Provider::new("B")]);
+        let have: Vec<_> = providers.iter().map(|p| (&*p.name, p.arguments.is_empty())).collect();
+        assert_eq!(have, [("B", false), ("A", false)]);
+    }
+
+    #[test]
+    fn values_fire_above_or_below() {
+        let of = |is_above| DotnetTrigger::Counter {
+            provider: "P".to_owned(),
+            name: "c".to_owned(),
+            is_above,
+            limit: 5.0,
+        };
+        assert!(of(true).fires("P", "c", 6.0) && !of(true).fires("P", "c", 5.0));
+        assert!(of(false).fires("P", "c", 4.0) && !of(false).fires("P", "c", f64::NAN));
+        assert!(!of(true).fires("Q", "c", 6.0) && !of(true).fires("P", "d", 6.0));
+    }
+}

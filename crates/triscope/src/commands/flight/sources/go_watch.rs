@@ -1,0 +1,189 @@
+//! Triggers of Go programs, from their traces.
+
+use crate::commands::flight::inbox::{Message, Outbox};
+use crate::commands::flight::trigger::GoTrigger;
+use crossbeam_channel::Receiver;
+use gotrace::{Event, EventKind, GoId, GoState, Limits, RangeName, Reader, TaskId, Timestamp};
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::time::Duration;
+use trace_flight::Cause;
+
+/// Open regions, and open tasks, that are followed: a program that never ends them must not cost more.
+const MAX_OPEN: usize = 1 << 16;
+
+/// The bytes of a trace, in parts.
+struct Parts {
+    receiver: Receiver<Vec<u8>>,
+    part: io::Cursor<Vec<u8>>,
+}
+
+impl Read for Parts {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.part.read(out)? {
+                0 if !out.is_empty() => match self.receiver.recv() {
+                    Ok(part) => self.part = io::Cursor::new(part),
+                    Err(_) => return Ok(0), // the trace has ended
+                },
+                len => return Ok(len),
+            }
+        }
+    }
+}
+
+/// Reads a trace up to its end, and posts what fires triggers. Returns why it cannot be read.
+pub(super) fn watch(
+    receiver: Receiver<Vec<u8>>,
+    limits: Limits,
+    triggers: Vec<GoTrigger>,
+    (pid, name): (u32, &str),
+    outbox: &Outbox,
+) -> Option<String> {
+    let parts = Parts { receiver, part: io::Cursor::default() };
+    let mut watch = Watch::new(triggers);
+    let read = || -> Result<(), gotrace::Error> {
+        let mut reader = Reader::with_limits(parts, limits)?;
+        while let Some(event) = reader.next_event()? {
+            if let Some((kind, what, at)) = watch.observe(event) {
+                let mut cause = Cause::new(kind, format!("{name} ({pid}): {what}"));
+                (cause.pid, cause.at) = (Some(pid), Some(at));
+                outbox.post(Message::Fired(cause));
+            }
+        }
+        Ok(())
+    };
+    read().err().map(|error| format!("triggers do not see it any more: {error}"))
+}
+
+/// What fired: the kind of trigger, what happened, and when.
+type Fired = (&'static str, String, Timestamp);
+
+struct Watch {
+    triggers: Vec<GoTrigger>,
+    regions: HashMap<GoId, Vec<(String, Timestamp)>>,
+    tasks: HashMap<TaskId, (String, Timestamp)>,
+    stops: HashMap<GoId, Timestamp>,
+}
+
+impl Watch {
+    fn new(triggers: Vec<GoTrigger>) -> Self {
+        let (regions, tasks, stops) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { triggers, regions, tasks, stops }
+    }
+
+    fn observe(&mut self, event: Event<'_>) -> Option<Fired> {
+        let (at, goroutine) = (event.time(), event.goroutine());
+        match event.kind() {
+            EventKind::RegionBegin if self.regions.len() < MAX_OPEN => {
+                let open = self.regions.entry(goroutine).or_default();
+                if open.len() < MAX_OPEN {
+                    open.push((event.region()?.ty.to_string(), at));
+                }
+            }
+            EventKind::RegionEnd => {
+                let ty = event.region()?.ty;
+                let open = self.regions.get_mut(&goroutine)?;
+                let index = open.iter().rposition(|(name, _)| *name.as_bytes() == **ty)?;
+                let (ty, begun) = open.remove(index);
+                let limit = self.limit(&ty, |trigger| match trigger {
+                    GoTrigger::Region { ty, limit } => Some((ty.as_deref(), *limit)),
+                    _ => None,
+                });
+                return over("go-region", format!("region {ty} of {goroutine}"), begun, at, limit?);
+            }
+            EventKind::TaskBegin if self.tasks.len() < MAX_OPEN => {
+                let task = event.task()?;
+                self.tasks.insert(task.id, (task.ty.to_string(), at));
+            }
+            EventKind::TaskEnd => {
+                let id = event.task()?.id;
+                let (ty, begun) = self.tasks.remove(&id)?;
+                let limit = self.limit(&ty, |trigger| match trigger {
+                    GoTrigger::Task { ty, limit } => Some((ty.as_deref(), *limit)),
+                    _ => None,
+                });
+                return over("go-task", format!("task {ty} ({id})"), begun, at, limit?);
+            }
+            EventKind::RangeBegin if matches!(event.range()?.name, RangeName::StopTheWorld(_)) => {
+                if self.stops.len() < MAX_OPEN {
+                    self.stops.insert(goroutine, at);
+                }
+            }
+            EventKind::RangeEnd => {
+                let RangeName::StopTheWorld(reason) = event.range()?.name else { return None };
+                let begun = self.stops.remove(&goroutine)?;
+                let limit = self.triggers.iter().filter_map(|trigger| match trigger {
+                    GoTrigger::StopTheWorld(limit) => Some(*limit),
+                    _ => None,
+                });
+                let what = format!("stop-the-world ({reason})");
+                return over("go-stw", what, begun, at, limit.min()?);
+            }
+            EventKind::StateTransition => {
+                if let Some((_, GoState::NotExist)) = event.state_transition()?.goroutine() {
+                    self.regions.remove(&goroutine);
+                    self.stops.remove(&goroutine);
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// The lowest limit for this type.
+    fn limit<'a>(
+        &'a self,
+        wanted: &str,
+        of: impl Fn(&'a GoTrigger) -> Option<(Option<&'a str>, Duration)>,
+    ) -> Option<Duration> {
+        let of_type = self.triggers.iter().filter_map(of);
+        let is_wanted = |ty: &Option<&str>| ty.is_none_or(|ty| ty == wanted);
+        of_type.filter(|(ty, _)| is_wanted(ty)).map(|(_, limit)| limit).min()
+    }
+}
+
+fn over(
+    kind: &'static str,
+    what: String,
+    begun: Timestamp,
+    at: Timestamp,
+    limit: Duration,
+) -> Option<Fired> {
+    let time = Duration::from_nanos(u64::try_from(at.nanos_since(begun)).unwrap_or(0));
+    (time >= limit).then(|| (kind, format!("{what} took {time:?}"), at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The trace of the demo has regions and tasks: those that are longer than a limit fire, and no
+    /// others.
+    #[test]
+    fn what_takes_longer_fires() {
+        let bytes: &[u8] = include_bytes!("../../../../../gotrace/tests/data/shop.trace");
+        let fired = |triggers: &[&str]| -> Vec<String> {
+            let of = |text: &&str| match text.parse() {
+                Ok(crate::commands::flight::trigger::Trigger::Go(trigger)) => trigger,
+                other => panic!("{other:?}"),
+            };
+            let mut watch = Watch::new(triggers.iter().map(of).collect());
+            let mut reader = Reader::new(bytes).unwrap();
+            let mut all = Vec::new();
+            while let Some(event) = reader.next_event().unwrap() {
+                all.extend(watch.observe(event).map(|(kind, what, _)| format!("{kind}: {what}")));
+            }
+            all
+        };
+        let of = |all: &[String], kind: &str| all.iter().filter(|s| s.starts_with(kind)).count();
+        let all = fired(&["go-region=1us", "go-task=1us", "go-stw=1us"]);
+        let (regions, tasks, stops) =
+            (of(&all, "go-region"), of(&all, "go-task"), of(&all, "go-stw"));
+        assert!(regions > 0 && tasks > 0 && stops > 0, "{all:?}");
+        let some = fired(&["go-region=1ms", "go-task=1h"]);
+        assert_eq!(of(&some, "go-task"), 0);
+        assert!(of(&some, "go-region") <= regions);
+        assert!(fired(&["go-region=no such type:1us"]).is_empty());
+    }
+}

@@ -1,0 +1,76 @@
+//! What an earlier recorder left of its sources.
+
+use gotrace::Generations;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use trace_flight::Source;
+
+/// Moves what a recorder that was killed left in `from` to the directory of a dump. A .NET trace ends early,
+/// and lacks the names of methods. The generations of a Go program become one trace.
+pub(in super::super) fn left(from: &Path, to: &Path) -> io::Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    let mut go: BTreeMap<u32, Vec<(u64, PathBuf)>> = BTreeMap::new();
+    for path in files(from)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some((stem, _)) = name.rsplit_once('.') else { continue };
+        let mut parts = stem.split('-');
+        let kind = parts.next().unwrap_or_default();
+        let Some(pid) = parts.next().and_then(|pid| pid.parse().ok()) else { continue };
+        let at: u64 = parts.next().and_then(|at| at.parse().ok()).unwrap_or(0);
+        match kind {
+            "go" if name.ends_with(".trace") => go.entry(pid).or_default().push((at, path)),
+            "dotnet" => {
+                let file = format!("dotnet-{pid}-{at}.nettrace");
+                fs::rename(&path, to.join(&file))?;
+                let mut source = Source::new(kind, pid, "");
+                source.file = Some(file);
+                source.missing = Some("its end: the recorder was killed".to_owned());
+                sources.push(source);
+            }
+            _ => {}
+        }
+    }
+    for (pid, mut generations) in go {
+        generations.sort();
+        let file = format!("go-{pid}.trace");
+        let mut out = File::create_new(to.join(&file))?;
+        let mut has_header = false;
+        for (_, path) in generations {
+            let bytes = fs::read(&path)?;
+            // The newest one may not be whole.
+            if let Ok(mut parts) = Generations::new(&bytes[..]) {
+                let header = parts.version().header();
+                while let Ok(Some((_, bytes))) = parts.next_generation() {
+                    if !std::mem::replace(&mut has_header, true) {
+                        out.write_all(&header)?;
+                    }
+                    out.write_all(bytes)?;
+                }
+            }
+            fs::remove_file(path)?;
+        }
+        out.sync_all()?;
+        let mut source = Source::new("go", pid, "");
+        source.file = Some(file);
+        source.missing = Some("its end: the recorder was killed".to_owned());
+        sources.push(source);
+    }
+    Ok(sources)
+}
+
+/// Removes what is left.
+pub(in super::super) fn clear(dir: &Path) -> io::Result<()> {
+    files(dir)?.into_iter().try_for_each(fs::remove_file)
+}
+
+fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,344 @@
+//! The runtimes of processes, recorded beside the kernel.
+//!
+//! A thread of its own finds them: it keeps the capabilities that this needs, and a runtime that hangs
+//! does not keep the rings from being read. What is recorded is in `DIR/sources`:
+//!
+//! ```text
+//! dotnet-PID-START.nettrace        a session, in progress or ended
+//! go-PID-FIRST-LAST.trace          a generation of a Go program: a trace by itself
+//! ```
+
+mod dotnet;
+mod dotnet_watch;
+mod go;
+mod go_watch;
+mod left;
+
+use super::inbox::Outbox;
+use super::trigger::{DotnetTrigger, GoTrigger, Trigger};
+use crate::run::family::Family;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use perf_monitor::NiceThread;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use trace_flight::{Source, Timestamp, Window};
+
+pub(super) use left::{clear, left};
+
+/// Interval between looks at the processes.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Processes of each kind that are recorded at once.
+const MAX_PROCESSES: usize = 64;
+
+/// Processes without a recording that a manifest names.
+const MAX_NAMED: usize = 16;
+
+/// Time that a dump waits for what a program has not sent yet: the generations of a Go trace take a
+/// second or two.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// What is recorded.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) dotnet: bool,
+    pub(super) go: bool,
+    pub(super) triggers: Vec<Trigger>,
+    /// Bytes of all files.
+    pub(super) bytes: u64,
+    /// How long it is kept.
+    pub(super) keep: Duration,
+    /// Only this process and its descendants.
+    pub(super) pid: Option<u32>,
+}
+
+impl Wanted {
+    fn dotnet_triggers(&self) -> Vec<DotnetTrigger> {
+        let of = |trigger: &Trigger| match trigger {
+            Trigger::Dotnet(trigger) => Some(trigger.clone()),
+            _ => None,
+        };
+        self.triggers.iter().filter_map(of).collect()
+    }
+
+    fn go_triggers(&self) -> Vec<GoTrigger> {
+        let of = |trigger: &Trigger| match trigger {
+            Trigger::Go(trigger) => Some(trigger.clone()),
+            _ => None,
+        };
+        self.triggers.iter().filter_map(of).collect()
+    }
+}
+
+/// Numbers of the recorder.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    /// Bytes of the files.
+    pub(super) bytes: AtomicU64,
+    /// Processes that are recorded.
+    pub(super) processes: AtomicU64,
+}
+
+enum Ask {
+    /// What a dump needs of each source.
+    Collect(Window, Sender<Vec<Collected>>),
+    /// Other settings.
+    Change(Box<Wanted>),
+}
+
+/// The thread that records.
+pub(super) struct Sources {
+    ask: Option<Sender<Ask>>,
+    thread: Option<JoinHandle<()>>,
+    pub(super) usage: Arc<Usage>,
+}
+
+impl Sources {
+    /// Starts the thread. `privileges` drops the privileges that it does not need.
+    pub(super) fn start(
+        dir: &Path,
+        wanted: Wanted,
+        outbox: &Outbox,
+        privileges: impl FnOnce() + Send + 'static,
+    ) -> Self {
+        let (ask, asked) = unbounded();
+        let usage = Arc::new(Usage::default());
+        let (dir, outbox, shared) = (dir.to_owned(), outbox.clone(), Arc::clone(&usage));
+        let thread = std::thread::spawn(move || {
+            let _nice = NiceThread::begin(0).ok();
+            privileges();
+            let mut worker = Worker::new(dir, wanted, outbox, shared);
+            worker.run(&asked);
+        });
+        Self { ask: Some(ask), thread: Some(thread), usage }
+    }
+
+    /// Requests what a dump needs. It is there soon.
+    pub(super) fn collect(&self, window: &Window) -> Receiver<Vec<Collected>> {
+        let (reply, collected) = bounded(1);
+        if let Some(ask) = &self.ask {
+            let _ = ask.send(Ask::Collect(window.clone(), reply)); // the thread may have failed
+        }
+        collected
+    }
+
+    pub(super) fn change(&self, wanted: Wanted) {
+        if let Some(ask) = &self.ask {
+            let _ = ask.send(Ask::Change(Box::new(wanted))); // the thread may have failed
+        }
+    }
+}
+
+impl Drop for Sources {
+    /// Ends all sessions: a program must not go on tracing.
+    fn drop(&mut self) {
+        self.ask = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a failure was printed
+        }
+    }
+}
+
+/// The part of a source in a dump.
+pub(super) struct Collected {
+    pub(super) source: Source,
+    part: Part,
+}
+
+enum Part {
+    /// There is none.
+    Missing,
+    /// A session that was requested to end.
+    Dotnet(dotnet::Trace),
+    /// Generations, of which more may come.
+    Go(go::Part),
+    /// A file that is complete.
+    File(PathBuf),
+}
+
+impl Collected {
+    fn missing(mut source: Source, why: impl Into<String>) -> Self {
+        source.missing = Some(why.into());
+        Self { source, part: Part::Missing }
+    }
+
+    /// Puts the file of the source into the directory of a dump.
+    pub(super) fn write(self, window: &Window, dir: &Path) -> Source {
+        let mut source = self.source.clone();
+        self.write_to(window, dir).unwrap_or_else(|error| {
+            source.missing = Some(error.to_string());
+            source
+        })
+    }
+
+    fn write_to(self, window: &Window, dir: &Path) -> io::Result<Source> {
+        let Self { mut source, part } = self;
+        let pid = source.pid.unwrap_or_default();
+        match part {
+            Part::Missing => return Ok(source),
+            Part::Dotnet(trace) => {
+                let name = format!("dotnet-{pid}.nettrace");
+                let (path, until, failure) = trace.finish();
+                put(&path, &dir.join(&name))?;
+                (source.file, source.until) = (Some(name), Some(until));
+                source.missing = source.missing.or(failure);
+            }
+            Part::Go(part) => {
+                let name = format!("go-{pid}.trace");
+                let covered = part.write(window, &dir.join(&name), PATIENCE)?;
+                match covered {
+                    Some((from, until)) => {
+                        source.file = Some(name);
+                        (source.from, source.until) = (Some(from), Some(until));
+                        source.missing = source.missing.or_else(|| part.gap(window, from, until));
+                    }
+                    None => {
+                        let why = part.failure().unwrap_or_else(|| {
+                            "no generation of the window has arrived".to_owned()
+                        });
+                        source.missing = Some(why);
+                    }
+                }
+            }
+            Part::File(path) => {
+                let name = format!("{}-{pid}.trace", source.kind);
+                put(&path, &dir.join(&name))?;
+                source.file = Some(name);
+            }
+        }
+        Ok(source)
+    }
+}
+
+/// Moves a file to a directory of the same file system, and synchronises it.
+fn put(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    fs::File::open(to)?.sync_all()
+}
+
+struct Worker {
+    wanted: Wanted,
+    outbox: Outbox,
+    usage: Arc<Usage>,
+    dir: PathBuf,
+    family: Option<Family>,
+    dotnet: Option<dotnet::Runtimes>,
+    go: Option<go::Programs>,
+}
+
+impl Worker {
+    fn new(dir: PathBuf, wanted: Wanted, outbox: Outbox, usage: Arc<Usage>) -> Self {
+        let family = wanted.pid.map(Family::new);
+        let mut this = Self { wanted, outbox, usage, dir, family, dotnet: None, go: None };
+        this.open();
+        this
+    }
+
+    fn open(&mut self) {
+        let Self { wanted, outbox, dir, .. } = self;
+        let triggers = wanted.dotnet_triggers();
+        self.dotnet = wanted.dotnet.then(|| dotnet::Runtimes::new(dir, triggers, outbox));
+        let triggers = wanted.go_triggers();
+        self.go = wanted.go.then(|| go::Programs::new(dir, triggers, outbox));
+    }
+
+    fn run(&mut self, asked: &Receiver<Ask>) {
+        let mut looked = Instant::now();
+        self.look();
+        loop {
+            match asked.recv_timeout(LOOK.saturating_sub(looked.elapsed())) {
+                Ok(Ask::Collect(window, reply)) => {
+                    let mut collected = Vec::new();
+                    if let Some(dotnet) = &mut self.dotnet {
+                        collected.append(&mut dotnet.collect(&window));
+                    }
+                    if let Some(go) = &mut self.go {
+                        collected.append(&mut go.collect(&window));
+                    }
+                    let _ = reply.send(collected); // the dump may have failed
+                }
+                Ok(Ask::Change(wanted)) => {
+                    self.close();
+                    self.wanted = *wanted;
+                    self.open();
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    looked = Instant::now();
+                    self.look();
+                }
+                Err(RecvTimeoutError::Disconnected) => return self.close(),
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let processes: BTreeSet<u32> = match &mut self.family {
+            Some(family) => family.look(),
+            None => perf_monitor::processes().into_iter().collect(),
+        };
+        let Wanted { bytes, keep, .. } = self.wanted;
+        let sources = u64::from(self.dotnet.is_some()) + u64::from(self.go.is_some());
+        let share = bytes / sources.max(1);
+        let (mut used, mut recorded) = (0, 0);
+        if let Some(dotnet) = &mut self.dotnet {
+            dotnet.look(&processes, share, keep);
+            used += dotnet.bytes();
+            recorded += dotnet.recorded();
+        }
+        if let Some(go) = &mut self.go {
+            go.look(&processes, share, keep);
+            used += go.bytes();
+            recorded += go.recorded();
+        }
+        self.usage.bytes.store(used, Ordering::Relaxed);
+        self.usage.processes.store(recorded as u64, Ordering::Relaxed);
+    }
+
+    fn close(&mut self) {
+        if let Some(dotnet) = self.dotnet.take() {
+            dotnet.close();
+        }
+        if let Some(go) = self.go.take() {
+            go.close();
+        }
+    }
+}
+
+/// Whether a part that begins at `from` lacks the begin of a window.
+fn late(window: &Window, from: Timestamp) -> Option<String> {
+    (from > window.from).then(|| "the time before: its recording had not begun".to_owned())
+}
+
+/// Processes without a recording, and why: a few are named.
+#[derive(Debug, Default)]
+struct Unrecorded {
+    named: std::collections::BTreeMap<u32, (String, String)>,
+}
+
+impl Unrecorded {
+    fn add(&mut self, pid: u32, name: &str, why: String) {
+        if self.named.len() < MAX_NAMED || self.named.contains_key(&pid) {
+            self.named.insert(pid, (name.to_owned(), why));
+        }
+    }
+
+    fn retain(&mut self, processes: &BTreeSet<u32>) {
+        self.named.retain(|pid, _| processes.contains(pid));
+    }
+
+    fn remove(&mut self, pid: u32) {
+        self.named.remove(&pid);
+    }
+
+    fn collect(&self, kind: &str) -> impl Iterator<Item = Collected> {
+        self.named.iter().map(move |(pid, (name, why))| {
+            Collected::missing(Source::new(kind, *pid, name.clone()), why.clone())
+        })
+    }
+}
