@@ -284,7 +284,7 @@ impl<'a> Runtimes<'a> {
         // Runtimes that connect from now on are not recorded. After this the rescue process of the
         // port resumes them.
         while let Some(port) = &self.port {
-            if self.sessions.iter().all(|session| session.has_ended()) {
+            if self.sessions.iter().all(Session::has_ended) {
                 break;
             }
             match port.server.accept(TICK).map(|runtime| resume(&runtime)) {

@@ -32,7 +32,7 @@ pub(super) enum Message {
     /// A dump was written, or not.
     Dumped {
         segments: Vec<Segment>,
-        result: Result<Dumped>,
+        result: Result<Box<Dumped>>,
         replies: Vec<Reply>,
     },
 }

@@ -370,7 +370,7 @@ impl Recorder {
             // The reader of the rings comes first.
             let _nice = NiceThread::begin(0).ok();
             let segments = dump.segments.clone();
-            let result = dump.write();
+            let result = dump.write().map(Box::new);
             outbox.post(Message::Dumped { segments, result, replies });
         });
     }
@@ -402,7 +402,7 @@ impl Recorder {
         self.sources.as_ref().map_or(0, |sources| sources.usage.bytes.load(Ordering::Relaxed))
     }
 
-    fn dumped(&mut self, segments: &[Segment], result: Result<Dumped>, replies: Vec<Reply>) {
+    fn dumped(&mut self, segments: &[Segment], result: Result<Box<Dumped>>, replies: Vec<Reply>) {
         if !segments.is_empty() {
             self.store.release(segments);
         }

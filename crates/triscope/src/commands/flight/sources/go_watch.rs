@@ -105,8 +105,8 @@ impl Watch {
                 });
                 return over("go-task", format!("task {ty} ({id})"), begun, at, limit?);
             }
-            EventKind::RangeBegin if matches!(event.range()?.name, RangeName::StopTheWorld(_)) => {
-                if self.stops.len() < MAX_OPEN {
+            EventKind::RangeBegin if self.stops.len() < MAX_OPEN => {
+                if let RangeName::StopTheWorld(_) = event.range()?.name {
                     self.stops.insert(goroutine, at);
                 }
             }
