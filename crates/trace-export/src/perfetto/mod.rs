@@ -37,14 +37,14 @@ const FLUSH_AT: usize = 256 << 10;
 /// version of the viewer supports. Names and stacks are written once and referred to by number;
 /// when the tables get too large, writer and reader reset them.
 ///
-/// The format can express everything in [`Sink`]. Times before 0 are moved to 0 and counted, an end
+/// The format can express everything in [`Sink`](crate::Sink). Times before 0 are moved to 0 and counted, an end
 /// without a begin is omitted and counted: see [`PerfettoStats`].
 ///
 /// # Clocks
 ///
 /// Perfetto orders events by `CLOCK_BOOTTIME` and reports an import error for a clock that no
 /// snapshot relates to it. So the first snapshot of the file always has `CLOCK_BOOTTIME`: the
-/// reading passed to [`Sink::clock_snapshot`], if that was called with one before the first event,
+/// reading passed to [`Sink::clock_snapshot`](crate::Sink::clock_snapshot), if that was called with one before the first event,
 /// as live recordings do. Without one, as when a recorded trace is converted, the sink assumes that
 /// the machine was never suspended: `CLOCK_BOOTTIME` equals the timeline's clock. Times that the
 /// viewer shows do not depend on it, because the timeline's clock is the primary clock of the file.
@@ -157,7 +157,7 @@ impl<W: Write> PerfettoSink<W> {
         PerfettoStats { bytes: self.stats.bytes + self.out.len() as u64, ..self.stats }
     }
 
-    /// Returns the writer. Call [`Sink::finish`] first.
+    /// Returns the writer. Call [`Sink::finish`](crate::Sink::finish) first.
     pub fn into_inner(self) -> W {
         self.writer
     }
