@@ -203,7 +203,7 @@ fn samples_become_a_profile() {
     let there = "no samples of cycles: there are 5 samples of go-cpu";
     fails(&["b.svg", "--samples", "cycles"], 1, there);
     fails(&["b.svg", "--no-arrows"], 2, "not for a profile: --no-arrows");
-    fails(&["b.pftrace", "--samples", "go-cpu"], 2, "are for a profile");
+    fails(&["b.pftrace", "--samples", "go-cpu"], 2, "--samples and --by are for a profile");
     assert!(!dir.path().join("b.svg").exists());
 }
 
