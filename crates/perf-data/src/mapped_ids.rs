@@ -24,7 +24,8 @@ use trace_symbols::build_id;
 /// is. A file that is overwritten in place keeps the build id that was read first.
 #[derive(Debug, Default)]
 pub struct BuildIds {
-    known: HashMap<(Inode, u64), Option<BuildId>>,
+    /// By inode and its generation.
+    known: HashMap<(Inode, u64), BuildId>,
     record: Vec<u8>,
 }
 
@@ -65,15 +66,15 @@ impl BuildIds {
         let inode = Inode { major, minor, inode };
         let key = (inode, generation);
         if let Some(known) = self.known.get(&key) {
-            return *known;
+            return Some(*known);
         }
         let path = Path::new(std::ffi::OsStr::from_bytes(mmap.filename));
-        let id = build_id::of_mapped(mmap.pid, path, inode);
-        // The next process that maps the file may still run when its mapping is seen.
-        if id.is_some() && self.known.len() < MAX_FILES {
+        // If this one has ended, the next process that maps the file may still run.
+        let id = build_id::of_mapped(mmap.pid, path, inode)?;
+        if self.known.len() < MAX_FILES {
             self.known.insert(key, id);
         }
-        id
+        Some(id)
     }
 }
 

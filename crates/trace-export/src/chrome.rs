@@ -294,12 +294,7 @@ impl<W: Write> Sink for ChromeSink<W> {
     }
 
     fn track(&mut self, new: &Track<'_>) -> io::Result<TrackId> {
-        let ids = match new.kind {
-            TrackKind::Process { pid } => Some((pid, pid)),
-            // A process and its main thread have the same number.
-            TrackKind::Thread { pid, tid } => Some((pid, !tid)),
-            _ => None,
-        };
+        let ids = new.kind.ids();
         if let Some(&known) = ids.and_then(|ids| self.by_tid.get(&ids)) {
             return Ok(known);
         }

@@ -59,6 +59,18 @@ pub enum TrackKind {
     Counter(Unit),
 }
 
+impl TrackKind {
+    /// What is the same for two tracks of one process or thread.
+    pub(crate) const fn ids(self) -> Option<(i32, i32)> {
+        match self {
+            Self::Process { pid } => Some((pid, pid)),
+            // A process and its main thread have the same number.
+            Self::Thread { pid, tid } => Some((pid, !tid)),
+            Self::Custom | Self::Counter(_) => None,
+        }
+    }
+}
+
 /// The unit of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -142,45 +142,32 @@ fn every_type_of_record_is_decoded() {
         |sample_id| Throttle { time: Timestamp::from_nanos(5), id: 6, stream_id: 7, sample_id };
     check(5, 0, b().u64(5).u64(6).u64(7), |s| Record::Throttle(throttle(s)));
     check(6, 0, b().u64(5).u64(6).u64(7), |s| Record::Unthrottle(throttle(s)));
+    let mapped = |file, is_data, sample_id| {
+        Record::Mmap(Mmap {
+            pid: 1,
+            tid: 2,
+            addr: 3,
+            len: 4,
+            pgoff: 5,
+            file: Some(file),
+            prot: 6,
+            flags: 7,
+            filename: b"f",
+            is_data,
+            sample_id,
+        })
+    };
     check(
         10,
         1 << 13,
         b().u32(1).u32(2).u64(3).u64(4).u64(5).u32(8).u32(1).u64(99).u64(5).u32(6).u32(7).name("f"),
-        |sample_id| {
-            Record::Mmap(Mmap {
-                pid: 1,
-                tid: 2,
-                addr: 3,
-                len: 4,
-                pgoff: 5,
-                file: Some(file),
-                prot: 6,
-                flags: 7,
-                filename: b"f",
-                is_data: true,
-                sample_id,
-            })
-        },
+        |sample_id| mapped(file, true, sample_id),
     );
     check(
         10,
         PERF_RECORD_MISC_MMAP_BUILD_ID,
         b().u32(1).u32(2).u64(3).u64(4).u64(5).u32(20).bytes(&[0xab; 20]).u32(6).u32(7).name("f"),
-        |sample_id| {
-            Record::Mmap(Mmap {
-                pid: 1,
-                tid: 2,
-                addr: 3,
-                len: 4,
-                pgoff: 5,
-                file: Some(FileId::BuildId(&[0xab; 20])),
-                prot: 6,
-                flags: 7,
-                filename: b"f",
-                is_data: false,
-                sample_id,
-            })
-        },
+        |sample_id| mapped(FileId::BuildId(&[0xab; 20]), false, sample_id),
     );
     // Marked falsely: a device, an inode, a generation.
     for major in [253, 8] {
@@ -188,19 +175,7 @@ fn every_type_of_record_is_decoded() {
         let body = body.u32(major).u32(9).u64(10).u64(11).u32(6).u32(7).name("f");
         check(10, PERF_RECORD_MISC_MMAP_BUILD_ID, body, |sample_id| {
             let file = FileId::Inode { major, minor: 9, inode: 10, generation: 11 };
-            Record::Mmap(Mmap {
-                pid: 1,
-                tid: 2,
-                addr: 3,
-                len: 4,
-                pgoff: 5,
-                file: Some(file),
-                prot: 6,
-                flags: 7,
-                filename: b"f",
-                is_data: false,
-                sample_id,
-            })
+            mapped(file, false, sample_id)
         });
     }
     check(11, 0, b().u64(1).u64(2).u64(PERF_AUX_FLAG_TRUNCATED), |sample_id| {

@@ -33,12 +33,7 @@ impl<W: Write> PerfettoSink<W> {
     }
 
     pub(super) fn add_track(&mut self, new: &Track<'_>) -> io::Result<TrackId> {
-        let ids = match new.kind {
-            TrackKind::Process { pid } => Some((pid, pid)),
-            // A process and its main thread have the same number.
-            TrackKind::Thread { pid, tid } => Some((pid, !tid)),
-            _ => None,
-        };
+        let ids = new.kind.ids();
         if let Some(&known) = ids.and_then(|ids| self.by_tid.get(&ids)) {
             return Ok(known);
         }
