@@ -491,6 +491,23 @@ impl PerfSource {
         self.kernel.finish(last, out);
     }
 
+    /// Gives threads that are away from the CPU a sample of the time up to `at`, on the clock of the
+    /// recording, or up to the last record if that is later: what follows counts from there. A live table
+    /// shows waits while they last.
+    pub fn count_waits(&mut self, at: Timestamp, tables: &mut Tables, out: &mut Vec<Event>) {
+        let rest = self.off_cpu.rest();
+        if rest.is_empty() {
+            return;
+        }
+        let at = self.time(at, tables, out);
+        for (tid, away) in rest {
+            if away.since < at {
+                self.back(tid, &away, at, tables, out);
+            }
+            self.off_cpu.leave(tid, Away { since: at, ..away });
+        }
+    }
+
     /// Names the functions of a stack that was made without symbols. `None` above the limits of the
     /// tables.
     pub fn name(

@@ -126,6 +126,7 @@ mod tests {
     use perf_data::{Entry, Features, RecordedEvent, Session, perf_event_attr};
     use perf_monitor::RawRecord;
     use perf_sys::*;
+    use trace_common::Timestamp;
 
     const ID: u64 = 9;
 
@@ -172,6 +173,10 @@ mod tests {
 
         fn switch(&mut self, time: u64, tid: u64, misc: u16) {
             self.push(PERF_RECORD_SWITCH, misc, &[1 | tid << 32, time, 0, ID]);
+        }
+
+        fn count_waits(&mut self, at: i64) {
+            self.source.count_waits(Timestamp::from_nanos(at), &mut self.tables, &mut self.events);
         }
 
         /// Thread, time of the return, nanoseconds and address of each sample.
@@ -221,6 +226,25 @@ mod tests {
         };
         assert_eq!(innermost(0), "");
         assert_eq!(innermost(1), "[preempted]");
+    }
+
+    #[test]
+    fn a_wait_can_be_counted_in_parts() {
+        let mut run = Run::new();
+        run.leaves(10, 7, 0xa0);
+        run.switch(11, 7, OUT);
+        run.leaves(40, 8, 0xb0);
+        // Not before the last record.
+        run.count_waits(20);
+        run.switch(41, 8, PREEMPTED);
+        run.switch(110, 7, 0);
+        run.count_waits(120);
+        run.count_waits(120);
+        run.switch(150, 8, 0);
+        run.source.finish(&mut run.tables, &mut run.events);
+        let expected =
+            [(7, 40, 30, 0xa0), (7, 110, 70, 0xa0), (8, 120, 80, 0xb0), (8, 150, 30, 0xb0)];
+        assert_eq!(run.samples(), expected);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::tables::{Frame, Mapping, MappingId, StackId, Tables};
 use hashbrown::HashMap;
-use perf_data::{Entry, Features, MappedFile, Mappings};
+use perf_data::{Entry, Features, MappedFile, Mappings, RecordedEvent};
 use perf_monitor::{Callchain, CallchainContext, CpuMode, RawRecord, Record, Sample};
 use std::fmt;
 use std::ops::Range;
@@ -122,6 +122,25 @@ impl Names {
     }
 }
 
+/// Appends the stack that the last branch records of the CPU have, if they are those of calls without a
+/// return (`perf record --call-graph lbr`).
+fn of_branches(sample: &Sample<'_>, entry: &Entry<'_>, addresses: &mut Vec<u64>) {
+    let event = entry.session.event_of(entry.raw);
+    let event = event.and_then(|number| entry.session.events().get(number));
+    let are_calls = |event: &RecordedEvent| {
+        event.attr.branch_sample_type & perf_sys::PERF_SAMPLE_BRANCH_CALL_STACK != 0
+    };
+    let Some(branches) = sample.branch_stack.filter(|_| event.is_some_and(are_calls)) else {
+        return;
+    };
+    // In the kernel, all that is known of the innermost function is its entry.
+    let in_user = sample.ip.filter(|_| entry.raw.cpu_mode() == CpuMode::User);
+    let innermost = in_user.or_else(|| branches.iter().next().map(|call| call.to));
+    addresses.extend(innermost);
+    // A call has the address of its instruction, where other stacks have that of the next one.
+    addresses.extend(branches.iter().map(|call| call.from.saturating_add(1)));
+}
+
 impl Stacks {
     pub(super) fn new(features: &Features) -> Self {
         Self {
@@ -152,9 +171,14 @@ impl Stacks {
         }
     }
 
-    /// Finds the addresses of user space that are not in the call chain.
-    fn unwind(&mut self, sample: &Sample<'_>, at: Timestamp) {
+    /// Finds the addresses of user space that are not in the call chain: the instruction of the sample,
+    /// then return addresses.
+    fn unwind(&mut self, sample: &Sample<'_>, entry: &Entry<'_>) {
         self.addresses.clear();
+        if sample.branch_stack.is_some() {
+            return of_branches(sample, entry, &mut self.addresses);
+        }
+        let at = entry.time().unwrap_or(Timestamp::MAX);
         let is_possible = sample.regs_user.is_some() && sample.stack_user.is_some();
         if let Some(unwinder) = self.unwinder.as_mut().filter(|_| is_possible) {
             let is_whole = unwinder.unwind(sample, at, &mut self.addresses);
@@ -171,7 +195,7 @@ impl Stacks {
         tables: &mut Tables,
     ) -> Option<StackId> {
         let (pid, mode) = (sample.pid.unwrap_or_default(), entry.raw.cpu_mode());
-        self.unwind(sample, entry.time().unwrap_or(Timestamp::MAX));
+        self.unwind(sample, entry);
         let unwound = std::mem::take(&mut self.addresses);
         let mut frames = std::mem::take(&mut self.frames);
         frames.clear();
@@ -291,5 +315,63 @@ impl Stacks {
             }
             None => frames.push(frame),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sources::perf::PerfSource;
+    use crate::{EventKind, Tables};
+    use perf_data::{Entry, Features, RecordedEvent, Session, perf_event_attr};
+    use perf_monitor::RawRecord;
+    use perf_sys::*;
+
+    const ID: u64 = 9;
+
+    /// The addresses of the stack of a sample with a call chain and branches.
+    fn stack(branch_type: u64, misc: u16, ip: u64, chain: &[u64], calls: &[[u64; 3]]) -> Vec<u64> {
+        let mut attr = perf_event_attr::new(PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
+        attr.sample_type = PERF_SAMPLE_IDENTIFIER
+            | PERF_SAMPLE_IP
+            | PERF_SAMPLE_TID
+            | PERF_SAMPLE_TIME
+            | PERF_SAMPLE_CALLCHAIN
+            | PERF_SAMPLE_BRANCH_STACK;
+        attr.branch_sample_type = branch_type;
+        attr.sample_period = 1;
+        let event = RecordedEvent { name: "cycles".into(), attr, ids: vec![ID] };
+        let session = Session::new([event], Features::default()).unwrap();
+        let mut source = PerfSource::with_offset(&session, 0).unwrap();
+        let calls = [&[calls.len() as u64][..], calls.as_flattened()].concat();
+        let body = [&[ID, ip, 1 | 1 << 32, 5, chain.len() as u64], chain, &calls].concat();
+        let size = 8 + 8 * body.len() as u64;
+        let header = u64::from(PERF_RECORD_SAMPLE) | u64::from(misc) << 32 | size << 48;
+        let words = [&[header], &body[..]].concat();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
+        let (mut tables, mut events) = (Tables::new(), Vec::new());
+        source.push(&Entry { raw, session: &session }, &mut tables, &mut events);
+        let stack = events.iter().find_map(|event| match event.kind {
+            EventKind::Sample { stack, .. } => stack,
+            _ => None,
+        });
+        tables.frames(stack.unwrap()).iter().map(|frame| frame.address).collect()
+    }
+
+    #[test]
+    fn last_branch_records_are_the_callers_in_user_space() {
+        const CALLS: u64 = PERF_SAMPLE_BRANCH_USER | PERF_SAMPLE_BRANCH_CALL_STACK;
+        let calls = [[0x210, 0x300, 0], [0x110, 0x200, 0]];
+        let (user, kernel) = (PERF_RECORD_MISC_USER, PERF_RECORD_MISC_KERNEL);
+        // Of calls, the addresses after their first byte: those of the call without its last byte.
+        let of_user = stack(CALLS, user, 0x304, &[], &calls);
+        assert_eq!(of_user, [0x304, 0x211, 0x111]);
+        let chain = [PERF_CONTEXT_KERNEL, 0xffff_ffff_8100_0000];
+        let of_kernel = stack(CALLS, kernel, chain[1], &chain, &calls);
+        assert_eq!(of_kernel, [chain[1], 0x300, 0x211, 0x111]);
+        // Without a call, and with branches that are no stack.
+        assert_eq!(stack(CALLS, user, 0x304, &[], &[]), [0x304]);
+        let chain = [PERF_CONTEXT_USER, 0x304, 0x404];
+        assert_eq!(stack(PERF_SAMPLE_BRANCH_ANY, user, 0x304, &chain, &calls), [0x304, 0x404]);
     }
 }
