@@ -77,6 +77,30 @@ fn methods_of_a_process_that_goes_on_have_names() {
     assert!(managed > 0.0, "{folded}");
 }
 
+/// Of the whole machine, the runtimes of the processes with samples are asked.
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn methods_of_all_programs_of_the_machine_have_names() {
+    let start = |runtime| Target::of(runtime).mode("mix").start();
+    let targets = [Runtime::Net9, Runtime::Net10].map(start);
+    let folded = profile(targets[0].tmpdir(), &["-a", "--seconds", "3"]);
+    for target in &targets {
+        // The process is the outermost frame of its stacks.
+        let pid = target.pid();
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+        let of_it = folded.lines().filter(|line| line.starts_with(&format!("{};", name.trim())));
+        let managed = of_it.filter(|line| line.contains("Workload!")).count();
+        assert!(managed > 0, "{name} {folded}");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    let output = command.args(["top", "-a", "--json", "--delay", "3"]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let table: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let is_ours = |row: &serde_json::Value| row["name"].as_str().unwrap().starts_with("Workload!");
+    assert!(table["functions"].as_array().unwrap().iter().any(is_ours), "{table}");
+}
+
 /// `top --json`, whose interval is as long as the program runs, names its methods.
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]

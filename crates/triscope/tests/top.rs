@@ -107,6 +107,22 @@ fn a_terminal_shows_rows_and_is_restored() {
     assert_eq!(terminal.value("RESTORED="), "0");
 }
 
+/// A wait that goes on is in each interval.
+#[test]
+fn waits_are_shown_while_they_last() {
+    let ran = triscope(&["top", "--off-cpu", "--once", "true"]);
+    if !ran.status.success() {
+        let error = String::from_utf8_lossy(&ran.stderr);
+        assert!(error.contains("leaves the CPU in the kernel"), "{error}");
+        return;
+    }
+    let mut terminal = Terminal::start("--off-cpu --by thread --delay 0.1 sleep 1000");
+    terminal.wait_for("time off the CPU");
+    terminal.wait_for("100.00");
+    terminal.press("q");
+    assert_eq!(terminal.value("RESTORED="), "0");
+}
+
 #[test]
 fn a_signal_ends_the_command_and_restores_the_terminal() {
     if !may_sample() {

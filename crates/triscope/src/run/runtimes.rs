@@ -157,7 +157,10 @@ struct Runtimes<'a> {
     received: &'a Count,
     sessions: Vec<FileSession>,
     failures: Vec<Failure>,
+    /// Failures without a name.
     unnamed: u64,
+    /// Runtimes above the limit.
+    unrecorded: u64,
     /// Processes whose runtimes were recorded or failed, with their start times.
     known: BTreeMap<u32, Option<u64>>,
     /// The other processes.
@@ -182,6 +185,7 @@ impl<'a> Runtimes<'a> {
             sessions: Vec::new(),
             failures: Vec::new(),
             unnamed: 0,
+            unrecorded: 0,
             known: BTreeMap::new(),
             candidates: BTreeMap::new(),
             turns: Turns::default(),
@@ -261,7 +265,7 @@ impl<'a> Runtimes<'a> {
     fn record(&mut self, client: &Client, pid: u32) {
         self.known.insert(pid, procfs::start_time(pid));
         if self.sessions.len() >= MAX_SESSIONS {
-            self.unnamed += 1;
+            self.unrecorded += 1;
             return;
         }
         match to_file(client, pid, &self.config, self.received) {
@@ -295,7 +299,15 @@ impl<'a> Runtimes<'a> {
         }
         let sessions = Session::end(self.sessions);
         if self.unnamed > 0 {
-            self.failures.push(Failure::new(format_args!("{} more .NET runtimes", self.unnamed)));
+            let what = format_args!("{} more failures of .NET runtimes", self.unnamed);
+            self.failures.push(Failure::new(what));
+        }
+        if self.unrecorded > 0 {
+            let count = self.unrecorded;
+            let what = format_args!(
+                "{count} .NET runtimes were left out: {MAX_SESSIONS} are recorded at most"
+            );
+            self.failures.push(Failure::new(what));
         }
         (sessions, self.failures)
     }

@@ -6,13 +6,17 @@ use crate::sources::kernel::failure;
 use crate::sources::kernel::sampling::Opened;
 use crate::sources::symbols::unwind::Unwinder;
 use perf_data::{BuildIds, Entry, Session};
-use perf_monitor::{RawRecord, RecordLayout, RingSet};
+use perf_monitor::{ClockDomain, RawRecord, RecordLayout, RingSet};
 use trace_export::profile::Label;
 use trace_timeline::sources::perf::PerfSource;
-use trace_timeline::{Event, StackId, Tables, TextId};
+use trace_timeline::{EntityId, Event, StackId, Tables, TextId};
 
 /// What gets the events that records become: those of samples of goroutines with their labels.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(Event, &[(TextId, Label)], &mut Tables);
+
+/// Nanoseconds for which records are held back at most, to bring them in order: what happened in them is
+/// not known yet.
+const HELD: i64 = 50_000_000;
 
 /// Makes events of the records of a set. Stacks have addresses: [`LiveSamples::name`] names their
 /// functions.
@@ -108,6 +112,14 @@ impl LiveSamples {
         Ok(())
     }
 
+    /// Passes on the time of threads that are away from the CPU up to about now.
+    pub(crate) fn count_waits(&mut self, each: Each<'_>) {
+        let Some(now) = perf_monitor::now(ClockDomain::Monotonic) else { return };
+        let at = now.saturating_add_nanos(-HELD);
+        self.source.count_waits(at, &mut self.tables, &mut self.events);
+        self.pass(each);
+    }
+
     fn pass(&mut self, each: Each<'_>) {
         let Self { tables, goroutines, events, .. } = self;
         for mut event in events.drain(..) {
@@ -127,6 +139,11 @@ impl LiveSamples {
     ) -> Option<StackId> {
         self.source.name(stack, symbols, &mut self.tables)
     }
+}
+
+/// The number of a process.
+pub(crate) fn pid(process: EntityId, tables: &Tables) -> Option<u32> {
+    tables.entities.get(process).and_then(|entity| u32::try_from(entity.number).ok())
 }
 
 fn source(session: &Session, is_woken: bool) -> Result<PerfSource> {

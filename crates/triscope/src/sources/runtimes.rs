@@ -18,20 +18,27 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The sessions with the runtimes of the profiled processes.
 pub(crate) struct Runtimes {
     recorder: Recorder,
+    is_system_wide: bool,
     family: Vec<Family>,
     /// When the next look is due.
     next: Instant,
 }
 
 impl Runtimes {
-    /// Of the processes of a watch, and of their descendants.
-    pub(crate) fn new() -> Self {
+    /// Of the processes of a watch, and of their descendants. If the whole machine is profiled, of the
+    /// processes with samples: no other needs names, and each list costs its runtime some time.
+    pub(crate) fn new(is_system_wide: bool) -> Self {
         let recorder = Recorder::of_family(None, runtimes::names());
-        Self { recorder, family: Vec::new(), next: Instant::now() }
+        Self { recorder, is_system_wide, family: Vec::new(), next: Instant::now() }
     }
 
-    /// Looks for new runtimes from time to time.
-    pub(crate) fn look(&mut self, watch: &Watch, pids: &[u32]) {
+    /// Looks for new runtimes from time to time, among these processes and those with samples.
+    pub(crate) fn look(
+        &mut self,
+        watch: &Watch,
+        pids: &[u32],
+        sampled: impl FnOnce() -> BTreeSet<u32>,
+    ) {
         let now = Instant::now();
         if now < self.next {
             return;
@@ -41,7 +48,10 @@ impl Runtimes {
             self.family =
                 watch.command_pid().iter().chain(pids).map(|pid| Family::new(*pid)).collect();
         }
-        let processes: BTreeSet<u32> = self.family.iter_mut().flat_map(Family::look).collect();
+        let mut processes: BTreeSet<u32> = self.family.iter_mut().flat_map(Family::look).collect();
+        if self.is_system_wide {
+            processes.extend(sampled());
+        }
         self.recorder.look(&processes);
     }
 

@@ -21,6 +21,7 @@ mod sampling;
 mod signals;
 mod stat;
 mod support;
+mod top;
 mod trace;
 
 /// Not a test: the program that the tests record. `PERF_TEST_CHILD` selects what it does.

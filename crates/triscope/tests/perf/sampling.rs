@@ -184,10 +184,19 @@ fn without_frame_pointers_callers_are_unwound() {
             (parsed(&read(dir.path(), "x.folded")), ran, ())
         });
     }
-    let refused = ["profile", "--call-graph", "lbr", "-o", "x.svg", "true"];
-    let refused = run_in(dir.path(), &refused);
-    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-    assert!(refused.stderr.contains("last branch records"), "{}", refused.stderr);
+}
+
+/// Whatever the CPU is: a software event has no branch records.
+#[test]
+fn last_branch_records_need_an_event_that_the_cpu_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    for (options, why) in [(&["-e", "cpu-clock"][..], "cpu-clock"), (&["--off-cpu"], "fp or dwarf")]
+    {
+        let args =
+            [&["profile", "--call-graph", "lbr", "-o", "x.svg"], options, &["true"]].concat();
+        run_in(dir.path(), &args).is_refused(2, &["--call-graph lbr", why]);
+        assert!(!dir.path().join("x.svg").exists());
+    }
 }
 
 /// A stripped program has the names of its debug file; a Rust program those of its compiler.
@@ -667,6 +676,41 @@ fn every_format_is_written() {
         "x.svg",
     ];
     assert_eq!(support::names(dir.path()), expected);
+}
+
+/// Both programs have their code at the same addresses.
+#[test]
+fn a_process_that_replaces_its_program_has_the_functions_of_each() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let build = |function: &str| {
+        let define = format!("-DFUNCTION={function}");
+        let options = [&FRAME_POINTERS[..], &["-no-pie", "-static", &define]].concat();
+        let program = compiled_from(dir.path(), "exec", &options)?;
+        let named = dir.path().join(function);
+        std::fs::rename(program, &named).unwrap();
+        Some(named.to_str().unwrap().to_owned())
+    };
+    let (Some(first), Some(second)) = (build("before"), build("after")) else { return };
+    let weight = |stacks: &Stacks, function: &str| -> u64 {
+        let has = |(stack, _): &(&Vec<String>, &u64)| stack.iter().any(|frame| frame == function);
+        stacks.iter().filter(has).map(|(_, weight)| weight).sum()
+    };
+    for options in [&[][..], &["--call-graph", "dwarf"]] {
+        let program = [first.as_str(), "100", &second, "100", &first, "1", &second, "1"];
+        let (stacks, ran) = profile(dir.path(), options, &program[..]);
+        assert!(ran.stdout.is_empty(), "{}", ran.stdout);
+        let [before, after] = ["before", "after"].map(|name| weight(&stacks, name));
+        // The kernel and the start of the programs have the rest.
+        assert!(before + after > sum(&stacks) * 9 / 10, "{stacks:?}");
+        let ratio = before as f64 / after as f64;
+        assert!((0.5..2.0).contains(&ratio), "{ratio} {stacks:?}");
+        // No stack has functions of both.
+        let has_both = |stack: &&Vec<String>| {
+            ["before", "after"].iter().all(|name| stack.iter().any(|frame| frame == name))
+        };
+        assert_eq!(stacks.keys().find(has_both), None);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! How the callers of user space are found.
 
 use crate::failure::{Failure, Result};
-use perf_monitor::{EventBuilder, SampleFlags};
+use perf_monitor::{BranchFlags, Event, EventBuilder, SampleFlags, Software};
 use std::str::FromStr;
 use trace_symbols::Architecture;
 
@@ -12,6 +12,8 @@ pub(super) enum CallGraph {
     FramePointers,
     /// By unwind tables, from registers and this number of bytes of the stack.
     Dwarf { bytes: u32 },
+    /// By the CPU, which records calls and returns.
+    LastBranches,
 }
 
 /// Bytes of the stack in a sample, as in `perf record`.
@@ -31,18 +33,32 @@ impl FromStr for CallGraph {
                 Ok(bytes @ 8..=MAX_BYTES) if bytes % 8 == 0 => Ok(Self::Dwarf { bytes }),
                 _ => Err(format!("the bytes are a multiple of 8, from 8 to {MAX_BYTES}")),
             },
-            ("lbr", _) => Err("the last branch records of the CPU are not supported: use fp, or \
-                               dwarf for code without frame pointers"
-                .to_owned()),
-            _ => Err("fp, dwarf or dwarf,BYTES".to_owned()),
+            ("lbr", None) => Ok(Self::LastBranches),
+            _ => Err("fp, dwarf or dwarf,BYTES, or lbr".to_owned()),
         }
     }
 }
 
 impl CallGraph {
-    /// Refuses an architecture whose stacks cannot be unwound.
-    pub(super) fn check(self) -> Result {
+    /// Refuses what cannot be had here: an architecture whose stacks cannot be unwound, or last branch
+    /// records with an event that the CPU does not count.
+    pub(super) fn check(self, event: Option<&Event>, has_switches: bool) -> Result {
+        let unusable = |what: &str| Failure::new(what).with_code(2);
+        let type_ = |event: &Event| event.builder().attr().type_;
+        let software = type_(&Event::software(Software::Dummy));
+        let is_counted =
+            |event: &Event| type_(event) != software && event.as_tracepoint().is_none();
         match self {
+            Self::LastBranches if has_switches => Err(unusable(
+                "--call-graph lbr is for threads that run: --off-cpu and --wall need fp or dwarf",
+            )),
+            Self::LastBranches if !event.is_some_and(is_counted) => {
+                let name = event.map_or("none", Event::name);
+                Err(unusable(&format!(
+                    "--call-graph lbr needs an event that the CPU counts, and here it would be \
+                     {name}: use fp, or dwarf for code without frame pointers"
+                )))
+            }
             Self::Dwarf { .. } if Architecture::of_this_machine().is_none() => {
                 Err(Failure::new("--call-graph dwarf works on x86-64 and 64-bit Arm"))
             }
@@ -52,30 +68,62 @@ impl CallGraph {
 
     /// An event with call chains, with what is needed for the rest of them.
     pub(super) fn apply(self, chains: EventBuilder) -> EventBuilder {
-        let (Self::Dwarf { bytes }, Some(architecture)) = (self, Architecture::of_this_machine())
-        else {
-            return chains;
-        };
         let fields = SampleFlags::from_bits_retain(chains.attr().sample_type);
-        chains
-            .sample(fields | SampleFlags::REGS_USER | SampleFlags::STACK_USER)
-            .sample_regs_user(architecture.sample_regs_user())
-            .sample_stack_user(bytes)
-            .exclude_callchain_user(true)
+        match (self, Architecture::of_this_machine()) {
+            (Self::Dwarf { bytes }, Some(architecture)) => chains
+                .sample(fields | SampleFlags::REGS_USER | SampleFlags::STACK_USER)
+                .sample_regs_user(architecture.sample_regs_user())
+                .sample_stack_user(bytes)
+                .exclude_callchain_user(true),
+            (Self::LastBranches, _) => chains
+                .sample(fields | SampleFlags::BRANCH_STACK)
+                .branches(BranchFlags::USER | BranchFlags::CALL_STACK)
+                .exclude_callchain_user(true),
+            _ => chains,
+        }
+    }
+
+    /// What this way needs, if the kernel refuses an event.
+    pub(super) fn explain(self, failure: Failure) -> Failure {
+        match self {
+            Self::LastBranches => failure.and(
+                "--call-graph lbr needs a CPU that keeps call stacks in its last branch records, as \
+                 those of Intel since Haswell",
+            ),
+            _ => failure,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perf_monitor::Hardware;
 
     #[test]
     fn arguments_are_those_of_perf_record() {
         assert_eq!("fp".parse(), Ok(CallGraph::FramePointers));
         assert_eq!("dwarf".parse(), Ok(CallGraph::Dwarf { bytes: 8192 }));
         assert_eq!("dwarf,65528".parse(), Ok(CallGraph::Dwarf { bytes: 65_528 }));
-        for wrong in ["", "x", "fp,8", "dwarf,", "dwarf,12", "dwarf,65536", "lbr"] {
+        assert_eq!("lbr".parse(), Ok(CallGraph::LastBranches));
+        for wrong in ["", "x", "fp,8", "dwarf,", "dwarf,12", "dwarf,65536", "lbr,8"] {
             assert!(wrong.parse::<CallGraph>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn last_branches_are_of_events_that_the_cpu_counts() {
+        let lbr = CallGraph::LastBranches;
+        let cycles = Event::hardware(Hardware::CpuCycles);
+        assert!(lbr.check(Some(&cycles), false).is_ok());
+        assert!(lbr.check(Some(&cycles), true).is_err());
+        assert!(lbr.check(Some(&Event::software(Software::CpuClock)), false).is_err());
+        assert!(lbr.check(None, false).is_err());
+        let attr = *lbr.apply(cycles.builder()).attr();
+        let fields = SampleFlags::from_bits_retain(attr.sample_type);
+        assert!(fields.contains(SampleFlags::BRANCH_STACK));
+        let branches = BranchFlags::USER | BranchFlags::CALL_STACK;
+        assert_eq!(attr.branch_sample_type, branches.bits());
+        assert!(attr.exclude_callchain_user());
     }
 }

@@ -12,6 +12,7 @@ use crate::timeline::counted;
 use crossbeam_channel::after;
 use perf_data::{RecordWriter, Synthesizer};
 use perf_monitor::{RingSet, SetStats, set_time_slice};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Maximum time between reads of the rings.
@@ -24,6 +25,11 @@ pub(super) trait Consumer: RecordWriter {
 
     /// Reads the rest: the events are disabled.
     fn rest(&mut self, set: &mut RingSet) -> Result;
+
+    /// The processes that were sampled, as far as the consumer knows them.
+    fn sampled(&self) -> BTreeSet<u32> {
+        BTreeSet::new()
+    }
 }
 
 impl Consumer for Recording {
@@ -74,7 +80,7 @@ pub(super) fn run(
     let watermark = watermark(set);
     loop {
         if let Some(runtimes) = &mut runtimes {
-            runtimes.look(&watch, &target.pid);
+            runtimes.look(&watch, &target.pid, || consumer.sampled());
         }
         let has_ended = watch.wait(&after(Duration::ZERO))?;
         let bytes = consumer.round(set)?;

@@ -78,8 +78,9 @@ pub(crate) struct Args {
     /// interrupts, are recorded with -a only. Needs root or CAP_PERFMON
     #[arg(long)]
     wakers: bool,
-    /// How callers in user space are found: fp (frame pointers), or dwarf or dwarf,BYTES (the
-    /// descriptions of the compiler, from BYTES of the stack in each sample, by default 8192)
+    /// How callers in user space are found: fp (frame pointers), dwarf or dwarf,BYTES (the descriptions of
+    /// the compiler, from BYTES of the stack in each sample, by default 8192), or lbr (the last branch
+    /// records of an Intel CPU)
     #[arg(long, value_name = "HOW", default_value = "fp")]
     call_graph: CallGraph,
     /// Sample this event. Tracepoints and probes are sampled at each occurrence
@@ -201,7 +202,6 @@ impl Kind {
 
 pub(crate) fn run(args: &Args) -> Result {
     let kind = Kind::of(args)?;
-    args.call_graph.check()?;
     if !args.cgroup.is_empty() && !args.target.is_system_wide() {
         return Err(Failure::new("--cgroup samples on CPUs: it needs -a or -C").with_code(2));
     }
@@ -221,13 +221,15 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     let viewer = args.open.then(|| Viewer::of(&args.output)).transpose()?;
     let event = args.sampled()?;
+    args.call_graph.check(event.as_ref(), args.has_switches())?;
     let mut opened = open::open(args, event.as_ref(), waking.as_ref())?;
     sampling::describe(event.iter().chain(&waking), &mut opened.features)?;
     let outcome = match kind {
         Kind::Profile(output) => {
             let interval = Duration::from_secs(1) / u32::try_from(args.freq).unwrap_or(u32::MAX);
             let is_wall = args.mode() == Mode::Wall;
-            let mut runtimes = (!args.no_dotnet).then(Runtimes::new);
+            let is_system_wide = args.target.is_system_wide();
+            let mut runtimes = (!args.no_dotnet).then(|| Runtimes::new(is_system_wide));
             let goroutines =
                 args.has_goroutines().then(|| Goroutines::new(args.by.is_some())).transpose()?;
             let samples = LiveSamples::new(&mut opened, args.wakers, goroutines)?;
@@ -320,9 +322,4 @@ fn remark(args: &Args, opened: &Opened, ran: &capture::Ran, others: &str) -> Str
     ]));
     text.push_str(others);
     text
-}
-
-/// A failure of a mode that needs the kernel's side.
-fn needs_kernel(failure: Failure) -> Failure {
-    failure.and("a thread leaves the CPU in the kernel, which this user may not sample")
 }

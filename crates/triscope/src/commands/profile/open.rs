@@ -1,13 +1,15 @@
 //! The events of a profile.
 
-use super::{Args, needs_kernel};
+use super::Args;
 use crate::failure::Result;
 use crate::run::target::threads;
 use crate::sources::goroutines;
 use crate::sources::kernel::events::cgroup_dir;
-use crate::sources::kernel::sampling::{Opened, Rate, Scope, THIS_THREAD, with_kernel_or_not};
+use crate::sources::kernel::sampling::{
+    Opened, Rate, Scope, THIS_THREAD, with_kernel_or_not, with_switches,
+};
 use crate::sources::kernel::{failure, report_small_rings};
-use perf_monitor::{Event, EventBuilder, OpenErrorReason, Software};
+use perf_monitor::{Event, EventBuilder};
 use std::path::PathBuf;
 
 /// Default number of pages of a CPU's buffer: 4 MiB.
@@ -18,13 +20,11 @@ const PAGES: usize = 1024;
 /// `waking` is the event of wake-ups.
 pub(super) fn open(args: &Args, event: Option<&Event>, waking: Option<&Event>) -> Result<Opened> {
     let scope = args.scope()?;
-    let switches = args.has_switches();
     let open = |user_only| open_with(args, &scope, event, waking, user_only);
-    let opened = if switches { open(false) } else { with_kernel_or_not(open) };
-    opened.map_err(|error| match error.reason() {
-        Some(OpenErrorReason::Privilege { .. }) if switches => needs_kernel(failure(error)),
-        _ => failure(error),
-    })
+    match args.has_switches() {
+        true => with_switches(open),
+        false => with_kernel_or_not(open).map_err(|e| args.call_graph.explain(failure(e))),
+    }
 }
 
 fn open_with(
@@ -45,9 +45,7 @@ fn open_with(
         opened.add(&args.call_graph.apply(chains))?;
     }
     if args.has_switches() {
-        let switches = Event::software(Software::ContextSwitches);
-        let chains = args.call_graph.apply(scope.chains(&switches, Rate::Period(1), false));
-        opened.add(&args.registers(chains.context_switch(true)))?;
+        opened.add(&args.registers(args.call_graph.apply(scope.switches())))?;
     }
     if args.pages.is_none() {
         report_small_rings(&opened.set, PAGES);

@@ -5,14 +5,14 @@ use super::wakers::Wakers;
 use crate::failure::{Failure, Result};
 use crate::io::profile_file::{FirefoxFile, ProfileFile};
 use crate::sources::goroutines::Goroutines;
-use crate::sources::live::LiveSamples;
+use crate::sources::live::{LiveSamples, pid};
 use crate::sources::runtimes::Runtimes;
 use crate::sources::symbols::{self, managed::Managed};
 use crate::timeline::notes;
 use perf_data::RecordWriter;
 use perf_monitor::{ProcessInfo, RawRecord, RingSet};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 use trace_export::profile::{FirefoxProfile, Label, Samples};
 use trace_symbols::Debuginfod;
@@ -178,8 +178,7 @@ impl Counted {
 
 /// Adds the cgroup and the container of a process, if it still runs.
 fn describe(process: EntityId, tables: &mut Tables) {
-    let pid = tables.entities.get(process).and_then(|entity| u32::try_from(entity.number).ok());
-    let Some(info) = pid.and_then(ProcessInfo::read) else { return };
+    let Some(info) = pid(process, tables).and_then(ProcessInfo::read) else { return };
     let container = info.container().filter(|container| container.kind.is_container());
     let container = container.map(|container| container.id);
     for (attribute, text) in
@@ -216,5 +215,10 @@ impl Consumer for Stacks {
     fn rest(&mut self, set: &mut RingSet) -> Result {
         let Self { samples, counted } = self;
         samples.rest(set, &mut |event, labels, tables| counted.count(event, labels, tables))
+    }
+
+    fn sampled(&self) -> BTreeSet<u32> {
+        let tables = &self.samples.tables;
+        self.counted.described.iter().filter_map(|process| pid(*process, tables)).collect()
     }
 }

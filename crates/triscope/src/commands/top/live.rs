@@ -8,7 +8,7 @@ use crate::run::watch::Watch;
 use crate::sources::goroutines::Goroutines;
 use crate::sources::kernel::failure;
 use crate::sources::kernel::sampling::Opened;
-use crate::sources::live::LiveSamples;
+use crate::sources::live::{LiveSamples, pid};
 use crate::sources::symbols;
 use crate::sources::symbols::live::{Before, take_stock};
 use std::collections::HashMap;
@@ -125,7 +125,7 @@ impl Live {
             pids: args.target.pid.clone(),
             is_command,
             names: Names::new(),
-            methods: (!args.no_dotnet).then(Methods::new),
+            methods: (!args.no_dotnet).then(|| Methods::new(args.target.is_system_wide())),
             counts: Counts::default(),
             lost: 0,
         };
@@ -155,7 +155,13 @@ impl Live {
     /// Reads what the rings have.
     pub(super) fn round(&mut self, opened: &mut Opened, watch: &Watch) -> Result {
         if let Some(methods) = &mut self.methods {
-            methods.look(watch, &self.pids);
+            let (weights, tables) = (&self.counts.weights, &self.samples.tables);
+            methods.look(watch, &self.pids, || {
+                let processes = weights.keys().filter_map(|(entity, thread, _)| {
+                    tables.entities.process_of(thread.unwrap_or(*entity))
+                });
+                processes.filter_map(|process| pid(process, tables)).collect()
+            });
         }
         let counts = &mut self.counts;
         self.samples.round(&mut opened.set, &mut |event, _, _| counts.add(&event))
@@ -174,6 +180,8 @@ impl Live {
     /// The samples since the interval before, with names.
     pub(super) fn interval(&mut self, opened: &mut Opened, duration: Duration) -> Result<Interval> {
         let lost = opened.set.stats().rings.lost;
+        let counts = &mut self.counts;
+        self.samples.count_waits(&mut |event, _, _| counts.add(&event));
         let Counts { weights, samples } = std::mem::take(&mut self.counts);
         let mut interval = Interval {
             duration,

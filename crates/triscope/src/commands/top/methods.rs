@@ -1,10 +1,12 @@
 //! The methods of .NET programs, while they run.
 
 use crate::failure::Failure;
+use crate::run::procfs;
 use crate::run::watch::Watch;
 use crate::sources::runtimes::Runtimes;
 use crate::sources::symbols::managed::Managed;
 use nettrace::MethodMap;
+use std::collections::BTreeSet;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trace_timeline::sources::perf::PerfSource;
@@ -25,6 +27,9 @@ type Listed = (Vec<(u32, MethodMap)>, Vec<Failure>);
 /// session, so sessions are ended, and others begun, from time to time.
 pub(super) struct Methods {
     runtimes: Runtimes,
+    is_system_wide: bool,
+    /// Processes that were sampled, of the whole machine.
+    sampled: BTreeSet<u32>,
     /// The thread that ends the sessions before these.
     ending: Option<JoinHandle<Listed>>,
     /// When the next list is due.
@@ -33,14 +38,35 @@ pub(super) struct Methods {
 }
 
 impl Methods {
-    pub(super) fn new() -> Self {
-        let (runtimes, next) = (Runtimes::new(), Instant::now() + SOON);
-        Self { runtimes, ending: None, next, failures: Vec::new() }
+    pub(super) fn new(is_system_wide: bool) -> Self {
+        Self {
+            runtimes: Runtimes::new(is_system_wide),
+            is_system_wide,
+            sampled: BTreeSet::new(),
+            ending: None,
+            next: Instant::now() + SOON,
+            failures: Vec::new(),
+        }
     }
 
-    /// Looks for new runtimes from time to time.
-    pub(super) fn look(&mut self, watch: &Watch, pids: &[u32]) {
-        self.runtimes.look(watch, pids);
+    /// Looks for new runtimes from time to time, among these processes and those of the last samples.
+    pub(super) fn look(
+        &mut self,
+        watch: &Watch,
+        pids: &[u32],
+        sampled: impl FnOnce() -> BTreeSet<u32>,
+    ) {
+        let known = &mut self.sampled;
+        self.runtimes.look(watch, pids, || {
+            known.extend(sampled());
+            known.retain(|pid| procfs::start_time(*pid).is_some());
+            known.clone()
+        });
+    }
+
+    /// Sessions that follow those that are ended now.
+    fn again(&mut self) -> Runtimes {
+        std::mem::replace(&mut self.runtimes, Runtimes::new(self.is_system_wide))
     }
 
     /// Adds the methods of a list that is complete, and asks for the next one. Returns whether there are
@@ -52,7 +78,7 @@ impl Methods {
             self.next = Instant::now() + if is_changed { PERIOD } else { SOON };
         }
         if self.ending.is_none() && Instant::now() >= self.next {
-            let runtimes = std::mem::replace(&mut self.runtimes, Runtimes::new());
+            let runtimes = self.again();
             self.ending = Some(std::thread::spawn(|| runtimes.methods()));
         }
         is_changed
@@ -74,7 +100,7 @@ impl Methods {
     /// Ends the sessions, and adds all methods.
     pub(super) fn finish(mut self, source: &PerfSource, managed: &mut Managed) {
         self.add(source, managed);
-        let runtimes = std::mem::replace(&mut self.runtimes, Runtimes::new());
+        let runtimes = self.again();
         self.ending = Some(std::thread::spawn(|| runtimes.methods()));
         self.add(source, managed);
     }

@@ -12,11 +12,13 @@ use crate::run::duration::duration;
 use crate::run::target::{Target, threads};
 use crate::run::watch::Watch;
 use crate::sources::goroutines;
-use crate::sources::kernel::sampling::{Opened, Rate, Scope, THIS_THREAD, with_kernel_or_not};
+use crate::sources::kernel::sampling::{
+    Opened, Rate, Scope, THIS_THREAD, with_kernel_or_not, with_switches,
+};
 use crate::sources::kernel::{self, failure, report_small_rings};
 use crossbeam_channel::after;
 use live::Live;
-use perf_monitor::Event;
+use perf_monitor::{Event, EventBuilder, Software};
 use rows::By;
 use screen::Screen;
 use std::io::{IsTerminal as _, stdin, stdout};
@@ -24,12 +26,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use view::{Action, Header, View};
 
-/// Show live where CPU time goes: by function, thread, process or goroutine
+/// Show live where CPU time goes, or where threads wait: by function, thread, process or goroutine
 ///
 /// The table has the samples of the last interval. SELF is the share of samples in a function itself,
 /// TOTAL that of samples in it and in what it calls. Stacks are found by frame pointers, as in triscope
-/// profile. Methods of .NET programs of a command or -p have names after some seconds, and --once and
-/// --json have all.
+/// profile. Methods of .NET programs have names after some seconds, and --once and --json have all.
+///
+/// With --off-cpu and --wall, shares are of time. Waits that last count up to the end of each interval. A
+/// thread is known from the first time that it leaves the CPU.
 ///
 /// Keys: Tab selects what the rows are, s the order, / filters rows by a text, p or Space pauses, arrows
 /// and PageUp and PageDown scroll, q or Ctrl-C ends.
@@ -42,12 +46,13 @@ Examples:
   triscope top -a
   triscope top -p 1234 --by thread
   triscope top --by goroutine -p 1234          of a Go program
+  triscope top --off-cpu -p 1234               where its threads wait
   triscope top -a --once --rows 10
   triscope top --json --delay 5 -p 1234 | jq '.functions[0]'
   triscope top ./program                       its output is discarded
 
 Your own processes need no privilege while kernel.perf_event_paranoid is 2 or less; above 1, stacks
-have no kernel part. -a needs root or CAP_PERFMON.")]
+have no kernel part. --off-cpu and --wall need 1 or less. -a needs root or CAP_PERFMON.")]
 pub(crate) struct Args {
     /// What the rows are
     #[arg(long, value_name = "KIND", default_value = "function")]
@@ -59,6 +64,12 @@ pub(crate) struct Args {
     /// Sample this event [default: cycles, or cpu-clock on machines without hardware counters]
     #[arg(short, long, value_name = "EVENT")]
     event: Option<String>,
+    /// The time that threads are away from the CPU, by the stack where they left it
+    #[arg(long, conflicts_with_all = ["wall", "event"])]
+    off_cpu: bool,
+    /// The time of threads on and off the CPU
+    #[arg(long, conflicts_with = "event")]
+    wall: bool,
     /// Length of an interval
     #[arg(short, long, value_name = "SECONDS", value_parser = duration, default_value = "2")]
     delay: Duration,
@@ -97,11 +108,7 @@ pub(crate) fn run(args: &Args) -> Result {
         let what = "top needs a terminal as its input and output: use --once or --json";
         return Err(Failure::new(what).with_code(2));
     }
-    let event = match &args.event {
-        Some(text) => kernel::event(text).map_err(failure)?,
-        None => kernel::usual_event().map_err(failure)?,
-    };
-    let mut opened = open(args, &event)?;
+    let mut opened = open(args, args.sampled()?.as_ref())?;
     let mut live = Live::start(args, &mut opened)?;
     let watch = match &args.target.command[..] {
         [] => Watch::running(&args.target.pid, args.seconds)?,
@@ -120,8 +127,32 @@ fn discard_output(command: &mut Command) {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
 }
 
-/// Opens the event; without the kernel if only that is permitted.
-fn open(args: &Args, event: &Event) -> Result<Opened> {
+impl Args {
+    /// Whether context switches are sampled.
+    const fn has_switches(&self) -> bool {
+        self.off_cpu || self.wall
+    }
+
+    /// The event that is sampled beside context switches.
+    fn sampled(&self) -> Result<Option<Event>> {
+        let event = match &self.event {
+            _ if self.off_cpu => return Ok(None),
+            // Its unit is that of the time off the CPU.
+            _ if self.wall => return Ok(Some(Event::software(Software::CpuClock))),
+            Some(text) => kernel::event(text),
+            None => kernel::usual_event(),
+        };
+        event.map(Some).map_err(failure)
+    }
+
+    /// An event whose samples have the registers that goroutines are found by, if they are wanted.
+    fn registers(&self, builder: EventBuilder) -> EventBuilder {
+        if self.by == By::Goroutine { goroutines::registers(builder) } else { builder }
+    }
+}
+
+/// Opens the events; without the kernel if only that is permitted, and possible.
+fn open(args: &Args, event: Option<&Event>) -> Result<Opened> {
     let mut tids = threads(&args.target.pid)?;
     let on_exec = args.target.starts_on_exec();
     if on_exec {
@@ -129,15 +160,22 @@ fn open(args: &Args, event: &Event) -> Result<Opened> {
     }
     let (cpus, inherit) = (args.target.cpu.clone(), !args.target.is_system_wide());
     let scope = Scope { tids, cpus, inherit, on_exec, ..Scope::default() };
-    let opened = with_kernel_or_not(|user_only| {
+    let open = |user_only| {
         let mut opened = scope.open(None, PAGES, user_only)?;
-        let chains = scope.chains(event, Rate::Usual(args.freq), user_only);
-        let has_goroutines = args.by == By::Goroutine;
-        opened.add(&if has_goroutines { goroutines::registers(chains) } else { chains })?;
+        if let Some(event) = event {
+            let chains = scope.chains(event, Rate::Usual(args.freq), user_only);
+            opened.add(&args.registers(chains))?;
+        }
+        if args.has_switches() {
+            opened.add(&args.registers(scope.switches()))?;
+        }
         report_small_rings(&opened.set, PAGES);
         opened.with_sideband()
-    });
-    opened.map_err(failure)
+    };
+    match args.has_switches() {
+        true => with_switches(open),
+        false => with_kernel_or_not(open).map_err(failure),
+    }
 }
 
 /// Prints the first interval. A command that still runs gets SIGTERM.

@@ -17,7 +17,6 @@ pub(super) struct Header(String);
 
 impl Header {
     pub(super) fn of(args: &Args, opened: &Opened) -> Self {
-        let event = opened.events.first().map_or("", |event| &event.name);
         let target = &args.target;
         let subject = match &target.command[..] {
             _ if target.is_system_wide() => "all CPUs".to_owned(),
@@ -27,7 +26,11 @@ impl Header {
             }
             command => command.join(" "),
         };
-        let event = format!("{event} at {} Hz", args.freq);
+        let event = match opened.events.first() {
+            _ if args.off_cpu => "time off the CPU".to_owned(),
+            _ if args.wall => format!("time on and off the CPU, at {} Hz", args.freq),
+            event => format!("{} at {} Hz", event.map_or("", |event| &event.name), args.freq),
+        };
         Self(format!("triscope top: {event}, {}", OneLine(&subject)))
     }
 }

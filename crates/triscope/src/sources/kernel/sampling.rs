@@ -126,6 +126,13 @@ impl Scope {
         builder.sample_max_stack(max_depth())
     }
 
+    /// Context switches with their call chains, and records of the switches back: the time that threads
+    /// are away from the CPU.
+    pub(crate) fn switches(&self) -> EventBuilder {
+        let switches = Event::software(Software::ContextSwitches);
+        self.chains(&switches, Rate::Period(1), false).context_switch(true)
+    }
+
     /// Opens rings of the requested number of pages, or of at most `usual`, without events but that of
     /// the records about tasks.
     pub(crate) fn open(
@@ -155,6 +162,15 @@ impl Scope {
 /// length is known to be truncated.
 pub(crate) fn max_depth() -> u16 {
     max_stack().and_then(|depth| u16::try_from(depth).ok()).unwrap_or(0)
+}
+
+/// Opens events of which [`Scope::switches`] are a part: not without the kernel.
+pub(crate) fn with_switches<T>(open: impl FnOnce(bool) -> perf_monitor::Result<T>) -> Result<T> {
+    open(false).map_err(|error| match error.reason() {
+        Some(OpenErrorReason::Privilege { .. }) => failure(error)
+            .and("a thread leaves the CPU in the kernel, which this user may not sample"),
+        _ => failure(error),
+    })
 }
 
 /// Opens events; without the kernel if only that is permitted.

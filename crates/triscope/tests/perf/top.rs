@@ -1,0 +1,40 @@
+//! `triscope top` of programs that know where their time goes. `tests/top.rs` has the terminal.
+
+use crate::needs_root;
+use crate::sampling::{FRAME_POINTERS, compiled};
+use crate::support::run_in;
+use serde_json::Value;
+
+/// The shares of the three functions in the table, and those that the program printed before it.
+fn shares(printed: &str) -> [[f64; 3]; 2] {
+    let (known, table) = printed.split_at(printed.find('{').unwrap());
+    let table: Value = serde_json::from_str(table).unwrap();
+    let total = |name: &str| {
+        let functions = table["functions"].as_array().unwrap().iter();
+        let of = functions.filter(|function| function["name"] == name);
+        of.map(|function| function["total"].as_f64().unwrap()).sum()
+    };
+    let printed = |name: &str| {
+        let line = known.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().parse().unwrap()
+    };
+    let share = |of: [f64; 3]| of.map(|value| value / of.iter().sum::<f64>());
+    let names = ["sixty", "thirty", "ten"];
+    [share(names.map(total)), share(names.map(printed))]
+}
+
+#[test]
+fn waits_have_their_share_of_the_time() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    let program = program.to_str().unwrap();
+    for (mode, kind) in [("--off-cpu", "sleep"), ("--off-cpu", "lock"), ("--wall", "sleep")] {
+        let top = ["top", "--json", "--delay", "600", mode, "--", program, kind, "60"];
+        let ran = run_in(dir.path(), &top);
+        ran.is_good();
+        let [found, known] = shares(&ran.stdout);
+        let is_close = |n: usize| (found[n] - known[n]).abs() < 0.03;
+        assert!((0..3).all(is_close), "{mode} {kind}: {found:?} {known:?}\n{}", ran.stdout);
+    }
+}
