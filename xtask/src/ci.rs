@@ -3,7 +3,7 @@
 
 use crate::{
     again, bench_perf, dataset, deny, fuzz, html, package, perfetto, public_api, push, record,
-    runtimes, rust, sanitize, test_kernel, timeline, wasm, web,
+    runtimes, rust, sanitize, soak, test_kernel, timeline, wasm, web,
 };
 use std::io::Write;
 use std::process::{Command, Output};
@@ -89,6 +89,7 @@ const STEPS: &[Step] = &[
     step("kernel, Go and .NET on one clock", || timeline::task(&[])).live(),
     // Changes kernel.perf_event_paranoid for a moment: not beside the tests of kernels.
     step("recordings of Go and .NET programs", || record::test(&[])).live(),
+    step("flight recorder, briefly", soak::smoke).live(),
     step("perf-monitor's peers run", bench_perf::smoke),
     step("real kernels", || test_kernel::task(&[])).waits().live(),
     step("Perfetto's own schema", || perfetto::lint(&[])),

@@ -24,6 +24,7 @@ mod runtimes;
 mod rust;
 mod samply;
 mod sanitize;
+mod soak;
 mod sql;
 mod test_kernel;
 mod timeline;
@@ -239,6 +240,12 @@ const TASKS: &[Task] = &[
         help: "measure the CPU time and memory of triscope record beside perf sched record",
         options: bench_record::OPTIONS,
         run: bench_record::task,
+    },
+    Task {
+        name: "soak",
+        help: "run the flight recorder for long, idle and busy: CPU time, memory, and that no record is lost uncounted",
+        options: soak::OPTIONS,
+        run: soak::task,
     },
 ];
 
