@@ -89,6 +89,10 @@ pub struct Manifest {
     pub window: Window,
     /// What is covered.
     pub coverage: Coverage,
+    /// Switches away from another thread than the one that the CPU had switched to: the kernel has not
+    /// written at least one before. Those that it counted as lost are among them, and some kernels leave
+    /// out the switches of a few threads: they do not make a dump [incomplete](Self::is_complete).
+    pub switch_gaps: u64,
     /// What is missing, and why, in words.
     pub missing: Vec<String>,
     /// The sources beside the segments.
@@ -111,6 +115,7 @@ impl Manifest {
         Self {
             window,
             coverage,
+            switch_gaps: 0,
             missing: Vec::new(),
             sources: Vec::new(),
             files: Vec::new(),
@@ -128,7 +133,8 @@ impl Manifest {
 
     /// As JSON. Times are nanoseconds of `CLOCK_MONOTONIC`.
     pub fn to_json(&self) -> Value {
-        let Self { window, coverage, missing, sources, files, versions, wall_clock_offset } = self;
+        let Self { window, coverage, switch_gaps, missing, sources, .. } = self;
+        let Self { files, versions, wall_clock_offset, .. } = self;
         let gaps: Vec<Value> =
             coverage.gaps.iter().map(|(from, until)| times(Some(*from), Some(*until))).collect();
         let files: Vec<Value> =
@@ -142,6 +148,7 @@ impl Manifest {
             "complete": self.is_complete(),
             "gaps": gaps,
             "lost": coverage.lost,
+            "switch_gaps": switch_gaps,
             "missing": missing,
             "sources": sources.iter().map(Source::to_json).collect::<Vec<_>>(),
             "fired": window.fired,

@@ -137,7 +137,7 @@ fn script(dump: &Path) -> String {
 }
 
 /// Two threads that switch this often.
-fn ping_pong(times: usize) {
+pub(crate) fn ping_pong(times: usize) {
     let words = child(&format!("ping-pong {times}"));
     let status = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).status().unwrap();
     assert!(status.success());
@@ -191,7 +191,7 @@ fn a_dump_has_the_time_before_the_trigger() {
 /// No more is delivered and lost than the kernel counts. Linux 6.18 counts a few switches that it
 /// neither writes nor reports as lost: their number is printed.
 #[track_caller]
-fn are_accounted_for(log: &str) {
+pub(crate) fn are_accounted_for(log: &str) {
     let line = log.lines().find(|line| line.contains(" of the kernel, ")).unwrap();
     let numbers: Vec<i64> = line
         .split(|c: char| !c.is_ascii_digit())

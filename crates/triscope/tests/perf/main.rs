@@ -10,6 +10,7 @@
 )]
 
 mod flight;
+mod flight_budgets;
 mod flight_runtimes;
 mod list;
 mod probe;

@@ -1,5 +1,6 @@
 //! One recording out of segments.
 
+use super::chain::Chain;
 use perf_data::{
     BuildIdEntry, Entry, Features, FileWriter, Limits, Reader, RecordWriter, RecordedEvent,
     TracingData, record_type,
@@ -22,6 +23,8 @@ pub(super) struct Assembled {
     pub(super) torn: u64,
     /// Bytes that could not be read.
     pub(super) truncated: u64,
+    /// Switches before which one is missing.
+    pub(super) gaps: u64,
     /// The release of the kernel.
     pub(super) release: Option<String>,
 }
@@ -66,12 +69,16 @@ pub(super) fn assemble(
     }
     features.tracing = features.tracing.or(tracing);
     this.release.clone_from(&features.os_release);
+    let mut chain = features.tracing.as_ref().and_then(Chain::new);
     let mut writer =
         FileWriter::new(BufWriter::with_capacity(BUFFER, out), events).map_err(io::Error::other)?;
     let (mut end, mut times) = (None, None);
     for (segment, mut reader) in readers {
         let continues = end == Some(segment.start);
         end = Some(segment.end);
+        if let Some(chain) = chain.as_mut().filter(|_| !continues) {
+            chain.forget();
+        }
         let mut is_start = true;
         let mut at = 0;
         loop {
@@ -85,6 +92,9 @@ pub(super) fn assemble(
                     }
                     is_start = false;
                     note_time(&entry, &mut times);
+                    if let Some(chain) = &mut chain {
+                        follow(chain, &entry);
+                    }
                     let written = match is_round {
                         true => writer.finish_round(),
                         false => writer.record(entry.raw),
@@ -108,6 +118,7 @@ pub(super) fn assemble(
         .collect();
     let out = writer.finish(&features).map_err(io::Error::other)?;
     out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    this.gaps = chain.map_or(0, |chain| chain.gaps);
     Ok(this)
 }
 
@@ -122,6 +133,15 @@ fn add(events: &mut Vec<RecordedEvent>, others: &[RecordedEvent]) {
             }
             None => events.push(other.clone()),
         }
+    }
+}
+
+fn follow(chain: &mut Chain, entry: &Entry<'_>) {
+    let event = entry.event().filter(|event| event.name == "sched:sched_switch");
+    let layout = event.and_then(|_| entry.layout());
+    let of = layout.and_then(|layout| layout.cpu(entry.raw).zip(layout.raw_data(entry.raw)));
+    if let Some((cpu, data)) = of {
+        chain.switch(cpu, data);
     }
 }
 

@@ -76,6 +76,7 @@ fn args_of(key: &str, value: &DeValue<'_>) -> std::result::Result<Vec<String>, S
         _ if key == "triggers" => Err("expected a list of texts".to_owned()),
         DeValue::String(text) => Ok(vec![format!("--{key}={text}")]),
         DeValue::Integer(number) => Ok(vec![format!("--{key}={number}")]),
+        DeValue::Float(number) => Ok(vec![format!("--{key}={number}")]),
         DeValue::Boolean(true) => Ok(vec![format!("--{key}")]),
         DeValue::Boolean(false) => Ok(Vec::new()),
         _ => Err("expected a text, a number, true or false".to_owned()),
@@ -91,7 +92,7 @@ mod tests {
     #[test]
     fn settings_are_read() {
         let settings = parse(
-            "# What is slow\nback = \"30s\"\ndisk = \"1GB\"\ncpu = 3\nfreq = 99\n\
+            "# What is slow\nback = \"30s\"\ndisk = \"1GB\"\ncpu = 2.5\nfreq = 99\n\
              oneshot = true\ncommand-lines = false\n\
              triggers = [\n  \"sched-delay=20ms\", # of any thread\n  \"exit-signal\",\n]\n",
         )
@@ -100,7 +101,7 @@ mod tests {
             (settings.back, settings.forward),
             (Duration::from_secs(30), Duration::from_secs(2))
         );
-        assert_eq!((settings.disk, settings.cpu, settings.freq), (1_000_000_000, 3, Some(99)));
+        assert_eq!((settings.disk, settings.cpu, settings.freq), (1_000_000_000, 2.5, Some(99)));
         assert_eq!((settings.oneshot, settings.command_lines), (true, false));
         let triggers: Vec<String> = settings.triggers.iter().map(ToString::to_string).collect();
         assert_eq!(triggers, ["sched-delay=20ms", "exit-signal"]);
@@ -113,6 +114,8 @@ mod tests {
             ("back = \"3s\"\nbakc = \"3s\"", 2, "bakc: unknown key"),
             ("\n\nback = \"3\"", 3, "back: invalid value '3'"),
             ("cpu = 0", 1, "cpu: "),
+            ("cpu = nan", 1, "cpu: "),
+            ("freq = 0.5", 1, "freq: "),
             ("oneshot = 1", 1, "oneshot: "),
             ("oneshot = true\ntriggers = [\"no\"]", 2, "triggers: "),
             ("triggers = \"exit-signal\"", 1, "triggers: expected a list"),

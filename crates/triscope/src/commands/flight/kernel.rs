@@ -1,5 +1,6 @@
 //! The kernel's events, written as segments.
 
+use super::chain::{Chain, field, tid};
 use super::detect::{Detector, Limits};
 use super::store::Store;
 use super::trigger::Trigger;
@@ -7,7 +8,7 @@ use crate::failure::{Failure, Result};
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
 use crate::sources::kernel::{self, usual_event};
 use crate::sources::symbols;
-use crate::timeline::now;
+use crate::timeline::{counted, now};
 use perf_data::{
     BuildIds, Features, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TaskRecords,
     TracingData,
@@ -25,14 +26,14 @@ use trace_flight::{Cause, Segment, Timestamp};
 /// The tracepoints of the scheduler.
 const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_new"];
 
-/// Pages of a CPU's sideband buffer.
-const SIDE_PAGES: usize = 256;
+/// Pages of a CPU's sideband buffer: at most, at least, and as a part of the CPU's share.
+const SIDE_PAGES: (usize, usize, usize) = (256, 4, 8);
+
+/// Pages of a CPU's buffer, at least.
+const MIN_PAGES: usize = 8;
 
 /// The recorder wakes when this part of a buffer is filled.
 const WAKEUP_PART: u32 = 8;
-
-/// Bytes of the records about tasks and mappings in memory.
-const MAX_TASKS: usize = 32 << 20;
 
 /// What is recorded.
 #[derive(Clone, Debug)]
@@ -40,8 +41,26 @@ pub(super) struct Wanted {
     /// Samples per second and CPU.
     pub(super) freq: Option<u64>,
     pub(super) triggers: Vec<Trigger>,
-    /// Bytes of the rings of all CPUs.
-    pub(super) rings: u64,
+    /// Pages of the buffer and of the sideband buffer of a CPU.
+    pages: (usize, usize),
+    /// Bytes of the records about tasks and mappings in memory.
+    tasks: usize,
+}
+
+impl Wanted {
+    /// Half of `memory` is for the kernel's buffers, half for the records about tasks and mappings.
+    pub(super) fn new(freq: Option<u64>, triggers: Vec<Trigger>, memory: u64) -> Result<Self> {
+        let (cpus, page) = (perf_monitor::online_cpus().len().max(1), rustix::param::page_size());
+        let Some(pages) = pages(memory / 2, cpus, page) else {
+            let least = 2 * least(cpus, page) as u64;
+            let why = format!(
+                "the buffers of {} need at least {least} bytes",
+                counted(cpus as u64, "CPU")
+            );
+            return Err(Failure::about("--memory", why));
+        };
+        Ok(Self { freq, triggers, pages, tasks: usize::try_from(memory / 2).unwrap_or(usize::MAX) })
+    }
 }
 
 /// The events and the segment in progress.
@@ -53,6 +72,8 @@ pub(super) struct Kernel {
     /// The event that is sampled.
     sampled: Option<SetEvent>,
     waking: Option<SetEvent>,
+    /// The events of switches and of new threads, unless they were stopped.
+    switches: Option<[SetEvent; 2]>,
     build_ids: BuildIds,
     tasks: TaskRecords,
     pub(super) tracing: TracingData,
@@ -90,13 +111,17 @@ struct Current {
 }
 
 struct Fields {
-    prev_pid: FieldFormat,
+    chain: Chain,
     prev_state: FieldFormat,
-    next_pid: FieldFormat,
     /// Of `sched_waking` and of `sched_wakeup_new`.
     woken: [FieldFormat; 2],
     switch: SetEvent,
     new: SetEvent,
+}
+
+/// Bytes that [`pages`] needs.
+const fn least(cpus: usize, page: usize) -> usize {
+    cpus * page * SIDE_PAGES.1 * SIDE_PAGES.2
 }
 
 /// Fields of all events.
@@ -106,12 +131,15 @@ fn sideband() -> EventBuilder {
     symbols::live::sideband(&Event::software(Software::Dummy).builder().sample(COMMON))
 }
 
-fn field(tracefs: &Tracefs, event: &str, name: &str) -> perf_monitor::Result<FieldFormat> {
-    let format = tracefs.format("sched", event)?;
-    format.field(name).cloned().ok_or_else(|| perf_monitor::Error::UnknownEvent {
-        name: format!("{event}.{name}"),
-        near: Vec::new(),
-    })
+/// Pages of a CPU's buffer and of its sideband buffer, so that those of all CPUs are within this many bytes.
+/// The kernel adds a page to each. `None` if it is too little.
+fn pages(bytes: u64, cpus: usize, page: usize) -> Option<(usize, usize)> {
+    let (most, least, part) = SIDE_PAGES;
+    let share = usize::try_from(bytes / cpus as u64 / page as u64).unwrap_or(usize::MAX);
+    let below = |pages: usize| pages.checked_ilog2().map(|log| 1 << log);
+    let side: usize = below(share / part)?.min(most);
+    let main = below(share.checked_sub(side + 2)?)?;
+    (side >= least && main >= MIN_PAGES).then_some((main, side))
 }
 
 impl Kernel {
@@ -128,11 +156,8 @@ impl Kernel {
     }
 
     fn open_in(tracefs: Tracefs, wanted: &Wanted) -> perf_monitor::Result<Self> {
-        let cpus = perf_monitor::online_cpus().len().max(1) as u64;
-        let pages = wanted.rings / cpus / rustix::param::page_size() as u64;
-        let most = 1 << pages.max(8).ilog2();
-        let rings = RingSet::builder().max_pages(most).wakeup_part(WAKEUP_PART);
-        let mut set = rings.sideband_ring(&sideband(), SIDE_PAGES).open()?;
+        let rings = RingSet::builder().max_pages(wanted.pages.0).wakeup_part(WAKEUP_PART);
+        let mut set = rings.sideband_ring(&sideband(), wanted.pages.1).open()?;
         let mut add = |name: &str| {
             let event = tracefs.event("sched", name)?;
             set.add(&event.builder().sample_period(1).sample(COMMON | SampleFlags::RAW))
@@ -180,17 +205,22 @@ impl Kernel {
         let tracing = TracingData::of_this_kernel(&tracefs, names).map_err(|error| {
             perf_monitor::Error::UnknownEvent { name: error.to_string(), near: Vec::new() }
         })?;
-        let fields = Fields {
-            prev_pid: field(&tracefs, "sched_switch", "prev_pid")?,
-            prev_state: field(&tracefs, "sched_switch", "prev_state")?,
-            next_pid: field(&tracefs, "sched_switch", "next_pid")?,
-            woken: [
-                field(&tracefs, "sched_waking", "pid")?,
-                field(&tracefs, "sched_wakeup_new", "pid")?,
-            ],
-            switch,
-            new,
+        let fields = || {
+            Some(Fields {
+                chain: Chain::new(&tracing)?,
+                prev_state: field(&tracing, "sched_switch", "prev_state")?,
+                woken: [
+                    field(&tracing, "sched_waking", "pid")?,
+                    field(&tracing, "sched_wakeup_new", "pid")?,
+                ],
+                switch,
+                new,
+            })
         };
+        let fields = fields().ok_or_else(|| perf_monitor::Error::UnknownEvent {
+            name: "sched_switch, sched_waking or sched_wakeup_new with other fields".to_owned(),
+            near: Vec::new(),
+        })?;
         let side = set.sideband().map(|event| set.attr(event)).transpose()?.unwrap_or_default();
         let mut this = Self {
             set,
@@ -198,8 +228,9 @@ impl Kernel {
             events,
             sampled,
             waking: Some(waking),
+            switches: Some([switch, new]),
             build_ids: BuildIds::default(),
-            tasks: TaskRecords::new(&side, MAX_TASKS),
+            tasks: TaskRecords::new(&side, wanted.tasks),
             tracing,
             fields,
             fired,
@@ -410,17 +441,22 @@ impl Kernel {
         if changes.opened.is_empty() { Ok(()) } else { self.seal(store) }
     }
 
-    /// Stops a source to save CPU time: first samples, then wake-ups. Returns its name.
+    /// Stops a source to save CPU time: first samples, then wake-ups, then switches. Returns its name.
     pub(super) fn shed(&mut self) -> Result<Option<&'static str>> {
-        let (event, name) = match (self.sampled.take(), self.waking) {
-            (Some(event), _) => (event, "samples"),
-            (None, Some(event)) => {
-                self.waking = None;
-                (event, "wake-ups")
-            }
-            (None, None) => return Ok(None),
+        let (events, name) = if let Some(event) = self.sampled.take() {
+            (vec![event], "samples")
+        } else if let Some(event) = self.waking.take() {
+            (vec![event], "wake-ups")
+        } else if let Some(events) = self.switches.take() {
+            // Nothing ends a run or a wait any more.
+            self.detector = Detector::new(Limits::default());
+            (events.to_vec(), "switches")
+        } else {
+            return Ok(None);
         };
-        self.set.disable_event(event).map_err(kernel::failure)?;
+        for event in events {
+            self.set.disable_event(event).map_err(kernel::failure)?;
+        }
         Ok(Some(name))
     }
 
@@ -462,20 +498,45 @@ impl Kernel {
         (self.tasks.dropped(), self.tasks.threads())
     }
 
-    /// The sums of the kernel's counts of the tracepoints, of those that were passed on and of lost
-    /// ones.
-    pub(super) fn accounts(&self) -> Result<(u64, u64, u64)> {
-        let mut sums = (0, 0, 0);
-        for (_, event) in self.events.iter().filter(|(name, _)| name.contains(':')) {
-            if self.set.sideband() == Some(*event) {
-                continue;
-            }
+    /// Switches before which the kernel left out one, or lost it.
+    pub(super) const fn gaps(&self) -> u64 {
+        self.fields.chain.gaps
+    }
+
+    /// What the kernel counted of each tracepoint, and what became of it.
+    pub(super) fn accounts(&self) -> Result<Vec<(&str, Account)>> {
+        let is_tracepoint = |(name, event): &&(String, SetEvent)| {
+            name.contains(':') && self.set.sideband() != Some(*event)
+        };
+        let all = self.events.iter().filter(is_tracepoint).map(|(name, event)| {
             let counts = self.set.counts(*event).map_err(kernel::failure)?;
-            sums.0 += counts.count;
-            sums.1 += counts.delivered;
-            sums.2 += counts.lost.unwrap_or(0);
-        }
-        Ok(sums)
+            let (delivered, lost) = (counts.delivered, counts.lost.unwrap_or(0));
+            Ok((name.as_str(), Account { count: counts.count, delivered, lost }))
+        });
+        all.collect()
+    }
+}
+
+/// What the kernel counted of an event.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Account {
+    pub(super) count: u64,
+    /// Records that were passed on.
+    pub(super) delivered: u64,
+    /// Records that did not fit in the buffers.
+    pub(super) lost: u64,
+}
+
+impl Account {
+    pub(super) const fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.delivered += other.delivered;
+        self.lost += other.lost;
+    }
+
+    /// Events that are in no buffer, and are not counted as lost.
+    pub(super) const fn missing(&self) -> u64 {
+        self.count.saturating_sub(self.delivered + self.lost)
     }
 }
 
@@ -486,26 +547,26 @@ const ROUNDS: usize = 3;
 fn take(
     record: &SetRecord<'_>,
     data: &[u8],
-    fields: &Fields,
+    fields: &mut Fields,
     waking: Option<SetEvent>,
     fired: &[(SetEvent, &'static str, String)],
     detector: &mut Detector,
     causes: &mut Vec<(Timestamp, Cause)>,
 ) {
+    /// `TASK_REPORT`: the states in which a thread does not wait for the CPU.
+    const NOT_RUNNABLE: i64 = 0xff;
     let at = record.time;
-    let tid = |field: &FieldFormat| field.i64(data).and_then(|tid| u32::try_from(tid).ok());
-    if detector.is_active() {
-        if record.event == fields.switch {
-            /// `TASK_REPORT`: the states in which a thread does not wait for the CPU.
-            const NOT_RUNNABLE: i64 = 0xff;
-            if let (Some(prev), Some(next)) = (tid(&fields.prev_pid), tid(&fields.next_pid)) {
-                let state = fields.prev_state.i64(data).unwrap_or(0);
-                detector.switch(at, record.cpu, (prev, state & NOT_RUNNABLE == 0), next, causes);
-            }
-        } else if waking == Some(record.event) {
-            tid(&fields.woken[0]).into_iter().for_each(|tid| detector.woken(at, tid));
+    if record.event == fields.switch {
+        let threads = fields.chain.switch(record.cpu, data).filter(|_| detector.is_active());
+        if let Some((prev, next)) = threads {
+            let state = fields.prev_state.i64(data).unwrap_or(0);
+            detector.switch(at, record.cpu, (prev, state & NOT_RUNNABLE == 0), next, causes);
+        }
+    } else if detector.is_active() {
+        if waking == Some(record.event) {
+            tid(&fields.woken[0], data).into_iter().for_each(|tid| detector.woken(at, tid));
         } else if record.event == fields.new {
-            tid(&fields.woken[1]).into_iter().for_each(|tid| detector.woken(at, tid));
+            tid(&fields.woken[1], data).into_iter().for_each(|tid| detector.woken(at, tid));
         }
     }
     if let Some((_, kind, what)) = fired.iter().find(|(event, ..)| *event == record.event) {
@@ -544,5 +605,28 @@ impl RecordWriter for Stock<'_> {
 
     fn bytes(&self) -> u64 {
         0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    #[test]
+    fn buffers_are_within_their_budget() {
+        for cpus in [1, 2, 3, 64, 1000] {
+            let least = least(cpus, PAGE) as u64;
+            assert_eq!(pages(least - 1, cpus, PAGE), None, "{cpus}");
+            for bytes in (0..30).map(|n| (least << n) + n) {
+                let Some((main, side)) = pages(bytes, cpus, PAGE) else { panic!("{cpus} {bytes}") };
+                assert!(main.is_power_of_two() && side.is_power_of_two());
+                assert!((main + side + 2) as u64 * (cpus * PAGE) as u64 <= bytes, "{cpus} {bytes}");
+            }
+        }
+        assert_eq!(pages(32_000_000, 2, PAGE), Some((2048, 256)));
+        assert_eq!(pages(32_000_000, 64, PAGE), Some((64, 8)));
+        assert_eq!(pages(u64::MAX, 1, PAGE).map(|(_, side)| side), Some(256));
     }
 }

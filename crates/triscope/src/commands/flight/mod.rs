@@ -1,6 +1,7 @@
 //! `triscope flight`: always records, and keeps what was before and after a trigger.
 
 mod assemble;
+mod chain;
 mod config;
 mod control;
 mod detect;
@@ -109,14 +110,13 @@ struct Settings {
     /// Disk space: half for segments, half for dumps, of which the oldest are removed
     #[arg(long, value_name = "BYTES", default_value = "200MB", value_parser = bytes)]
     disk: u64,
-    /// Memory: half for the kernel's buffers
+    /// Memory: half for the kernel's buffers, half for the names and mappings of tasks
     #[arg(long, value_name = "BYTES", default_value = "64MB", value_parser = bytes)]
     memory: u64,
-    /// CPU time of the recorder, in percent of one CPU: above it, samples and then wake-ups are
-    /// not recorded any more
-    #[arg(long, value_name = "PERCENT", default_value = "10",
-        value_parser = clap::value_parser!(u32).range(1..))]
-    cpu: u32,
+    /// CPU time of the recorder, in percent of one CPU: above it, samples, then wake-ups, then
+    /// switches are not recorded any more
+    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
+    cpu: f64,
     /// Sample the stacks of running threads, HERTZ times per second and CPU
     #[arg(short = 'F', long, value_name = "HERTZ",
         value_parser = clap::value_parser!(u64).range(1..))]
@@ -179,6 +179,11 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+fn percent(text: &str) -> std::result::Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent: &f64| percent.is_finite() && *percent > 0.0);
+    percent.ok_or_else(|| "expected a number above 0".to_owned())
 }
 
 fn loopback(text: &str) -> std::result::Result<SocketAddr, String> {

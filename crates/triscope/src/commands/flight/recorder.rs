@@ -1,7 +1,7 @@
 //! The recorder: reads the rings, keeps segments, makes dumps.
 
 use super::inbox::{self, Inbox, Message, Outbox, Reply};
-use super::kernel::{Kernel, Wanted};
+use super::kernel::{Account, Kernel, Wanted};
 use super::pressure::Pressure;
 use super::sources::{self, Sources};
 use super::store::{Dump, Dumped, Space, Store};
@@ -58,8 +58,11 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result {
         .metrics
         .map(|address| TcpListener::bind(address).map_err(|error| Failure::about(address, error)));
     let metrics = metrics.transpose()?;
+    if let Some(address) = metrics.as_ref().and_then(|listener| listener.local_addr().ok()) {
+        eprintln!("triscope: metrics: http://{address}/metrics");
+    }
     let (inbox, outbox) = inbox::new()?;
-    let mut kernel = Kernel::open(&wanted(settings))?;
+    let mut kernel = Kernel::open(&wanted(settings)?)?;
     // It is started with all privileges, which are dropped afterwards.
     let command = if args.command.is_empty() {
         None
@@ -122,8 +125,8 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result {
     recorder.finish().and(outcome)
 }
 
-fn wanted(settings: &Settings) -> Wanted {
-    Wanted { freq: settings.freq, triggers: settings.triggers.clone(), rings: settings.memory / 2 }
+fn wanted(settings: &Settings) -> Result<Wanted> {
+    Wanted::new(settings.freq, settings.triggers.clone(), settings.memory)
 }
 
 fn pressures(settings: &Settings) -> Result<Vec<Pressure>> {
@@ -318,7 +321,7 @@ impl Recorder {
             }
         };
         // The old events go on until the new ones are open.
-        match self.kernel.reopen(&wanted(&settings)) {
+        match wanted(&settings).and_then(|wanted| self.kernel.reopen(&wanted)) {
             Ok(kernel) => {
                 let mut old = std::mem::replace(&mut self.kernel, kernel);
                 old.finish(&mut self.store)?;
@@ -435,7 +438,7 @@ impl Recorder {
     /// Compares the use of resources with the budgets, and stops a source if need be.
     fn enforce(&mut self) -> Result {
         let Some(percent) = self.budget.measure() else { return Ok(()) };
-        if percent <= f64::from(self.settings.cpu) {
+        if percent <= self.settings.cpu {
             return Ok(());
         }
         let limit = self.settings.cpu;
@@ -470,6 +473,8 @@ impl Recorder {
         let span = span.map_or(0.0, |(first, last)| (last.end - first.start).as_secs_f64());
         put("records_total", "counter", "Records of the kernel.", kernel.records() as f64);
         put("lost_records_total", "counter", "Records that the kernel lost.", kernel.lost() as f64);
+        let gaps = kernel.gaps() as f64;
+        put("switch_gaps_total", "counter", "Switches before which one is missing.", gaps);
         let unwritten = kernel.stats.unwritten as f64;
         put("unwritten_records_total", "counter", "Records without a segment.", unwritten);
         put("segments_total", "counter", "Segments begun.", kernel.stats.segments as f64);
@@ -522,14 +527,21 @@ impl Recorder {
             }
         }
         self.sources = None;
-        let (count, delivered, lost) = self.kernel.accounts()?;
+        let mut all = Account::default();
+        for (event, account) in self.kernel.accounts()? {
+            all.add(&account);
+            let (lost, missing) = (account.lost, account.missing());
+            if lost + missing > 0 {
+                eprintln!("triscope: {event}: {lost} lost, {missing} missing without a reason");
+            }
+        }
         eprintln!(
             "triscope: {} of the kernel, {} delivered, {} lost, {} missing without a reason; {}; {:.1} s \
              of CPU time",
-            counted(count, "event"),
-            delivered,
-            lost,
-            count.saturating_sub(delivered + lost),
+            counted(all.count, "event"),
+            all.delivered,
+            all.lost,
+            all.missing(),
             counted(self.stats.dumps, "dump"),
             cpu_time().as_secs_f64()
         );

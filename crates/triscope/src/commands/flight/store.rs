@@ -368,8 +368,9 @@ impl Dump {
             );
         }
         let file = File::create_new(dir.join(SCHEDULER))?;
-        let Assembled { torn, truncated, release } = assemble(inputs, tracing, &file)?;
+        let Assembled { torn, truncated, gaps, release } = assemble(inputs, tracing, &file)?;
         file.sync_all()?;
+        manifest.switch_gaps = gaps;
         if torn > 0 {
             let what = counted(torn, "segment");
             let bytes = counted(truncated, "byte");

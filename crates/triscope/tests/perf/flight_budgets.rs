@@ -1,0 +1,187 @@
+//! The budgets of `triscope flight`, and the numbers that it serves.
+
+use crate::flight::{Recorder, manifest};
+use crate::needs_root;
+use crate::support::{is_able, run};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use testkit::wait::until;
+
+/// The numbers of a reply by name. It must be valid text for Prometheus: each number has a help text and a
+/// type before it, and no name comes twice.
+#[track_caller]
+fn numbers(text: &str) -> BTreeMap<String, f64> {
+    let mut numbers = BTreeMap::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let name = line.strip_prefix("# HELP ").unwrap().split(' ').next().unwrap();
+        let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+        assert!(name.starts_with("triscope_flight_") && name.chars().all(is_name), "{line}");
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        assert_eq!(lines.next(), Some(&*format!("# TYPE {name} {kind}")));
+        let line = lines.next().unwrap();
+        let value = line.strip_prefix(name).unwrap().strip_prefix(' ').unwrap();
+        let value: f64 = value.parse().unwrap();
+        assert!(value.is_finite() && value >= 0.0, "{line}");
+        assert_eq!(numbers.insert(name["triscope_flight_".len()..].to_owned(), value), None);
+    }
+    assert!(text.ends_with('\n'));
+    numbers
+}
+
+/// The head and the body of the reply to a request.
+fn ask(mut stream: impl Read + Write, request: &str) -> (String, String) {
+    write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+fn status(dir: &Path) -> BTreeMap<String, f64> {
+    let ran = run(&["flight", "status", "-d", dir.to_str().unwrap()]);
+    ran.is_good();
+    numbers(&ran.stdout)
+}
+
+/// Two threads switch until the condition holds.
+fn switch_until(what: &str, mut holds: impl FnMut() -> bool) {
+    until(what, || {
+        crate::flight::ping_pong(500);
+        holds()
+    });
+}
+
+#[test]
+fn above_the_cpu_budget_sources_are_stopped() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    // Less than any recorder needs.
+    let options = ["--cpu", "0.01", "-F", "997", "--back", "1s", "--forward", "200ms"];
+    let recorder = Recorder::start(base.path(), &options);
+    let dir = base.path().join("flight");
+    let sources = ["samples", "wake-ups", "switches"];
+    for source in sources {
+        let message =
+            format!(" % of a CPU was used instead of 0.01 %: {source} are not recorded any more");
+        switch_until(&message, || recorder.log().contains(&message));
+    }
+    assert_eq!(status(&dir)["stopped_sources"], 3.0);
+    // None of them is recorded: of 500 round trips there would be 1000 switches.
+    let mut before = status(&dir)["records_total"];
+    switch_until("no more records", || {
+        let now = status(&dir)["records_total"];
+        now - std::mem::replace(&mut before, now) < 500.0
+    });
+    let manifest = manifest(&recorder.dump("above its budget"));
+    assert_eq!(manifest["complete"], false);
+    let missing = manifest["missing"].to_string();
+    for source in sources {
+        let why = format!("{source}: not recorded any more, as the CPU budget was exceeded");
+        assert!(missing.contains(&why), "{missing}");
+    }
+    // In the order of their value.
+    let log = recorder.end("TERM");
+    let at = |source: &str| log.find(&format!("{source} are not recorded")).unwrap();
+    assert!(at("samples") < at("wake-ups") && at("wake-ups") < at("switches"), "{log}");
+}
+
+#[test]
+fn metrics_are_served_on_loopback_and_on_the_socket() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let options = ["--metrics", "127.0.0.1:0", "--back", "1s", "--forward", "200ms"];
+    let recorder = Recorder::start(base.path(), &options);
+    let dir = base.path().join("flight");
+    let log = recorder.log();
+    let address = log.split("triscope: metrics: http://").nth(1).unwrap();
+    let (address, _) = address.split_once("/metrics\n").unwrap();
+    crate::flight::ping_pong(2000);
+    let manifest = manifest(&recorder.dump("for the numbers"));
+    let tcp = || TcpStream::connect(address).unwrap();
+    let socket = || UnixStream::connect(dir.join("control.sock")).unwrap();
+    let (head, over_tcp) = ask(tcp(), "GET /metrics");
+    assert!(head.starts_with("HTTP/1.0 200 OK\r\n"), "{head}");
+    assert!(head.contains("Content-Type: text/plain; version=0.0.4"), "{head}");
+    assert!(head.ends_with(&format!("Content-Length: {}", over_tcp.len())), "{head}");
+    let over_tcp = numbers(&over_tcp);
+    let over_socket = numbers(&ask(socket(), "GET /metrics").1);
+    let by_status = status(&dir);
+    let names = |numbers: &BTreeMap<String, f64>| numbers.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&over_tcp), names(&over_socket));
+    assert_eq!(names(&over_tcp), names(&by_status));
+    for name in over_tcp.keys().filter(|name| name.ends_with("_total")) {
+        let all = [&over_tcp, &over_socket, &by_status].map(|numbers| numbers[name]);
+        assert!(all.is_sorted(), "{name}: {all:?}");
+    }
+    // They agree with the dump, and with the process.
+    assert_eq!(over_tcp["dumps_total"], 1.0);
+    assert_eq!(over_tcp["failed_dumps_total"], 0.0);
+    assert_eq!(over_tcp["triggers_total"], manifest["fired"].as_f64().unwrap());
+    assert_eq!(over_tcp["suppressed_triggers_total"], manifest["suppressed"].as_f64().unwrap());
+    assert!(over_tcp["lost_records_total"] >= manifest["lost"].as_f64().unwrap());
+    assert!(over_tcp["switch_gaps_total"] >= manifest["switch_gaps"].as_f64().unwrap());
+    assert!(over_tcp["records_total"] > 4000.0, "those of the round trips");
+    let files = manifest["files"].as_array().unwrap().iter();
+    let bytes: f64 = files.map(|file| file["bytes"].as_f64().unwrap()).sum();
+    let manifests = fs::metadata(path_of(&dir).join("manifest.json")).unwrap().len();
+    assert_eq!(over_tcp["dump_bytes"], bytes + manifests as f64);
+    assert_eq!(over_tcp["segment_budget_bytes"], 100e6);
+    assert!(over_tcp["segment_bytes"] <= 100e6);
+    let pid = recorder.running.id();
+    let threads = perf_monitor::processes().len() as f64;
+    assert!(over_tcp["threads"] >= threads / 2.0, "{threads} processes");
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+    let used = over_tcp["cpu_seconds_total"];
+    assert!(used > 0.0 && used <= ticks / 100.0 + 0.05, "{used} s, {ticks} ticks");
+    // Nothing else is served, and no dump is made over the network.
+    for request in ["POST /dump", "GET /dump", "GET /", "nonsense"] {
+        assert!(ask(tcp(), request).0.starts_with("HTTP/1.0 404 "), "{request}");
+    }
+    assert_eq!(status(&dir)["dumps_total"], 1.0);
+    recorder.end("TERM");
+}
+
+/// The dump of a directory that has one.
+fn path_of(dir: &Path) -> std::path::PathBuf {
+    let dumps = dir.join("dumps");
+    dumps.join(&crate::support::names(&dumps)[0])
+}
+
+#[test]
+fn buffers_are_within_the_memory_budget() {
+    needs_root!();
+    for (option, bytes) in [("2MB", 2e6), ("8MB", 8e6), ("64MB", 64e6)] {
+        let base = tempfile::tempdir().unwrap();
+        let recorder = Recorder::start(base.path(), &["--memory", option]);
+        let maps = fs::read_to_string(format!("/proc/{}/maps", recorder.running.id())).unwrap();
+        let of_perf = maps.lines().filter(|line| line.ends_with("[perf_event]"));
+        let sizes: Vec<u64> = of_perf
+            .map(|line| {
+                let (from, rest) = line.split_once('-').unwrap();
+                let number = |text| u64::from_str_radix(text, 16).unwrap();
+                number(rest.split(' ').next().unwrap()) - number(from)
+            })
+            .collect();
+        let sum: u64 = sizes.iter().sum();
+        assert!(sum > 0 && sum as f64 <= bytes / 2.0, "{option}: {sizes:?}");
+        crate::flight::are_accounted_for(&recorder.end("TERM"));
+    }
+}
+
+#[test]
+fn memory_that_no_buffers_fit_in_is_refused() {
+    if !crate::support::can("root, with tracepoints", is_able()) {
+        return;
+    }
+    let base = tempfile::tempdir().unwrap();
+    let dir = base.path().join("flight");
+    let ran = run(&["flight", "-d", dir.to_str().unwrap(), "--memory", "10kB"]);
+    ran.is_refused(1, &["--memory: the buffers of ", " need at least ", " bytes"]);
+}
