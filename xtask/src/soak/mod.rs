@@ -28,7 +28,8 @@ pub(crate) const OPTIONS: &str = "\
 
   --seconds N       length of the recording (default: 1800)
   --load N          seconds with the load, at the start (default: half of the recording)
-  --rate N          switches of the load in a second (default: 220000)
+  --rate N          switches of the load in a second, and those of threads that are preempted on top
+                    (default: 160000)
   --dir DIR         for segments, about 1.5 GB (default: the directory for temporary files)
   --triscope FILE   this program (default: it is built)
 
@@ -75,7 +76,7 @@ impl Options {
         let mut this = Self {
             time: Duration::from_secs(1800),
             load: None,
-            rate: 220_000,
+            rate: 160_000,
             dir: std::env::temp_dir(),
             triscope: None,
             is_full: true,
@@ -339,4 +340,74 @@ fn switches() -> Result<u64> {
     let stat = fs::read_to_string("/proc/stat")?;
     let line = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
     Ok(line.ok_or("no context switches in /proc/stat")?.trim().parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use recorder::Account;
+    use segments::OfThread;
+
+    fn phase(switches: u64, cpu: f64) -> Phase {
+        Phase { name: "load", seconds: 10.0, cpu, switches, resident: vec![20_000; 30] }
+    }
+
+    /// A soak without a loss: a thread has switched 9 times, and waited for 5 of them.
+    fn outcome() -> Outcome {
+        let mut counts = Counts::default();
+        counts.samples.insert("sched:sched_switch".to_owned(), 2000);
+        counts.samples.insert("cpu-clock".to_owned(), 7);
+        counts.samples.insert("dummy:u".to_owned(), 0);
+        counts.threads.insert(7, OfThread { out: 9, r#in: 9, woken: 4 });
+        Outcome {
+            phases: [phase(2_000_000, 0.49), phase(0, 0.19)],
+            account: Account { count: 2000, delivered: 2000, lost: 0, missing: 0 },
+            switches: Account::default(),
+            counts,
+            load: vec![Counted { tid: 7, voluntary: 5, involuntary: 4 }],
+            stopped: 0.0,
+            unwritten: 0.0,
+        }
+    }
+
+    #[test]
+    fn each_limit_is_enforced() {
+        assert_eq!(outcome().failures(true), [""; 0]);
+        let fails = |change: fn(&mut Outcome)| {
+            let mut outcome = outcome();
+            change(&mut outcome);
+            outcome.failures(true).len()
+        };
+        assert_eq!(fails(|o| o.phases[0].cpu = 0.51), 1, "5 % at 200000 switches a second");
+        assert_eq!(fails(|o| o.phases[1].cpu = 0.21), 1, "2 % without switches");
+        assert_eq!(fails(|o| o.phases[1].resident[29] += 30_000), 1, "memory grows");
+        assert_eq!(fails(|o| o.phases[0].switches -= 1), 1, "the load is slow");
+        assert_eq!(fails(|o| o.stopped = 1.0), 1);
+        assert_eq!(fails(|o| o.unwritten = 1.0), 1);
+        assert_eq!(fails(|o| *o.counts.samples.get_mut("sched:sched_switch").unwrap() -= 1), 1);
+        assert_eq!(fails(|o| o.account.lost = 1), 1);
+        assert_eq!(fails(|o| o.load[0].voluntary += 1), 2, "a switch is in no segment");
+        assert_eq!(fails(|o| o.load[0].involuntary -= 1), 1, "one too many");
+        // A loss that is counted is none of a limit, and neither is a gap of another thread.
+        let mut lost = outcome();
+        lost.load[0].voluntary += 1;
+        lost.account = Account { count: 2001, lost: 1, ..lost.account };
+        lost.switches.lost = 1;
+        assert_eq!(lost.failures(true), [""; 0]);
+        let mut hidden = outcome();
+        hidden.counts.threads.insert(7, OfThread { out: 9, r#in: 8, woken: 4 });
+        assert_eq!(hidden.failures(true).len(), 1);
+        hidden.counts.gaps = 1;
+        assert_eq!(hidden.failures(true), [""; 0]);
+    }
+
+    #[test]
+    fn short_soaks_have_twice_the_cpu_time() {
+        let mut slow = outcome();
+        slow.phases[0].cpu = 0.98;
+        slow.phases[1].cpu = 0.39;
+        assert_eq!(slow.failures(false), [""; 0]);
+        slow.phases[1].cpu = 0.41;
+        assert_eq!(slow.failures(false).len(), 1);
+    }
 }
