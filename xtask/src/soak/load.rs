@@ -19,8 +19,8 @@ const BURST: u64 = 32;
 /// A pair that is late makes up for at most this much.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
-/// Other work of the machine would set the rate otherwise.
-const NICE: &str = "-15";
+/// Other work of the machine would set the rate otherwise. The recorder comes before it.
+const NICE: &str = "-5";
 
 /// Time between two looks at a thread that is about to wait.
 const LOOK: Duration = Duration::from_millis(1);
