@@ -514,13 +514,19 @@ impl SchedPolicy {
     }
 }
 
+/// The kernel's `struct sched_param`. That of musl has more fields.
+#[repr(C)]
+struct SchedParam {
+    priority: c_int,
+}
+
 /// Sets the scheduling policy of the calling thread: `sched_setscheduler(2)`.
 ///
 /// # Errors
 ///
 /// `EPERM` without `CAP_SYS_NICE` and a sufficient `RLIMIT_RTPRIO`, `EINVAL` for other priorities.
 pub fn sched_setscheduler(policy: SchedPolicy) -> Result<(), Errno> {
-    let param = libc::sched_param { sched_priority: policy.priority };
+    let param = SchedParam { priority: policy.priority };
     // SAFETY: the thread 0 is the calling one, and the kernel reads `param`, which is initialised
     // and lives until the call returns. The call is made directly because musl's function fails.
     let result =
@@ -536,13 +542,13 @@ pub fn sched_setscheduler(policy: SchedPolicy) -> Result<(), Errno> {
 pub fn sched_getscheduler() -> Result<SchedPolicy, Errno> {
     // SAFETY: the thread 0 is the calling one; the call has no other arguments.
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
-    let mut param = libc::sched_param { sched_priority: 0 };
+    let mut param = SchedParam { priority: 0 };
     // SAFETY: the kernel writes `param`, which lives until the call returns.
     let result = unsafe { libc::syscall(libc::SYS_sched_getparam, 0, &raw mut param) };
     if policy < 0 || result < 0 {
         return Err(last_errno());
     }
-    Ok(SchedPolicy { policy: policy as c_int, priority: param.sched_priority })
+    Ok(SchedPolicy { policy: policy as c_int, priority: param.priority })
 }
 
 /// `struct sched_attr`, of its first size (`SCHED_ATTR_SIZE_VER0`).
