@@ -30,10 +30,12 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
+mod machine;
 mod manifest;
 mod ring;
 mod window;
 
+pub use machine::{ClockCause, ClockChange, Clocks, CpuGap, Reading};
 pub use manifest::{Coverage, Manifest, Source};
 pub use ring::{Budget, OutOfOrder, Ring, Segment};
 pub use window::{Cause, Fired, Window, Windows};

@@ -1,5 +1,6 @@
 //! Descriptions of dumps.
 
+use crate::machine::{ClockChange, CpuGap};
 use crate::ring::Segment;
 use crate::window::{Cause, Window};
 use serde_json::{Value, json};
@@ -101,9 +102,15 @@ pub struct Manifest {
     pub files: Vec<(String, u64)>,
     /// Versions of the recorder, of the kernel and of others, by name.
     pub versions: Vec<(String, String)>,
-    /// `CLOCK_REALTIME` at the time 0 of the timestamps, in nanoseconds: the offset when the dump was
-    /// made.
-    pub wall_clock_offset: i64,
+    /// `CLOCK_REALTIME` at the time 0 of the timestamps, in nanoseconds: the offset at the end of the
+    /// window. `None` if it is not known.
+    pub wall_clock_offset: Option<i64>,
+    /// How that offset changed in the window, oldest first. The wall-clock time of an event is its
+    /// timestamp and [`wall_clock_offset`](Self::wall_clock_offset), less all changes after it.
+    pub clock_changes: Vec<ClockChange>,
+    /// CPUs that went offline or came online. Nothing runs on a CPU that is offline; the begin of its
+    /// time online is missing.
+    pub cpus: Vec<CpuGap>,
 }
 
 /// The version of the format.
@@ -120,21 +127,34 @@ impl Manifest {
             sources: Vec::new(),
             files: Vec::new(),
             versions: Vec::new(),
-            wall_clock_offset: 0,
+            wall_clock_offset: None,
+            clock_changes: Vec::new(),
+            cpus: Vec::new(),
         }
+    }
+
+    /// Adds the changes of the machine that are in the window.
+    pub fn add_changes<'a>(
+        &mut self,
+        clocks: impl IntoIterator<Item = &'a ClockChange>,
+        cpus: impl IntoIterator<Item = &'a CpuGap>,
+    ) {
+        let (from, until) = (self.window.from, self.window.until);
+        self.clock_changes.extend(clocks.into_iter().filter(|change| change.at >= from));
+        self.cpus.extend(cpus.into_iter().filter(|gap| gap.is_in(from, until)));
     }
 
     /// Whether everything that was asked for is there.
     pub fn is_complete(&self) -> bool {
         self.coverage.is_complete(&self.window)
             && self.missing.is_empty()
+            && self.cpus.iter().all(|gap| gap.until.is_none())
             && self.sources.iter().all(|source| source.missing.is_none())
     }
 
     /// As JSON. Times are nanoseconds of `CLOCK_MONOTONIC`.
     pub fn to_json(&self) -> Value {
-        let Self { window, coverage, switch_gaps, missing, sources, .. } = self;
-        let Self { files, versions, wall_clock_offset, .. } = self;
+        let Self { window, coverage, switch_gaps, missing, sources, files, versions, .. } = self;
         let gaps: Vec<Value> =
             coverage.gaps.iter().map(|(from, until)| times(Some(*from), Some(*until))).collect();
         let files: Vec<Value> =
@@ -147,6 +167,7 @@ impl Manifest {
             "covered": times(coverage.from, coverage.until),
             "complete": self.is_complete(),
             "gaps": gaps,
+            "cpus": self.cpus.iter().map(cpu).collect::<Vec<_>>(),
             "lost": coverage.lost,
             "switch_gaps": switch_gaps,
             "missing": missing,
@@ -156,13 +177,29 @@ impl Manifest {
             "causes": window.causes.iter().map(cause).collect::<Vec<_>>(),
             "files": files,
             "versions": versions,
-            "clock": { "domain": "CLOCK_MONOTONIC", "realtime_offset": wall_clock_offset },
+            "clock": {
+                "domain": "CLOCK_MONOTONIC",
+                "realtime_offset": self.wall_clock_offset,
+                "changes": self.clock_changes.iter().map(change).collect::<Vec<_>>(),
+            },
         })
     }
 }
 
 fn times(from: Option<Timestamp>, until: Option<Timestamp>) -> Value {
     json!({ "from": from.map(Timestamp::nanos), "until": until.map(Timestamp::nanos) })
+}
+
+fn cpu(gap: &CpuGap) -> Value {
+    json!({
+        "cpu": gap.cpu,
+        "from": gap.from.nanos(),
+        "until": gap.until.map(Timestamp::nanos),
+    })
+}
+
+fn change(change: &ClockChange) -> Value {
+    json!({ "at": change.at.nanos(), "cause": change.cause.name(), "by": change.by })
 }
 
 fn cause(cause: &Cause) -> Value {
@@ -178,6 +215,7 @@ fn cause(cause: &Cause) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::ClockCause;
 
     fn at(nanos: i64) -> Timestamp {
         Timestamp::from_nanos(nanos)
@@ -220,6 +258,22 @@ mod tests {
         source.until = Some(at(30));
         manifest.sources.push(source);
         assert!(manifest.is_complete());
+        assert!(manifest.to_json()["clock"]["realtime_offset"].is_null());
+        let set = |nanos| ClockChange { at: at(nanos), cause: ClockCause::Set, by: -7 };
+        let gap = |cpu, until: Option<i64>| CpuGap { cpu, from: at(20), until: until.map(at) };
+        // Those after its end are needed for the wall clock, too.
+        manifest.add_changes(&[set(9), set(20), set(50)], &[gap(1, None)]);
+        assert!(manifest.is_complete(), "nothing runs on a CPU that is offline");
+        manifest.add_changes([], &[gap(2, Some(30))]);
+        assert!(!manifest.is_complete());
+        let json = manifest.to_json();
+        assert_eq!(json["clock"]["changes"].as_array().map(Vec::len), Some(2));
+        assert_eq!(json["clock"]["changes"][0]["cause"], "set");
+        assert_eq!(
+            (&json["cpus"][0]["until"], &json["cpus"][1]["until"]),
+            (&Value::Null, &30.into())
+        );
+        manifest.cpus.clear();
         manifest.sources[0].missing = Some("the last second".to_owned());
         let json = manifest.to_json();
         assert_eq!(json["complete"], false);
