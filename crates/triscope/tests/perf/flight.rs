@@ -20,7 +20,7 @@ const SHORT: [&str; 6] = ["--back", "1s", "--forward", "200ms", "--disk", "2GB"]
 /// A recorder in the background.
 pub(crate) struct Recorder {
     pub(crate) running: Running,
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     log: PathBuf,
 }
 
@@ -47,7 +47,7 @@ impl Recorder {
     }
 
     /// Waits until it has said this.
-    fn wait_for(&self, words: &str) {
+    pub(crate) fn wait_for(&self, words: &str) {
         until(words, || {
             let log = self.log();
             assert!(!log.contains("panicked"), "{log}");
@@ -98,6 +98,15 @@ fn dump(dir: &Path, reason: &str) -> PathBuf {
     PathBuf::from(ran.stdout.trim())
 }
 
+/// A number of the recorder in this directory.
+#[track_caller]
+pub(crate) fn metric(dir: &Path, name: &str) -> f64 {
+    let status = run(&["flight", "status", "-d", dir.to_str().unwrap()]);
+    let name = format!("triscope_flight_{name} ");
+    let value = status.stdout.lines().find_map(|line| line.strip_prefix(&name));
+    value.unwrap_or_else(|| panic!("no {name}: {}", status.stderr)).parse().unwrap()
+}
+
 /// The complete dumps, with their manifests.
 fn dumps(dir: &Path) -> Vec<(PathBuf, Value)> {
     let is_complete = |name: &String| !name.ends_with(".partial");
@@ -129,7 +138,7 @@ fn threads(dump: &Path) -> Vec<String> {
 
 /// The records of a dump as text.
 #[track_caller]
-fn script(dump: &Path) -> String {
+pub(crate) fn script(dump: &Path) -> String {
     let file = dump.join("kernel.perf.data");
     let ran = run(&["perf", "script", "-i", file.to_str().unwrap()]);
     ran.is_good();
@@ -398,19 +407,13 @@ fn a_full_disk_is_survived() {
     let dir = PathBuf::from(format!("/proc/{}/root", recorder.running.id()))
         .join(mount.strip_prefix("/").unwrap())
         .join("flight");
-    let metric = |name: &str| -> f64 {
-        let status = run(&["flight", "status", "-d", dir.to_str().unwrap()]);
-        let line = status.stdout.lines().find(|line| line.starts_with(name));
-        let line = line.unwrap_or_else(|| panic!("{}", status.stderr));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
-    };
-    while metric("triscope_flight_failed_segments_total ") == 0.0 {
+    while metric(&dir, "failed_segments_total") == 0.0 {
         ping_pong(2000);
     }
     recorder.wait_for("a segment cannot be written");
     // It goes on with the space that its oldest segments had.
-    let before = metric("triscope_flight_segments_total ");
-    until("new segments", || metric("triscope_flight_segments_total ") > before);
+    let before = metric(&dir, "segments_total");
+    until("new segments", || metric(&dir, "segments_total") > before);
     // A dump has its files, or a reason why not.
     let ran = run(&["flight", "dump", "-d", dir.to_str().unwrap()]);
     if ran.code != Some(0) {
@@ -448,9 +451,7 @@ fn processes_that_come_and_go_are_all_there() {
     let lost = manifest(&dump)["lost"].as_u64().unwrap();
     assert!(children as u64 + lost >= 300, "{children} and {lost} lost");
     // Only those that run are remembered.
-    let status = run(&["flight", "status", "-d", recorder.dir.to_str().unwrap()]).stdout;
-    let line = status.lines().find(|line| line.starts_with("triscope_flight_threads ")).unwrap();
-    let known: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
+    let known = metric(&recorder.dir, "threads") as usize;
     let running: usize =
         perf_monitor::processes().into_iter().map(|pid| perf_monitor::threads(pid).len()).sum();
     assert!(known < running + 200, "{known} known, {running} run");

@@ -1,16 +1,17 @@
 //! `triscope flight` of real .NET runtimes and Go programs: each trigger has a real cause, and the dump
 //! contains it.
 
-use crate::flight::{Recorder, causes, manifest};
+use crate::flight::{Recorder, causes, manifest, metric};
 use crate::needs_root;
-use crate::support::run;
+use crate::support::{names, run};
 use gotrace::{EventKind, RangeName};
 use nettrace::analysis::{CounterTracker, GcTracker};
 use serde_json::Value;
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use testkit::dotnet::{Runtime, Target};
+use testkit::wait::until;
 
 /// Records a process until a trigger has fired. Returns the dump and its first cause.
 fn dump_by(pid: u32, source: &str, trigger: &str) -> (tempfile::TempDir, PathBuf, Value) {
@@ -158,7 +159,7 @@ fn the_flight_recorder_of_a_go_program_is_in_the_dump() {
     let mut covered = None;
     let recorder = Recorder::start(dir.path(), &["-p", &pid, "--forward", "200ms", "--go"]);
     // A generation takes a second. Before, the manifest says that there is none.
-    testkit::wait::until("a generation", || {
+    until("a generation", || {
         let dump = recorder.dump("is there one?");
         let source = source(&dump);
         assert_eq!(source["kind"], "go");
@@ -174,7 +175,180 @@ fn the_flight_recorder_of_a_go_program_is_in_the_dump() {
         covered = source["covered"]["from"].as_i64().zip(source["covered"]["until"].as_i64());
         regions > 0
     });
-    let (from, until) = covered.unwrap();
-    assert!(from < until);
+    let (from, end) = covered.unwrap();
+    assert!(from < end);
+    recorder.end("TERM");
+}
+
+/// The files of runtimes of a recorder, oldest first.
+fn recorded(recorder: &Recorder) -> Vec<String> {
+    names(&recorder.dir.join("sources"))
+}
+
+#[test]
+#[ignore = "needs a Go toolchain: cargo xtask test-record"]
+fn sources_have_a_quarter_of_the_disk() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let program = Program::start(dir.path(), &[]);
+    let pid = program.0.id().to_string();
+    let options = ["-p", &pid, "--go", "--disk", "1MB", "--back", "1h"];
+    let recorder = Recorder::start(dir.path(), &options);
+    for (kind, part) in [("segment", 250_000.0), ("runtime", 250_000.0)] {
+        assert_eq!(metric(&recorder.dir, &format!("{kind}_budget_bytes")), part, "{kind}");
+    }
+    until("a generation", || !recorded(&recorder).is_empty());
+    let first = recorded(&recorder).swap_remove(0);
+    let sources = recorder.dir.join("sources");
+    let size = |name: &String| fs::metadata(sources.join(name)).map_or(0, |file| file.len());
+    let (mut largest, mut most) = (0, 0);
+    until("the oldest generation is removed", || {
+        let files = recorded(&recorder);
+        largest = files.iter().map(size).max().unwrap_or(0).max(largest);
+        most = files.iter().map(size).sum::<u64>().max(most);
+        !files.contains(&first)
+    });
+    // It is looked at twice a second: those that have come since are there, too.
+    assert!(most > 100_000 && most <= 250_000 + 2 * largest, "{most}, of {largest} at most");
+    recorder.end("TERM");
+}
+
+/// A recorder that is killed when it has this many files of a process, and another one in its directory that
+/// has as many. Returns the entries for the process in the manifest of a dump, with that dump.
+fn killed_and_followed(dir: &Path, pid: u32, source: &str, files: usize) -> (PathBuf, Vec<Value>) {
+    let options = ["-p", &pid.to_string(), "--forward", "200ms", "--disk", "2GB", source];
+    let recorder = Recorder::start(dir, &options);
+    let has_content = |recorder: &Recorder| {
+        let files_of = recorded(recorder);
+        let is_filled = |name: &String| {
+            fs::metadata(recorder.dir.join("sources").join(name))
+                .is_ok_and(|file| file.len() > 4096)
+        };
+        files_of.iter().filter(|name| is_filled(name)).count() >= files
+    };
+    until("traces", || has_content(&recorder));
+    recorder.running.signal("KILL");
+    drop(recorder);
+    let recorder = Recorder::start(dir, &options);
+    // They wait for the next dump, beside those of this recorder.
+    assert!(!names(&recorder.dir.join("left")).is_empty());
+    until("traces of the next recorder", || has_content(&recorder));
+    let dump = recorder.dump("after the restart");
+    assert!(names(&recorder.dir.join("left")).is_empty(), "they are in the dump");
+    let manifest = manifest(&dump);
+    assert_eq!(manifest["complete"], false);
+    let sources = manifest["sources"].as_array().unwrap().clone();
+    assert_eq!(sources.len(), 2, "{manifest}");
+    let was_killed = |source: &&Value| source["missing"].to_string().contains("was killed");
+    assert_eq!(sources.iter().filter(was_killed).count(), 1, "{manifest}");
+    // The next dump has no more of it.
+    let next = crate::flight::manifest(&recorder.dump("once more"));
+    assert_eq!(next["sources"].as_array().unwrap().len(), 1, "{next}");
+    recorder.end("TERM");
+    (dump, sources)
+}
+
+#[test]
+#[ignore = "needs a Go toolchain: cargo xtask test-record"]
+fn generations_of_a_killed_recorder_are_in_the_next_dump() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let program = Program::start(dir.path(), &[]);
+    let (dump, sources) = killed_and_followed(dir.path(), program.0.id(), "--go", 2);
+    run(&["report", dump.to_str().unwrap()]).is_good();
+    for source in sources {
+        let file = dump.join(source["file"].as_str().unwrap());
+        let mut reader = gotrace::Reader::new(File::open(file).unwrap()).unwrap();
+        let (mut regions, mut times) = (0, Vec::new());
+        while let Some(event) = reader.next_event().unwrap() {
+            times.push(event.time().nanos());
+            regions += u64::from(event.kind() == EventKind::RegionEnd);
+        }
+        assert!(regions > 0, "{source}");
+        let covered = &source["covered"];
+        let (from, until) = (covered["from"].as_i64().unwrap(), covered["until"].as_i64().unwrap());
+        let within = times.iter().filter(|time| (from..=until).contains(time)).count();
+        assert!(within > times.len() / 2, "{within} of {}: {source}", times.len());
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-record"]
+fn sessions_of_a_killed_recorder_are_in_the_next_dump() {
+    needs_root!();
+    let target = Target::of(Runtime::Net9).mode("mix").start();
+    let dir = tempfile::tempdir().unwrap();
+    let (dump, sources) = killed_and_followed(dir.path(), target.pid(), "--dotnet", 1);
+    // It is read up to its end, which is missing.
+    let report = run(&["report", dump.to_str().unwrap()]);
+    assert_eq!(report.code, Some(1), "{}", report.stderr);
+    assert!(report.stderr.contains("the stream was cut") && !report.stdout.is_empty());
+    for source in sources {
+        let file = dump.join(source["file"].as_str().unwrap());
+        let mut reader = nettrace::Reader::new(File::open(file).unwrap());
+        let mut events = 0;
+        // The end of the first one may be within an event.
+        while let Ok(Some(_)) = reader.next_event() {
+            events += 1;
+        }
+        assert!(events > 0, "{source}");
+    }
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-record"]
+fn sources_follow_the_configuration() {
+    needs_root!();
+    let target = Target::of(Runtime::Net9).mode("mix").start();
+    let base = tempfile::tempdir().unwrap();
+    let config = base.path().join("flight.toml");
+    let write = |text: &str| {
+        fs::write(&config, format!("disk = \"2GB\"\nforward = \"200ms\"\n{text}")).unwrap();
+    };
+    write("dotnet = true\n");
+    let pid = target.pid().to_string();
+    let options = ["-p", &pid, "--config", config.to_str().unwrap()];
+    let recorder = Recorder::start(base.path(), &options);
+    let reload = |text: &str| {
+        let said = || recorder.log().matches("the settings were read again").count();
+        let before = said();
+        write(text);
+        recorder.running.signal("HUP");
+        until("the settings", || said() > before);
+    };
+    let is_recorded = || metric(&recorder.dir, "runtimes") == 1.0;
+    until("a session", is_recorded);
+    let session = recorded(&recorder);
+    // Other settings do not end it.
+    reload("dotnet = true\nback = \"20s\"\n");
+    assert!(is_recorded());
+    assert_eq!(recorded(&recorder), session);
+    reload("go = true\n");
+    until("the end of the session", || recorded(&recorder).is_empty());
+    assert_eq!(metric(&recorder.dir, "runtime_budget_bytes"), 500e6);
+    let without = manifest(&recorder.dump("without .NET"));
+    assert_eq!(without["sources"].as_array().unwrap().len(), 0, "{without}");
+    assert!(without["missing"].to_string().contains(".NET before the settings"), "{without}");
+    reload("\n");
+    assert_eq!(metric(&recorder.dir, "runtime_budget_bytes"), 0.0);
+    assert_eq!(metric(&recorder.dir, "segment_budget_bytes"), 1e9);
+    reload("dotnet = true\n");
+    until("a session again", is_recorded);
+    let source = source(&recorder.dump("with .NET"));
+    assert!(source["file"].is_string(), "{source}");
+    recorder.end("TERM");
+}
+
+#[test]
+fn sources_that_a_recorder_cannot_start_are_refused() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let config = base.path().join("flight.toml");
+    fs::write(&config, "disk = \"2GB\"\n").unwrap();
+    let recorder = Recorder::start(base.path(), &["--config", config.to_str().unwrap()]);
+    fs::write(&config, "disk = \"2GB\"\ngo = true\n").unwrap();
+    recorder.running.signal("HUP");
+    recorder.wait_for("a recorder without these needs a new start; the settings stay as they were");
+    assert_eq!(metric(&recorder.dir, "segment_budget_bytes"), 1e9);
     recorder.end("TERM");
 }

@@ -11,6 +11,7 @@
 
 mod flight;
 mod flight_budgets;
+mod flight_faults;
 mod flight_runtimes;
 mod list;
 mod probe;

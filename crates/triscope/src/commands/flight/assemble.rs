@@ -27,6 +27,8 @@ pub(super) struct Assembled {
     pub(super) gaps: u64,
     /// The release of the kernel.
     pub(super) release: Option<String>,
+    /// `CLOCK_REALTIME` less the clock of the records, at the end of the last segment that has a reading.
+    pub(super) wall_clock_offset: Option<i64>,
 }
 
 /// Writes the records of segments as one recording. Segments have events of the same names, with other
@@ -43,7 +45,6 @@ pub(super) fn assemble(
     let mut this = Assembled::default();
     let mut features = Features::of_this_machine();
     features.version = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
-    features.clock = perf_data::ClockReference::now(trace_common::ClockDomain::Monotonic);
     let mut readers = Vec::new();
     let mut events: Vec<RecordedEvent> = Vec::new();
     for Input { segment, file } in inputs {
@@ -53,9 +54,10 @@ pub(super) fn assemble(
             continue;
         };
         let of = reader.session().features();
+        // The wall clock may have been set: the last reading is that of the dump.
+        features.clock = of.clock.or(features.clock);
         if features.tracing.is_none() {
             features.tracing.clone_from(&of.tracing);
-            features.clock = of.clock.or(features.clock);
             if of.os_release.is_some() {
                 features.os_release.clone_from(&of.os_release);
             }
@@ -68,6 +70,9 @@ pub(super) fn assemble(
         of.for_each(|(_, reader)| add(&mut events, reader.session().events()));
     }
     features.tracing = features.tracing.or(tracing);
+    this.wall_clock_offset = features
+        .clock
+        .and_then(|read| i64::try_from(i128::from(read.realtime) - i128::from(read.clock)).ok());
     this.release.clone_from(&features.os_release);
     let mut chain = features.tracing.as_ref().and_then(Chain::new);
     let mut writer =

@@ -14,8 +14,8 @@ use perf_data::{
     TracingData,
 };
 use perf_monitor::{
-    Event, EventBuilder, FieldFormat, RawRecord, RingSet, SampleFlags, SetEvent, SetRecord,
-    Software, Tracefs,
+    CpuChanges, Event, EventBuilder, FieldFormat, RawRecord, RingSet, SampleFlags, SetEvent,
+    SetRecord, Software, Target, Tracefs,
 };
 use std::collections::VecDeque;
 use std::fs::File;
@@ -140,6 +140,12 @@ fn pages(bytes: u64, cpus: usize, page: usize) -> Option<(usize, usize)> {
     let side: usize = below(share / part)?.min(most);
     let main = below(share.checked_sub(side + 2)?)?;
     (side >= least && main >= MIN_PAGES).then_some((main, side))
+}
+
+/// Whether this thread may open an event of everything on a CPU.
+pub(super) fn may_open() -> bool {
+    let cpu = perf_monitor::online_cpus().first().copied().unwrap_or_default();
+    sideband().open(Target::Cpu(cpu)).is_ok()
 }
 
 impl Kernel {
@@ -436,9 +442,16 @@ impl Kernel {
     }
 
     /// Opens the events on CPUs that came online: their ids belong in a new segment.
-    pub(super) fn check_cpus(&mut self, store: &mut Store) -> Result {
-        let changes = self.set.check_cpus().map_err(kernel::failure)?;
-        if changes.opened.is_empty() { Ok(()) } else { self.seal(store) }
+    /// The inner result is that of opening.
+    pub(super) fn check_cpus(&mut self, store: &mut Store) -> Result<Result<CpuChanges>> {
+        let changes = match self.set.check_cpus() {
+            Ok(changes) => changes,
+            Err(error) => return Ok(Err(kernel::failure(error))),
+        };
+        if !changes.opened.is_empty() {
+            self.seal(store)?;
+        }
+        Ok(Ok(changes))
     }
 
     /// Stops a source to save CPU time: first samples, then wake-ups, then switches. Returns its name.

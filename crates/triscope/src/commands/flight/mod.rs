@@ -7,6 +7,7 @@ mod control;
 mod detect;
 mod inbox;
 mod kernel;
+mod machine;
 mod pressure;
 mod recorder;
 mod sources;
@@ -39,7 +40,8 @@ use trigger::Trigger;
 /// of threads and the paths of programs, but no command lines unless --command-lines is given, and no
 /// environment.
 ///
-/// Once its events are open, the recorder keeps no capability but CAP_PERFMON and CAP_IPC_LOCK.
+/// Once its events are open, the recorder keeps no capability but CAP_PERFMON and CAP_IPC_LOCK, and
+/// CAP_SYS_ADMIN where the kernel does not accept CAP_PERFMON.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,

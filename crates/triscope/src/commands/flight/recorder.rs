@@ -1,7 +1,8 @@
 //! The recorder: reads the rings, keeps segments, makes dumps.
 
 use super::inbox::{self, Inbox, Message, Outbox, Reply};
-use super::kernel::{Account, Kernel, Wanted};
+use super::kernel::{Account, Kernel, Wanted, may_open};
+use super::machine::Machine;
 use super::pressure::Pressure;
 use super::sources::{self, Sources};
 use super::store::{Dump, Dumped, Space, Store};
@@ -12,7 +13,7 @@ use crate::run::stop::{Listener, Next, not_ignored};
 use crate::run::target::no_process;
 use crate::run::watch::Watch;
 use crate::sources::kernel::failure;
-use crate::timeline::{counted, now, read_clock, size};
+use crate::timeline::{counted, now, size};
 use crossbeam_channel::after;
 use perf_monitor::NiceThread;
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -23,7 +24,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use trace_common::ClockDomain;
 use trace_flight::{Cause, Fired, Segment, Timestamp, Window, Windows};
 
 /// Maximum time between reads of the rings.
@@ -117,6 +117,9 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result {
         replies: Vec::new(),
         stats: Stats::default(),
         budget: Budget::start(),
+        machine: Machine::start()?,
+        cpu_failure: None,
+        switched_off: Vec::new(),
         writing: 0,
     };
     recorder.recover()?;
@@ -184,6 +187,11 @@ struct Recorder {
     replies: Vec<Reply>,
     stats: Stats,
     budget: Budget,
+    machine: Machine,
+    /// Why a CPU that came online is not recorded.
+    cpu_failure: Option<String>,
+    /// Sources that the configuration has switched off, and when.
+    switched_off: Vec<(Timestamp, &'static str)>,
     /// Dumps that are being written.
     writing: u64,
 }
@@ -221,6 +229,8 @@ impl Recorder {
         let mut looked = Instant::now();
         loop {
             self.inbox.wait(self.kernel.set(), ROUND);
+            // Before a dump, which says so.
+            self.machine.look()?;
             let mut is_over = self.messages()?;
             self.round()?;
             if let Some(watch) = &mut command {
@@ -228,7 +238,7 @@ impl Recorder {
             }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
-                self.kernel.check_cpus(&mut self.store)?;
+                self.check_cpus()?;
                 self.enforce()?;
                 if self.begun.elapsed() > self.store.ring.budget().keep {
                     self.store.forget_left();
@@ -238,6 +248,24 @@ impl Recorder {
             is_over |= self.settings.oneshot && self.stats.dumps > 0;
             if is_over {
                 return command.map_or(Ok(()), |watch| watch.outcome());
+            }
+        }
+    }
+
+    /// Opens the events on CPUs that came online. The others go on if that fails.
+    fn check_cpus(&mut self) -> Result {
+        match self.kernel.check_cpus(&mut self.store)? {
+            Ok(changes) => {
+                self.cpu_failure = None;
+                self.machine.cpus(&changes.gone, &changes.opened)
+            }
+            Err(failure) => {
+                let why = failure.message().to_owned();
+                if self.cpu_failure.as_ref() != Some(&why) {
+                    eprintln!("triscope: a CPU that came online is not recorded: {why}");
+                }
+                self.cpu_failure = Some(why);
+                Ok(())
             }
         }
     }
@@ -259,6 +287,10 @@ impl Recorder {
         let written = self.kernel.recorded();
         let oldest = self.windows.open().map_or(written, |window| written.min(window.from + keep));
         self.store.evict(oldest, self.kernel.bytes()).map_err(Failure::new)?;
+        if let Some(first) = self.store.ring.segments().next() {
+            // The first segment has records of before its start, too.
+            self.machine.forget(first.start - keep);
+        }
         if let Some(window) = self.windows.due(self.kernel.recorded()) {
             self.kernel.seal(&mut self.store)?;
             self.dump(window);
@@ -311,7 +343,16 @@ impl Recorder {
             Some(path) => config::read(path),
             None => Err(Failure::new("SIGHUP: there is nothing to read again without --config")),
         };
-        let checked = read.and_then(|settings| settings.check().map(|()| settings));
+        let checked = read.and_then(|settings| {
+            settings.check()?;
+            match &self.sources {
+                // Their thread would lack the privileges, which were dropped.
+                None if settings.dotnet || settings.go => {
+                    Err(Failure::new("dotnet, go: a recorder without these needs a new start"))
+                }
+                _ => Ok(settings),
+            }
+        });
         let opened = checked.and_then(|settings| Ok((pressures(&settings)?, settings)));
         let (pressures, settings) = match opened {
             Ok(opened) => opened,
@@ -326,6 +367,7 @@ impl Recorder {
                 let mut old = std::mem::replace(&mut self.kernel, kernel);
                 old.finish(&mut self.store)?;
                 self.kernel.stats = old.stats;
+                self.machine.reopened()?;
             }
             Err(failure) => {
                 failure.and("the settings stay as they were").print();
@@ -341,14 +383,17 @@ impl Recorder {
         if settings.metrics != self.settings.metrics {
             eprintln!("triscope: metrics: a new address needs a new start");
         }
-        match &self.sources {
-            Some(sources) => {
-                sources.change(sources_of(&settings, self.subject.as_ref().map(|(pid, _)| *pid)));
+        if let Some(sources) = &self.sources {
+            sources.change(sources_of(&settings, self.subject.as_ref().map(|(pid, _)| *pid)));
+            let at = now().map_err(Failure::new)?;
+            let before = &self.settings;
+            for (name, was, is) in
+                [(".NET", before.dotnet, settings.dotnet), ("Go", before.go, settings.go)]
+            {
+                if was && !is {
+                    self.switched_off.push((at, name));
+                }
             }
-            None if settings.dotnet || settings.go => {
-                eprintln!("triscope: dotnet, go: other sources need a new start");
-            }
-            None => {}
         }
         self.store.set_space(space(&settings), keep(&settings));
         self.windows.set_lengths(settings.back, settings.forward);
@@ -386,14 +431,21 @@ impl Recorder {
         dump.tracing = Some(self.kernel.tracing.clone());
         dump.subject.clone_from(&self.subject);
         dump.command_lines = self.settings.command_lines;
-        let clocks = read_clock(ClockDomain::Realtime).and_then(|wall| Ok((wall, now()?)));
-        let (wall, monotonic) = clocks.map_err(Failure::new)?;
-        dump.wall_clock_offset = wall.nanos_since(monotonic);
+        dump.wall_clock_offset = Some(self.machine.wall_clock_offset());
+        dump.clock_changes = self.machine.clock_changes();
+        dump.cpus = self.machine.cpu_gaps();
         let stats = self.kernel.stats;
         if stats.unwritten > 0 {
             let what = counted(stats.unwritten, "record");
             dump.missing.push(format!("{what} since the start, as segments could not be written"));
         }
+        dump.missing
+            .extend(self.cpu_failure.iter().map(|why| format!("a CPU that came online: {why}")));
+        let from = dump.window.from;
+        self.switched_off.retain(|(at, _)| *at > from);
+        dump.missing.extend(self.switched_off.iter().map(|(_, name)| {
+            format!("{name} before the settings were read again: it was removed")
+        }));
         dump.missing.extend(self.stats.shed.iter().map(|source| {
             format!("{source}: not recorded any more, as the CPU budget was exceeded")
         }));
@@ -620,8 +672,25 @@ fn drop_capabilities() {
     // Linux before 5.8 knows no CAP_PERFMON.
     let has_perfmon = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::PERFMON));
-    let perf = if has_perfmon { CapabilitySet::PERFMON } else { CapabilitySet::SYS_ADMIN };
-    keep_capabilities(perf | CapabilitySet::IPC_LOCK);
+    let with = |perf| perf | CapabilitySet::IPC_LOCK;
+    if has_perfmon {
+        let kept = with(CapabilitySet::PERFMON);
+        // On a thread, as capabilities do not come back.
+        let suffices = std::thread::spawn(move || {
+            keep_capabilities(kept);
+            may_open()
+        });
+        if suffices.join().unwrap_or(false) {
+            return keep_capabilities(kept);
+        }
+        eprintln!(
+            "triscope: CAP_SYS_ADMIN is kept: this kernel does not open events with CAP_PERFMON alone, as \
+             kernel.perf_event_paranoid is {}",
+            perf_monitor::paranoid_level().unwrap_or_default()
+        );
+        return keep_capabilities(kept | CapabilitySet::SYS_ADMIN);
+    }
+    keep_capabilities(with(CapabilitySet::SYS_ADMIN));
 }
 
 /// Keeps only these capabilities of this thread and those that it starts.

@@ -16,7 +16,7 @@ use super::sources::{self, Collected};
 use crate::failure::{Failure, OneLine, Result};
 use crate::sources::model::{MANIFEST, RECORDING, SCHEDULER};
 use crate::sources::processes::ProcessWriter;
-use crate::timeline::counted;
+use crate::timeline::{counted, now};
 use crossbeam_channel::Receiver;
 use perf_data::{Limits, Reader, TracingData};
 use perf_monitor::ProcessInfo;
@@ -26,7 +26,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use trace_flight::{Budget, Coverage, Manifest, Ring, Segment, Timestamp, Window};
+use trace_flight::{
+    Budget, ClockChange, Coverage, CpuGap, Manifest, Ring, Segment, Timestamp, Window,
+};
 
 /// The directory, of which this process is the only recorder.
 pub(super) struct Store {
@@ -41,6 +43,9 @@ pub(super) struct Store {
     pub(super) earlier: Vec<Segment>,
     /// Directories with sources of an earlier recorder, for the next dump.
     left: Vec<PathBuf>,
+    /// The dumps of this recorder, oldest first: their names begin with the wall-clock time, which can be set
+    /// back.
+    made: Vec<PathBuf>,
 }
 
 /// Disk space.
@@ -65,8 +70,10 @@ pub(super) struct Dump {
     /// The sources beside the kernel.
     pub(super) collected: Option<Receiver<Vec<Collected>>>,
     left: Vec<PathBuf>,
-    /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`.
-    pub(super) wall_clock_offset: i64,
+    /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`. If it is not known, the last segment has it.
+    pub(super) wall_clock_offset: Option<i64>,
+    pub(super) clock_changes: Vec<ClockChange>,
+    pub(super) cpus: Vec<CpuGap>,
 }
 
 /// A dump that is complete.
@@ -87,6 +94,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The end of the name of a segment in progress, and of a dump in progress.
 const PARTIAL: &str = ".partial";
 const SEALED: &str = ".perf.data";
+
+/// Segments have smaller numbers.
+const MAX_ID: u64 = u64::MAX / 2;
 
 /// Only the user of the recorder: traces say much about a machine.
 const PRIVATE: u32 = 0o700;
@@ -123,6 +133,7 @@ impl Store {
             dumps: space.dumps,
             earlier: Vec::new(),
             left: vec![dir.join(LEFT), dir.join(SOURCES)],
+            made: Vec::new(),
         };
         this.adopt().map_err(fail)?;
         Ok(this)
@@ -166,17 +177,22 @@ impl Store {
         for entry in fs::read_dir(self.dir.join(SEGMENTS))? {
             let entry = entry?;
             let (path, bytes) = (entry.path(), entry.metadata()?.len());
+            let is_file = entry.file_type()?.is_file();
             let name = entry.file_name().to_string_lossy().into_owned();
             let segment = match name.strip_suffix(PARTIAL).map(str::parse) {
-                Some(Ok(id)) => rescue(&path, id)?,
-                _ => parse(&name).map(|segment| Segment { bytes, ..segment }),
+                Some(Ok(id)) if is_file && id < MAX_ID => rescue(&path, id)?,
+                _ => parse(&name)
+                    .map(|segment| Segment { bytes, ..segment })
+                    // A name has one form: it is made again when the file is removed.
+                    .filter(|segment| self.path(segment) == path),
             };
+            let segment = segment.filter(|_| is_file);
             match segment {
                 Some(segment) => found.push(segment),
                 None => {
                     let name = path.display().to_string();
                     eprintln!("triscope: {}: nothing of it can be read", OneLine(&name));
-                    if name.ends_with(PARTIAL) {
+                    if is_file && name.ends_with(PARTIAL) {
                         fs::remove_file(&path)?;
                     }
                 }
@@ -192,8 +208,16 @@ impl Store {
         found.sort_by_key(|segment| segment.id);
         self.next = found.last().map_or(0, |segment| segment.id + 1);
         if is_same_boot {
+            let at = now()?;
             for segment in found {
-                if let Err(error) = self.ring.seal(segment) {
+                // Nothing could follow a segment of the future.
+                let is_future = segment.end > at;
+                let sealed = if is_future {
+                    Err(format!("segment {} ends after now", segment.id))
+                } else {
+                    self.ring.seal(segment).map_err(|error| error.to_string())
+                };
+                if let Err(error) = sealed {
                     eprintln!("triscope: {error}: it is removed");
                     fs::remove_file(self.path(&segment))?;
                 }
@@ -271,6 +295,7 @@ impl Store {
         let is_free = |name: &String| !self.dir.join(DUMPS).join(name).exists();
         let name = names.take(1000).find(is_free).unwrap_or(stem);
         let target = self.dir.join(DUMPS).join(name);
+        self.made.push(target.clone());
         self.ring.hold(need);
         Ok(Dump {
             window,
@@ -283,7 +308,9 @@ impl Store {
             missing: Vec::new(),
             collected: None,
             left: std::mem::take(&mut self.left),
-            wall_clock_offset: 0,
+            wall_clock_offset: None,
+            clock_changes: Vec::new(),
+            cpus: Vec::new(),
         })
     }
 
@@ -306,8 +333,8 @@ impl Store {
             let bytes = files.map(|metadata| metadata.size()).sum();
             dumps.push((path, bytes));
         }
-        // Their names begin with the time.
-        dumps.sort();
+        let made = |path: &Path| self.made.iter().position(|made| made == path);
+        dumps.sort_by(|(one, _), (other, _)| made(one).cmp(&made(other)).then(one.cmp(other)));
         Ok(dumps)
     }
 
@@ -317,9 +344,10 @@ impl Store {
     }
 
     /// Removes the oldest dumps until another one fits.
-    fn make_room(&self, need: u64) -> Result {
+    fn make_room(&mut self, need: u64) -> Result {
         let fail = |error: io::Error| Failure::about(self.dir.display(), error);
         let dumps = self.dumps().map_err(fail)?;
+        self.made.retain(|made| dumps.iter().any(|(path, _)| path == made));
         let mut used: u64 = dumps.iter().map(|(_, bytes)| bytes).sum();
         for (path, bytes) in dumps {
             if used.saturating_add(need) <= self.dumps {
@@ -361,14 +389,16 @@ impl Dump {
             self;
         let mut manifest = Manifest::new(window, Coverage::of(&segments));
         manifest.missing = missing;
-        manifest.wall_clock_offset = self.wall_clock_offset;
+        manifest.add_changes(&self.clock_changes, &self.cpus);
         if manifest.coverage.from.is_none_or(|from| from > manifest.window.from) {
             manifest.missing.push(
                 "the time before: the recorder had not begun, or its budget did not suffice".into(),
             );
         }
         let file = File::create_new(dir.join(SCHEDULER))?;
-        let Assembled { torn, truncated, gaps, release } = assemble(inputs, tracing, &file)?;
+        let Assembled { torn, truncated, gaps, release, wall_clock_offset } =
+            assemble(inputs, tracing, &file)?;
+        manifest.wall_clock_offset = self.wall_clock_offset.or(wall_clock_offset);
         file.sync_all()?;
         manifest.switch_gaps = gaps;
         if torn > 0 {
@@ -462,7 +492,8 @@ fn parse(name: &str) -> Option<Segment> {
     let mut next = || numbers.next()?.parse::<u64>().ok();
     let time = |nanos: u64| i64::try_from(nanos).ok().map(Timestamp::from_nanos);
     let (id, start, end, lost) = (next()?, time(next()?)?, time(next()?)?, next()?);
-    numbers.next().is_none().then_some(Segment { id, start, end, bytes: 0, lost })
+    let is_whole = numbers.next().is_none() && id < MAX_ID;
+    is_whole.then_some(Segment { id, start, end, bytes: 0, lost })
 }
 
 /// Seals a segment that its recorder did not: it was killed, or the machine lost power. `None` if
@@ -499,4 +530,119 @@ fn rescue(path: &Path, id: u64) -> io::Result<Option<Segment>> {
         bytes
     );
     Ok(Some(segment))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SPACE: Space = Space { segments: 1 << 20, dumps: 1 << 20 };
+
+    fn open(dir: &Path) -> Store {
+        Store::open(dir, SPACE, Duration::from_secs(3600)).unwrap()
+    }
+
+    /// The directory of a recorder of this boot with these files as segments.
+    fn with_segments(files: &[(String, Vec<u8>)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path()));
+        for (name, bytes) in files {
+            fs::write(dir.path().join(SEGMENTS).join(name), bytes).unwrap();
+        }
+        dir
+    }
+
+    /// Opens it, adds a segment, and makes a dump of all. Returns the manifest.
+    fn goes_on(dir: &Path) -> Manifest {
+        let mut store = open(dir);
+        let (id, path, file) = store.create().unwrap();
+        drop(file);
+        let at = now().unwrap();
+        store.seal(&path, Segment { id, start: at, end: at, bytes: 0, lost: 0 }).unwrap();
+        let window = Window::new(
+            Timestamp::from_nanos(-1),
+            Timestamp::MAX,
+            trace_flight::Cause::new("signal", "SIGUSR1"),
+        );
+        store.dump(window, "signal", 0).unwrap().write().unwrap().manifest
+    }
+
+    #[test]
+    fn segments_that_cannot_be_are_no_obstacle() {
+        let max = u64::MAX;
+        let names = [
+            format!("{max}-1-2-0.perf.data"),
+            format!("{max}.partial"),
+            format!("0000000007-1-{}-0.perf.data", i64::MAX),
+            format!("0000000008-5-4-{max}.perf.data"),
+            format!("0000000009-6-7-{max}.perf.data"),
+            "0000000009-6-7-0.perf.data".to_owned(),
+            "9-6-7-0.perf.data".to_owned(),
+            format!("0000000010-{max}-{max}-0.perf.data"),
+            "-.perf.data".to_owned(),
+            ".partial".to_owned(),
+        ];
+        let files: Vec<_> = names.into_iter().map(|name| (name, b"PERFILE2".to_vec())).collect();
+        let dir = with_segments(&files);
+        let manifest = goes_on(dir.path());
+        assert!(!manifest.is_complete());
+        assert!(
+            manifest.missing.iter().any(|what| what.contains("cannot be read")),
+            "{manifest:?}"
+        );
+    }
+
+    #[test]
+    fn dumps_are_removed_in_the_order_in_which_they_were_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = open(dir.path());
+        // The wall clock was set back after the first one.
+        for name in ["20261123T110000.000Z-a", "20261123T100000.000Z-b", "20261123T103000.000Z-c"] {
+            let path = dir.path().join(DUMPS).join(name);
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("file"), [0; 100]).unwrap();
+            store.made.push(path);
+        }
+        // That of a recorder before.
+        fs::create_dir(dir.path().join(DUMPS).join("20261123T120000.000Z-old")).unwrap();
+        let names = |store: &Store| -> Vec<String> {
+            let dumps = store.dumps().unwrap().into_iter();
+            dumps
+                .map(|(path, _)| path.to_str().unwrap().rsplit_once('-').unwrap().1.into())
+                .collect()
+        };
+        assert_eq!(names(&store), ["old", "a", "b", "c"]);
+        store.dumps = 250;
+        store.make_room(50).unwrap();
+        assert_eq!(names(&store), ["b", "c"]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// Files of any name and content: the recorder goes on.
+        #[test]
+        fn any_segments_are_no_obstacle(
+            files in prop::collection::vec(
+                (
+                    "(0{0,9}[0-9]{1,20}-[0-9]{1,20}-[0-9]{1,20}-[0-9]{1,20}\\.perf\\.data|[0-9]{1,20}\\.partial|[a-z0-9.-]{1,20})",
+                    prop::collection::vec(any::<u8>(), 0..300),
+                    any::<bool>(),
+                ),
+                0..8,
+            ),
+        ) {
+            let files: Vec<(String, Vec<u8>)> = files
+                .into_iter()
+                .filter(|(name, ..)| name != "." && name != "..")
+                .map(|(name, bytes, is_like)| {
+                    let magic: &[u8] = if is_like { b"PERFILE2" } else { b"" };
+                    (name, [magic, &bytes].concat())
+                })
+                .collect();
+            let dir = with_segments(&files);
+            goes_on(dir.path());
+        }
+    }
 }

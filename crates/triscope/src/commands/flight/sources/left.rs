@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use trace_flight::Source;
+use trace_flight::{Source, Timestamp};
+
+const KILLED: &str = "its end: the recorder was killed";
 
 /// Moves what a recorder that was killed left in `from` to the directory of a dump. A .NET trace ends early,
 /// and lacks the names of methods. The generations of a Go program become one trace.
@@ -26,7 +28,8 @@ pub(in super::super) fn left(from: &Path, to: &Path) -> io::Result<Vec<Source>> 
                 fs::rename(&path, to.join(&file))?;
                 let mut source = Source::new(kind, pid, "");
                 source.file = Some(file);
-                source.missing = Some("its end: the recorder was killed".to_owned());
+                source.from = i64::try_from(at).ok().map(Timestamp::from_nanos);
+                source.missing = Some(KILLED.to_owned());
                 sources.push(source);
             }
             _ => {}
@@ -34,27 +37,37 @@ pub(in super::super) fn left(from: &Path, to: &Path) -> io::Result<Vec<Source>> 
     }
     for (pid, mut generations) in go {
         generations.sort();
-        let file = format!("go-{pid}.trace");
-        let mut out = File::create_new(to.join(&file))?;
-        let mut has_header = false;
+        // The recorder of the dump can have another one of this process.
+        let at = generations.first().map_or(0, |(at, _)| *at);
+        let file = format!("go-{pid}-{at}.trace");
+        let path = to.join(&file);
+        let mut source = Source::new("go", pid, "");
+        let mut out = File::create_new(&path)?;
         for (_, path) in generations {
             let bytes = fs::read(&path)?;
             // The newest one may not be whole.
             if let Ok(mut parts) = Generations::new(&bytes[..]) {
                 let header = parts.version().header();
-                while let Ok(Some((_, bytes))) = parts.next_generation() {
-                    if !std::mem::replace(&mut has_header, true) {
+                while let Ok(Some((span, bytes))) = parts.next_generation() {
+                    if source.until.is_none() {
                         out.write_all(&header)?;
+                        source.from = Some(span.first);
                     }
                     out.write_all(bytes)?;
+                    source.until = Some(span.last);
                 }
             }
             fs::remove_file(path)?;
         }
-        out.sync_all()?;
-        let mut source = Source::new("go", pid, "");
-        source.file = Some(file);
-        source.missing = Some("its end: the recorder was killed".to_owned());
+        if source.until.is_some() {
+            out.sync_all()?;
+            source.file = Some(file);
+            source.missing = Some(KILLED.to_owned());
+        } else {
+            fs::remove_file(path)?;
+            source.missing =
+                Some("all: the recorder was killed before a generation was whole".to_owned());
+        }
         sources.push(source);
     }
     Ok(sources)

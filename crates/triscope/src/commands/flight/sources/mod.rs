@@ -240,12 +240,30 @@ impl Worker {
         this
     }
 
+    /// Opens the sources that are wanted and not open.
     fn open(&mut self) {
         let Self { wanted, outbox, dir, .. } = self;
-        let triggers = wanted.dotnet_triggers();
-        self.dotnet = wanted.dotnet.then(|| dotnet::Runtimes::new(dir, triggers, outbox));
-        let triggers = wanted.go_triggers();
-        self.go = wanted.go.then(|| go::Programs::new(dir, triggers, outbox));
+        if wanted.dotnet && self.dotnet.is_none() {
+            self.dotnet = Some(dotnet::Runtimes::new(dir, wanted.dotnet_triggers(), outbox));
+        }
+        if wanted.go && self.go.is_none() {
+            self.go = Some(go::Programs::new(dir, wanted.go_triggers(), outbox));
+        }
+    }
+
+    /// Changes the settings. A source goes on if it is wanted with the same triggers.
+    fn change(&mut self, wanted: Wanted) {
+        let before = std::mem::replace(&mut self.wanted, wanted);
+        let now = &self.wanted;
+        let keeps_dotnet = now.dotnet && now.dotnet_triggers() == before.dotnet_triggers();
+        let keeps_go = now.go && now.go_triggers() == before.go_triggers();
+        if !keeps_dotnet {
+            self.close_dotnet();
+        }
+        if !keeps_go {
+            self.close_go();
+        }
+        self.open();
     }
 
     fn run(&mut self, asked: &Receiver<Ask>) {
@@ -263,11 +281,7 @@ impl Worker {
                     }
                     let _ = reply.send(collected); // the dump may have failed
                 }
-                Ok(Ask::Change(wanted)) => {
-                    self.close();
-                    self.wanted = *wanted;
-                    self.open();
-                }
+                Ok(Ask::Change(wanted)) => self.change(*wanted),
                 Err(RecvTimeoutError::Timeout) => {
                     looked = Instant::now();
                     self.look();
@@ -301,9 +315,17 @@ impl Worker {
     }
 
     fn close(&mut self) {
+        self.close_dotnet();
+        self.close_go();
+    }
+
+    fn close_dotnet(&mut self) {
         if let Some(dotnet) = self.dotnet.take() {
             dotnet.close();
         }
+    }
+
+    fn close_go(&mut self) {
         if let Some(go) = self.go.take() {
             go.close();
         }
