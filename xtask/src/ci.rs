@@ -92,6 +92,7 @@ const STEPS: &[Step] = &[
     step("flight recorder, briefly", soak::smoke).live(),
     step("perf-monitor's peers run", bench_perf::smoke),
     step("real kernels", || test_kernel::task(&[])).waits().live(),
+    step("flight recorder in a machine", || test_kernel::flight::task(&[])).live(),
     step("Perfetto's own schema", || perfetto::lint(&[])),
     step("pages in a browser", || html::task(&[])).live(),
     step("datasets in DuckDB and Arrow", || dataset::task(&[])).live(),

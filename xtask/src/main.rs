@@ -218,6 +218,12 @@ const TASKS: &[Task] = &[
         run: test_kernel::task,
     },
     Task {
+        name: "test-flight",
+        help: "test the flight recorder in a virtual machine whose clock, CPUs and power change",
+        options: test_kernel::flight::OPTIONS,
+        run: test_kernel::flight::task,
+    },
+    Task {
         name: "test-samply",
         help: "import recordings of triscope perf record with samply, which is built first",
         options: "",

@@ -2,7 +2,8 @@
 //! `/tests`, shows their reports, prints one verdict line, and powers off.
 //!
 //! The kernel's command line configures it: `guest.env=NAME=VALUE` sets an environment variable of
-//! the tests, `guest.filter=WORD` is an argument of the tests.
+//! the tests, `guest.filter=WORD` is an argument of the tests, `guest.restart` ends by a restart. The commands of `/bin/busybox` are
+//! installed, if it is there.
 #![forbid(unsafe_code)]
 
 use rustix::mount::{MountFlags, mount};
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const REPORT: &str = "/tmp/report";
+const BUSYBOX: &str = "/bin/busybox";
 
 fn main() -> ExitCode {
     if std::process::id() != 1 {
@@ -27,10 +29,13 @@ fn main() -> ExitCode {
     };
     println!("guest: verdict {verdict}");
     rustix::fs::sync();
-    match reboot(RebootCommand::PowerOff) {
+    // A machine that was suspended can hang when it is powered off. A restart ends QEMU, too.
+    let command_line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let restarts = command_line.split_whitespace().any(|word| word == "guest.restart");
+    match reboot(if restarts { RebootCommand::Restart } else { RebootCommand::PowerOff }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            println!("guest: cannot power off: {error}");
+            println!("guest: cannot end: {error}");
             ExitCode::FAILURE
         }
     }
@@ -53,6 +58,12 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
             Err(error) => return Err(format!("mounting {kind}: {error}").into()),
         }
     }
+    if Path::new(BUSYBOX).exists() {
+        let status = Command::new(BUSYBOX).args(["--install", "-s", "/bin"]).status()?;
+        if !status.success() {
+            return Err(format!("{BUSYBOX} --install: {status}").into());
+        }
+    }
     let command_line = std::fs::read_to_string("/proc/cmdline")?;
     let uptime = std::fs::read_to_string("/proc/uptime")?;
     println!("guest: Linux {} up {}", release(), uptime.trim());
@@ -69,7 +80,7 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
     for test in tests {
         let mut command = Command::new(&test);
         command.arg("--test-threads=1").args(values("guest.filter="));
-        command.env("PERF_TEST_REPORT", REPORT).env("RUST_BACKTRACE", "1");
+        command.env("PATH", "/bin").env("PERF_TEST_REPORT", REPORT).env("RUST_BACKTRACE", "1");
         for (name, value) in values("guest.env=").filter_map(|v| v.split_once('=')) {
             command.env(name, value);
         }

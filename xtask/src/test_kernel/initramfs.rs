@@ -1,5 +1,6 @@
 //! The initial file system of a virtual machine: a cpio archive in the `newc` format.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -8,7 +9,8 @@ use task_support::Result;
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 
-/// Writes an archive with `/init` and these files; the programs in `/tests` are run.
+/// Writes an archive with `/init` and these files, in directories that are created; the programs in
+/// `/tests` are run.
 pub(crate) fn write(archive: &Path, init: &Path, files: &[(&str, &Path)]) -> Result {
     let mut out = BufWriter::new(File::create(archive)?);
     let mut inode = 0;
@@ -16,7 +18,14 @@ pub(crate) fn write(archive: &Path, init: &Path, files: &[(&str, &Path)]) -> Res
         inode += 1;
         entry(&mut out, inode, name, mode, data)
     };
-    for dir in ["dev", "proc", "sys", "tmp", "tests", "modules"] {
+    let mut dirs: BTreeSet<&str> =
+        ["bin", "dev", "proc", "sys", "tmp", "tests", "modules"].into_iter().collect();
+    for (name, _) in files {
+        let parents = Path::new(name).ancestors().skip(1).filter_map(Path::to_str);
+        dirs.extend(parents.filter(|dir| !dir.is_empty()));
+    }
+    // Each is before what is in it.
+    for dir in dirs {
         put(dir, DIRECTORY, &[])?;
     }
     put("init", PROGRAM, &fs::read(init)?)?;

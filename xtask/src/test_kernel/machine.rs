@@ -120,6 +120,8 @@ pub(crate) struct Machine {
     /// Whether the initial file system contains our kernel module, for this kernel.
     pub(crate) module: bool,
     pub(crate) filter: Option<String>,
+    /// Whether the tests suspend it.
+    pub(crate) suspends: bool,
 }
 
 impl Machine {
@@ -163,6 +165,10 @@ impl Machine {
         }
         if self.module {
             append += " guest.env=PERF_TEST_MODULE=1";
+        }
+        if self.suspends {
+            // The kernel reports errors of the emulated hardware, in lines of the tests.
+            append += " guest.restart loglevel=1";
         }
         if let Some(filter) = &self.filter {
             append += &format!(" guest.filter={filter}");

@@ -5,6 +5,7 @@
 //! instructions exactly. A lane that cannot run on this machine is skipped with a message, and is
 //! an error in CI.
 
+pub(crate) mod flight;
 mod initramfs;
 mod machine;
 mod module;
@@ -308,6 +309,7 @@ fn prepare(arch: Arch, kernels: &[&'static str], options: &Options) -> Result<Ve
                 icount: *icount,
                 module: module.is_some() && series == module::SERIES,
                 filter: options.filter.clone(),
+                suspends: false,
             });
         }
     }

@@ -112,6 +112,11 @@ impl Outcome {
         (kind, numbers.filter_map(|n| n.parse().ok()).collect())
     }
 
+    /// Number of tests that passed.
+    pub(crate) fn passed(&self) -> usize {
+        self.count(|mark| matches!(mark, Mark::Passed | Mark::Partly(_)))
+    }
+
     fn count(&self, of: impl Fn(&Mark) -> bool) -> usize {
         self.tests.values().filter(|m| of(m)).count()
     }
@@ -122,7 +127,7 @@ impl Outcome {
             "\n== {} ({}): {} passed, {} refused by the kernel, {} skipped, {} failed; {:.1} s",
             self.name,
             self.version,
-            self.count(|m| matches!(m, Mark::Passed | Mark::Partly(_))),
+            self.passed(),
             self.count(|m| matches!(m, Mark::Refused(_))),
             self.count(|m| matches!(m, Mark::Skipped(_))),
             self.count(|m| *m == Mark::Failed),

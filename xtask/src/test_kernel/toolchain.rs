@@ -30,28 +30,31 @@ pub(crate) fn host_tests(package: &str, names: &[&str]) -> Result<Vec<PathBuf>> 
 
 /// Builds the init and the tests, static.
 pub(crate) fn guest_programs(arch: Arch, debian: &Debian) -> Result<Programs> {
-    let build = |args: &[&str], name: &str| {
-        let mut command = run::cargo();
-        command.args(args).args(["--target", arch.target()]);
-        let target = arch.target().to_uppercase().replace('-', "_");
-        command
-            .env(format!("CARGO_TARGET_{target}_RUSTFLAGS"), "-C target-feature=+crt-static")
-            // The machines are slow: optimise for speed and size, and keep the checks of a debug
-            // build.
-            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
-            .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            // Tests probe functions of their own, by name.
-            .env("CARGO_PROFILE_DEV_STRIP", "debuginfo")
-            .env_remove("RUSTFLAGS");
-        if arch != Arch::HOST {
-            cross(arch, debian, &mut command)?;
-        }
-        run::artifact(&mut command, name)
-    };
-    Ok(Programs {
-        init: build(&["build", "--package", "guest-init"], "guest-init")?,
-        test: build(TEST, "kernel")?,
-    })
+    Ok(Programs { init: guest_init(arch, debian)?, test: build(arch, debian, TEST, "kernel")? })
+}
+
+/// Builds the init, static.
+pub(crate) fn guest_init(arch: Arch, debian: &Debian) -> Result<PathBuf> {
+    build(arch, debian, &["build", "--package", "guest-init"], "guest-init")
+}
+
+fn build(arch: Arch, debian: &Debian, args: &[&str], name: &str) -> Result<PathBuf> {
+    let mut command = run::cargo();
+    command.args(args).args(["--target", arch.target()]);
+    let target = arch.target().to_uppercase().replace('-', "_");
+    command
+        .env(format!("CARGO_TARGET_{target}_RUSTFLAGS"), "-C target-feature=+crt-static")
+        // The machines are slow: optimise for speed and size, and keep the checks of a debug
+        // build.
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        // Tests probe functions of their own, by name.
+        .env("CARGO_PROFILE_DEV_STRIP", "debuginfo")
+        .env_remove("RUSTFLAGS");
+    if arch != Arch::HOST {
+        cross(arch, debian, &mut command)?;
+    }
+    run::artifact(&mut command, name)
 }
 
 /// Makes `command` compile for another architecture.
