@@ -41,6 +41,13 @@ pub(super) fn write(view: &View<'_>, title: &str, out: &mut dyn Write) -> io::Re
     };
     let entries: Vec<(Option<i64>, Vec<u32>)> =
         view.samples().iter().map(|sample| (thread(view, sample), stack(sample))).collect();
+    let mut thread_names: BTreeMap<i64, String> = BTreeMap::new();
+    for sample in view.samples() {
+        let comm = view.labels(sample.labels).into_iter().find(|(key, _)| key == "comm");
+        if let (Some(thread), Some((_, LabelText::Text(name)))) = (thread(view, sample), comm) {
+            thread_names.entry(thread).or_insert_with(|| name.into_owned());
+        }
+    }
     let mut threads: BTreeMap<Option<i64>, Vec<(&[u32], u64)>> = BTreeMap::new();
     for (entry, value) in view.profile.in_order() {
         if let Some((thread, stack)) = entries.get(entry) {
@@ -73,7 +80,13 @@ pub(super) fn write(view: &View<'_>, title: &str, out: &mut dyn Write) -> io::Re
             text.push(',');
         }
         text.push_str("{\"type\":\"sampled\",\"name\":");
-        let name = thread.map_or_else(|| title.to_owned(), |thread| format!("thread {thread}"));
+        let name = match thread {
+            Some(thread) => match thread_names.get(thread) {
+                Some(name) => format!("{name} ({thread})"),
+                None => format!("thread {thread}"),
+            },
+            None => title.to_owned(),
+        };
         json::text(&mut text, &name);
         let total = samples.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
         text.push_str(&format!(

@@ -1,7 +1,7 @@
 //! The samples of traces as one profile.
 
 use crate::failure::{Failure, OneLine, Result};
-use crate::io::profile_file::{FirefoxFile, ProfileFile};
+use crate::io::profile_file::{FirefoxFile, ProfileFile, title};
 use crate::sources::goroutine_frame::on_goroutine;
 use crate::sources::model::Traces;
 use crate::sources::profile::{choose, no_samples, report_others};
@@ -39,7 +39,7 @@ pub(crate) fn write(
     }
     let ((name, profile), others) = choose(profiles, 0, event)?;
     let remark = format!(" of {}{note}", OneLine(&name));
-    file.write(&profile, &tables, &traces.title(), &remark)?;
+    file.write(&profile, &tables, &title(&traces.title()), &remark)?;
     report_others(&others);
     Ok(outcome)
 }
@@ -65,7 +65,7 @@ fn firefox(
     if profile.is_empty() {
         return Err(outcome.err().unwrap_or_else(no_samples));
     }
-    file.write(profile, &tables, &traces.title(), &note)?;
+    file.write(profile, &tables, &title(&traces.title()), &note)?;
     Ok(outcome)
 }
 

@@ -30,16 +30,15 @@ impl ProfileFile {
         Ok(Self { path: path.to_owned(), format })
     }
 
-    /// Writes the profile of the trace `name`, and prints its size with a remark.
+    /// Writes the profile, and prints its size with a remark.
     pub(crate) fn write(
         self,
         profile: &Profile,
         tables: &Tables,
-        name: &str,
+        title: &str,
         remark: &str,
     ) -> Result {
-        let title = title(name);
-        let (name, ()) = write(&self.path, |out| profile.write(self.format, &title, tables, out))?;
+        let (name, ()) = write(&self.path, |out| profile.write(self.format, title, tables, out))?;
         let (count, events) = (profile.count(), &profile.measure().events);
         eprintln!("{}: {count} {events}{remark}", OneLine(&name));
         if self.format == Format::Pprof && name != "-" {
@@ -59,17 +58,16 @@ impl FirefoxFile {
         is_one.then(|| Self { path: path.to_owned() })
     }
 
-    /// Writes the profile of the trace `name`, and prints its size with a remark.
+    /// Writes the profile, and prints its size with a remark.
     pub(crate) fn write(
         self,
         profile: FirefoxProfile,
         tables: &Tables,
-        name: &str,
+        title: &str,
         remark: &str,
     ) -> Result {
-        let title = title(name);
         let (count, dropped) = (profile.count(), profile.dropped());
-        let (name, left_out) = write(&self.path, |out| profile.write(&title, tables, out))?;
+        let (name, left_out) = write(&self.path, |out| profile.write(title, tables, out))?;
         let notes = notes(&[
             (left_out, "sample of another event left out", "samples of other events left out"),
             (dropped.samples, "sample too many", "samples too many: use a lower -F"),
@@ -83,8 +81,8 @@ impl FirefoxFile {
     }
 }
 
-/// The name of a trace without its directory.
-fn title(name: &str) -> String {
+/// The title of a profile of a trace: its name without the directory.
+pub(crate) fn title(name: &str) -> String {
     Path::new(name).file_name().map_or(name.into(), |name| name.to_string_lossy()).into_owned()
 }
 

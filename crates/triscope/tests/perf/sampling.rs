@@ -662,6 +662,8 @@ fn every_format_is_written() {
             let bytes = std::fs::read(dir.path().join(name)).unwrap();
             let text = String::from_utf8_lossy(&bytes);
             assert!(!has_names || text.contains(function), "{name} {mode:?}: {text}");
+            let is_named = text.contains("\"name\":\"shares (");
+            assert!(!name.contains("speedscope") || is_named, "threads have names: {text}");
         }
     }
     let expected = [

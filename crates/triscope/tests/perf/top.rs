@@ -5,10 +5,15 @@ use crate::sampling::{FRAME_POINTERS, compiled};
 use crate::support::run_in;
 use serde_json::Value;
 
+/// The table, which follows what the program printed.
+fn table(printed: &str) -> Value {
+    serde_json::from_str(&printed[printed.find('{').unwrap()..]).unwrap()
+}
+
 /// The shares of the three functions in the table, and those that the program printed before it.
 fn shares(printed: &str) -> [[f64; 3]; 2] {
-    let (known, table) = printed.split_at(printed.find('{').unwrap());
-    let table: Value = serde_json::from_str(table).unwrap();
+    let table = table(printed);
+    let (known, _) = printed.split_once('{').unwrap();
     let total = |name: &str| {
         let functions = table["functions"].as_array().unwrap().iter();
         let of = functions.filter(|function| function["name"] == name);
@@ -35,6 +40,10 @@ fn waits_have_their_share_of_the_time() {
         ran.is_good();
         let [found, known] = shares(&ran.stdout);
         let is_close = |n: usize| (found[n] - known[n]).abs() < 0.03;
+        // The function that waits called the kernel.
+        let row = &table(&ran.stdout)["functions"][0];
+        let is_user = row["file"].as_str().is_some_and(|file| !file.starts_with("[kernel"));
+        assert!(is_user && row["self"].as_f64() > Some(0.3), "{mode} {kind}: {row}");
         assert!((0..3).all(is_close), "{mode} {kind}: {found:?} {known:?}\n{}", ran.stdout);
     }
 }

@@ -1,7 +1,7 @@
 use super::providers;
 use super::source::{Reading, SourceOrCommand, Stream};
 use crate::failure::{Failure, Result};
-use crate::io::profile_file::ProfileFile;
+use crate::io::profile_file::{ProfileFile, title};
 use crate::io::progress::Progress;
 use crate::run::duration::duration;
 use crate::timeline::counted;
@@ -109,7 +109,7 @@ pub(super) fn run(args: &Args) -> Result {
     file.write(
         &stacks.profile,
         &stacks.tables,
-        &name,
+        &title(&name),
         &format!(", {share:.1} % of frames with names"),
     )?;
     reading.into_result()

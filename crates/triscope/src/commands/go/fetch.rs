@@ -1,6 +1,6 @@
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
-use crate::io::profile_file::ProfileFile;
+use crate::io::profile_file::{ProfileFile, title};
 use crate::run::http::{self, Url};
 use crate::run::stop::Listener;
 use crate::sources::profile::of_pprof;
@@ -114,7 +114,7 @@ fn profile(args: &Args, format: Format, url: &str, head: Vec<u8>, body: impl Rea
         return ProfileFile::create(&args.output)?.write(
             &loaded.profile,
             &loaded.tables,
-            url,
+            &title(url),
             &remark,
         );
     }

@@ -2,7 +2,7 @@ use super::analysis::{self, Analysis, Part, Span};
 use super::restrict::Restriction;
 use crate::failure::{Failure, Result};
 use crate::io::input;
-use crate::io::profile_file::ProfileFile;
+use crate::io::profile_file::{ProfileFile, title};
 use gotrace::analysis::{Profile, ProfileKind, ProfileScope};
 use std::path::PathBuf;
 use trace_export::profile::{self, LabelSet, Measure, Unit};
@@ -117,7 +117,7 @@ pub(super) fn run(args: &Args) -> Result {
         };
         return Err(Failure::about(&reading.name, format!("the trace contains {what}")));
     }
-    file.write(&profile, &tables, &reading.name, &remark)?;
+    file.write(&profile, &tables, &title(&reading.name), &remark)?;
     reading.into_result()
 }
 

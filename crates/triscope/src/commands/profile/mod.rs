@@ -288,12 +288,19 @@ fn title(args: &Args) -> String {
     match &args.target {
         _ if !args.cgroup.is_empty() => args.cgroup.join(", "),
         target if target.is_system_wide() => "all CPUs".to_owned(),
-        Target { command, .. } if !command.is_empty() => command.join(" "),
+        Target { command, .. } if !command.is_empty() => command_line(command),
         Target { pid, .. } => {
             let pids: Vec<String> = pid.iter().map(u32::to_string).collect();
             format!("process {}", pids.join(", "))
         }
     }
+}
+
+/// A command, without the directory of its program.
+fn command_line(words: &[String]) -> String {
+    let [program, arguments @ ..] = words else { return String::new() };
+    let name = program.rsplit('/').next().unwrap_or_default();
+    [&[name.to_owned()], arguments].concat().join(" ")
 }
 
 /// What is said of a profile beside the number of its samples.
@@ -322,4 +329,20 @@ fn remark(args: &Args, opened: &Opened, ran: &capture::Ran, others: &str) -> Str
     ]));
     text.push_str(others);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_have_all_arguments() {
+        let line = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            command_line(&words)
+        };
+        assert_eq!(line(&["/usr/bin/sort", "-o", "/tmp/x", "/tmp/y"]), "sort -o /tmp/x /tmp/y");
+        assert_eq!(line(&["sh", "-c", "./a/b on; ./c"]), "sh -c ./a/b on; ./c");
+        assert_eq!(line(&[]), "");
+    }
 }

@@ -13,13 +13,13 @@ use crate::sources::symbols;
 use crate::sources::symbols::live::{Before, take_stock};
 use std::collections::HashMap;
 use std::time::Duration;
-use trace_timeline::{EntityId, EntityKind, Event, EventKind, Frame, StackId, Tables};
+use trace_timeline::{EntityId, EntityKind, Event, EventKind, Frame, SampleKind, StackId, Tables};
 
 /// Distinct stacks after which stacks, processes and names are forgotten: memory does not grow with the time.
 const MAX_STACKS: usize = 100_000;
 
-/// The sampled entity, its thread if it is no thread itself, and the stack.
-type Key = (EntityId, Option<EntityId>, Option<StackId>);
+/// The sampled entity, its thread if it is no thread itself, the stack, and whether it is one of a wait.
+type Key = (EntityId, Option<EntityId>, Option<StackId>, bool);
 
 pub(super) struct Live {
     samples: LiveSamples,
@@ -41,19 +41,29 @@ struct Counts {
 
 impl Counts {
     fn add(&mut self, event: &Event) {
-        if let EventKind::Sample { entity, thread, stack, weight, .. } = event.kind {
-            let count = self.weights.entry((entity, thread, stack)).or_default();
+        if let EventKind::Sample { entity, thread, stack, weight, kind, .. } = event.kind {
+            let is_wait = kind == SampleKind::OffCpu;
+            let count = self.weights.entry((entity, thread, stack, is_wait)).or_default();
             *count = count.saturating_add(weight);
             self.samples += 1;
         }
     }
 }
 
+/// The functions of a stack.
+#[derive(Clone, Debug, Default)]
+struct Path {
+    /// Innermost first.
+    functions: Vec<u32>,
+    /// The function that waits, if it is the stack of a wait: that which called the kernel. In a thread of
+    /// the kernel, the one that called the scheduler.
+    waiting: Option<u32>,
+}
+
 /// The names of functions.
 struct Names {
     symbols: symbols::Files,
-    /// The functions of stacks, innermost first.
-    paths: HashMap<StackId, Vec<u32>>,
+    paths: HashMap<StackId, Path>,
     /// Functions with their files.
     functions: Vec<(String, String)>,
     numbers: HashMap<(String, String), u32>,
@@ -69,16 +79,23 @@ impl Names {
         }
     }
 
-    /// The functions of a stack, by number, innermost first.
-    fn path(&mut self, stack: StackId, samples: &mut LiveSamples) -> &[u32] {
+    /// The functions of a stack, by number.
+    fn path(&mut self, stack: StackId, samples: &mut LiveSamples) -> Path {
         if !self.paths.contains_key(&stack) {
             let named = samples.name(stack, &mut self.symbols);
             let tables = &samples.tables;
             let frames = named.map_or(&[][..], |stack| tables.frames(stack));
-            let path = frames.iter().map(|frame| self.function(frame, tables)).collect();
-            self.paths.insert(stack, path);
+            let functions: Vec<u32> =
+                frames.iter().map(|frame| self.function(frame, tables)).collect();
+            let is_user =
+                |frame: &Frame| frame.mapping.is_none_or(|id| !tables.mapping(id).is_kernel);
+            let is_scheduler = |frame: &Frame| tables.str(frame.function).contains("schedule");
+            let of_kernel = || frames.iter().position(|frame| !is_scheduler(frame));
+            let waiting = frames.iter().position(is_user).or_else(of_kernel);
+            let waiting = waiting.and_then(|level| functions.get(level).copied());
+            self.paths.insert(stack, Path { functions, waiting });
         }
-        self.paths.get(&stack).map_or(&[], Vec::as_slice)
+        self.paths.get(&stack).cloned().unwrap_or_default()
     }
 
     fn function(&mut self, frame: &Frame, tables: &Tables) -> u32 {
@@ -99,7 +116,7 @@ impl Names {
     }
 }
 
-fn task((entity, thread, _): &Key, tables: &Tables) -> Task {
+fn task((entity, thread, ..): &Key, tables: &Tables) -> Task {
     let named = |id: EntityId| {
         let entity = tables.entities.get(id).copied();
         let name =
@@ -157,7 +174,7 @@ impl Live {
         if let Some(methods) = &mut self.methods {
             let (weights, tables) = (&self.counts.weights, &self.samples.tables);
             methods.look(watch, &self.pids, || {
-                let processes = weights.keys().filter_map(|(entity, thread, _)| {
+                let processes = weights.keys().filter_map(|(entity, thread, ..)| {
                     tables.entities.process_of(thread.unwrap_or(*entity))
                 });
                 processes.filter_map(|process| pid(process, tables)).collect()
@@ -200,11 +217,13 @@ impl Live {
         }
         for (key, weight) in weights {
             let path = match key.2 {
-                Some(stack) => self.names.path(stack, &mut self.samples).to_vec(),
-                None => Vec::new(),
+                Some(stack) => self.names.path(stack, &mut self.samples),
+                None => Path::default(),
             };
+            let Path { functions: path, waiting } = path;
+            let own = waiting.filter(|_| key.3).or(path.first().copied());
             let task = task(&key, &self.samples.tables);
-            interval.sampled.push(Sampled { task, path, weight });
+            interval.sampled.push(Sampled { task, path, own, weight });
         }
         interval.functions = self.names.functions.clone();
         if self.names.paths.len() > MAX_STACKS {

@@ -32,8 +32,9 @@ use view::{Action, Header, View};
 /// TOTAL that of samples in it and in what it calls. Stacks are found by frame pointers, as in triscope
 /// profile. Methods of .NET programs have names after some seconds, and --once and --json have all.
 ///
-/// With --off-cpu and --wall, shares are of time. Waits that last count up to the end of each interval. A
-/// thread is known from the first time that it leaves the CPU.
+/// With --off-cpu and --wall, shares are of time. SELF of a wait is that of the function that called the
+/// kernel. Waits that last count up to the end of each interval. A thread is known from the first time
+/// that it leaves the CPU.
 ///
 /// Keys: Tab selects what the rows are, s the order, / filters rows by a text, p or Space pauses, arrows
 /// and PageUp and PageDown scroll, q or Ctrl-C ends.

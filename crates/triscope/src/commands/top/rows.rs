@@ -81,6 +81,8 @@ pub(super) struct Sampled {
     pub(super) task: Task,
     /// Functions by number, innermost first.
     pub(super) path: Vec<u32>,
+    /// The function that the weight is its own of.
+    pub(super) own: Option<u32>,
     pub(super) weight: u64,
 }
 
@@ -145,12 +147,13 @@ impl Interval {
         let all = self.weight().max(1) as f64;
         // Own and total weight, and the last sample that was counted.
         let mut weights: HashMap<u32, (u64, u64, usize)> = HashMap::new();
-        for (number, Sampled { path, weight, .. }) in (1..).zip(&self.sampled) {
-            for (level, function) in path.iter().enumerate() {
-                let (own, total, last) = weights.entry(*function).or_default();
-                if level == 0 {
-                    *own = own.saturating_add(*weight);
-                }
+        for (number, Sampled { path, own, weight, .. }) in (1..).zip(&self.sampled) {
+            if let Some(function) = own {
+                let (own, ..) = weights.entry(*function).or_default();
+                *own = own.saturating_add(*weight);
+            }
+            for function in path {
+                let (_, total, last) = weights.entry(*function).or_default();
                 if *last != number {
                     *total = total.saturating_add(*weight);
                     *last = number;
@@ -168,10 +171,10 @@ impl Interval {
     fn tasks(&self, of: impl Fn(&Task) -> Option<&Named>) -> Vec<Row> {
         let all = self.weight().max(1) as f64;
         let mut weights: HashMap<Option<&Named>, (u64, HashMap<u32, u64>)> = HashMap::new();
-        for Sampled { task, path, weight } in &self.sampled {
+        for Sampled { task, own, weight, .. } in &self.sampled {
             let (sum, functions) = weights.entry(of(task)).or_default();
             *sum = sum.saturating_add(*weight);
-            if let Some(function) = path.first() {
+            if let Some(function) = own {
                 let own = functions.entry(*function).or_default();
                 *own = own.saturating_add(*weight);
             }
@@ -199,7 +202,10 @@ pub(super) mod tests {
             thread: (tid, format!("worker-{tid}")),
             goroutine: goroutine.map(|id| (id, "main.serve".into())),
         };
-        let sampled = |task, path: &[u32], weight| Sampled { task, path: path.to_vec(), weight };
+        let sampled = |task, path: &[u32], weight| {
+            let own = path.first().copied();
+            Sampled { task, path: path.to_vec(), own, weight }
+        };
         let functions = ["main", "parse", "print"].map(|name| (name.to_owned(), "app".to_owned()));
         Interval {
             duration: Duration::from_secs(2),
@@ -237,6 +243,16 @@ pub(super) mod tests {
         assert_eq!(shown(&rows)[0], "10 100 main app");
         let rows = example().rows(By::Function, Sort::Name, "PR");
         assert_eq!(shown(&rows), ["30 30 print app"]);
+    }
+
+    #[test]
+    fn a_wait_can_belong_to_a_caller() {
+        let mut interval = example();
+        interval.sampled[0].own = Some(0);
+        let rows = interval.rows(By::Function, Sort::Own, "");
+        assert_eq!(shown(&rows), ["70 100 main app", "30 30 print app", "0 60 parse app"]);
+        let rows = interval.rows(By::Thread, Sort::Own, "worker-11");
+        assert_eq!(shown(&rows), ["60 60 worker-11 11 main"]);
     }
 
     #[test]
