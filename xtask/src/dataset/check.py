@@ -1,17 +1,15 @@
 """Reads a dataset with DuckDB and Arrow, asks all questions, and compares answers with reports."""
 
 import collections
-import decimal
 import glob
 import json
 import math
-import pathlib
-import subprocess
 import sys
 
 import duckdb
 import pyarrow.parquet
 
+import answers
 import views
 
 faults = []
@@ -217,63 +215,25 @@ def compare_paths(name, connection, explained):
     return len(explained)
 
 
-def same_answer(engine, name, columns, ours, theirs):
-    """Compares with the rows of another engine. Sums of fractions may differ in the last digits.
-    DataFusion interpolates percentiles in steps of a millionth of the distance between two values."""
-    percentiles = [column.rpartition("_")[2] in ("p50", "p90", "p99") for column in columns]
-
-    def key(row):
-        return [(value is not None, "" if isinstance(value, float) else str(value)) for value in row]
-
-    def equal(left, right):
-        if len(left) != len(right):
-            return False
-        greatest = max((v for v in left if isinstance(v, (int, float))), default=0)
-        for mine, other, is_percentile in zip(left, right, percentiles):
-            if isinstance(mine, float) and isinstance(other, (int, float)):
-                steps = greatest * 1e-6 if is_percentile else 1e-9
-                if not math.isclose(mine, other, rel_tol=1e-9, abs_tol=steps):
-                    return False
-            elif mine != other:
-                return False
-        return True
-
-    ours = [[float(v) if isinstance(v, decimal.Decimal) else v for v in row] for row in ours]
-    # Rows that are equal in their order may have another one.
-    pairs = list(zip(sorted(ours, key=key), sorted(theirs, key=key)))
-    different = next((pair for pair in pairs if not equal(*pair)), None)
-    is_same = len(ours) == len(theirs) and different is None
-    require(is_same, f"{name}: {len(ours)} rows in DuckDB, {len(theirs)} in {engine}; {different}")
-
-
-def compare_engine(engine, answers, ask):
-    """The answers of another engine to all questions: `ask` returns columns and rows, or an error."""
+def compare_engine(engine, ours, ask):
+    """The answers of another engine to all questions: `ask` returns rows, or an error."""
     before = len(faults)
-    for name, (columns, rows) in answers.items():
+    for name, (columns, rows) in ours.items():
         theirs, error = ask(name, columns)
-        require(error is None, f"{name}: {engine}: {error}")
         if error is None:
-            same_answer(engine, name, columns, rows, theirs)
-    same = len(answers) - (len(faults) - before)
-    print(f"{same} of {len(answers)} answers of {engine} are those of DuckDB")
+            error = answers.difference(columns, rows, theirs)
+        require(error is None, f"{name}: {engine}: {error}")
+    same = len(ours) - (len(faults) - before)
+    print(f"{same} of {len(ours)} answers of {engine} are those of DuckDB")
 
 
-def compare_datafusion(program, dataset, answers):
-    def ask(name, columns):
-        output = subprocess.run([program, "--json", name, dataset], capture_output=True, text=True)
-        if output.returncode != 0:
-            return None, output.stderr
-        return [[row[column] for column in columns] for row in json.loads(output.stdout)], None
-
-    compare_engine("triscope-sql", answers, ask)
+def compare_datafusion(program, dataset, ours):
+    ask = lambda name, columns: answers.datafusion(program, name, dataset, columns)
+    compare_engine("triscope-sql", ours, ask)
 
 
-def compare_spark(python, input, answers):
-    """Spark runs in a Python of its own."""
-    directory = pathlib.Path(input).parent
-    script, path = directory / "spark.py", directory / "spark.json"
-    subprocess.run([python, script, input, path], check=True, stderr=subprocess.DEVNULL, cwd=directory)
-    spark = json.load(open(path))
+def compare_spark(python, task, ours):
+    spark = answers.spark(python, task)
     require(spark["workers"] > 1, f"{spark['workers']} workers of Spark")
 
     def ask(name, columns):
@@ -281,7 +241,7 @@ def compare_spark(python, input, answers):
         require("error" in answer or answer["columns"] == columns, f"{name}: columns {answer}")
         return answer.get("rows"), answer.get("error")
 
-    compare_engine(f"Spark with {spark['workers']} workers", answers, ask)
+    compare_engine(f"Spark with {spark['workers']} workers", ours, ask)
 
 
 def main():
@@ -304,12 +264,12 @@ def main():
         print(f"{recording['name']}: {rows} rows, {total / rows:.2f} bytes a row; {compared} numbers as in the report, {explained} critical paths as explained")
     require(paths > 100, f"only {paths} critical paths")
     connection = views.connect(tables, task["dataset"])
-    examples, answers = {}, {}
+    examples, ours = {}, {}
     for question in task["questions"]:
         result = connection.sql(question["sql"])
         columns, rows = result.columns, result.fetchall()
         require(rows, f"{question['name']}: no rows")
-        answers[question["name"]] = (columns, rows)
+        ours[question["name"]] = (columns, rows)
         print(f"{question['name']}: {len(rows)} rows")
         cell = lambda v: "NULL" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v)[:60]
         texts = [columns] + [[cell(value) for value in row] for row in rows[:4]]
@@ -317,9 +277,9 @@ def main():
         lines = ["  ".join(value.ljust(width) for value, width in zip(row, widths)).rstrip() for row in texts]
         examples[question["name"]] = "\n".join(lines)
     if task["triscope_sql"]:
-        compare_datafusion(task["triscope_sql"], task["dataset"], answers)
+        compare_datafusion(task["triscope_sql"], task["dataset"], ours)
     if task["spark"]:
-        compare_spark(task["spark"], sys.argv[1], answers)
+        compare_spark(task["spark"], sys.argv[1], ours)
     json.dump(examples, open(task["examples"], "w"))
     if faults:
         print(f"{len(faults)} faults:", *faults[:20], sep="\n", file=sys.stderr)

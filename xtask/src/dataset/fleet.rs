@@ -1,10 +1,11 @@
 //! `cargo xtask bench-fleet`: the dataset of a fleet, made from real recordings by time shift and
-//! host name, written by parallel exports and read by DuckDB.
+//! host name, written by parallel exports and read by DuckDB, triscope-sql and Spark.
 //!
 //! The recordings of the scheduler and of samples are made at that moment; the Go and .NET traces are
-//! those of the workspace. Every host has the scheduler in every minute, and the others once an hour.
+//! those of the workspace. Every host has the scheduler in every minute (`--every`), and the others once
+//! an hour.
 
-use super::{COMPETE, TRACES, environment, fresh, questions, tables};
+use super::{COMPETE, TRACES, environment, fresh, questions, scripts, spark, tables};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,15 +15,21 @@ use task_support::{Result, lane, on_threads, run, workspace};
 const CHECK: &str = include_str!("fleet.py");
 
 pub(crate) const OPTIONS: &str = "\
-[--hosts N] [--minutes N] [--hours N] [--trips N] [--writers N] [--keep]
+[--hosts N] [--minutes N] [--hours N] [--every N] [--trips N] [--writers N]
+              [--datafusion] [--spark] [--memory MB] [--keep] [--again]
 
   --hosts N     hosts of the fleet (default: 32)
   --minutes N   minutes of each host (default: 3)
   --hours N     the same in hours
-  --trips N     round trips between two processes in the recording of a minute: each is two switches
-                and two wake-ups (default: 4000)
+  --every N     minutes from one recording of the scheduler to the next (default: 1)
+  --trips N     round trips between two processes in each of them: each is two switches and two
+                wake-ups (default: 4000)
   --writers N   exports at the same time (default: 4)
-  --keep        keep the dataset, in target/fleet/dataset";
+  --datafusion  also ask triscope-sql, which is built first, and compare its answers with those of DuckDB
+  --spark       also ask Spark, with two workers, in the same way
+  --memory MB   memory for DuckDB, and for each worker of Spark (default: 4096)
+  --keep        keep the dataset, in target/fleet/dataset
+  --again       ask the dataset that was kept, and keep it";
 
 /// 2026-11-01T00:00:00 UTC, in seconds: the first minute of the fleet.
 const BEGIN: u64 = 1_793_491_200;
@@ -37,29 +44,51 @@ const SWITCH: &str = "mkfifo $1/there $1/back
 struct Options {
     hosts: u64,
     minutes: u64,
+    every: u64,
     trips: u64,
     writers: usize,
+    has_datafusion: bool,
+    has_spark: bool,
+    memory: u64,
     keep: bool,
+    again: bool,
 }
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self> {
         use lexopt::prelude::*;
-        let mut this = Self { hosts: 32, minutes: 3, trips: 4000, writers: 4, keep: false };
+        let mut this = Self {
+            hosts: 32,
+            minutes: 3,
+            every: 1,
+            trips: 4000,
+            writers: 4,
+            has_datafusion: false,
+            has_spark: false,
+            memory: 4096,
+            keep: false,
+            again: false,
+        };
         let mut args = lexopt::Parser::from_args(args);
         while let Some(arg) = args.next()? {
             match arg {
                 Long("hosts") => this.hosts = args.value()?.parse()?,
                 Long("minutes") => this.minutes = args.value()?.parse()?,
                 Long("hours") => this.minutes = args.value()?.parse::<u64>()?.saturating_mul(60),
+                Long("every") => this.every = args.value()?.parse()?,
                 Long("trips") => this.trips = args.value()?.parse()?,
                 Long("writers") => this.writers = args.value()?.parse()?,
+                Long("datafusion") => this.has_datafusion = true,
+                Long("spark") => this.has_spark = true,
+                Long("memory") => this.memory = args.value()?.parse()?,
                 Long("keep") => this.keep = true,
+                Long("again") => this.again = true,
                 _ => return Err(arg.unexpected().into()),
             }
         }
-        if this.hosts == 0 || this.minutes == 0 {
-            return Err("a fleet has hosts and minutes".into());
+        // The minute of one host is compared with the dataset of all.
+        if this.hosts < 2 || this.minutes == 0 || this.every == 0 {
+            return Err("a fleet has two hosts, and minutes".into());
         }
         Ok(this)
     }
@@ -78,15 +107,45 @@ pub(crate) fn task(args: &[String]) -> Result {
         Ok(python) => python,
         Err(why) => return lane::skip("datasets of a fleet", &why),
     };
+    let triscope_sql = options.has_datafusion.then(crate::sql::optimized).transpose()?;
+    let spark = options.has_spark.then(spark).transpose()?;
     let dir = workspace().join("target/fleet");
-    fresh(&dir)?;
+    let written = dir.join("written.json");
+    if !options.again {
+        fresh(&dir)?;
+        fs::write(&written, write(&options, &dir)?.to_string())?;
+    }
+    let Ok(text) = fs::read_to_string(&written) else {
+        return Err("no dataset was kept: --keep".into());
+    };
+    let mut task: serde_json::Value = serde_json::from_str(&text)?;
+    task["tables"] = tables().into();
+    task["questions"] = questions().into();
+    task["triscope_sql"] = json!(triscope_sql);
+    task["spark"] = json!(spark);
+    task["memory"] = json!(options.memory);
+    let (input, check) = (dir.join("input.json"), dir.join("fleet.py"));
+    scripts(&dir)?;
+    fs::write(&input, task.to_string())?;
+    fs::write(&check, CHECK)?;
+    run::run(Command::new(python).arg(&check).arg(&input))?;
+    if !options.keep && !options.again {
+        fs::remove_dir_all(dir.join("dataset"))?;
+    }
+    Ok(())
+}
+
+/// Writes the dataset. The result is what is known of it.
+fn write(options: &Options, dir: &Path) -> Result<serde_json::Value> {
     let triscope = run::triscope()?;
-    let (scheduler, others) = record(&triscope, &dir, options.trips)?;
+    let (scheduler, others) = record(&triscope, dir, options.trips)?;
     let dataset = dir.join("dataset");
     let mut exports = Vec::new();
     for host in 0..options.hosts {
         for minute in 0..options.minutes {
-            exports.push(Export { recording: &scheduler, host, minute });
+            if minute % options.every == 0 {
+                exports.push(Export { recording: &scheduler, host, minute });
+            }
             if minute % 60 == 0 {
                 exports.extend(others.iter().map(|recording| Export { recording, host, minute }));
             }
@@ -107,24 +166,16 @@ pub(crate) fn task(args: &[String]) -> Result {
     if of_scheduler.is_none_or(|(_, rows)| *rows < 2 * options.trips) {
         return Err(format!("{} round trips have left too few rows", options.trips).into());
     }
-    let (input, check) = (dir.join("input.json"), dir.join("fleet.py"));
-    let text = json!({
+    // A minute in the middle in which a recording begins.
+    let minute = options.minutes / 2 / options.every * options.every;
+    Ok(json!({
         "dataset": dataset,
         "recordings": count,
         "rows": rows,
-        "tables": tables(),
-        "questions": questions(),
-        // One minute of one host in the middle.
         "host": host_name(options.hosts / 2),
-        "begin": (BEGIN + options.minutes / 2 * 60) * 1_000_000_000,
-    });
-    fs::write(&input, text.to_string())?;
-    fs::write(&check, CHECK)?;
-    run::run(Command::new(python).arg(&check).arg(&input))?;
-    if !options.keep {
-        fs::remove_dir_all(&dataset)?;
-    }
-    Ok(())
+        "other_host": host_name(options.hosts / 2 - 1),
+        "begin": (BEGIN + minute * 60) * 1_000_000_000,
+    }))
 }
 
 fn host_name(host: u64) -> String {

@@ -16,6 +16,7 @@ const CHECK: &str = include_str!("check.py");
 const SPARK: &str = include_str!("spark.py");
 
 /// What the checks have in common.
+const ANSWERS: &str = include_str!("answers.py");
 const VIEWS: &str = include_str!("views.py");
 
 /// The readers, with versions.
@@ -65,6 +66,7 @@ pub(crate) fn task(args: &[String]) -> Result {
     let spark = has("--spark").then(spark).transpose()?;
     let dir = workspace().join("target/dataset");
     fresh(&dir)?;
+    scripts(&dir)?;
     let triscope = run::triscope()?;
     let mut recordings: Vec<PathBuf> = TRACES.iter().map(|path| workspace().join(path)).collect();
     recordings.extend(args.iter().filter(|arg| !arg.starts_with("--")).map(PathBuf::from));
@@ -118,7 +120,6 @@ pub(crate) fn task(args: &[String]) -> Result {
     });
     fs::write(&input, text.to_string())?;
     fs::write(&check, CHECK)?;
-    fs::write(dir.join("spark.py"), SPARK)?;
     run::run(Command::new(python).arg(&check).arg(&input))?;
     if write {
         document(&dir.join("examples.json"))?;
@@ -137,13 +138,21 @@ fn spark() -> Result<PathBuf> {
     pypi::environment("spark-4.3.0", &["pyspark==4.3.0"])
 }
 
-/// Makes an empty directory, with what the checks have in common.
+/// Makes an empty directory.
 fn fresh(dir: &Path) -> Result {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
         _ => fs::create_dir_all(dir)?,
     }
-    Ok(fs::write(dir.join("views.py"), VIEWS)?)
+    Ok(())
+}
+
+/// Writes what the checks have in common.
+fn scripts(dir: &Path) -> Result {
+    for (name, text) in [("answers.py", ANSWERS), ("spark.py", SPARK), ("views.py", VIEWS)] {
+        fs::write(dir.join(name), text)?;
+    }
+    Ok(())
 }
 
 /// The questions, for the checks.
