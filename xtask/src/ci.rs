@@ -3,7 +3,7 @@
 
 use crate::{
     again, bench_perf, dataset, deny, fuzz, html, package, perfetto, public_api, push, record,
-    runtimes, rust, sanitize, soak, test_kernel, timeline, wasm, web,
+    runtimes, rust, sanitize, soak, sql, test_kernel, timeline, wasm, web,
 };
 use std::io::Write;
 use std::process::{Command, Output};
@@ -52,6 +52,7 @@ impl Step {
 
 const STEPS: &[Step] = &[
     step("format", || cargo(&["fmt", "--all", "--check"])),
+    step("format and lock file of triscope-sql", sql::consistent),
     step("clippy", || {
         cargo(&[
             "clippy",
