@@ -102,6 +102,28 @@ async function interact(page) {
   check('and unfolds', await count() === before);
 }
 
+/** The colours that the legend explains, and the kinds of the lanes that are decoded. */
+const legend = page => page.eval(`(() => {
+  const names = new Set();
+  for (const track of triscope.data.tracks)
+    if (track.items && track.items.kind && track.form !== 0) track.items.kind.forEach(kind => names.add(triscope.kinds[kind]));
+  // Their colour is that of their name.
+  for (const name of ['task', 'region', 'activity']) names.delete(name);
+  const shown = document.querySelector('#details .legend').querySelectorAll('span');
+  return { shown: [...shown].map(span => span.textContent).sort(), decoded: [...names].sort() };
+})()`);
+
+/** Lanes that are decoded late have their kinds in the legend. Returns whether there were new ones. */
+async function explains(page, name) {
+  const same = ({ shown, decoded }) => shown.join() === decoded.join();
+  const first = await legend(page);
+  check(`${name}: the legend has the kinds of its lanes`, same(first), first);
+  await page.eval('triscope.data.tracks.forEach((_, id) => triscope.items(id)), triscope.paint()');
+  const last = await legend(page);
+  check(`${name}: and of those that are decoded later`, same(last), last);
+  return last.shown.length > first.shown.length;
+}
+
 async function searchFor(page, query) {
   await page.key('/');
   await page.eval("document.getElementById('search').select()");
@@ -152,6 +174,7 @@ async function summary(page, name) {
 }
 
 async function main(browser) {
+  let grown = 0;
   for (const argument of pages) {
     const [file, kind] = argument.split('=');
     const name = path.basename(file, '.html'), page = await tab(browser);
@@ -170,6 +193,7 @@ async function main(browser) {
       check('a million intervals', items >= 1e6, items);
       check('load within 3 s of CPU time', cpu <= 3, cpu);
     }
+    grown += await explains(page, name);
     await interact(page);
     if (kind === 'shop') {
       const { matches, selection } = await searchFor(page, 'main.serve');
@@ -216,5 +240,6 @@ async function main(browser) {
     await page.shot(name + '-open');
     await isolated(page, name, file);
   }
+  check('a page has kinds only in lanes that are decoded later', grown > 0);
 }
 run(chromium, main).catch(error => { console.error(error); process.exitCode = 1; });

@@ -97,6 +97,10 @@ async function load() {
   data.colors = colors;
 }
 
+/** Kinds of items in the lanes that are decoded, and how many of them the legend has. */
+const used = new Set();
+let explained = 0;
+
 /** The columns of a lane, decoded when it is first needed. */
 function items(track) {
   if (track.items) return track.items;
@@ -145,6 +149,8 @@ function items(track) {
       stack[i] = varint();
     }
   }
+  // Lanes of CPUs have the colours of processes.
+  if (track.form !== 0) for (const one of kind) used.add(one);
   return track.items = { n, begin, end, kind, owner, who, by, text, stack };
 }
 
@@ -311,6 +317,7 @@ function paint() {
   g.stroke();
   paintOverview(g, w);
   paintRuler(g, w, h);
+  if (!selection && used.size > explained) showDetails();
 }
 
 function steps(w) {
@@ -764,11 +771,7 @@ function nextWaker(track, d, i) {
 }
 
 function showLegend(panel) {
-  const used = new Set();
-  for (const track of data.tracks) {
-    if (!track.items || track.form === 3 || track.form === 0) continue;
-    for (let i = 0; i < Math.min(track.items.n, 5000); i++) used.add(track.items.kind[i]);
-  }
+  explained = used.size;
   const legend = el('div', { class: 'legend' });
   KINDS.forEach(([name], kind) => {
     if (used.has(kind) && !NAMED.has(kind)) legend.append(el('span', {}, el('i', { style: { background: theme.kinds[kind] } }), name));
@@ -1182,6 +1185,7 @@ window.triscope = {
   get selection() { return selection && { track: selection.track.name, index: selection.index, text: $('details').textContent }; },
   get matches() { return matches ? matches.count : 0; },
   items: id => items(data.tracks[id]),
+  kinds: KINDS.map(([name]) => name),
   label, paint, show, toX,
   openAll() { data.groups.forEach(group => { group.open = true; }); arrange(); paint(); },
 };
