@@ -42,6 +42,7 @@ mod read;
 mod samples;
 mod speedscope;
 mod svg;
+mod symbols;
 mod view;
 
 pub use difference::{Change, Difference, FunctionChange, UnlikeWeights};

@@ -7,11 +7,11 @@
 use super::Unit;
 use super::message::Message;
 use super::origin::Origin;
-use super::view::{LabelText, Names, View};
-use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
+use super::symbols::{Numbers, Symbols, address, line};
+use super::view::{LabelText, View};
+use std::collections::HashSet;
 use std::io::{self, Write};
-use trace_timeline::{Frame, MappingId, StackId, TextId};
+use trace_timeline::{Frame, MappingId, StackId};
 
 // Fields of `ProfilesDictionary`.
 const MAPPINGS: u32 = 1;
@@ -126,43 +126,29 @@ fn attribute_name(label: &str) -> &str {
 
 /// The tables that profiles refer to by index. The first entry of each is empty: it stands for none.
 struct Dictionary {
-    strings: Names,
-    mappings: HashMap<MappingId, u64>,
-    functions: HashMap<(TextId, TextId, Option<MappingId>), u64>,
-    locations: HashMap<Frame, u64>,
-    stacks: HashMap<StackId, u64>,
-    attributes: HashMap<Vec<u8>, u64>,
+    symbols: Symbols,
+    stacks: Numbers<StackId>,
+    attributes: Numbers<Vec<u8>>,
     messages: Message,
-}
-
-/// The index of a key in a table, and whether it is new.
-fn index<K: Eq + Hash>(table: &mut HashMap<K, u64>, key: K) -> (u64, bool) {
-    let next = table.len() as u64 + 1;
-    let index = *table.entry(key).or_insert(next);
-    (index, index == next)
 }
 
 impl Dictionary {
     fn new() -> Self {
         let mut this = Self {
-            strings: Names::default(),
-            mappings: HashMap::new(),
-            functions: HashMap::new(),
-            locations: HashMap::new(),
-            stacks: HashMap::new(),
-            attributes: HashMap::new(),
+            symbols: Symbols::new(),
+            stacks: Numbers::default(),
+            attributes: Numbers::default(),
             messages: Message::default(),
         };
         for table in [MAPPINGS, LOCATIONS, FUNCTIONS, LINKS, ATTRIBUTES, STACKS] {
             this.messages.bytes(table, b"");
         }
-        this.strings.text("".into());
         this
     }
 
     /// The message `ProfilesDictionary`.
     fn finish(mut self) -> Message {
-        for text in self.strings.all() {
+        for text in self.symbols.strings.all() {
             self.messages.bytes(STRINGS, text.as_bytes());
         }
         self.messages
@@ -170,19 +156,19 @@ impl Dictionary {
 
     fn value_type(&mut self, name: &str, unit: &str) -> Vec<u8> {
         let mut message = Message::default();
-        message.int(1, self.strings.text(name.into()).into());
-        message.int(2, self.strings.text(unit.into()).into());
+        message.int(1, self.symbols.strings.text(name.into()).into());
+        message.int(2, self.symbols.strings.text(unit.into()).into());
         message.0
     }
 
     fn attribute(&mut self, key: &str, value: &LabelText<'_>) -> u64 {
         let mut message = Message::default();
-        message.int(1, self.strings.text(key.into()).into());
+        message.int(1, self.symbols.strings.text(key.into()).into());
         message.message(2, |any| match value {
             LabelText::Text(text) => any.bytes(1, text.as_bytes()),
             LabelText::Number(number) => any.present_int(3, *number as u64),
         });
-        let (index, is_new) = index(&mut self.attributes, message.0.clone());
+        let (index, is_new) = self.attributes.of(message.0.clone());
         if is_new {
             self.messages.bytes(ATTRIBUTES, &message.0);
         }
@@ -190,7 +176,7 @@ impl Dictionary {
     }
 
     fn stack(&mut self, stack: StackId, view: &View<'_>) -> u64 {
-        let (index, is_new) = index(&mut self.stacks, stack);
+        let (index, is_new) = self.stacks.of(stack);
         if is_new {
             let frames = view.frames(Some(stack)).iter();
             let locations: Vec<u64> = frames.map(|frame| self.location(frame, view)).collect();
@@ -200,10 +186,9 @@ impl Dictionary {
     }
 
     fn location(&mut self, frame: &Frame, view: &View<'_>) -> u64 {
-        let (index, is_new) = index(&mut self.locations, *frame);
+        let (index, is_new) = self.symbols.locations.of(*frame);
         if is_new {
             let mapping = frame.mapping.map_or(0, |mapping| self.mapping(mapping, view));
-            let start = frame.mapping.map_or(0, |mapping| view.tables.mapping(mapping).start);
             let function = self.function(frame, view);
             let kind = match Origin::of(frame, view.tables) {
                 Origin::Other => None,
@@ -216,14 +201,8 @@ impl Dictionary {
                 .map(|kind| self.attribute("profile.frame.type", &LabelText::Text(kind.into())));
             self.messages.message(LOCATIONS, |m| {
                 m.int(1, mapping);
-                m.int(2, start.saturating_add(frame.address));
-                // Without a name, viewers show the address.
-                if function != 0 {
-                    m.message(3, |line| {
-                        line.int(1, function);
-                        line.int(2, frame.line.into());
-                    });
-                }
+                m.int(2, address(frame, view));
+                line(m, 3, function, frame);
                 if kind.is_some() {
                     m.packed(4, kind);
                 }
@@ -233,10 +212,10 @@ impl Dictionary {
     }
 
     fn mapping(&mut self, mapping: MappingId, view: &View<'_>) -> u64 {
-        let (index, is_new) = index(&mut self.mappings, mapping);
+        let (index, is_new) = self.symbols.mappings.of(mapping);
         if is_new {
             let mapping = view.tables.mapping(mapping);
-            let path = self.strings.text(view.text(mapping.path));
+            let path = self.symbols.strings.text(view.text(mapping.path));
             let build_id = (!mapping.build_id.is_empty()).then(|| {
                 let text = LabelText::Text(view.text(mapping.build_id));
                 self.attribute("process.executable.build_id.gnu", &text)
@@ -255,17 +234,11 @@ impl Dictionary {
     }
 
     fn function(&mut self, frame: &Frame, view: &View<'_>) -> u64 {
-        if frame.function.is_empty() {
-            return 0;
-        }
-        let key = (frame.function, frame.file, frame.mapping);
-        let (index, is_new) = index(&mut self.functions, key);
-        if is_new {
-            let name = self.strings.text(view.name(frame));
-            let file = self.strings.text(view.text(frame.file));
+        let (index, texts) = self.symbols.function(frame, view);
+        if let Some([name, file]) = texts {
             self.messages.message(FUNCTIONS, |m| {
-                m.int(1, name.into());
-                m.int(3, file.into());
+                m.int(1, name);
+                m.int(3, file);
             });
         }
         index

@@ -2,12 +2,12 @@
 
 use super::Unit;
 use super::message::Message;
+use super::symbols::{Symbols, address, line};
 use super::view::{LabelText, Names, View};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use std::collections::HashMap;
 use std::io::{self, Write};
-use trace_timeline::{Frame, MappingId, TextId};
+use trace_timeline::{Frame, MappingId};
 
 // Fields of `Profile`.
 const SAMPLE_TYPE: u32 = 1;
@@ -23,8 +23,7 @@ const PERIOD: u32 = 12;
 
 pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
     let measure = view.measure();
-    let mut tables = Tables::default();
-    tables.strings.text("".into()); // number 0
+    let mut tables = Tables { symbols: Symbols::new(), messages: Message::default() };
     let mut p = Message::default();
     let mut value_type = |field, kind: &str, unit: &str, strings: &mut Names| {
         let (kind, unit) = (strings.text(kind.into()), strings.text(unit.into()));
@@ -34,7 +33,7 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
         });
     };
     let has_weight = measure.unit != Unit::Count;
-    let strings = &mut tables.strings;
+    let strings = &mut tables.symbols.strings;
     value_type(SAMPLE_TYPE, &measure.events, "count", strings);
     if has_weight {
         value_type(SAMPLE_TYPE, &measure.weight, measure.unit.name(), strings);
@@ -56,12 +55,13 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
         p.message(SAMPLE, |m| {
             m.packed(1, locations);
             m.packed(2, [sample.count].into_iter().chain(has_weight.then_some(sample.weight)));
+            let strings = &mut tables.symbols.strings;
             for (key, value) in view.labels(sample.labels) {
-                let key = tables.strings.text(key);
+                let key = strings.text(key);
                 m.message(3, |label| {
                     label.int(1, key.into());
                     match value {
-                        LabelText::Text(text) => label.int(2, tables.strings.text(text).into()),
+                        LabelText::Text(text) => label.int(2, strings.text(text).into()),
                         LabelText::Number(number) => label.int(3, number as u64),
                     }
                 });
@@ -69,7 +69,7 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
         });
     }
     p.0.extend_from_slice(&tables.messages.0);
-    for text in tables.strings.all() {
+    for text in tables.symbols.strings.all() {
         p.bytes(STRING, text.as_bytes());
     }
     p.int(TIME, view.profile.start);
@@ -81,47 +81,33 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// The tables of the file. Identifiers count from 1.
-#[derive(Default)]
 struct Tables {
-    strings: Names,
-    mappings: HashMap<MappingId, u64>,
-    functions: HashMap<(TextId, TextId, Option<MappingId>), u64>,
-    locations: HashMap<Frame, u64>,
+    symbols: Symbols,
     messages: Message,
 }
 
 impl Tables {
     fn location(&mut self, frame: &Frame, view: &View<'_>) -> u64 {
-        let next = self.locations.len() as u64 + 1;
-        let id = *self.locations.entry(*frame).or_insert(next);
-        if id != next {
-            return id;
+        let (id, is_new) = self.symbols.locations.of(*frame);
+        if is_new {
+            let mapping = frame.mapping.map_or(0, |mapping| self.mapping(mapping, view));
+            let function = self.function(frame, view);
+            self.messages.message(LOCATION, |m| {
+                m.int(1, id);
+                m.int(2, mapping);
+                m.int(3, address(frame, view));
+                line(m, 4, function, frame);
+            });
         }
-        let mapping = frame.mapping.map_or(0, |mapping| self.mapping(mapping, view));
-        let start = frame.mapping.map_or(0, |mapping| view.tables.mapping(mapping).start);
-        let function = self.function(frame, view);
-        self.messages.message(LOCATION, |m| {
-            m.int(1, id);
-            m.int(2, mapping);
-            m.int(3, start.saturating_add(frame.address));
-            // Without a name, viewers show the address.
-            if function != 0 {
-                m.message(4, |line| {
-                    line.int(1, function);
-                    line.int(2, frame.line.into());
-                });
-            }
-        });
         id
     }
 
     fn mapping(&mut self, mapping: MappingId, view: &View<'_>) -> u64 {
-        let next = self.mappings.len() as u64 + 1;
-        let id = *self.mappings.entry(mapping).or_insert(next);
-        if id == next {
+        let (id, is_new) = self.symbols.mappings.of(mapping);
+        if is_new {
             let mapping = view.tables.mapping(mapping);
-            let [path, build_id] =
-                [mapping.path, mapping.build_id].map(|text| self.strings.text(view.text(text)));
+            let [path, build_id] = [mapping.path, mapping.build_id]
+                .map(|text| self.symbols.strings.text(view.text(text)));
             self.messages.message(MAPPING, |m| {
                 m.int(1, id);
                 m.int(2, mapping.start);
@@ -136,19 +122,13 @@ impl Tables {
     }
 
     fn function(&mut self, frame: &Frame, view: &View<'_>) -> u64 {
-        if frame.function.is_empty() {
-            return 0;
-        }
-        let next = self.functions.len() as u64 + 1;
-        let id = *self.functions.entry((frame.function, frame.file, frame.mapping)).or_insert(next);
-        if id == next {
-            let name = self.strings.text(view.name(frame));
-            let file = self.strings.text(view.text(frame.file));
+        let (id, texts) = self.symbols.function(frame, view);
+        if let Some([name, file]) = texts {
             self.messages.message(FUNCTION, |m| {
                 m.int(1, id);
-                m.int(2, name.into());
-                m.int(3, name.into());
-                m.int(4, file.into());
+                m.int(2, name);
+                m.int(3, name);
+                m.int(4, file);
             });
         }
         id
