@@ -43,9 +43,19 @@ pub(crate) struct Args {
     /// Number of tasks, of activities and of regions with critical paths, longest first; 0 for none
     ///
     /// The traces are read a second time for them.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = PATHS)]
     paths: usize,
 }
+
+impl Args {
+    /// An export of traces with the default options.
+    pub(crate) const fn of(traces: Traces, output: PathBuf) -> Self {
+        Self { traces, output, host: None, begin: None, paths: PATHS }
+    }
+}
+
+/// The default number of tasks, of activities and of regions with critical paths.
+const PATHS: usize = 100;
 
 /// Events in which a reading of the wall clock is searched: traces have it at their beginning.
 const MOST_SEARCHED: usize = 1 << 20;

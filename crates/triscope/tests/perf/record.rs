@@ -3,8 +3,8 @@ use crate::support::{
     Ran, Running, WITH_TRACEFS, as_nobody, as_nobody_with, child, in_background, names, run,
     run_in, triscope, users_may_count,
 };
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::tempdir;
 use testkit::perfetto::Timeline;
@@ -663,6 +663,54 @@ fn a_recording_is_a_page() {
     run_in(dir.path(), &["convert", "raw", "-o", "raw.html"]).is_good();
     let refused = ["record", "-o", "missing/out.html", "touch", "ran"];
     run_in(dir.path(), &refused).is_refused(1, &["missing/out.html"]);
+    assert!(!dir.path().join("ran").exists(), "refused before the command starts");
+}
+
+/// The files below a directory, with their content.
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(next) = dirs.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else {
+                let content = std::fs::read(&path).unwrap();
+                files.insert(path.strip_prefix(dir).unwrap().to_owned(), content);
+            }
+        }
+    }
+    files
+}
+
+/// `record --dataset` adds what `export` makes of the raw sources, whatever the command returns.
+#[test]
+fn a_recording_is_added_to_a_dataset() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let script = "sleep 0.01; exit 7";
+    let command = ["record", "--keep", "raw", "--dataset", "live", "sh", "-c", script];
+    let ran = run_in(dir.path(), &command);
+    assert_eq!(ran.code, Some(7), "{}", ran.stderr);
+    assert!(ran.stderr.contains("next: triscope report raw"), "{}", ran.stderr);
+    run_in(dir.path(), &["export", "raw", "-o", "exported"]).is_good();
+    let live = files(&dir.path().join("live"));
+    assert!(live == files(&dir.path().join("exported")), "{:?}", live.keys());
+    assert_eq!(live.keys().filter(|path| path.starts_with("sched")).count(), 1);
+
+    // Without the raw sources: nothing is left of them.
+    let ran = run_in(dir.path(), &["record", "--dataset", "live", "true"]);
+    ran.is_good();
+    assert!(!ran.stderr.contains("next: triscope report"), "{}", ran.stderr);
+    let grown = files(&dir.path().join("live"));
+    assert_eq!(grown.len(), 2 * live.len());
+    assert!(live.iter().all(|(path, content)| grown.get(path) == Some(content)));
+    assert!(!names(&dir.path().join("live")).iter().any(|name| name.starts_with('.')));
+
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let refused = ["record", "--dataset", "file", "touch", "ran"];
+    run_in(dir.path(), &refused).is_refused(1, &["file: "]);
     assert!(!dir.path().join("ran").exists(), "refused before the command starts");
 }
 

@@ -1,5 +1,6 @@
 //! `triscope record`: kernel, Go and .NET events of a command on one timeline.
 
+mod dataset;
 mod execs;
 mod go_traces;
 mod keep;
@@ -73,6 +74,7 @@ Examples:
   triscope record --pid 1234 --seconds 10 --keep recording
   triscope record -o make.pftrace make -j2
   triscope record -o make.html make -j2           one page for any browser
+  triscope record --dataset dataset make -j2      also tables for triscope sql
   triscope record --go-trace trace.out --sched -o server.pftrace -- ./server -trace trace.out
   triscope record --sched --dotnet -o app.pftrace -- dotnet app.dll
   triscope record --sched --dotnet 1234 --seconds 10 -o app.pftrace
@@ -123,6 +125,10 @@ pub(crate) struct Args {
     /// records, readings of CPU quotas, Go traces and .NET traces
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+    /// Also add the recording to the dataset in DIR, for SQL: at its end, as triscope export does. The
+    /// raw sources are in DIR until then, unless --keep names a directory
+    #[arg(long, value_name = "DIR")]
+    dataset: Option<PathBuf>,
     /// Show the timeline in the Perfetto UI: serve it once on a loopback port and print the address
     #[arg(long)]
     open: bool,
@@ -175,6 +181,14 @@ const QUEUE: usize = 32;
 
 pub(crate) fn run(args: &Args) -> Result {
     let args = &args.clone().completed();
+    match &args.dataset {
+        Some(dataset) => dataset::run(args, dataset),
+        None => run_one(args),
+    }
+}
+
+/// Records, and writes the timeline or page.
+fn run_one(args: &Args) -> Result {
     if page::is_wanted(args) {
         return page::run(args);
     }

@@ -1,0 +1,36 @@
+//! A recording that is added to a dataset.
+
+use super::Args;
+use crate::commands::export;
+use crate::failure::{Failure, Result};
+use crate::run::cleanup;
+use crate::sources::model::Traces;
+use std::fs;
+use std::path::Path;
+
+/// Records, and exports what is kept: its critical paths need a second pass.
+pub(super) fn run(args: &Args, dataset: &Path) -> Result {
+    let fail = |error| Failure::about(dataset.display(), error);
+    // A dataset that cannot be written is reported before anything is recorded. The sources are there
+    // until they are exported: other file systems may have no space for them.
+    fs::create_dir_all(dataset).map_err(fail)?;
+    let dir = tempfile::Builder::new().prefix(".recording-").tempdir_in(dataset).map_err(fail)?;
+    let path = dir.path().to_owned();
+    let _guard = cleanup::on_exit(move || {
+        let _ = fs::remove_dir_all(&path); // nothing is left to report to
+    });
+    let mut args = args.clone();
+    // Nothing can be done with sources that are gone.
+    args.is_part |= args.keep.is_none();
+    let keep = args.keep.get_or_insert_with(|| dir.path().join("recording")).clone();
+    let outcome = super::run_one(&args);
+    let traces = Traces::of(vec![keep]);
+    if traces.files().is_err() {
+        let why = "there is nothing to export: neither the scheduler (triscope doctor) nor a runtime \
+                   was recorded";
+        return outcome.and(Err(Failure::about(dataset.display(), why)));
+    }
+    // A command that failed was recorded, too.
+    let exported = export::run(&export::Args::of(traces, dataset.to_owned()));
+    outcome.and(exported)
+}
