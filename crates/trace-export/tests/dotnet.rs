@@ -91,6 +91,32 @@ fn undecodable_events_are_shown_and_counted() {
 }
 
 #[test]
+fn events_without_their_fields_are_not_drawn_with_zeros() {
+    // Payloads may end between two fields: GCStart, GCEnd, suspension, heap sizes, workers, target of
+    // workers, allocation, sampled allocation, exception, compilation and its end.
+    let types = [
+        (RUNTIME, 1, 0),
+        (RUNTIME, 1, 2),
+        (RUNTIME, 2, 1),
+        (RUNTIME, 9, 1),
+        (RUNTIME, 4, 2),
+        (RUNTIME, 50, 0),
+        (RUNTIME, 55, 0),
+        (RUNTIME, 10, 4),
+        (RUNTIME, 303, 0),
+        (RUNTIME, 80, 1),
+        (RUNTIME, 145, 1),
+        (RUNTIME, 141, 1),
+        (RUNTIME, 143, 2),
+    ];
+    for (number, kind) in (1..).zip(&types) {
+        let (lines, stats) = draw(&trace(&types, &[event(number, 10, 5, &[&[]])]));
+        assert_eq!((stats.events, stats.undecodable), (1, 1), "{kind:?}: {lines:#?}");
+        assert_eq!(of(&lines, "error=a field is missing").len(), 1, "{kind:?}: {lines:#?}");
+    }
+}
+
+#[test]
 fn undecodable_events_of_every_kind_are_shown_and_counted() {
     const UNKNOWN: &str = "Shop";
     // Fields missing, of each kind of event that the source decodes itself.

@@ -25,20 +25,34 @@ impl DotnetSource {
         if let Err(error) = event.check_payload() {
             return self.undecodable(event, thread, &error.to_string(), push);
         }
-        let known = |name: &str| event.field(name).and_then(|v| v.as_u64());
-        // Older runtimes write fewer fields; the missing ones count as 0.
-        let number = |name: &str| known(name).unwrap_or(0);
-        let text = |name| event.field(name).map(|v| v.to_string()).unwrap_or_default();
+        // A payload may end between two fields, as those of older runtimes do.
+        if self.known(event, process, thread, push).is_none() {
+            self.undecodable(event, thread, "a field is missing", push);
+        }
+    }
+
+    /// Draws nothing and returns `None` if the event lacks a field: a size of 0 bytes or a method
+    /// without a name would be a guess.
+    fn known(
+        &mut self,
+        event: &NetEvent<'_>,
+        process: EntityId,
+        thread: EntityId,
+        push: &mut Pusher<'_>,
+    ) -> Option<()> {
+        let number = |name: &str| event.field(name).and_then(|v| v.as_u64());
+        let text = |name| event.field(name).map(|v| v.to_string());
         match event.id() {
             // GCStart, GCEnd
-            1 => self.start_gc(event, process, thread, push),
+            1 => self.start_gc(event, process, thread, push)?,
             2 => {
-                self.finish(Open::Gc(process, number("Count")), Some(thread), push);
-                self.end_gc(process, number("Count"), push);
+                let count = number("Count")?;
+                self.finish(Open::Gc(process, count), Some(thread), push);
+                self.end_gc(process, count, push);
             }
             // GCSuspendEEBegin, GCSuspendEEEnd, GCRestartEEEnd
             9 => {
-                let reason = SuspendReason::from_code(number("Reason") as u32);
+                let reason = SuspendReason::from_code(number("Reason")? as u32);
                 let is_sampler = self.names.is_sampler(event.process_id(), event.thread_id());
                 let name = match reason {
                     // The sampler has no code.
@@ -57,8 +71,10 @@ impl DotnetSource {
             3 => self.finish(Open::Suspension(thread), Some(thread), push),
             // GCHeapStats
             4 => {
+                number("GenerationSize0")?;
                 for (generation, name) in (0..).zip(HEAPS) {
-                    let Some(size) = known(&format!("GenerationSize{generation}")) else {
+                    // Before .NET 5 there was no POH.
+                    let Some(size) = number(&format!("GenerationSize{generation}")) else {
                         continue;
                     };
                     if let Some(heap) = self.heap(process, generation, name, push) {
@@ -68,20 +84,20 @@ impl DotnetSource {
             }
             // Start, stop and wait of workers
             50 | 51 | 57 => {
+                let value = number("ActiveWorkerThreadCount")? as u32;
                 if let Some(pool) = self.pool(process, push) {
-                    let value = number("ActiveWorkerThreadCount") as u32;
                     push.counter(pool, b"workers", b"", value.into());
                 }
             }
             // ThreadPoolWorkerThreadAdjustmentAdjustment
             55 => {
-                if number("Reason") == STARVATION {
+                let (reason, target) = (number("Reason")?, number("NewWorkerThreadCount")?);
+                if reason == STARVATION {
                     let name = push.tables.text(b"thread-pool starvation");
                     push.instant(process, InstantKind::Starvation, name, None);
                 }
                 if let Some(pool) = self.pool(process, push) {
-                    let value = number("NewWorkerThreadCount") as f64;
-                    push.counter(pool, b"target of workers", b"", value);
+                    push.counter(pool, b"target of workers", b"", target as f64);
                 }
             }
             // GCAllocationTick, AllocationSampled
@@ -89,9 +105,11 @@ impl DotnetSource {
                 // Bytes allocated since the last tick: 64 bits since version 2 of the event. A
                 // sampled allocation has the size of its object.
                 let fields = ["AllocationAmount64", "AllocationAmount", "ObjectSize"];
-                let weight = fields.into_iter().find_map(known).unwrap_or(0);
+                let weight = fields.into_iter().find_map(number)?;
                 let (stack, of) = (self.stack(event, push), self.activity_of(event));
-                push.text(b"type", text("TypeName").as_bytes());
+                if let Some(name) = text("TypeName") {
+                    push.text(b"type", name.as_bytes());
+                }
                 push.event(EventKind::Sample {
                     entity: thread,
                     kind: SampleKind::Allocation,
@@ -105,9 +123,10 @@ impl DotnetSource {
             }
             // ExceptionThrown
             80 => {
-                let name = push.tables.text(text("ExceptionType").as_bytes());
+                let (name, message) = (text("ExceptionType")?, text("ExceptionMessage")?);
+                let name = push.tables.text(name.as_bytes());
                 let (kind, stack) = (InstantKind::Exception, self.stack(event, push));
-                push.text(b"message", text("ExceptionMessage").as_bytes());
+                push.text(b"message", message.as_bytes());
                 let of = self.activity_of(event);
                 push.event(EventKind::Instant { entity: thread, kind, name, of, stack });
             }
@@ -119,21 +138,22 @@ impl DotnetSource {
             }
             // MethodJittingStarted; MethodLoad, MethodLoadVerbose
             145 => {
-                let method = format!("{}.{}", text("MethodNamespace"), text("MethodName"));
-                let key = Open::Jit(thread, number("MethodID"));
+                let method = format!("{}.{}", text("MethodNamespace")?, text("MethodName")?);
+                let (key, size) = (Open::Jit(thread, number("MethodID")?), number("MethodILSize")?);
                 self.finish(key, None, push); // its end was lost
-                push.number(b"IL bytes", number("MethodILSize"));
+                push.number(b"IL bytes", size);
                 self.begin(key, Begin::new(thread, SpanKind::Jit, method.as_bytes()), push);
             }
             141 | 143 => {
-                let key = Open::Jit(thread, number("MethodID"));
+                let (key, size) = (Open::Jit(thread, number("MethodID")?), number("MethodSize")?);
                 if self.open.contains_key(&key) {
-                    push.number(b"code bytes", number("MethodSize"));
+                    push.number(b"code bytes", size);
                     self.finish(key, None, push);
                 }
             }
             _ => self.skip(event),
         }
+        Some(())
     }
 
     fn start_gc(
@@ -142,16 +162,17 @@ impl DotnetSource {
         process: EntityId,
         thread: EntityId,
         push: &mut Pusher<'_>,
-    ) {
-        let number = |name: &str| event.field(name).and_then(|v| v.as_u64()).unwrap_or(0);
-        let (count, generation) = (number("Count"), number("Depth"));
-        let reason = GcReason::from_code(number("Reason") as u32).to_string();
+    ) -> Option<()> {
+        let number = |name: &str| event.field(name).and_then(|v| v.as_u64());
+        let (count, generation) = (number("Count")?, number("Depth")?);
+        let (reason, kind) = (number("Reason")? as u32, number("Type")? as u32);
+        let reason = GcReason::from_code(reason).to_string();
         let key = Open::Gc(process, count);
         self.finish(key, Some(thread), push); // its end was lost
         self.end_gc(process, count, push);
         if self.open.len() >= MAX_OPEN {
             self.stats.unpaired += 1;
-            return;
+            return Some(());
         }
         let entity = Entity::new(EntityKind::Gc, i64::try_from(count).unwrap_or(-1));
         let gc = push.start(entity.child_of(Some(process)).started(push.at));
@@ -159,11 +180,12 @@ impl DotnetSource {
         push.number(b"number", count);
         push.number(b"generation", generation);
         push.text(b"reason", reason.as_bytes());
-        push.text(b"type", GcKind::from_code(number("Type") as u32).to_string().as_bytes());
+        push.text(b"type", GcKind::from_code(kind).to_string().as_bytes());
         let name = format!("gen {generation}, {reason}");
         let begin = Begin::new(process, SpanKind::Gc, name.as_bytes()).by(Some(thread));
         let stack = self.stack(event, push);
         self.begin(key, begin.of(gc).stack(stack), push);
+        Some(())
     }
 
     fn end_gc(&mut self, process: EntityId, count: u64, push: &mut Pusher<'_>) {
