@@ -174,6 +174,13 @@ fn other_formats_are_refused_with_the_list() {
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.starts_with(&format!("triscope: {name}: unknown format .")), "{stderr}");
         assert!(stderr.contains(".pftrace, .perfetto-trace or .perfetto"), "{stderr}");
+        for other in [".json", ".html", ".json.gz", ".svg", ".pb.gz", ".folded", ".speedscope.json"]
+        {
+            assert!(stderr.contains(other), "{other}: {stderr}");
+            let output = convert(dir.path(), &["shop.trace", "-o", &format!("other{other}")]);
+            assert!(output.status.success(), "{other}: {}", text(&output.stderr));
+            fs::remove_file(dir.path().join(format!("other{other}"))).unwrap();
+        }
         assert_eq!(names(dir.path()), ["shop.trace"]);
     }
     for name in ["a.pftrace", "a.perfetto-trace", "a"] {
@@ -290,7 +297,7 @@ fn a_trace_that_is_cut_by_a_byte_names_the_option_that_helps() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_has_examples() {
     let output = convert(Path::new("."), &["--help"]);
     let help = text(&output.stdout);
     for part in ["https://ui.perfetto.dev", "triscope convert trace.out -o", "--recover"] {
@@ -308,4 +315,5 @@ fn a_trace_of_which_nothing_is_shown_says_so() {
     let errors = text(&output.stderr);
     assert!(errors.contains("nothing of the trace can be shown"), "{errors}");
     assert!(errors.contains("32 Universal.System/ProcessMapping"), "{errors}");
+    assert!(!errors.contains("open it"), "{errors}");
 }

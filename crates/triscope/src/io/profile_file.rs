@@ -50,7 +50,7 @@ impl ProfileFile {
 
 impl FirefoxFile {
     /// The end of the names of such files.
-    const ENDING: &str = ".json.gz";
+    pub(crate) const ENDING: &str = ".json.gz";
 
     /// `None` if the name selects another format.
     pub(crate) fn of(path: &Path) -> Option<Self> {

@@ -82,8 +82,9 @@ impl<W: Write> Write for Timed<W> {
     }
 }
 
-/// Rejects the name of an output that belongs to another format.
-pub(crate) fn check_format(path: &Path) -> Result {
+/// Rejects the name of an output that belongs to another format. `others` are the endings of the
+/// names with which the command writes something else.
+pub(crate) fn check_format(path: &Path, others: &[&str]) -> Result {
     const EXTENSIONS: [&str; 3] = ["pftrace", "perfetto-trace", "perfetto"];
     match path.extension() {
         // Other names do not imply a format; devices have such names.
@@ -91,10 +92,10 @@ pub(crate) fn check_format(path: &Path) -> Result {
         Some(extension) if EXTENSIONS.iter().any(|known| extension == *known) => Ok(()),
         Some(extension) => {
             let message = format!(
-                "unknown format .{}: timelines are written for Perfetto: .pftrace, \
-                 .perfetto-trace or .perfetto (triscope convert also writes .json and .html; triscope dotnet \
-                 profile writes .svg, .folded, .pb.gz and .speedscope.json)",
-                extension.to_string_lossy()
+                "unknown format .{}: timelines are written for Perfetto: .pftrace, .perfetto-trace or \
+                 .perfetto; this command also writes {}; triscope export writes Parquet",
+                extension.to_string_lossy(),
+                others.join(", ")
             );
             Err(Failure::about(path.display(), message))
         }

@@ -345,6 +345,15 @@ fn a_report_adds_up() {
         rows.sort();
         rows
     };
+    let json: serde_json::Value = serde_json::from_str(&report(&["--json"])).unwrap();
+    let event = &json["events"][0];
+    assert_eq!((&event["event"], &json["lost"]), (&"page-faults".into(), &0.into()), "{json}");
+    let table = event["rows"].as_array().unwrap();
+    let sum = |name: &str| table.iter().map(|row| row[name].as_u64().unwrap()).sum::<u64>();
+    let count = samples(&ran) as u64;
+    assert_eq!((&event["samples"], sum("samples"), sum("periods")), (&count.into(), count, count));
+    assert_eq!(table.len(), rows(&whole).iter().filter(|line| !line.is_empty()).count());
+    assert!(table.iter().any(|row| row["dso"] == "[kernel.kallsyms]"), "{json}");
     if has_perf() {
         let args = ["report", "--stdio", "--sort", "comm,dso"];
         assert_eq!(rows(&report(&["-s", "comm,dso"])), rows(&perf_in(dir.path(), &args)));

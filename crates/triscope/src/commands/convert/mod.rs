@@ -4,11 +4,13 @@ use crate::answers::{html, profile};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::per_file::{offsets, per_file};
+use crate::io::profile_file::FirefoxFile;
 use crate::run::stop::Listener;
 use crate::sources::go::Recovery;
 use crate::sources::model::{Opened, Program, Traces};
 use crate::timeline::{self, counted, draw_traces, notes, size};
 use std::path::PathBuf;
+use trace_export::profile::Format;
 use trace_export::timeline::{TimelineOptions, TimelineSource, TimelineStats};
 use trace_export::{ChromeSink, Sink};
 
@@ -112,7 +114,9 @@ pub(crate) fn run(args: &Args) -> Result {
     let mut output = OutputFile::create(&args.output, &args.files)?;
     let is_json = args.output.extension().is_some_and(|extension| extension == "json");
     if !is_json {
-        timeline::check_format(&args.output)?;
+        let mut others = vec![".json", ".html", FirefoxFile::ENDING];
+        others.extend(Format::ENDINGS.iter().map(|(ending, _)| *ending));
+        timeline::check_format(&args.output, &others)?;
     }
     let _listener = Listener::exit()?;
     let mut options = TimelineOptions::default();
@@ -157,11 +161,12 @@ pub(crate) fn run(args: &Args) -> Result {
     )]);
     let sum = format!("{}{undecodable}{omitted}", summary(&source.stats()));
     print_summary(&opened, &source.stats(), &format!("{target}{partial}"), &size(bytes), &sum);
-    if is_file {
+    let nothing_shown = opened.nothing_shown();
+    if is_file && nothing_shown.is_none() {
         timeline::print_next_step();
     }
     failures.iter().for_each(Failure::print);
-    match opened.nothing_shown() {
+    match nothing_shown {
         Some(failure) => Err(failure),
         None if failures.is_empty() => Ok(()),
         None => Err(Failure::Quiet(1)),

@@ -2,6 +2,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
 use crate::sources::recording::read;
 use crate::sources::symbols::demangled;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   triscope perf report                       perf.data
-  triscope perf report -s dso -i other.data")]
+  triscope perf report -s dso -i other.data
+  triscope perf report --json | jq '.events[0].rows[0]'")]
 pub(crate) struct Args {
     /// The recording; - is standard input, in pipe mode
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
@@ -28,6 +30,9 @@ pub(crate) struct Args {
         default_value = "comm,dso,symbol"
     )]
     sort: Vec<Column>,
+    /// Print JSON
+    #[arg(short, long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -55,6 +60,16 @@ impl Column {
             Self::Cpu => "CPU",
         }
     }
+
+    const fn key(self) -> &'static str {
+        match self {
+            Self::Comm => "comm",
+            Self::Pid => "pid",
+            Self::Dso => "dso",
+            Self::Symbol => "symbol",
+            Self::Cpu => "cpu",
+        }
+    }
 }
 
 #[derive(Default)]
@@ -63,6 +78,15 @@ struct Summary {
     samples: u64,
     periods: u64,
     rows: BTreeMap<Vec<String>, Row>,
+}
+
+impl Summary {
+    /// The rows, those with the largest share first.
+    fn sorted(&self) -> Vec<(&Vec<String>, &Row)> {
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_by_key(|(key, row)| (std::cmp::Reverse(row.periods), *key));
+        rows
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -116,11 +140,34 @@ pub(crate) fn run(args: &Args) -> Result {
         return Err(Failure::about(args.input.display(), "the recording has no samples"));
     }
     let mut out = Output::new();
+    if args.json {
+        let events = summaries.values().map(|summary| as_json(args, summary));
+        let events: Vec<Value> = events.collect();
+        let text = json!({ "lost": state.lost(), "events": events }).to_string();
+        out.buffer.extend_from_slice(text.as_bytes());
+        out.buffer.push(b'\n');
+        return out.finish();
+    }
     for summary in summaries.values() {
         print(args, summary, state.lost(), &mut out);
         out.write_if_full()?;
     }
     out.finish()
+}
+
+fn as_json(args: &Args, summary: &Summary) -> Value {
+    let rows = summary.sorted().into_iter().map(|(key, row)| {
+        let columns = args.sort.iter().zip(key).map(|(column, text)| (column.key(), json!(text)));
+        let numbers = [("samples", json!(row.samples)), ("periods", json!(row.periods))];
+        let cells = columns.chain(numbers).map(|(key, value)| (key.to_owned(), value));
+        Value::Object(cells.collect())
+    });
+    json!({
+        "event": summary.name,
+        "samples": summary.samples,
+        "periods": summary.periods,
+        "rows": rows.collect::<Vec<Value>>(),
+    })
 }
 
 /// Prints the rows of an event. Writing to a vector does not fail.
@@ -129,8 +176,7 @@ fn print(args: &Args, summary: &Summary, lost: u64, out: &mut Output) {
     let _ = writeln!(out, "# Total Lost Samples: {lost}\n#");
     let _ = writeln!(out, "# Samples: {} of event '{}'", summary.samples, OneLine(&summary.name));
     let _ = writeln!(out, "# Event count (approx.): {}\n#", summary.periods);
-    let mut rows: Vec<(&Vec<String>, &Row)> = summary.rows.iter().collect();
-    rows.sort_by_key(|(key, row)| (std::cmp::Reverse(row.periods), *key));
+    let rows = summary.sorted();
     let shown = |text: &String| OneLine(text).to_string();
     let widths: Vec<usize> = args
         .sort

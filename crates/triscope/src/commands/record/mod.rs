@@ -194,7 +194,7 @@ fn run_one(args: &Args) -> Result {
     }
     let inputs: Vec<PathBuf> = args.go_trace.iter().cloned().collect();
     let mut output = OutputFile::create(&args.output, &inputs)?;
-    timeline::check_format(&args.output)?;
+    timeline::check_format(&args.output, &[".html"])?;
     let result = record(args, &mut output);
     match result {
         Ok((summary, outcome)) => {
