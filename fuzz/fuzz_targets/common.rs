@@ -3,18 +3,18 @@
 use gotrace::{Event, Loss, Reader};
 use trace_common::Limits;
 
-/// Reads a trace; goes on behind damage while `go_on` says so. A header that is none of those of
+/// Reads a trace; resumes after damage while `resumes` returns true. A header that is none of those of
 /// `versions` is replaced by one of them: no time is lost with headers.
 #[allow(dead_code, reason = "each target uses a part of it")]
-pub fn read_all(data: &[u8], versions: &[&str], go_on: impl Fn(&Loss) -> bool) {
-    read_all_with(data, versions, go_on, look_at);
+pub fn read_all(data: &[u8], versions: &[&str], resumes: impl Fn(&Loss) -> bool) {
+    read_all_with(data, versions, resumes, look_at);
 }
 
 /// The same; `each` processes the events.
 pub fn read_all_with(
     data: &[u8],
     versions: &[&str],
-    go_on: impl Fn(&Loss) -> bool,
+    resumes: impl Fn(&Loss) -> bool,
     mut each: impl FnMut(Event<'_>),
 ) {
     let Some((found, rest)) = data.split_at_checked(16) else { return };
@@ -48,7 +48,7 @@ pub fn read_all_with(
             }
         }
         match reader.recover() {
-            Ok(Some(loss)) if go_on(&loss) => {}
+            Ok(Some(loss)) if resumes(&loss) => {}
             _ => return,
         }
     }

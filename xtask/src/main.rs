@@ -30,6 +30,8 @@ mod test_kernel;
 mod timeline;
 mod wasm;
 mod web;
+#[cfg(test)]
+mod wording;
 
 use std::process::ExitCode;
 use task_support::Result;

@@ -143,7 +143,7 @@ pub(crate) fn main(length: Length) -> Result<(), Error> {
         }
     };
     let (elapsed, cpu) = (start.elapsed().as_nanos(), thread_cpu_nanos() - before);
-    // The kernel tells of records that did not fit when it writes the next one that does: let the
+    // The kernel reports records that did not fit when it writes the next one that does: let the
     // reader make room for that.
     sleep(Duration::from_millis(100));
     println!("{calls} {} {}", elapsed as f64 / calls as f64, cpu as f64 / calls as f64);

@@ -44,7 +44,7 @@ const PAGES: usize = 512;
 struct Outcome {
     /// Samples that were read.
     read: u64,
-    /// Samples that were lost, as the reader was told.
+    /// Samples that were lost, as reported to the reader.
     lost: u64,
     /// CPU time of the reader.
     cpu_nanos: u64,

@@ -76,7 +76,7 @@ fn children_nanos() -> Result<u64, Error> {
     Ok(u64::try_from(nanos)?)
 }
 
-/// The pipes by which `perf record` is told when to begin and to stop.
+/// The pipes that start and stop `perf record`.
 struct Control {
     argument: String,
     commands: File,
@@ -103,7 +103,7 @@ impl Control {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         while poll(&mut [PollFd::new(&self.answers, PollFlags::IN)], Some(&second))? == 0 {
             if let Some(status) = perf.try_wait()? {
-                return Err(format!("perf record ended before it was told to: {status}").into());
+                return Err(format!("perf record ended early: {status}").into());
             }
         }
         let mut answer = [0; 16];

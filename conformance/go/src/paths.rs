@@ -132,7 +132,7 @@ fn steps(path: &Value) -> Vec<String> {
 /// What the events of a trace say.
 #[derive(Default)]
 struct Facts {
-    /// Who made whom runnable at which time.
+    /// Wake-ups: the goroutine that made another one runnable, and when.
     wakes: HashSet<(i64, i64, i64)>,
     /// The times within GC assists, by goroutine.
     assists: BTreeMap<i64, Vec<Range<i64>>>,

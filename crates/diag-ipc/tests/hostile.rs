@@ -305,7 +305,7 @@ fn a_stream_that_never_ends() {
 }
 
 #[test]
-fn a_stream_that_goes_on_after_the_stop_is_truncated() {
+fn a_stream_that_continues_after_the_stop_is_truncated() {
     let on = |mut connection: UnixStream| while connection.write_all(&[0; 65536]).is_ok() {};
     let ok = Some(Reply::Ok(&7u64.to_le_bytes()).encode().unwrap());
     let (_dir, session) = session(STREAM_HEAD.to_vec(), on, ok);

@@ -104,7 +104,7 @@ fn events_are_those_of_go() {
 }
 
 #[test]
-fn what_no_event_can_tell_is_refused() {
+fn impossible_details_are_refused() {
     use EventDetails as D;
     let (stack, other) = stacks();
     let (stack, other) = (stack.as_stack(), other.as_stack());
@@ -179,7 +179,7 @@ fn what_no_event_can_tell_is_refused() {
 
 /// Every pair of states gives an event with exactly this pair, or an error.
 #[test]
-fn transitions_are_told_as_they_are_given() {
+fn transitions_are_those_that_were_given() {
     use GoState::{NotExist, Runnable, Running, Syscall, Undetermined, Waiting};
     let mut possible = 0;
     for from in [Undetermined, NotExist, Runnable, Running, Waiting, Syscall] {

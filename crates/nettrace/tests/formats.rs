@@ -379,7 +379,7 @@ fn version_6_has_threads_labels_stacks_and_optional_metadata() {
 }
 
 #[test]
-fn removed_threads_and_sequence_points_tell_of_losses() {
+fn removed_threads_and_sequence_points_show_losses() {
     let mut stream = V6::new();
     stream.block(3, &metadata(1, "E", &[], &[]));
     stream.block(6, &thread(5, &[&[3, 99]]));

@@ -186,7 +186,7 @@ fn blocks_beyond_the_limit_are_refused_before_they_are_buffered() {
 }
 
 #[test]
-fn what_is_not_a_stream_is_told_from_its_first_byte_on() {
+fn other_input_is_refused_from_its_first_byte() {
     for input in [&b"x"[..], b"Netperf", b"\x14\0\0\0!Fast?", b"Nettrace\x15\0\0\0"] {
         let mut parser = Parser::new(Options::new());
         parser.push(input);
@@ -204,7 +204,7 @@ fn what_is_not_a_stream_is_told_from_its_first_byte_on() {
 
 /// A damaged block is one error; what comes after it is read.
 #[test]
-fn reading_goes_on_after_a_damaged_block() {
+fn reading_resumes_after_a_damaged_block() {
     let good = [0xc7, 1, 0, 9, 0, 9, 5, 0];
     let bad = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
     let stream = metadata(Stream::v4(), &0i32.to_le_bytes())

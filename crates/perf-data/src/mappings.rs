@@ -41,7 +41,7 @@ pub struct MappedAddress {
 ///
 /// Records are those of one machine, in time order. Memory grows with the number of mappings of live
 /// processes, and with that of files. The mappings of the last 1024 processes that ended are kept, as
-/// threads of a process can go on after the end of its first thread.
+/// threads of a process can outlive its first thread.
 #[derive(Debug)]
 pub struct Mappings {
     processes: HashMap<u32, Arc<Space>>,
@@ -286,7 +286,10 @@ mod tests {
             apply(&mut mappings, perf_sys::PERF_RECORD_FORK, &task(pid));
             assert!(mappings.at(pid, 0x1800, false).is_some());
             apply(&mut mappings, perf_sys::PERF_RECORD_EXIT, &task(pid));
-            assert!(mappings.at(pid, 0x1800, false).is_some(), "its threads can go on");
+            assert!(
+                mappings.at(pid, 0x1800, false).is_some(),
+                "its threads can outlive the first one"
+            );
             // This one always lives.
             if pid == 2 {
                 apply(&mut mappings, perf_sys::PERF_RECORD_FORK, &task(pid));

@@ -35,7 +35,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Events`] if the records of several events cannot be told apart: all need
+    /// [`Error::Events`] if the records of several events cannot be distinguished: all need
     /// `PERF_SAMPLE_IDENTIFIER`, or the id at the same place.
     pub fn new(
         events: impl IntoIterator<Item = RecordedEvent>,

@@ -144,7 +144,7 @@ impl TaskRecords {
                 let Some(process) = self.processes.get_mut(&exit.pid) else { return };
                 let ended = process.threads.remove(&exit.tid);
                 ended.iter().for_each(|thread| self.release_thread(thread));
-                // Threads can go on after the first one.
+                // Threads can outlive the first one.
                 if self.processes.get(&exit.pid).is_some_and(|process| process.threads.is_empty()) {
                     self.remove(exit.pid);
                 }

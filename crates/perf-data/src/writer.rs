@@ -246,8 +246,7 @@ impl<W: Write> PipeWriter<W> {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], and [`Error::Limit`] if an event has so many ids (8000) that they do not fit
-    /// in a record.
+    /// [`Error::Io`], and [`Error::Limit`] if the ids of an event (about 8000) do not fit in a record.
     pub fn new(out: W, events: &[RecordedEvent], features: &Features) -> Result<Self> {
         const WHAT: &str = "write the header";
         let mut this = Self { output: Output { out, at: 0, is_open: false }, start: 0 };

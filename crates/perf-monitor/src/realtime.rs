@@ -81,7 +81,7 @@ impl NiceThread {
 
 impl Drop for NiceThread {
     fn drop(&mut self) {
-        // A higher value is always permitted, and a lower one to whoever had it.
+        // A higher value is always permitted, and a lower one if the thread had it before.
         let _ = setpriority_process(Some(rustix::thread::gettid()), self.before);
     }
 }

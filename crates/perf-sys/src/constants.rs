@@ -455,7 +455,7 @@ constants! {
 
     /// `si_perf_flags` of a [`perf_siginfo`](crate::perf_siginfo) (Linux 5.18).
     u32 in define {
-        /// The signal was blocked, so that the thread went on and got it later.
+        /// The signal was blocked, so that the thread continued and got it later.
         TRAP_PERF_FLAG_ASYNC = 1 << 0;
     }
 

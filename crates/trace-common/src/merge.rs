@@ -74,7 +74,7 @@ struct Lead {
 /// Items in a row from one source after which it is expected to lead for longer.
 const GALLOP: u32 = 4;
 
-/// Released items of a source are removed in batches of at least so many.
+/// Smallest number of released items of a source that are removed together.
 const MIN_BATCH: usize = 1024;
 
 /// An item that [`Merge::pop`] released.

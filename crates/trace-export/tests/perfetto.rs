@@ -360,7 +360,7 @@ proptest! {
         prop_assert!(traces[0] == traces[1]);
     }
 
-    /// Whatever is called, with tables that start anew all the time: what is written can be
+    /// Whatever is called, with tables that are reset all the time: what is written can be
     /// read, refers to nothing that is not there, and has the names that were given.
     #[test]
     fn any_calls_make_a_sound_trace(calls in calls()) {

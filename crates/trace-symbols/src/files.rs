@@ -58,7 +58,7 @@ pub(crate) fn read_written_by(
         return Err(Unresolved::TooLarge { what, size });
     }
     let mut bytes = Vec::new();
-    // The process may go on writing.
+    // The process may still write.
     file.take(max).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -44,9 +44,9 @@
 //! - [`Streams`] merges sources in time order.
 //! - [`Correlator`] relates goroutine ↔ P ↔ M ↔ kernel thread ↔ CPU, and .NET thread ↔ kernel thread, and derives [`Interval`]s that
 //!   partition the lifetime of each goroutine, P and thread: running time of a goroutine is split
-//!   into time on a CPU, time in which its thread waited for a CPU (and who had it), and time in
-//!   which the thread waited in the kernel. It also derives who woke whom across layers
-//!   ([`ResolvedFlow`]), and for each stop-the-world who was late ([`Pause`]).
+//!   into time on a CPU, time in which its thread waited for a CPU (and the thread that had it), and
+//!   time in which the thread waited in the kernel. It also derives wake-ups across layers
+//!   ([`ResolvedFlow`]), and the late threads of each stop-the-world ([`Pause`]).
 //! - [`answers`]: a report by process, thread and goroutine; the critical path of a task, region,
 //!   goroutine or thread.
 //!

@@ -329,7 +329,7 @@ fn what_is_before_an_error_is_printed() {
 }
 
 #[test]
-fn recover_goes_on_and_reports_what_is_lost() {
+fn recover_continues_and_reports_losses() {
     let (files, mut trace) = (Files::new(), kinds_twice());
     // The first event of the first generation that is not a sync: a proc in no valid status.
     let place = trace.windows(4).position(|bytes| bytes == [13, 1, 0, 1]).unwrap();
@@ -447,7 +447,7 @@ fn a_reader_that_goes_away_ends_it_quietly() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_has_examples() {
     let ran = run(&["--help"]);
     let text = String::from_utf8(ran.stdout).unwrap();
     assert!(text.contains("Examples:") && text.contains("triscope go stats"), "{text}");

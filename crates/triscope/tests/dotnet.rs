@@ -175,7 +175,7 @@ fn a_program_is_traced_from_its_start() {
 
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn a_suspended_runtime_is_let_go() {
+fn a_suspended_runtime_is_resumed() {
     let mut target = Target::of(Runtime::Net9)
         .env("DOTNET_DefaultDiagnosticPortSuspend", "1")
         .suspended()

@@ -69,7 +69,7 @@ fn methods_of_a_running_process_have_their_share() {
 /// One that still runs at the end lists its methods then.
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn methods_of_a_process_that_goes_on_have_names() {
+fn methods_of_a_process_that_continues_have_names() {
     let target = Target::of(Runtime::Net10).mode("mix").start();
     let args = ["-p", &target.pid().to_string(), "--seconds", "2"];
     let folded = profile(target.tmpdir(), &args);

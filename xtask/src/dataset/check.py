@@ -114,7 +114,7 @@ def compare(name, connection, report):
         keys[tid, text].append(thread)
     for thread in report["threads"]:
         candidates = keys[thread["tid"], thread["name"] or None]
-        # Two threads with one id and name are told apart by their times.
+        # Two threads with one id and name are distinguished by their times.
         matching = [c for c in candidates if +times[c] == +collections.Counter(thread["times"])]
         what = f"thread {thread['tid']} {thread['name']}"
         require(matching, f"{name}: {what}: {[dict(times[c]) for c in candidates]} and {thread['times']}")

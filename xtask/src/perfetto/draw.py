@@ -146,7 +146,7 @@ class Timeline:
         self.end = max(self.end, last)
         cpus, running, states = {}, {}, {}
 
-        def goes_on(at, tid, state):
+        def continues(at, tid, state):
             """Sets the state of the thread from this time on."""
             if tid in states and tid in self.threads:
                 since, before = states[tid]
@@ -157,7 +157,7 @@ class Timeline:
         for at, cpu, tid, name, state in self.sched:
             if cpu is None:
                 if states.get(tid, (0, "Asleep"))[1] in ("Asleep", "Blocked"):
-                    goes_on(at, tid, "Runnable")
+                    continues(at, tid, "Runnable")
                 continue
             if cpu not in cpus:
                 cpus[cpu] = Track.of_cpu(cpu)
@@ -167,16 +167,16 @@ class Timeline:
                     known = self.threads.get(old)
                     cpus[cpu].slices.append((since, at, 0, known.name if known else old_name))
                     blocked = "Blocked" if state & 2 else "Asleep" if state & 0xFF else "Runnable"
-                    goes_on(at, old, None if state & 0x30 else blocked)
+                    continues(at, old, None if state & 0x30 else blocked)
             running[cpu] = (at, tid, name)
             if tid:
-                goes_on(at, tid, "Running")
+                continues(at, tid, "Running")
         for cpu, (since, tid, name) in running.items():
             if tid:
                 known = self.threads.get(tid)
                 cpus[cpu].slices.append((since, last, 0, known.name if known else name))
         for tid in list(states):
-            goes_on(last, tid, None)
+            continues(last, tid, None)
         self.cpus = [cpus[cpu] for cpu in sorted(cpus)]
 
     def path(self, track):

@@ -143,7 +143,7 @@ func collect(open func() (func() (fmt.Stringer, error), error)) (a answer) {
 	return a
 }
 
-// endless never reports io.EOF: whoever does so after reading from it made it up.
+// endless never reports io.EOF: a reader that reports it invented it.
 type endless struct{ rest []byte }
 
 var errEndless = errors.New("end of the input")

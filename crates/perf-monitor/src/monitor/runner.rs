@@ -108,7 +108,7 @@ impl<T> Runner<T> {
                 next_check = Instant::now() + CPU_CHECK;
                 self.check_cpus(inner)?;
             }
-            // When all threads of the set have exited the monitor goes on: events can be
+            // When all threads of the set have exited the monitor continues: events can be
             // registered, and external ones come.
             self.waker.wait(Some(self.options.poll_interval), |_| false)?;
         }

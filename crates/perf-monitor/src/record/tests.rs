@@ -595,7 +595,7 @@ fn a_shared_ring_is_decoded_by_id() {
 }
 
 #[test]
-fn two_trailers_in_one_ring_are_told_apart_by_id() {
+fn two_trailers_in_one_ring_are_distinguished_by_id() {
     let decoder = two_events();
     let of_first = b().u32(1).u32(2).name("a").u64(700).u64(1).record(3, 0);
     let of_second = b().u32(1).u32(2).name("a").u32(10).u32(11).u64(800).u64(2).record(3, 0);

@@ -80,8 +80,8 @@ pub struct SetStats {
     pub inversions: u64,
     /// Records without a time: they are shorter than their layout. They are skipped.
     pub undecodable: u64,
-    /// Rounds in which so many records waited outside of the rings that they were passed on without
-    /// slack.
+    /// Rounds in which the records that waited outside of the rings reached a limit, and were passed on
+    /// without slack.
     pub waived_slack: u64,
 }
 

@@ -156,7 +156,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_most_telling_cgroup_counts() {
+    fn the_most_specific_cgroup_is_taken() {
         let file = b"12:cpu,cpuacct:/a\n3:perf_event:/p\n1:name=systemd:/s\n0::/u\n";
         assert_eq!(cgroup(file).as_deref(), Some("/p"));
         assert_eq!(cgroup(b"3:perf_event:/\n1:name=systemd:/s:x\n0::/\n").as_deref(), Some("/s:x"));

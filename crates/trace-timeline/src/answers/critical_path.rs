@@ -498,7 +498,7 @@ impl Walk<'_> {
                 piece.what,
                 What::OnCpu { .. } | What::Running | What::Syscall | What::WaitsForCpu { .. }
             );
-            // A stop-the-world holds back whoever does not execute, except who requested it.
+            // A stop-the-world holds back all that do not execute, except its requester.
             let during = here().rev().find(|span| match span.kind {
                 SpanKind::StopTheWorld => !is_executing && span.by != piece.entity,
                 SpanKind::Region | SpanKind::Task => false,

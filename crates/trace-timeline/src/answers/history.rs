@@ -196,7 +196,7 @@ impl History {
             self.work_items.entry(span.ended_by).or_default().push(span);
         }
         self.spans.entry(span.entity).or_default().push(span);
-        // A task belongs to whoever began it, too.
+        // A task also belongs to the goroutine that began it.
         if span.by != span.entity && span.kind == SpanKind::Task {
             self.spans.entry(span.by).or_default().push(span);
         }

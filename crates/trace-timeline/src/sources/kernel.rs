@@ -402,7 +402,7 @@ impl KernelSource {
         }
     }
 
-    /// Ends the recording: other sources of the timeline may go on, and the states of the threads
+    /// Ends the recording: other sources of the timeline may continue, and the states of the threads
     /// are not known there.
     pub fn finish(&mut self, at: Timestamp, out: &mut Vec<Event>) {
         if self.stats.switches == 0 {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Time limit for a request: browsers open connections that they do not use.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes of a request.
 const MAX_REQUEST: u64 = 16 << 10;
@@ -114,7 +114,7 @@ impl Files {
 
     /// Answers one request.
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let Some(request) = Request::read(&stream)? else { return Ok(()) };
         let found = self.files.iter().find(|(file, _)| {
             let path = request.target.strip_prefix('/').and_then(|p| p.strip_prefix(&self.secret));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tempfile::TempPath;
 
 /// Time limit for the headers, and for each part of the rest after the end was requested.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The loopback addresses on which a process listens.
 ///
@@ -74,7 +74,7 @@ impl Download {
         let seconds = limit.as_secs_f64();
         let target = format!("/debug/pprof/trace?seconds={seconds}");
         let http::Reply { stream, mut body } =
-            http::get(address, &address.to_string(), &target, Some(PATIENCE)).map_err(fail)?;
+            http::get(address, &address.to_string(), &target, Some(TIMEOUT)).map_err(fail)?;
         let mut file = tempfile::NamedTempFile::new().map_err(fail)?;
         let thread = std::thread::spawn(move || {
             let copied = io::copy(&mut body, &mut file);
@@ -92,7 +92,7 @@ impl Download {
     /// The server sees the end of the request and stops tracing, which writes the rest. The other
     /// direction is still open for it.
     pub(crate) fn stop(&self) {
-        let _ = self.stream.set_read_timeout(Some(PATIENCE)); // the copy has the same socket
+        let _ = self.stream.set_read_timeout(Some(TIMEOUT)); // the copy has the same socket
         http::end(&self.stream);
     }
 
@@ -166,7 +166,7 @@ mod tests {
     fn a_refusal_has_its_reason() {
         let address = server("HTTP/1.0 400 Bad Request\r\n\r\nexceeds WriteTimeout", "");
         // The server keeps the connection open: the text that came is enough.
-        let Err(Failure::Message(why, _)) = Download::start(address, PATIENCE).map(drop) else {
+        let Err(Failure::Message(why, _)) = Download::start(address, TIMEOUT).map(drop) else {
             panic!("it was not refused")
         };
         assert!(why.contains("400 Bad Request"), "{why}");

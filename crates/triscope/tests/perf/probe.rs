@@ -125,7 +125,7 @@ fn what_cannot_be_probed_is_explained() {
 }
 
 #[test]
-fn users_without_privileges_are_told_what_it_needs() {
+fn a_missing_privilege_is_named() {
     let ran: crate::support::Ran = as_nobody(&["perf", "probe", "-l"]).output().unwrap().into();
     assert_ne!(ran.code, Some(0));
     assert!(ran.stderr.contains("tracefs"), "{}", ran.stderr);

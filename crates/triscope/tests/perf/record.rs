@@ -79,7 +79,7 @@ fn the_command_is_drawn_and_others_without_their_names() {
     assert_eq!(timeline.count(": instant exit"), 4, "{}", timeline.text());
     assert_eq!(timeline.count("Command: begin sh -c sleep 0.05; /bin/true; echo hello;"), 1);
     assert_eq!(timeline.count("Command: end ended with=exit status: 0"), 1);
-    // By the end of a child; wake-ups by timers are among what this kernel does not always tell.
+    // By the end of a child; this kernel does not always report wake-ups by timers.
     assert!(timeline.count("wakes sh ") >= 1, "{}", timeline.text());
 }
 
@@ -222,8 +222,8 @@ fn a_user_records_the_command_alone() {
     let args = [&["record", "-o", out.to_str().unwrap()][..], &script[..]].concat();
     let ran: Ran = as_nobody(&args).output().unwrap().into();
     let remedies = ["mount -t tracefs", "mount it with -o gid", "perf_event_paranoid", "container"];
-    let is_told = remedies.iter().any(|words| ran.stderr.contains(words));
-    assert!(is_told, "{}", ran.stderr);
+    let is_named = remedies.iter().any(|words| ran.stderr.contains(words));
+    assert!(is_named, "{}", ran.stderr);
     if !users_may_count() {
         ran.is_refused(1, &["triscope: "]);
         return assert_eq!(names(dir.path()), [""; 0]);
@@ -337,13 +337,13 @@ fn a_process_that_runs_is_recorded() {
         assert_eq!(timeline.count("Command: begin sh -c echo ready;"), 1);
         timeline
     };
-    // For a while: it goes on.
+    // For a while: the process continues.
     let ran = run_in(dir.path(), &[&record[..], &["--seconds", "0.5"]].concat());
     ran.is_good();
     assert!(reported(&ran, "process") > 1, "what it starts is its own: {}", ran.stderr);
     let timeline = is_drawn("the end of the recording");
     assert!(timeline.count("track sleep ") > 0, "{}", timeline.text());
-    // Until a signal: it goes on. In the background of a script SIGINT is ignored from the start.
+    // Until a signal: the process continues. In the background of a script SIGINT is ignored from the start.
     let mut command = in_background(&record);
     let begin = |command: &mut Command| {
         std::fs::remove_file(dir.path().join("out")).unwrap();

@@ -620,7 +620,7 @@ fn the_firefox_profiler_gets_the_same_shares() {
     }
 }
 
-/// A thread that could go on waits for a CPU, with a frame that says so.
+/// A runnable thread waits for a CPU, with a frame that says so.
 #[test]
 fn preempted_threads_are_marked() {
     needs_root!();

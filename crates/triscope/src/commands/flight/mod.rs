@@ -35,7 +35,7 @@ use trigger::Trigger;
 /// the dump.
 ///
 /// SIGUSR1 and `triscope flight dump` make a dump, too. A recorder that was killed leaves its
-/// segments: the next one in the same directory goes on with them, and `triscope flight dump` without a
+/// segments: the next one in the same directory continues with them, and `triscope flight dump` without a
 /// recorder makes a dump of them. DIR and everything in it is for its user only. Dumps have the names
 /// of threads and the paths of programs, but no command lines unless --command-lines is given, and no
 /// environment.

@@ -5,7 +5,7 @@ use gotrace::analysis::{SchedulingOptions, Stall};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// List the longest stalls: goroutines that waited for a P, or were blocked, and for whom
+/// List the longest stalls: goroutines that waited for a P or were blocked, and the cause
 ///
 /// Each has the stack at which the goroutine stopped, and the goroutine that unblocked it with its
 /// stack. Goroutines of the runtime itself are not listed as blocked.
