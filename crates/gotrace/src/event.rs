@@ -589,8 +589,8 @@ impl<'a> Event<'a> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn sync(self) -> Option<Sync<'a>> {
-        (self.record.ty == SYNC).then(|| Sync {
+    pub fn sync(self) -> Option<SyncPoint<'a>> {
+        (self.record.ty == SYNC).then(|| SyncPoint {
             n: self.record.sync_number(),
             table: self.record.has_tables().then_some(self.table),
         })
@@ -820,12 +820,12 @@ impl<'a> StateTransition<'a> {
 
 /// The content of a sync event: data about the events up to the next one.
 #[derive(Clone, Copy)]
-pub struct Sync<'a> {
+pub struct SyncPoint<'a> {
     n: u64,
     table: Option<&'a Arc<Table>>,
 }
 
-impl<'a> Sync<'a> {
+impl<'a> SyncPoint<'a> {
     /// The number of the sync event in the trace, from 1.
     pub const fn n(&self) -> u64 {
         self.n
@@ -847,9 +847,9 @@ impl<'a> Sync<'a> {
     }
 }
 
-impl fmt::Debug for Sync<'_> {
+impl fmt::Debug for SyncPoint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sync")
+        f.debug_struct("SyncPoint")
             .field("n", &self.n)
             .field("clock_snapshot", &self.clock_snapshot())
             .finish_non_exhaustive()

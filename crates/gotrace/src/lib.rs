@@ -94,7 +94,7 @@ pub use bstr;
 pub use error::{Error, ErrorKind, Inconsistency, Position, Result};
 pub use event::{
     Event, EventKind, ExperimentalBatch, ExperimentalEvent, Label, Log, Metric, OwnedEvent, Range,
-    RangeAttribute, RangeName, Region, Stack, StackFrame, StateTransition, Sync, Task, Value,
+    RangeAttribute, RangeName, Region, Stack, StackFrame, StateTransition, SyncPoint, Task, Value,
 };
 pub use generations::{GenerationSpan, Generations, Index};
 pub use id::{GoId, GoState, ProcId, ProcState, ResourceId, ResourceKind, TaskId, ThreadId};

@@ -3,7 +3,7 @@
 
 use crate::event::{
     Event, EventKind, ExperimentalEvent, Metric, OwnedEvent, Range, RangeName, Stack,
-    StateTransition, Sync, Value,
+    StateTransition, SyncPoint, Value,
 };
 use crate::quote::{append_escaped, append_quoted};
 use crate::table::ClockSnapshot;
@@ -122,7 +122,7 @@ fn append_details(event: Event<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn append_sync(sync: Sync<'_>, out: &mut Vec<u8>) {
+fn append_sync(sync: SyncPoint<'_>, out: &mut Vec<u8>) {
     append_field(b" N=", sync.n(), out);
     if let Some(clocks) = sync.clock_snapshot() {
         append_field(b" Trace=", clocks.trace.nanos(), out);

@@ -247,3 +247,22 @@ fn events_go_to_other_threads() {
     let sent = std::thread::spawn(move || Event::log(event.as_event()).is_some());
     assert!(sent.join().unwrap());
 }
+
+mod glob {
+    use gotrace::*;
+
+    /// Compiles only if `Sync` is that of the standard library.
+    pub(super) fn assert_shareable<T: Send + Sync>(_: &T) {}
+
+    pub(super) fn first(events: &[OwnedEvent]) -> Option<EventKind> {
+        events.first().map(|event| event.as_event().kind())
+    }
+}
+
+#[test]
+fn a_glob_import_hides_no_marker_trait() {
+    let event = build(EventDetails::Label(Label::new("x", GoId(5))));
+    let events = [event.unwrap()];
+    glob::assert_shareable(&events);
+    assert_eq!(glob::first(&events), Some(EventKind::Label));
+}

@@ -1,7 +1,7 @@
 //! Heap objects by type, from the AllocFree experiment.
 
 use super::Name;
-use crate::event::{Event, EventKind, Sync};
+use crate::event::{Event, EventKind, SyncPoint};
 use crate::spec::{EventType, Experiment};
 use bstr::BStr;
 use std::collections::{BTreeMap, HashMap};
@@ -276,7 +276,7 @@ impl Allocations {
     }
 
     /// The types of the generation that begins.
-    fn sync(&mut self, sync: Sync<'_>) {
+    fn sync(&mut self, sync: SyncPoint<'_>) {
         self.types.clear();
         for batch in sync.experimental_batches() {
             if batch.experiment == Experiment::ALLOC_FREE && self.batch(batch.data).is_err() {
