@@ -8,7 +8,7 @@ use crate::layout::Feature;
 use crate::tracing::TracingData;
 use trace_common::{BuildId, Cursor, Limits, Timestamp};
 
-/// What a recording says about its machine and itself.
+/// The description of a recording and its machine.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Features {

@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 /// machine: names, parents and mappings of the processes that run, and the kernel's own mappings.
 ///
 /// They have no time, and go to the start of a recording. Processes that end meanwhile are left out.
-/// What this user may not read is missing: the mappings of other users' processes, and the
+/// Missing is all that this user may not read: the mappings of other users' processes, and the
 /// addresses of the kernel if `kernel.kptr_restrict` hides them.
 #[derive(Debug)]
 pub struct Synthesizer {

@@ -10,7 +10,7 @@ pub struct Step<E, L> {
     pub entity: E,
     /// It is followed back to this time: the begin of the wait that led to it, or of the whole.
     pub lower: Timestamp,
-    /// What led to it.
+    /// The link that led to it.
     pub link: L,
     /// Whether too many steps did not go back in time: the rest is to be
     /// [explained](Walk::explain) at once.

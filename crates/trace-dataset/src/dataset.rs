@@ -38,7 +38,7 @@ pub struct SourceFile {
     pub bytes: u64,
 }
 
-/// What the timeline does not say about a recording.
+/// Properties of a recording that its timeline does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DatasetOptions {
@@ -84,7 +84,7 @@ pub struct TableSummary {
     pub bytes: u64,
 }
 
-/// What was written.
+/// The numbers of written rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {

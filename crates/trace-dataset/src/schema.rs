@@ -42,7 +42,7 @@ pub struct Column {
 pub struct Table {
     /// The name: also that of its directory.
     pub name: &'static str,
-    /// What a row is.
+    /// The meaning of a row.
     pub about: &'static str,
     /// The column by which the rows of each row group are sorted, if there is one.
     pub sorted_by: Option<&'static str>,

@@ -60,7 +60,7 @@ pub enum TrackKind {
 }
 
 impl TrackKind {
-    /// What is the same for two tracks of one process or thread.
+    /// The identity of a process or thread, which its tracks share.
     pub(crate) const fn ids(self) -> Option<(i32, i32)> {
         match self {
             Self::Process { pid } => Some((pid, pid)),

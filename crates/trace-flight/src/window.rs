@@ -9,7 +9,7 @@ use trace_common::Timestamp;
 pub struct Cause {
     /// The kind of trigger, such as `signal`.
     pub trigger: String,
-    /// What happened, in words.
+    /// A description of the event.
     pub what: String,
     /// When, if it is known.
     pub at: Option<Timestamp>,

@@ -9,7 +9,7 @@ use trace_common::{ClockDomain, Timestamp};
 pub struct Event {
     /// The time, on the clock of the timeline.
     pub at: Timestamp,
-    /// What happened.
+    /// The kind, with its details.
     pub kind: EventKind,
 }
 
@@ -64,7 +64,7 @@ pub enum EventKind {
         /// The entity that caused it, if any is known: a goroutine, or the thread that did it for
         /// the runtime (network poller, timers).
         from: Option<EntityId>,
-        /// What the CPU executed at the time.
+        /// The context in which the CPU executed.
         context: Context,
         /// The CPU on which it happened, if it is known.
         on: Option<EntityId>,
@@ -79,13 +79,13 @@ pub enum EventKind {
     Begin {
         /// Its identifier, which [`EventKind::Finish`] repeats.
         span: SpanId,
-        /// What it belongs to: a goroutine, a thread, a P, or a process.
+        /// The entity that it belongs to: a goroutine, a thread, a P, or a process.
         entity: EntityId,
         /// The kind.
         kind: SpanKind,
         /// The name: of a region or task its type, of a stop-the-world its reason.
         name: TextId,
-        /// Who began it, if that is not `entity`.
+        /// The entity that began it, if that is not `entity`.
         by: Option<EntityId>,
         /// The task, activity, GC or owner of the lock; of a task or activity its parent.
         of: Option<EntityId>,
@@ -96,12 +96,12 @@ pub enum EventKind {
     Finish {
         /// Its identifier.
         span: SpanId,
-        /// Who ended it, if that is not its entity.
+        /// The entity that ended it, if that is not its entity.
         by: Option<EntityId>,
     },
     /// Something without a duration.
     Instant {
-        /// What it belongs to.
+        /// The entity that it belongs to.
         entity: EntityId,
         /// The kind.
         kind: InstantKind,
@@ -123,7 +123,7 @@ pub enum EventKind {
     },
     /// A counter has this value from now on.
     Counter {
-        /// What it belongs to.
+        /// The entity that it belongs to.
         entity: EntityId,
         /// The name.
         name: TextId,
@@ -176,7 +176,7 @@ pub enum EventKind {
     },
     /// Records are missing. The argument `why` of a runtime's trace says why.
     Loss {
-        /// What they were about: a CPU, or a process; `None` if it is unknown.
+        /// The entity that they were about: a CPU, or a process; `None` if it is unknown.
         entity: Option<EntityId>,
         /// The kind.
         kind: LossKind,
@@ -257,7 +257,7 @@ pub enum FlowKind {
     Continues,
 }
 
-/// What a CPU executes.
+/// The context in which a CPU executes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Context {

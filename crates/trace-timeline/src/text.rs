@@ -55,7 +55,7 @@ pub fn duration(nanos: i64) -> String {
     }
 }
 
-/// What a [`Piece`] was spent on: a stable name such as `waits_for_cpu`, and a phrase.
+/// The use of the time of a [`Piece`]: a stable name such as `waits_for_cpu`, and a phrase.
 pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
     let reasons = [piece.reason, piece.waiter_reason];
     let reason = reasons.into_iter().find(|reason| !reason.is_empty());
@@ -196,7 +196,7 @@ pub fn request(request: &Request, tables: &Tables) -> String {
     format!("{kind} {text:?} on {}", name(tables, request.subject))
 }
 
-/// What a CPU executed while a thread waited for it.
+/// The occupant of a CPU for which a thread waited.
 pub fn occupant(occupant: Occupant, tables: &Tables) -> String {
     match occupant {
         Occupant::Thread(thread) => name(tables, thread),
@@ -206,7 +206,7 @@ pub fn occupant(occupant: Occupant, tables: &Tables) -> String {
     }
 }
 
-/// Who woke a thread or goroutine.
+/// The source of a wake-up of a thread or goroutine.
 pub fn waker(waker: Waker, tables: &Tables) -> String {
     match waker {
         Waker::Goroutines(_, entry) if entry.is_empty() => "goroutines (unknown)".to_owned(),
@@ -218,7 +218,7 @@ pub fn waker(waker: Waker, tables: &Tables) -> String {
     }
 }
 
-/// What is missing.
+/// The name of a kind of loss.
 pub const fn loss(kind: LossKind) -> &'static str {
     match kind {
         LossKind::SchedulerRecords => "records lost, the buffer of a CPU was full",
@@ -231,7 +231,7 @@ pub const fn loss(kind: LossKind) -> &'static str {
     }
 }
 
-/// Who was late to stop for a stop-the-world: `main.worker (G7) stopped after 1.2 ms: 1.1 ms on a
+/// A thread that was late to stop for a stop-the-world: `main.worker (G7) stopped after 1.2 ms: 1.1 ms on a
 /// CPU, 100 us without one`.
 pub fn late(pause: &Pause, stop: &Stop, tables: &Tables) -> String {
     let who = name(tables, stop.holder.or(stop.thread).unwrap_or(stop.entity));

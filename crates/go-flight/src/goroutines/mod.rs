@@ -76,7 +76,7 @@ pub struct Goroutines {
     reader: Reader<ProcessMemory>,
 }
 
-/// What a sample of a thread has.
+/// The parts of a sample of a thread.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "callers construct it")]
 pub struct ThreadSample<'a> {

@@ -70,7 +70,7 @@ impl<T> Payload<T> {
     }
 }
 
-/// What makes values of the fields of an external event.
+/// The decoder of the fields of an external event.
 pub(super) struct ExternalHandler<T> {
     pub(super) format: Arc<TracepointFormat>,
     pub(super) decoder: Option<Decoder<T>>,

@@ -143,7 +143,7 @@ impl<'a> RecordView<'a> {
     }
 }
 
-/// What a monitor delivers: what a decoder made of a sample or a record, or an external event.
+/// An item of a monitor: the value that a decoder made of a sample or record, or an external event.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct MonitorSample<T> {

@@ -11,7 +11,7 @@ pub(super) const MAX_NAME: usize = 63;
 /// `MAX_TRACE_ARGS` of the kernel.
 const MAX_ARGUMENTS: usize = 128;
 
-/// What is probed.
+/// The probed place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProbeKind {
@@ -81,7 +81,7 @@ pub(super) struct Place<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProbeDefinition {
-    /// What is probed.
+    /// The probed place.
     pub kind: ProbeKind,
     /// The system of its tracepoint.
     pub group: String,

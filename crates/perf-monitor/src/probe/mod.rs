@@ -176,7 +176,7 @@ impl Probe {
         &self.format
     }
 
-    /// What is probed.
+    /// The probed place.
     pub const fn kind(&self) -> ProbeKind {
         self.kind
     }
@@ -216,7 +216,7 @@ impl Probe {
     }
 }
 
-/// What the kernel counted of a probe: [`Probe::counts`].
+/// The kernel's counts of a probe: [`Probe::counts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProbeCounts {

@@ -168,7 +168,7 @@ impl<'a> Task<'a> {
         self.life.cgroups.at(self.at).map(AsRef::as_ref)
     }
 
-    /// What its cgroup says.
+    /// Its container, according to its cgroup.
     pub fn container(&self) -> Option<Container> {
         Container::of_cgroup(self.cgroup()?)
     }

@@ -65,7 +65,7 @@ impl ProcessInfo {
         line
     }
 
-    /// What its cgroup says.
+    /// Its container, according to its cgroup.
     pub fn container(&self) -> Option<Container> {
         Container::of_cgroup(self.cgroup.as_deref()?)
     }

@@ -77,7 +77,7 @@ impl Default for HtmlOptions {
     }
 }
 
-/// What [`HtmlTimeline::write`] wrote.
+/// The numbers of what [`HtmlTimeline::write`] wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HtmlStats {

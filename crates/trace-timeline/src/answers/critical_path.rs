@@ -19,13 +19,13 @@ pub struct Piece {
     pub entity: EntityId,
     /// The kernel thread that executed it, if that is known.
     pub thread: Option<EntityId>,
-    /// What it did or waited for.
+    /// Its activity, or the reason of its wait.
     pub what: What,
     /// How many waits lead from the subject to `entity`: 0 for the subject itself.
     pub depth: u32,
     /// Why it waited, as its runtime reports it; empty for other pieces.
     pub reason: TextId,
-    /// Who waits for `entity` meanwhile.
+    /// The subject that waits for `entity` meanwhile.
     pub waiter: Option<EntityId>,
     /// Why that one waits.
     pub waiter_reason: TextId,
@@ -68,7 +68,7 @@ impl Piece {
     }
 }
 
-/// What a piece of a critical path was spent on.
+/// The use of the time of a piece of a critical path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum What {
@@ -83,7 +83,7 @@ pub enum What {
     Syscall,
     /// Its thread waited for a CPU.
     WaitsForCpu {
-        /// What that CPU executed meanwhile.
+        /// The occupant of that CPU meanwhile.
         occupant: Occupant,
         /// Whether the CPU was taken away from it.
         is_preempted: bool,
@@ -94,7 +94,7 @@ pub enum What {
         proc: Option<EntityId>,
         /// The goroutine that had that P meanwhile.
         holder: Option<EntityId>,
-        /// What the kernel did with the thread of that P; [`Kernel::Absent`] if the P was idle.
+        /// The kernel's state of the thread of that P; [`Kernel::Absent`] if the P was idle.
         kernel: Kernel,
     },
     /// Its thread could have run, but the CPU quota of its cgroup was used up. The counters of the
@@ -112,7 +112,7 @@ pub enum What {
     Stopped,
     /// Waited, and nobody is known who ended the wait: network, timer, interrupt, another machine.
     Waits {
-        /// What the CPU that ended it executed.
+        /// The context in which a CPU ended it.
         context: Context,
     },
     /// Not known: not recorded, or lost.

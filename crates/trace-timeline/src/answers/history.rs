@@ -39,13 +39,13 @@ pub struct History {
 pub struct Span {
     /// The kind.
     pub kind: SpanKind,
-    /// What it belongs to.
+    /// The entity that it belongs to.
     pub entity: EntityId,
     /// The name.
     pub name: TextId,
-    /// Who began it.
+    /// The entity that began it.
     pub by: EntityId,
-    /// Who ended it.
+    /// The entity that ended it.
     pub ended_by: EntityId,
     /// The task, activity, GC or owner of the lock; of a task or activity its parent.
     pub of: Option<EntityId>,

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use trace_common::Timestamp;
 
-/// What a [`Question`] is about.
+/// The subject of a [`Question`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Subject {
@@ -65,7 +65,7 @@ impl Subject {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "callers construct it")]
 pub struct Question {
-    /// What they are.
+    /// The kind of the requests.
     pub subject: Subject,
     /// Only between these times, in nanoseconds from the start of the timeline: requests that are
     /// completely within them; the part within them of a goroutine or thread.

@@ -170,7 +170,7 @@ fn worst_first(goroutine: EntityId, times: &Group) -> (Reverse<u64>, EntityId) {
     (Reverse(times.latency.sum()), goroutine)
 }
 
-/// Who had the CPU that threads of a process waited for.
+/// The occupant of a CPU that threads of a process waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Preempter {
@@ -182,7 +182,7 @@ pub struct Preempter {
     pub count: u64,
 }
 
-/// Who woke threads or goroutines of a process.
+/// The source of wake-ups of threads or goroutines of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Waker {
@@ -338,7 +338,7 @@ pub struct Report {
     pub longest_pauses: Vec<Pause>,
     /// By process: throttling by CPU quotas.
     pub throttled: BTreeMap<EntityId, Throttled>,
-    /// What is missing.
+    /// Losses by kind.
     pub losses: BTreeMap<LossKind, LossTotal>,
     /// Samples by whether the thread had a CPU: yes, no, not known.
     pub samples: [u64; 3],

@@ -47,9 +47,9 @@ pub struct Interval {
     pub thread: Option<EntityId>,
     /// The P of a goroutine that executes.
     pub proc: Option<EntityId>,
-    /// What a thread or P executes: a goroutine or a .NET thread.
+    /// The entity that a thread or P executes: a goroutine or a .NET thread.
     pub holder: Option<EntityId>,
-    /// What the kernel does with the thread.
+    /// The kernel's state of the thread.
     pub kernel: Kernel,
 }
 
@@ -60,7 +60,7 @@ impl Interval {
     }
 }
 
-/// What the kernel does with a thread.
+/// The kernel's state of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kernel {
@@ -78,7 +78,7 @@ pub enum Kernel {
     Runnable {
         /// The CPU whose queue it probably waits in.
         cpu: Option<EntityId>,
-        /// What that CPU executes meanwhile.
+        /// The occupant of that CPU meanwhile.
         occupant: Occupant,
         /// Whether the CPU was taken away from it; otherwise it was woken.
         is_preempted: bool,
@@ -103,7 +103,7 @@ impl Kernel {
     }
 }
 
-/// What a CPU executes.
+/// The occupant of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Occupant {
     /// Not known.
@@ -136,13 +136,13 @@ pub struct ResolvedFlow {
     pub at: Timestamp,
     /// The kind.
     pub kind: FlowKind,
-    /// Who caused it: the goroutine or .NET thread if one executed, otherwise the thread.
+    /// The cause: the goroutine or .NET thread if one executed, otherwise the thread.
     pub from: Option<EntityId>,
     /// The kernel thread that executed it.
     pub from_thread: Option<EntityId>,
-    /// What the CPU executed: in an interrupt, nobody is known to have caused it.
+    /// The context in which the CPU executed: in an interrupt, nobody is known to have caused it.
     pub context: Context,
-    /// What continues.
+    /// The entity that continues.
     pub to: EntityId,
     /// The goroutine or .NET thread that `to` executes, if `to` is a thread.
     pub to_holder: Option<EntityId>,
@@ -170,7 +170,7 @@ pub struct Sampled {
     pub event: SampledEventId,
     /// The task or activity that it belongs to.
     pub of: Option<EntityId>,
-    /// What the kernel did with the thread; of a managed sample, when the sampler asked it to stop.
+    /// The kernel's state of the thread; of a managed sample, when the sampler asked it to stop.
     pub kernel: Kernel,
     /// Of a managed sample: when the sampler asked the thread to stop, if that is known.
     pub stop_requested: Option<Timestamp>,
@@ -184,7 +184,7 @@ pub struct Pause {
     pub process: EntityId,
     /// The reason.
     pub reason: TextId,
-    /// Who requested it.
+    /// The entity that requested it.
     pub by: Option<EntityId>,
     /// The request.
     pub begin: Timestamp,
@@ -214,7 +214,7 @@ impl Pause {
 pub struct Stop {
     /// The P or .NET thread.
     pub entity: EntityId,
-    /// What a P executed.
+    /// The goroutine that a P executed.
     pub holder: Option<EntityId>,
     /// The kernel thread.
     pub thread: Option<EntityId>,

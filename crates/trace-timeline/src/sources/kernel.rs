@@ -135,7 +135,7 @@ pub enum Record<'a> {
         /// The thread.
         tid: i32,
     },
-    /// What is known of a process beside its name, from `PERF_RECORD_MMAP2`, `PERF_RECORD_CGROUP` or
+    /// Properties of a process beside its name, from `PERF_RECORD_MMAP2`, `PERF_RECORD_CGROUP` or
     /// `/proc`.
     Process {
         /// The process id.

@@ -143,7 +143,7 @@ pub struct PathPiece {
     pub end: Timestamp,
     /// The goroutine whose time it is.
     pub goroutine: PathGoroutine,
-    /// What that did.
+    /// Its activity.
     pub what: PathState,
     /// The number of waits that lead from the subject to `goroutine`: 0 for the subject itself.
     pub depth: u32,
@@ -173,7 +173,7 @@ impl PathPiece {
     }
 }
 
-/// What the goroutine of a [`PathPiece`] did.
+/// The activity of the goroutine of a [`PathPiece`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathState {
@@ -194,7 +194,7 @@ pub enum PathState {
     Unknown,
 }
 
-/// What a P did while a goroutine waited for it.
+/// The activity of a P while a goroutine waited for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Occupant {
