@@ -221,7 +221,8 @@ impl Entities {
     /// look at entities after their end, so that a timeline of any length fits into memory.
     ///
     /// Only entities that one source alone knows are forgotten: goroutines, tasks, activities,
-    /// requests and GCs. Nothing happens for others, and for those that have not ended.
+    /// requests and GCs. Nothing happens for others, and for those that have not ended. For threads
+    /// and processes see [`KernelSource::forget`](crate::sources::kernel::KernelSource::forget).
     pub fn forget(&mut self, id: EntityId) {
         use EntityKind as Kind;
         let is_own = |entity: &&mut Entity| {
@@ -231,9 +232,27 @@ impl Entities {
                     Kind::Goroutine | Kind::Task | Kind::Activity | Kind::Request | Kind::Gc
                 )
         };
-        if self.get_mut(id).filter(is_own).is_none() {
-            return;
+        if self.get_mut(id).filter(is_own).is_some() {
+            self.remove(id);
         }
+    }
+
+    /// Forgets a process or thread, its number and its attributes.
+    #[cfg(feature = "kernel")]
+    pub(crate) fn forget_shared(&mut self, id: EntityId) {
+        let Some(key) = self.get(id).map(|entity| (entity.kind, entity.number)) else { return };
+        if self.shared.get(&key) == Some(&id) {
+            self.shared.remove(&key);
+        }
+        let first = (id, Attribute::CommandLine);
+        let known = self.attributes.range(first..).take_while(|((of, _), _)| *of == id);
+        for key in known.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.attributes.remove(&key);
+        }
+        self.remove(id);
+    }
+
+    fn remove(&mut self, id: EntityId) {
         let Some(slot) = self.pages.get_mut(id.index() / PAGE) else { return };
         let Some(page) = slot else { return };
         page.forgotten |= Page::bit(id);

@@ -23,11 +23,15 @@ pub(super) struct Scheduler {
     preempted: i64,
     /// By the position of the CPU's entity: its number, and the thread that is drawn there.
     cpus: Vec<Option<Cpu>>,
+    /// Whether the idle thread is recorded.
+    has_idle: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
     number: u32,
+    /// Whether a thread that was not recorded is drawn on it.
+    has_others: bool,
     drawn: Option<Drawn>,
     /// The thread that is drawn, by its name then.
     label: Label,
@@ -107,8 +111,8 @@ pub(super) fn tid(entity: &Entity) -> i32 {
 }
 
 impl Scheduler {
-    pub(super) const fn new(preempted: i64) -> Self {
-        Self { preempted, cpus: Vec::new() }
+    pub(super) const fn new(preempted: i64, has_idle: bool) -> Self {
+        Self { preempted, cpus: Vec::new(), has_idle }
     }
 
     #[inline]
@@ -127,7 +131,8 @@ impl Scheduler {
         if id.index() >= self.cpus.len() {
             self.cpus.resize(id.index() + 1, None);
         }
-        *self.cpus.get_mut(id.index())? = Some(Cpu { number, drawn: None, label: Label::IDLE });
+        let (has_others, drawn, label) = (false, None, Label::IDLE);
+        *self.cpus.get_mut(id.index())? = Some(Cpu { number, has_others, drawn, label });
         Some(())
     }
 
@@ -139,6 +144,7 @@ impl Scheduler {
     ) -> io::Result<()> {
         let Context { at, tables, .. } = *cx;
         let preempted = self.preempted;
+        self.has_idle |= switch.next.is_none() && !switch.is_next_unknown;
         let Some(cpu) = self.cpu(switch.cpu, tables) else {
             stats.without_cpu += 1;
             return Ok(());
@@ -149,6 +155,7 @@ impl Scheduler {
             None if switch.is_next_unknown => Drawn::Other,
             None => Drawn::Idle,
         };
+        cpu.has_others |= next == Drawn::Other;
         let drawn = cpu.drawn.replace(next);
         let mut left = std::mem::replace(&mut cpu.label, Label::new(next, number, tables));
         let came = cpu.label;
@@ -156,8 +163,10 @@ impl Scheduler {
             (Some(prev), _) => Drawn::Thread(prev),
             // The idle thread, or one that was not recorded.
             (None, Some(drawn @ (Drawn::Idle | Drawn::Other))) => drawn,
+            (None, _) if switch.left == ThreadState::Unknown => Drawn::Other,
             (None, _) => Drawn::Idle,
         };
+        cpu.has_others |= prev == Drawn::Other;
         if drawn != Some(prev) {
             let label = Label::new(prev, number, tables);
             let unseen = std::mem::replace(&mut left, label);
@@ -168,6 +177,7 @@ impl Scheduler {
                 let switch =
                     SchedSwitch::new(number, task(unseen), TASK_INTERRUPTIBLE, task(label));
                 cx.sink.sched_switch(at, &switch)?;
+                stats.switches += 1;
             }
         }
         // A thread that is still there: its records were lost.
@@ -185,6 +195,23 @@ impl Scheduler {
         };
         let (prev, next) = (left.task(DEFAULT_PRIO, tables), came.task(switch.prio, tables));
         cx.sink.sched_switch(at, &SchedSwitch::new(number, prev, state, next))
+    }
+
+    /// Names the tracks of threads that were not recorded.
+    fn declare_others(&self, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        let cpus = || self.cpus.iter().flatten().filter(|cpu| cpu.has_others);
+        let mut numbers: Vec<u32> = cpus().map(|cpu| cpu.number).collect();
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let name: &[u8] = if self.has_idle { b"other tasks" } else { b"other tasks, or idle" };
+        cx.sink.track(&Track::process(other(0), name))?;
+        numbers.sort_unstable();
+        for cpu in numbers {
+            let name = format!("others on CPU {cpu}");
+            cx.sink.track(&Track::thread(other(0), other(cpu), name.as_bytes()))?;
+        }
+        Ok(())
     }
 
     pub(super) fn waking(
@@ -231,15 +258,17 @@ impl Drawing {
         pid
     }
 
-    /// Names and describes processes and threads of the kernel, and draws the ends of threads: a
-    /// track has one name, the last one.
+    /// Names and describes processes and threads of the kernel: a track has one name, the last one.
     pub(super) fn declare(&mut self, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_declared, true) {
+            return Ok(());
+        }
         let tables = cx.tables;
-        let mut ends = Vec::new();
         for (id, entity) in tables.entities.iter() {
             let name = tables.get(entity.name);
             match entity.kind {
-                EntityKind::Process if entity.number > 0 => {
+                // One without a name is known only as a parent.
+                EntityKind::Process if entity.number > 0 && !name.is_empty() => {
                     cx.sink.track(&Track::process(tid(entity), name).ordered())?;
                     describe(id, entity, tables).draw(cx.sink)?;
                 }
@@ -247,12 +276,18 @@ impl Drawing {
                     if let Some(process) = entity.parent {
                         let pid = self.pid(Some(process), tables);
                         let track = cx.sink.track(&Track::thread(pid, tid(entity), name))?;
-                        ends.extend(entity.end.map(|end| (end, track)));
+                        self.exits.extend(entity.end.map(|end| (end, track)));
                     }
                 }
                 _ => {}
             }
         }
+        self.scheduler.declare_others(cx)
+    }
+
+    /// Draws the ends of threads.
+    pub(super) fn draw_exits(&mut self, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        let mut ends = std::mem::take(&mut self.exits);
         ends.sort_by_key(|(end, _)| *end);
         let exit = cx.sink.text(b"exit");
         let exit = TrackEvent::new(exit).category(Category::Process);

@@ -43,7 +43,7 @@ mod sample;
 mod spans;
 
 use crate::cpu::CpuIntervals;
-use crate::model::Sink;
+use crate::model::{Sink, TrackId};
 use counter::{Counter, Counters};
 use executor::Executors;
 use goroutine::Goroutines;
@@ -72,6 +72,9 @@ pub struct TimelineOptions {
     /// When threads had a CPU, if the events of the kernel's scheduler are not among those of the
     /// timeline: they mark managed samples as on or off CPU.
     pub cpus: Option<Arc<CpuIntervals>>,
+    /// Whether switches to the idle thread are recorded, also if there is none: otherwise a CPU that
+    /// has left the recorded threads is with another thread or idle.
+    pub has_idle: bool,
     /// The state of preempted threads, as in `sched_switch`.
     preempted: i64,
 }
@@ -92,7 +95,8 @@ impl TimelineOptions {
 impl Default for TimelineOptions {
     /// Arrows, and 256 lanes.
     fn default() -> Self {
-        Self { arrows: true, lanes: 256, cpus: None, preempted: TASK_RUNNING }
+        let (cpus, has_idle, preempted) = (None, false, TASK_RUNNING);
+        Self { arrows: true, lanes: 256, cpus, has_idle, preempted }
     }
 }
 
@@ -157,6 +161,10 @@ struct Drawing {
     pids: HashMap<EntityId, i32>,
     /// The arguments of the next event.
     args: Vec<(TextId, Value)>,
+    /// Whether processes and threads have their names.
+    is_declared: bool,
+    /// The ends of threads, with their tracks.
+    exits: Vec<(Timestamp, TrackId)>,
 }
 
 impl Default for TimelineSource {
@@ -172,7 +180,7 @@ impl TimelineSource {
         // The viewer derives the states of kernel threads from the switches.
         (derive.occupants, derive.threads) = (false, false);
         (derive.starts, derive.intervals) = (true, false);
-        let scheduler = Scheduler::new(options.preempted);
+        let scheduler = Scheduler::new(options.preempted, options.has_idle);
         let drawing = Drawing {
             options,
             stats: TimelineStats::default(),
@@ -186,6 +194,8 @@ impl TimelineSource {
             pending: None,
             pids: HashMap::new(),
             args: Vec::new(),
+            is_declared: false,
+            exits: Vec::new(),
         };
         Self { correlator: Correlator::with_options(derive), drawing }
     }
@@ -228,7 +238,19 @@ impl TimelineSource {
         }
     }
 
-    /// Draws the rest, and names processes and threads.
+    /// Names and describes processes and threads of the kernel, which are complete: other sources of
+    /// the same sink that are drawn after it may have names for them. [`TimelineSource::finish`] does
+    /// it, too.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the sink.
+    pub fn declare(&mut self, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
+        let at = self.drawing.stats.last.unwrap_or_default();
+        self.drawing.declare(&mut Context { at, tables, sink })
+    }
+
+    /// Draws the rest, names processes and threads, and draws the ends of threads.
     ///
     /// # Errors
     ///
@@ -240,7 +262,8 @@ impl TimelineSource {
         drawing.flush(cx)?;
         drawing.draw_pending(cx)?;
         drawing.processes.finish(cx)?;
-        drawing.declare(cx)
+        drawing.declare(cx)?;
+        drawing.draw_exits(cx)
     }
 }
 
@@ -411,7 +434,10 @@ impl Drawing {
         let of = entity.map(|entity| trace_timeline::text::name(tables, entity));
         let of = of.map_or_else(String::new, |of| format!(" of {of}"));
         let (what, why) = match kind {
-            LossKind::SchedulerRecords => ("scheduler records", "the kernel's buffer was full"),
+            LossKind::SchedulerRecords => (
+                "scheduler records",
+                "the buffer of the CPU was full, before this moment: record with larger buffers",
+            ),
             LossKind::UnreportedSwitch => (
                 "context switches",
                 "the kernel delivered no record of them: another thread leaves the CPU than came",

@@ -33,7 +33,8 @@ use trace_common::{IdMap, Timestamp};
 /// A thread in a tracepoint of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task<'a> {
-    /// The thread id (`pid` in the tracepoint). 0 is the idle thread.
+    /// The thread id (`pid` in the tracepoint). 0 is the idle thread, and a negative one any thread
+    /// that is not of interest: it has no entity.
     pub tid: i32,
     /// The name.
     pub comm: &'a [u8],
@@ -258,8 +259,8 @@ enum Running {
 #[derive(Clone, Copy, Debug)]
 struct Thread {
     entity: EntityId,
-    /// Whether `PERF_RECORD_EXIT` was seen: it may still be preempted.
-    is_exiting: bool,
+    /// The time of its `PERF_RECORD_EXIT`: it may still be preempted.
+    exit: Option<Timestamp>,
     is_in_process: bool,
 }
 
@@ -293,9 +294,10 @@ impl KernelSource {
             Record::Switch { cpu, prev, prev_state, next } => {
                 self.comm(prev.tid, prev.comm, push);
                 self.comm(next.tid, next.comm, push);
-                let is_exiting = self.known(prev.tid).is_some_and(|t| t.is_exiting);
+                let is_exiting = self.known(prev.tid).is_some_and(|t| t.exit.is_some());
                 // TASK_DEAD before Linux 4.14; TASK_PARKED since then.
                 let left = match left(prev_state) {
+                    _ if prev.tid < 0 => ThreadState::Unknown,
                     _ if is_exiting && prev_state & 0x40 != 0 => ThreadState::Dead,
                     left => left,
                 };
@@ -304,7 +306,7 @@ impl KernelSource {
             }
             Record::In { cpu, tid } => self.get_cpu(cpu, tid, push),
             Record::Out { cpu, tid, preempted } => {
-                let is_exiting = self.known(tid).is_some_and(|t| t.is_exiting);
+                let is_exiting = self.known(tid).is_some_and(|t| t.exit.is_some());
                 let left = match (preempted, is_exiting) {
                     (true, _) => ThreadState::Preempted,
                     (_, true) => ThreadState::Dead,
@@ -354,11 +356,7 @@ impl KernelSource {
                     }
                 }
             }
-            Record::Exit { tid } => {
-                if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {
-                    thread.is_exiting = true;
-                }
-            }
+            Record::Exit { tid } => self.exit(tid, push),
             Record::Process { pid, attributes } => self.describe(pid, &attributes, push),
             Record::Machine { name, release, architecture } => {
                 let name = push.tables.text(name);
@@ -414,6 +412,26 @@ impl KernelSource {
         out.extend(cpus.into_iter().map(|entity| Event { at, kind: EventKind::End { entity } }));
     }
 
+    /// Forgets a thread that has ended, and with the last thread of a process the process: for a
+    /// timeline of any length, of this source alone, whose consumer does not look at them again.
+    pub fn forget(&mut self, thread: EntityId, tables: &mut Tables) {
+        let ended = |id: EntityId, kind, tables: &Tables| {
+            let entity = tables.entities.get(id).copied();
+            entity.filter(|entity| entity.kind == kind && entity.end.is_some())
+        };
+        let Some(known) = ended(thread, EntityKind::Thread, tables) else { return };
+        tables.entities.forget_shared(thread);
+        let Some(id) = known.parent else { return };
+        let Some(process) = ended(id, EntityKind::Process, tables) else { return };
+        if process.end == known.end {
+            let pid = i32::try_from(process.number).unwrap_or_default();
+            if self.processes.get(&pid) == Some(&id) {
+                self.processes.remove(&pid);
+            }
+            tables.entities.forget_shared(id);
+        }
+    }
+
     /// A record of another kind shows which thread runs on a CPU.
     fn runs(&mut self, number: u32, tid: i32, push: &mut Pusher<'_>) {
         if self.is_without_switches {
@@ -437,7 +455,7 @@ impl KernelSource {
             prev: thread,
             left: ThreadState::Unknown,
             next: thread,
-            is_next_unknown: false,
+            is_next_unknown: tid != 0 && thread.is_none(),
             prio: DEFAULT_PRIO,
         });
     }
@@ -549,7 +567,7 @@ impl KernelSource {
             *self.living.entry(process).or_default() += 1;
         }
         let is_in_process = process.is_some();
-        let thread = Thread { entity, is_exiting: false, is_in_process };
+        let thread = Thread { entity, exit: None, is_in_process };
         *self.threads.insert(tid.into()) = Some(thread);
         Some(entity)
     }
@@ -710,25 +728,57 @@ impl KernelSource {
         Some(id)
     }
 
+    /// A thread exits. The switch away from it, which is its end, can be missing.
+    fn exit(&mut self, tid: i32, push: &mut Pusher<'_>) {
+        let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) else {
+            return;
+        };
+        if thread.exit.is_some() {
+            return;
+        }
+        thread.exit = Some(push.at);
+        let known = push.tables.entities.get_mut(thread.entity);
+        // Another recording may have ended it.
+        let Some(known) = known.filter(|thread| thread.end.is_none()) else { return };
+        known.end = Some(push.at);
+        let process = known.parent;
+        self.leave(process, push);
+    }
+
     fn end(&mut self, tid: i32, push: &mut Pusher<'_>) {
         let Some(thread) = self.threads.remove(tid.into()).and_then(Option::take) else { return };
-        let known = push.tables.entities.get(thread.entity).copied();
-        // Another recording may have ended it.
-        if known.is_some_and(|thread| thread.end.is_none()) {
-            push.end(thread.entity);
+        let Some(known) = push.tables.entities.get(thread.entity).copied() else { return };
+        if known.end.is_some() && known.end != thread.exit {
+            return; // another recording has ended it
         }
-        let Some(process) = known.and_then(|thread| thread.parent) else { return };
+        push.end(thread.entity);
+        match (known.end, known.parent) {
+            (None, process) => self.leave(process, push),
+            // It has left the process, which may have ended with it.
+            (Some(_), Some(process)) if !self.living.contains_key(&process) => {
+                self.end_of(process, push);
+            }
+            _ => {}
+        }
+    }
+
+    /// A thread leaves its process. The main thread can do it before the others.
+    fn leave(&mut self, process: Option<EntityId>, push: &mut Pusher<'_>) {
+        let Some(process) = process else { return };
         let living = self.living.get_mut(&process);
         let is_last = living.is_some_and(|living| {
             *living = living.saturating_sub(1);
             *living == 0
         });
-        // The main thread can end before the others.
         if is_last {
             self.living.remove(&process);
-            if let Some(process) = push.tables.entities.get_mut(process) {
-                process.end = Some(push.at);
-            }
+            self.end_of(process, push);
+        }
+    }
+
+    fn end_of(&self, process: EntityId, push: &mut Pusher<'_>) {
+        if let Some(process) = push.tables.entities.get_mut(process) {
+            process.end = Some(push.at);
         }
     }
 
@@ -1076,6 +1126,7 @@ mod tests {
         run.push(8, switch(20, 0x10, 21));
         assert_eq!(get(&run, 20).0.end, None);
         run.push(9, Record::Exit { tid: 21 });
+        assert_eq!(get(&run, 20).0.end, Some(at(9)), "the switch away from it can be missing");
         run.push(10, switch(21, 0x10, 0));
         assert_eq!(get(&run, 20).0.end, Some(at(10)));
         // The id of a process whose end was lost.
@@ -1102,6 +1153,67 @@ mod tests {
         assert_eq!(threads.len(), 2);
         assert_eq!((threads[0].1.start, threads[0].1.end), (Some(at(1)), Some(at(4))));
         assert_eq!((threads[1].1.start, threads[1].1.end), (Some(at(5)), None));
+    }
+
+    #[test]
+    fn a_thread_that_is_not_of_interest_has_no_entity() {
+        let mut run = Run::new();
+        let states = |events: &[Event]| {
+            let switches = events.iter().filter_map(|event| match event.kind {
+                EventKind::Switch { prev, left, next, is_next_unknown, .. } => {
+                    Some((prev.is_some(), left, next.is_some(), is_next_unknown))
+                }
+                _ => None,
+            });
+            switches.collect::<Vec<_>>()
+        };
+        let unknown = ThreadState::Unknown;
+        assert_eq!(states(run.push(1, switch(-1, 1, -1))), [(false, unknown, false, true)]);
+        assert_eq!(states(run.push(2, switch(-1, 0, 5))), [(false, unknown, true, false)]);
+        let sleeping = ThreadState::Sleeping;
+        assert_eq!(states(run.push(3, switch(5, 1, 0))), [(true, sleeping, false, false)]);
+        let preempted = ThreadState::Preempted;
+        assert_eq!(states(run.push(4, switch(0, 0, -1))), [(false, preempted, false, true)]);
+        assert_eq!((run.source.stats().switches, run.source.stats().unreported), (4, 0));
+        run.push(5, switch(0, 0, 5));
+        assert_eq!(run.source.stats().unreported, 1);
+        let threads = run.tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Thread);
+        assert_eq!(threads.count(), 1);
+    }
+
+    /// A machine that starts processes for ever.
+    #[test]
+    fn ended_threads_and_processes_can_be_forgotten() {
+        let mut run = Run::new();
+        run.push(1, switch(0, 0, -1));
+        let mut time = 1;
+        let mut least = usize::MAX;
+        for round in 0..1_000 {
+            let pid = 10 + 2 * (round % 100);
+            for tid in [pid, pid + 1] {
+                let parent = Some((1, 1));
+                let new = Record::Thread { pid, tid, parent, comm: b"a", is_new: true };
+                time += 1;
+                run.push(time, new);
+            }
+            let program = ProcessAttributes { command_line: b"a b", ..Default::default() };
+            run.push(time, Record::Process { pid, attributes: program });
+            for tid in [pid, pid + 1] {
+                time += 2;
+                run.push(time - 1, Record::Exit { tid });
+                let ended = run.push(time, switch(tid, 0x10, -1)).to_vec();
+                let ended = ended.iter().find_map(|event| match event.kind {
+                    EventKind::End { entity } => Some(entity),
+                    _ => None,
+                });
+                run.source.forget(ended.unwrap(), &mut run.tables);
+            }
+            assert!(run.tables.entities.process(pid.into()).is_none());
+            least = least.min(run.tables.entities.len());
+            assert_eq!(run.tables.entities.len(), least);
+        }
+        assert!(run.source.processes.len() <= 1, "the parent");
+        assert!(run.source.living.is_empty());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use trace_timeline::Timestamp;
 use trace_timeline::sources::perf::ObservedProcess;
 
-/// Processes that are read: as many ended ones as `record` remembers.
+/// Processes that are read.
 const MAX_PROCESSES: usize = 1 << 17;
 
 /// Bytes of a line: a command line of [`ProcessInfo::MAX_ARGUMENTS`] with escapes, and two paths.

@@ -95,7 +95,7 @@ fn all_tasks_are_drawn_by_name_if_wanted() {
     // The one that records has work to do every few milliseconds.
     assert!(switched_to(&timeline).iter().any(|(name, _)| *name == "triscope"));
     assert_eq!(reported(&ran, "process"), 1, "{}", ran.stderr);
-    assert_eq!(timeline.count(": instant exit"), 1, "only of the command");
+    assert!(timeline.count(": instant exit") >= 1);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn losses_are_marked_and_counted() {
     let marks: Vec<u64> = timeline
         .lines
         .iter()
-        .filter(|l| l.contains("Losses: instant lost: scheduler events of CPU "))
+        .filter(|l| l.contains("Losses: instant lost: scheduler records of CPU "))
         .map(|l| l.rsplit_once("count=").unwrap().1.parse().unwrap())
         .collect();
     assert!(marks.len() > 1 && marks.iter().all(|count| *count > 0), "{marks:?}");
@@ -308,7 +308,7 @@ fn capabilities_are_enough() {
     ran.is_good();
     // All CPUs share the lockable memory; a smaller ring is reported.
     assert!(ran.stderr.contains("triscope: buffers of "), "{}", ran.stderr);
-    assert_eq!(read(&out).count(": instant exit"), 1);
+    assert!(read(&out).count(": instant exit") >= 1);
 }
 
 #[test]
@@ -712,6 +712,47 @@ fn a_recording_is_added_to_a_dataset() {
     let refused = ["record", "--dataset", "file", "touch", "ran"];
     run_in(dir.path(), &refused).is_refused(1, &["file: "]);
     assert!(!dir.path().join("ran").exists(), "refused before the command starts");
+}
+
+/// The scheduler's lines in time order, with times since the first one, and the numbers of marks.
+fn scheduling(timeline: &Timeline) -> (Vec<(u64, String)>, [usize; 3]) {
+    let parse = |line: &String| {
+        let (at, rest) = line.split_once(" cpu ")?;
+        Some((at.parse::<u64>().ok()?, rest.to_owned()))
+    };
+    let mut lines: Vec<_> = timeline.lines.iter().filter_map(parse).collect();
+    lines.sort();
+    let first = lines.first().map_or(0, |(at, _)| *at);
+    lines.iter_mut().for_each(|(at, _)| *at -= first);
+    let marks = [": instant exit", "Losses: instant lost:", "/Process: begin "];
+    (lines, marks.map(|mark| timeline.count(mark)))
+}
+
+/// The picture of a live recording is that of its records.
+#[test]
+fn live_and_kept_records_are_drawn_alike() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let script = "for i in 1 2 3 4 5; do sleep 0.01; done; /bin/true & wait; :";
+    for round in 0..10 {
+        let (live, raw) = (format!("live{round}"), format!("raw{round}"));
+        let record = ["record", "--all-tasks", "--keep", &raw, "-o", &live];
+        let ran = run_in(dir.path(), &[&record[..], &["sh", "-c", script]].concat());
+        ran.is_good();
+        // A file is sorted; a record that comes late is drawn late.
+        if ran.stderr.contains("out of order") {
+            continue;
+        }
+        run_in(dir.path(), &["convert", &raw, "-o", "kept"]).is_good();
+        let (live, kept) = (read(&dir.path().join(live)), read(&dir.path().join("kept")));
+        let ((live, live_marks), (kept, kept_marks)) = (scheduling(&live), scheduling(&kept));
+        assert!(live.len() > 100, "{}", live.len());
+        let difference = live.iter().zip(&kept).find(|(a, b)| a != b);
+        assert_eq!((difference, live.len()), (None, kept.len()));
+        assert_eq!(live_marks, kept_marks, "exits, losses, processes");
+        return;
+    }
+    panic!("ten recordings with late records");
 }
 
 /// What `record --keep` keeps becomes a timeline with a Go trace of another time, and with itself.

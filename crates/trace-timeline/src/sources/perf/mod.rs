@@ -178,6 +178,14 @@ impl SchedDecoder {
         }
     }
 
+    /// A `PERF_RECORD_SWITCH` of a thread on this CPU: for recordings without `sched_switch`.
+    pub const fn switch<'a>(switch: &perf_monitor::Switch, cpu: u32, tid: i32) -> Record<'a> {
+        match switch.out {
+            true => Record::Out { cpu, tid, preempted: switch.preempted },
+            false => Record::In { cpu, tid },
+        }
+    }
+
     /// Decodes a record of this CPU. `None` if it does not concern the scheduler.
     pub fn decode<'a>(
         &self,
@@ -566,11 +574,7 @@ impl PerfSource {
         if tid <= 0 || self.decoder.has_switches() {
             return;
         }
-        let record = match switch.out {
-            true => Record::Out { cpu, tid, preempted: switch.preempted },
-            false => Record::In { cpu, tid },
-        };
-        self.kernel.push(at, &record, tables, out);
+        self.kernel.push(at, &SchedDecoder::switch(switch, cpu, tid), tables, out);
     }
 
     /// Learns what a record says of a task: the process whose executable or cgroup may be new.

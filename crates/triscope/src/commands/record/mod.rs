@@ -1,17 +1,17 @@
 //! `triscope record`: kernel, Go and .NET events of a command on one timeline.
 
 mod dataset;
+mod drawing;
 mod execs;
 mod go_traces;
 mod keep;
-mod lane;
+mod members;
 mod page;
 mod quota;
 mod raw;
 mod samples;
 mod sched;
 mod subject;
-mod tasks;
 
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
@@ -28,23 +28,24 @@ use crate::timeline::{
     self, Timeline, Written, counted, draw_samples, draw_traces, now, read_clock, size,
 };
 use crossbeam_channel::tick;
+use drawing::{Drawn, Exits};
 use go_traces::GoTraces;
 use keep::Keep;
 use perf_monitor::{NiceThread, OpenErrorReason, RealtimeThread};
 use quota::Quotas;
 use samples::Wanted;
-use sched::{Sampled, Scheduler, ThreadExits};
+use sched::{Sampled, Scheduler};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use subject::Subject;
-use tasks::Counts;
 use trace_export::timeline::{TimelineOptions, TimelineSource};
 use trace_export::{
     Category, ClockDomain, CpuIntervals, DebugAnnotation, Name, Sink, Timestamp, Track, TrackEvent,
     Value,
 };
+use trace_timeline::text;
 
 /// Record a command or a running process on one Perfetto timeline
 ///
@@ -346,7 +347,7 @@ impl<'a> Recording<'a> {
                     Failure::new(why).print();
                 }
             }
-            scheduler.enable().map_err(kernel::failure)?;
+            scheduler.enable().map_err(|error| error.into_failure(output))?;
             let started = scheduler.start_samples(running);
             started.map_err(|error| error.into_failure(output))?;
             if let Some(keep) = keep.as_ref().filter(|_| scheduler.is_kept()) {
@@ -358,7 +359,8 @@ impl<'a> Recording<'a> {
             Some(pid) => {
                 let subject = Subject::attach(args, pid)?;
                 if let Some(scheduler) = &mut scheduler {
-                    scheduler.follow_running(pid);
+                    let followed = scheduler.follow_running(pid);
+                    followed.map_err(|error| error.into_failure(output))?;
                 }
                 let runtimes = match (args.is_found, args.dotnet) {
                     (true, _) => Some(runtimes::Recorder::of_family(None, runtimes::timeline())),
@@ -477,8 +479,8 @@ impl<'a> Recording<'a> {
     fn status(&self) -> String {
         let mut parts = Vec::new();
         if let Some(stats) = self.scheduler.as_ref().map(Scheduler::stats) {
-            parts.push(switches(&stats));
-            parts.push(format!("{} lost", stats.lost));
+            parts.push(switches(&stats.drawn));
+            parts.push(format!("{} lost", stats.drawn.lost));
         }
         if let Some(runtimes) = &self.runtimes {
             parts.extend(
@@ -557,36 +559,36 @@ impl<'a> Recording<'a> {
         &mut self,
         scheduler: Scheduler,
         summary: &mut Vec<String>,
-    ) -> Result<(ThreadExits, Option<CpuIntervals>)> {
+    ) -> Result<(Exits, Option<CpuIntervals>)> {
         let mut finished =
             scheduler.finish(&mut self.sink).map_err(|e| e.into_failure(self.output))?;
         let (stats, intervals) = (finished.stats, finished.intervals.take());
         let samples = finished.samples.take().map(|samples| self.draw_samples(&samples));
         let samples = samples.transpose()?.unwrap_or_default();
         let declared = finished.declare(&mut self.sink);
-        let (counts, exits) = declared.map_err(|error| self.output.failure(&error))?;
-        let Counts { threads, processes, forgotten, unknown_programs } = counts;
-        summary.push(switches(&stats));
-        let (threads, processes) = (threads as u64, processes as u64);
+        let exits = declared.map_err(|error| self.output.failure(&error))?;
+        let drawn = stats.drawn;
+        summary.push(switches(&drawn));
         summary.push(format!(
             "{} of {}",
-            counted(threads, "thread"),
-            counted(processes, "process")
+            counted(drawn.members.threads, "thread"),
+            counted(drawn.members.processes, "process")
         ));
         summary.extend(samples);
-        if forgotten > 0 {
-            let what = counted(forgotten, "ended thread");
+        if drawn.forgotten > 0 {
+            let what = counted(drawn.forgotten, "ended thread");
             summary.push(format!("{what} without a process: too many"));
         }
-        if unknown_programs > 0 {
+        if drawn.unknown_programs > 0 {
             summary.push(format!(
                 "{} without a command line: ended too soon, or too many",
-                counted(unknown_programs, "program")
+                counted(drawn.unknown_programs, "program")
             ));
         }
-        if stats.lost > 0 {
+        summary.extend(text::dropped(drawn.dropped).map(|(count, what)| format!("{count} {what}")));
+        if drawn.lost > 0 {
             let remedy = self.remedy(stats.pages);
-            summary.push(format!("{} lost: {remedy}", counted(stats.lost, "event")));
+            summary.push(format!("{} lost: {remedy}", counted(drawn.lost, "event")));
         }
         if stats.late > 0 {
             summary.push(format!("{} out of order", counted(stats.late, "event")));
@@ -727,7 +729,7 @@ fn descriptor(file: &std::fs::File) -> PathBuf {
 }
 
 /// Summary of the scheduler events.
-fn switches(stats: &sched::Stats) -> String {
+fn switches(stats: &Drawn) -> String {
     let mut text = counted(stats.switches, "context switch");
     if stats.gaps > 0 {
         let (gaps, unknown) = (stats.gaps, stats.unknown as f64 / 1e6);

@@ -2,14 +2,14 @@
 //! recording runs, and named and drawn at its end: symbols can take longer to read than a buffer of
 //! the kernel takes to fill.
 
+use super::members::Members;
 use super::raw::{Existing, RawRecords};
-use super::sched::{Item, Tracepoints};
-use super::tasks::Tasks;
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
 use crate::sources::kernel::usual_event;
 use perf_data::Error;
 use perf_monitor::{RawRecord, RingSet, SampleFlags, SetEvent, SetRecord, Tracefs};
 use std::fs::File;
+use trace_timeline::sources::kernel::Record;
 
 /// What is sampled.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,10 +109,10 @@ impl Samples {
     pub(super) fn push(
         &mut self,
         record: &SetRecord<'_>,
-        tracepoints: Option<&Tracepoints>,
-        tasks: &Tasks,
+        decoded: Option<&Record<'_>>,
+        members: &Members,
     ) -> Result<(), Error> {
-        let is_drawn = |tid: i32| tid != 0 && tasks.is_named(tid);
+        let is_drawn = |tid: i32| tid != 0 && members.is_named(tid);
         // Only samples have it at this place.
         let tid = record.layout.tid(record.raw);
         let is_taken = if tid.is_none() {
@@ -122,18 +122,15 @@ impl Samples {
             let is_taken = tid.is_some_and(is_drawn);
             self.count += u64::from(is_taken);
             is_taken
-        } else if let Some(tracepoints) = tracepoints.filter(|_| self.off_cpu) {
-            let data = record.layout.raw_data(record.raw);
-            match data.and_then(|data| tracepoints.item(record.event, data)) {
-                Some(Item::Switch { prev, .. }) if is_drawn(prev.tid) => true,
+        } else {
+            match decoded.filter(|_| self.off_cpu) {
+                Some(Record::Switch { prev, .. }) if is_drawn(prev.tid) => true,
                 // The stack is that of another thread, which is not drawn.
-                Some(Item::Switch { next, .. }) if is_drawn(next.tid) => {
+                Some(Record::Switch { next, .. }) if is_drawn(next.tid) => {
                     return self.enters(next.tid, record);
                 }
                 _ => false,
             }
-        } else {
-            false
         };
         if is_taken { self.records.record(record.raw) } else { Ok(()) }
     }
