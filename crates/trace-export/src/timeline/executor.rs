@@ -166,7 +166,7 @@ impl Drawing {
             return Ok(thread.track);
         }
         let Some(entity) = tables.entities.get(id) else { return Ok(None) };
-        let track = match super::kernel::tid(entity) {
+        let track = match super::scheduler::tid(entity) {
             tid @ 1.. => {
                 // The process of a kernel thread may not be known.
                 let process = entity.parent;

@@ -36,10 +36,10 @@
 mod counter;
 mod executor;
 mod goroutine;
-mod kernel;
 mod names;
 mod process;
 mod sample;
+mod scheduler;
 mod spans;
 
 use crate::cpu::CpuIntervals;
@@ -48,9 +48,9 @@ use counter::{Counter, Counters};
 use executor::Executors;
 use goroutine::Goroutines;
 use hashbrown::HashMap;
-use kernel::{Scheduler, TASK_REPORT_MAX, TASK_RUNNING};
 use names::Names;
 use process::Processes;
+use scheduler::{Scheduler, TASK_REPORT_MAX, TASK_RUNNING};
 use spans::Spans;
 use std::io;
 use std::sync::Arc;
@@ -289,7 +289,7 @@ impl Drawing {
         let (tables, stats) = (cx.tables, &mut self.stats);
         match event.kind {
             EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio } => {
-                let switch = kernel::Switch { cpu, prev, left, next, is_next_unknown, prio };
+                let switch = scheduler::Switch { cpu, prev, left, next, is_next_unknown, prio };
                 self.scheduler.switch(&switch, stats, cx)?;
             }
             EventKind::Flow { kind: FlowKind::Wakes | FlowKind::Creates, on, to, cpu, .. } => {

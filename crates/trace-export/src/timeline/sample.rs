@@ -28,7 +28,7 @@ impl Drawing {
             _ => None,
         });
         let thread = thread.and_then(|id| Some((id, tables.entities.get(id)?)));
-        let thread = thread.filter(|(_, entity)| super::kernel::tid(entity) > 0);
+        let thread = thread.filter(|(_, entity)| super::scheduler::tid(entity) > 0);
         let is_of_thread = sample.kind != SampleKind::Allocation;
         let thread = thread.filter(|_| is_of_thread);
         match thread {
@@ -45,7 +45,7 @@ impl Drawing {
         cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
         let tables = cx.tables;
-        let tid = super::kernel::tid(thread);
+        let tid = super::scheduler::tid(thread);
         let mut drawn = Sample::new(self.pid(thread.parent, tables), tid);
         self.thread_track(id, cx)?;
         let cpu = match sample.kernel {

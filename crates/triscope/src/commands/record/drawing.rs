@@ -457,7 +457,7 @@ fn id(n: u32) -> Option<i32> {
 mod tests {
     use super::*;
     use std::io::{Read, Seek, Write};
-    use trace_export::{ClockDomain, PerfettoSink, PerfettoStats};
+    use trace_export::{ClockDomain, PerfettoSink, PerfettoStats, Sink};
     use trace_timeline::sources::kernel::Task;
 
     fn at(nanos: i64) -> Timestamp {

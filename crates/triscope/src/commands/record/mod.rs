@@ -2,6 +2,7 @@
 
 mod dataset;
 mod drawing;
+mod events;
 mod execs;
 mod go_traces;
 mod keep;
@@ -10,7 +11,6 @@ mod page;
 mod quota;
 mod raw;
 mod samples;
-mod sched;
 mod subject;
 
 use crate::failure::{Failure, OneLine, Result};
@@ -29,12 +29,12 @@ use crate::timeline::{
 };
 use crossbeam_channel::tick;
 use drawing::{Drawn, Exits};
+use events::{Sampled, Scheduler};
 use go_traces::GoTraces;
 use keep::Keep;
 use perf_monitor::{NiceThread, OpenErrorReason, RealtimeThread};
 use quota::Quotas;
 use samples::Wanted;
-use sched::{Sampled, Scheduler};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

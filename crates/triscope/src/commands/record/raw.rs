@@ -1,6 +1,6 @@
 //! Records of the kernel in a `perf.data` file, as they are read.
 
-use super::sched::TRACEPOINTS;
+use super::events::TRACEPOINTS;
 use perf_data::{
     BuildIds, Error, Features, FileWriter, RecordWriter, RecordedEvent, Result, Synthesizer,
     TracingData,
