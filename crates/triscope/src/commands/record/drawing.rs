@@ -7,7 +7,7 @@ use crate::run::procfs;
 use crate::sources::processes::ProcessWriter;
 use crate::timeline::{Timeline, now};
 use perf_monitor::{ProcessInfo, SetRecord};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use trace_export::timeline::{TimelineOptions, TimelineSource};
@@ -157,22 +157,30 @@ impl Drawing {
         self.execs = Execs::start().ok();
     }
 
-    /// Adds every existing thread. Call this after forks are recorded, so that none is missed in
-    /// between.
+    /// Adds every existing thread. Call this before forks are recorded, so that the names are known
+    /// when the first records are read, and after that, so that no thread is missed in between.
     pub(super) fn scan(&mut self) -> io::Result<()> {
+        let known: HashMap<u32, usize> =
+            self.found.iter().map(|found| (found.pid, found.threads.len())).collect();
         for pid in perf_monitor::processes() {
-            self.found.push_back(Found::read(pid)?);
+            let found = Found::read(pid)?;
+            if known.get(&pid) != Some(&found.threads.len()) {
+                self.found.push_back(found);
+            }
         }
         Ok(())
     }
 
-    /// Sets the running process to record. Call this after forks are recorded.
+    /// Sets the running process to record. Call this before and after forks are recorded.
     pub(super) fn follow_running(&mut self, pid: u32) -> io::Result<()> {
         let found = Found::read(pid)?;
         for (tid, _) in &found.threads {
             self.members.insert(pid, *tid);
         }
-        self.found.push_back(found);
+        let is_known = |known: &Found| known.pid == pid && known.threads == found.threads;
+        if !self.found.iter().any(is_known) {
+            self.found.push_back(found);
+        }
         Ok(())
     }
 

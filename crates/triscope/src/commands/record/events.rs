@@ -226,14 +226,16 @@ impl Scheduler {
 
     pub(super) fn enable(&mut self) -> Result<(), Error> {
         // If only the command is recorded, its events begin with its start.
-        if self.tracepoints.is_some() {
-            self.drawing.read_programs();
-            self.set.enable()?;
-            if self.drawing.members().are_all() {
-                self.drawing.scan()?;
-            }
+        if self.tracepoints.is_none() {
+            return Ok(());
         }
-        Ok(())
+        let are_all = self.drawing.members().are_all();
+        if are_all {
+            self.drawing.scan()?;
+        }
+        self.drawing.read_programs();
+        self.set.enable()?;
+        if are_all { Ok(self.drawing.scan()?) } else { Ok(()) }
     }
 
     /// Sets the process of the command, which is recorded with its children.
@@ -241,7 +243,8 @@ impl Scheduler {
         self.drawing.follow(pid);
     }
 
-    /// Sets the running process to record, with its future children.
+    /// Sets the running process to record, with its future children. Call this before and after the
+    /// events are enabled.
     pub(super) fn follow_running(&mut self, pid: u32) -> Result<(), Error> {
         Ok(self.drawing.follow_running(pid)?)
     }

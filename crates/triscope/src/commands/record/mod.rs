@@ -347,7 +347,9 @@ impl<'a> Recording<'a> {
                     Failure::new(why).print();
                 }
             }
-            scheduler.enable().map_err(|error| error.into_failure(output))?;
+            let followed = running.map_or(Ok(()), |pid| scheduler.follow_running(pid));
+            let enabled = followed.and_then(|()| scheduler.enable());
+            enabled.map_err(|error| error.into_failure(output))?;
             let started = scheduler.start_samples(running);
             started.map_err(|error| error.into_failure(output))?;
             if let Some(keep) = keep.as_ref().filter(|_| scheduler.is_kept()) {
