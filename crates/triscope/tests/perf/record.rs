@@ -714,18 +714,44 @@ fn a_recording_is_added_to_a_dataset() {
     assert!(!dir.path().join("ran").exists(), "refused before the command starts");
 }
 
-/// The scheduler's lines in time order, with times since the first one, and the numbers of marks.
-fn scheduling(timeline: &Timeline) -> (Vec<(u64, String)>, [usize; 3]) {
-    let parse = |line: &String| {
-        let (at, rest) = line.split_once(" cpu ")?;
-        Some((at.parse::<u64>().ok()?, rest.to_owned()))
-    };
-    let mut lines: Vec<_> = timeline.lines.iter().filter_map(parse).collect();
-    lines.sort();
-    let first = lines.first().map_or(0, |(at, _)| *at);
-    lines.iter_mut().for_each(|(at, _)| *at -= first);
-    let marks = [": instant exit", "Losses: instant lost:", "/Process: begin "];
-    (lines, marks.map(|mark| timeline.count(mark)))
+/// The scheduler on a timeline.
+#[derive(Debug)]
+struct Scheduling {
+    /// Its lines in time order, with times since the first one and without names.
+    lines: Vec<(u64, String)>,
+    /// The numbers of marks.
+    exits: usize,
+    losses: usize,
+    processes: usize,
+}
+
+impl Scheduling {
+    fn of(timeline: &Timeline) -> Self {
+        let parse = |line: &String| {
+            let (at, rest) = line.split_once(" cpu ")?;
+            let (cpu, rest) = rest.split_once(": ")?;
+            let (kind, who, target) = match rest.strip_prefix("wakes ") {
+                Some(rest) => {
+                    rest.rsplit_once(" for ").map(|(who, target)| ("wakes", who, target))?
+                }
+                None => rest.rsplit_once(" -> ").map(|(from, who)| {
+                    let (_, from) = from.rsplit_once(' ').unwrap_or(("", from));
+                    (from, who, "")
+                })?,
+            };
+            // A file is read some records ahead: a name in it can be the next one already.
+            let (_, tid) = who.rsplit_once(' ')?;
+            Some((at.parse::<u64>().ok()?, format!("{cpu}: {kind} {tid} {target}")))
+        };
+        let mut lines: Vec<_> = timeline.lines.iter().filter_map(parse).collect();
+        lines.sort();
+        let first = lines.first().map_or(0, |(at, _)| *at);
+        lines.iter_mut().for_each(|(at, _)| *at -= first);
+        let [exits, losses, processes] =
+            [": instant exit", "Losses: instant lost:", "/Process: begin "]
+                .map(|mark| timeline.count(mark));
+        Self { lines, exits, losses, processes }
+    }
 }
 
 /// The picture of a live recording is that of its records.
@@ -744,12 +770,14 @@ fn live_and_kept_records_are_drawn_alike() {
             continue;
         }
         run_in(dir.path(), &["convert", &raw, "-o", "kept"]).is_good();
-        let (live, kept) = (read(&dir.path().join(live)), read(&dir.path().join("kept")));
-        let ((live, live_marks), (kept, kept_marks)) = (scheduling(&live), scheduling(&kept));
-        assert!(live.len() > 100, "{}", live.len());
-        let difference = live.iter().zip(&kept).find(|(a, b)| a != b);
-        assert_eq!((difference, live.len()), (None, kept.len()));
-        assert_eq!(live_marks, kept_marks, "exits, losses, processes");
+        let live = Scheduling::of(&read(&dir.path().join(live)));
+        let kept = Scheduling::of(&read(&dir.path().join("kept")));
+        assert!(live.lines.len() > 100, "{live:?}");
+        let difference = live.lines.iter().zip(&kept.lines).find(|(a, b)| a != b);
+        assert_eq!((difference, live.lines.len()), (None, kept.lines.len()));
+        assert_eq!((live.losses, live.processes), (kept.losses, kept.processes));
+        // The process of a thread that begins while the file is begun is known live only.
+        assert!(kept.exits > 5 && live.exits >= kept.exits, "{} {}", live.exits, kept.exits);
         return;
     }
     panic!("ten recordings with late records");
