@@ -181,7 +181,8 @@ fn layers() -> World {
     let proc = w.entity(EntityKind::Proc, 3, "", Some(program));
     let g1 = w.entity(EntityKind::Goroutine, 1, "main.main", Some(program));
     w.now = 1_000;
-    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    // The idle thread.
+    w.switch(cpu, None, ThreadState::Preempted, Some(thread));
     w.state(proc, State::Running, Some(m), "");
     w.state(g1, State::Running, Some(m), "");
     w.now = 2_000;
