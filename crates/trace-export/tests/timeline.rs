@@ -126,6 +126,31 @@ fn layers_are_related() {
     testkit::golden::check(&file, &(Timeline::read(&trace).text() + "\n"));
 }
 
+/// The options of a timeline of the scheduler alone change what it costs, not what is drawn.
+#[test]
+fn the_scheduler_alone_is_drawn_without_correlation() {
+    let mut w = World::default();
+    let cpu = w.entity(EntityKind::Cpu, 0, "", None);
+    let process = w.entity(EntityKind::Process, 7, "p", None);
+    let [a, b] = [8, 9].map(|tid| w.entity(EntityKind::Thread, tid, "t", Some(process)));
+    w.switch(cpu, None, ThreadState::Unknown, Some(a));
+    w.now = 10;
+    w.flow(FlowKind::Wakes, a, Some(cpu), b);
+    w.switch(cpu, Some(a), ThreadState::Sleeping, Some(b));
+    w.now = 20;
+    let (kind, count) = (LossKind::SchedulerRecords, Some(3));
+    w.push(EventKind::Loss { entity: Some(cpu), kind, since: Timestamp::from_nanos(15), count });
+    w.push(EventKind::End { entity: a });
+    let mut alone = TimelineOptions::default();
+    alone.scheduler_only = true;
+    let (drawn, stats) = w.draw(alone.clone());
+    assert_eq!((stats.switches, stats.wakings, stats.losses, stats.uncorrelated), (2, 1, 1, 0));
+    assert_eq!((drawn, stats), w.draw(TimelineOptions::default()));
+    let goroutine = w.entity(EntityKind::Goroutine, 1, "main.main", None);
+    w.state(goroutine, State::Waiting, None, "select");
+    assert_eq!(w.draw(alone).1.uncorrelated, 1);
+}
+
 /// Viewers read the number of a state by the release of the kernel.
 #[test]
 fn preempted_threads_have_the_state_of_the_kernels_release() {

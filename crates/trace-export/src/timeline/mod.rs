@@ -75,6 +75,9 @@ pub struct TimelineOptions {
     /// Whether switches to the idle thread are recorded, also if there is none: otherwise a CPU that
     /// has left the recorded threads is with another thread or idle.
     pub has_idle: bool,
+    /// Whether the timeline is of the kernel's scheduler alone: layers are not correlated, which takes a
+    /// fifth of the time. States and samples are not drawn, but [counted](TimelineStats::uncorrelated).
+    pub scheduler_only: bool,
     /// The state of preempted threads, as in `sched_switch`.
     preempted: i64,
 }
@@ -95,8 +98,8 @@ impl TimelineOptions {
 impl Default for TimelineOptions {
     /// Arrows, and 256 lanes.
     fn default() -> Self {
-        let (cpus, has_idle, preempted) = (None, false, TASK_RUNNING);
-        Self { arrows: true, lanes: 256, cpus, has_idle, preempted }
+        let (has_idle, scheduler_only, preempted) = (false, false, TASK_RUNNING);
+        Self { arrows: true, lanes: 256, cpus: None, has_idle, scheduler_only, preempted }
     }
 }
 
@@ -134,12 +137,15 @@ pub struct TimelineStats {
     pub samples_without_thread: u64,
     /// Losses.
     pub losses: u64,
+    /// States and samples that are not drawn because of [`TimelineOptions::scheduler_only`].
+    pub uncorrelated: u64,
 }
 
 /// Draws the events of the timeline model: see the [module](self).
 #[derive(Debug)]
 pub struct TimelineSource {
-    correlator: Correlator,
+    /// `None` with [`TimelineOptions::scheduler_only`].
+    correlator: Option<Correlator>,
     drawing: Drawing,
 }
 
@@ -180,6 +186,7 @@ impl TimelineSource {
         // The viewer derives the states of kernel threads from the switches.
         (derive.occupants, derive.threads) = (false, false);
         (derive.starts, derive.intervals) = (true, false);
+        let correlator = (!options.scheduler_only).then(|| Correlator::with_options(derive));
         let scheduler = Scheduler::new(options.preempted, options.has_idle);
         let drawing = Drawing {
             options,
@@ -197,7 +204,7 @@ impl TimelineSource {
             is_declared: false,
             exits: Vec::new(),
         };
-        Self { correlator: Correlator::with_options(derive), drawing }
+        Self { correlator, drawing }
     }
 
     /// Numbers of drawn items so far.
@@ -222,13 +229,17 @@ impl TimelineSource {
         if !drawing.scheduling(event, &mut Context { at, tables, sink })? {
             drawing.event(event, &mut Context { at, tables, sink })?;
         }
-        let mut result = Ok(());
-        correlator.push(event, &tables.entities, &mut |derived| {
-            if result.is_ok() {
-                result = drawing.derived(&derived, &mut Context { at, tables, sink });
-            }
-        });
-        result?;
+        if let Some(correlator) = correlator {
+            let mut result = Ok(());
+            correlator.push(event, &tables.entities, &mut |derived| {
+                if result.is_ok() {
+                    result = drawing.derived(&derived, &mut Context { at, tables, sink });
+                }
+            });
+            result?;
+        } else if matches!(event.kind, EventKind::State { .. } | EventKind::Sample { .. }) {
+            drawing.stats.uncorrelated += 1;
+        }
         if !matches!(event.kind, EventKind::Argument { .. }) {
             drawing.args.clear();
         }

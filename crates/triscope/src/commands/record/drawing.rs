@@ -111,6 +111,8 @@ impl Drawing {
         let mut options = TimelineOptions::default();
         options.set_kernel(release);
         options.has_idle = decoder.has_switches();
+        // Runtimes are drawn after it, by sources of their own.
+        options.scheduler_only = true;
         let mut limits = TableLimits::default();
         limits.text_bytes = MAX_TEXTS;
         Self {
