@@ -60,7 +60,7 @@ pub(crate) struct SyncData {
 
 /// Readings of three clocks that the traced program took at nearly the same moment.
 ///
-/// Since Go 1.25. See [`Sync::clock_snapshot`](crate::Sync::clock_snapshot).
+/// Since Go 1.25. See [`SyncPoint::clock_snapshot`](crate::SyncPoint::clock_snapshot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ClockSnapshot {
