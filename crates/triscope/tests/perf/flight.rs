@@ -111,9 +111,12 @@ pub(crate) fn metric(dir: &Path, name: &str) -> f64 {
 fn dumps(dir: &Path) -> Vec<(PathBuf, Value)> {
     let is_complete = |name: &String| !name.ends_with(".partial");
     let names = names(&dir.join("dumps")).into_iter().filter(is_complete);
-    names
-        .map(|name| dir.join("dumps").join(name))
-        .map(|path| (path.clone(), manifest(&path)))
+    let paths = names.map(|name| dir.join("dumps").join(name));
+    // The oldest can be removed for a newer one.
+    let manifests = paths.map(|path| (fs::read_to_string(path.join("manifest.json")), path));
+    manifests
+        .filter(|(text, path)| text.is_ok() || path.exists())
+        .map(|(text, path)| (path, serde_json::from_str(&text.unwrap()).unwrap()))
         .collect()
 }
 

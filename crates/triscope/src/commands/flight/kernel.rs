@@ -348,8 +348,8 @@ impl Kernel {
 
     fn start(&mut self, store: &mut Store, at: Timestamp) -> std::result::Result<Current, String> {
         const BUFFER: usize = 1 << 18;
-        let (id, path, file) = store.create().map_err(|e| e.to_string())?;
         let begun = if self.begun == Timestamp::MIN { at } else { self.begun };
+        let (id, path, file) = store.create(begun).map_err(|e| e.to_string())?;
         let create = || -> perf_data::Result<FileWriter<BufWriter<File>>> {
             let mut events = Vec::new();
             for (name, event) in &self.events {

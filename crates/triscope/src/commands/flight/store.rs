@@ -4,7 +4,7 @@
 //! DIR/lock                         held by the recorder
 //! DIR/control.sock                 where it takes commands
 //! DIR/boot_id                      the boot whose clock the segments have
-//! DIR/segments/ID.partial          the segment in progress
+//! DIR/segments/ID-START.partial    the segment in progress
 //! DIR/segments/ID-START-END-LOST.perf.data
 //! DIR/sources/                     of runtimes: see `sources`
 //! DIR/left/                        what an earlier recorder left there
@@ -179,8 +179,8 @@ impl Store {
             let (path, bytes) = (entry.path(), entry.metadata()?.len());
             let is_file = entry.file_type()?.is_file();
             let name = entry.file_name().to_string_lossy().into_owned();
-            let segment = match name.strip_suffix(PARTIAL).map(str::parse) {
-                Some(Ok(id)) if is_file && id < MAX_ID => rescue(&path, id)?,
+            let segment = match parse_partial(&name) {
+                Some((id, start)) if is_file => rescue(&path, id, start)?,
                 _ => parse(&name)
                     .map(|segment| Segment { bytes, ..segment })
                     // A name has one form: it is made again when the file is removed.
@@ -235,10 +235,11 @@ impl Store {
         self.dir.join(SEGMENTS).join(name)
     }
 
-    /// Creates the file of the next segment. Returns its number.
-    pub(super) fn create(&mut self) -> io::Result<(u64, PathBuf, File)> {
+    /// Creates the file of the next segment, which starts then. Returns its number.
+    pub(super) fn create(&mut self, start: Timestamp) -> io::Result<(u64, PathBuf, File)> {
         let id = self.next;
-        let path = self.dir.join(SEGMENTS).join(format!("{id:010}{PARTIAL}"));
+        let name = format!("{id:010}-{}{PARTIAL}", start.nanos());
+        let path = self.dir.join(SEGMENTS).join(name);
         let file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         self.next += 1;
@@ -496,9 +497,19 @@ fn parse(name: &str) -> Option<Segment> {
     is_whole.then_some(Segment { id, start, end, bytes: 0, lost })
 }
 
+/// The number and the start of a segment in progress with this name.
+fn parse_partial(name: &str) -> Option<(u64, Timestamp)> {
+    let (id, start) = name.strip_suffix(PARTIAL)?.split_once('-')?;
+    let id = id.parse().ok().filter(|id| *id < MAX_ID)?;
+    let start = start.parse::<u64>().ok().and_then(|nanos| i64::try_from(nanos).ok())?;
+    Some((id, Timestamp::from_nanos(start)))
+}
+
 /// Seals a segment that its recorder did not: it was killed, or the machine lost power. `None` if
 /// nothing of it can be read.
-fn rescue(path: &Path, id: u64) -> io::Result<Option<Segment>> {
+///
+/// It starts where its recorder says, which is before the first record if nothing happened first.
+fn rescue(path: &Path, id: u64, start: Timestamp) -> io::Result<Option<Segment>> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
     let Ok(mut reader) = Reader::open(file, Limits::default()) else { return Ok(None) };
@@ -518,7 +529,8 @@ fn rescue(path: &Path, id: u64) -> io::Result<Option<Segment>> {
             }
         }
     }
-    let Some((start, end)) = times else { return Ok(None) };
+    let Some((first, end)) = times else { return Ok(None) };
+    let start = start.min(first);
     let segment = Segment { id, start, end, bytes, lost: 0 };
     let dir = path.parent().unwrap_or(path);
     let name = format!("{id:010}-{}-{}-0{SEALED}", start.nanos(), end.nanos());
@@ -556,9 +568,9 @@ mod tests {
     /// Opens it, adds a segment, and makes a dump of all. Returns the manifest.
     fn goes_on(dir: &Path) -> Manifest {
         let mut store = open(dir);
-        let (id, path, file) = store.create().unwrap();
-        drop(file);
         let at = now().unwrap();
+        let (id, path, file) = store.create(at).unwrap();
+        drop(file);
         store.seal(&path, Segment { id, start: at, end: at, bytes: 0, lost: 0 }).unwrap();
         let window = Window::new(
             Timestamp::from_nanos(-1),
@@ -573,7 +585,9 @@ mod tests {
         let max = u64::MAX;
         let names = [
             format!("{max}-1-2-0.perf.data"),
-            format!("{max}.partial"),
+            format!("{max}-1.partial"),
+            format!("0000000011-{max}.partial"),
+            "0000000012.partial".to_owned(),
             format!("0000000007-1-{}-0.perf.data", i64::MAX),
             format!("0000000008-5-4-{max}.perf.data"),
             format!("0000000009-6-7-{max}.perf.data"),
@@ -591,6 +605,30 @@ mod tests {
             manifest.missing.iter().any(|what| what.contains("cannot be read")),
             "{manifest:?}"
         );
+    }
+
+    /// A segment in progress starts where its recorder said, not with its first record.
+    #[test]
+    fn the_time_before_the_first_record_is_covered() {
+        use perf_data::{FileWriter, RecordWriter, RecordedEvent, perf_event_attr};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0000000003-100.partial");
+        let attr = perf_event_attr { sample_type: 1 << 2, ..perf_event_attr::new(1, 0) };
+        let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
+        let mut writer = FileWriter::new(File::create(&path).unwrap(), vec![event]).unwrap();
+        for time in [500_u64, 700] {
+            // A sample that has its time alone.
+            let header = [&9_u32.to_ne_bytes()[..], &[0, 0], &16_u16.to_ne_bytes()].concat();
+            let bytes = [header, time.to_ne_bytes().to_vec()].concat();
+            let (raw, _) = perf_monitor::RawRecord::split_first(&bytes, 0).unwrap();
+            writer.record(raw).unwrap();
+        }
+        writer.flush().unwrap();
+        let (id, start) = parse_partial("0000000003-100.partial").unwrap();
+        let segment = rescue(&path, id, start).unwrap().unwrap();
+        let times = [segment.start, segment.end].map(Timestamp::nanos);
+        assert_eq!((segment.id, times), (3, [100, 700]));
+        assert!(dir.path().join("0000000003-100-700-0.perf.data").exists());
     }
 
     #[test]
@@ -626,7 +664,7 @@ mod tests {
         fn any_segments_are_no_obstacle(
             files in prop::collection::vec(
                 (
-                    "(0{0,9}[0-9]{1,20}-[0-9]{1,20}-[0-9]{1,20}-[0-9]{1,20}\\.perf\\.data|[0-9]{1,20}\\.partial|[a-z0-9.-]{1,20})",
+                    "(0{0,9}[0-9]{1,20}-[0-9]{1,20}-[0-9]{1,20}-[0-9]{1,20}\\.perf\\.data|[0-9]{1,20}-[0-9]{1,20}\\.partial|[a-z0-9.-]{1,20})",
                     prop::collection::vec(any::<u8>(), 0..300),
                     any::<bool>(),
                 ),
