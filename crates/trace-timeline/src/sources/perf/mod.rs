@@ -242,6 +242,9 @@ pub struct PerfStats {
     pub cut: u64,
     /// Times away from the CPU whose end is not known, because records were lost.
     pub unfinished: u64,
+    /// Stacks without their frames of user space: the kernel deferred them to a record of their own
+    /// (`PERF_RECORD_CALLCHAIN_DEFERRED`, Linux 6.19), which is not read.
+    pub deferred: u64,
 }
 
 /// Makes model events of the records of a `perf.data` file: of the scheduler, and samples.
@@ -415,7 +418,7 @@ impl PerfSource {
 
     /// Statistics of the samples so far.
     pub const fn samples(&self) -> PerfStats {
-        PerfStats { cut: self.stacks.cut, ..self.stats }
+        PerfStats { cut: self.stacks.cut, deferred: self.stacks.deferred, ..self.stats }
     }
 
     /// Appends the model events of the next record, in time order.

@@ -67,6 +67,8 @@ pub(super) struct Stacks {
     addresses: Vec<u64>,
     /// Stacks that the unwinder could not follow to their end.
     pub(super) cut: u64,
+    /// Stacks whose frames of user space are in another record.
+    pub(super) deferred: u64,
     /// Mappings in the tables, by the number of the file.
     ids: Vec<Option<MappingId>>,
     /// The numbers of the files.
@@ -149,6 +151,7 @@ impl Stacks {
             unwinder: None,
             addresses: Vec::new(),
             cut: 0,
+            deferred: 0,
             ids: Vec::new(),
             numbers: HashMap::new(),
             names: Names::default(),
@@ -207,7 +210,10 @@ impl Stacks {
                 CallchainContext::User if !unwound.is_empty() => continue,
                 CallchainContext::User => CpuMode::User,
                 // Not an address.
-                CallchainContext::UserDeferred => continue,
+                CallchainContext::UserDeferred => {
+                    self.deferred += u64::from(unwound.is_empty());
+                    continue;
+                }
                 _ => CpuMode::Unknown,
             };
             // The innermost address of each context is that of an instruction, others are return
@@ -320,7 +326,7 @@ impl Stacks {
 
 #[cfg(test)]
 mod tests {
-    use crate::sources::perf::PerfSource;
+    use crate::sources::perf::{PerfSource, PerfStats};
     use crate::{EventKind, Tables};
     use perf_data::{Entry, Features, RecordedEvent, Session, perf_event_attr};
     use perf_monitor::RawRecord;
@@ -330,6 +336,17 @@ mod tests {
 
     /// The addresses of the stack of a sample with a call chain and branches.
     fn stack(branch_type: u64, misc: u16, ip: u64, chain: &[u64], calls: &[[u64; 3]]) -> Vec<u64> {
+        counted(branch_type, misc, ip, chain, calls).0
+    }
+
+    /// The same, and the statistics of the source.
+    fn counted(
+        branch_type: u64,
+        misc: u16,
+        ip: u64,
+        chain: &[u64],
+        calls: &[[u64; 3]],
+    ) -> (Vec<u64>, PerfStats) {
         let mut attr = perf_event_attr::new(PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
         attr.sample_type = PERF_SAMPLE_IDENTIFIER
             | PERF_SAMPLE_IP
@@ -355,7 +372,20 @@ mod tests {
             EventKind::Sample { stack, .. } => stack,
             _ => None,
         });
-        tables.frames(stack.unwrap()).iter().map(|frame| frame.address).collect()
+        let addresses = tables.frames(stack.unwrap()).iter().map(|frame| frame.address).collect();
+        (addresses, source.samples())
+    }
+
+    #[test]
+    fn deferred_frames_of_user_space_are_counted() {
+        const COOKIE: u64 = 0xc00c1e;
+        let address = 0xffff_ffff_8100_0000;
+        let chain = [PERF_CONTEXT_KERNEL, address, PERF_CONTEXT_USER_DEFERRED, COOKIE];
+        let (kernel, any) = (PERF_RECORD_MISC_KERNEL, PERF_SAMPLE_BRANCH_ANY);
+        let (stack, stats) = counted(any, kernel, address, &chain, &[]);
+        assert_eq!((stack, stats.deferred), (vec![address], 1));
+        let (stack, stats) = counted(any, kernel, address, &chain[..2], &[]);
+        assert_eq!((stack, stats.deferred), (vec![address], 0));
     }
 
     #[test]

@@ -56,9 +56,16 @@ impl Opening<'_> {
                     Some(entry) => source.push(&entry, tables, out),
                     None => {
                         source.finish(tables, out);
-                        let undecodable = source.samples().undecodable;
-                        notes.add(&name, &[(undecodable, "samples that cannot be decoded")]);
-                        summary.set(Read::Perf { undecodable });
+                        let stats = source.samples();
+                        let incomplete = [
+                            (stats.undecodable, "samples that cannot be decoded"),
+                            (stats.truncated, "stacks that the kernel truncated"),
+                            (stats.cut, "stacks that were unwound incompletely"),
+                            (stats.deferred, "stacks whose user frames the kernel deferred"),
+                            (stats.unfinished, "waits of unknown duration, left out"),
+                        ];
+                        notes.add(&name, &incomplete);
+                        summary.set(Read::Perf { undecodable: stats.undecodable });
                         return Ok(false);
                     }
                 }
