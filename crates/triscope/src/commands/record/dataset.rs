@@ -1,7 +1,7 @@
 //! A recording that is added to a dataset.
 
 use super::Args;
-use crate::commands::export;
+use crate::answers::dataset::{Export, PATHS};
 use crate::failure::{Failure, Result};
 use crate::run::cleanup;
 use crate::sources::model::Traces;
@@ -31,6 +31,7 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
         return outcome.and(Err(Failure::about(dataset.display(), why)));
     }
     // A command that failed was recorded, too.
-    let exported = export::run(&export::Args::of(traces, dataset.to_owned()));
+    let export = Export { traces: &traces, output: dataset, host: None, begin: None, paths: PATHS };
+    let exported = export.run();
     outcome.and(exported)
 }

@@ -1,0 +1,164 @@
+//! Traces as a dataset for SQL.
+
+use super::explain;
+use crate::failure::{Failure, Result};
+use crate::io::input;
+use crate::run::cleanup;
+use crate::run::stop::Listener;
+use crate::sources::model::Traces;
+use crate::timeline::{counted, notes, size};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use trace_dataset::{Dataset, DatasetOptions, Error, SourceFile, Summary};
+use trace_timeline::{ClockDomain, Correlator, EventKind, Tables};
+
+/// The default number of tasks, of activities and of regions with critical paths.
+pub(crate) const PATHS: usize = 100;
+
+/// Events in which a reading of the wall clock is searched: traces have it at their beginning.
+const MOST_SEARCHED: usize = 1 << 20;
+
+/// Traces that are added to a dataset.
+pub(crate) struct Export<'a> {
+    pub(crate) traces: &'a Traces,
+    /// The directory of the dataset.
+    pub(crate) output: &'a Path,
+    /// The host; that of a recording of the kernel if it is not given.
+    pub(crate) host: Option<&'a str>,
+    /// When the recording begins, in nanoseconds since 1970, UTC.
+    pub(crate) begin: Option<i64>,
+    /// The number of tasks, of activities and of regions with critical paths.
+    pub(crate) paths: usize,
+}
+
+impl Export<'_> {
+    pub(crate) fn run(&self) -> Result {
+        for path in self.traces.inputs() {
+            input::check_twice(path, "this command")?;
+        }
+        let files = self.traces.files()?;
+        let mut options = DatasetOptions::new(number(&files, self)?);
+        options.host = self.host.map(str::to_owned);
+        options.paths = self.paths;
+        for path in &files {
+            let metadata =
+                path.metadata().map_err(|error| Failure::about(path.display(), error))?;
+            let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+            options.sources.push(SourceFile { name, bytes: metadata.len() });
+        }
+        options.clock_offset = clock_offset(self.traces, self.begin)?;
+        let mut opened = self.traces.open()?;
+        options.clock = Some(opened.domain);
+        if options.host.is_none() {
+            options.host.clone_from(&opened.host);
+        }
+        let _listener = Listener::exit()?;
+        let mut dataset = Dataset::create(self.output, options).map_err(failure)?;
+        let temporary = dataset.temporary().to_owned();
+        let _guard = cleanup::on_exit(move || {
+            let _ = std::fs::remove_dir_all(&temporary); // nothing is left to report to
+        });
+        let mut tables = Tables::new();
+        let mut correlator = Correlator::new();
+        let failures = opened.read(&mut tables, &mut |event, tables| {
+            let entities = &tables.entities;
+            correlator.push(event, entities, &mut |derived| dataset.push(&derived, tables));
+            Ok(())
+        })?;
+        correlator.finish(&mut |derived| dataset.push(&derived, &tables));
+        if !failures.is_empty() {
+            dataset.set_partial();
+        }
+        if dataset.is_empty() {
+            failures.iter().for_each(Failure::print);
+            return Err(Failure::new("the traces have no events"));
+        }
+        let requests = dataset.requests();
+        let missing = match explain::paths_of(self.traces, requests, &tables)? {
+            Some(paths) => {
+                paths.iter().for_each(|(request, path)| dataset.push_path(request, path, &tables));
+                ""
+            }
+            None => "; no critical paths: the longest requests have too many events (--paths)",
+        };
+        let summary = dataset.finish(&tables).map_err(failure)?;
+        print(&summary, self.output, missing);
+        failures.iter().for_each(Failure::print);
+        if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
+    }
+}
+
+fn failure(error: Error) -> Failure {
+    Failure::new(error)
+}
+
+fn print(summary: &Summary, output: &Path, missing: &str) {
+    let (rows, bytes) = (summary.rows(), summary.bytes());
+    let notes = notes(&[(
+        summary.arguments,
+        "argument of events has no column",
+        "arguments of events have no column",
+    )]);
+    let rows = counted(rows, "row");
+    eprintln!(
+        "{}: {rows} in {}, {}{notes}{missing}",
+        output.display(),
+        summary.partition,
+        size(bytes)
+    );
+}
+
+/// A number for a recording: a hash of its files, host and begin, so that a second export replaces
+/// the first one.
+///
+/// FNV-1a, 64 bits.
+fn number(files: &[PathBuf], export: &Export<'_>) -> Result<i64> {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |bytes: &[u8]| {
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    add(export.host.unwrap_or_default().as_bytes());
+    add(&export.begin.unwrap_or_default().to_le_bytes());
+    let mut buffer = vec![0; 1 << 16];
+    for path in files {
+        let fail = |error: io::Error| Failure::about(path.display(), error);
+        let mut file = File::open(path).map_err(fail)?;
+        loop {
+            let len = file.read(&mut buffer).map_err(fail)?;
+            if len == 0 {
+                break;
+            }
+            add(buffer.get(..len).unwrap_or_default());
+        }
+    }
+    Ok(hash as i64)
+}
+
+/// The wall clock when the clock of the timeline shows 0, if a trace has a reading of both, or it is
+/// known when the first event was.
+fn clock_offset(traces: &Traces, begin: Option<i64>) -> Result<Option<i64>> {
+    let mut opened = traces.open()?;
+    if opened.clock_offset.is_some() && begin.is_none() {
+        return Ok(opened.clock_offset);
+    }
+    let mut tables = Tables::new();
+    let (mut found, mut searched) = (None, 0);
+    let result = opened.read(&mut tables, &mut |event, _| {
+        searched += 1;
+        if let Some(begin) = begin {
+            found = Some(begin.saturating_sub(event.at.nanos()));
+        } else if let EventKind::Clock { time, domain: ClockDomain::Realtime, reading } = event.kind
+        {
+            found = Some(reading.nanos_since(time));
+        }
+        // Ends the reading. Damage is reported when the trace is exported.
+        if found.is_some() || searched > MOST_SEARCHED { Err(Failure::Quiet(0)) } else { Ok(()) }
+    });
+    match result {
+        Err(failure) if !matches!(failure, Failure::Quiet(0)) => Err(failure),
+        _ => Ok(found),
+    }
+}
