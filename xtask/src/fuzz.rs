@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use task_support::{Result, lane, parallel, run};
+use task_support::{Result, lane, parallel, run, target_dir};
 
 pub(crate) const OPTIONS: &str = "\
 [--seconds N] [WORD]
@@ -41,7 +41,8 @@ pub(crate) fn smoke(seconds: u32, filter: &str) -> Result {
     if targets.is_empty() {
         return Err(format!("no fuzz target's name contains {filter:?}").into());
     }
-    run::run(cargo_fuzz("build").args(["--fuzz-dir", "fuzz", "--target-dir", "fuzz/target"]))?;
+    let mut build = cargo_fuzz("build");
+    run::run(build.args(["--fuzz-dir", "fuzz", "--target-dir"]).arg(target_dir().join("fuzz")))?;
     eprintln!("fuzzing {} targets for {seconds} s each", targets.len());
     parallel(targets, |target| fuzz(target, seconds)).map(drop)
 }
@@ -89,7 +90,7 @@ fn executions(text: &str) -> Option<u64> {
 
 /// The program of a target as built by cargo-fuzz: in a directory named after the platform.
 fn binary(target: &str) -> Result<PathBuf> {
-    for entry in fs::read_dir("fuzz/target")? {
+    for entry in fs::read_dir(target_dir().join("fuzz"))? {
         let path = entry?.path().join("release").join(target);
         if path.is_file() {
             return Ok(path);

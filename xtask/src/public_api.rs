@@ -8,7 +8,7 @@ use lexopt::prelude::*;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use task_support::{Result, lane, run, workspace};
+use task_support::{Result, lane, run, target_dir, workspace};
 
 pub(crate) const OPTIONS: &str = "\
 [--write] [CRATE...]
@@ -128,9 +128,7 @@ fn rustdoc_json(name: &str) -> Result<PathBuf> {
     command.args(["--", "-Zunstable-options", "--output-format=json", "--cap-lints=allow"]);
     // The variable permits a stable compiler to write JSON.
     run::run(command.env("RUSTC_BOOTSTRAP", "1").env_remove("RUSTDOCFLAGS"))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| workspace().join("target"), PathBuf::from);
-    Ok(target.join("doc").join(format!("{}.json", name.replace('-', "_"))))
+    Ok(target_dir().join("doc").join(format!("{}.json", name.replace('-', "_"))))
 }
 
 /// The lines that only one of two lists has, or `None` if the lists are equal.

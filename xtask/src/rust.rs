@@ -7,7 +7,7 @@ use crate::debian::{Debian, Package, ensure_package, ensure_program};
 use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use task_support::{Result, cache, lane, run};
+use task_support::{Result, cache, lane, run, target_dir};
 
 /// A toolchain without cargo.
 #[derive(Debug)]
@@ -44,11 +44,10 @@ impl Toolchain {
     /// Makes cargo compile with it, into a subdirectory of `target` with this name: artifacts of
     /// several compilers must not be mixed.
     pub(crate) fn apply(&self, command: &mut Command, name: &str) {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
         command
             .env("RUSTC", self.root.join("bin/rustc"))
             .env("LD_LIBRARY_PATH", self.root.join("lib/x86_64-linux-gnu"))
-            .env("CARGO_TARGET_DIR", target.join(name));
+            .env("CARGO_TARGET_DIR", target_dir().join(name));
     }
 
     /// Copies the standard library's source, from the package `rust-web-src`, to the path that

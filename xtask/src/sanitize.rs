@@ -3,7 +3,7 @@
 //! Both need a nightly compiler. Miri finds more, but is a component that no package registry has.
 
 use std::process::Command;
-use task_support::{Result, lane, run};
+use task_support::{Result, lane, run, target_dir};
 
 /// The cargo of the nightly toolchain. Only rustup's proxy in `PATH` can choose a toolchain.
 fn nightly() -> Command {
@@ -59,7 +59,7 @@ pub(crate) fn sanitize(_: &[String]) -> Result {
 fn test(name: &str, flags: &str) -> Command {
     let mut test = nightly();
     test.args(["test", "--quiet", "--lib", "--target", TARGET]);
-    test.args(["--target-dir", &format!("target/sanitize-{name}")]);
+    test.arg("--target-dir").arg(target_dir().join(format!("sanitize-{name}")));
     test.args(TESTS.iter().flat_map(|(package, _)| ["--package", package]));
     test.arg("--").args(["ring::", "record::", "merge::", "cursor::"]);
     // Without debug information, also that of the standard library, inlined functions are missing

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use task_support::{Result, lane, pypi, run, workspace};
+use task_support::{Result, lane, pypi, run, target_dir, workspace};
 
 const CHECK: &str = include_str!("check.py");
 
@@ -64,7 +64,7 @@ pub(crate) fn task(args: &[String]) -> Result {
     let write = has("--write");
     let triscope_sql = has("--triscope-sql").then(crate::sql::program).transpose()?;
     let spark = has("--spark").then(spark).transpose()?;
-    let dir = workspace().join("target/dataset");
+    let dir = target_dir().join("dataset");
     fresh(&dir)?;
     scripts(&dir)?;
     let triscope = run::triscope()?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use task_support::{Result, lane, run, workspace};
+use task_support::{Result, lane, run, target_dir, workspace};
 
 const DRIVE: &str = include_str!("drive.js");
 
@@ -31,7 +31,7 @@ pub(crate) fn task(args: &[String]) -> Result {
         Ok(node) => node,
         Err(why) => return lane::skip("HTML pages in a browser", &why),
     };
-    let dir = args.first().map_or_else(|| workspace().join("target/html"), PathBuf::from);
+    let dir = args.first().map_or_else(|| target_dir().join("html"), PathBuf::from);
     std::fs::create_dir_all(&dir)?;
     let pages = pages(&dir)?;
     run::run(node.drive(&dir, DRIVE)?.arg(&dir).args(pages))?;

@@ -8,7 +8,7 @@ use crate::debian::Debian;
 use crate::rust;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use task_support::{Result, cache, run, workspace};
+use task_support::{Result, cache, run, target_dir};
 
 /// The target: WASI has files and arguments.
 const TARGET: &str = "wasm32-wasip1";
@@ -47,9 +47,4 @@ fn libc() -> Result<PathBuf> {
     let key = format!("debian/wasi-libc/{}", package.file_name());
     let root = cache::entry(&key, |dir| debian.unpack(std::slice::from_ref(&package), dir))?;
     Ok(root.join("usr/lib/wasm32-wasi"))
-}
-
-/// The directory of what cargo builds.
-pub(crate) fn target_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }

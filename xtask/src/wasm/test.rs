@@ -4,7 +4,7 @@ use super::target;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use task_support::{Result, lane, run, workspace};
+use task_support::{Result, lane, run, target_dir, workspace};
 
 pub(crate) const OPTIONS: &str = "\
 [CRATE...]
@@ -59,7 +59,7 @@ pub(crate) fn task(args: &[String]) -> Result {
 impl Suite {
     fn run(&self) -> Result {
         let package = self.package;
-        let runner = super::target_dir().join("wasm-tests/node.js");
+        let runner = target_dir().join("wasm-tests/node.js");
         fs::create_dir_all(runner.with_file_name(""))?;
         fs::write(&runner, RUNNER)?;
         let mut test = run::cargo();

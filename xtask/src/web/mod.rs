@@ -12,7 +12,7 @@ use flate2::{Compression, write::GzEncoder};
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
-use task_support::{Result, run, workspace};
+use task_support::{Result, run, target_dir, workspace};
 
 /// The most that a server sends, compressed.
 const MAX_COMPRESSED: usize = 1_500_000;
@@ -57,7 +57,7 @@ fn data_dir() -> Result<PathBuf> {
 fn build() -> Result<PathBuf> {
     let program = program()?;
     let page = page(&gzip(&fs::read(program)?)?)?;
-    let path = wasm::target_dir().join("web/index.html");
+    let path = target_dir().join("web/index.html");
     fs::create_dir_all(path.with_file_name(""))?;
     fs::write(&path, page)?;
     Ok(path)

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
-use task_support::{Result, lane, run, workspace};
+use task_support::{Result, lane, run, target_dir, workspace};
 use testkit::nettrace;
 
 pub(crate) const OPTIONS: &str = "\
@@ -58,7 +58,7 @@ pub(crate) fn task(args: &[String]) -> Result {
         Err(why) => return lane::skip("the web page in a browser", &why),
     };
     let page = super::build()?;
-    let dir = crate::wasm::target_dir().join("web/test");
+    let dir = target_dir().join("web/test");
     let inputs = dir.join("inputs");
     if inputs.exists() {
         fs::remove_dir_all(&inputs)?;

@@ -18,6 +18,12 @@ pub type Error = Box<dyn std::error::Error>;
 /// The result of a task or a part of it.
 pub type Result<T = ()> = std::result::Result<T, Error>;
 
+/// The directory of what cargo builds.
+#[must_use]
+pub fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}
+
 /// The root directory of the workspace.
 #[must_use]
 pub fn workspace() -> PathBuf {
