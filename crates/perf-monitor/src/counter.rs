@@ -15,7 +15,12 @@ use rustix::io::Errno;
 use rustix::thread::{Pid, gettid};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use trace_common::ReadErrorKind;
+
+/// A group that a child's exit keeps from being read is read again so often, and so much later.
+const MAX_TRIES: u32 = 200;
+const BETWEEN_TRIES: Duration = Duration::from_micros(50);
 
 /// An open event. Dropping it closes it.
 ///
@@ -314,8 +319,7 @@ impl Counter {
     }
 
     pub(crate) fn read_into<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
-        let read = rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer));
-        match read {
+        match self.read_whole_group(buffer) {
             Ok(0) => Err(Error::PinnedOut { event: self.event.name().to_owned() }),
             Ok(n) => Ok(buffer.get(..n).unwrap_or_default()),
             Err(errno) => Err(Error::Control {
@@ -325,6 +329,24 @@ impl Counter {
                 hint: matches!(errno, Errno::NOSPC)
                     .then_some("the group has more events than the buffer has room for"),
             }),
+        }
+    }
+
+    /// While a child that inherited a group exits, its events leave the group one after another, and
+    /// the kernel (since Linux 6.6) refuses to add up what is incomplete, with `ECHILD`. A child
+    /// that inherited the group before a member was added never has all of it, so that this ends.
+    ///
+    /// Source: `__perf_read_group_add` in `kernel/events/core.c`.
+    fn read_whole_group(&self, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+        let mut tries_left = MAX_TRIES;
+        loop {
+            match rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer)) {
+                Err(Errno::CHILD) if tries_left > 0 => {
+                    tries_left -= 1;
+                    std::thread::sleep(BETWEEN_TRIES);
+                }
+                read => return read,
+            }
         }
     }
 

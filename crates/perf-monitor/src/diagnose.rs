@@ -269,7 +269,9 @@ pub(crate) fn open(
         if let Some(reason) = is_blocked() {
             return reason;
         }
-        if let Some(reason) = other_user(attempt.target) {
+        // Where all events are refused, the user of the thread is not the reason.
+        let other = || other_user(attempt.target);
+        if let Some(reason) = (!system::is_refused_everything()).then(other).flatten() {
             return reason;
         }
     }

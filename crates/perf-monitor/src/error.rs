@@ -403,7 +403,8 @@ pub enum OpenErrorReason {
         /// The current value of `kernel.perf_event_paranoid`.
         paranoid: Option<i64>,
         /// The highest level at which this is permitted without `CAP_PERFMON`; `None` if there is
-        /// none.
+        /// none. Above level 2, which a patch of Debian and others adds, `CAP_SYS_ADMIN` is needed
+        /// in its place.
         allowed_at: Option<i64>,
         /// Whether the event opens with `exclude_kernel` and then counts user space: see
         /// [`Event::without_kernel`](crate::Event::without_kernel).
@@ -483,6 +484,9 @@ pub struct Field {
     pub since: &'static str,
 }
 
+/// The highest level of `kernel.perf_event_paranoid` at which `CAP_PERFMON` has an effect.
+pub(crate) const MAX_PARANOID_FOR_PERFMON: i64 = 2;
+
 impl fmt::Display for OpenErrorReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -502,14 +506,20 @@ impl fmt::Display for OpenErrorReason {
                 if let Some(level) = paranoid {
                     write!(f, ": kernel.perf_event_paranoid is {level}")?;
                 }
-                match allowed_at {
-                    Some(level) => write!(
+                f.write_str(", this needs ")?;
+                if let Some(level) = allowed_at {
+                    write!(
                         f,
-                        ", this needs {level} or less (as root: sysctl \
-                         kernel.perf_event_paranoid={level}) or CAP_PERFMON"
-                    )?,
-                    None => f.write_str(", this needs CAP_PERFMON (probes: CAP_SYS_ADMIN)")?,
+                        "{level} or less (as root: sysctl kernel.perf_event_paranoid={level}) or "
+                    )?;
                 }
+                f.write_str(match (paranoid, allowed_at) {
+                    (Some(level), _) if *level > MAX_PARANOID_FOR_PERFMON => {
+                        "CAP_SYS_ADMIN; above level 2, CAP_PERFMON does not suffice"
+                    }
+                    (_, Some(_)) => "CAP_PERFMON",
+                    (_, None) => "CAP_PERFMON (probes: CAP_SYS_ADMIN)",
+                })?;
                 if *user_space_alone_is_allowed {
                     f.write_str("; user space alone may be measured: exclude_kernel")?;
                 }
@@ -616,5 +626,40 @@ impl fmt::Display for PermissionHint<'_> {
             )?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_depends_on_the_level() {
+        let text = |paranoid, allowed_at| {
+            let user_space_alone_is_allowed = false;
+            let reason =
+                OpenErrorReason::Privilege { paranoid, allowed_at, user_space_alone_is_allowed };
+            reason.to_string()
+        };
+        assert_eq!(
+            text(Some(2), Some(1)),
+            "not permitted: kernel.perf_event_paranoid is 2, this needs 1 or less (as root: sysctl \
+             kernel.perf_event_paranoid=1) or CAP_PERFMON"
+        );
+        assert_eq!(
+            text(Some(3), Some(2)),
+            "not permitted: kernel.perf_event_paranoid is 3, this needs 2 or less (as root: sysctl \
+             kernel.perf_event_paranoid=2) or CAP_SYS_ADMIN; above level 2, CAP_PERFMON does not \
+             suffice"
+        );
+        assert_eq!(
+            text(None, None),
+            "not permitted, this needs CAP_PERFMON (probes: CAP_SYS_ADMIN)"
+        );
+        assert_eq!(
+            text(Some(4), None),
+            "not permitted: kernel.perf_event_paranoid is 4, this needs CAP_SYS_ADMIN; above level \
+             2, CAP_PERFMON does not suffice"
+        );
     }
 }

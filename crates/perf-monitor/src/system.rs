@@ -12,9 +12,16 @@ fn read_number(path: &str) -> Option<i64> {
 /// `kernel.perf_event_paranoid`: the limits of users without `CAP_PERFMON`.
 ///
 /// -1: no restrictions; 0: no raw tracepoints; 1: no CPU-wide events; 2: no kernel events; 3 and
-/// more (a patch of Debian and others): no events.
+/// more (a patch of Debian and others): no events, also with `CAP_PERFMON`; only with
+/// `CAP_SYS_ADMIN`.
 pub fn paranoid_level() -> Option<i64> {
     read_number("/proc/sys/kernel/perf_event_paranoid")
+}
+
+/// Whether the kernel refuses this thread all events, before it looks at them.
+pub(crate) fn is_refused_everything() -> bool {
+    paranoid_level().is_some_and(|level| level > crate::error::MAX_PARANOID_FOR_PERFMON)
+        && !has_capability(CAP_SYS_ADMIN)
 }
 
 /// `kernel.perf_event_mlock_kb`: KiB of rings that each user may map per CPU on top of
@@ -148,6 +155,8 @@ impl fmt::Display for KernelVersion {
     }
 }
 
+const CAP_SYS_ADMIN: u32 = 21;
+
 /// Whether this thread's effective capabilities include number `cap`.
 fn has_capability(cap: u32) -> bool {
     let Ok(status) = read_text("/proc/thread-self/status") else { return false };
@@ -160,7 +169,6 @@ fn has_capability(cap: u32) -> bool {
 
 /// `CAP_PERFMON` (Linux 5.8) or `CAP_SYS_ADMIN`.
 pub fn is_privileged() -> bool {
-    const CAP_SYS_ADMIN: u32 = 21;
     const CAP_PERFMON: u32 = 38;
     has_capability(CAP_PERFMON) || has_capability(CAP_SYS_ADMIN)
 }

@@ -119,6 +119,32 @@ kernel_tests! {
         assert_eq!(counter.read().unwrap().value, 1000, "without inherit, the thread alone");
     }
 
+    fn groups_are_read_while_children_exit(t) {
+        t.root()?;
+        let software = |event| {
+            let builder = Event::software(event).builder();
+            builder.inherit(true).exclude_kernel(true).exclude_hv(true)
+        };
+        let first = software(Software::TaskClock);
+        let mut group = Group::open(&first, Target::ThisThread).unwrap();
+        for event in [Software::CpuClock, Software::PageFaults, Software::CpuMigrations] {
+            group.add(&software(event)).unwrap();
+        }
+        group.enable().unwrap();
+        for _ in 0..500 {
+            let threads = [(); 3].map(|()| std::thread::spawn(|| ()));
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                group.read().unwrap();
+            }
+            // Each is finished before the kernel has removed its events.
+            group.read().unwrap();
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        }
+        assert!(group.read().unwrap().counts[0].value > 0);
+    }
+
     fn enable_on_exec_starts_with_the_program(t) {
         t.tracefs()?;
         let event = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();

@@ -60,6 +60,11 @@ fn is_refused(error: &Error) -> bool {
     matches!(error.reason(), Some(OpenErrorReason::Privilege { allowed_at: None, .. }))
 }
 
+/// Whether this is a level of Debian's kernels at which `CAP_PERFMON` has no effect.
+fn is_above_perfmon(paranoid: Option<i64>) -> bool {
+    paranoid.is_some_and(|level| level > 2)
+}
+
 fn reason(error: &Error) -> String {
     match error {
         Error::NoTracefs => "no tracefs is mounted".to_owned(),
@@ -68,6 +73,9 @@ fn reason(error: &Error) -> String {
         Error::Open { reason: OpenErrorReason::Privilege { paranoid, allowed_at, .. }, .. } => {
             let level = paranoid.map_or("?".to_owned(), |level| level.to_string());
             let needed = match allowed_at {
+                Some(needed) if is_above_perfmon(*paranoid) => {
+                    format!("{needed} or less, or CAP_SYS_ADMIN")
+                }
                 Some(needed) => format!("{needed} or less, or CAP_PERFMON"),
                 None => "CAP_SYS_ADMIN".to_owned(),
             };
@@ -90,6 +98,11 @@ fn fix(error: &Error) -> Option<String> {
             Some(format!("{MOUNT}{setcap}"))
         }
         other => match other.reason()? {
+            OpenErrorReason::Privilege { paranoid, allowed_at: Some(level), .. }
+                if is_above_perfmon(*paranoid) =>
+            {
+                Some(format!("sudo sysctl kernel.perf_event_paranoid={level}"))
+            }
             OpenErrorReason::Privilege { allowed_at: Some(level), .. } => {
                 Some(format!("sudo sysctl kernel.perf_event_paranoid={level}, or {SETCAP}"))
             }
