@@ -8,6 +8,8 @@ use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use std::collections::BTreeSet;
@@ -29,8 +31,9 @@ const UNKNOWN: &str = "__HIVE_DEFAULT_PARTITION__";
 /// A context with the tables of the dataset at `dir`.
 ///
 /// The columns are those of this version of the schema: a file without one has `NULL`, and no metadata
-/// is read before a question needs it.
-pub(crate) async fn open(dir: &Path) -> Result<SessionContext, Error> {
+/// is read before a question needs it. `memory` is the limit in bytes for rows that are ordered, grouped or
+/// joined: orders and joins continue in temporary files, the values of exact percentiles cannot.
+pub(crate) async fn open(dir: &Path, memory: Option<usize>) -> Result<SessionContext, Error> {
     let fail = |error| Error::Io(dir.display().to_string(), error);
     let dir = dir.canonicalize().map_err(fail)?;
     if !dir.join("recordings").is_dir() {
@@ -42,7 +45,11 @@ pub(crate) async fn open(dir: &Path) -> Result<SessionContext, Error> {
     // Conditions are evaluated while files are decoded, on the pages that can have matches.
     options.execution.parquet.pushdown_filters = true;
     options.execution.parquet.reorder_filters = true;
-    let context = SessionContext::new_with_config(config);
+    let mut runtime = RuntimeEnvBuilder::new();
+    if let Some(memory) = memory {
+        runtime = runtime.with_memory_pool(Arc::new(FairSpillPool::new(memory)));
+    }
+    let context = SessionContext::new_with_config_rt(config, runtime.build_arc()?);
     context.sql(&format!("CREATE SCHEMA {FILES}")).await?;
     for table in TABLES {
         add(&context, table, &dir).await?;

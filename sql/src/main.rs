@@ -22,17 +22,22 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Answer SQL about a dataset of triscope export
 
-usage: triscope-sql [--json | --csv] QUERY DIR
+usage: triscope-sql [--json | --csv] [--memory MB] [--] QUERY DIR
 
-  QUERY    one SELECT, the name of a question (triscope questions), or - for standard input
-  DIR      the directory of the dataset
-  --json   print an array of objects
-  --csv    print comma-separated values with a header
+  QUERY         one SELECT, the name of a question (triscope questions), or - for standard input;
+                -- before it if it begins with a comment
+  DIR           the directory of the dataset
+  --json        print an array of objects
+  --csv         print comma-separated values with a header
+  --memory MB   limit for rows that are ordered, grouped or joined; what exceeds it goes to temporary
+                files, or is an error (default: half of what is available)
 
-The tables and their columns are described in docs/dataset.md. Nothing is written.";
+The tables and their columns are described in docs/dataset.md. The dataset is not changed.";
 
 struct Args {
     format: Format,
+    /// In bytes.
+    memory: Option<usize>,
     query: String,
     dir: PathBuf,
 }
@@ -104,18 +109,25 @@ fn run() -> Result<(), Error> {
     let sql = query(args.query)?;
     let runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = { runtime }.build().map_err(|e| Error::Io("threads".to_owned(), e))?;
-    runtime.block_on(answer(&sql, &args.dir, args.format))
+    runtime.block_on(answer(&sql, &args.dir, args.format, args.memory.or_else(available)))
 }
 
 fn parse(args: Vec<OsString>) -> Result<Option<Args>, Error> {
     use lexopt::prelude::*;
     let usage = |error: lexopt::Error| Error::Usage(error.to_string());
-    let (mut format, mut query, mut dir) = (Format::Table, None, None);
+    let (mut format, mut memory, mut query, mut dir) = (Format::Table, None, None, None);
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(arg) = parser.next().map_err(usage)? {
         match arg {
             Long("json") => format = Format::Json,
             Long("csv") => format = Format::Csv,
+            Long("memory") => {
+                let text = parser.value().map_err(usage)?.string().map_err(usage)?;
+                let megabytes: usize = text.parse().map_err(|_| {
+                    Error::Usage(format!("--memory {text}: not a number of megabytes"))
+                })?;
+                memory = Some(megabytes.saturating_mul(1_000_000));
+            }
             Short('h') | Long("help") => return Ok(None),
             Value(text) if query.is_none() => query = Some(text.string().map_err(usage)?),
             Value(path) if dir.is_none() => dir = Some(PathBuf::from(path)),
@@ -123,7 +135,7 @@ fn parse(args: Vec<OsString>) -> Result<Option<Args>, Error> {
         }
     }
     match (query, dir) {
-        (Some(query), Some(dir)) => Ok(Some(Args { format, query, dir })),
+        (Some(query), Some(dir)) => Ok(Some(Args { format, memory, query, dir })),
         _ => Err(Error::Usage(
             "a query and the directory of a dataset are needed: --help".to_owned(),
         )),
@@ -145,8 +157,18 @@ fn query(text: String) -> Result<String, Error> {
     Ok(question.map_or(text, |question| question.sql.to_owned()))
 }
 
-async fn answer(sql: &str, dir: &Path, format: Format) -> Result<(), Error> {
-    let context = dataset::open(dir).await?;
+/// Half of the memory that the machine has available, in bytes, if it says so.
+///
+/// Source: `proc_meminfo(5)`, in KiB.
+fn available() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: usize = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024 / 2)
+}
+
+async fn answer(sql: &str, dir: &Path, format: Format, memory: Option<usize>) -> Result<(), Error> {
+    let context = dataset::open(dir, memory).await?;
     let options = SQLOptions::new();
     // Questions only: nothing is written.
     let options = options.with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);

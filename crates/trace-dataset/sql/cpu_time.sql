@@ -6,9 +6,12 @@
 --   test  h0        17435  299738683  0.09832
 --   test  triscope  17046  296711667  0.09733
 --   test  h0        16958  198024395  0.06495
-SELECT r.host, p.name AS process, p.pid, sum(s.duration) AS on_cpu,
-       sum(s.duration) * 1.0 / sum(sum(s.duration)) OVER (PARTITION BY r.host) AS share
-FROM sched s
+WITH times AS (
+  SELECT recording, thread, sum(duration) AS on_cpu FROM sched GROUP BY recording, thread
+)
+SELECT r.host, p.name AS process, p.pid, sum(s.on_cpu) AS on_cpu,
+       sum(s.on_cpu) * 1.0 / sum(sum(s.on_cpu)) OVER (PARTITION BY r.host) AS share
+FROM times s
 JOIN threads t USING (recording, thread)
 JOIN recordings r USING (recording)
 LEFT JOIN processes p ON p.recording = s.recording AND p.process = t.process

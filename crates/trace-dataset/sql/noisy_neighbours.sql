@@ -6,15 +6,21 @@
 --   test  rustc    thread         h0             1858623559  43103451
 --   test  rustc    thread         triscope       1828412529  36083626
 --   test  rustc    thread         clippy-driver  1462751141  4122864
-SELECT r.host, p.name AS process, s.occupant_kind, o.name AS neighbour,
-       sum(s.duration) FILTER (WHERE s.state = 'preempted') AS preempted,
-       sum(s.duration) FILTER (WHERE s.state = 'woken') AS woken
-FROM thread_states s
+WITH waits AS (
+  SELECT recording, thread, occupant_kind, occupant, sum(duration) AS total,
+         sum(duration) FILTER (WHERE state = 'preempted') AS preempted,
+         sum(duration) FILTER (WHERE state = 'woken') AS woken
+  FROM thread_states
+  WHERE state IN ('preempted', 'woken')
+  GROUP BY recording, thread, occupant_kind, occupant
+)
+SELECT r.host, p.name AS process, w.occupant_kind, o.name AS neighbour,
+       sum(w.preempted) AS preempted, sum(w.woken) AS woken
+FROM waits w
 JOIN recordings r USING (recording)
 JOIN threads t USING (recording, thread)
-LEFT JOIN processes p ON p.recording = s.recording AND p.process = t.process
-LEFT JOIN threads ot ON ot.recording = s.recording AND ot.thread = s.occupant
-LEFT JOIN processes o ON o.recording = s.recording AND o.process = ot.process
-WHERE s.state IN ('preempted', 'woken')
-GROUP BY r.host, p.name, s.occupant_kind, o.name
-ORDER BY sum(s.duration) DESC, r.host, p.name, o.name;
+LEFT JOIN processes p ON p.recording = w.recording AND p.process = t.process
+LEFT JOIN threads ot ON ot.recording = w.recording AND ot.thread = w.occupant
+LEFT JOIN processes o ON o.recording = w.recording AND o.process = ot.process
+GROUP BY r.host, p.name, w.occupant_kind, o.name
+ORDER BY sum(w.total) DESC, r.host, p.name, o.name;

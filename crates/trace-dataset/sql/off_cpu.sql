@@ -6,12 +6,17 @@
 --   test  rustc            preempted  12079      10961707034  8005275
 --   test  cargo            sleeping   29         9200903587   793880428
 --   test  triscope         sleeping   351        7790915892   996945734
-SELECT r.host, p.name AS process, s.state, count(*) AS intervals, sum(s.duration) AS total,
-       max(s.duration) AS longest
-FROM thread_states s
+WITH waits AS (
+  SELECT recording, thread, state, count(*) AS intervals, sum(duration) AS total, max(duration) AS longest
+  FROM thread_states
+  WHERE state IS NOT NULL
+  GROUP BY recording, thread, state
+)
+SELECT r.host, p.name AS process, w.state, sum(w.intervals) AS intervals, sum(w.total) AS total,
+       max(w.longest) AS longest
+FROM waits w
 JOIN recordings r USING (recording)
 JOIN threads t USING (recording, thread)
-LEFT JOIN processes p ON p.recording = s.recording AND p.process = t.process
-WHERE s.state IS NOT NULL
-GROUP BY r.host, p.name, s.state
-ORDER BY total DESC, r.host, p.name, s.state;
+LEFT JOIN processes p ON p.recording = w.recording AND p.process = t.process
+GROUP BY r.host, p.name, w.state
+ORDER BY total DESC, r.host, p.name, w.state;

@@ -10,10 +10,10 @@ SELECT r.host, r.kernel, p.name AS process, count(s.latency) AS waits,
        percentile_cont(0.5) WITHIN GROUP (ORDER BY s.latency) AS p50,
        percentile_cont(0.99) WITHIN GROUP (ORDER BY s.latency) AS p99,
        max(s.latency) AS longest, sum(s.latency) AS total
-FROM sched s
-JOIN recordings r USING (recording)
-JOIN threads t USING (recording, thread)
-LEFT JOIN processes p ON p.recording = s.recording AND p.process = t.process
+FROM recordings r
+JOIN threads t USING (recording)
+LEFT JOIN processes p ON p.recording = t.recording AND p.process = t.process
+JOIN sched s ON s.recording = t.recording AND s.thread = t.thread
 WHERE s.latency IS NOT NULL
 GROUP BY r.host, r.kernel, p.name
 ORDER BY total DESC, r.host, p.name;

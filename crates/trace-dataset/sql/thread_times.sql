@@ -7,18 +7,22 @@
 --   4689984299619020130  17046  triscope  279576877  678855848  0        0         0        0        25450
 --   2065747100805742473  16958  h0        154090264  341257691  0        0         0        0        5099463
 WITH states AS (
-  SELECT recording, thread, 'on_cpu' AS state, duration FROM sched
+  SELECT recording, thread, 'on_cpu' AS state, sum(duration) AS total
+  FROM sched
+  GROUP BY recording, thread
   UNION ALL
-  SELECT recording, thread, coalesce(state, 'unknown'), duration FROM thread_states
+  SELECT recording, thread, coalesce(state, 'unknown'), sum(duration)
+  FROM thread_states
+  GROUP BY recording, thread, state
 )
 SELECT t.recording, t.tid, t.name AS thread,
-       coalesce(sum(s.duration) FILTER (WHERE s.state = 'on_cpu'), 0) AS on_cpu,
-       coalesce(sum(s.duration) FILTER (WHERE s.state = 'preempted'), 0) AS preempted,
-       coalesce(sum(s.duration) FILTER (WHERE s.state = 'woken'), 0) AS woken,
-       coalesce(sum(s.duration) FILTER (WHERE s.state = 'sleeping'), 0) AS sleeping,
-       coalesce(sum(s.duration) FILTER (WHERE s.state = 'blocked'), 0) AS blocked,
-       coalesce(sum(s.duration) FILTER (WHERE s.state = 'stopped'), 0) AS stopped,
-       coalesce(sum(s.duration) FILTER (WHERE s.state = 'unknown'), 0) AS unknown
+       coalesce(sum(s.total) FILTER (WHERE s.state = 'on_cpu'), 0) AS on_cpu,
+       coalesce(sum(s.total) FILTER (WHERE s.state = 'preempted'), 0) AS preempted,
+       coalesce(sum(s.total) FILTER (WHERE s.state = 'woken'), 0) AS woken,
+       coalesce(sum(s.total) FILTER (WHERE s.state = 'sleeping'), 0) AS sleeping,
+       coalesce(sum(s.total) FILTER (WHERE s.state = 'blocked'), 0) AS blocked,
+       coalesce(sum(s.total) FILTER (WHERE s.state = 'stopped'), 0) AS stopped,
+       coalesce(sum(s.total) FILTER (WHERE s.state = 'unknown'), 0) AS unknown
 FROM states s
 JOIN threads t USING (recording, thread)
 GROUP BY t.recording, t.thread, t.tid, t.name

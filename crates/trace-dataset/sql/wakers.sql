@@ -6,11 +6,16 @@
 --   sh               task      true   248
 --   triscope         hard_irq  NULL   205
 --   rcu_preempt      soft_irq  NULL   189
-SELECT p.name AS process, w.context, f.name AS waker, count(*) AS wakeups
-FROM wakeups w
+WITH counts AS (
+  SELECT recording, entity, context, waker_thread, count(*) AS wakeups
+  FROM wakeups
+  WHERE kind = 'wakes' AND entity_kind = 'thread'
+  GROUP BY recording, entity, context, waker_thread
+)
+SELECT p.name AS process, w.context, f.name AS waker, sum(w.wakeups) AS wakeups
+FROM counts w
 JOIN threads t ON t.recording = w.recording AND t.thread = w.entity
 LEFT JOIN processes p ON p.recording = w.recording AND p.process = t.process
 LEFT JOIN threads f ON f.recording = w.recording AND f.thread = w.waker_thread
-WHERE w.kind = 'wakes' AND w.entity_kind = 'thread'
 GROUP BY p.name, w.context, f.name
 ORDER BY wakeups DESC, p.name, f.name;

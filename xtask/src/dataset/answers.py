@@ -9,7 +9,7 @@ import subprocess
 
 def datafusion(program, query, dataset, columns):
     """Rows of triscope-sql in the order of the columns, or an error."""
-    output = subprocess.run([program, "--json", query, dataset], capture_output=True, text=True)
+    output = subprocess.run([program, "--json", "--", query, dataset], capture_output=True, text=True)
     if output.returncode != 0:
         return None, output.stderr.strip() or f"it ended with {output.returncode}"
     return [[row[column] for column in columns] for row in json.loads(output.stdout)], None

@@ -10,13 +10,13 @@ use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use task_support::{Result, lane, on_threads, run, workspace};
+use task_support::{Result, lane, on_threads, run, target_dir, workspace};
 
 const CHECK: &str = include_str!("fleet.py");
 
 pub(crate) const OPTIONS: &str = "\
 [--hosts N] [--minutes N] [--hours N] [--every N] [--trips N] [--writers N]
-              [--datafusion] [--spark] [--memory MB] [--keep] [--again]
+              [--datafusion] [--spark] [--memory MB] [--dir DIR] [--keep] [--again]
 
   --hosts N     hosts of the fleet (default: 32)
   --minutes N   minutes of each host (default: 3)
@@ -27,8 +27,11 @@ pub(crate) const OPTIONS: &str = "\
   --writers N   exports at the same time (default: 4)
   --datafusion  also ask triscope-sql, which is built first, and compare its answers with those of DuckDB
   --spark       also ask Spark, with two workers, in the same way
-  --memory MB   memory for DuckDB, and for each worker of Spark (default: 4096)
-  --keep        keep the dataset, in target/fleet/dataset
+  --memory MB   memory for DuckDB, and for the two workers of Spark together (default: 8192). An exact
+                percentile has all values in memory
+  --dir DIR     where the directory fleet is made again, with the dataset and what engines spill: 2 to 6
+                bytes for a row, and as much again (default: target)
+  --keep        keep the dataset
   --again       ask the dataset that was kept, and keep it";
 
 /// 2026-11-01T00:00:00 UTC, in seconds: the first minute of the fleet.
@@ -50,6 +53,7 @@ struct Options {
     has_datafusion: bool,
     has_spark: bool,
     memory: u64,
+    dir: PathBuf,
     keep: bool,
     again: bool,
 }
@@ -65,7 +69,8 @@ impl Options {
             writers: 4,
             has_datafusion: false,
             has_spark: false,
-            memory: 4096,
+            memory: 8192,
+            dir: target_dir(),
             keep: false,
             again: false,
         };
@@ -81,6 +86,7 @@ impl Options {
                 Long("datafusion") => this.has_datafusion = true,
                 Long("spark") => this.has_spark = true,
                 Long("memory") => this.memory = args.value()?.parse()?,
+                Long("dir") => this.dir = std::path::absolute(args.value()?)?,
                 Long("keep") => this.keep = true,
                 Long("again") => this.again = true,
                 _ => return Err(arg.unexpected().into()),
@@ -109,11 +115,11 @@ pub(crate) fn task(args: &[String]) -> Result {
     };
     let triscope_sql = options.has_datafusion.then(crate::sql::optimized).transpose()?;
     let spark = options.has_spark.then(spark).transpose()?;
-    let dir = workspace().join("target/fleet");
+    let dir = &options.dir.join("fleet");
     let written = dir.join("written.json");
     if !options.again {
-        fresh(&dir)?;
-        fs::write(&written, write(&options, &dir)?.to_string())?;
+        fresh(dir)?;
+        fs::write(&written, write(&options, dir)?.to_string())?;
     }
     let Ok(text) = fs::read_to_string(&written) else {
         return Err("no dataset was kept: --keep".into());
@@ -124,8 +130,10 @@ pub(crate) fn task(args: &[String]) -> Result {
     task["triscope_sql"] = json!(triscope_sql);
     task["spark"] = json!(spark);
     task["memory"] = json!(options.memory);
+    // A worker of Spark has one part of a join or an order in memory at a time.
+    task["partitions"] = (options.hosts / 16).max(2).into();
     let (input, check) = (dir.join("input.json"), dir.join("fleet.py"));
-    scripts(&dir)?;
+    scripts(dir)?;
     fs::write(&input, task.to_string())?;
     fs::write(&check, CHECK)?;
     run::run(Command::new(python).arg(&check).arg(&input))?;

@@ -41,7 +41,7 @@ def bytes_read():
 
 def main():
     task = json.load(open(sys.argv[1]))
-    cores, memory = task.get("cores", 1), task.get("memory", 1024)
+    cores, memory = task.get("cores", 1), task.get("memory", 2048) // 2
     builder = SparkSession.builder.master(f"local-cluster[2,{cores},{memory}]").appName("questions")
     settings = {
         "spark.sql.ansi.enabled": "true",
