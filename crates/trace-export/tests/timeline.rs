@@ -151,6 +151,24 @@ fn the_scheduler_alone_is_drawn_without_correlation() {
     assert_eq!(w.draw(alone).1.uncorrelated, 1);
 }
 
+/// Switches were lost, and a record of another kind shows that the idle thread runs now. No thread
+/// that was not recorded has run between.
+#[test]
+fn an_idle_cpu_after_unreported_switches_is_drawn_by_one_switch() {
+    let mut w = World::default();
+    let cpu = w.entity(EntityKind::Cpu, 0, "", None);
+    let thread = w.entity(EntityKind::Thread, 8, "t", None);
+    w.now = 10;
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.now = 20;
+    w.switch(cpu, None, ThreadState::Unknown, None);
+    let (trace, stats) = w.draw(TimelineOptions::default());
+    let timeline = Timeline::read(&trace);
+    assert_eq!(stats.switches, 2);
+    assert_eq!(timeline.count("20 cpu 0: (1) -> swapper 0"), 1, "{}", timeline.text());
+    assert_eq!(timeline.count("-> other"), 0, "{}", timeline.text());
+}
+
 /// Viewers read the number of a state by the release of the kernel.
 #[test]
 fn preempted_threads_have_the_state_of_the_kernels_release() {

@@ -163,6 +163,8 @@ impl Scheduler {
             (Some(prev), _) => Drawn::Thread(prev),
             // The idle thread, or one that was not recorded.
             (None, Some(drawn @ (Drawn::Idle | Drawn::Other))) => drawn,
+            // A record of another kind shows that the idle thread runs.
+            (None, Some(_)) if next == Drawn::Idle => Drawn::Idle,
             (None, _) if switch.left == ThreadState::Unknown => Drawn::Other,
             (None, _) => Drawn::Idle,
         };
