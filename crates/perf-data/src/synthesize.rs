@@ -5,7 +5,8 @@ use crate::mapped_ids::BuildIds;
 use crate::writer::RecordWriter;
 use perf_monitor::{RawRecord, RecordLayout};
 use perf_sys::*;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use zerocopy::IntoBytes;
 
@@ -26,6 +27,9 @@ pub struct Synthesizer {
     layout: RecordLayout,
     record: Vec<u8>,
 }
+
+/// The process of the kernel's mappings.
+const KERNEL: u32 = u32::MAX;
 
 /// Maximum number of files whose build id is remembered.
 pub(crate) const MAX_FILES: usize = 1 << 16;
@@ -51,29 +55,42 @@ impl Synthesizer {
     ///
     /// [`Error::Io`](crate::Error::Io) of the output.
     pub fn kernel(&mut self, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
-        const KERNEL: u32 = u32::MAX;
-        let kallsyms = fs::read("/proc/kallsyms").unwrap_or_default();
-        let text = |name: &str| symbol(&kallsyms, name).filter(|address| *address != 0);
-        let mut maps = Vec::new();
-        if let Some(start) = text("_text") {
-            let end = text("_etext").filter(|end| *end > start).unwrap_or(u64::MAX);
-            maps.push((start, end - start, start, b"[kernel.kallsyms]_text".to_vec()));
+        let text = File::open("/proc/kallsyms").map(|file| kernel_text(BufReader::new(file)));
+        if let Some((start, end)) = text.ok().flatten() {
+            let map = perf_record_mmap {
+                pid: KERNEL,
+                tid: 0,
+                addr: start,
+                len: end - start,
+                pgoff: start,
+            };
+            self.kernel_map(out, map, b"[kernel.kallsyms]_text")?;
         }
-        for module in modules() {
-            maps.push((module.start, module.size, 0, module.path));
-        }
-        for (addr, len, pgoff, name) in maps {
-            let fixed = perf_record_mmap { pid: KERNEL, tid: 0, addr, len, pgoff };
-            self.put(
-                out,
-                PERF_RECORD_MMAP,
-                PERF_RECORD_MISC_KERNEL,
-                fixed.as_bytes(),
-                Some(&name),
-                None,
-            )?;
-        }
-        Ok(())
+        self.kernel_modules(out)
+    }
+
+    /// The mappings of the modules of the kernel. A reader that takes every other address of the kernel
+    /// for its text needs no more, and `/proc/kallsyms` is not read for it: the kernel takes tens of
+    /// milliseconds to write all its symbols.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`](crate::Error::Io) of the output.
+    pub fn kernel_modules(&mut self, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
+        modules().into_iter().try_for_each(|Module { start, size, path }| {
+            let map = perf_record_mmap { pid: KERNEL, tid: 0, addr: start, len: size, pgoff: 0 };
+            self.kernel_map(out, map, &path)
+        })
+    }
+
+    fn kernel_map(
+        &mut self,
+        out: &mut (impl RecordWriter + ?Sized),
+        map: perf_record_mmap,
+        name: &[u8],
+    ) -> Result<()> {
+        let (type_, misc) = (PERF_RECORD_MMAP, PERF_RECORD_MISC_KERNEL);
+        self.put(out, type_, misc, map.as_bytes(), Some(name), None)
     }
 
     /// All processes that this user can see.
@@ -296,13 +313,32 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// The address of a symbol in the text of `/proc/kallsyms`.
-fn symbol(kallsyms: &[u8], name: &str) -> Option<u64> {
-    let line = kallsyms.split(|b| *b == b'\n').find(|line| {
-        line.strip_suffix(name.as_bytes()).is_some_and(|front| front.ends_with(b" "))
-    })?;
-    let address = line.split(|b| *b == b' ').next()?;
-    u64::from_str_radix(std::str::from_utf8(address).ok()?, 16).ok()
+/// Start and end of the kernel's text, from `/proc/kallsyms`. `None` if its addresses are hidden.
+///
+/// The symbols are in the order of their addresses: those of modules, behind the end, are not read.
+fn kernel_text(mut kallsyms: impl BufRead) -> Option<(u64, u64)> {
+    let (mut start, mut end) = (None, None);
+    let mut line = Vec::new();
+    while end.is_none() || start.is_none() {
+        line.clear();
+        // What cannot be read is missing, as the end is where the file has none.
+        if !kallsyms.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            break;
+        }
+        for (name, found) in [(&b" _text"[..], &mut start), (b" _etext", &mut end)] {
+            if line.trim_ascii_end().ends_with(name) && found.is_none() {
+                *found = Some(address(&line).unwrap_or_default());
+            }
+        }
+    }
+    let start = start.filter(|start| *start != 0)?;
+    Some((start, end.filter(|end| *end > start).unwrap_or(u64::MAX)))
+}
+
+/// The address of a line of `/proc/kallsyms`.
+fn address(line: &[u8]) -> Option<u64> {
+    let digits = line.split(|b| *b == b' ').next()?;
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 struct Module {
@@ -351,10 +387,20 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unescaped_and_symbols_found() {
+    fn names_are_unescaped() {
         assert_eq!(unescape(b"a\\nb\\\\c\\"), b"a\nb\\c\\");
-        let kallsyms = b"0000 A x_text\nffffffff81000000 T _text\n10 t _text [module]\n";
-        assert_eq!(symbol(kallsyms, "_text"), Some(0xffff_ffff_8100_0000));
-        assert_eq!(symbol(kallsyms, "text"), None);
+    }
+
+    #[test]
+    fn the_text_of_the_kernel_is_between_two_symbols() {
+        let text = |lines: &[&str]| kernel_text(lines.join("\n").as_bytes());
+        let (start, end) = ("ffffffff81000000 T _text", "ffffffff82000000 T _etext");
+        let (others, module) = ("0000 A x_text", "10 t _text\t[module]");
+        let range = (0xffff_ffff_8100_0000, 0xffff_ffff_8200_0000);
+        assert_eq!(text(&[others, start, module, end]), Some(range));
+        assert_eq!(text(&[others, end, start]), Some(range));
+        assert_eq!(text(&[start, others]), Some((range.0, u64::MAX)));
+        assert_eq!(text(&["0 T _text", "0 T _etext"]), None);
+        assert_eq!(text(&[end, others, module]), None);
     }
 }

@@ -15,7 +15,7 @@ const MAX_NOTES: u64 = 1 << 16;
 ///
 /// Special files are not opened: a pipe would block.
 pub fn of_file(path: impl AsRef<Path>) -> Option<BuildId> {
-    Elf::open(path.as_ref(), u64::MAX).ok()?.build_id_in_segments()
+    Elf::segments_of(files::open(path.as_ref()).ok()?).ok()?.build_id_in_segments()
 }
 
 /// The build id of a file that a process has mapped, or had when it ran. The file with the path is
@@ -23,7 +23,7 @@ pub fn of_file(path: impl AsRef<Path>) -> Option<BuildId> {
 pub fn of_mapped(process: u32, path: impl AsRef<Path>, inode: Inode) -> Option<BuildId> {
     let mut files = files::candidates(Some(process), path.as_ref()).filter_map(Result::ok);
     let file = files.find(|file| files::is_inode(file, inode))?;
-    Elf::new(file, u64::MAX).ok()?.build_id_in_segments()
+    Elf::segments_of(file).ok()?.build_id_in_segments()
 }
 
 /// The build id of the running kernel (`/sys/kernel/notes`).

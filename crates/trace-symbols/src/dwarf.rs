@@ -6,7 +6,6 @@ use crate::frame::{Frame, Texts};
 use crate::section;
 use gimli::{EndianArcSlice, LittleEndian};
 use std::fmt;
-use std::sync::Arc;
 
 type Slice = EndianArcSlice<LittleEndian>;
 
@@ -28,9 +27,10 @@ impl Dwarf {
             return Ok(None);
         }
         let section = |id: gimli::SectionId| -> Result<Slice> {
-            let section = elf.section_named(id.name().as_bytes()).filter(|s| s.has_bytes());
-            let bytes = section.map(|section| section::bytes(WHAT, elf, section)).transpose()?;
-            Ok(Slice::new(Arc::from(bytes.unwrap_or_default()), LittleEndian))
+            let section = elf.section_named(id.name().as_bytes());
+            let section = section.filter(|section| section.has_bytes() && is_used(id));
+            let bytes = section.map(|section| section::shared(WHAT, elf, section)).transpose()?;
+            Ok(Slice::new(bytes.unwrap_or_default(), LittleEndian))
         };
         let context = addr2line::Context::from_dwarf(gimli::Dwarf::load(section)?);
         Ok(Some(Self(context.map_err(malformed)?)))
@@ -74,6 +74,13 @@ impl Dwarf {
             frame.column = location.column.unwrap_or_default();
         }
     }
+}
+
+/// Whether functions, files and lines are found with a section. Others have the places of variables,
+/// macros and types: they are as large, and take long to decompress.
+const fn is_used(id: gimli::SectionId) -> bool {
+    use gimli::SectionId::*;
+    !matches!(id, DebugLoc | DebugLocLists | DebugMacinfo | DebugMacro | DebugTypes)
 }
 
 fn malformed(_: gimli::Error) -> Unresolved {

@@ -126,12 +126,25 @@ impl Elf {
         Self::parse(Source::File(file), len, max)
     }
 
+    /// Opens a file without its sections: the build id that the kernel reports is in a segment.
+    pub(crate) fn segments_of(file: File) -> Result<Self> {
+        let len = file.metadata()?.len();
+        Self::headers(Source::File(file), len, u64::MAX).map(|(this, _)| this)
+    }
+
     pub(crate) fn from_bytes(bytes: Vec<u8>, max: u64) -> Result<Self> {
         let len = bytes.len() as u64;
         Self::parse(Source::Bytes(bytes), len, max)
     }
 
     fn parse(source: Source, len: u64, max: u64) -> Result<Self> {
+        let (mut this, [shoff, shentsize, shnum, shstrndx]) = Self::headers(source, len, max)?;
+        this.read_sections(shoff, shentsize, shnum, shstrndx)?;
+        Ok(this)
+    }
+
+    /// The header and the segments, and the numbers of the header about sections.
+    fn headers(source: Source, len: u64, max: u64) -> Result<(Self, [u64; 4])> {
         let (segments, sections) = (Vec::new(), Vec::new());
         let mut this = Self { source, len, max, is_64: true, machine: 0, segments, sections };
         let header = this.read("header", 0, len.min(64))?;
@@ -153,8 +166,7 @@ impl Elf {
         let [phentsize, phnum, shentsize, shnum, shstrndx] =
             [next()?, next()?, next()?, next()?, next()?];
         this.read_segments(phoff, phentsize, phnum)?;
-        this.read_sections(shoff, shentsize, shnum, shstrndx)?;
-        Ok(this)
+        Ok((this, [shoff, shentsize, shnum, shstrndx]))
     }
 
     /// A word of the file's class.
@@ -227,25 +239,32 @@ impl Elf {
         read().map_err(malformed("section header"))
     }
 
-    /// Bytes of the file.
-    fn read(&self, what: &'static str, offset: u64, size: u64) -> Result<Vec<u8>> {
+    /// The number of bytes, if the file has them at the offset and they are within the limit.
+    fn length(&self, what: &'static str, offset: u64, size: u64) -> Result<usize> {
         if size > self.max {
             return Err(Unresolved::TooLarge { what, size });
         }
         let end = offset.checked_add(size).filter(|end| *end <= self.len);
-        let (Some(_), Ok(length)) = (end, usize::try_from(size)) else {
-            return Err(Unresolved::Malformed { what, offset });
-        };
+        let length = end.and_then(|_| usize::try_from(size).ok());
+        length.ok_or(Unresolved::Malformed { what, offset })
+    }
+
+    /// Bytes of the file.
+    fn read(&self, what: &'static str, offset: u64, size: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.length(what, offset, size)?];
+        self.read_into(what, offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_into(&self, what: &'static str, offset: u64, out: &mut [u8]) -> Result<()> {
         match &self.source {
-            Source::File(file) => {
-                let mut bytes = vec![0; length];
-                file.read_exact_at(&mut bytes, offset)?;
-                Ok(bytes)
-            }
+            Source::File(file) => Ok(file.read_exact_at(out, offset)?),
             Source::Bytes(bytes) => {
                 let start = offset as usize;
-                let bytes = bytes.get(start..start + length);
-                bytes.map(<[u8]>::to_vec).ok_or(Unresolved::Malformed { what, offset })
+                let bytes = start.checked_add(out.len()).and_then(|end| bytes.get(start..end));
+                let bytes = bytes.ok_or(Unresolved::Malformed { what, offset })?;
+                out.copy_from_slice(bytes);
+                Ok(())
             }
         }
     }
@@ -256,6 +275,23 @@ impl Elf {
             return Err(Unresolved::NoSymbols);
         }
         self.read(what, section.offset, section.size)
+    }
+
+    /// The number of bytes of a section that the file has.
+    #[cfg(feature = "dwarf")]
+    pub(crate) fn size(&self, what: &'static str, section: &Section) -> Result<usize> {
+        self.length(what, section.offset, section.size)
+    }
+
+    /// Reads the bytes of a section into a buffer of its size.
+    #[cfg(feature = "dwarf")]
+    pub(crate) fn bytes_into(
+        &self,
+        what: &'static str,
+        section: &Section,
+        out: &mut [u8],
+    ) -> Result<()> {
+        self.read_into(what, section.offset, out)
     }
 
     /// Maximum number of bytes that are read at once.
@@ -385,20 +421,22 @@ impl Elf {
             names.ok_or(Unresolved::Malformed { what: "symbols", offset: section.offset })?;
         let names = self.bytes("symbol names", names)?;
         let size = if self.is_64 { 24 } else { 16 };
+        table.reserve(bytes.len() / size);
         for entry in bytes.chunks_exact(size) {
             if let Some(symbol) = self.symbol(&mut Cursor::new(entry), &names) {
                 table.push(&symbol);
             }
         }
+        table.add_names(names);
         Ok(())
     }
 
-    fn symbol<'a>(&self, c: &mut Cursor<'_>, names: &'a [u8]) -> Option<NewSymbol<'a>> {
+    fn symbol(&self, c: &mut Cursor<'_>, names: &[u8]) -> Option<NewSymbol> {
         const STT_NOTYPE: u8 = 0;
         const STT_OBJECT: u8 = 1;
         const STT_FUNC: u8 = 2;
         const STT_GNU_IFUNC: u8 = 10;
-        let name = c.u32().ok()?;
+        let at = c.u32().ok()?;
         let (info, index, start, size) = if self.is_64 {
             let (info, _, index) = (c.u8().ok()?, c.u8().ok()?, c.u16().ok()?);
             (info, index, c.u64().ok()?, c.u64().ok()?)
@@ -425,10 +463,12 @@ impl Elf {
             2 => Binding::Weak,
             _ => Binding::Global,
         };
-        let name = text_at(names, name);
+        let name = text_at(names, at);
         // Marks of code and data on ARM are no names.
         let is_mark = !is_typed && name.starts_with(b"$");
-        (!is_mark).then_some(NewSymbol { start, size, name, binding, is_typed, group: 0 })
+        let at = at as usize;
+        let name = at..at.saturating_add(name.len());
+        (!is_mark).then_some(NewSymbol { start, size, name, binding, is_typed })
     }
 }
 

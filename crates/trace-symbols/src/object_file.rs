@@ -137,6 +137,7 @@ impl ObjectFile {
             return Ok(());
         }
         let symbol = self.symbols.at(address);
+        let symbol = symbol.as_ref();
         #[cfg(feature = "dwarf")]
         if let Some(dwarf) = &self.dwarf {
             let start = out.len();
@@ -144,7 +145,7 @@ impl ObjectFile {
                 // The name and the start are those of the symbol, as of a file without debug
                 // information.
                 if let (Some(symbol), Some(frame)) = (symbol, out.last_mut()) {
-                    let named = texts.frame(symbol.name, Some(address - symbol.start));
+                    let named = texts.frame(&symbol.name, Some(address - symbol.start));
                     *frame = Frame {
                         file: frame.file.take(),
                         line: frame.line,
@@ -161,7 +162,7 @@ impl ObjectFile {
             return Err(if is_empty { Unresolved::NoSymbols } else { Unresolved::NoSymbol });
         };
         #[allow(unused_mut, reason = "changed with the feature dwarf")]
-        let mut frame = texts.frame(symbol.name, Some(address - symbol.start));
+        let mut frame = texts.frame(&symbol.name, Some(address - symbol.start));
         #[cfg(feature = "dwarf")]
         if let Some(dwarf) = &self.dwarf {
             dwarf.line(address, texts, &mut frame);

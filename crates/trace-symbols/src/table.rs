@@ -1,5 +1,8 @@
 //! Symbols by address.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 /// How a symbol binds: of several at one address, the one that binds most is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Binding {
@@ -9,17 +12,16 @@ pub(crate) enum Binding {
 }
 
 /// A symbol that is added to a table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewSymbol<'a> {
+#[derive(Clone, Debug)]
+pub(crate) struct NewSymbol {
     pub(crate) start: u64,
     /// 0 if it is not known.
     pub(crate) size: u64,
-    pub(crate) name: &'a [u8],
+    /// The place of the name in the bytes of [`SymbolTable::add_names`].
+    pub(crate) name: Range<usize>,
     pub(crate) binding: Binding,
     /// Whether the symbol has a type: a function or an object.
     pub(crate) is_typed: bool,
-    /// A number of the caller: that of the module, in the table of the kernel.
-    pub(crate) group: u16,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,33 +33,37 @@ struct Symbol {
     name_len: u32,
     binding: Binding,
     is_typed: bool,
-    group: u16,
 }
 
 /// A symbol at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found<'a> {
-    pub(crate) name: &'a str,
+    pub(crate) name: Cow<'a, str>,
     pub(crate) start: u64,
-    pub(crate) group: u16,
 }
 
 /// Symbols in the order of their address.
+///
+/// Names stay where they were read: few of them are ever asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SymbolTable {
     symbols: Vec<Symbol>,
-    names: String,
+    names: Vec<u8>,
 }
 
 impl SymbolTable {
-    /// Adds a symbol. Those without a name, and those beyond 4 GiB of names, are left out.
-    pub(crate) fn push(&mut self, new: &NewSymbol<'_>) {
-        let name = String::from_utf8_lossy(new.name);
-        let (at, len) = (self.names.len(), name.len());
+    /// Makes room for this number of symbols.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.symbols.reserve(count);
+    }
+
+    /// Adds a symbol, whose name is in the names that are added next. Those without a name, and those
+    /// beyond 4 GiB of names, are left out.
+    pub(crate) fn push(&mut self, new: &NewSymbol) {
+        let (at, len) = (self.names.len() + new.name.start, new.name.len());
         if len == 0 || u32::try_from(at + len).is_err() {
             return;
         }
-        self.names.push_str(&name);
         self.symbols.push(Symbol {
             start: new.start,
             end: new.start.saturating_add(new.size),
@@ -65,8 +71,16 @@ impl SymbolTable {
             name_len: len as u32,
             binding: new.binding,
             is_typed: new.is_typed,
-            group: new.group,
         });
+    }
+
+    /// Adds the names of the symbols that were pushed since the last names.
+    pub(crate) fn add_names(&mut self, names: Vec<u8>) {
+        if self.names.is_empty() {
+            self.names = names;
+        } else {
+            self.names.extend(names);
+        }
     }
 
     /// Sorts the symbols. Addresses are searched after this.
@@ -102,21 +116,20 @@ impl SymbolTable {
     pub(crate) fn at(&self, address: u64) -> Option<Found<'_>> {
         let after = self.symbols.partition_point(|symbol| symbol.start <= address);
         let symbol = self.symbols.get(after.checked_sub(1)?)?;
-        let found =
-            Found { name: name(symbol, &self.names), start: symbol.start, group: symbol.group };
-        (address < symbol.end).then_some(found)
+        let name = || String::from_utf8_lossy(name(symbol, &self.names));
+        (address < symbol.end).then(|| Found { name: name(), start: symbol.start })
     }
 }
 
-fn name<'a>(symbol: &Symbol, names: &'a str) -> &'a str {
+fn name<'a>(symbol: &Symbol, names: &'a [u8]) -> &'a [u8] {
     let start = symbol.name as usize;
     names.get(start..start + symbol.name_len as usize).unwrap_or_default()
 }
 
 /// Orders the symbols at one address: by the rules of perf, so that both show the same.
-fn rank(symbol: &Symbol, names: &str) -> impl Ord + use<> {
+fn rank(symbol: &Symbol, names: &[u8]) -> impl Ord + use<> {
     let name = name(symbol, names);
-    let underscores = name.bytes().take_while(|b| *b == b'_').count();
+    let underscores = name.iter().take_while(|b| **b == b'_').count();
     let has_size = symbol.end > symbol.start;
     (has_size, symbol.is_typed, symbol.binding, std::cmp::Reverse(underscores), name.len())
 }
@@ -137,14 +150,20 @@ mod tests {
             (0x30, 0, "open", Local),
             (0x70, 1, "", Local),
         ] {
-            let name = name.as_bytes();
-            table.push(&NewSymbol { start, size, name, binding, is_typed: true, group: 0 });
+            let text = format!("<{name}>");
+            let name = 1..1 + name.len();
+            table.push(&NewSymbol { start, size, name, binding, is_typed: true });
+            table.add_names(text.into());
         }
         let table = table.sorted();
-        let at = |address| table.at(address).map(|found| (found.name, address - found.start));
-        assert_eq!(at(0x18), Some(("_read_long", 8)));
+        let at = |address| {
+            let found = table.at(address)?;
+            Some((found.name.into_owned(), address - found.start))
+        };
+        assert_eq!(at(0x18), Some(("_read_long".to_owned(), 8)));
         assert_eq!(at(0x20), None, "behind its end");
-        assert_eq!(at(0x4f), Some(("open", 0x1f)), "without a size, to the next one");
+        let open = Some(("open".to_owned(), 0x1f));
+        assert_eq!(at(0x4f), open, "without a size, to the next one");
         assert_eq!((at(0xf), at(0x60), at(0x70)), (None, None, None));
         assert_eq!(SymbolTable::default().sorted().at(0), None);
     }

@@ -20,6 +20,9 @@ const ROUND: Duration = Duration::from_millis(20);
 
 /// What takes the records.
 pub(super) trait Consumer: RecordWriter {
+    /// Whether it needs the mapping of the kernel's text, which takes long to find out.
+    const NEEDS_KERNEL_TEXT: bool;
+
     /// Reads what the rings have. Returns the number of bytes, as far as more may be there already.
     fn round(&mut self, set: &mut RingSet) -> Result<u64>;
 
@@ -33,6 +36,8 @@ pub(super) trait Consumer: RecordWriter {
 }
 
 impl Consumer for Recording {
+    const NEEDS_KERNEL_TEXT: bool = true;
+
     fn round(&mut self, set: &mut RingSet) -> Result<u64> {
         let bytes = set.read_chunks(|chunk| self.chunk(&chunk))?;
         self.finish_round()?;
@@ -110,12 +115,15 @@ pub(super) fn run(
 }
 
 /// Passes on what was there before.
-fn synthesize(
+fn synthesize<C: Consumer>(
     args: &Args,
     synthesizer: &mut Synthesizer,
-    out: &mut impl RecordWriter,
+    out: &mut C,
 ) -> perf_data::Result<()> {
-    synthesizer.kernel(out)?;
+    match C::NEEDS_KERNEL_TEXT {
+        true => synthesizer.kernel(out)?,
+        false => synthesizer.kernel_modules(out)?,
+    }
     if args.target.is_system_wide() {
         return synthesizer.processes(out);
     }

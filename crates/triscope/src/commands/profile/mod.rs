@@ -78,9 +78,10 @@ pub(crate) struct Args {
     /// interrupts, are recorded with -a only. Needs root or CAP_PERFMON
     #[arg(long)]
     wakers: bool,
-    /// How callers in user space are found: fp (frame pointers), dwarf or dwarf,BYTES (the descriptions of
-    /// the compiler, from BYTES of the stack in each sample, by default 8192), or lbr (the last branch
-    /// records of an Intel CPU)
+    /// How callers in user space are found: fp (frame pointers), fp,defer (the same on the return to user
+    /// space, once for all samples since: Linux 6.19), dwarf or dwarf,BYTES (the descriptions of the
+    /// compiler, from BYTES of the stack in each sample, by default 8192), or lbr (the last branch records
+    /// of an Intel CPU)
     #[arg(long, value_name = "HOW", default_value = "fp")]
     call_graph: CallGraph,
     /// Sample this event. Tracepoints and probes are sampled at each occurrence
@@ -103,7 +104,7 @@ pub(crate) struct Args {
     /// mounted hierarchy)
     #[arg(short = 'G', long, value_name = "CGROUP", value_delimiter = ',')]
     cgroup: Vec<String>,
-    /// Do not ask .NET runtimes for the names of their methods
+    /// Do not ask .NET runtimes for the names and lines of their methods
     #[arg(long)]
     no_dotnet: bool,
     /// Leave out frames of the .NET runtime's stubs
@@ -221,7 +222,7 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     let viewer = args.open.then(|| Viewer::of(&args.output)).transpose()?;
     let event = args.sampled()?;
-    args.call_graph.check(event.as_ref(), args.has_switches())?;
+    args.call_graph.check(event.as_ref(), args.has_switches(), args.has_goroutines())?;
     let mut opened = open::open(args, event.as_ref(), waking.as_ref())?;
     sampling::describe(event.iter().chain(&waking), &mut opened.features)?;
     let outcome = match kind {
