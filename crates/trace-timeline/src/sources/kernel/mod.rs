@@ -1,0 +1,277 @@
+//! The kernel's scheduler: decoded records of perf events.
+//!
+//! ```
+//! use trace_timeline::{Tables, Timestamp};
+//! use trace_timeline::sources::kernel::{KernelSource, Record, Task};
+//!
+//! let mut tables = Tables::new();
+//! let mut source = KernelSource::new();
+//! let mut events = Vec::new();
+//! let task = |tid, comm| Task { tid, comm, prio: 120 };
+//! let record = Record::Switch {
+//!     cpu: 0,
+//!     prev: task(0, b"swapper/0"),
+//!     prev_state: 0,
+//!     next: task(42, b"server"),
+//! };
+//! source.push(Timestamp::from_nanos(1_000), &record, &mut tables, &mut events);
+//! ```
+//!
+//! Sources of the records: `sched:sched_switch`, `sched:sched_waking`, `sched:sched_wakeup_new`,
+//! and `PERF_RECORD_FORK`, `COMM`, `EXIT` and `LOST`; without privileges `PERF_RECORD_SWITCH` of
+//! one's own threads.
+//!
+//! Thread ids are those of the initial PID namespace, as tracepoints report them.
+
+mod cpus;
+mod record;
+mod tasks;
+#[cfg(test)]
+mod tests;
+
+pub(super) use record::left;
+pub use record::{ProcessAttributes, Record, Task};
+
+use super::pusher::Pusher;
+use crate::entity::{Attribute, Entity, EntityId, EntityKind};
+use crate::event::{Context, Event, EventKind, FlowKind, LossKind, SampleKind, ThreadState};
+use crate::tables::{SampledEventId, StackId, Tables, TextId};
+use hashbrown::HashMap;
+use tasks::{PROGRAM, describe};
+use trace_common::{IdMap, Timestamp};
+
+const fn sample(
+    entity: EntityId,
+    kind: SampleKind,
+    cpu: Option<EntityId>,
+    event: SampledEventId,
+    stack: Option<StackId>,
+    weight: u64,
+) -> EventKind {
+    EventKind::Sample { entity, kind, stack, weight, thread: None, cpu, event, of: None }
+}
+
+/// A nice value of 0.
+const DEFAULT_PRIO: i16 = 120;
+
+/// Statistics of a [`KernelSource`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KernelStats {
+    /// Context switches.
+    pub switches: u64,
+    /// Wake-ups.
+    pub wakings: u64,
+    /// Records that the kernel counted as lost.
+    pub lost: u64,
+    /// Switches that the kernel neither reported nor counted as lost. The states were repaired.
+    pub unreported: u64,
+}
+
+/// Makes model events of scheduler records: see the [module](self).
+#[derive(Debug, Default)]
+pub struct KernelSource {
+    stats: KernelStats,
+    cpus: IdMap<Option<Cpu>>,
+    threads: IdMap<Option<Thread>>,
+    processes: HashMap<i32, EntityId>,
+    /// Number of threads that have not ended, by process.
+    living: HashMap<EntityId, u32>,
+    machine: Option<EntityId>,
+    /// Whether context switches are not recorded: of two records nothing says that there was one
+    /// between them.
+    is_without_switches: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cpu {
+    entity: EntityId,
+    running: Running,
+    /// The last record of this CPU.
+    last: Timestamp,
+}
+
+/// The thread on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Running {
+    Unknown,
+    /// 0 is the idle thread.
+    Tid(i32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Thread {
+    entity: EntityId,
+    /// The time of its `PERF_RECORD_EXIT`: it may still be preempted.
+    exit: Option<Timestamp>,
+    is_in_process: bool,
+}
+
+impl KernelSource {
+    /// Makes a source.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Of a recording without context switches.
+    #[cfg(feature = "perf")]
+    pub(super) const fn set_without_switches(&mut self) {
+        self.is_without_switches = true;
+    }
+
+    /// Statistics so far.
+    pub const fn stats(&self) -> KernelStats {
+        self.stats
+    }
+
+    /// Appends the model events of the next record. Records come in time order.
+    pub fn push(
+        &mut self,
+        at: Timestamp,
+        record: &Record<'_>,
+        tables: &mut Tables,
+        out: &mut Vec<Event>,
+    ) {
+        let push = &mut Pusher { at, tables, out };
+        match *record {
+            Record::Switch { cpu, prev, prev_state, next } => {
+                self.comm(prev.tid, prev.comm, push);
+                self.comm(next.tid, next.comm, push);
+                let is_exiting = self.known(prev.tid).is_some_and(|t| t.exit.is_some());
+                // TASK_DEAD before Linux 4.14; TASK_PARKED since then.
+                let left = match left(prev_state) {
+                    _ if prev.tid < 0 => ThreadState::Unknown,
+                    _ if is_exiting && prev_state & 0x40 != 0 => ThreadState::Dead,
+                    left => left,
+                };
+                let prio = i16::try_from(next.prio).unwrap_or(DEFAULT_PRIO);
+                self.switch(cpu, prev.tid, left, Some((next.tid, prio)), push);
+            }
+            Record::In { cpu, tid } => self.get_cpu(cpu, tid, push),
+            Record::Out { cpu, tid, preempted } => {
+                let is_exiting = self.known(tid).is_some_and(|t| t.exit.is_some());
+                let left = match (preempted, is_exiting) {
+                    (true, _) => ThreadState::Preempted,
+                    (_, true) => ThreadState::Dead,
+                    _ => ThreadState::Sleeping,
+                };
+                self.switch(cpu, tid, left, None, push);
+            }
+            Record::Waking { cpu, by, flags, task, target_cpu, is_new, stack } => {
+                self.stats.wakings += 1;
+                let context = match flags {
+                    Some(flags) if flags & 0x08 != 0 => Context::HardIrq,
+                    Some(flags) if flags & 0x10 != 0 => Context::SoftIrq,
+                    Some(_) => Context::Task,
+                    None => Context::Unknown,
+                };
+                // The creator is the one that forked: a new thread is woken by it.
+                let kind = if is_new { FlowKind::Creates } else { FlowKind::Wakes };
+                self.comm(task.tid, task.comm, push);
+                if let Some(by) = by {
+                    self.runs(cpu, by, push);
+                }
+                let from = by.filter(|tid| *tid > 0 && *tid != task.tid);
+                let is_task = matches!(context, Context::Task | Context::Unknown);
+                let from = from.filter(|_| is_task).and_then(|tid| self.thread(tid, push));
+                let Some(to) = self.thread(task.tid, push) else { return };
+                let target = self.cpu(target_cpu, push).map(|cpu| cpu.entity);
+                let on = self.cpu(cpu, push).map(|cpu| {
+                    cpu.last = at;
+                    cpu.entity
+                });
+                let cpu = target;
+                // An interrupt has the stack of the thread that it interrupted.
+                let stack = stack.filter(|_| is_task);
+                push.event(EventKind::Flow { kind, from, context, on, to, cpu, stack });
+            }
+            Record::Thread { pid, tid, parent, comm, is_new } => {
+                self.fork(pid, tid, parent, comm, is_new, push);
+            }
+            Record::Comm { tid, comm, by_exec } => {
+                self.thread(tid, push);
+                self.comm(tid, comm, push);
+                // The calling thread has become the main thread.
+                let process = self.processes.get(&tid).filter(|_| by_exec);
+                for attribute in PROGRAM {
+                    if let Some(process) = process {
+                        push.tables.entities.describe(*process, attribute, TextId::EMPTY);
+                    }
+                }
+            }
+            Record::Exit { tid } => self.exit(tid, push),
+            Record::Process { pid, attributes } => self.describe(pid, &attributes, push),
+            Record::Machine { name, release, architecture } => {
+                let name = push.tables.text(name);
+                let known = push.tables.entities.shared(EntityKind::Machine, 0);
+                let is_it = |id: &EntityId| {
+                    push.tables.entities.get(*id).is_some_and(|machine| machine.name == name)
+                };
+                let machine = known
+                    .filter(is_it)
+                    .or_else(|| push.start(Entity::new(EntityKind::Machine, 0).named(name)));
+                for (attribute, value) in
+                    [(Attribute::KernelRelease, release), (Attribute::Architecture, architecture)]
+                {
+                    describe(machine, attribute, value, push);
+                }
+                self.machine = machine;
+            }
+            Record::Sample { cpu, pid, tid, event, stack, weight } => {
+                let thread = self.sampled(pid, tid, push);
+                let cpu = cpu.and_then(|cpu| self.cpu(cpu, push)).map(|cpu| cpu.entity);
+                let Some(entity) = thread.or(cpu).or(self.machine) else { return };
+                push.event(sample(entity, SampleKind::Cpu, cpu, event, stack, weight));
+            }
+            Record::OffCpu { pid, tid, event, stack, nanos } => {
+                let Some(entity) = self.sampled(pid, tid, push) else { return };
+                push.event(sample(entity, SampleKind::OffCpu, None, event, stack, nanos));
+            }
+            Record::LostSamples { cpu, count } => {
+                self.stats.lost += count;
+                let Some(cpu) = self.cpu(cpu, push) else { return };
+                let (entity, since) = (Some(cpu.entity), cpu.last);
+                cpu.last = at;
+                let (kind, count) = (LossKind::Samples, Some(count));
+                push.event(EventKind::Loss { entity, kind, since, count });
+            }
+            Record::Lost { cpu, count } => {
+                self.stats.lost += count;
+                let kind = LossKind::SchedulerRecords;
+                self.loss(cpu, kind, Some(count), push);
+            }
+        }
+    }
+
+    /// Ends the recording: other sources of the timeline may continue, and the states of the threads
+    /// are not known there.
+    pub fn finish(&mut self, at: Timestamp, out: &mut Vec<Event>) {
+        if self.stats.switches == 0 {
+            return;
+        }
+        let known = self.cpus.ids().filter_map(|number| self.cpus.get(number)?.as_ref());
+        let mut cpus: Vec<EntityId> = known.map(|cpu| cpu.entity).collect();
+        cpus.sort_unstable();
+        out.extend(cpus.into_iter().map(|entity| Event { at, kind: EventKind::End { entity } }));
+    }
+
+    /// Forgets a thread that has ended, and with the last thread of a process the process: for a
+    /// timeline of any length, of this source alone, whose consumer does not look at them again.
+    pub fn forget(&mut self, thread: EntityId, tables: &mut Tables) {
+        let ended = |id: EntityId, kind, tables: &Tables| {
+            let entity = tables.entities.get(id).copied();
+            entity.filter(|entity| entity.kind == kind && entity.end.is_some())
+        };
+        let Some(known) = ended(thread, EntityKind::Thread, tables) else { return };
+        tables.entities.forget_shared(thread);
+        let Some(id) = known.parent else { return };
+        let Some(process) = ended(id, EntityKind::Process, tables) else { return };
+        if process.end == known.end {
+            let pid = i32::try_from(process.number).unwrap_or_default();
+            if self.processes.get(&pid) == Some(&id) {
+                self.processes.remove(&pid);
+            }
+            tables.entities.forget_shared(id);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Records of the scheduler, decoded.
+
+use crate::event::ThreadState;
+use crate::tables::{SampledEventId, StackId};
+
+/// A thread in a tracepoint of the scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task<'a> {
+    /// The thread id (`pid` in the tracepoint). 0 is the idle thread, and a negative one any thread
+    /// that is not of interest: it has no entity.
+    pub tid: i32,
+    /// The name.
+    pub comm: &'a [u8],
+    /// The kernel's priority: 120 is a nice value of 0.
+    pub prio: i32,
+}
+
+/// Attributes of a process; empty ones are not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "callers construct it")]
+pub struct ProcessAttributes<'a> {
+    /// The command line.
+    pub command_line: &'a [u8],
+    /// The path of the executable.
+    pub executable: &'a [u8],
+    /// The build id of the executable.
+    pub build_id: &'a [u8],
+    /// The path of the cgroup.
+    pub cgroup: &'a [u8],
+    /// The identifier of the container.
+    pub container: &'a [u8],
+}
+
+/// A decoded record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Record<'a> {
+    /// `sched:sched_switch`.
+    Switch {
+        /// The CPU.
+        cpu: u32,
+        /// The thread that leaves it.
+        prev: Task<'a>,
+        /// The state of that thread, with the bits of the tracepoint.
+        prev_state: i64,
+        /// The thread that gets it.
+        next: Task<'a>,
+    },
+    /// `sched:sched_waking`, or `sched:sched_wakeup_new`.
+    Waking {
+        /// The CPU of the waker.
+        cpu: u32,
+        /// The thread that runs there (`common_pid` of the tracepoint), if it is known; 0 is the
+        /// idle thread. In an interrupt it did not wake anybody.
+        by: Option<i32>,
+        /// `common_flags` of the tracepoint: bit 3 is a hard interrupt, bit 4 a software
+        /// interrupt. `None` if they were not recorded.
+        flags: Option<u8>,
+        /// The thread that is woken.
+        task: Task<'a>,
+        /// The CPU that it last ran on.
+        target_cpu: u32,
+        /// Whether it is a new thread: `sched_wakeup_new`.
+        is_new: bool,
+        /// The call chain of the waker.
+        stack: Option<StackId>,
+    },
+    /// `PERF_RECORD_SWITCH` in: a thread gets a CPU.
+    In {
+        /// The CPU.
+        cpu: u32,
+        /// The thread.
+        tid: i32,
+    },
+    /// `PERF_RECORD_SWITCH` out: a thread leaves a CPU.
+    Out {
+        /// The CPU.
+        cpu: u32,
+        /// The thread.
+        tid: i32,
+        /// `PERF_RECORD_MISC_SWITCH_OUT_PREEMPT`.
+        preempted: bool,
+    },
+    /// `PERF_RECORD_FORK`, or a thread that exists already (`is_new` is not set).
+    Thread {
+        /// The process id.
+        pid: i32,
+        /// The thread id.
+        tid: i32,
+        /// The process id and thread id of the creator, if they are known.
+        parent: Option<(i32, i32)>,
+        /// The name, if it is known. A new thread has the name of its creator.
+        comm: &'a [u8],
+        /// Whether it is created now.
+        is_new: bool,
+    },
+    /// `PERF_RECORD_COMM`: a new name.
+    Comm {
+        /// The thread.
+        tid: i32,
+        /// Its name.
+        comm: &'a [u8],
+        /// Whether `execve(2)` set it: the process has another program now, of which nothing is
+        /// known yet.
+        by_exec: bool,
+    },
+    /// `PERF_RECORD_EXIT`.
+    Exit {
+        /// The thread.
+        tid: i32,
+    },
+    /// Properties of a process beside its name, from `PERF_RECORD_MMAP2`, `PERF_RECORD_CGROUP` or
+    /// `/proc`.
+    Process {
+        /// The process id.
+        pid: i32,
+        /// What is known of it. The rest stays as it is.
+        attributes: ProcessAttributes<'a>,
+    },
+    /// The machine. It comes before other records.
+    Machine {
+        /// The host name.
+        name: &'a [u8],
+        /// The release of the kernel, as `uname -r` prints it.
+        release: &'a [u8],
+        /// The architecture, as `uname -m` prints it.
+        architecture: &'a [u8],
+    },
+    /// `PERF_RECORD_SAMPLE` of an event that is not of the scheduler.
+    Sample {
+        /// The CPU, if it was recorded.
+        cpu: Option<u32>,
+        /// The process id.
+        pid: i32,
+        /// The thread id. 0 is the idle thread: the sample is one of the CPU.
+        tid: i32,
+        /// The event.
+        event: SampledEventId,
+        /// The call chain, or the address of the instruction.
+        stack: Option<StackId>,
+        /// The number of events since the last sample.
+        weight: u64,
+    },
+    /// A thread is back on a CPU: a sample of the time since it left the CPU.
+    OffCpu {
+        /// The process id.
+        pid: i32,
+        /// The thread id.
+        tid: i32,
+        /// The event.
+        event: SampledEventId,
+        /// Where it left.
+        stack: Option<StackId>,
+        /// How long it was away.
+        nanos: u64,
+    },
+    /// `PERF_RECORD_LOST` or `PERF_RECORD_LOST_SAMPLES` of the buffer of a CPU.
+    Lost {
+        /// The CPU.
+        cpu: u32,
+        /// The number of lost records.
+        count: u64,
+    },
+    /// The same of a recording without the scheduler.
+    LostSamples {
+        /// The CPU.
+        cpu: u32,
+        /// The number of lost records.
+        count: u64,
+    },
+}
+
+/// The state of a thread that leaves a CPU, of `prev_state`.
+///
+/// The low eight bits are `TASK_REPORT`. A higher bit alone is preemption: which one depends on the
+/// kernel (`0x100` since Linux 4.14).
+pub(in crate::sources) const fn left(prev_state: i64) -> ThreadState {
+    match prev_state & 0xff {
+        0 => ThreadState::Preempted,
+        bits if bits & 0x30 != 0 => ThreadState::Dead,
+        bits if bits & 0x0c != 0 => ThreadState::Stopped,
+        bits if bits & 0x02 != 0 => ThreadState::Blocked,
+        _ => ThreadState::Sleeping,
+    }
+}

@@ -1,0 +1,353 @@
+//! Processes and their threads.
+
+use super::{KernelSource, ProcessAttributes, Thread};
+use crate::entity::{Attribute, Entity, EntityId, EntityKind};
+use crate::event::EventKind;
+use crate::sources::pusher::Pusher;
+use crate::tables::{Tables, TextId};
+use trace_common::Timestamp;
+
+impl KernelSource {
+    #[inline]
+    pub(super) fn known(&self, tid: i32) -> Option<&Thread> {
+        self.threads.get(tid.into())?.as_ref()
+    }
+
+    /// The thread with this id; `None` for the idle thread.
+    pub(super) fn thread(&mut self, tid: i32, push: &mut Pusher<'_>) -> Option<EntityId> {
+        if tid <= 0 {
+            return None;
+        }
+        if let Some(thread) = self.known(tid) {
+            return Some(thread.entity);
+        }
+        self.add(tid, Entity::new(EntityKind::Thread, tid.into()), push)
+    }
+
+    /// The thread of a sample, which says of which process it is.
+    pub(super) fn sampled(
+        &mut self,
+        pid: i32,
+        tid: i32,
+        push: &mut Pusher<'_>,
+    ) -> Option<EntityId> {
+        let known = self.known(tid);
+        if tid > 0 && !known.is_some_and(|thread| thread.is_in_process) {
+            // A record of its name may have come before.
+            let known = known.and_then(|thread| push.tables.entities.get(thread.entity));
+            let comm = known.map_or_else(Vec::new, |thread| push.tables.get(thread.name).to_vec());
+            self.fork(pid, tid, None, &comm, false, push);
+        }
+        self.thread(tid, push)
+    }
+
+    pub(super) fn add(
+        &mut self,
+        tid: i32,
+        entity: Entity,
+        push: &mut Pusher<'_>,
+    ) -> Option<EntityId> {
+        let entity = match self.adopt_thread(entity, push) {
+            Some(known) => known,
+            None => push.start(entity)?,
+        };
+        let process = push.tables.entities.get(entity).and_then(|entity| entity.parent);
+        if let Some(process) = process {
+            *self.living.entry(process).or_default() += 1;
+        }
+        let is_in_process = process.is_some();
+        let thread = Thread { entity, exit: None, is_in_process };
+        *self.threads.insert(tid.into()) = Some(thread);
+        Some(entity)
+    }
+
+    pub(super) fn fork(
+        &mut self,
+        pid: i32,
+        tid: i32,
+        parent: Option<(i32, i32)>,
+        comm: &[u8],
+        is_new: bool,
+        push: &mut Pusher<'_>,
+    ) {
+        if is_new {
+            self.end(tid, push); // an existing one is another thread
+            if pid == tid {
+                self.end_process(pid, push);
+            }
+        }
+        let of_creator = |this: &Self, tables: &Tables, tid: i32| {
+            let thread = this.known(tid)?;
+            tables.entities.get(thread.entity).map(|entity| entity.name)
+        };
+        let inherited = parent.and_then(|(_, tid)| of_creator(self, push.tables, tid));
+        let name = match (comm, inherited) {
+            (b"", Some(name)) => name,
+            _ => push.tables.text(comm),
+        };
+        let process = match self.processes.get(&pid) {
+            Some(process) if !(is_new && pid == tid) => {
+                let process = *process;
+                self.complete(process, tid == pid, name, parent, push);
+                Some(process)
+            }
+            _ => {
+                let parent = parent.and_then(|(parent, _)| self.parent(parent, push));
+                let process = Entity::new(EntityKind::Process, pid.into());
+                let mut process = process.child_of(parent).named(name);
+                process.start = Some(push.at).filter(|_| is_new);
+                let process = self.adopt(process, push).or_else(|| push.start(process));
+                self.processes.extend(process.map(|process| (pid, process)));
+                if let (Some(process), Some(parent)) = (process, parent) {
+                    inherit(process, parent, push);
+                }
+                process
+            }
+        };
+        if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {
+            // Seen in a switch before it was listed.
+            if !thread.is_in_process {
+                thread.is_in_process = true;
+                if let Some(process) = process {
+                    *self.living.entry(process).or_default() += 1;
+                }
+                if let Some(entity) = push.tables.entities.get_mut(thread.entity) {
+                    entity.parent = process;
+                    entity.name = name;
+                }
+            }
+            return;
+        }
+        let mut thread = Entity::new(EntityKind::Thread, tid.into());
+        thread = thread.child_of(process).named(name);
+        thread.start = Some(push.at).filter(|_| is_new);
+        self.add(tid, thread, push);
+    }
+
+    /// The process of a parent; `None` for the idle process.
+    pub(super) fn parent(&mut self, pid: i32, push: &mut Pusher<'_>) -> Option<EntityId> {
+        if pid <= 0 {
+            return None;
+        }
+        if let Some(process) = self.processes.get(&pid) {
+            return Some(*process);
+        }
+        let process = push.process(pid.into(), b"");
+        self.processes.extend(process.map(|process| (pid, process)));
+        process
+    }
+
+    /// A process that existed already, and of which only the number is known so far.
+    pub(super) fn complete(
+        &mut self,
+        process: EntityId,
+        is_main: bool,
+        name: TextId,
+        parent: Option<(i32, i32)>,
+        push: &mut Pusher<'_>,
+    ) {
+        let known = push.tables.entities.get(process).copied();
+        let Some(known) = known.filter(|known| is_main && known.start.is_none()) else { return };
+        let parent = match (known.parent, parent) {
+            (None, Some((parent, _))) => self.parent(parent, push).filter(|id| *id != process),
+            (parent, _) => parent,
+        };
+        if let Some(entity) = push.tables.entities.get_mut(process) {
+            entity.parent = parent;
+            if entity.name.is_empty() {
+                entity.name = name;
+            }
+        }
+    }
+
+    pub(super) fn describe(
+        &mut self,
+        pid: i32,
+        known: &ProcessAttributes<'_>,
+        push: &mut Pusher<'_>,
+    ) {
+        let process = match self.processes.get(&pid) {
+            Some(process) => Some(*process),
+            None => push.process(pid.into(), b""),
+        };
+        self.processes.extend(process.map(|process| (pid, process)));
+        let build_id: String = known.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        for (attribute, value) in [
+            (Attribute::CommandLine, known.command_line),
+            (Attribute::Executable, known.executable),
+            (Attribute::BuildId, build_id.as_bytes()),
+            (Attribute::Cgroup, known.cgroup),
+            (Attribute::Container, known.container),
+        ] {
+            describe(process, attribute, value, push);
+        }
+    }
+
+    /// A process that another source, which is read ahead, has found before: that of a runtime or
+    /// of another recording.
+    pub(super) fn adopt(&self, process: Entity, push: &mut Pusher<'_>) -> Option<EntityId> {
+        let at = push.at;
+        let entities = &mut push.tables.entities;
+        let id = entities.process(process.number)?;
+        // Another recording may have renamed it already.
+        let main = entities.shared(EntityKind::Thread, process.number);
+        let is_of_kernel = main.is_some_and(|main| entities.process_of(main) == Some(id));
+        let known = entities.get_mut(id)?;
+        let pid = i32::try_from(process.number).ok()?;
+        if self.processes.get(&pid) == Some(&id) || !is_same(known, process.start, at) {
+            return None; // the process id is used again
+        }
+        known.parent = process.parent.or(known.parent);
+        known.start = known.start.or(process.start);
+        if !process.name.is_empty() && !is_of_kernel {
+            known.name = process.name;
+        }
+        if !is_of_kernel {
+            push.event(EventKind::Start { entity: id });
+        }
+        Some(id)
+    }
+
+    /// A thread that another recording of the same machine, which is read ahead, has found before.
+    pub(super) fn adopt_thread(&self, thread: Entity, push: &mut Pusher<'_>) -> Option<EntityId> {
+        let at = push.at;
+        let id = push.tables.entities.shared(EntityKind::Thread, thread.number)?;
+        let known = push.tables.entities.get_mut(id)?;
+        if !is_same(known, thread.start, at) {
+            return None;
+        }
+        if known.parent.is_none() {
+            (known.parent, known.name) = (thread.parent, thread.name);
+        }
+        Some(id)
+    }
+
+    /// A thread exits. The switch away from it, which is its end, can be missing.
+    pub(super) fn exit(&mut self, tid: i32, push: &mut Pusher<'_>) {
+        let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) else {
+            return;
+        };
+        if thread.exit.is_some() {
+            return;
+        }
+        thread.exit = Some(push.at);
+        let known = push.tables.entities.get_mut(thread.entity);
+        // Another recording may have ended it.
+        let Some(known) = known.filter(|thread| thread.end.is_none()) else { return };
+        known.end = Some(push.at);
+        let process = known.parent;
+        self.leave(process, push);
+    }
+
+    pub(super) fn end(&mut self, tid: i32, push: &mut Pusher<'_>) {
+        let Some(thread) = self.threads.remove(tid.into()).and_then(Option::take) else { return };
+        let Some(known) = push.tables.entities.get(thread.entity).copied() else { return };
+        if known.end.is_some() && known.end != thread.exit {
+            return; // another recording has ended it
+        }
+        push.end(thread.entity);
+        match (known.end, known.parent) {
+            (None, process) => self.leave(process, push),
+            // It has left the process, which may have ended with it.
+            (Some(_), Some(process)) if !self.living.contains_key(&process) => {
+                self.end_of(process, push);
+            }
+            _ => {}
+        }
+    }
+
+    /// A thread leaves its process. The main thread can do it before the others.
+    pub(super) fn leave(&mut self, process: Option<EntityId>, push: &mut Pusher<'_>) {
+        let Some(process) = process else { return };
+        let living = self.living.get_mut(&process);
+        let is_last = living.is_some_and(|living| {
+            *living = living.saturating_sub(1);
+            *living == 0
+        });
+        if is_last {
+            self.living.remove(&process);
+            self.end_of(process, push);
+        }
+    }
+
+    pub(super) fn end_of(&self, process: EntityId, push: &mut Pusher<'_>) {
+        if let Some(process) = push.tables.entities.get_mut(process) {
+            process.end = Some(push.at);
+        }
+    }
+
+    /// The process id is used again: the ends of its threads were not recorded.
+    pub(super) fn end_process(&mut self, pid: i32, push: &mut Pusher<'_>) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        self.living.remove(process);
+        let process = push.tables.entities.get_mut(*process);
+        if let Some(process) = process.filter(|process| process.end.is_none()) {
+            // Another recording may have found the new process already.
+            if process.start.is_none_or(|start| start < push.at) {
+                process.end = Some(push.at);
+            }
+        }
+    }
+
+    /// The current name of a thread.
+    pub(super) fn comm(&mut self, tid: i32, comm: &[u8], push: &mut Pusher<'_>) {
+        if tid <= 0 || comm.is_empty() {
+            return;
+        }
+        let Some(entity) = self.thread(tid, push) else { return };
+        let tables = &mut *push.tables;
+        let Some(thread) = tables.entities.get(entity) else { return };
+        if tables.get(thread.name) == comm {
+            return;
+        }
+        let process = thread.parent.filter(|_| self.processes.get(&tid) == thread.parent.as_ref());
+        let name = tables.text(comm);
+        for id in [Some(entity), process].into_iter().flatten() {
+            if let Some(entity) = tables.entities.get_mut(id) {
+                entity.name = name;
+            }
+        }
+    }
+}
+
+/// Whether a process or thread that starts now, or exists now without a known start, is a known one.
+fn is_same(known: &Entity, start: Option<Timestamp>, at: Timestamp) -> bool {
+    /// Each recording takes the time of a start on its own.
+    const TOLERANCE: u64 = 1_000_000;
+    let is_alive = known.end.is_none_or(|end| end >= at);
+    let is_start = match (known.start, start) {
+        (Some(known), Some(start)) => known.nanos_since(start).unsigned_abs() < TOLERANCE,
+        _ => true,
+    };
+    is_alive && is_start
+}
+
+/// Attributes of the program that a process executes.
+pub(super) const PROGRAM: [Attribute; 3] =
+    [Attribute::CommandLine, Attribute::Executable, Attribute::BuildId];
+
+/// A new process has the program and the cgroup of its parent.
+fn inherit(process: EntityId, parent: EntityId, push: &mut Pusher<'_>) {
+    let entities = &mut push.tables.entities;
+    for attribute in PROGRAM.into_iter().chain([Attribute::Cgroup, Attribute::Container]) {
+        // Another source can know better.
+        if entities.attribute(process, attribute).is_none() {
+            if let Some(value) = entities.attribute(parent, attribute) {
+                entities.describe(process, attribute, value);
+            }
+        }
+    }
+}
+
+/// Sets an attribute that is known.
+pub(super) fn describe(
+    entity: Option<EntityId>,
+    attribute: Attribute,
+    value: &[u8],
+    push: &mut Pusher<'_>,
+) {
+    if let Some(entity) = entity.filter(|_| !value.is_empty()) {
+        let value = push.tables.text(value);
+        push.tables.entities.describe(entity, attribute, value);
+    }
+}

@@ -1,0 +1,367 @@
+use super::*;
+
+fn at(n: i64) -> Timestamp {
+    Timestamp::from_nanos(n)
+}
+
+const fn task(tid: i32) -> Task<'static> {
+    Task { tid, comm: b"x", prio: 120 }
+}
+
+struct Run {
+    source: KernelSource,
+    tables: Tables,
+    events: Vec<Event>,
+}
+
+impl Run {
+    fn new() -> Self {
+        let (source, tables) = (KernelSource::new(), Tables::new());
+        Self { source, tables, events: Vec::new() }
+    }
+
+    fn push(&mut self, time: i64, record: Record<'_>) -> &[Event] {
+        self.events.clear();
+        self.source.push(at(time), &record, &mut self.tables, &mut self.events);
+        &self.events
+    }
+}
+
+const fn switch(prev: i32, prev_state: i64, next: i32) -> Record<'static> {
+    Record::Switch { cpu: 0, prev: task(prev), prev_state, next: task(next) }
+}
+
+#[test]
+fn states_of_all_kernels() {
+    assert_eq!(left(0), ThreadState::Preempted);
+    for preempted in [0x100, 0x400, 0x800, 0x1000] {
+        assert_eq!(left(preempted), ThreadState::Preempted, "{preempted:#x}");
+    }
+    assert_eq!(left(1), ThreadState::Sleeping);
+    assert_eq!(left(2), ThreadState::Blocked);
+    assert_eq!(left(0x80), ThreadState::Sleeping); // an idle kernel thread
+    assert_eq!((left(0x10), left(0x20)), (ThreadState::Dead, ThreadState::Dead));
+}
+
+/// Two wake-ups by different threads say nothing about the time between them.
+#[cfg(feature = "perf")]
+#[test]
+fn wake_ups_alone_are_no_context_switches() {
+    let mut run = Run::new();
+    run.source.set_without_switches();
+    for (time, by) in [(10, 7), (20, 8), (30, 7)] {
+        let (flags, stack, is_new) = (Some(0), None, false);
+        let (cpu, by, task, target_cpu) = (0, Some(by), task(9), 1);
+        let events =
+            run.push(time, Record::Waking { cpu, by, flags, task, target_cpu, is_new, stack });
+        let flows = |event: &&Event| matches!(event.kind, EventKind::Flow { .. });
+        assert_eq!(events.iter().filter(flows).count(), 1);
+        let others = |event: &&Event| {
+            matches!(event.kind, EventKind::Switch { .. } | EventKind::Loss { .. })
+        };
+        assert_eq!(events.iter().find(others), None);
+    }
+    assert_eq!(run.source.stats(), KernelStats { wakings: 3, ..KernelStats::default() });
+}
+
+/// Two recordings of one machine, one of the scheduler and one of samples.
+#[test]
+fn recordings_share_cpus_processes_and_threads() {
+    let mut run = Run::new();
+    let start = |pid, tid| {
+        let parent = Some((1, 1));
+        Record::Thread { pid, tid, parent, comm: b"old", is_new: true }
+    };
+    run.push(1_000, start(7, 7));
+    run.push(2_000, switch(0, 0, 7));
+    let before = run.tables.entities.len();
+    let name = |tables: &Tables| {
+        let process = tables.entities.process(7).and_then(|id| tables.entities.get(id));
+        process.map(|process| tables.str(process.name).into_owned())
+    };
+    assert_eq!(name(&run.tables).as_deref(), Some("x"));
+    let mut other = KernelSource::new();
+    let mut push = |time, record| {
+        let mut events = Vec::new();
+        other.push(at(time), &record, &mut run.tables, &mut events);
+        events
+    };
+    let sample = |tid| Record::Sample {
+        cpu: Some(0),
+        pid: 7,
+        tid,
+        event: SampledEventId::default(),
+        stack: None,
+        weight: 1,
+    };
+    // It saw the start a little later, when the first one had read a new name.
+    push(1_700, start(7, 7));
+    let events = push(2_500, sample(7));
+    assert!(matches!(&events[..], [Event { kind: EventKind::Sample { .. }, .. }]), "{events:?}");
+    assert_eq!(run.tables.entities.len(), before);
+    assert_eq!(name(&run.tables).as_deref(), Some("x"));
+    // Losses of samples say nothing about the scheduler.
+    let mut push = |time, record| {
+        let mut events = Vec::new();
+        other.push(at(time), &record, &mut run.tables, &mut events);
+        events
+    };
+    let lost = push(2_600, Record::LostSamples { cpu: 0, count: 3 });
+    assert!(matches!(
+        lost[..],
+        [Event { kind: EventKind::Loss { kind: LossKind::Samples, count: Some(3), .. }, .. }]
+    ));
+    // The thread id is used again.
+    push(9_000_000, start(7, 7));
+    assert_eq!(run.tables.entities.len(), before + 2, "a process and a thread");
+}
+
+#[test]
+fn a_missing_switch_is_a_loss_since_the_last_record() {
+    let mut run = Run::new();
+    run.push(10, switch(0, 0, 5));
+    let events = run.push(30, switch(6, 1, 0)).to_vec();
+    let loss = events.iter().find_map(|event| match event.kind {
+        EventKind::Loss { kind, since, .. } => Some((kind, since)),
+        _ => None,
+    });
+    assert_eq!(loss, Some((LossKind::UnreportedSwitch, at(10))));
+    assert_eq!(run.source.stats().unreported, 1);
+}
+
+/// The thread that runs is in other records too.
+#[test]
+fn a_waker_that_was_not_switched_in_shows_a_missing_switch() {
+    let mut run = Run::new();
+    run.push(10, switch(5, 0x100, 0));
+    let waking = |by| Record::Waking {
+        cpu: 0,
+        by: Some(by),
+        flags: Some(0x08),
+        task: task(9),
+        target_cpu: 1,
+        is_new: false,
+        stack: None,
+    };
+    run.push(20, waking(0));
+    assert_eq!(run.source.stats().unreported, 0);
+    let events = run.push(40, waking(5)).to_vec();
+    assert_eq!(run.source.stats().unreported, 1);
+    let since = events.iter().find_map(|event| match event.kind {
+        EventKind::Loss { kind: LossKind::UnreportedSwitch, since, .. } => Some(since),
+        _ => None,
+    });
+    assert_eq!(since, Some(at(20)));
+    let running = events.iter().find_map(|event| match event.kind {
+        EventKind::Switch { next, .. } => next,
+        _ => None,
+    });
+    let key = running.and_then(|id| run.tables.entities.get(id)).map(|e| e.number);
+    assert_eq!(key, Some(5));
+    run.push(50, waking(5));
+    run.push(60, switch(5, 1, 0));
+    assert_eq!(run.source.stats().unreported, 1);
+}
+
+#[test]
+fn processes_and_machines_have_attributes() {
+    let mut run = Run::new();
+    let (release, architecture) = (&b"6.18.0"[..], &b"x86_64"[..]);
+    run.push(1, Record::Machine { name: b"host", release, architecture });
+    let describe = |executable| Record::Process {
+        pid: 7,
+        attributes: ProcessAttributes {
+            executable,
+            build_id: &[0xab, 0x01],
+            ..ProcessAttributes::default()
+        },
+    };
+    run.push(2, describe(b"/bin/old"));
+    run.push(3, Record::Thread { pid: 7, tid: 7, parent: None, comm: b"a", is_new: false });
+    run.push(4, describe(b"/bin/new"));
+    run.push(5, describe(b""));
+    run.push(6, switch(0, 0, 7));
+    let entities = &run.tables.entities;
+    let process = entities.process(7).unwrap();
+    let attribute = |id, attribute| {
+        entities.attribute(id, attribute).map(|value| run.tables.str(value).into_owned())
+    };
+    assert_eq!(attribute(process, Attribute::Executable).as_deref(), Some("/bin/new"));
+    assert_eq!(attribute(process, Attribute::BuildId).as_deref(), Some("ab01"));
+    assert_eq!(attribute(process, Attribute::Cgroup), None);
+    let thread = entities.iter().find(|(_, e)| e.kind == EntityKind::Thread).unwrap().1;
+    assert_eq!(thread.parent, Some(process));
+    let cpu = entities.iter().find(|(_, e)| e.kind == EntityKind::Cpu).unwrap().1;
+    let machine = cpu.parent.unwrap();
+    assert_eq!(attribute(machine, Attribute::KernelRelease).as_deref(), Some("6.18.0"));
+}
+
+/// A tree of processes: what was there before, forks and `execve(2)`, and ends.
+#[test]
+fn processes_have_parents_programs_and_ends() {
+    let mut run = Run::new();
+    let existing = |pid, parent| {
+        let parent = Some((parent, parent));
+        Record::Thread { pid, tid: pid, parent, comm: b"old", is_new: false }
+    };
+    let new = |pid, tid, parent| {
+        let parent = Some((parent, parent));
+        Record::Thread { pid, tid, parent, comm: b"", is_new: true }
+    };
+    let program = |pid, command_line| Record::Process {
+        pid,
+        attributes: ProcessAttributes {
+            command_line,
+            cgroup: b"/app",
+            ..ProcessAttributes::default()
+        },
+    };
+    // A child that is listed before its parent; the parent of 9 is the idle process.
+    run.push(1, existing(5, 9));
+    run.push(1, existing(9, 0));
+    run.push(1, program(9, b"init -x"));
+    run.push(2, new(20, 20, 9));
+    run.push(3, Record::Comm { tid: 20, comm: b"child", by_exec: false });
+    run.push(4, new(20, 21, 20));
+    let get = |run: &Run, pid| {
+        let tables = &run.tables;
+        let id = tables.entities.process(pid).unwrap();
+        let process = *tables.entities.get(id).unwrap();
+        let text = |attribute| {
+            tables.entities.attribute(id, attribute).map(|value| tables.str(value).into_owned())
+        };
+        let line = text(Attribute::CommandLine);
+        (process, tables.str(process.name).into_owned(), line, text(Attribute::Cgroup))
+    };
+    let first = run.tables.entities.process(9);
+    let (init, name, line, _) = get(&run, 9);
+    assert_eq!((init.parent, init.start, &name[..]), (None, None, "old"));
+    assert_eq!(line.as_deref(), Some("init -x"));
+    assert_eq!((get(&run, 5).0.parent, &get(&run, 5).1[..]), (first, "old"));
+    let (child, name, line, cgroup) = get(&run, 20);
+    assert_eq!((child.parent, child.start, &name[..]), (first, Some(at(2)), "child"));
+    assert_eq!((line.as_deref(), cgroup.as_deref()), (Some("init -x"), Some("/app")));
+
+    run.push(5, Record::Comm { tid: 20, comm: b"prog", by_exec: true });
+    let (.., line, cgroup) = get(&run, 20);
+    assert_eq!((line, cgroup.as_deref()), (None, Some("/app")), "the new program is not known");
+    run.push(6, program(20, b"./prog 1"));
+    assert_eq!(get(&run, 20).2.as_deref(), Some("./prog 1"));
+
+    // The main thread ends first.
+    run.push(7, Record::Exit { tid: 20 });
+    run.push(8, switch(20, 0x10, 21));
+    assert_eq!(get(&run, 20).0.end, None);
+    run.push(9, Record::Exit { tid: 21 });
+    assert_eq!(get(&run, 20).0.end, Some(at(9)), "the switch away from it can be missing");
+    run.push(10, switch(21, 0x10, 0));
+    assert_eq!(get(&run, 20).0.end, Some(at(10)));
+    // The id of a process whose end was lost.
+    let before = run.tables.entities.process(5).unwrap();
+    run.push(11, new(5, 5, 9));
+    let (again, ..) = get(&run, 5);
+    assert_eq!((again.start, again.end), (Some(at(11)), None));
+    assert_eq!(run.tables.entities.get(before).unwrap().end, Some(at(11)));
+}
+
+#[test]
+fn a_reused_thread_id_is_another_entity() {
+    let mut run = Run::new();
+    let fork = |tid| Record::Thread { pid: 1, tid, parent: None, comm: b"a", is_new: true };
+    run.push(1, fork(7));
+    run.push(2, switch(0, 0, 7));
+    run.push(3, Record::Exit { tid: 7 });
+    let last = run.push(4, switch(7, 0x10, 0)).last().copied().unwrap();
+    assert!(matches!(last.kind, EventKind::End { .. }), "{last:?}");
+    run.push(5, fork(7));
+    let entities = &run.tables.entities;
+    let threads: Vec<_> = entities.iter().filter(|(_, e)| e.kind == EntityKind::Thread).collect();
+    assert_eq!(threads.len(), 2);
+    assert_eq!((threads[0].1.start, threads[0].1.end), (Some(at(1)), Some(at(4))));
+    assert_eq!((threads[1].1.start, threads[1].1.end), (Some(at(5)), None));
+}
+
+#[test]
+fn a_thread_that_is_not_of_interest_has_no_entity() {
+    let mut run = Run::new();
+    let states = |events: &[Event]| {
+        let switches = events.iter().filter_map(|event| match event.kind {
+            EventKind::Switch { prev, left, next, is_next_unknown, .. } => {
+                Some((prev.is_some(), left, next.is_some(), is_next_unknown))
+            }
+            _ => None,
+        });
+        switches.collect::<Vec<_>>()
+    };
+    let unknown = ThreadState::Unknown;
+    assert_eq!(states(run.push(1, switch(-1, 1, -1))), [(false, unknown, false, true)]);
+    assert_eq!(states(run.push(2, switch(-1, 0, 5))), [(false, unknown, true, false)]);
+    let sleeping = ThreadState::Sleeping;
+    assert_eq!(states(run.push(3, switch(5, 1, 0))), [(true, sleeping, false, false)]);
+    let preempted = ThreadState::Preempted;
+    assert_eq!(states(run.push(4, switch(0, 0, -1))), [(false, preempted, false, true)]);
+    assert_eq!((run.source.stats().switches, run.source.stats().unreported), (4, 0));
+    run.push(5, switch(0, 0, 5));
+    assert_eq!(run.source.stats().unreported, 1);
+    let threads = run.tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Thread);
+    assert_eq!(threads.count(), 1);
+}
+
+/// A machine that starts processes for ever.
+#[test]
+fn ended_threads_and_processes_can_be_forgotten() {
+    let mut run = Run::new();
+    run.push(1, switch(0, 0, -1));
+    let mut time = 1;
+    let mut least = usize::MAX;
+    for round in 0..1_000 {
+        let pid = 10 + 2 * (round % 100);
+        for tid in [pid, pid + 1] {
+            let parent = Some((1, 1));
+            let new = Record::Thread { pid, tid, parent, comm: b"a", is_new: true };
+            time += 1;
+            run.push(time, new);
+        }
+        let program = ProcessAttributes { command_line: b"a b", ..Default::default() };
+        run.push(time, Record::Process { pid, attributes: program });
+        for tid in [pid, pid + 1] {
+            time += 2;
+            run.push(time - 1, Record::Exit { tid });
+            let ended = run.push(time, switch(tid, 0x10, -1)).to_vec();
+            let ended = ended.iter().find_map(|event| match event.kind {
+                EventKind::End { entity } => Some(entity),
+                _ => None,
+            });
+            run.source.forget(ended.unwrap(), &mut run.tables);
+        }
+        assert!(run.tables.entities.process(pid.into()).is_none());
+        least = least.min(run.tables.entities.len());
+        assert_eq!(run.tables.entities.len(), least);
+    }
+    assert!(run.source.processes.len() <= 1, "the parent");
+    assert!(run.source.living.is_empty());
+}
+
+#[test]
+fn an_interrupt_is_not_the_thread_that_it_interrupts() {
+    let mut run = Run::new();
+    let waking = |flags| Record::Waking {
+        cpu: 0,
+        by: Some(5),
+        flags,
+        task: task(9),
+        target_cpu: 1,
+        is_new: false,
+        stack: None,
+    };
+    for (flags, context, has_waker) in [
+        (Some(0x10), Context::SoftIrq, false),
+        (Some(0x18), Context::HardIrq, false),
+        (Some(0x01), Context::Task, true),
+        (None, Context::Unknown, true),
+    ] {
+        let last = run.push(1, waking(flags)).last().copied().unwrap();
+        let EventKind::Flow { from, context: found, .. } = last.kind else { panic!("{last:?}") };
+        assert_eq!((found, from.is_some()), (context, has_waker), "{flags:?}");
+    }
+}
