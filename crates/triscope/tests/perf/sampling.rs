@@ -199,6 +199,32 @@ fn last_branch_records_need_an_event_that_the_cpu_counts() {
     }
 }
 
+/// The kernel walks the stack of user space later: the result is the same. Older kernels refuse it.
+#[test]
+fn deferred_stacks_are_those_of_frame_pointers() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let deferred = ["--call-graph", "fp,defer"];
+    let goroutines = ["profile", "--goroutines", "-o", "x.svg", "--call-graph", "fp,defer", "true"];
+    run_in(dir.path(), &goroutines).is_refused(2, &["--call-graph fp"]);
+    let on_cpu = [&often()[..], &["-e", "cpu-clock"], &deferred].concat();
+    let args = [&["profile", "-o", "x.folded"], &on_cpu[..], &["--", "sleep", "0.01"]].concat();
+    let tried = run_in(dir.path(), &args);
+    if tried.stderr.contains("defer_callchain") {
+        return tried.is_refused(1, &["defer_callchain (Linux 6.19)"]);
+    }
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    let program = program.to_str().unwrap();
+    for (options, kind) in
+        [(&on_cpu[..], "on"), (&[&["--off-cpu"], &deferred[..]].concat(), "sleep")]
+    {
+        let (stacks, _) = shares(dir.path(), options, [program, kind], 30);
+        let (path, _) = stacks.iter().max_by_key(|(_, weight)| **weight).unwrap();
+        let place = |name: &str| path.iter().position(|frame| frame == name).unwrap();
+        assert!(place("main") < place("sixty") && place("sixty") < place("wait_for"), "{path:?}");
+    }
+}
+
 /// A stripped program has the names of its debug file; a Rust program those of its compiler.
 #[test]
 fn stripped_and_rust_programs_have_their_shares() {

@@ -24,19 +24,23 @@
 //! [`SchedDecoder`] decodes live records: those of a `perf_monitor::RingSet` come in time order,
 //! and their CPU is known.
 
+mod deferred;
 mod off_cpu;
 mod stacks;
+#[cfg(test)]
+mod testing;
 
 pub use stacks::{Function, Symbolizer, Unwinder};
 
 use super::kernel::{KernelSource, KernelStats, ProcessAttributes, Record, Task, left};
 use crate::event::{Event, ThreadState};
 use crate::tables::{SampledEvent, SampledEventId, StackId, Tables};
+use deferred::{Chain, Deferred, stack_of};
 use off_cpu::{Away, OffCpu};
 use perf_data::{Entry, Session, TracingData};
 use perf_monitor::{
-    FieldFormat, RawRecord, Record as PerfRecord, RecordLayout, SampleFlags, Tasks,
-    TracepointFormat,
+    CallchainDeferred as PerfDeferred, FieldFormat, RawRecord, Record as PerfRecord, RecordLayout,
+    Sample, SampleFlags, Tasks, TracepointFormat,
 };
 use stacks::Stacks;
 use std::collections::VecDeque;
@@ -243,7 +247,7 @@ pub struct PerfStats {
     /// Times away from the CPU whose end is not known, because records were lost.
     pub unfinished: u64,
     /// Stacks without their frames of user space: the kernel deferred them to a record of their own
-    /// (`PERF_RECORD_CALLCHAIN_DEFERRED`, Linux 6.19), which is not read.
+    /// (`PERF_RECORD_CALLCHAIN_DEFERRED`, Linux 6.19), which did not come.
     pub deferred: u64,
 }
 
@@ -258,12 +262,17 @@ pub struct PerfStats {
 /// come when the thread is back on a CPU, with the time since the switch as their weight. The stack of
 /// a thread that was preempted begins with a frame `[preempted]`. A call chain of `sched_waking` is the
 /// stack of the [flow](crate::EventKind::Flow).
+///
+/// Of a recording with deferred call chains (`perf record --call-graph fp,defer`), a sample waits for the
+/// frames of user space, and events after it wait with it: at most 10 s of the recording, and 65 536
+/// events.
 #[derive(Debug)]
 pub struct PerfSource {
     decoder: SchedDecoder,
     kernel: KernelSource,
     stacks: Stacks,
     off_cpu: OffCpu,
+    deferred: Deferred,
     /// The events of the recording in the tables, when their first sample was read.
     events: Vec<Option<SampledEventId>>,
     stats: PerfStats,
@@ -361,6 +370,7 @@ impl PerfSource {
             kernel,
             stacks: Stacks::new(features),
             off_cpu: OffCpu::new(session),
+            deferred: Deferred::new(session.events().iter().any(|event| event.attr.defer_output())),
             events: Vec::new(),
             stats: PerfStats::default(),
             existing: Vec::new(),
@@ -418,15 +428,17 @@ impl PerfSource {
 
     /// Statistics of the samples so far.
     pub const fn samples(&self) -> PerfStats {
-        PerfStats { cut: self.stacks.cut, deferred: self.stacks.deferred, ..self.stats }
+        PerfStats { cut: self.stacks.cut, deferred: self.deferred.missing, ..self.stats }
     }
 
     /// Appends the model events of the next record, in time order.
     pub fn push(&mut self, entry: &Entry<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
+        let from = out.len();
         self.push_record(entry, tables, out);
         if !self.observed.is_empty() {
             self.push_observed(tables, out);
         }
+        self.deferred.pass(from, self.last, out);
     }
 
     /// Describes the processes that were observed up to now.
@@ -483,23 +495,44 @@ impl PerfSource {
                 Record::LostSamples { cpu, count }
             }
             mut record => {
-                if layout.sample_flags().contains(SampleFlags::CALLCHAIN) {
-                    self.add_stack(entry, at, &mut record, tables, out);
-                }
-                record
+                let has_chain = layout.sample_flags().contains(SampleFlags::CALLCHAIN);
+                let chain = has_chain.then(|| self.add_stack(entry, at, &mut record, tables, out));
+                return self.push_with(chain.unwrap_or_default(), at, &record, tables, out);
             }
         };
         self.kernel.push(at, &record, tables, out);
+    }
+
+    /// Pushes a record with the stack of this chain, which may not be complete.
+    fn push_with(
+        &mut self,
+        chain: Chain,
+        at: Timestamp,
+        record: &Record<'_>,
+        tables: &mut Tables,
+        out: &mut Vec<Event>,
+    ) {
+        let from = out.len();
+        self.kernel.push(at, record, tables, out);
+        let Some(promise) = chain.promise else { return };
+        let made = out.iter_mut().enumerate().skip(from);
+        let of_chain = |event: &mut Event| stack_of(event).is_some_and(|s| *s == chain.stack);
+        let index = made.filter_map(|(index, event)| of_chain(event).then_some(index)).next_back();
+        if let Some(index) = index {
+            self.deferred.promise(index, promise);
+        }
     }
 
     /// Ends the recording at its last record: see [`KernelSource::finish`]. Threads that are away from
     /// the CPU get a sample of the time up to then.
     pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let Some(last) = self.last else { return };
+        let from = out.len();
         for (tid, away) in self.off_cpu.rest() {
             self.back(tid, &away, last, tables, out);
         }
         self.kernel.finish(last, out);
+        self.deferred.finish(from, out);
     }
 
     /// Gives threads that are away from the CPU a sample of the time up to `at`, on the clock of the
@@ -510,6 +543,7 @@ impl PerfSource {
         if rest.is_empty() {
             return;
         }
+        let from = out.len();
         let at = self.time(at, tables, out);
         for (tid, away) in rest {
             if away.since < at {
@@ -517,6 +551,7 @@ impl PerfSource {
             }
             self.off_cpu.leave(tid, Away { since: at, ..away });
         }
+        self.deferred.pass(from, Some(at), out);
     }
 
     /// Names the functions of a stack that was made without symbols. `None` above the limits of the
@@ -616,7 +651,16 @@ impl PerfSource {
                 None
             }
             PerfRecord::Exit(exit) => {
+                self.deferred.exit(exit.tid);
                 self.off_cpu.exit(tid(Some(exit.tid))?);
+                None
+            }
+            PerfRecord::CallchainDeferred(PerfDeferred {
+                cookie, callchain, sample_id, ..
+            }) => {
+                let addresses = callchain.frames().map(|frame| frame.ip).collect();
+                let Self { deferred, stacks, .. } = self;
+                deferred.join(sample_id.tid?, cookie, addresses, stacks, tables);
                 None
             }
             PerfRecord::Lost(_) => {
@@ -629,8 +673,14 @@ impl PerfSource {
         }
     }
 
+    /// The call chain of a sample.
+    fn chain(&mut self, sample: &Sample<'_>, entry: &Entry<'_>, tables: &mut Tables) -> Chain {
+        let chain = self.stacks.stack(sample, entry, tables);
+        self.deferred.complete(chain, &mut self.stacks, tables)
+    }
+
     /// Takes the call chain of a record of the scheduler: of the thread that leaves a CPU, or of the
-    /// waker.
+    /// waker. Returns that of the waker.
     fn add_stack(
         &mut self,
         entry: &Entry<'_>,
@@ -638,32 +688,41 @@ impl PerfSource {
         record: &mut Record<'_>,
         tables: &mut Tables,
         out: &mut Vec<Event>,
-    ) {
-        let mut chain = || match entry.decode() {
-            Some(Ok(PerfRecord::Sample(sample))) => {
-                let stack = self.stacks.stack(&sample, entry, tables);
+    ) -> Chain {
+        let left = match record {
+            // Samples of switches have it too.
+            Record::Switch { .. } if self.off_cpu.has_samples() => return Chain::default(),
+            Record::Switch { prev_state, .. } => left(*prev_state),
+            Record::Waking { .. } => ThreadState::Unknown,
+            _ => return Chain::default(),
+        };
+        let (pid, chain) = match entry.decode() {
+            Some(Ok(PerfRecord::Sample(sample))) if left != ThreadState::Dead => {
+                let chain = self.chain(&sample, entry, tables);
                 let pid = sample.pid.and_then(|pid| i32::try_from(pid).ok());
-                Some((pid.unwrap_or_default(), stack))
+                (pid.unwrap_or_default(), Some(chain))
             }
-            _ => None,
+            _ => (0, None),
         };
         match record {
-            // Samples of switches have it too.
-            Record::Switch { .. } if self.off_cpu.has_samples() => {}
-            Record::Switch { prev, prev_state, next, .. } => {
-                let left = left(*prev_state);
-                if let Some((pid, mut stack)) = chain().filter(|_| left != ThreadState::Dead) {
+            Record::Switch { prev, next, .. } => {
+                if let Some(mut chain) = chain {
                     if left == ThreadState::Preempted {
-                        stack = self.stacks.preempted(stack, tables);
+                        chain = chain.map(|stack| self.stacks.preempted(stack, tables));
                     }
-                    self.off_cpu.leave(prev.tid, Away { pid, since: at, stack });
+                    self.off_cpu.leave(prev.tid, Away { pid, since: at, chain });
                 }
                 if let Some(away) = self.off_cpu.enter(next.tid) {
                     self.back(next.tid, &away, at, tables, out);
                 }
+                Chain::default()
             }
-            Record::Waking { stack, .. } => *stack = chain().and_then(|(_, stack)| stack),
-            _ => {}
+            Record::Waking { stack, .. } => {
+                let chain = chain.unwrap_or_default();
+                *stack = chain.stack;
+                chain
+            }
+            _ => Chain::default(),
         }
     }
 
@@ -676,11 +735,12 @@ impl PerfSource {
         tables: &mut Tables,
         out: &mut Vec<Event>,
     ) {
-        let &Away { pid, since, stack } = away;
+        let &Away { pid, since, chain } = away;
+        let chain = self.deferred.complete(chain, &mut self.stacks, tables);
         let nanos = u64::try_from(at.nanos_since(since)).unwrap_or_default();
         let event = self.off_cpu.event(tables);
-        let record = Record::OffCpu { pid, tid, event, stack, nanos };
-        self.kernel.push(at, &record, tables, out);
+        let record = Record::OffCpu { pid, tid, event, stack: chain.stack, nanos };
+        self.push_with(chain, at, &record, tables, out);
     }
 
     /// A sample of an event that is not of the scheduler.
@@ -695,7 +755,7 @@ impl PerfSource {
         };
         self.stats.samples += 1;
         let at = self.time(at, tables, out);
-        let stack = self.stacks.stack(&sample, entry, tables);
+        let chain = self.chain(&sample, entry, tables);
         let most = usize::from(event.attr.sample_max_stack);
         let frames = sample.callchain.as_ref().map_or(0, |chain| chain.frames().count());
         self.stats.truncated += u64::from(most > 0 && frames >= most);
@@ -703,7 +763,7 @@ impl PerfSource {
         let id = |id: Option<u32>| id.and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
         let (pid, tid) = (id(sample.pid), id(sample.tid));
         if self.off_cpu.is_switch(number) {
-            self.off_cpu.leave(tid, Away { pid, since: at, stack });
+            self.off_cpu.leave(tid, Away { pid, since: at, chain });
             return;
         }
         let record = Record::Sample {
@@ -711,10 +771,10 @@ impl PerfSource {
             pid,
             tid,
             event: self.event(number, event, tables),
-            stack,
+            stack: chain.stack,
             weight: sample.period.unwrap_or(fixed).max(1),
         };
-        self.kernel.push(at, &record, tables, out);
+        self.push_with(chain, at, &record, tables, out);
     }
 
     fn event(

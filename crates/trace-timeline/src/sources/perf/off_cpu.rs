@@ -1,5 +1,6 @@
 //! Time away from the CPU: from a sample at a context switch to the record of the switch back.
 
+use super::deferred::Chain;
 use crate::tables::{SampledEvent, SampledEventId, StackId, Tables};
 use hashbrown::{HashMap, HashSet};
 use perf_data::{RecordedEvent, Session};
@@ -27,7 +28,7 @@ pub(super) struct OffCpu {
 pub(super) struct Away {
     pub(super) pid: i32,
     pub(super) since: Timestamp,
-    pub(super) stack: Option<StackId>,
+    pub(super) chain: Chain,
 }
 
 impl OffCpu {
@@ -79,10 +80,10 @@ impl OffCpu {
     pub(super) fn preempt(
         &mut self,
         tid: i32,
-        mark: impl FnOnce(Option<StackId>) -> Option<StackId>,
+        mark: impl FnMut(Option<StackId>) -> Option<StackId>,
     ) {
         if let Some(away) = self.away.get_mut(&tid) {
-            away.stack = mark(away.stack);
+            away.chain = away.chain.map(mark);
         }
     }
 
@@ -121,21 +122,13 @@ impl OffCpu {
 
 #[cfg(test)]
 mod tests {
-    use crate::sources::perf::PerfSource;
-    use crate::{Event, EventKind, SampleKind, Tables, ThreadState};
-    use perf_data::{Entry, Features, RecordedEvent, Session, perf_event_attr};
-    use perf_monitor::RawRecord;
+    use crate::sources::perf::testing::Run;
+    use crate::{Event, EventKind, SampleKind, ThreadState};
+    use perf_data::{RecordedEvent, perf_event_attr};
     use perf_sys::*;
     use trace_common::Timestamp;
 
     const ID: u64 = 9;
-
-    struct Run {
-        session: Session,
-        source: PerfSource,
-        tables: Tables,
-        events: Vec<Event>,
-    }
 
     impl Run {
         fn new() -> Self {
@@ -149,19 +142,7 @@ mod tests {
             attr.set_sample_id_all(true);
             attr.set_context_switch(true);
             let event = RecordedEvent { name: "context-switches".into(), attr, ids: vec![ID] };
-            let session = Session::new([event], Features::default()).unwrap();
-            let source = PerfSource::with_offset(&session, 0).unwrap();
-            Self { session, source, tables: Tables::new(), events: Vec::new() }
-        }
-
-        fn push(&mut self, type_: u32, misc: u16, body: &[u64]) {
-            let size = 8 + 8 * body.len();
-            let header = u64::from(type_) | u64::from(misc) << 32 | (size as u64) << 48;
-            let words = [&[header], body].concat();
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
-            let entry = Entry { raw, session: &self.session };
-            self.source.push(&entry, &mut self.tables, &mut self.events);
+            Self::of([event])
         }
 
         /// The sample of a switch, in user code at this address.

@@ -1,5 +1,6 @@
 //! Call chains with the files and functions of their frames.
 
+use super::deferred::{Chain, Promise};
 use crate::tables::{Frame, Mapping, MappingId, StackId, Tables};
 use hashbrown::HashMap;
 use perf_data::{Entry, Features, MappedFile, Mappings, RecordedEvent};
@@ -67,8 +68,6 @@ pub(super) struct Stacks {
     addresses: Vec<u64>,
     /// Stacks that the unwinder could not follow to their end.
     pub(super) cut: u64,
-    /// Stacks whose frames of user space are in another record.
-    pub(super) deferred: u64,
     /// Mappings in the tables, by the number of the file.
     ids: Vec<Option<MappingId>>,
     /// The numbers of the files.
@@ -151,7 +150,6 @@ impl Stacks {
             unwinder: None,
             addresses: Vec::new(),
             cut: 0,
-            deferred: 0,
             ids: Vec::new(),
             numbers: HashMap::new(),
             names: Names::default(),
@@ -196,13 +194,13 @@ impl Stacks {
         sample: &Sample<'_>,
         entry: &Entry<'_>,
         tables: &mut Tables,
-    ) -> Option<StackId> {
+    ) -> Chain {
         let (pid, mode) = (sample.pid.unwrap_or_default(), entry.raw.cpu_mode());
         self.unwind(sample, entry);
         let unwound = std::mem::take(&mut self.addresses);
         let mut frames = std::mem::take(&mut self.frames);
         frames.clear();
-        let mut last = None;
+        let (mut last, mut cookie) = (None, None);
         for frame in sample.callchain.iter().flat_map(Callchain::frames).take(MAX_FRAMES) {
             let mode = match frame.context {
                 CallchainContext::None => mode,
@@ -211,7 +209,7 @@ impl Stacks {
                 CallchainContext::User => CpuMode::User,
                 // Not an address.
                 CallchainContext::UserDeferred => {
-                    self.deferred += u64::from(unwound.is_empty());
+                    cookie = cookie.or(Some(frame.ip)).filter(|_| unwound.is_empty());
                     continue;
                 }
                 _ => CpuMode::Unknown,
@@ -226,8 +224,32 @@ impl Stacks {
             self.frame(pid, *ip, CpuMode::User, depth > 0, tables, &mut frames);
         }
         self.addresses = unwound;
-        if let (true, Some(ip)) = (frames.is_empty(), sample.ip) {
+        let is_of_user = frames.is_empty();
+        if let (true, Some(ip)) = (is_of_user, sample.ip) {
             self.frame(pid, ip, mode, false, tables, &mut frames);
+        }
+        let stack = tables.stack(&frames);
+        self.frames = frames;
+        let promise = cookie.zip(stack).map(|(cookie, stack)| {
+            let kernel = Some(stack).filter(|_| !is_of_user);
+            Promise { pid, tid: sample.tid.unwrap_or_default(), cookie, kernel }
+        });
+        Chain { stack, promise }
+    }
+
+    /// The stack of these frames of the kernel, and of the addresses in user space outside of them.
+    pub(super) fn join(
+        &mut self,
+        pid: u32,
+        kernel: Option<StackId>,
+        user: &[u64],
+        tables: &mut Tables,
+    ) -> Option<StackId> {
+        let mut frames = std::mem::take(&mut self.frames);
+        frames.clear();
+        frames.extend(kernel.map_or(&[][..], |kernel| tables.frames(kernel)));
+        for (depth, ip) in user.iter().take(MAX_FRAMES.saturating_sub(frames.len())).enumerate() {
+            self.frame(pid, *ip, CpuMode::User, depth > 0, tables, &mut frames);
         }
         let stack = tables.stack(&frames);
         self.frames = frames;
@@ -326,10 +348,10 @@ impl Stacks {
 
 #[cfg(test)]
 mod tests {
-    use crate::sources::perf::{PerfSource, PerfStats};
-    use crate::{EventKind, Tables};
-    use perf_data::{Entry, Features, RecordedEvent, Session, perf_event_attr};
-    use perf_monitor::RawRecord;
+    use crate::EventKind;
+    use crate::sources::perf::PerfStats;
+    use crate::sources::perf::testing::Run;
+    use perf_data::{RecordedEvent, perf_event_attr};
     use perf_sys::*;
 
     const ID: u64 = 9;
@@ -357,23 +379,17 @@ mod tests {
         attr.branch_sample_type = branch_type;
         attr.sample_period = 1;
         let event = RecordedEvent { name: "cycles".into(), attr, ids: vec![ID] };
-        let session = Session::new([event], Features::default()).unwrap();
-        let mut source = PerfSource::with_offset(&session, 0).unwrap();
+        let mut run = Run::of([event]);
         let calls = [&[calls.len() as u64][..], calls.as_flattened()].concat();
         let body = [&[ID, ip, 1 | 1 << 32, 5, chain.len() as u64], chain, &calls].concat();
-        let size = 8 + 8 * body.len() as u64;
-        let header = u64::from(PERF_RECORD_SAMPLE) | u64::from(misc) << 32 | size << 48;
-        let words = [&[header], &body[..]].concat();
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
-        let (mut tables, mut events) = (Tables::new(), Vec::new());
-        source.push(&Entry { raw, session: &session }, &mut tables, &mut events);
-        let stack = events.iter().find_map(|event| match event.kind {
+        run.push(PERF_RECORD_SAMPLE, misc, &body);
+        let stack = run.events.iter().find_map(|event| match event.kind {
             EventKind::Sample { stack, .. } => stack,
             _ => None,
         });
-        let addresses = tables.frames(stack.unwrap()).iter().map(|frame| frame.address).collect();
-        (addresses, source.samples())
+        let addresses =
+            run.tables.frames(stack.unwrap()).iter().map(|frame| frame.address).collect();
+        (addresses, run.source.samples())
     }
 
     #[test]

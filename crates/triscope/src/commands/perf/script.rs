@@ -119,6 +119,8 @@ fn put(
                 let is_kernel = match frame.context {
                     CallchainContext::Kernel => true,
                     CallchainContext::User => false,
+                    // Not an address.
+                    CallchainContext::UserDeferred => continue,
                     _ => of.is_kernel,
                 };
                 let place = symbols.at(pid, frame.ip, is_kernel);

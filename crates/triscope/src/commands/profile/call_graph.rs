@@ -10,6 +10,8 @@ use trace_symbols::Architecture;
 pub(super) enum CallGraph {
     /// By the kernel, along frame pointers.
     FramePointers,
+    /// The same, when the thread returns to user space (Linux 6.19).
+    Deferred,
     /// By unwind tables, from registers and this number of bytes of the stack.
     Dwarf { bytes: u32 },
     /// By the CPU, which records calls and returns.
@@ -28,21 +30,27 @@ impl FromStr for CallGraph {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text.split_once(',').map_or((text, None), |(kind, bytes)| (kind, Some(bytes))) {
             ("fp", None) => Ok(Self::FramePointers),
+            ("fp", Some("defer")) => Ok(Self::Deferred),
             ("dwarf", None) => Ok(Self::Dwarf { bytes: USUAL_BYTES }),
             ("dwarf", Some(bytes)) => match bytes.parse() {
                 Ok(bytes @ 8..=MAX_BYTES) if bytes % 8 == 0 => Ok(Self::Dwarf { bytes }),
                 _ => Err(format!("the bytes are a multiple of 8, from 8 to {MAX_BYTES}")),
             },
             ("lbr", None) => Ok(Self::LastBranches),
-            _ => Err("fp, dwarf or dwarf,BYTES, or lbr".to_owned()),
+            _ => Err("fp or fp,defer, dwarf or dwarf,BYTES, or lbr".to_owned()),
         }
     }
 }
 
 impl CallGraph {
-    /// Refuses what cannot be had here: an architecture whose stacks cannot be unwound, or last branch
-    /// records with an event that the CPU does not count.
-    pub(super) fn check(self, event: Option<&Event>, has_switches: bool) -> Result {
+    /// Refuses what cannot be had here: an architecture whose stacks cannot be unwound, last branch
+    /// records with an event that the CPU does not count, or goroutines without callers.
+    pub(super) fn check(
+        self,
+        event: Option<&Event>,
+        has_switches: bool,
+        has_goroutines: bool,
+    ) -> Result {
         let unusable = |what: &str| Failure::new(what).with_code(2);
         let type_ = |event: &Event| event.builder().attr().type_;
         let software = type_(&Event::software(Software::Dummy));
@@ -59,6 +67,9 @@ impl CallGraph {
                      {name}: use fp, or dwarf for code without frame pointers"
                 )))
             }
+            Self::Deferred if has_goroutines => Err(unusable(
+                "goroutines are read at each sample, with its callers: use --call-graph fp",
+            )),
             Self::Dwarf { .. } if Architecture::of_this_machine().is_none() => {
                 Err(Failure::new("--call-graph dwarf works on x86-64 and 64-bit Arm"))
             }
@@ -66,8 +77,9 @@ impl CallGraph {
         }
     }
 
-    /// An event with call chains, with what is needed for the rest of them.
-    pub(super) fn apply(self, chains: EventBuilder) -> EventBuilder {
+    /// An event with call chains, with what is needed for the rest of them. The first event writes the
+    /// frames that others are without.
+    pub(super) fn apply(self, chains: EventBuilder, is_first: bool) -> EventBuilder {
         let fields = SampleFlags::from_bits_retain(chains.attr().sample_type);
         match (self, Architecture::of_this_machine()) {
             (Self::Dwarf { bytes }, Some(architecture)) => chains
@@ -75,6 +87,7 @@ impl CallGraph {
                 .sample_regs_user(architecture.sample_regs_user())
                 .sample_stack_user(bytes)
                 .exclude_callchain_user(true),
+            (Self::Deferred, _) => chains.defer_callchain(true).defer_output(is_first),
             (Self::LastBranches, _) => chains
                 .sample(fields | SampleFlags::BRANCH_STACK)
                 .branches(BranchFlags::USER | BranchFlags::CALL_STACK)
@@ -103,23 +116,38 @@ mod tests {
     #[test]
     fn arguments_are_those_of_perf_record() {
         assert_eq!("fp".parse(), Ok(CallGraph::FramePointers));
+        assert_eq!("fp,defer".parse(), Ok(CallGraph::Deferred));
         assert_eq!("dwarf".parse(), Ok(CallGraph::Dwarf { bytes: 8192 }));
         assert_eq!("dwarf,65528".parse(), Ok(CallGraph::Dwarf { bytes: 65_528 }));
         assert_eq!("lbr".parse(), Ok(CallGraph::LastBranches));
-        for wrong in ["", "x", "fp,8", "dwarf,", "dwarf,12", "dwarf,65536", "lbr,8"] {
+        for wrong in ["", "x", "fp,8", "fp,", "dwarf,", "dwarf,12", "dwarf,65536", "lbr,8"] {
             assert!(wrong.parse::<CallGraph>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn one_event_writes_the_deferred_frames_of_all() {
+        let attr = |call_graph: CallGraph, is_first| {
+            let chains = Event::software(Software::CpuClock).builder();
+            let attr = *call_graph.apply(chains, is_first).attr();
+            (attr.defer_callchain(), attr.defer_output())
+        };
+        assert_eq!(attr(CallGraph::Deferred, true), (true, true));
+        assert_eq!(attr(CallGraph::Deferred, false), (true, false));
+        assert_eq!(attr(CallGraph::FramePointers, true), (false, false));
     }
 
     #[test]
     fn last_branches_are_of_events_that_the_cpu_counts() {
         let lbr = CallGraph::LastBranches;
         let cycles = Event::hardware(Hardware::CpuCycles);
-        assert!(lbr.check(Some(&cycles), false).is_ok());
-        assert!(lbr.check(Some(&cycles), true).is_err());
-        assert!(lbr.check(Some(&Event::software(Software::CpuClock)), false).is_err());
-        assert!(lbr.check(None, false).is_err());
-        let attr = *lbr.apply(cycles.builder()).attr();
+        assert!(lbr.check(Some(&cycles), false, false).is_ok());
+        assert!(lbr.check(Some(&cycles), true, false).is_err());
+        assert!(lbr.check(Some(&Event::software(Software::CpuClock)), false, false).is_err());
+        assert!(lbr.check(None, false, false).is_err());
+        assert!(CallGraph::Deferred.check(Some(&cycles), true, false).is_ok());
+        assert!(CallGraph::Deferred.check(Some(&cycles), false, true).is_err());
+        let attr = *lbr.apply(cycles.builder(), true).attr();
         let fields = SampleFlags::from_bits_retain(attr.sample_type);
         assert!(fields.contains(SampleFlags::BRANCH_STACK));
         let branches = BranchFlags::USER | BranchFlags::CALL_STACK;

@@ -37,15 +37,17 @@ fn open_with(
     let mut opened = scope.open(args.pages, PAGES, user_only)?;
     if let Some(event) = event {
         let rate = args.count.map_or(Rate::Usual(args.freq), Rate::Period);
-        let chains = args.call_graph.apply(scope.chains(event, rate, user_only));
+        let chains = args.call_graph.apply(scope.chains(event, rate, user_only), true);
         opened.add(&args.registers(chains))?;
     }
     if let Some(waking) = waking {
         let chains = scope.chains(waking, Rate::Period(1), false);
-        opened.add(&args.call_graph.apply(chains))?;
+        let is_first = opened.events.is_empty();
+        opened.add(&args.call_graph.apply(chains, is_first))?;
     }
     if args.has_switches() {
-        opened.add(&args.registers(args.call_graph.apply(scope.switches())))?;
+        let is_first = opened.events.is_empty();
+        opened.add(&args.registers(args.call_graph.apply(scope.switches(), is_first)))?;
     }
     if args.pages.is_none() {
         report_small_rings(&opened.set, PAGES);

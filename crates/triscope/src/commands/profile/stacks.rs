@@ -83,6 +83,11 @@ impl Stacks {
             ),
             (stats.cut, "stack unwound incompletely", "stacks unwound incompletely"),
             (
+                stats.deferred,
+                "stack whose deferred user frames did not come",
+                "stacks whose deferred user frames did not come",
+            ),
+            (
                 stats.unfinished,
                 "wait of unknown duration left out",
                 "waits of unknown duration left out",
@@ -132,7 +137,7 @@ impl Stacks {
             None => name(stack, tables),
         };
         let nothing = || Failure::new(format_args!("no samples{remark}"));
-        match collected {
+        let written = match collected {
             Collected::Profile(file, samples) => {
                 let mut profiles = samples.into_profiles(&tables).into_iter();
                 let (_, mut profile) = profiles.next().ok_or_else(nothing)?;
@@ -144,7 +149,9 @@ impl Stacks {
                 profile.map_stacks(|stack| name(stack, &mut tables));
                 file.write(profile, &tables, title, remark)
             }
-        }
+        };
+        symbols.print_problems();
+        written
     }
 }
 
@@ -206,6 +213,9 @@ impl RecordWriter for Stacks {
 }
 
 impl Consumer for Stacks {
+    // An address of the kernel that is in no module is one of its text.
+    const NEEDS_KERNEL_TEXT: bool = false;
+
     fn round(&mut self, set: &mut RingSet) -> Result<u64> {
         let Self { samples, counted } = self;
         samples.round(set, &mut |event, labels, tables| counted.count(event, labels, tables))?;
