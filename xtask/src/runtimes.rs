@@ -27,7 +27,7 @@ const WORKLOAD: [(&str, &str); 2] = [
 
 /// The test suites that need targets, of testkit, diag-ipc, nettrace and triscope. All these tests
 /// are `#[ignore]`d so that a plain `cargo test` reports them as not run.
-const SUITES: &[&str] = &["runtimes", "dotnet", "dotnet_profile", "dotnet_traces"];
+const SUITES: &[&str] = &["runtimes", "dotnet", "dotnet_lines", "dotnet_profile", "dotnet_traces"];
 
 /// `cargo xtask runtimes`: downloads the runtimes and prints how to start one.
 pub(crate) fn fetch(_: &[String]) -> Result {

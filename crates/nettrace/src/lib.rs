@@ -35,8 +35,8 @@
 //! trusted: errors carry the byte offset, memory is bounded by [`Limits`], and a damaged block
 //! does not end the stream.
 //!
-//! The crate does not connect to processes (`diag-ipc` does), resolve native code, or read source
-//! lines from PDB files.
+//! The crate does not connect to processes (`diag-ipc` does), resolve native code, or read PDB files:
+//! it has the IL offset of an address ([`Method::il_offset`]), whose line `trace-symbols` finds.
 #![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, reason = "input is not trusted: no index may panic")]
@@ -48,6 +48,8 @@ mod event;
 mod filetime;
 mod framing;
 pub mod gcdump;
+mod il_join;
+mod il_map;
 mod input;
 mod losses;
 pub mod manifest;
@@ -71,6 +73,7 @@ pub use activity_path::activity_path;
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventHeader};
 pub use filetime::FileTime;
+pub use il_map::{IlMap, IlOffset};
 pub use losses::Loss;
 pub use metadata::{FieldSource, Metadata};
 pub use parser::{Item, Options, Order, Parser};

@@ -3,8 +3,9 @@ use std::fmt;
 
 use trace_common::Limits;
 
-use crate::Event;
+use crate::il_join::{Compilation, Joins};
 use crate::manifest::Provider;
+use crate::{Event, IlMap};
 
 /// A method, or another named range of code, at a load address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,9 @@ pub struct Method {
     pub id: u64,
     /// Id of its module.
     pub module_id: u64,
+    /// Token of the method in the metadata of its module: 0x06 and the row of the table `MethodDef`.
+    /// 0 if it has none: dynamic methods, and native code.
+    pub token: u32,
     /// Namespace and type, `A.B.Type`; empty for native code.
     pub namespace: Box<str>,
     /// Method name.
@@ -28,6 +32,9 @@ pub struct Method {
     pub rejit_id: u64,
     /// Flags of the runtime: 1 dynamic, 2 generic, 8 jitted; from bit 7 on the optimization tier.
     pub flags: u32,
+    /// The IL offsets of its code, if the runtime reported them: of methods that were compiled at run
+    /// time, with the keyword `JittedMethodILToNativeMap` (0x20000).
+    pub il_map: Option<IlMap>,
 }
 
 /// Optimization tier of a compilation: bits 7 to 9 of [`Method::flags`].
@@ -73,6 +80,18 @@ impl Method {
     pub fn tier(&self) -> OptimizationTier {
         OptimizationTier::of_flags(self.flags)
     }
+
+    /// The offset in the method's IL of the code at an address. `None` if it is not known, or the code
+    /// belongs to no instruction.
+    ///
+    /// For the caller of a function, ask for the return address minus 1.
+    pub fn il_offset(&self, address: u64) -> Option<u32> {
+        let offset = u32::try_from(address.checked_sub(self.start)?).ok()?;
+        if offset >= self.size {
+            return None;
+        }
+        self.il_map.as_ref()?.il_offset(offset)
+    }
 }
 
 impl fmt::Display for Method {
@@ -116,6 +135,8 @@ pub struct Frame<'a> {
     pub method: Option<&'a Method>,
     /// The module, if known.
     pub module: Option<&'a Module>,
+    /// The offset in the method's IL, if known: see [`Method::il_offset`]. Of a caller, that of the call.
+    pub il_offset: Option<u32>,
 }
 
 impl fmt::Display for Frame<'_> {
@@ -165,6 +186,7 @@ pub struct MethodMap {
     text_bytes: usize,
     limits: Limits,
     dropped: u64,
+    il_maps: Joins,
 }
 
 /// Maximum number of overlapping methods before an address that are searched.
@@ -194,9 +216,15 @@ impl MethodMap {
         self.modules.iter().map(|((_, id), module)| (*id, module))
     }
 
-    /// Number of methods and modules that were dropped because of the limits.
+    /// Number of methods, modules and maps of IL offsets that were dropped because of the limits.
     pub fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    /// Number of maps of IL offsets that are malformed, or do not come with the event of their
+    /// compilation, so that it is not known which one they describe.
+    pub fn unmatched_il_maps(&self) -> u64 {
+        self.il_maps.unmatched()
     }
 
     /// Processes an event. Returns whether it was about methods or modules.
@@ -219,6 +247,7 @@ impl MethodMap {
             137..=140 => self.method(event, i64::MIN),
             159 => self.entry_point(event),
             149..=153 => self.module(event),
+            190 => self.il_map_after(event),
             _ => return false,
         }
         true
@@ -227,6 +256,8 @@ impl MethodMap {
     fn rundown(&mut self, event: &Event<'_>) -> bool {
         match event.id() {
             141..=144 => self.method(event, i64::MIN),
+            149 => self.il_map_after(event),
+            150 => self.il_map_before(event),
             151..=154 => self.module(event),
             _ => return false,
         }
@@ -261,6 +292,7 @@ impl MethodMap {
                 let method = Method {
                     id: 0,
                     module_id: number("MappingId"),
+                    token: 0,
                     namespace: "".into(),
                     name: text("Name"),
                     signature: "".into(),
@@ -268,6 +300,7 @@ impl MethodMap {
                     size: number("EndAddress").saturating_sub(start).try_into().unwrap_or(u32::MAX),
                     rejit_id: 0,
                     flags: 0,
+                    il_map: None,
                 };
                 self.insert(process, method, i64::MIN);
             }
@@ -278,14 +311,46 @@ impl MethodMap {
 
     fn method(&mut self, event: &Event<'_>, from: i64) {
         let Some(method) = read_method(event) else { return };
-        self.insert(event.process_id(), method, from);
+        let of = Compilation { id: method.id, rejit_id: method.rejit_id };
+        let index = self.insert(event.process_id(), method, from);
+        if let Some(map) = self.il_maps.method(event, of, index) {
+            self.set_il_map(index, map);
+        }
     }
 
-    fn insert(&mut self, process: u64, method: Method, from: i64) {
+    /// The map of the compilation that the thread reported last.
+    fn il_map_after(&mut self, event: &Event<'_>) {
+        if let Some((index, map)) = self.il_maps.after(event) {
+            self.set_il_map(Some(index), map);
+        }
+    }
+
+    /// The map of the compilation that the thread reports next.
+    fn il_map_before(&mut self, event: &Event<'_>) {
+        self.il_maps.before(event);
+    }
+
+    /// Sets the map of a method. The rundown repeats those whose load event was seen.
+    fn set_il_map(&mut self, index: Option<u32>, map: IlMap) {
+        let method = index.and_then(|index| self.methods.get_mut(index as usize));
+        let Some(known) = method.map(|method| &mut method.il_map) else { return };
+        if known.is_none() {
+            let bytes = self.text_bytes.saturating_add(map.bytes());
+            if bytes <= self.limits.max_buffer {
+                self.text_bytes = bytes;
+                *known = Some(map);
+            } else {
+                self.dropped += 1;
+            }
+        }
+    }
+
+    /// Adds a method. Returns its index, also if it is already known. `None` if it is dropped.
+    fn insert(&mut self, process: u64, method: Method, from: i64) -> Option<u32> {
         let text = method.namespace.len() + method.name.len() + method.signature.len();
         let end = method.start.saturating_add(method.size.into());
         if !self.room(text + size_of::<Method>() + size_of::<Range>()) {
-            return;
+            return None;
         }
         let index = self.methods.len() as u32;
         let ranges = self.ranges.entry((process, method.start)).or_default();
@@ -301,7 +366,7 @@ impl MethodMap {
             if from == i64::MIN {
                 // It exists at the end, so it existed since it was loaded.
                 known.to = i64::MAX;
-                return;
+                return Some(known.method);
             }
         }
         // Code previously at this address is gone, even without an unload event.
@@ -311,6 +376,7 @@ impl MethodMap {
         ranges.push(Range { method: index, end, from, to: i64::MAX });
         self.longest = self.longest.max(method.size.into());
         self.methods.push(method);
+        Some(index)
     }
 
     fn unload(&mut self, event: &Event<'_>, now: i64) {
@@ -334,6 +400,7 @@ impl MethodMap {
                 }
             }
         }
+        self.il_maps.forget(event);
     }
 
     fn entry_point(&mut self, event: &Event<'_>) {
@@ -393,7 +460,8 @@ impl MethodMap {
                 .map(|m| m.module),
         };
         let module = module_id.and_then(|id| self.modules.get(&(process, id)));
-        Frame { address, method, module }
+        let il_offset = method.and_then(|method| method.il_offset(address));
+        Frame { address, method, module, il_offset }
     }
 
     fn find(&self, process: u64, address: u64, at: i64) -> Option<&Method> {
@@ -445,6 +513,7 @@ fn read_method(event: &Event<'_>) -> Option<Method> {
     Some(Method {
         id: number("MethodID")?,
         module_id: number("ModuleID").unwrap_or(0),
+        token: token as u32,
         namespace: text("MethodNamespace"),
         // Events below level verbose have no names: use the metadata token.
         name: if name.is_empty() { format!("[token {token:#010x}]").into() } else { name },
@@ -453,5 +522,6 @@ fn read_method(event: &Event<'_>) -> Option<Method> {
         size: number("MethodSize").unwrap_or(0).try_into().unwrap_or(u32::MAX),
         rejit_id: number("ReJITID").unwrap_or(0),
         flags: number("MethodFlags").unwrap_or(0) as u32,
+        il_map: None,
     })
 }

@@ -10,6 +10,7 @@
 //   answers:serve    computes 40 ms for each byte of standard input, and answers with a byte; prints
 //                    the CPU time of its thread on standard error
 //
+//   answers:lines    runs Lines.Run() of the assembly WORKLOAD_ASSEMBLY: see lines/Lines.cs
 //   answers:shares   computes 60, 30 and 10 % of its time in three methods, and ends: waits for nothing
 //
 // Lines of output: a word and numbers; times are nanoseconds, points in time those of
@@ -18,6 +19,7 @@ using System;
 using System.Collections.Generic;
 using System.Diagnostics.Tracing;
 using System.IO;
+using System.Reflection;
 using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Text;
@@ -234,9 +236,15 @@ public static class Answers
         Environment.Exit(0);
     }
 
+    static void Load(string path)
+    {
+        Assembly.LoadFrom(path).GetType("Lines").GetMethod("Run").Invoke(null, null);
+    }
+
     public static void Run(string name)
     {
         if (name == "shares") Shares();
+        if (name == "lines") Load(Environment.GetEnvironmentVariable("WORKLOAD_ASSEMBLY"));
         var log = Steps.Log;
         var input = Console.OpenStandardInput();
         Console.Error.WriteLine("workload answers:" + name + " runs");

@@ -1,7 +1,7 @@
 //! Errors, and the reasons for unresolved addresses.
 
 use std::io;
-use trace_common::{BuildId, ReadError};
+use trace_common::{BuildId, Guid, ReadError};
 
 /// The reason why an address has no function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +67,20 @@ pub enum Unresolved {
     /// The description of just-in-time compiled code is not used: another user could have written it.
     #[error("the perf map was refused: {0}")]
     PerfMapRefused(Refusal),
+    /// No PDB file is beside an assembly or in it.
+    #[error("no PDB file is beside the assembly or in it")]
+    NoPdb,
+    /// The file is not a Portable PDB file: it is one of Windows, for example.
+    #[error("the file is not a Portable PDB file")]
+    NotPortablePdb,
+    /// The PDB file is that of another build of the assembly.
+    #[error("the PDB file is of another build: its id is {found}, not {expected}")]
+    PdbId {
+        /// That of the assembly.
+        expected: Guid,
+        /// That of the file.
+        found: Guid,
+    },
     /// It is turned off in the [options](crate::Options).
     #[error("symbols of this kind are turned off")]
     Disabled,

@@ -21,6 +21,8 @@
 //! - `Unwinder` finds callers from the registers and the copied stack of a sample (feature `unwind`).
 //! - [`ObjectFile`] has the functions of one ELF file.
 //! - [`BuildId`] identifies the contents of an ELF file.
+//! - `pdb` finds the Portable PDB files of .NET assemblies, and has the lines of their methods (feature
+//!   `pdb`).
 //!
 //! # Sources of symbols
 //!
@@ -56,6 +58,8 @@
 //!   `flate2`.
 //! - `cpp`: names of C++ as its source has them. Needs `cpp_demangle`.
 //! - `debuginfod`: debug information of servers, when asked (`Options::debuginfod`). Needs no other crate.
+//! - `pdb`: files and lines of .NET methods, from Portable PDB files beside assemblies and in them. Needs
+//!   `flate2`.
 //! - `xz`: the symbols in `.gnu_debugdata`. Needs `lzma-rust2`.
 //! - `unwind`: callers of functions from call frame information and from Go's own tables, on x86-64 and
 //!   64-bit Arm. Needs `gimli` and `flate2`.
@@ -85,6 +89,8 @@ mod module;
 mod names;
 mod object_file;
 mod options;
+#[cfg(feature = "pdb")]
+pub mod pdb;
 mod perf_map;
 #[cfg(any(feature = "dwarf", feature = "unwind"))]
 mod section;
@@ -107,7 +113,7 @@ pub use object_file::ObjectFile;
 pub use options::Options;
 pub use spaces::{AddressSpaces, Location, Mapping};
 pub use symbolizer::{Symbolized, Symbolizer};
-pub use trace_common::{BuildId, Inode, Limits, Timestamp};
+pub use trace_common::{BuildId, Guid, Inode, Limits, Timestamp};
 #[cfg(feature = "unwind")]
 pub use unwind::{Architecture, Registers, StackEnd, Unwinder};
 

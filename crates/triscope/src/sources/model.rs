@@ -4,6 +4,7 @@ mod perf;
 
 use super::go::{MAX_REPORTS, Recovery, Trace, report};
 use super::quota::{QUOTAS, QuotaReader};
+use super::symbols;
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{self, Format, Input};
 use crate::io::per_file::offsets;
@@ -637,7 +638,8 @@ impl Opening<'_> {
         } else {
             (dotnet_names(Input::open(path, Progress::bytes())?), Box::new(input))
         };
-        let mut source = DotnetSource::with_names(offset.unwrap_or(0), names);
+        let source = DotnetSource::with_names(offset.unwrap_or(0), names);
+        let mut source = symbols::with_lines(source, program.pid);
         if let Some(process) = &program.name {
             source.set_process_name(process);
         }

@@ -47,7 +47,7 @@ mod skipped;
 mod stacks;
 
 pub use names::DotnetNames;
-pub use stacks::frame;
+pub use stacks::{DotnetLines, frame, frame_with_line};
 
 use super::pusher::{Begin, Pusher};
 use crate::entity::{Attribute, Entity, EntityId, EntityKind};
@@ -59,7 +59,7 @@ use nettrace::analysis::{ActivityTracker, CounterTracker};
 use nettrace::manifest::Provider;
 use nettrace::{Event as NetEvent, Guid, Item};
 use skipped::Skipped;
-use stacks::Stacks;
+use stacks::{Lines, Stacks};
 use std::collections::VecDeque;
 use trace_common::{ClockDomain, Timestamp};
 
@@ -114,6 +114,7 @@ pub struct DotnetSource {
     queued: HashMap<(EntityId, i64), VecDeque<WorkItem>>,
     queued_count: usize,
     stacks: Stacks,
+    lines: Lines,
 }
 
 /// A work item in the queue.
@@ -150,6 +151,12 @@ impl DotnetSource {
     /// added to all times.
     pub fn with_names(offset: i64, names: DotnetNames) -> Self {
         Self { offset, names, has_stacks: true, ..Self::default() }
+    }
+
+    /// Finds the files and lines of methods, too.
+    #[must_use]
+    pub fn with_lines(self, lines: impl DotnetLines + Send + 'static) -> Self {
+        Self { lines: Lines::new(lines), ..self }
     }
 
     /// Gives all processes of the trace this name, instead of that of their program.

@@ -5,6 +5,39 @@ use crate::sources::pusher::Pusher;
 use crate::tables::{Frame, Mapping, MappingId, StackId, Tables};
 use hashbrown::HashMap;
 use nettrace::Event as NetEvent;
+use std::fmt;
+
+/// Finds the lines of .NET methods.
+///
+/// This crate reads no PDB files: a program that does implements this for
+/// [`DotnetSource::with_lines`].
+pub trait DotnetLines {
+    /// Passes the file and the line of an offset in the IL of a method, by its token, to `each`. Not at
+    /// all if they are not known.
+    fn line(
+        &mut self,
+        module: &nettrace::Module,
+        token: u32,
+        il_offset: u32,
+        each: &mut dyn FnMut(&str, u32),
+    );
+}
+
+/// The lines of a source; none without them.
+#[derive(Default)]
+pub(super) struct Lines(Option<Box<dyn DotnetLines + Send>>);
+
+impl Lines {
+    pub(super) fn new(lines: impl DotnetLines + Send + 'static) -> Self {
+        Self(Some(Box::new(lines)))
+    }
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lines").field(&self.0.is_some()).finish()
+    }
+}
 
 /// Maximum number of frames of a stack, innermost first.
 const MAX_FRAMES: usize = 1 << 10;
@@ -45,7 +78,7 @@ impl DotnetSource {
     }
 
     fn frame(
-        &self,
+        &mut self,
         process: u64,
         address: u64,
         depth: usize,
@@ -56,8 +89,29 @@ impl DotnetSource {
         let call = if depth == 0 { address } else { address.saturating_sub(1) };
         let mut resolved = self.names.methods().resolve(process, call, at);
         resolved.address = address;
-        frame(&resolved, tables)
+        match &mut self.lines.0 {
+            Some(lines) => frame_with_line(&resolved, &mut **lines, tables),
+            None => frame(&resolved, tables),
+        }
     }
+}
+
+/// A frame of a .NET stack with its file and line, if they are known: see [`frame`].
+pub fn frame_with_line(
+    resolved: &nettrace::Frame<'_>,
+    lines: &mut dyn DotnetLines,
+    tables: &mut Tables,
+) -> Frame {
+    let mut frame = frame(resolved, tables);
+    if let (Some(module), Some(method), Some(il_offset)) =
+        (resolved.module, resolved.method, resolved.il_offset)
+    {
+        lines.line(module, method.token, il_offset, &mut |file, line| {
+            frame.file = tables.text(file.as_bytes());
+            frame.line = line;
+        });
+    }
+    frame
 }
 
 /// A frame of a .NET stack, of an event or of an analysis of `nettrace`.

@@ -394,9 +394,10 @@ impl Launched {
         match connection(program, &child, &port.server) {
             Ok(runtime) => {
                 let client = runtime.client();
-                let name = format!("{program} (process {})", child.id());
+                let pid = child.id();
+                let name = format!("{program} (process {pid})");
                 let server = Some(Arc::clone(&port.server));
-                let target = Target { client, name, server, _guard: None };
+                let target = Target { client, pid: Some(pid), name, server, _guard: None };
                 Ok(Self { child, target, _port: port })
             }
             Err(failure) => {

@@ -4,6 +4,7 @@ use crate::failure::{Failure, Result};
 use crate::io::profile_file::{ProfileFile, title};
 use crate::io::progress::Progress;
 use crate::run::duration::duration;
+use crate::sources::symbols::lines::Lines;
 use crate::timeline::counted;
 use diag_ipc::{Level, Provider, TracingConfig};
 use nettrace::analysis::{EventStacks, StackEvent};
@@ -84,8 +85,7 @@ impl Of {
             Self::Exceptions => keywords::EXCEPTION,
             Self::Contention => keywords::CONTENTION,
         };
-        let names = keywords::LOADER | keywords::JIT;
-        vec![Provider::new(RUNTIME).keywords(events | names).level(Level::Verbose)]
+        vec![Provider::new(RUNTIME).keywords(events | keywords::NAMES).level(Level::Verbose)]
     }
 }
 
@@ -112,6 +112,7 @@ pub(super) fn run(args: &Args) -> Result {
         &title(&name),
         &format!(", {share:.1} % of frames with names"),
     )?;
+    stacks.lines.print_problems();
     reading.into_result()
 }
 
@@ -119,6 +120,7 @@ pub(super) fn run(args: &Args) -> Result {
 struct Stacks {
     profile: profile::Profile,
     tables: Tables,
+    lines: Lines,
     frames: u64,
     /// Frames that have the name of a method.
     named: u64,
@@ -133,10 +135,11 @@ struct Stack {
 }
 
 impl Stacks {
-    fn new(measure: Measure) -> Self {
+    fn new(measure: Measure, process: Option<u32>) -> Self {
         let mut profile = profile::Profile::new(measure);
         profile.show_modules();
-        Self { profile, tables: Tables::new(), frames: 0, named: 0 }
+        let lines = Lines::of_process(process);
+        Self { profile, tables: Tables::new(), lines, frames: 0, named: 0 }
     }
 
     /// Names the frames of a stack, innermost first, below the type that the events are about, if
@@ -155,7 +158,7 @@ impl Stacks {
         for frame in stack {
             len += 1;
             named += u64::from(frame.method.is_some());
-            frames.push(dotnet::frame(&frame, &mut self.tables));
+            frames.push(dotnet::frame_with_line(&frame, &mut self.lines, &mut self.tables));
         }
         Stack { id: self.tables.stack(&frames), frames: len, named }
     }
@@ -189,14 +192,14 @@ impl Stacks {
 
 /// The sampler's stacks, weighted by time.
 fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
-    let name = stream.name.clone();
+    let (name, process) = (stream.name.clone(), stream.pid());
     let mut profile = Profile::new();
     let reading = stream.read(|event| {
         profile.observe(event);
         Ok(())
     })?;
     let trace = trace(&name, &reading)?;
-    let mut stacks = Stacks::new(args.of.measure());
+    let mut stacks = Stacks::new(args.of.measure(), process);
     let mut resolved = HashMap::new();
     let mut span: Option<(i64, i64)> = None;
     for (sample, weight) in profile.samples().iter().zip(profile.weights()) {
@@ -223,7 +226,7 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
 
 /// The stacks of events of the runtime.
 fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Reading)> {
-    let name = stream.name.clone();
+    let (name, process) = (stream.name.clone(), stream.pid());
     let mut totals = EventStacks::new(wanted);
     let mut span: Option<(i64, i64)> = None;
     let reading = stream.read(|event| {
@@ -236,7 +239,7 @@ fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Re
         let events = counted(totals.incomplete(), "event");
         eprintln!("triscope: {events} lack a field and are not shown");
     }
-    let mut stacks = Stacks::new(args.of.measure());
+    let mut stacks = Stacks::new(args.of.measure(), process);
     for total in totals.totals() {
         let stack = stacks.resolve(&total.type_name, totals.frames(total));
         let labels = stacks.labels(total.thread_id, "");

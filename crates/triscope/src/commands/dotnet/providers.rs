@@ -10,12 +10,16 @@ pub(crate) mod keywords {
     pub(crate) const LOADER: u64 = 0x8;
     pub(crate) const JIT: u64 = 0x10;
     pub(crate) const CONTENTION: u64 = 0x4000;
+    /// `JittedMethodILToNativeMap`, for lines. The rundown has it, too.
+    pub(crate) const IL_MAPS: u64 = 0x2_0000;
     pub(crate) const EXCEPTION: u64 = 0x8000;
     pub(crate) const THREADING: u64 = 0x1_0000;
     pub(crate) const TYPE: u64 = 0x8_0000;
     pub(crate) const GC_HEAP_DUMP: u64 = 0x10_0000;
     pub(crate) const GC_HEAP_COLLECT: u64 = 0x80_0000;
     pub(crate) const GC_HEAP_AND_TYPE_NAMES: u64 = 0x100_0000;
+    /// The names and lines of methods.
+    pub(crate) const NAMES: u64 = LOADER | JIT | IL_MAPS;
 }
 
 /// The runtime's events of GCs, exceptions, lock waits and threads.
@@ -30,7 +34,7 @@ pub(crate) fn runtime_default() -> Provider {
 pub(crate) fn samples() -> [Provider; 2] {
     [
         Provider::new("Microsoft-DotNETCore-SampleProfiler").level(Level::Informational),
-        Provider::new(RUNTIME).keywords(keywords::LOADER | keywords::JIT).level(Level::Verbose),
+        Provider::new(RUNTIME).keywords(keywords::NAMES).level(Level::Verbose),
     ]
 }
 

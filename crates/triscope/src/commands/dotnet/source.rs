@@ -180,6 +180,11 @@ impl Stream {
 }
 
 impl Stream {
+    /// The process of the session, if there is one and its id is known.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.live.as_ref()?.target().pid
+    }
+
     /// Calls `each` with every event. Damage, truncation and losses are reported at the end.
     pub(crate) fn read(mut self, mut each: impl FnMut(&Event<'_>) -> Result) -> Result<Reading> {
         let mut errors = Vec::new();

@@ -43,6 +43,8 @@ pub(crate) struct Options {
 /// A process with a diagnostic server.
 pub(crate) struct Target {
     pub(crate) client: Client,
+    /// Its id, if that is known.
+    pub(crate) pid: Option<u32>,
     /// Its name in messages.
     pub(crate) name: String,
     /// The server that it connected to, which must live as long as the connection is used.
@@ -91,7 +93,8 @@ impl Options {
         match port.rsplit_once(',').unwrap_or((port, "listen")) {
             (path, "connect") => {
                 let client = Client::new(PathBuf::from(path));
-                Ok(Target { client, name: path.to_owned(), server: None, _guard: None })
+                let name = path.to_owned();
+                Ok(Target { client, pid: None, name, server: None, _guard: None })
             }
             (path, "listen") => listen(Path::new(path)),
             (_, other) => {
@@ -104,7 +107,8 @@ impl Options {
 /// The process with this id.
 pub(crate) fn process(pid: u32) -> Result<Target> {
     let client = Client::for_process(pid).map_err(Failure::new)?;
-    Ok(Target { client, name: format!("process {pid}"), server: None, _guard: None })
+    let name = format!("process {pid}");
+    Ok(Target { client, pid: Some(pid), name, server: None, _guard: None })
 }
 
 /// Time limit for a process to report its entry assembly.
@@ -160,6 +164,7 @@ fn listen(path: &Path) -> Result<Target> {
                 eprintln!("process {pid} has connected");
                 return Ok(Target {
                     client: runtime.client(),
+                    pid: u32::try_from(pid).ok(),
                     name: format!("process {pid}"),
                     server: Some(server),
                     _guard: Some(guard),

@@ -89,8 +89,13 @@ impl Methods {
         let failed = || (Vec::new(), vec![Failure::new("the .NET recorder failed")]);
         let Some(ending) = self.ending.take() else { return false };
         let (methods, failures) = ending.join().unwrap_or_else(|_| failed());
-        let room = MAX_FAILURES.saturating_sub(self.failures.len());
-        self.failures.extend(failures.into_iter().take(room));
+        for failure in failures {
+            // Each list has the same ones again.
+            let is_known = self.failures.iter().any(|known| known.message() == failure.message());
+            if !is_known && self.failures.len() < MAX_FAILURES {
+                self.failures.push(failure);
+            }
+        }
         for (pid, methods) in &methods {
             managed.add(*pid, methods, source);
         }

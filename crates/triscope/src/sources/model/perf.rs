@@ -61,7 +61,7 @@ impl Opening<'_> {
                             (stats.undecodable, "samples that cannot be decoded"),
                             (stats.truncated, "stacks that the kernel truncated"),
                             (stats.cut, "stacks that were unwound incompletely"),
-                            (stats.deferred, "stacks whose user frames the kernel deferred"),
+                            (stats.deferred, "stacks whose deferred user frames did not come"),
                             (stats.unfinished, "waits of unknown duration, left out"),
                         ];
                         notes.add(&name, &incomplete);

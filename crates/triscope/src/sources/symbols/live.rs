@@ -30,7 +30,8 @@ pub(crate) fn take_stock(
     };
     let mut synthesizer = Synthesizer::new(&attr, true);
     let mut stock = Stock { layout: RecordLayout::new(&attr), each };
-    let result = synthesizer.kernel(&mut stock).and_then(|()| match before {
+    // Its text is where no module is.
+    let result = synthesizer.kernel_modules(&mut stock).and_then(|()| match before {
         Before::Command => Ok(()),
         Before::Processes([]) => synthesizer.processes(&mut stock),
         Before::Processes(pids) => {

@@ -1,7 +1,11 @@
 //! Methods that .NET runtimes compiled, by the file and the address in it that have their code.
 
-use nettrace::{Method, MethodMap, Module, OptimizationTier};
+use super::lines::Lines;
+use nettrace::{IlMap, Method, MethodMap, Module, OptimizationTier};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use trace_symbols::Unresolved;
+use trace_symbols::pdb::Line;
 use trace_timeline::sources::perf::PerfSource;
 
 /// The methods of processes.
@@ -9,6 +13,7 @@ use trace_timeline::sources::perf::PerfSource;
 pub(crate) struct Managed {
     /// By the number of the file in the recording.
     files: HashMap<usize, BTreeMap<u64, Code>>,
+    lines: Lines,
 }
 
 /// The code of a method.
@@ -16,6 +21,36 @@ struct Code {
     end: u64,
     /// `None` if several methods had their code there, one after another: stacks have no time.
     name: Option<Box<str>>,
+    source: Source,
+}
+
+/// Where the lines of code are.
+enum Source {
+    Unknown,
+    Known(Origin),
+    /// Compilations of the same method had their code there, one after another, with other lines.
+    Ambiguous,
+}
+
+/// The IL of a method.
+#[derive(PartialEq)]
+struct Origin {
+    module: Arc<Module>,
+    process: u32,
+    token: u32,
+    map: IlMap,
+}
+
+impl Source {
+    /// The same code is described again: a later list has the maps that an earlier one could lack.
+    fn add(&mut self, other: Self) {
+        match (&*self, other) {
+            (_, Self::Unknown) | (Self::Ambiguous, _) => {}
+            (Self::Known(known), Self::Known(other)) if *known == other => {}
+            (Self::Unknown, other) => *self = other,
+            _ => *self = Self::Ambiguous,
+        }
+    }
 }
 
 impl Managed {
@@ -24,33 +59,57 @@ impl Managed {
 
     /// Adds the methods of a process.
     pub(crate) fn add(&mut self, pid: u32, methods: &MethodMap, source: &PerfSource) {
-        let modules: HashMap<u64, &Module> = methods.modules().collect();
+        let modules: HashMap<u64, Arc<Module>> =
+            methods.modules().map(|(id, module)| (id, Arc::new(module.clone()))).collect();
         for method in methods.methods().iter().filter(|method| method.size > 0) {
             let Some((file, start)) = source.locate(pid, method.start) else { continue };
-            let name = name(method, modules.get(&method.module_id).copied());
-            self.insert(file, start, start.saturating_add(method.size.into()), name);
+            let module = modules.get(&method.module_id);
+            let name = name(method, module.map(|module| &**module));
+            let origin = module.zip(method.il_map.as_ref()).map(|(module, map)| Origin {
+                module: Arc::clone(module),
+                process: pid,
+                token: method.token,
+                map: map.clone(),
+            });
+            let source = origin.map_or(Source::Unknown, Source::Known);
+            self.insert(file, start, start.saturating_add(method.size.into()), name, source);
         }
     }
 
-    fn insert(&mut self, file: usize, start: u64, end: u64, name: String) {
+    fn insert(&mut self, file: usize, start: u64, end: u64, name: String, source: Source) {
         let code = self.files.entry(file).or_default();
         let before = code.range_mut(..end).rev().take_while(|(_, code)| code.end > start);
         let mut is_clear = true;
         for (other, known) in before {
             if (*other, known.end, known.name.as_deref()) == (start, end, Some(&*name)) {
+                known.source.add(source);
                 return;
             }
             known.name = None;
             is_clear = false;
         }
         let name = Some(name.into()).filter(|_| is_clear);
-        code.insert(start, Code { end, name });
+        code.insert(start, Code { end, name, source });
     }
 
-    /// The method at an address of a file.
-    pub(super) fn at(&self, file: usize, address: u64) -> Option<&str> {
-        let (_, code) = self.files.get(&file)?.range(..=address).next_back()?;
-        code.name.as_deref().filter(|_| address < code.end)
+    /// The method at an address of a file, and its line if that is known.
+    pub(super) fn at(&mut self, file: usize, address: u64) -> Option<(&str, Option<Line>)> {
+        let (start, code) = self.files.get(&file)?.range(..=address).next_back()?;
+        let name = code.name.as_deref().filter(|_| address < code.end)?;
+        let line = match &code.source {
+            Source::Known(Origin { module, process, token, map }) => {
+                let offset = u32::try_from(address - start).ok();
+                let il = offset.and_then(|offset| map.il_offset(offset));
+                il.and_then(|il| self.lines.find(Some(*process), module, *token, il))
+            }
+            Source::Unknown | Source::Ambiguous => None,
+        };
+        Some((name, line))
+    }
+
+    /// The assemblies whose PDB file cannot be used, and why.
+    pub(super) fn problems(&self) -> impl Iterator<Item = (&str, &Unresolved)> {
+        self.lines.problems()
     }
 
     /// Whether a file has code of methods.
@@ -90,15 +149,31 @@ mod tests {
         for (start, end, name) in
             [(10, 20, "a"), (20, 30, "b"), (10, 20, "a"), (25, 40, "c"), (50, 60, "d")]
         {
-            managed.insert(3, start, end, name.to_owned());
+            managed.insert(3, start, end, name.to_owned(), Source::Unknown);
         }
-        let at = |address| managed.at(3, address);
+        let mut at = |address| Some(managed.at(3, address)?.0.to_owned());
         assert_eq!(
             [at(9), at(10), at(19), at(50), at(60)],
-            [None, Some("a"), Some("a"), Some("d"), None]
+            [None, Some("a"), Some("a"), Some("d"), None].map(|name| name.map(str::to_owned))
         );
         // b and c.
-        assert_eq!([at(20), at(26), at(39)], [None; 3]);
-        assert_eq!((managed.at(4, 10), managed.has(4)), (None, false));
+        assert!([at(20), at(26), at(39)].iter().all(Option::is_none));
+        assert!(managed.at(4, 10).is_none() && !managed.has(4));
+    }
+
+    #[test]
+    fn code_with_several_origins_has_no_line() {
+        let origin = |token| {
+            let module = Arc::new(Module::default());
+            Source::Known(Origin { module, process: 1, token, map: IlMap::default() })
+        };
+        let mut source = Source::Unknown;
+        source.add(origin(1));
+        source.add(Source::Unknown);
+        source.add(origin(1));
+        assert!(matches!(&source, Source::Known(known) if known.token == 1));
+        source.add(origin(2));
+        source.add(origin(2));
+        assert!(matches!(source, Source::Ambiguous));
     }
 }

@@ -1,11 +1,13 @@
 //! Names of addresses in recordings: of the kernel, of mapped files, of perf maps. An address
 //! without a known symbol has none: nothing is guessed.
 
+pub(crate) mod lines;
 pub(crate) mod live;
 pub(crate) mod managed;
 pub(crate) mod unwind;
 
 use crate::failure::OneLine;
+pub(crate) use lines::with_lines;
 use managed::Managed;
 use perf_data::{Features, MappedFile, Mappings};
 use perf_monitor::{RawRecord, Record};
@@ -164,6 +166,11 @@ impl Files {
         &mut self.managed
     }
 
+    /// Prints the assemblies whose PDB file is not used.
+    pub(crate) fn print_problems(&self) {
+        lines::print_problems(self.managed.problems());
+    }
+
     /// The functions at an address of a file: inlined ones first.
     fn at(&mut self, number: usize, file: &MappedFile, address: u64) -> &[Frame] {
         if self.modules.len() <= number {
@@ -207,8 +214,9 @@ impl Symbolizer for Files {
         address: u64,
         each: &mut dyn FnMut(Function<'_>),
     ) {
-        if let Some(name) = self.managed.at(number, address) {
-            return each(Function { name, ..Function::default() });
+        if let Some((name, line)) = self.managed.at(number, address) {
+            let file = line.as_ref().map_or("", |line| &line.file);
+            return each(Function { name, file, line: line.as_ref().map_or(0, |line| line.line) });
         }
         let is_stub = file.is_perf_map && self.managed.has(number);
         let frames = self.at(number, file, address);
