@@ -58,6 +58,16 @@ pub(crate) fn start_time(pid: u32) -> Option<u64> {
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// Whether this process may not look into another one. Into one that has just ended, nobody can; threads of
+/// the kernel have nothing to look into, and no command line.
+pub(crate) fn is_of_other_user(pid: u32) -> bool {
+    if command_line(pid).iter().all(String::is_empty) {
+        return false;
+    }
+    let environment = std::fs::File::open(format!("/proc/{pid}/environ"));
+    environment.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+}
+
 /// The children of a process.
 ///
 /// Source: `proc_tid_children(5)`; empty on kernels without `CONFIG_PROC_CHILDREN`.

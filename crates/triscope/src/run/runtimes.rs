@@ -5,9 +5,12 @@ use crate::io::counting::{Count, Counted};
 use crate::run::family::Turns;
 use crate::run::port::{Port, Startup, VARIABLE, process_of};
 use crate::run::procfs;
+use crate::timeline::counted;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
 use diag_ipc::reverse::Runtime;
-use diag_ipc::{Client, Error, Level, Provider, StopHandle, TracingConfig, TruncationReason};
+use diag_ipc::{
+    Client, Error, Level, NoSocketReason, Provider, StopHandle, TracingConfig, TruncationReason,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
@@ -161,6 +164,8 @@ struct Runtimes<'a> {
     unnamed: u64,
     /// Runtimes above the limit.
     unrecorded: u64,
+    /// Processes of other users that this one may not look into: with a runtime or without.
+    unreadable: BTreeSet<u32>,
     /// Processes whose runtimes were recorded or failed, with their start times.
     known: BTreeMap<u32, Option<u64>>,
     /// The other processes.
@@ -174,6 +179,8 @@ struct Candidate {
     /// Time since which its runtime replies at its socket and has not connected to the port.
     answers: Option<Instant>,
     is_reported: bool,
+    /// Whether it belongs to another user, whose processes this one may not look into.
+    is_unreadable: bool,
 }
 
 impl<'a> Runtimes<'a> {
@@ -186,6 +193,7 @@ impl<'a> Runtimes<'a> {
             failures: Vec::new(),
             unnamed: 0,
             unrecorded: 0,
+            unreadable: BTreeSet::new(),
             known: BTreeMap::new(),
             candidates: BTreeMap::new(),
             turns: Turns::default(),
@@ -245,8 +253,7 @@ impl<'a> Runtimes<'a> {
         let now = Instant::now();
         let again = self.turns.next(&self.candidates, AGAIN);
         for pid in processes.iter().filter(|pid| !self.known.contains_key(pid)) {
-            let new = || Candidate { since: now, answers: None, is_reported: false };
-            self.candidates.entry(*pid).or_insert_with(new);
+            self.candidates.entry(*pid).or_insert_with(|| Candidate::new(now));
         }
         let is_young = |candidate: &Candidate| {
             candidate.answers.is_some() || now.duration_since(candidate.since) < YOUNG
@@ -255,7 +262,12 @@ impl<'a> Runtimes<'a> {
         let pids: BTreeSet<u32> = young.chain(again).collect();
         for pid in pids {
             let Some(candidate) = self.candidates.get_mut(&pid) else { continue };
-            if let Some(client) = candidate.look(pid, self.port.as_ref()) {
+            let client = candidate.look(pid, self.port.as_ref());
+            match candidate.is_unreadable {
+                true => self.unreadable.insert(pid),
+                false => self.unreadable.remove(&pid),
+            };
+            if let Some(client) = client {
                 self.candidates.remove(&pid);
                 self.record(&client, pid);
             }
@@ -302,6 +314,13 @@ impl<'a> Runtimes<'a> {
             let what = format_args!("{} more failures of .NET runtimes", self.unnamed);
             self.failures.push(Failure::new(what));
         }
+        if !self.unreadable.is_empty() {
+            let processes = counted(self.unreadable.len() as u64, "process");
+            let what = format_args!(
+                "{processes} of other users cannot be asked for .NET runtimes: run as root"
+            );
+            self.failures.push(Failure::new(what));
+        }
         if self.unrecorded > 0 {
             let count = self.unrecorded;
             let what = format_args!(
@@ -336,12 +355,16 @@ pub(crate) fn always() -> Vec<Provider> {
     ]
 }
 
-/// The names of methods.
+/// The names of methods, and what their lines need.
 pub(crate) fn names() -> TracingConfig {
     const LOADER_AND_JIT: u64 = 0x18;
     let runtime = Provider::new("Microsoft-Windows-DotNETRuntime");
-    TracingConfig::new([runtime.keywords(LOADER_AND_JIT).level(Level::Verbose)])
+    TracingConfig::new([runtime.keywords(LOADER_AND_JIT | IL_MAPS).level(Level::Verbose)])
 }
+
+/// `JittedMethodILToNativeMap`: which IL the code of a method belongs to. The list at the end of a
+/// session has the same for methods that still exist.
+const IL_MAPS: u64 = 0x2_0000;
 
 fn resume(runtime: &Runtime) -> Result {
     runtime.client().resume_runtime().map_err(|error| {
@@ -351,9 +374,23 @@ fn resume(runtime: &Runtime) -> Result {
 }
 
 impl Candidate {
+    const fn new(since: Instant) -> Self {
+        Self { since, answers: None, is_reported: false, is_unreadable: false }
+    }
+
     /// The runtime of the process, if it has one that will not connect to the port.
     fn look(&mut self, pid: u32, port: Option<&Port>) -> Option<Client> {
-        let client = Client::for_process(pid).ok()?;
+        let client = match Client::for_process(pid) {
+            Ok(client) => client,
+            Err(error) => {
+                let reason = NoSocketReason::PermissionDenied;
+                let is_refused =
+                    matches!(error, Error::NoSocket { reason: found, .. } if found == reason);
+                self.is_unreadable = is_refused && procfs::is_of_other_user(pid);
+                return None;
+            }
+        };
+        self.is_unreadable = false;
         let port = port.filter(|port| procfs::has_port(pid, VARIABLE, port.server.path()));
         let Some(port) = port else { return Some(client) };
         let is_suspended = port.startup() == Startup::Suspended;
@@ -468,5 +505,52 @@ impl<W: Write + Send + 'static> Session<W> {
             let _ = session.ended.recv(); // closed
         }
         sessions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
+
+    /// Looks for the runtimes of these processes, without a privilege.
+    fn failures_without_privileges(pids: BTreeSet<u32>) -> Vec<String> {
+        let look = move || {
+            let none = CapabilitySet::empty();
+            let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+            set_capabilities(None, sets).unwrap();
+            let count = Count::default();
+            let mut runtimes = Runtimes::new(None, names(), &count);
+            runtimes.look(&pids);
+            runtimes.end().1
+        };
+        // Capabilities are those of a thread.
+        let failures = std::thread::spawn(look).join().unwrap();
+        failures.iter().map(|failure| failure.message().to_owned()).collect()
+    }
+
+    #[test]
+    fn processes_of_other_users_are_counted() {
+        const NOBODY: u32 = 65_534;
+        let own = std::process::id();
+        assert_eq!(failures_without_privileges([own].into()), [""; 0]);
+        let is_root = rustix::process::geteuid().is_root();
+        let mut command = Command::new("sleep");
+        command.arg("60").stdin(Stdio::null());
+        let mut child = is_root.then(|| command.uid(NOBODY).gid(NOBODY).spawn().unwrap());
+        let other = child.as_ref().map_or(1, std::process::Child::id);
+        // Without a PID namespace, a thread of the kernel.
+        let kernel =
+            std::fs::read("/proc/2/cmdline").is_ok_and(|line| line.is_empty()).then_some(2);
+        let pids = [own, other, u32::MAX].into_iter().chain(kernel).collect();
+        let failures = failures_without_privileges(pids);
+        if let Some(child) = &mut child {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert!(failure.contains("1 process of other users"), "{failure}");
     }
 }

@@ -258,7 +258,7 @@ impl Kernel {
         let mut synthesizer = Synthesizer::new(attr, true);
         let mut stock = Stock(&mut self.tasks);
         // It writes to memory.
-        let _ = synthesizer.kernel(&mut stock).and_then(|()| synthesizer.processes(&mut stock));
+        let _ = synthesizer.processes(&mut stock);
     }
 
     /// Only threads of this process and of its children fire triggers of the scheduler.

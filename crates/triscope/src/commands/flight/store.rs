@@ -179,14 +179,14 @@ impl Store {
             let (path, bytes) = (entry.path(), entry.metadata()?.len());
             let is_file = entry.file_type()?.is_file();
             let name = entry.file_name().to_string_lossy().into_owned();
-            let segment = match parse_partial(&name) {
-                Some((id, start)) if is_file => rescue(&path, id, start)?,
-                _ => parse(&name)
-                    .map(|segment| Segment { bytes, ..segment })
-                    // A name has one form: it is made again when the file is removed.
-                    .filter(|segment| self.path(segment) == path),
+            let segment = match parse(&name).filter(|_| is_file) {
+                Some(Named::InProgress { id, start }) => rescue(&path, id, start)?,
+                // A name has one form: it is made again when the file is removed.
+                Some(Named::Sealed(segment)) => {
+                    Some(Segment { bytes, ..segment }).filter(|segment| self.path(segment) == path)
+                }
+                None => None,
             };
-            let segment = segment.filter(|_| is_file);
             match segment {
                 Some(segment) => found.push(segment),
                 None => {
@@ -488,21 +488,26 @@ pub(super) fn is_locked(dir: &Path) -> bool {
 }
 
 /// The segment that the name of a file describes.
-fn parse(name: &str) -> Option<Segment> {
-    let mut numbers = name.strip_suffix(SEALED)?.split('-');
-    let mut next = || numbers.next()?.parse::<u64>().ok();
-    let time = |nanos: u64| i64::try_from(nanos).ok().map(Timestamp::from_nanos);
-    let (id, start, end, lost) = (next()?, time(next()?)?, time(next()?)?, next()?);
-    let is_whole = numbers.next().is_none() && id < MAX_ID;
-    is_whole.then_some(Segment { id, start, end, bytes: 0, lost })
+enum Named {
+    Sealed(Segment),
+    InProgress { id: u64, start: Timestamp },
 }
 
-/// The number and the start of a segment in progress with this name.
-fn parse_partial(name: &str) -> Option<(u64, Timestamp)> {
-    let (id, start) = name.strip_suffix(PARTIAL)?.split_once('-')?;
-    let id = id.parse().ok().filter(|id| *id < MAX_ID)?;
-    let start = start.parse::<u64>().ok().and_then(|nanos| i64::try_from(nanos).ok())?;
-    Some((id, Timestamp::from_nanos(start)))
+/// Parses the name of the file of a segment: its numbers, and whether it is sealed.
+fn parse(name: &str) -> Option<Named> {
+    let sealed = name.strip_suffix(SEALED);
+    let numbers = sealed.or_else(|| name.strip_suffix(PARTIAL))?;
+    let mut numbers = numbers.split('-');
+    let mut next = || numbers.next()?.parse::<u64>().ok();
+    let time = |nanos: u64| i64::try_from(nanos).ok().map(Timestamp::from_nanos);
+    let (id, start) = (next().filter(|id| *id < MAX_ID)?, time(next()?)?);
+    let named = match sealed {
+        Some(_) => {
+            Named::Sealed(Segment { id, start, end: time(next()?)?, bytes: 0, lost: next()? })
+        }
+        None => Named::InProgress { id, start },
+    };
+    numbers.next().is_none().then_some(named)
 }
 
 /// Seals a segment that its recorder did not: it was killed, or the machine lost power. `None` if
@@ -624,7 +629,9 @@ mod tests {
             writer.record(raw).unwrap();
         }
         writer.flush().unwrap();
-        let (id, start) = parse_partial("0000000003-100.partial").unwrap();
+        let Some(Named::InProgress { id, start }) = parse("0000000003-100.partial") else {
+            panic!("a segment in progress")
+        };
         let segment = rescue(&path, id, start).unwrap().unwrap();
         let times = [segment.start, segment.end].map(Timestamp::nanos);
         assert_eq!((segment.id, times), (3, [100, 700]));
