@@ -97,8 +97,8 @@ const STEPS: &[Step] = &[
     step("Perfetto's own schema", || perfetto::lint(&[])),
     step("pages in a browser", || html::task(&[])).live(),
     step("datasets in DuckDB and Arrow", || dataset::task(&[])).live(),
-    step("datasets of a fleet", || dataset::fleet::task(&[])),
-    step("profiles to servers", || push::task(&[])),
+    step("datasets of a fleet", || dataset::fleet::task(&[])).live(),
+    step("profiles to servers", || push::task(&[])).live(),
     // Node.js can abort on a busy machine.
     step("tests as WebAssembly", || wasm::task(&[])).live(),
     step("web page", || web::test(&[])).live(),

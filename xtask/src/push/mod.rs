@@ -11,8 +11,9 @@ const CHECK: &str = include_str!("check.py");
 /// The definitions of OTLP, compiled.
 const PACKAGES: &[&str] = &["opentelemetry-proto==1.45.2"];
 
-/// A command with samples in the kernel, in native code and without names.
-const BUSY: &str = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; ls / > /dev/null";
+/// A command that is busy in native code, then in the kernel: both have many samples.
+const BUSY: &str = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done
+    head -c 1000000000 /dev/zero > /dev/null";
 
 pub(crate) fn task(_: &[String]) -> Result {
     let tools = pypi::environment("push-otlp-1.45.2", PACKAGES)
