@@ -192,7 +192,8 @@ impl fmt::Display for Operation {
 pub enum NoSocketReason {
     /// There is no such process.
     NoProcess,
-    /// The process belongs to another user and cannot be inspected.
+    /// The files of the process below `/proc` cannot be read: it belongs to another user, or root lacks
+    /// `CAP_SYS_PTRACE`.
     PermissionDenied,
     /// There is no socket with the process's id and start time.
     NotFound,
@@ -202,7 +203,7 @@ impl fmt::Display for NoSocketReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoProcess => "there is no such process",
-            Self::PermissionDenied => "it belongs to another user (run as that user or as root)",
+            Self::PermissionDenied => "its files below /proc cannot be read (run as its user, or with CAP_SYS_PTRACE)",
             Self::NotFound => {
                 "not a .NET process, its runtime was started with DOTNET_EnableDiagnostics=0, \
                  or it has not come up yet"

@@ -831,6 +831,13 @@ impl<'a> SyncPoint<'a> {
         self.n
     }
 
+    /// Whether a generation begins with it, so that its time is that of the generation. The last sync
+    /// event of a trace has the time of the event before it, and the one before damage in the first
+    /// generation has no time of the trace: 1 ns.
+    pub const fn begins_generation(&self) -> bool {
+        self.table.is_some()
+    }
+
     /// Readings of several clocks at one moment, which relate this trace to other data. Since Go
     /// 1.25; the last sync event of a trace has none.
     pub fn clock_snapshot(&self) -> Option<ClockSnapshot> {

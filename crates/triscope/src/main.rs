@@ -50,7 +50,8 @@ Input may be compressed with gzip or zstd; - is standard input.
 
 Signals: Ctrl-C, SIGTERM or SIGHUP ends a recording, and the output is completed; a second signal
 exits at once. A COMMAND that was started gets the first signal, and the recording ends with it;
-the second one becomes SIGTERM, the third one SIGKILL."
+the second one becomes SIGTERM, the third one SIGKILL. The flight recorder keeps running at SIGHUP
+and reads its configuration again; SIGUSR1 has it write a dump."
 )]
 struct Cli {
     #[command(subcommand)]

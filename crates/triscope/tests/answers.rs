@@ -173,7 +173,7 @@ fn what_cannot_be_analysed_is_an_error() {
     assert_fails(
         &["report", toml],
         &format!(
-            "{toml}: is no trace of a known format: Go execution traces (runtime/trace, go test \
+            "{toml}: is not a trace of a known format: Go execution traces (runtime/trace, go test \
              -trace, /debug/pprof/trace), .NET traces and perf.data recordings can be analysed"
         ),
     );

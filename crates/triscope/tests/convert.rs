@@ -116,7 +116,7 @@ fn an_output_that_cannot_be_is_one_line_and_no_file() {
         (&["shop.trace", "-o", "no/such/dir.pftrace"], "no/such/dir.pftrace: cannot be written"),
         (
             &["not.trace", "-o", "out.pftrace"],
-            "not.trace: is no trace of a known format: Go execution traces",
+            "not.trace: is not a trace of a known format: Go execution traces",
         ),
         (&["missing", "-o", "out.pftrace"], "missing: no such file"),
     ];

@@ -92,6 +92,24 @@ fn every_analysis_prints_tables_json_and_csv() {
 }
 
 #[test]
+fn time_begins_after_damage_in_the_first_generation() {
+    let dir = tempfile::tempdir().unwrap();
+    let cut = dir.path().join("cut");
+    std::fs::write(&cut, &recorded("shop.trace")[..50_000]).unwrap();
+    let json = |args: &[&str]| -> Value {
+        let output = go(&[args, &["--json", "--recover"]].concat(), &cut);
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let stats = json(&["stats"]);
+    let (first, last) = (nanos(&stats["first_ns"]), nanos(&stats["last_ns"]));
+    assert!(last > first && last - first < 1_000_000_000, "from {first} to {last}");
+    let all = nanos(&stats["events"]);
+    let output = go(&["events", "--recover", "--from", "0", "--to", "0.5"], &cut);
+    assert_eq!(text(&output.stdout).lines().count() as u64, all);
+    assert_eq!(nanos(&json(&["summary"])["start"]), first);
+}
+
+#[test]
 fn a_cut_trace_is_analysed_up_to_the_cut_and_marked() {
     let dir = tempfile::tempdir().unwrap();
     // In the last of several generations.

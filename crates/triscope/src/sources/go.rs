@@ -11,7 +11,7 @@ use crate::io::input::{Format, Input};
 use crate::io::progress::Progress;
 use gotrace::parallel::{Parallel, Split};
 use gotrace::raw::{TestFile, TextToWire};
-use gotrace::{Error, Event, Limits, Reader, Version};
+use gotrace::{Error, Event, Limits, Reader, Timestamp, Version};
 use std::fs::File;
 use std::io::{Cursor, Read, Seek};
 use std::num::NonZeroUsize;
@@ -350,6 +350,7 @@ fn rest(
     };
     loop {
         match reader.next_event() {
+            Ok(Some(event)) if recovery.wanted && is_without_time(event) => {}
             Ok(Some(event)) => {
                 visitor.event(event)?;
                 if visitor.is_complete() {
@@ -392,6 +393,28 @@ fn rest(
     reading.lost_events = reader.lost_events();
     reading.missing_generations = reader.missing_generations();
     Ok(reading)
+}
+
+/// Whether this is the sync event before damage in the first generation, which is not a time of the
+/// trace.
+fn is_without_time(event: Event<'_>) -> bool {
+    event.sync().is_some_and(|sync| sync.n() == 1 && !sync.begins_generation())
+}
+
+/// The time of the first event of a trace; `None` if it has none.
+fn start(reader: &mut Reader<impl Read>, recovery: Recovery) -> Option<Timestamp> {
+    loop {
+        let event = reader.next_event().map(|event| {
+            let event = event?;
+            Some((event.time(), is_without_time(event)))
+        });
+        match event {
+            Ok(Some((_, true))) if recovery.wanted => {}
+            Ok(event) => return event.map(|(time, _)| time),
+            Err(_) if recovery.wanted && matches!(reader.recover(), Ok(Some(_))) => {}
+            Err(_) => return None,
+        }
+    }
 }
 
 /// Reads a trace that is still being written.

@@ -537,7 +537,7 @@ impl Opening<'_> {
                 Ok(())
             }
             Format::Unknown => Err(input.failure(
-                "is no trace of a known format: Go execution traces (runtime/trace, go test -trace, \
+                "is not a trace of a known format: Go execution traces (runtime/trace, go test -trace, \
                  /debug/pprof/trace), .NET traces and perf.data recordings can be analysed",
             )),
             other => {

@@ -114,7 +114,8 @@ fn remarks(found: &ProcessList) {
     if found.unreadable > 0 {
         let count = found.unreadable;
         eprintln!(
-            "triscope: processes of other users that may be missing: {count} (run as root to list all)"
+            "triscope: processes that cannot be read and may be missing: {count} (this needs \
+             CAP_SYS_PTRACE)"
         );
     }
 }

@@ -88,7 +88,11 @@ impl Options {
             return process(find(name)?);
         }
         let Some(port) = &self.diagnostic_port else {
-            return Err(Failure::new("which process? Give a PID; triscope dotnet ps lists them"));
+            return Err(Failure::new(
+                "no process: pass a PID, -n NAME or --diagnostic-port PORT (triscope dotnet ps lists \
+                 processes)",
+            )
+            .with_code(2));
         };
         match port.rsplit_once(',').unwrap_or((port, "listen")) {
             (path, "connect") => {

@@ -70,8 +70,8 @@ impl TimeRange {
         let fail = |error: Error| Failure::about(&trace.name, error);
         let mut reader = Reader::with_limits(trace.bytes, recovery.limits()).map_err(fail)?;
         // Without an event there is nothing to restrict, and reading reports the error.
-        let first = reader.next_event().ok().flatten().map(Event::time);
-        Ok(self.bounds(first.unwrap_or_default()))
+        let start = super::start(&mut reader, recovery);
+        Ok(self.bounds(start.unwrap_or_default()))
     }
 
     /// The generations of a trace that overlap the range, and the start of the trace; all of the
