@@ -44,6 +44,25 @@ pub fn name(tables: &Tables, id: EntityId) -> String {
     if name.is_empty() { number } else { format!("{name} ({number})") }
 }
 
+/// A thread with its process, if that says more: `opt cgu.03 (thread 17206) of rustc (16996)`. Other
+/// entities as in [`name`].
+pub fn with_process(tables: &Tables, id: EntityId) -> String {
+    let text = name(tables, id);
+    let Some(entity) = tables.entities.get(id) else { return text };
+    let process = entity.parent.and_then(|process| tables.entities.get(process));
+    let process = process.filter(|_| entity.kind == EntityKind::Thread);
+    match process {
+        Some(process) if process.number >= 0 && process.number != entity.number => {
+            let pid = process.number;
+            match &*tables.str(process.name) {
+                "" => format!("{text} of process {pid}"),
+                name => format!("{text} of {name} ({pid})"),
+            }
+        }
+        _ => text,
+    }
+}
+
 /// A duration in nanoseconds with three or four digits and its unit: `1.5 ms`.
 pub fn duration(nanos: i64) -> String {
     let value = nanos as f64;
@@ -64,11 +83,16 @@ pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
         What::OnCpu { cpu } => ("on_cpu", format!("ran on {}", name(tables, cpu))),
         What::Running => ("running", "ran".to_owned()),
         What::Syscall => ("syscall", "in a system call".to_owned()),
+        What::NotRecorded => {
+            ("not_recorded", "not known: the scheduler was not recorded".to_owned())
+        }
         What::WaitsForCpu { occupant, is_preempted } => {
             let text = match (occupant, is_preempted) {
-                (Occupant::Thread(by), true) => format!("preempted by {}", name(tables, by)),
+                (Occupant::Thread(by), true) => {
+                    format!("preempted by {}", with_process(tables, by))
+                }
                 (Occupant::Thread(by), false) => {
-                    format!("waited for the CPU of {}", name(tables, by))
+                    format!("waited for the CPU of {}", with_process(tables, by))
                 }
                 (Occupant::Idle, true) => {
                     "preempted, CPU idle (CPU quota, cpuset or migration)".to_owned()
@@ -85,7 +109,8 @@ pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
                 (Some(holder), _) => format!("runnable, {proc} ran {}", name(tables, holder)),
                 (None, Kernel::Absent) => format!("runnable, {proc} was idle (wake-up latency)"),
                 (None, Kernel::Runnable { occupant: Occupant::Thread(by), .. }) => {
-                    format!("runnable, the thread of {proc} waited for {}", name(tables, by))
+                    let by = with_process(tables, by);
+                    format!("runnable, the thread of {proc} waited for {by}")
                 }
                 (None, Kernel::Runnable { .. }) => {
                     format!("runnable, the thread of {proc} had no CPU")
@@ -199,7 +224,7 @@ pub fn request(request: &Request, tables: &Tables) -> String {
 /// The occupant of a CPU for which a thread waited.
 pub fn occupant(occupant: Occupant, tables: &Tables) -> String {
     match occupant {
-        Occupant::Thread(thread) => name(tables, thread),
+        Occupant::Thread(thread) => with_process(tables, thread),
         Occupant::Idle => "idle (CPU quota, cpuset, or wake-up of the CPU)".to_owned(),
         Occupant::Unrecorded => "a thread that was not recorded".to_owned(),
         Occupant::Unknown => "unknown".to_owned(),
@@ -211,7 +236,7 @@ pub fn waker(waker: Waker, tables: &Tables) -> String {
     match waker {
         Waker::Goroutines(_, entry) if entry.is_empty() => "goroutines (unknown)".to_owned(),
         Waker::Goroutines(_, entry) => format!("goroutines {}", tables.str(entry)),
-        Waker::Thread(thread) => name(tables, thread),
+        Waker::Thread(thread) => with_process(tables, thread),
         Waker::HardIrq => "hardware interrupt".to_owned(),
         Waker::SoftIrq => "software interrupt (network, timers)".to_owned(),
         Waker::Unknown => "unknown".to_owned(),
@@ -241,4 +266,28 @@ pub fn late(pause: &Pause, stop: &Stop, tables: &Tables) -> String {
         text.push_str(&format!(": {on_cpu} on a CPU, {runnable} without one"));
     }
     text
+}
+
+/// The requester of a stop-the-world, if it was without a CPU: `main.main (G59), without a CPU for
+/// 4.1 ms (9.1 us of it until all had stopped); that CPU: worker (thread 99) of server (98) 4.1 ms`.
+pub fn requester(pause: &Pause, tables: &Tables) -> Option<String> {
+    let requester = pause.requester.as_ref()?;
+    let stopping = requester.stopping.runnable;
+    let runnable = stopping + requester.stopped.runnable;
+    if runnable == 0 {
+        return None;
+    }
+    let who = name(tables, pause.by.unwrap_or(requester.thread));
+    let mut text = format!("{who}, without a CPU for {}", duration(runnable));
+    if pause.stopped.is_some() {
+        text.push_str(&format!(" ({} of it until all had stopped)", duration(stopping)));
+    }
+    for (place, (by, nanos)) in requester.occupants.iter().take(3).enumerate() {
+        let before = if place == 0 { "; that CPU: " } else { ", " };
+        text.push_str(&format!("{before}{} {}", occupant(*by, tables), duration(*nanos)));
+    }
+    if let Some(more @ 1..) = requester.occupants.len().checked_sub(3) {
+        text.push_str(&format!(", {more} more"));
+    }
+    Some(text)
 }

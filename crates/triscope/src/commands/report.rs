@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use trace_timeline::answers::{CpuTimes, Delay, Group, Histogram, Report, Throttled, Waker};
 use trace_timeline::text;
 use trace_timeline::{
-    Attribute, Entity, EntityId, EntityKind, Occupant, Tables, TextId, Timestamp,
+    Attribute, Entity, EntityId, EntityKind, Occupant, Requester, RequesterTimes, Tables, TextId,
+    Timestamp,
 };
 
 /// Report where the time of processes, threads and goroutines went
@@ -169,6 +170,27 @@ impl View<'_> {
 
     fn waker(&self, waker: Waker) -> String {
         OneLine(&text::waker(waker, self.tables)).to_string()
+    }
+
+    fn requester(&self, requester: &Requester) -> Value {
+        let times = |times: RequesterTimes| json!({ "on_cpu": times.on_cpu, "runnable": times.runnable });
+        let entities = &self.tables.entities;
+        let number = |id: EntityId| entities.get(id).map(|entity| entity.number);
+        let occupants = requester.occupants.iter().map(|(occupant, nanos)| {
+            let thread = occupant.thread();
+            json!({
+                "occupant": self.occupant(*occupant),
+                "tid": thread.and_then(number),
+                "pid": thread.and_then(|thread| entities.process_of(thread)).and_then(number),
+                "nanos": nanos,
+            })
+        });
+        json!({
+            "tid": number(requester.thread),
+            "until_stopped": times(requester.stopping),
+            "after": times(requester.stopped),
+            "occupants": occupants.collect::<Vec<_>>(),
+        })
     }
 
     fn text(&self, id: TextId) -> String {
@@ -463,6 +485,9 @@ impl View<'_> {
                 write!(out, ": {stopping} until all had stopped, {rest} stopped")?;
             }
             writeln!(out)?;
+            if let Some(requester) = text::requester(pause, self.tables) {
+                writeln!(out, "    requester: {}", OneLine(&requester))?;
+            }
             for stop in pause.late().take(3) {
                 writeln!(out, "    late: {}", OneLine(&text::late(pause, stop, self.tables)))?;
             }
@@ -588,6 +613,7 @@ impl View<'_> {
                     "process": process(*p),
                     "occupant": self.occupant(*occupant),
                     "tid": occupant.thread().and_then(number),
+                    "pid": occupant.thread().and_then(|id| t.entities.process_of(id)).and_then(number),
                     "preempted": x.preempted,
                     "woken": x.woken,
                     "count": x.count,
@@ -633,6 +659,7 @@ impl View<'_> {
                 "stopped": p.stopped.map(Timestamp::nanos),
                 "end": p.end.nanos(),
                 "by": p.by.map(|by| name(t, by)),
+                "requester": p.requester.as_ref().map(|requester| self.requester(requester)),
                 "stops": stops,
             })
         });
