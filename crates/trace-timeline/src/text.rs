@@ -147,6 +147,54 @@ pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
     }
 }
 
+/// The use of the time of a [`Piece`] as in [`piece`], without the CPU or P: pieces with equal uses can
+/// be summed.
+pub fn use_of_time(piece: &Piece, tables: &Tables) -> String {
+    match piece.what {
+        What::OnCpu { .. } => "ran on a CPU".to_owned(),
+        What::WaitsForProc { holder, kernel, .. } => {
+            let what = What::WaitsForProc { proc: None, holder, kernel };
+            self::piece(&Piece { what, ..*piece }, tables).1
+        }
+        _ => self::piece(piece, tables).1,
+    }
+}
+
+/// The wait during which a [`Piece`] was: `main.serve (G7) waits: chan receive`; see [`mutex`].
+pub fn waiter(piece: &Piece, tables: &Tables) -> Option<String> {
+    if let Some(text) = mutex(piece, tables) {
+        return Some(text);
+    }
+    let waiter = with_process(tables, piece.waiter?);
+    Some(match tables.str(piece.waiter_reason) {
+        reason if reason.is_empty() => format!("{waiter} waits"),
+        reason => format!("{waiter} waits: {reason}"),
+    })
+}
+
+/// The wait during which a [`Piece`] was, if it was for a mutex of Go: `main.serve (G7) waited for a
+/// mutex held by main.worker (G9)`.
+pub fn mutex(piece: &Piece, tables: &Tables) -> Option<String> {
+    const LOCKS: [&[u8]; 4] = [
+        b"sync.(*Mutex).Lock",
+        b"sync.(*Mutex).lockSlow",
+        b"sync.(*RWMutex).Lock",
+        b"sync.(*RWMutex).RLock",
+    ];
+    let is_lock = |frame: &Frame| {
+        let function = tables.get(frame.function);
+        LOCKS.into_iter().any(|lock| {
+            function.strip_suffix(lock).is_some_and(|before| matches!(before, b"" | b"internal/"))
+        })
+    };
+    let (waiter, holder) = (piece.waiter?, piece.unblocker?);
+    if !tables.frames(piece.waiter_stack?).iter().any(is_lock) {
+        return None;
+    }
+    let [waiter, holder] = [waiter, holder].map(|id| with_process(tables, id));
+    Some(format!("{waiter} waited for a mutex held by {holder}"))
+}
+
 /// The innermost frames of a stack, at most `most`: `sync.(*Mutex).Lock mutex.go:90 ← main.worker
 /// shop.go:12 ← 3 more`.
 pub fn stack(tables: &Tables, stack: StackId, most: usize) -> String {
@@ -163,14 +211,17 @@ pub fn frames(tables: &Tables, frames: &[Frame], most: usize) -> String {
 }
 
 /// A frame: the function, and the file and line if they are known; without a function the address in
-/// its file.
+/// its file, or `?`.
 pub fn frame(tables: &Tables, frame: &Frame) -> String {
     if let (true, Some(mapping)) = (frame.function.is_empty(), frame.mapping) {
         let path = tables.str(tables.mapping(mapping).path);
         let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
         return format!("{file}+{:#x}", frame.address);
     }
-    let function = tables.str(frame.function);
+    let function = match tables.str(frame.function) {
+        unknown if unknown.is_empty() => "?".into(),
+        function => function,
+    };
     let file = tables.str(frame.file);
     match file.rsplit(['/', '\\']).next() {
         Some(file) if !file.is_empty() => format!("{function} {file}:{}", frame.line),

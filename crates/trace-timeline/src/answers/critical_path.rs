@@ -27,6 +27,8 @@ pub struct Piece {
     pub reason: TextId,
     /// The subject that waits for `entity` meanwhile.
     pub waiter: Option<EntityId>,
+    /// The goroutine or thread that ended the wait of that one: `entity`, or one that leads to it.
+    pub unblocker: Option<EntityId>,
     /// Why that one waits.
     pub waiter_reason: TextId,
     /// Where that one stopped.
@@ -54,6 +56,7 @@ impl Piece {
             depth: 0,
             reason: TextId::EMPTY,
             waiter: None,
+            unblocker: None,
             waiter_reason: TextId::EMPTY,
             waiter_stack: None,
             during: None,
@@ -124,6 +127,17 @@ pub enum What {
     Unknown,
 }
 
+impl What {
+    /// The thread that had the CPU, or the goroutine that had the P, for which this one waited.
+    pub const fn by(&self) -> Option<EntityId> {
+        match self {
+            Self::WaitsForCpu { occupant, .. } => occupant.thread(),
+            Self::WaitsForProc { holder, .. } => *holder,
+            _ => None,
+        }
+    }
+}
+
 /// The critical path of an interval of a subject: why it took as long as it did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -170,6 +184,7 @@ pub fn critical_path(
 ) -> CriticalPath {
     let link = Link {
         waiter: None,
+        unblocker: None,
         reason: TextId::EMPTY,
         stack: None,
         worker: None,
@@ -224,6 +239,8 @@ type Step = trace_common::Step<EntityId, Link>;
 #[derive(Clone, Copy)]
 struct Link {
     waiter: Option<EntityId>,
+    /// The one that ended its wait.
+    unblocker: Option<EntityId>,
     reason: TextId,
     /// Where the waiter stopped.
     stack: Option<StackId>,
@@ -394,6 +411,7 @@ impl Walk<'_> {
         let followed = cause.is_some_and(|(cause, is_proxy)| {
             let link = Link {
                 waiter: Some(step.entity),
+                unblocker: Some(cause),
                 reason: interval.reason,
                 stack: interval.stack,
                 worker: self.worker(step, begin),
@@ -494,6 +512,7 @@ impl Walk<'_> {
             depth: self.back.depth(),
             reason: wait.map_or(TextId::EMPTY, |wait| wait.reason),
             waiter: step.link.waiter,
+            unblocker: step.link.unblocker,
             waiter_reason: step.link.reason,
             waiter_stack: step.link.stack,
             stack: wait.and_then(|wait| wait.stack),

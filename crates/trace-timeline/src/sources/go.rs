@@ -37,6 +37,7 @@ use crate::event::{
     Context, Event, EventKind, FlowKind, InstantKind, LossKind, SampleKind, SpanKind, State, Value,
 };
 use crate::tables::{Frame, SampledEventId, SpanId, StackId, Tables, TextId};
+use gotrace::analysis::GcTrigger;
 use gotrace::{
     Event as GoEvent, EventKind as GoEventKind, GoId, GoState, Metric, ProcId, ProcState,
     RangeName, ResourceId, StateTransition, TaskId, ThreadId,
