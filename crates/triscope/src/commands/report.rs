@@ -7,6 +7,7 @@ use crate::io::stdout::Output;
 use crate::sources::model::{Traces, duration, name};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use trace_timeline::answers::{CpuTimes, Delay, Group, Histogram, Report, Throttled, Waker};
@@ -89,6 +90,9 @@ pub(crate) fn run(args: &Args) -> Result {
     }) {
         return Err(Failure::new(format_args!("goroutine {id} is not in the traces")));
     }
+    if let Some(pid) = args.pid.iter().find(|pid| !has_process(**pid, &tables)) {
+        return Err(missing_process(*pid, &report, &tables));
+    }
     let view = View { report: &report, tables: &tables, goroutines, pids, recorded, notes: &notes };
     let mut output = Output::new();
     if args.json {
@@ -100,6 +104,44 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     output.finish()?;
     outcome
+}
+
+fn has_process(pid: i64, tables: &Tables) -> bool {
+    tables.entities.iter().any(|(_, e)| e.kind == EntityKind::Process && e.number == pid)
+}
+
+/// The failure if a process is not in the traces. It names some that are: those with most time of their
+/// threads and goroutines on CPUs, or running.
+fn missing_process(pid: i64, report: &Report, tables: &Tables) -> Failure {
+    const SHOWN: usize = 5;
+    let mut ran: BTreeMap<(i64, TextId), i64> = BTreeMap::new();
+    let mut add = |process: Option<EntityId>, nanos: i64| {
+        let known = process.and_then(|process| tables.entities.get(process));
+        if let Some(known) = known.filter(|known| known.number >= 0) {
+            *ran.entry((known.number, known.name)).or_default() += nanos;
+        }
+    };
+    for (id, _) in tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Process) {
+        add(Some(id), 0);
+    }
+    for (thread, times) in &report.threads {
+        add(tables.entities.process_of(*thread), times.times.on_cpu);
+    }
+    for ((process, _), group) in &report.groups {
+        add(*process, group.running.unknown);
+    }
+    let mut ran: Vec<((i64, TextId), i64)> = ran.into_iter().collect();
+    ran.sort_by_key(|(_, nanos)| Reverse(*nanos));
+    let shown =
+        ran.iter().take(SHOWN).map(|((pid, name), _)| format!("{pid} ({})", tables.str(*name)));
+    let mut there = match shown.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "they name no process ids".to_owned(),
+        some => format!("they have {some}"),
+    };
+    if let Some(more @ 1..) = ran.len().checked_sub(SHOWN) {
+        there.push_str(&format!(", {more} more"));
+    }
+    Failure::new(OneLine(&format!("process {pid} is not in the traces; {there}")))
 }
 
 struct View<'a> {
@@ -173,7 +215,8 @@ impl View<'_> {
     }
 
     fn requester(&self, requester: &Requester) -> Value {
-        let times = |times: RequesterTimes| json!({ "on_cpu": times.on_cpu, "runnable": times.runnable });
+        let times =
+            |times: RequesterTimes| json!({ "on_cpu": times.on_cpu, "runnable": times.runnable });
         let entities = &self.tables.entities;
         let number = |id: EntityId| entities.get(id).map(|entity| entity.number);
         let occupants = requester.occupants.iter().map(|(occupant, nanos)| {
@@ -270,9 +313,14 @@ impl View<'_> {
         more(out, processes.len())
     }
 
+    /// Whether the scheduler was recorded: otherwise threads are known of samples or wake-ups.
+    fn has_scheduler(&self) -> bool {
+        self.report.threads.values().any(|thread| thread.times.unknown < thread.times.total())
+    }
+
     fn print_threads(&self, out: &mut Vec<u8>) -> io::Result<()> {
         let threads = self.threads();
-        if threads.is_empty() {
+        if threads.is_empty() || !self.has_scheduler() {
             return Ok(());
         }
         writeln!(
@@ -498,7 +546,7 @@ impl View<'_> {
     fn print_losses(&self, out: &mut Vec<u8>) -> io::Result<()> {
         writeln!(out, "\nNot known")?;
         let unknown: i64 = self.threads().iter().map(|(_, times, _)| times.unknown).sum();
-        if self.report.threads.is_empty() {
+        if !self.has_scheduler() {
             writeln!(out, "  The kernel's scheduler was not recorded: running is not on a CPU.")?;
         } else {
             let unknown = duration(unknown);
