@@ -19,6 +19,7 @@ const TESTS: &[(&str, &str)] = &[
     ("perf-monitor", "fixtures"),
     ("trace-export", "go"),
     ("trace-export", "timeline"),
+    ("triscope", "answers"),
 ];
 
 /// Read by `testkit::golden`.

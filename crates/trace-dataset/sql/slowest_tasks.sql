@@ -4,10 +4,10 @@
 --
 -- Example:
 --   process         kind      name                    duration   running  queued  runtime  waiting  blocked  unknown
---   aspire-managed  activity  Rust-DiagIpc-Test/Work  102262563  1        0       0        0        0        0
---   aspire-managed  activity  Rust-DiagIpc-Test/Work  78882948   1        0       0        0        0        0
---   aspire-managed  activity  Rust-DiagIpc-Test/Work  78806323   1        0       0        0        0        0
---   aspire-managed  activity  Rust-DiagIpc-Test/Work  78732143   1        0       0        0        0        0
+--   aspire-managed  activity  Rust-DiagIpc-Test/Work  102262563  0        0       0        0        0        1
+--   aspire-managed  activity  Rust-DiagIpc-Test/Work  78882948   0        0       0        0        0        1
+--   aspire-managed  activity  Rust-DiagIpc-Test/Work  78806323   0        0       0        0        0        1
+--   aspire-managed  activity  Rust-DiagIpc-Test/Work  78732143   0        0       0        0        0        1
 WITH slowest AS (
   SELECT * FROM tasks WHERE NOT is_open ORDER BY duration DESC, recording, span LIMIT 100
 ), pieces AS (

@@ -207,7 +207,7 @@ pub const TABLES: &[Table] = &[
             text(
                 "what",
                 "`on_cpu`, `running`, `syscall`, `waits_for_cpu`, `waits_for_p`, `throttled`, `queued`, \
-                 `blocked`, `stopped`, `waits`, `unknown`",
+                 `blocked`, `stopped`, `waits`, `not_recorded`, `unknown`",
             ),
             text("text", "the same as a phrase with the names of others, as in `triscope explain`"),
             ENTITY_KIND,

@@ -37,6 +37,11 @@ impl fmt::Debug for EntityId {
 }
 
 /// The kind of an entity.
+///
+/// A region of Go's `runtime/trace` is no entity: it begins and ends on one goroutine, and no event
+/// refers to it. It is a span of its goroutine with its task
+/// ([`SpanKind::Region`](crate::SpanKind::Region)). Tasks, activities and requests are entities because
+/// they pass from one goroutine or thread to another, and spans, samples and logs belong to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum EntityKind {

@@ -87,8 +87,8 @@ mod tables;
 pub mod text;
 
 pub use correlate::{
-    Correlator, CorrelatorOptions, Derived, Interval, Kernel, Occupant, Pause, ResolvedFlow,
-    Sampled, SampledGoroutines, Stop,
+    Correlator, CorrelatorOptions, Derived, Interval, Kernel, Occupant, Pause, Requester,
+    RequesterTimes, ResolvedFlow, Sampled, SampledGoroutines, Stop,
 };
 pub use entity::{Attribute, Entities, Entity, EntityId, EntityKind};
 pub use event::{

@@ -44,6 +44,25 @@ pub fn name(tables: &Tables, id: EntityId) -> String {
     if name.is_empty() { number } else { format!("{name} ({number})") }
 }
 
+/// A thread with its process, if that says more: `opt cgu.03 (thread 17206) of rustc (16996)`. Other
+/// entities as in [`name`].
+pub fn with_process(tables: &Tables, id: EntityId) -> String {
+    let text = name(tables, id);
+    let Some(entity) = tables.entities.get(id) else { return text };
+    let process = entity.parent.and_then(|process| tables.entities.get(process));
+    let process = process.filter(|_| entity.kind == EntityKind::Thread);
+    match process {
+        Some(process) if process.number >= 0 && process.number != entity.number => {
+            let pid = process.number;
+            match &*tables.str(process.name) {
+                "" => format!("{text} of process {pid}"),
+                name => format!("{text} of {name} ({pid})"),
+            }
+        }
+        _ => text,
+    }
+}
+
 /// A duration in nanoseconds with three or four digits and its unit: `1.5 ms`.
 pub fn duration(nanos: i64) -> String {
     let value = nanos as f64;
@@ -64,11 +83,16 @@ pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
         What::OnCpu { cpu } => ("on_cpu", format!("ran on {}", name(tables, cpu))),
         What::Running => ("running", "ran".to_owned()),
         What::Syscall => ("syscall", "in a system call".to_owned()),
+        What::NotRecorded => {
+            ("not_recorded", "not known: the scheduler was not recorded".to_owned())
+        }
         What::WaitsForCpu { occupant, is_preempted } => {
             let text = match (occupant, is_preempted) {
-                (Occupant::Thread(by), true) => format!("preempted by {}", name(tables, by)),
+                (Occupant::Thread(by), true) => {
+                    format!("preempted by {}", with_process(tables, by))
+                }
                 (Occupant::Thread(by), false) => {
-                    format!("waited for the CPU of {}", name(tables, by))
+                    format!("waited for the CPU of {}", with_process(tables, by))
                 }
                 (Occupant::Idle, true) => {
                     "preempted, CPU idle (CPU quota, cpuset or migration)".to_owned()
@@ -85,7 +109,8 @@ pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
                 (Some(holder), _) => format!("runnable, {proc} ran {}", name(tables, holder)),
                 (None, Kernel::Absent) => format!("runnable, {proc} was idle (wake-up latency)"),
                 (None, Kernel::Runnable { occupant: Occupant::Thread(by), .. }) => {
-                    format!("runnable, the thread of {proc} waited for {}", name(tables, by))
+                    let by = with_process(tables, by);
+                    format!("runnable, the thread of {proc} waited for {by}")
                 }
                 (None, Kernel::Runnable { .. }) => {
                     format!("runnable, the thread of {proc} had no CPU")
@@ -122,6 +147,54 @@ pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
     }
 }
 
+/// The use of the time of a [`Piece`] as in [`piece`], without the CPU or P: pieces with equal uses can
+/// be summed.
+pub fn use_of_time(piece: &Piece, tables: &Tables) -> String {
+    match piece.what {
+        What::OnCpu { .. } => "ran on a CPU".to_owned(),
+        What::WaitsForProc { holder, kernel, .. } => {
+            let what = What::WaitsForProc { proc: None, holder, kernel };
+            self::piece(&Piece { what, ..*piece }, tables).1
+        }
+        _ => self::piece(piece, tables).1,
+    }
+}
+
+/// The wait during which a [`Piece`] was: `main.serve (G7) waits: chan receive`; see [`mutex`].
+pub fn waiter(piece: &Piece, tables: &Tables) -> Option<String> {
+    if let Some(text) = mutex(piece, tables) {
+        return Some(text);
+    }
+    let waiter = with_process(tables, piece.waiter?);
+    Some(match tables.str(piece.waiter_reason) {
+        reason if reason.is_empty() => format!("{waiter} waits"),
+        reason => format!("{waiter} waits: {reason}"),
+    })
+}
+
+/// The wait during which a [`Piece`] was, if it was for a mutex of Go: `main.serve (G7) waited for a
+/// mutex held by main.worker (G9)`.
+pub fn mutex(piece: &Piece, tables: &Tables) -> Option<String> {
+    const LOCKS: [&[u8]; 4] = [
+        b"sync.(*Mutex).Lock",
+        b"sync.(*Mutex).lockSlow",
+        b"sync.(*RWMutex).Lock",
+        b"sync.(*RWMutex).RLock",
+    ];
+    let is_lock = |frame: &Frame| {
+        let function = tables.get(frame.function);
+        LOCKS.into_iter().any(|lock| {
+            function.strip_suffix(lock).is_some_and(|before| matches!(before, b"" | b"internal/"))
+        })
+    };
+    let (waiter, holder) = (piece.waiter?, piece.unblocker?);
+    if !tables.frames(piece.waiter_stack?).iter().any(is_lock) {
+        return None;
+    }
+    let [waiter, holder] = [waiter, holder].map(|id| with_process(tables, id));
+    Some(format!("{waiter} waited for a mutex held by {holder}"))
+}
+
 /// The innermost frames of a stack, at most `most`: `sync.(*Mutex).Lock mutex.go:90 ← main.worker
 /// shop.go:12 ← 3 more`.
 pub fn stack(tables: &Tables, stack: StackId, most: usize) -> String {
@@ -138,14 +211,17 @@ pub fn frames(tables: &Tables, frames: &[Frame], most: usize) -> String {
 }
 
 /// A frame: the function, and the file and line if they are known; without a function the address in
-/// its file.
+/// its file, or `?`.
 pub fn frame(tables: &Tables, frame: &Frame) -> String {
     if let (true, Some(mapping)) = (frame.function.is_empty(), frame.mapping) {
         let path = tables.str(tables.mapping(mapping).path);
         let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
         return format!("{file}+{:#x}", frame.address);
     }
-    let function = tables.str(frame.function);
+    let function = match tables.str(frame.function) {
+        unknown if unknown.is_empty() => "?".into(),
+        function => function,
+    };
     let file = tables.str(frame.file);
     match file.rsplit(['/', '\\']).next() {
         Some(file) if !file.is_empty() => format!("{function} {file}:{}", frame.line),
@@ -199,7 +275,7 @@ pub fn request(request: &Request, tables: &Tables) -> String {
 /// The occupant of a CPU for which a thread waited.
 pub fn occupant(occupant: Occupant, tables: &Tables) -> String {
     match occupant {
-        Occupant::Thread(thread) => name(tables, thread),
+        Occupant::Thread(thread) => with_process(tables, thread),
         Occupant::Idle => "idle (CPU quota, cpuset, or wake-up of the CPU)".to_owned(),
         Occupant::Unrecorded => "a thread that was not recorded".to_owned(),
         Occupant::Unknown => "unknown".to_owned(),
@@ -211,7 +287,7 @@ pub fn waker(waker: Waker, tables: &Tables) -> String {
     match waker {
         Waker::Goroutines(_, entry) if entry.is_empty() => "goroutines (unknown)".to_owned(),
         Waker::Goroutines(_, entry) => format!("goroutines {}", tables.str(entry)),
-        Waker::Thread(thread) => name(tables, thread),
+        Waker::Thread(thread) => with_process(tables, thread),
         Waker::HardIrq => "hardware interrupt".to_owned(),
         Waker::SoftIrq => "software interrupt (network, timers)".to_owned(),
         Waker::Unknown => "unknown".to_owned(),
@@ -241,4 +317,28 @@ pub fn late(pause: &Pause, stop: &Stop, tables: &Tables) -> String {
         text.push_str(&format!(": {on_cpu} on a CPU, {runnable} without one"));
     }
     text
+}
+
+/// The requester of a stop-the-world, if it was without a CPU: `main.main (G59), without a CPU for
+/// 4.1 ms (9.1 us of it until all had stopped); that CPU: worker (thread 99) of server (98) 4.1 ms`.
+pub fn requester(pause: &Pause, tables: &Tables) -> Option<String> {
+    let requester = pause.requester.as_ref()?;
+    let stopping = requester.stopping.runnable;
+    let runnable = stopping + requester.stopped.runnable;
+    if runnable == 0 {
+        return None;
+    }
+    let who = name(tables, pause.by.unwrap_or(requester.thread));
+    let mut text = format!("{who}, without a CPU for {}", duration(runnable));
+    if pause.stopped.is_some() {
+        text.push_str(&format!(" ({} of it until all had stopped)", duration(stopping)));
+    }
+    for (place, (by, nanos)) in requester.occupants.iter().take(3).enumerate() {
+        let before = if place == 0 { "; that CPU: " } else { ", " };
+        text.push_str(&format!("{before}{} {}", occupant(*by, tables), duration(*nanos)));
+    }
+    if let Some(more @ 1..) = requester.occupants.len().checked_sub(3) {
+        text.push_str(&format!(", {more} more"));
+    }
+    Some(text)
 }

@@ -7,12 +7,16 @@
     reason = "helpers of tests may panic"
 )]
 
+use flate2::read::GzDecoder;
 use nettrace::analysis::{ActivityTracker, GcTracker, RuntimeRecord, RuntimeTracker};
 use nettrace::{Item, Reader};
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::PathBuf;
 use testkit::nettrace::{event, trace, utf16};
-use trace_timeline::answers::{History, Piece, RequestFilter, Requests, critical_path};
+use trace_timeline::answers::{
+    CriticalPath, History, RequestFilter, Requests, What, critical_path,
+};
 use trace_timeline::sources::dotnet::DotnetSource;
 use trace_timeline::{
     Correlator, Derived, EntityId, EntityKind, Event, EventKind, SpanKind, State, Tables, Timestamp,
@@ -29,6 +33,11 @@ fn fixtures() -> Vec<(String, Vec<u8>)> {
             (name, std::fs::read(&path).unwrap())
         })
         .collect();
+    let runtime =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/t9-runtime.nettrace.gz");
+    let mut bytes = Vec::new();
+    GzDecoder::new(&std::fs::read(runtime).unwrap()[..]).read_to_end(&mut bytes).unwrap();
+    fixtures.push(("t9-runtime".to_owned(), bytes));
     fixtures.push(("by hand".to_owned(), by_hand()));
     fixtures.sort();
     assert!(fixtures.len() >= 11, "{}", fixtures.len());
@@ -121,9 +130,21 @@ fn expected(bytes: &[u8]) -> [usize; 5] {
     counts
 }
 
+/// The pieces partition the time, and none claims that a thread ran: the scheduler was not recorded.
+fn check(path: &CriticalPath, name: &str) {
+    let mut at = path.begin;
+    for piece in &path.pieces {
+        assert_eq!(piece.begin, at, "{name}: {path:#?}");
+        assert!(piece.end > piece.begin, "{name}: {piece:?}");
+        assert!(!matches!(piece.what, What::OnCpu { .. } | What::Running), "{name}: {piece:?}");
+        at = piece.end;
+    }
+    assert_eq!(at, path.end, "{name}");
+}
+
 #[test]
 fn spans_are_those_of_the_analyses() {
-    let mut all = [0; 5];
+    let (mut all, mut lives) = ([0; 5], 0);
     for (name, bytes) in fixtures() {
         let mut tables = Tables::new();
         let mut source = DotnetSource::new(0);
@@ -180,9 +201,16 @@ fn spans_are_those_of_the_analyses() {
             let entities = &tables.entities;
             assert_eq!(entities.kind(r.subject), Some(EntityKind::DotnetThread));
             let path = critical_path(&history, entities, r.subject, r.begin, r.end, r.task);
-            let sum: i64 = path.pieces.iter().map(Piece::nanos).sum();
-            assert_eq!(sum, r.nanos(), "{name}");
+            check(&path, &name);
+        }
+        // The life of each thread, too.
+        for subject in history.subjects() {
+            let life = history.intervals(subject);
+            let (begin, end) = (life[0].begin, life[life.len() - 1].end);
+            check(&critical_path(&history, &tables.entities, subject, begin, end, None), &name);
+            lives += 1;
         }
     }
+    assert!(lives > 10, "{lives}");
     assert!(all.iter().all(|count| *count > 0), "the fixtures have all of them: {all:?}");
 }

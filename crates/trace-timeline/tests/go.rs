@@ -7,6 +7,7 @@
 )]
 
 use flate2::read::GzDecoder;
+use gotrace::analysis::{Collections, GcTrigger};
 use gotrace::{EventKind as GoEventKind, GoState, RangeName, Reader};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -15,8 +16,8 @@ use trace_timeline::answers::critical_path;
 use trace_timeline::answers::{CriticalPath, History, OffCpu, Report, RequestFilter, Requests};
 use trace_timeline::sources::go::GoSource;
 use trace_timeline::{
-    Correlator, Derived, EntityId, EntityKind, Event, EventKind, InstantKind, Interval, SampleKind,
-    SpanKind, State, Tables, Timestamp, Value,
+    Correlator, Derived, Entity, EntityId, EntityKind, Event, EventKind, InstantKind, Interval,
+    SampleKind, SpanKind, State, Tables, ThreadState, Timestamp, Value,
 };
 
 fn fixtures() -> Vec<(String, Vec<u8>)> {
@@ -124,6 +125,41 @@ fn times_by_state_are_those_of_the_trace() {
     }
 }
 
+/// The names of mark phases have the causes that the analysis of `gotrace` finds.
+#[test]
+fn mark_phases_are_named_by_their_cause() {
+    let mut all = BTreeMap::new();
+    for (name, bytes) in fixtures() {
+        let mut collections = Collections::new(0);
+        let mut reader = Reader::new(&bytes[..]).unwrap();
+        while let Some(event) = reader.next_event().unwrap() {
+            collections.event(event);
+        }
+        let of_trigger = |trigger| match trigger {
+            GcTrigger::Unknown => "mark".to_owned(),
+            trigger => format!("mark ({})", trigger.name()),
+        };
+        let cycles = collections.finish().cycles;
+        let expected: Vec<String> = cycles.iter().map(|cycle| of_trigger(cycle.trigger)).collect();
+        let mut tables = Tables::new();
+        let events = read(&bytes, &mut tables);
+        let found: Vec<String> = events
+            .iter()
+            .filter_map(|event| match event.kind {
+                EventKind::Begin { kind: SpanKind::Gc, name, .. } => Some(name),
+                _ => None,
+            })
+            .map(|name| tables.str(name).into_owned())
+            .collect();
+        assert_eq!(found, expected, "{name}");
+        found.into_iter().for_each(|name| *all.entry(name).or_insert(0) += 1);
+    }
+    assert!(
+        all.contains_key("mark (allocation)") && all.contains_key("mark (explicit)"),
+        "{all:?}"
+    );
+}
+
 fn check(path: &CriticalPath, what: &str) {
     let mut at = path.begin;
     for piece in &path.pieces {
@@ -164,6 +200,68 @@ fn pieces_sum_to_the_duration_of_every_task_region_and_goroutine() {
         }
     }
     assert!(tasks > 100, "{tasks}");
+}
+
+/// The events of a Go trace on a machine that has a CPU for each of its threads.
+fn with_cpus(events: &[Event], tables: &mut Tables) -> Vec<Event> {
+    let mut all = Vec::new();
+    for event in events {
+        all.push(*event);
+        let EventKind::Start { entity } = event.kind else { continue };
+        let m = *tables.entities.get(entity).unwrap();
+        if m.kind != EntityKind::GoThread {
+            continue;
+        }
+        let [cpu, thread] = [EntityKind::Cpu, EntityKind::Thread]
+            .map(|kind| tables.entity(Entity::new(kind, m.number)).unwrap());
+        let (prev, left, next) = (None, ThreadState::Unknown, Some(thread));
+        let (is_next_unknown, prio) = (false, 120);
+        for kind in [
+            EventKind::Start { entity: cpu },
+            EventKind::Start { entity: thread },
+            EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio },
+        ] {
+            all.push(Event { kind, ..*event });
+        }
+    }
+    all
+}
+
+/// The time of all requests that others spent on other tasks, and the part of it that is time of
+/// kernel threads.
+fn context(events: &[Event], tables: &Tables) -> (i64, i64) {
+    let mut requests = Requests::new(RequestFilter::default(), usize::MAX);
+    let mut history = History::new(Timestamp::from_nanos(i64::MIN), Timestamp::MAX);
+    correlate(events, tables, &mut |derived| {
+        requests.push(&derived);
+        history.push(&derived);
+    });
+    history.finish();
+    let (mut all, mut of_threads) = (0, 0);
+    for r in requests.into_worst() {
+        let path = critical_path(&history, &tables.entities, r.subject, r.begin, r.end, r.task);
+        check(&path, "with CPUs");
+        for piece in path.pieces.iter().filter(|piece| piece.context.is_some()) {
+            all += piece.nanos();
+            let kind = tables.entities.kind(piece.entity);
+            of_threads += i64::from(kind == Some(EntityKind::Thread)) * piece.nanos();
+        }
+    }
+    (all, of_threads)
+}
+
+/// The kernel says more about the threads behind a goroutine that works for another task. It is
+/// context all the same.
+#[test]
+fn the_context_does_not_depend_on_the_kernel() {
+    let (_, shop) = fixtures().into_iter().find(|(name, _)| name == "shop").unwrap();
+    let mut tables = Tables::new();
+    let events = read(&shop, &mut tables);
+    let (alone, none) = context(&events, &tables);
+    let events = with_cpus(&events, &mut tables);
+    let (with_kernel, of_threads) = context(&events, &tables);
+    assert_eq!((with_kernel, none), (alone, 0));
+    assert!(alone > 0 && of_threads > 0, "{alone} {of_threads}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use common::{World, at, pieces};
 use trace_timeline::answers::{Report, What};
 use trace_timeline::{
     Context, EntityId, EntityKind, EventKind, Kernel, LossKind, Occupant, SpanKind, State,
-    ThreadState,
+    ThreadState, text,
 };
 
 /// A Go program with two Ms on two CPUs, and another process.
@@ -393,10 +393,29 @@ fn a_lock_wait_leads_to_the_owner_that_the_runtime_reports() {
     w.go(waiter, State::Running, None, "");
     w.at(80).go(waiter, State::Waiting, None, "");
     let path = w.explain(waiter, 0, 80, None);
-    let expected =
-        [(10, waiter, What::Running), (70, owner, What::Running), (80, waiter, What::Running)];
-    assert_eq!(pieces(&path), expected);
+    let unknown = What::NotRecorded;
+    assert_eq!(pieces(&path), [(10, waiter, unknown), (70, owner, unknown), (80, waiter, unknown)]);
     assert_eq!(w.tables.get(path.pieces[1].waiter_reason), b"lock");
+    let (what, text) = text::piece(&path.pieces[0], &w.tables);
+    assert_eq!((what, &*text), ("not_recorded", "not known: the scheduler was not recorded"));
+}
+
+/// Before a switch of its thread, and after a loss, nothing is known of a .NET thread; the scheduler
+/// was recorded.
+#[test]
+fn a_dotnet_thread_of_a_lost_time_is_unknown() {
+    let mut w = World::default();
+    let cpu = w.entity(EntityKind::Cpu, 0, None);
+    let process = w.entity(EntityKind::Process, 7, None);
+    let kernel = w.entity(EntityKind::Thread, 7, Some(process));
+    let thread = w.entity(EntityKind::DotnetThread, 7, Some(process));
+    w.go(thread, State::Running, None, "");
+    w.at(10).switch(cpu, None, ThreadState::Unknown, Some(kernel));
+    w.at(50).lost(cpu, LossKind::SchedulerRecords, 30);
+    w.at(60).switch(cpu, Some(kernel), ThreadState::Sleeping, None);
+    let path = w.explain(thread, 0, 60, None);
+    let (on, unknown) = (What::OnCpu { cpu }, What::Unknown);
+    assert_eq!(pieces(&path), [(10, thread, unknown), (30, thread, on), (60, thread, unknown)]);
 }
 
 /// The network poller: a thread without a goroutine that another process wakes. What it did before
@@ -431,6 +450,51 @@ fn a_poller_leads_to_the_thread_that_woke_it() {
     assert_eq!(pieces(&path), expected);
 }
 
+/// The holder of a mutex waits for the network on another request. The kernel knows the thread that
+/// received the answer, and the process that sent it: both worked for that request.
+#[test]
+fn threads_behind_a_goroutine_of_another_request_are_context() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let second = go.cpus[1];
+    let poller = go.threads[1];
+    let w = &mut go.world;
+    let [ours, theirs] = [1, 2].map(|n| w.entity(EntityKind::Task, n, Some(go.process)));
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(g2, State::Running, Some(go.ms[1]), "");
+    let region = w.begin(g2, SpanKind::Region, "save", None, Some(theirs));
+    w.at(10).go(g1, State::Waiting, None, "sync");
+    w.go(g2, State::Waiting, None, "network");
+    w.at(20).switch(second, Some(poller), ThreadState::Sleeping, Some(go.other));
+    w.at(60).wake(Some(go.other), Context::Task, poller);
+    w.at(65).switch(second, Some(go.other), ThreadState::Sleeping, Some(poller));
+    w.at(70).wake(Some(go.ms[1]), Context::Task, g2);
+    w.go(g2, State::Runnable, None, "");
+    w.go(g2, State::Running, Some(go.ms[1]), "");
+    w.at(80).finish(region, None);
+    w.at(90).wake(Some(g2), Context::Task, g1);
+    w.go(g1, State::Runnable, None, "");
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.at(100).go(g1, State::Waiting, None, "done");
+    let path = w.explain(g1, 0, 100, Some(ours));
+    let found: Vec<_> =
+        path.pieces.iter().map(|p| (p.end.nanos(), p.entity, p.depth, p.context)).collect();
+    let expected = [
+        (10, g1, 0, None),
+        (20, go.other, 2, Some(theirs)),
+        (60, go.other, 2, Some(theirs)),
+        (65, poller, 2, Some(theirs)),
+        (70, poller, 2, Some(theirs)),
+        (80, g2, 1, Some(theirs)),
+        (90, g2, 1, None),
+        (100, g1, 0, None),
+    ];
+    assert_eq!(found, expected);
+    // For the request itself they are causes.
+    let path = w.explain(g1, 0, 100, Some(theirs));
+    assert!(path.pieces.iter().all(|piece| piece.context.is_none()), "{path:#?}");
+}
+
 #[test]
 fn disks_and_interrupts_are_leaves() {
     let mut go = go();
@@ -454,6 +518,40 @@ fn disks_and_interrupts_are_leaves() {
         (60, g, on),
         (90, g, What::Waits { context: Context::SoftIrq }),
         (100, g, on),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// A shell waits in `vfork(2)`, uninterruptibly, until its child executes a program. A thread of the
+/// kernel that ends a wait does it for a disk.
+#[test]
+fn a_program_that_ends_an_uninterruptible_wait_is_followed() {
+    let mut w = World::default();
+    let cpus = [0, 1].map(|n| w.entity(EntityKind::Cpu, n, None));
+    let [init, kthreadd] = [1, 2].map(|n| w.entity(EntityKind::Process, n, None));
+    let shell = w.entity(EntityKind::Process, 10, Some(init));
+    let child = w.entity(EntityKind::Process, 11, Some(shell));
+    let worker = w.entity(EntityKind::Process, 12, Some(kthreadd));
+    let [shell, child, worker] = [(10, shell), (11, child), (12, worker)]
+        .map(|(n, process)| w.entity(EntityKind::Thread, n, Some(process)));
+    w.switch(cpus[0], None, ThreadState::Unknown, Some(shell));
+    w.switch(cpus[1], None, ThreadState::Unknown, Some(child));
+    w.at(10).switch(cpus[0], Some(shell), ThreadState::Blocked, None);
+    w.at(30).wake(Some(child), Context::Task, shell);
+    w.switch(cpus[0], None, ThreadState::Unknown, Some(shell));
+    w.at(40).switch(cpus[1], Some(child), ThreadState::Sleeping, Some(worker));
+    w.at(50).switch(cpus[0], Some(shell), ThreadState::Blocked, None);
+    w.at(80).wake(Some(worker), Context::Task, shell);
+    w.switch(cpus[0], None, ThreadState::Unknown, Some(shell));
+    w.at(90).switch(cpus[0], Some(shell), ThreadState::Sleeping, None);
+    let path = w.explain(shell, 0, 90, None);
+    let on = |n: usize| What::OnCpu { cpu: cpus[n] };
+    let expected = [
+        (10, shell, on(0)),
+        (30, child, on(1)),
+        (50, shell, on(0)),
+        (80, shell, What::Blocked),
+        (90, shell, on(0)),
     ];
     assert_eq!(pieces(&path), expected);
 }
@@ -482,6 +580,47 @@ fn a_pause_names_who_was_late_and_why() {
     let stop = pause.stops[0];
     assert_eq!((stop.entity, stop.holder, stop.thread), (p1, Some(g2), Some(go.threads[1])));
     assert_eq!((stop.at, stop.on_cpu, stop.runnable), (at(65), 5, 40));
+    let requester = pause.requester.as_ref().unwrap();
+    assert_eq!((requester.thread, requester.stopping.on_cpu), (go.threads[0], 45));
+    assert_eq!((requester.stopping.runnable, requester.stopped.runnable), (0, 0));
+    assert_eq!(text::requester(pause, &go.world.tables), None, "it had a CPU all the time");
+}
+
+/// All have stopped at once, and the requester loses its CPU: before and after they had.
+#[test]
+fn a_pause_names_who_had_the_cpu_of_its_requester() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let (cpu, thread) = (go.cpus[0], go.threads[0]);
+    let w = &mut go.world;
+    let process = w.entity(EntityKind::Process, 98, None);
+    let name = w.text("stress");
+    w.tables.entities.get_mut(process).unwrap().name = name;
+    let hog = w.entity(EntityKind::Thread, 97, Some(process));
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(g2, State::Running, Some(go.ms[1]), "");
+    let pause = w.at(20).begin(go.process, SpanKind::StopTheWorld, "GC mark", Some(g1), None);
+    w.at(30).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
+    w.at(35).go(g2, State::Runnable, None, "preempted");
+    w.go(go.procs[1], State::Idle, None, "");
+    w.at(40).switch(cpu, Some(go.other), ThreadState::Preempted, Some(hog));
+    w.at(70).switch(cpu, Some(hog), ThreadState::Preempted, Some(thread));
+    w.at(75).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(80).wake(None, Context::SoftIrq, thread);
+    w.at(82).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(90).finish(pause, Some(g1));
+    let [pause] = &go.world.pauses()[..] else { panic!("one pause") };
+    let requester = pause.requester.as_ref().unwrap();
+    assert_eq!(pause.stopped, Some(at(35)));
+    assert_eq!((requester.stopping.on_cpu, requester.stopping.runnable), (10, 5));
+    assert_eq!((requester.stopped.on_cpu, requester.stopped.runnable), (13, 37));
+    let [other, hog] = [go.other, hog].map(Occupant::Thread);
+    assert_eq!(requester.occupants, [(hog, 30), (other, 10), (Occupant::Unknown, 2)]);
+    assert_eq!(
+        text::requester(pause, &go.world.tables).unwrap(),
+        "G1, without a CPU for 42 ns (5 ns of it until all had stopped); that CPU: thread 97 of \
+         stress (98) 30 ns, thread 99 10 ns, unknown 2 ns"
+    );
 }
 
 #[test]

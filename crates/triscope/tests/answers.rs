@@ -141,7 +141,126 @@ fn a_goroutine_is_explained_from_its_start_to_its_end() {
     assert!((9_999_000..=10_000_000).contains(&later), "{later}");
     let output = text(&triscope(&["explain", "--goroutine", "1", &shop]).stdout);
     assert!(output.starts_with("main.main (G1): "), "{output}");
-    assert!(output.contains("\n  sum: "), "{output}");
+    assert!(output.contains("; --path prints them in time order\n"), "{output}");
+}
+
+/// The uses of the time sum to each request, in JSON and as text.
+#[test]
+fn uses_of_the_time_sum_to_the_request() {
+    let shop = fixture("shop.trace");
+    let requests = json(&["explain", "--json", "--worst", "50", &shop]);
+    for request in requests.as_array().unwrap() {
+        let sum = |of: &str| -> i64 {
+            let rows = request[of].as_array().unwrap();
+            rows.iter().map(|row| row["nanos"].as_i64().unwrap()).sum()
+        };
+        let nanos = request["nanos"].as_i64().unwrap();
+        assert_eq!((sum("summary"), sum("pieces")), (nanos, nanos), "{request}");
+        let uses = request["summary"].as_array().unwrap();
+        let nanos = |of: &Value| of["nanos"].as_i64().unwrap();
+        assert!(uses.is_sorted_by(|a, b| nanos(a) >= nanos(b)), "{request}");
+        let pieces: u64 = uses.iter().map(|of| of["pieces"].as_u64().unwrap()).sum();
+        assert_eq!(pieces, request["pieces"].as_array().unwrap().len() as u64);
+    }
+}
+
+#[test]
+fn the_text_of_explain_is_the_expected_one() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let activity = fixture("../../../nettrace/tests/data/t10-activity.nettrace");
+    let shop = fixture("shop.trace");
+    for (name, args) in [
+        ("explain.txt", &["explain", "--worst", "2", &shop][..]),
+        ("explain-path.txt", &["explain", "--path", &shop]),
+        ("explain-goroutine.txt", &["explain", "--goroutine", "32", &shop]),
+        ("explain-dotnet.txt", &["explain", &activity]),
+    ] {
+        let output = triscope(args);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        testkit::golden::check(&data.join(name), &text(&output.stdout));
+    }
+    let text = std::fs::read_to_string(data.join("explain.txt")).unwrap();
+    assert!(text.contains(" waited for a mutex held by net/http.(*conn).serve (G"), "{text}");
+    let text = std::fs::read_to_string(data.join("explain-dotnet.txt")).unwrap();
+    assert!(text.contains("not known: the scheduler was not recorded\n"), "{text}");
+}
+
+#[test]
+fn wrong_usage_is_named() {
+    let shop = fixture("shop.trace");
+    let old = fixture("go1.21-mixed.trace.gz");
+    let usage = |args: &[&str], message: &str| {
+        let output = triscope(args);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(message), "{args:?}: {stderr}");
+        assert_eq!(text(&output.stdout), "");
+    };
+    usage(&["explain", "--worst", "0", &shop], "invalid value '0' for '--worst <N>'");
+    usage(&["explain", &shop, "--between", "nan", "nan"], "not a number of seconds");
+    usage(
+        &["explain", &shop, "--between", "1", "0.5"],
+        "triscope: --between 1 0.5: the first time is not the earlier one\n",
+    );
+    usage(
+        &["report", &shop, &old, "--offset", "wrong=12.5"],
+        &format!("triscope: --offset: wrong is none of the traces: {shop}, {old}\n"),
+    );
+    usage(
+        &["report", &shop, "--offset", "wrong=12.5"],
+        &format!("triscope: --offset: wrong is none of the traces: {shop}\n"),
+    );
+}
+
+/// A process that is not in the traces is an error that names those which are.
+#[test]
+fn a_missing_process_is_an_error() {
+    let data = fixture("../../../perf-data/tests/data/scheduler.perf.data");
+    let shop = fixture("shop.trace");
+    assert!(triscope(&["report", "--pid", "8", &data]).status.success());
+    let output = triscope(&["report", "--pid", "77", &data]);
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(1), ""));
+    assert!(
+        stderr.starts_with("triscope: process 77 is not in the traces; they have "),
+        "{stderr}"
+    );
+    assert!(stderr.contains("8 (sums)"), "{stderr}");
+    assert_fails(
+        &["report", "--pid", "77", &shop],
+        "process 77 is not in the traces; they name no process ids",
+    );
+}
+
+/// Samples of `sched_switch` are no record of the scheduler.
+#[test]
+fn samples_of_the_scheduler_are_named_so() {
+    let data = fixture("../../../perf-data/tests/data/scheduler.perf.data");
+    let output = triscope(&["report", &data]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = text(&output.stdout);
+    assert!(report.contains(" samples of "), "{report}");
+    assert!(report.contains(", not a system-wide record of the scheduler"), "{report}");
+    assert!(report.contains("The kernel's scheduler was not recorded"), "{report}");
+    assert!(!report.contains("\nThreads"), "{report}");
+    let dir = tempfile::tempdir().unwrap();
+    let timeline = dir.path().join("out.pftrace");
+    let output = triscope(&["convert", &data, "-o", timeline.to_str().unwrap()]);
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains(" samples of sched:sched_switch, "), "{stderr}");
+}
+
+/// Without a request, the main thread of a recorded process is the proposal.
+#[test]
+fn a_recording_without_requests_names_its_main_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = fixture("../../../perf-data/tests/data/scheduler.perf.data");
+    std::fs::copy(data, dir.path().join("samples.perf.data")).unwrap();
+    std::fs::write(dir.path().join("recording.json"), "{\"pid\": 8}").unwrap();
+    let output = triscope(&["explain", dir.path().to_str().unwrap()]);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("--thread 8, the main thread of the recorded process\n"), "{stderr}");
 }
 
 #[test]
@@ -158,9 +277,20 @@ fn what_cannot_be_analysed_is_an_error() {
              older: analyse it alone, or pass --offset FILE=SECONDS"
         ),
     );
-    assert_fails(&["explain", "--activity", "x", &shop], "no activity \"x\" ended");
+    assert_fails(
+        &["explain", "--activity", "x", &shop],
+        "no activity \"x\" ended; the traces have no activities",
+    );
     assert!(triscope(&["report", &old]).status.success());
-    assert_fails(&["explain", "--task", "x", &shop], "no task \"x\" ended");
+    assert_fails(
+        &["explain", "--task", "x", &shop],
+        "no task \"x\" ended; the traces have the tasks \"GET /search\", \"GET /cart\"",
+    );
+    assert_fails(
+        &["explain", "--region", "x", "--between", "0", "1", &shop],
+        "no region \"x\" ended between these times; the traces have the regions \"lookup\", \
+         \"rank\", \"render\"",
+    );
     assert_fails(
         &["explain", "--goroutine", "77777", &shop],
         "goroutine 77777 is not in the traces",
@@ -353,7 +483,7 @@ fn a_page_of_a_cut_trace_ends_at_the_cut() {
 fn pieces_have_their_stacks() {
     let shop = fixture("shop.trace");
     let explain = |frames: &str| {
-        let output = triscope(&["explain", &shop, "--worst", "3", "--frames", frames]);
+        let output = triscope(&["explain", "--path", &shop, "--worst", "3", "--frames", frames]);
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };

@@ -91,6 +91,24 @@ async function interact(page) {
     check('Escape clears the selection', await page.eval('triscope.selection') === null);
     await page.key('0');
   }
+  // A click on the name of a lane sums it, and links its largest intervals.
+  const lanes = await page.eval(`triscope.rows.filter(r => !r.isGroup && r.name && r.form >= 0 && r.form < 3 && r.y > 75 && r.y < 600)
+    .map(r => ({ name: r.name, y: r.y + r.height / 2, form: r.form }))`);
+  const forms = new Map(lanes.map(lane => [lane.form, lane]));
+  check('there are lanes to sum', forms.size > 0, lanes);
+  for (const { name, y } of forms.values()) {
+    await page.click(60, await top(page) + y);
+    const lane = await page.eval('triscope.lane');
+    check('a click on the name of a lane sums it', lane && lane.name === name && lane.text.includes('longest'), [name, lane]);
+    check('its uses have shares, unless they are instants', lane && /\d %|0 ns/.test(lane.text), lane);
+    check('its largest intervals are linked', lane && lane.links > 0 && lane.links <= 10, lane);
+    await page.eval("document.querySelector('#details a.link').click()");
+    const selection = await page.eval('triscope.selection');
+    check('a link selects the interval', selection && selection.track === name, [name, selection]);
+    check('and the interval replaces the sums', await page.eval('triscope.lane') === null);
+    await page.key('Escape');
+    await page.key('0');
+  }
   // A group folds and unfolds.
   const group = await page.eval('(r => r && { y: r.y + r.height / 2, name: r.name })(triscope.rows.find(r => r.isGroup && r.y > 70))');
   const count = () => page.eval('triscope.rows.length');

@@ -36,7 +36,8 @@ impl GcTrigger {
         }
     }
 
-    fn of(stack: Option<Stack<'_>>) -> Self {
+    /// The cause of a mark phase that begins with this stack.
+    pub fn of(stack: Option<Stack<'_>>) -> Self {
         let mut trigger = Self::Unknown;
         for frame in stack.iter().flat_map(Stack::frames) {
             match &**frame.func {

@@ -54,7 +54,7 @@ const PALETTE = ['#3b82d6', '#e0703a', '#3a9d62', '#a55fc7', '#c99a1d', '#cf4f7b
 const NAMED = new Set([15, 16, 21]);
 const WHAT = {
   on_cpu: '#2f9e5b', running: '#46a6c9', syscall: '#a06ad0', waits_for_cpu: '#ec7a1c',
-  waits_for_p: '#e3b310', blocked: '#7a45c4', stopped: '#8d5a5a', waits: '#8fa3b8', unknown: '#b9bec6',
+  waits_for_p: '#e3b310', not_recorded: '#b9bec6', blocked: '#7a45c4', stopped: '#8d5a5a', waits: '#8fa3b8', unknown: '#b9bec6',
 };
 const CPU = 1, PROCESS = 2, THREAD = 3, PROC = 5, GOROUTINE = 6, DOTNET = 7;
 const BY = [null, 'a hardware interrupt', 'a software interrupt (network, timers)', 'nobody: the CPU is idle (quota, cpuset or wake-up latency)', 'a thread that was not recorded'];
@@ -63,7 +63,7 @@ const RULER = 26, OVERVIEW = 44, GUTTER = 232, LANE = 20, GROUP = 23, CHART = 34
 
 let data, bytes, rows = [], theme;
 const view = { t0: 0, t1: 1, y: 0 };
-let selection = null, hover = null, matches = null, path = null, pointer = { x: 0, y: 0 };
+let selection = null, lane = null, hover = null, matches = null, path = null, pointer = { x: 0, y: 0 };
 
 // ---- reading ----
 async function load() {
@@ -317,7 +317,7 @@ function paint() {
   g.stroke();
   paintOverview(g, w);
   paintRuler(g, w, h);
-  if (!selection && used.size > explained) showDetails();
+  if (!selection && !lane && used.size > explained) showDetails();
 }
 
 function steps(w) {
@@ -681,6 +681,7 @@ function placeOf(id, time) {
 // ---- selecting ----
 function select(track, index, reveal) {
   selection = { track, index };
+  lane = null;
   if (reveal) {
     let changed = false;
     for (let group = data.groups[track.group - 1]; group; group = data.groups[group.parent - 1]) {
@@ -721,7 +722,7 @@ function showDetails() {
   const panel = $('details');
   panel.replaceChildren();
   panel.scrollTop = 0;
-  if (!selection) return showLegend(panel);
+  if (!selection) return lane ? showLane(panel, lane) : showLegend(panel);
   const { track, index: i } = selection, d = items(track);
   if (track.form === 3) {
     panel.append(el('h3', {}, track.name), pairs([['value', count(d.value[i])], ['since', at(d.begin[i])], ['for', duration(d.end[i] - d.begin[i])]]));
@@ -759,6 +760,65 @@ function showDetails() {
   panel.append(columns);
 }
 
+/** The use of an item in the sums of its lane. */
+function useOf(track, d, i) {
+  if (track.form === 0) return label(d.who[i]);
+  const kind = KINDS[d.kind[i]][0], executes = [THREAD, PROC].includes(kindOf(d.owner[i])) && track.form === 1;
+  const words = text(d.text[i]) || (executes ? label(d.who[i]) : '');
+  return words ? `${kind}: ${words}` : kind;
+}
+
+/** A lane: sums by use, and its largest items. Of a counter its values. */
+function showLane(panel, track) {
+  const d = items(track), columns = el('div', { class: 'columns' });
+  panel.append(el('h3', {}, `${track.name}: ${count(d.n)} ${track.form === 3 ? 'value' : 'interval'}${d.n === 1 ? '' : 's'}`), columns);
+  if (track.form === 3) {
+    let least = Infinity, greatest = -Infinity, sum = 0, time = 0;
+    for (let i = 0; i < d.n; i++) {
+      least = Math.min(least, d.value[i]);
+      greatest = Math.max(greatest, d.value[i]);
+      sum += d.value[i] * (d.end[i] - d.begin[i]);
+      time += d.end[i] - d.begin[i];
+    }
+    const mean = time > 0 ? count(sum / time) : null;
+    columns.append(pairs(d.n ? [['least', count(least)], ['greatest', count(greatest)], ['mean over time', mean]] : []));
+    return;
+  }
+  const uses = new Map(), SHOWN = 10, largest = [];
+  const long = i => d.end[i] - d.begin[i];
+  let total = 0;
+  for (let i = 0; i < d.n; i++) {
+    const name = useOf(track, d, i), use = uses.get(name) || { name, sum: 0, count: 0, longest: 0 };
+    uses.set(name, use);
+    use.sum += long(i);
+    use.count++;
+    use.longest = Math.max(use.longest, long(i));
+    total += long(i);
+    if (largest.length < SHOWN || long(i) > long(largest[SHOWN - 1])) {
+      let place = largest.length;
+      while (place > 0 && long(largest[place - 1]) < long(i)) place--;
+      largest.splice(place, 0, i);
+      largest.length = Math.min(largest.length, SHOWN);
+    }
+  }
+  const table = (names, rows) => {
+    const table = el('table', {}, el('tr', {}, ...names.map((name, i) => el('th', { class: i ? '' : 'text' }, name))));
+    for (const [first, ...rest] of rows) table.append(el('tr', { class: 'row' }, el('td', { class: 'text' }, first), ...rest.map(cell => el('td', {}, cell))));
+    return table;
+  };
+  const sorted = [...uses.values()].sort((a, b) => b.sum - a.sum), rest = sorted.slice(SHOWN);
+  const row = ({ name, sum, count: n, longest }) => [name, duration(sum), total ? (sum / total * 100).toFixed(1) + ' %' : '', count(n), duration(longest)];
+  const rows = sorted.slice(0, SHOWN).map(row);
+  if (rest.length) {
+    rows.push(row(rest.reduce((all, use) => ({ ...all, sum: all.sum + use.sum, count: all.count + use.count, longest: Math.max(all.longest, use.longest) }), { name: `${count(rest.length)} more`, sum: 0, count: 0, longest: 0 })));
+  }
+  const link = i => el('a', { class: 'link', onclick: () => select(track, i, true) }, useOf(track, d, i));
+  columns.append(
+    el('div', {}, el('h3', {}, 'sums'), table(['use', 'sum', 'share', 'number', 'longest'], rows)),
+    el('div', {}, el('h3', {}, 'largest'), table(['interval', 'from', 'duration'], largest.map(i => [link(i), at(d.begin[i]), duration(long(i))]))),
+  );
+}
+
 function parentOf(id) {
   const parent = id > RESERVED ? entity(id)[3] : 0;
   return kindOf(parent) === PROCESS ? parent : 0;
@@ -776,7 +836,7 @@ function showLegend(panel) {
   KINDS.forEach(([name], kind) => {
     if (used.has(kind) && !NAMED.has(kind)) legend.append(el('span', {}, el('i', { style: { background: theme.kinds[kind] } }), name));
   });
-  const keys = [['wheel', 'w', 's', 'zoom'], ['drag', 'a', 'd', 'move'], ['Shift + wheel', 'scroll'], ['click', 'details'], ['f', 'fit the selection'], ['0', 'whole timeline'], ['/', 'search'], ['Enter', 'next match'], [',', '.', 'previous, next']];
+  const keys = [['wheel', 'w', 's', 'zoom'], ['drag', 'a', 'd', 'move'], ['Shift + wheel', 'scroll'], ['click', 'details of an interval, or of a lane by its name'], ['f', 'fit the selection'], ['0', 'whole timeline'], ['/', 'search'], ['Enter', 'next match'], [',', '.', 'previous, next']];
   const help = el('div', { class: 'legend', style: { marginTop: '10px' } });
   for (const list of keys) {
     const span = el('span');
@@ -896,6 +956,7 @@ function click(x, y) {
   }
   if (found && found.index >= 0) return select(found.row.track, found.index, false);
   selection = null;
+  lane = found && found.row.track && x < GUTTER ? found.row.track : null;
   showDetails();
   draw();
 }
@@ -988,7 +1049,7 @@ document.addEventListener('keydown', e => {
     ArrowUp: () => { view.y -= 60; draw(); }, ArrowDown: () => { view.y += 60; draw(); },
     f: fitSelection, 0: whole, ',': () => neighbour(-1), '.': () => neighbour(1),
     Escape: () => {
-      selection = path = null;
+      selection = lane = path = null;
       $('search').value = '';
       search('');
       arrange();
@@ -1025,14 +1086,14 @@ function sums(request) {
 function showPath(i) {
   const request = data.paths[i], place = $('path');
   for (const button of document.querySelectorAll('.request')) button.setAttribute('aria-selected', button.dataset.request === '' + i);
-  const go = el('button', { style: { borderColor: 'var(--line)' }, onclick: () => { path = request; selection = null; arrange(); view.y = 0; fitSelection(); show('timeline'); showDetails(); } }, 'Show on the timeline');
+  const go = el('button', { style: { borderColor: 'var(--line)' }, onclick: () => { path = request; selection = lane = null; arrange(); view.y = 0; fitSelection(); show('timeline'); showDetails(); } }, 'Show on the timeline');
   const totals = el('p', { class: 'legend' });
   for (const [what, nanos] of sums(request)) totals.append(el('span', {}, el('i', { style: { background: WHAT[what] || WHAT.unknown } }), `${what.replace(/_/g, ' ')} ${duration(nanos)}`));
   const table = el('table');
   table.append(el('tr', {}, ...['at', 'duration', 'share'].map(c => el('th', {}, c)), el('th', { class: 'text' }, 'who'), el('th', { class: 'text' }, 'what')));
   let short = 0, shorts = 0;
   const flush = () => {
-    if (shorts) table.append(el('tr', {}, el('td'), el('td', {}, duration(short)), el('td'), el('td', { class: 'text dim' }, `${shorts} short pieces`), el('td')));
+    if (shorts) table.append(el('tr', {}, el('td'), el('td', {}, duration(short)), el('td'), el('td', { class: 'text dim' }, `${shorts} short piece${shorts === 1 ? '' : 's'}`), el('td')));
     short = shorts = 0;
   };
   for (const [begin, nanos, who, depth, waiter, context, , what, words, during] of request.pieces) {
@@ -1183,6 +1244,7 @@ window.triscope = {
   get view() { return { ...view }; },
   get rows() { return rows.map(r => ({ name: r.track ? r.track.name : r.group ? r.group.name : 'critical path', y: plotTop() + r.y - view.y, height: r.height, isGroup: !!r.group, form: r.track ? r.track.form : -1 })); },
   get selection() { return selection && { track: selection.track.name, index: selection.index, text: $('details').textContent }; },
+  get lane() { return lane && { name: lane.name, text: $('details').textContent, links: $('details').querySelectorAll('a.link').length }; },
   get matches() { return matches ? matches.count : 0; },
   items: id => items(data.tracks[id]),
   kinds: KINDS.map(([name]) => name),

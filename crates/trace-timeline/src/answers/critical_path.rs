@@ -2,7 +2,7 @@
 
 use super::history::{History, Span, Throttle};
 use crate::correlate::{Interval, Kernel, Occupant, ResolvedFlow};
-use crate::entity::{Entities, EntityId, EntityKind};
+use crate::entity::{Attribute, Entities, EntityId, EntityKind};
 use crate::event::{Context, FlowKind, SpanKind, State};
 use crate::tables::{StackId, TextId};
 use trace_common::{Timestamp, Walk as Back, divide};
@@ -27,13 +27,16 @@ pub struct Piece {
     pub reason: TextId,
     /// The subject that waits for `entity` meanwhile.
     pub waiter: Option<EntityId>,
+    /// The goroutine or thread that ended the wait of that one: `entity`, or one that leads to it.
+    pub unblocker: Option<EntityId>,
     /// Why that one waits.
     pub waiter_reason: TextId,
     /// Where that one stopped.
     pub waiter_stack: Option<StackId>,
     /// The garbage collector's or runtime's span that it is in.
     pub during: Option<(SpanKind, TextId)>,
-    /// Another task that `entity` worked on: context of the wait, not its cause.
+    /// Another task that `entity` worked on, or that the one worked on which waits for it: context of
+    /// the wait, not its cause.
     pub context: Option<EntityId>,
     /// Where it stopped; without that, the most frequent stack of its samples.
     pub stack: Option<StackId>,
@@ -53,6 +56,7 @@ impl Piece {
             depth: 0,
             reason: TextId::EMPTY,
             waiter: None,
+            unblocker: None,
             waiter_reason: TextId::EMPTY,
             waiter_stack: None,
             during: None,
@@ -81,6 +85,9 @@ pub enum What {
     Running,
     /// In a system call. The kernel's part was not recorded.
     Syscall,
+    /// A .NET thread whose scheduling the kernel did not record: whether it ran or waited is not
+    /// known. The .NET runtime reports few waits.
+    NotRecorded,
     /// Its thread waited for a CPU.
     WaitsForCpu {
         /// The occupant of that CPU meanwhile.
@@ -106,7 +113,8 @@ pub enum What {
         /// other workers were blocked. Above 0 this is thread-pool starvation.
         starvation: u32,
     },
-    /// Its thread waited uninterruptibly: for a disk, a page or a lock of the kernel.
+    /// Its thread waited uninterruptibly: for a disk, a page or a lock of the kernel. If a thread of
+    /// a program ended the wait, the path leads to that thread.
     Blocked,
     /// Its thread was stopped by a signal or a debugger.
     Stopped,
@@ -117,6 +125,17 @@ pub enum What {
     },
     /// Not known: not recorded, or lost.
     Unknown,
+}
+
+impl What {
+    /// The thread that had the CPU, or the goroutine that had the P, for which this one waited.
+    pub const fn by(&self) -> Option<EntityId> {
+        match self {
+            Self::WaitsForCpu { occupant, .. } => occupant.thread(),
+            Self::WaitsForProc { holder, .. } => *holder,
+            _ => None,
+        }
+    }
 }
 
 /// The critical path of an interval of a subject: why it took as long as it did.
@@ -165,8 +184,10 @@ pub fn critical_path(
 ) -> CriticalPath {
     let link = Link {
         waiter: None,
+        unblocker: None,
         reason: TextId::EMPTY,
         stack: None,
+        worker: None,
         is_proxy: false,
         is_work: task.is_some(),
     };
@@ -183,9 +204,9 @@ pub fn critical_path(
     found.reverse();
     let mut pieces = Vec::with_capacity(found.len());
     let mut throttles: Vec<(EntityId, Throttle)> = history.throttles(begin, end).collect();
-    for piece in found {
+    for (piece, worker) in found {
         for part in walk.throttled(piece, &mut throttles).into_iter().flatten() {
-            walk.split(part, task, &mut pieces);
+            walk.split(part, worker, task, &mut pieces);
         }
     }
     for piece in pieces.iter_mut().filter(|piece| piece.stack.is_none()) {
@@ -206,8 +227,8 @@ pub fn critical_path(
 struct Walk<'a> {
     history: &'a History,
     entities: &'a Entities,
-    /// Latest first.
-    pieces: Vec<Piece>,
+    /// Latest first, each with its [`Link::worker`].
+    pieces: Vec<(Piece, Option<EntityId>)>,
     back: Back<EntityId, Link>,
 }
 
@@ -218,9 +239,13 @@ type Step = trace_common::Step<EntityId, Link>;
 #[derive(Clone, Copy)]
 struct Link {
     waiter: Option<EntityId>,
+    /// The one that ended its wait.
+    unblocker: Option<EntityId>,
     reason: TextId,
     /// Where the waiter stopped.
     stack: Option<StackId>,
+    /// The nearest waiter that worked on a task: what is done for it is done for that task.
+    worker: Option<EntityId>,
     /// A thread that ended the wait for the runtime: what it did before it was woken itself has
     /// nothing to do with that wait.
     is_proxy: bool,
@@ -257,9 +282,20 @@ impl Walk<'_> {
                 let begin = self.wait_begin(step, index);
                 self.wait(step, interval, interval.thread, begin);
             }
-            Kernel::Blocked => self.leaf(step, begin, What::Blocked, Some(interval)),
+            Kernel::Blocked => {
+                let flow = self.wake_up(interval.thread, interval.end);
+                if flow.is_some_and(|flow| self.is_by_user(flow)) {
+                    let begin = self.wait_begin(step, index);
+                    self.wait(step, interval, interval.thread, begin);
+                } else {
+                    self.leaf(step, begin, What::Blocked, Some(interval));
+                }
+            }
             Kernel::Stopped => self.leaf(step, begin, What::Stopped, Some(interval)),
             Kernel::Unknown | Kernel::Absent => match interval.state {
+                State::Running if interval.kind == EntityKind::DotnetThread => {
+                    self.leaf(step, begin, self.unknown(interval), None);
+                }
                 State::Running => self.leaf(step, begin, What::Running, None),
                 State::Syscall => self.leaf(step, begin, What::Syscall, Some(interval)),
                 State::Waiting => {
@@ -270,6 +306,13 @@ impl Walk<'_> {
                 State::Unknown | State::Idle => self.leaf(step, begin, What::Unknown, None),
             },
         }
+    }
+
+    /// A .NET thread that does not wait for the runtime. A thread whose scheduling was recorded is
+    /// unknown after a loss.
+    fn unknown(&self, interval: &Interval) -> What {
+        let thread = interval.thread.and_then(|thread| self.entities.kind(thread));
+        if thread == Some(EntityKind::Thread) { What::Unknown } else { What::NotRecorded }
     }
 
     /// The work item of a worker was queued: continue with the thread that queued it.
@@ -332,7 +375,7 @@ impl Walk<'_> {
         for interval in intervals.iter().rev() {
             let is_same = later.is_none_or(|later| {
                 let is_wait = match later.kernel {
-                    Kernel::Sleeping => interval.thread == later.thread,
+                    Kernel::Sleeping | Kernel::Blocked => interval.thread == later.thread,
                     _ => interval.state == State::Waiting,
                 };
                 is_wait && interval.kernel == later.kernel && interval.end == later.begin
@@ -348,40 +391,73 @@ impl Walk<'_> {
 
     /// A wait that ended with a flow to `to`.
     fn wait(&mut self, step: Step, interval: &Interval, to: Option<EntityId>, begin: Timestamp) {
-        let flows = to.map_or(&[][..], |to| self.history.flows_to(to));
-        let after = flows.partition_point(|flow| flow.at < interval.end);
-        let mut flows = flows.get(after..).unwrap_or_default().iter();
-        let flow = flows
-            .by_ref()
-            .take_while(|flow| flow.at == interval.end)
-            .find(|flow| flow.kind != FlowKind::Continues);
+        let flow = self.wake_up(to, interval.end);
         let cause = flow.and_then(|flow| self.cause(flow));
         let owner = || Some((self.lock_owner(step.entity, interval)?, false));
         let cause = if flow.is_some() { cause } else { owner() };
+        let what = match interval.kernel {
+            Kernel::Blocked => What::Blocked,
+            _ => What::Waits { context: flow.map_or(Context::Unknown, |flow| flow.context) },
+        };
         if step.link.is_proxy {
-            let context = flow.map_or(Context::Unknown, |flow| flow.context);
             match cause {
                 Some((cause, is_proxy)) if cause != step.entity => {
                     self.back.turn(cause, |link| link.is_proxy = is_proxy);
                 }
-                _ => self.leaf(step, step.lower, What::Waits { context }, None),
+                _ => self.leaf(step, step.lower, what, None),
             }
             return;
         }
         let followed = cause.is_some_and(|(cause, is_proxy)| {
             let link = Link {
                 waiter: Some(step.entity),
+                unblocker: Some(cause),
                 reason: interval.reason,
                 stack: interval.stack,
+                worker: self.worker(step, begin),
                 is_proxy,
                 is_work: true,
             };
             self.back.follow(cause, begin, link)
         });
         if !followed {
-            let context = flow.map_or(Context::Unknown, |flow| flow.context);
-            self.leaf(step, begin, What::Waits { context }, Some(interval));
+            self.leaf(step, begin, what, Some(interval));
         }
+    }
+
+    /// The flow to `to` that ended a wait at this time.
+    fn wake_up(&self, to: Option<EntityId>, at: Timestamp) -> Option<&ResolvedFlow> {
+        let flows = to.map_or(&[][..], |to| self.history.flows_to(to));
+        let after = flows.partition_point(|flow| flow.at < at);
+        let mut flows = flows.get(after..)?.iter().take_while(|flow| flow.at == at);
+        flows.find(|flow| flow.kind != FlowKind::Continues)
+    }
+
+    /// Whether a thread of a program caused a flow: it held a lock of the kernel, served a file
+    /// system, or is the child of `vfork(2)`. An interrupt or a thread of the kernel does it for a
+    /// disk.
+    fn is_by_user(&self, flow: &ResolvedFlow) -> bool {
+        /// The parent of all threads of the kernel.
+        const KTHREADD: i64 = 2;
+        let entities = self.entities;
+        let Some((from, _)) = self.cause(flow) else { return false };
+        let Some(process) = entities.process_of(from) else { return false };
+        let Some(known) = entities.get(process) else { return false };
+        let parent = known.parent.and_then(|parent| entities.get(parent));
+        let has_program = [Attribute::CommandLine, Attribute::Executable, Attribute::Runtime]
+            .into_iter()
+            .any(|attribute| entities.attribute(process, attribute).is_some());
+        known.number != KTHREADD
+            && (has_program || parent.is_some_and(|parent| parent.number != KTHREADD))
+    }
+
+    /// The entity whose task others work on while this one waits, back to `begin`: itself if it has
+    /// one.
+    fn worker(&self, step: Step, begin: Timestamp) -> Option<EntityId> {
+        let at = self.back.at();
+        let spans = self.history.spans_within(step.entity, begin, at);
+        let has_task = spans.iter().any(|span| span.end > begin && task_of(span).is_some());
+        if has_task { Some(step.entity) } else { step.link.worker }
     }
 
     /// The owner of the lock that a .NET thread waited for, when the wait began. It is the cause if
@@ -431,16 +507,18 @@ impl Walk<'_> {
         let interval = self.history.before(step.entity, self.back.at());
         let thread = interval.and_then(|(_, interval)| interval.thread);
         let thread = thread.filter(|thread| kernel_thread(*thread));
-        self.pieces.push(Piece {
+        let piece = Piece {
             thread,
             depth: self.back.depth(),
             reason: wait.map_or(TextId::EMPTY, |wait| wait.reason),
             waiter: step.link.waiter,
+            unblocker: step.link.unblocker,
             waiter_reason: step.link.reason,
             waiter_stack: step.link.stack,
             stack: wait.and_then(|wait| wait.stack),
             ..Piece::new(begin, self.back.at(), step.entity, what)
-        });
+        };
+        self.pieces.push((piece, step.link.worker));
         self.back.explain(begin);
     }
 
@@ -477,7 +555,13 @@ impl Walk<'_> {
     }
 
     /// Divides a piece where spans begin and end, and appends the parts.
-    fn split(&self, piece: Piece, task: Option<EntityId>, pieces: &mut Vec<Piece>) {
+    fn split(
+        &self,
+        piece: Piece,
+        worker: Option<EntityId>,
+        task: Option<EntityId>,
+        pieces: &mut Vec<Piece>,
+    ) {
         let of = |entity| self.history.spans_within(entity, piece.begin, piece.end);
         let own = of(piece.entity);
         let global = self.entities.process_of(piece.entity).map_or(&[][..], of);
@@ -491,9 +575,12 @@ impl Walk<'_> {
             is_kind && span.begin < piece.end && span.end > piece.begin
         };
         let spans: Vec<&Span> = own.iter().chain(global).filter(is_relevant).collect();
-        let bounds = spans.iter().flat_map(|span| [span.begin, span.end]);
+        let of_worker = worker.map_or(&[][..], of).iter().filter(|span| task_of(span).is_some());
+        let of_worker: Vec<&Span> = of_worker.collect();
+        let bounds = spans.iter().chain(&of_worker).flat_map(|span| [span.begin, span.end]);
         for (begin, end) in divide(piece.begin, piece.end, bounds) {
-            let here = || spans.iter().filter(|span| span.begin <= begin && span.end >= end);
+            let is_here = |span: &&&Span| span.begin <= begin && span.end >= end;
+            let here = || spans.iter().filter(is_here);
             let is_executing = matches!(
                 piece.what,
                 What::OnCpu { .. } | What::Running | What::Syscall | What::WaitsForCpu { .. }
@@ -504,11 +591,9 @@ impl Walk<'_> {
                 SpanKind::Region | SpanKind::Task => false,
                 _ => true,
             });
-            let works_on = here().rev().find_map(|span| match span.kind {
-                SpanKind::Region => span.of,
-                SpanKind::Task => Some(span.entity),
-                _ => None,
-            });
+            let task_here =
+                |spans: &[&Span]| spans.iter().filter(is_here).rev().find_map(|span| task_of(span));
+            let works_on = task_here(&spans).or_else(|| task_here(&of_worker));
             let part = Piece {
                 begin,
                 end,
@@ -526,5 +611,14 @@ impl Walk<'_> {
                 _ => pieces.push(part),
             }
         }
+    }
+}
+
+/// The task that an entity works on during a span of its own.
+const fn task_of(span: &Span) -> Option<EntityId> {
+    match span.kind {
+        SpanKind::Region => span.of,
+        SpanKind::Task => Some(span.entity),
+        _ => None,
     }
 }

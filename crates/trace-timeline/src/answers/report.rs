@@ -329,8 +329,8 @@ pub struct Report {
     pub preempters: Table<(Option<EntityId>, Occupant), Preempter>,
     /// By process: who woke its threads and goroutines, and how often.
     pub wakers: Table<(Option<EntityId>, Waker), u64>,
-    /// The durations of garbage collections by process and name: `mark` for Go's mark phases;
-    /// generation and reason of .NET's collections.
+    /// The durations of garbage collections by process and name: `mark (CAUSE)` for Go's mark
+    /// phases; generation and reason of .NET's collections.
     pub collections: BTreeMap<(Option<EntityId>, TextId), Histogram>,
     /// Stop-the-world pauses by process and reason.
     pub pauses: BTreeMap<(EntityId, TextId), Histogram>,

@@ -5,7 +5,10 @@ mod pause;
 mod place;
 mod sampled;
 
-pub use model::{Derived, Interval, Kernel, Occupant, Pause, ResolvedFlow, Sampled, Stop};
+pub use model::{
+    Derived, Interval, Kernel, Occupant, Pause, Requester, RequesterTimes, ResolvedFlow, Sampled,
+    Stop,
+};
 pub use sampled::SampledGoroutines;
 
 use crate::entity::{Entities, EntityId, EntityKind};
@@ -236,6 +239,7 @@ impl Correlator {
                 return;
             }
             EventKind::Switch { cpu, prev, left, next, is_next_unknown, .. } => {
+                self.count_requesters(at);
                 let next = match next {
                     Some(next) => Running::of(next),
                     None if is_next_unknown => Running::UNRECORDED,
@@ -309,6 +313,7 @@ impl Correlator {
                 self.begin_pause(span, entity, name, by, at, entities);
             }
             EventKind::Finish { span, .. } => {
+                self.count_requesters(at);
                 if let Some(pause) = self.pauses.finish(span, at) {
                     out(Derived::Pause(&pause));
                 }
@@ -523,6 +528,7 @@ impl Correlator {
         at: Timestamp,
         out: &mut (impl Out + ?Sized),
     ) {
+        self.count_requesters(since);
         let Some(cpu) = self.cpus.get_mut(cpu_id.key()) else { return };
         cpu.gap = Some(since);
         let running = std::mem::replace(&mut cpu.running, Running::UNKNOWN);
@@ -597,6 +603,7 @@ impl Correlator {
     ) {
         let place = self.place(thread);
         if !place.is_on_cpu() && !place.is_queued() {
+            self.count_requesters(at);
             self.move_thread(thread, Place::new(Kind::Woken, cpu), at, out);
         }
     }

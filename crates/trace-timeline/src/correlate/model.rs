@@ -186,6 +186,8 @@ pub struct Pause {
     pub reason: TextId,
     /// The entity that requested it.
     pub by: Option<EntityId>,
+    /// What the kernel did with the thread of that one; `None` if the kernel's thread is not known.
+    pub requester: Option<Requester>,
     /// The request.
     pub begin: Timestamp,
     /// When all had stopped, if it is known.
@@ -206,6 +208,32 @@ impl Pause {
             stopped > 0 && stopped.saturating_mul(10) >= waited.saturating_mul(9)
         })
     }
+}
+
+/// The kernel thread that requested a stop-the-world. It does the work of the pause: while it has no
+/// CPU, all others wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Requester {
+    /// The kernel thread.
+    pub thread: EntityId,
+    /// What it did until all had stopped.
+    pub stopping: RequesterTimes,
+    /// What it did from then to the resumption.
+    pub stopped: RequesterTimes,
+    /// What the CPU executed that it waited for, with nanoseconds, longest first. They sum to the
+    /// times in which it was runnable.
+    pub occupants: Vec<(Occupant, i64)>,
+}
+
+/// Nanoseconds of a [`Requester`]. Otherwise it waited, or what it did is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RequesterTimes {
+    /// On a CPU.
+    pub on_cpu: i64,
+    /// Waiting for a CPU.
+    pub runnable: i64,
 }
 
 /// A P or .NET thread that had to stop.

@@ -1,9 +1,10 @@
 //! Stop-the-world pauses, and who had to stop.
 
-use super::{Correlator, Kernel, Pause, Stop, Times};
+use super::{Correlator, Kernel, Occupant, Pause, Requester, RequesterTimes, Stop, Times};
 use crate::entity::{Entities, EntityId, EntityKind};
 use crate::event::State;
 use crate::tables::{SpanId, TextId};
+use std::cmp::Reverse;
 use trace_common::Timestamp;
 
 /// The open pauses.
@@ -22,7 +23,13 @@ struct Open {
     running: Vec<(Stop, Times)>,
     /// What the kernel did with the .NET threads of the process at the request.
     kernels: Vec<(EntityId, Kernel)>,
+    /// The time of the requester is counted up to here.
+    counted: Timestamp,
 }
+
+/// Maximum number of occupants by which the time of a requester is divided: that of others is that
+/// of an unknown one.
+const MAX_OCCUPANTS: usize = 64;
 
 /// Maximum number of open pauses. There are more only if ends were lost.
 const MAX_OPEN: usize = 64;
@@ -45,7 +52,35 @@ impl Pauses {
         pause.end = at;
         pause.stops.sort_by_key(|stop| (stop.at, stop.entity));
         pause.stopped = pause.stopped.or_else(|| pause.stops.last().map(|stop| stop.at));
+        if let Some(requester) = &mut pause.requester {
+            requester.occupants.sort_by_key(|(occupant, nanos)| (Reverse(*nanos), *occupant));
+        }
         Some(pause)
+    }
+}
+
+impl Requester {
+    fn add(&mut self, kernel: Kernel, nanos: i64) {
+        match kernel {
+            Kernel::OnCpu { .. } => self.stopped.on_cpu += nanos,
+            Kernel::Runnable { occupant, .. } => {
+                self.stopped.runnable += nanos;
+                let is_full = self.occupants.len() >= MAX_OCCUPANTS;
+                let occupant = if is_full { Occupant::Unknown } else { occupant };
+                match self.occupants.iter_mut().find(|(known, _)| *known == occupant) {
+                    Some((_, sum)) => *sum += nanos,
+                    None => self.occupants.push((occupant, nanos)),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// One more has stopped: the time up to now was that until all had stopped.
+    const fn one_stopped(&mut self) {
+        let now = std::mem::replace(&mut self.stopped, RequesterTimes { on_cpu: 0, runnable: 0 });
+        self.stopping.on_cpu += now.on_cpu;
+        self.stopping.runnable += now.runnable;
     }
 }
 
@@ -63,6 +98,16 @@ impl Open {
             runnable: now.runnable - before.runnable,
             ..stop
         });
+        // The runtime may report when all had stopped.
+        if self.pause.stopped.is_none() {
+            self.one_stopped();
+        }
+    }
+
+    fn one_stopped(&mut self) {
+        if let Some(requester) = &mut self.pause.requester {
+            requester.one_stopped();
+        }
     }
 }
 
@@ -108,11 +153,40 @@ impl Correlator {
             let stop = Stop { entity, holder, thread, at, on_cpu: 0, runnable: 0 };
             running.push((stop, times));
         }
-        let pause = Pause { process, reason, by, begin: at, stopped: None, end: at, stops: vec![] };
+        let thread = by.and_then(|by| self.thread_of(by));
+        let (stopping, stopped) = (RequesterTimes::default(), RequesterTimes::default());
+        let requester =
+            thread.map(|thread| Requester { thread, stopping, stopped, occupants: Vec::new() });
+        let (begin, stopped, end, stops) = (at, None, at, Vec::new());
+        let pause = Pause { process, reason, by, requester, begin, stopped, end, stops };
         if self.pauses.open.len() >= MAX_OPEN {
             self.pauses.open.remove(0);
         }
-        self.pauses.open.push(Open { span, pause, running, kernels });
+        self.pauses.open.push(Open { span, pause, running, kernels, counted: at });
+    }
+
+    /// Counts the times of requesters up to now: before what the kernel does with a thread changes,
+    /// and before a pause does.
+    #[inline]
+    pub(super) fn count_requesters(&mut self, at: Timestamp) {
+        if !self.pauses.open.is_empty() {
+            self.count_open(at);
+        }
+    }
+
+    #[cold]
+    fn count_open(&mut self, at: Timestamp) {
+        for index in 0..self.pauses.open.len() {
+            let open = self.pauses.open.get(index);
+            let thread = open.and_then(|open| Some(open.pause.requester.as_ref()?.thread));
+            let kernel = thread.map_or(Kernel::Unknown, |thread| self.kernel(thread).kernel());
+            let Some(open) = self.pauses.open.get_mut(index) else { continue };
+            let nanos = at.nanos_since(open.counted).max(0);
+            open.counted = open.counted.max(at);
+            if let Some(requester) = open.pause.requester.as_mut().filter(|_| nanos > 0) {
+                requester.add(kernel, nanos);
+            }
+        }
     }
 
     /// What the kernel did with a .NET thread when it was asked to stop for its sample, and when
@@ -134,6 +208,7 @@ impl Correlator {
         if self.pauses.open.iter().all(|open| open.running.is_empty()) {
             return;
         }
+        self.count_requesters(at);
         for index in 0..self.pauses.open.len() {
             let thread = self.pauses.open.get(index).and_then(|open| {
                 open.running.iter().find(|(stop, _)| stop.entity == id).map(|(stop, _)| stop.thread)
@@ -150,7 +225,9 @@ impl Correlator {
     pub(super) fn all_stopped(&mut self, process: EntityId, at: Timestamp) {
         let of_process = |open: &&mut Open| open.pause.process == process;
         let mut entities = Vec::new();
+        self.count_requesters(at);
         if let Some(open) = self.pauses.open.iter_mut().rev().find(of_process) {
+            open.one_stopped();
             open.pause.stopped = Some(at);
             entities.extend(open.running.iter().map(|(stop, _)| stop.entity));
         }

@@ -37,6 +37,7 @@ use crate::event::{
     Context, Event, EventKind, FlowKind, InstantKind, LossKind, SampleKind, SpanKind, State, Value,
 };
 use crate::tables::{Frame, SampledEventId, SpanId, StackId, Tables, TextId};
+use gotrace::analysis::GcTrigger;
 use gotrace::{
     Event as GoEvent, EventKind as GoEventKind, GoId, GoState, Metric, ProcId, ProcState,
     RangeName, ResourceId, StateTransition, TaskId, ThreadId,
@@ -490,7 +491,11 @@ impl GoSource {
         let Some(range) = event.range() else { return };
         let goroutine = |this: &Self, id: GoId| this.known(id).map(|g| g.entity);
         let (key, entity, kind, name) = match (range.name, range.scope) {
-            (RangeName::GcMark, _) => (Range::Mark, Some(process), SpanKind::Gc, &b"mark"[..]),
+            (RangeName::GcMark, _) => {
+                let is_begin = event.kind() == GoEventKind::RangeBegin;
+                let cause = is_begin.then(|| GcTrigger::of(event.stack()));
+                (Range::Mark, Some(process), SpanKind::Gc, mark(cause))
+            }
             (RangeName::StopTheWorld(reason), scope) => {
                 let id = scope.goroutine().unwrap_or(GoId::NONE);
                 let reason: &[u8] = reason;
@@ -621,6 +626,16 @@ impl GoSource {
         let id = tables.stack(&self.frames);
         *self.stacks.insert(key) = id;
         id
+    }
+}
+
+/// The name of a mark phase with its cause. One that began before the trace has none.
+const fn mark(cause: Option<GcTrigger>) -> &'static [u8] {
+    match cause {
+        Some(GcTrigger::Allocation) => b"mark (allocation)",
+        Some(GcTrigger::Explicit) => b"mark (explicit)",
+        Some(GcTrigger::Periodic) => b"mark (periodic)",
+        _ => b"mark",
     }
 }
 

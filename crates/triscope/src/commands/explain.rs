@@ -1,7 +1,7 @@
 //! `triscope explain`: the critical path of requests.
 
-use crate::answers::explain;
-use crate::failure::Result;
+use crate::answers::explain::{self, Style};
+use crate::failure::{Failure, Result};
 use crate::io::stdout::Output;
 use crate::sources::model::Traces;
 use trace_timeline::answers::{Question, Subject};
@@ -12,8 +12,11 @@ use trace_timeline::answers::{Question, Subject};
 /// continues with the goroutine or thread that ended the wait, across the layers: through channels,
 /// mutexes, pipes and system calls, to other processes. The pieces sum to the duration.
 ///
-/// Below a piece is the stack where it stopped. Without one, it is the most frequent stack of its
-/// samples (CPU profile of Go, sample profiler of .NET).
+/// The time is summed by its use: which goroutine or thread, what it did or waited for, and who had
+/// the CPU or P that it waited for. --path also prints the pieces in time order.
+///
+/// Below a large sum, and below a piece, is the stack where it stopped. Without one, it is the most
+/// frequent stack of its samples (CPU profile of Go, sample profiler of .NET).
 ///
 /// Work that such a goroutine did for another task is marked "context": it is why the wait was
 /// long, but not a part of this request.
@@ -22,6 +25,7 @@ use trace_timeline::answers::{Question, Subject};
 Examples:
   triscope explain trace.out                           the longest task, region or activity
   triscope explain trace.out perf.data --task checkout --worst 3
+  triscope explain trace.out --path                    with the pieces in time order
   triscope explain trace.out --goroutine 42 --between 1.5 1.6
   triscope explain app.nettrace perf.data --activity Request
   triscope explain trace.out old.data --offset old.data=12.5
@@ -46,21 +50,31 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TID", group = "what")]
     thread: Option<i64>,
     /// Only between these times, in seconds from the start of the timeline
-    #[arg(long, num_args = 2, value_names = ["A", "B"])]
+    #[arg(long, num_args = 2, value_names = ["A", "B"], value_parser = seconds)]
     between: Vec<f64>,
     /// Number of requests, longest first
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    worst: usize,
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    worst: u32,
+    /// Print the pieces of the path in time order, too
+    #[arg(long, conflicts_with = "json")]
+    path: bool,
     /// Frames of each stack, innermost first; 0 for no stacks
     #[arg(long, value_name = "N", default_value_t = 3)]
     frames: usize,
-    /// Print JSON, with whole stacks
+    /// Print JSON, with all pieces and whole stacks
     #[arg(long)]
     json: bool,
 }
 
+/// A finite number of seconds.
+fn seconds(text: &str) -> std::result::Result<f64, &'static str> {
+    let seconds: Option<f64> = text.parse().ok();
+    seconds.filter(|seconds| seconds.is_finite()).ok_or("not a number of seconds")
+}
+
 impl Args {
-    fn question(&self) -> Question {
+    fn question(&self) -> Result<Question> {
         let Self { task, region, activity, goroutine, thread, .. } = self;
         let subject = match (task, region, activity, goroutine, thread) {
             (Some(name), ..) => Subject::Task(name.clone()),
@@ -72,22 +86,28 @@ impl Args {
         };
         let nanos = |seconds: f64| (seconds * 1e9).round() as i64;
         let between = match self.between[..] {
-            [from, to] => Some((nanos(from), nanos(to))),
+            [from, to] if from < to => Some((nanos(from), nanos(to))),
+            [from, to] => {
+                let message =
+                    format!("--between {from} {to}: the first time is not the earlier one");
+                return Err(Failure::new(message).with_code(2));
+            }
             _ => None,
         };
-        Question { subject, between, worst: self.worst }
+        Ok(Question { subject, between, worst: self.worst as usize })
     }
 }
 
 pub(crate) fn run(args: &Args) -> Result {
-    let (answer, outcome) = explain::answer(&args.traces, &args.question())?;
+    let (answer, outcome) = explain::answer(&args.traces, &args.question()?)?;
     let mut output = Output::new();
     if args.json {
         let text = serde_json::to_string_pretty(&answer.to_json()).unwrap_or_default();
         output.buffer.extend_from_slice(text.as_bytes());
         output.buffer.push(b'\n');
     } else {
-        let _ = answer.print(args.frames, &mut output.buffer); // writing to a vector does not fail
+        let style = Style { frames: args.frames, has_pieces: args.path };
+        let _ = answer.print(style, &mut output.buffer); // writing to a vector does not fail
     }
     output.finish()?;
     outcome

@@ -7,12 +7,14 @@ use crate::io::stdout::Output;
 use crate::sources::model::{Traces, duration, name};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use trace_timeline::answers::{CpuTimes, Delay, Group, Histogram, Report, Throttled, Waker};
 use trace_timeline::text;
 use trace_timeline::{
-    Attribute, Entity, EntityId, EntityKind, Occupant, Tables, TextId, Timestamp,
+    Attribute, Entity, EntityId, EntityKind, Occupant, Requester, RequesterTimes, Tables, TextId,
+    Timestamp,
 };
 
 /// Report where the time of processes, threads and goroutines went
@@ -88,6 +90,9 @@ pub(crate) fn run(args: &Args) -> Result {
     }) {
         return Err(Failure::new(format_args!("goroutine {id} is not in the traces")));
     }
+    if let Some(pid) = args.pid.iter().find(|pid| !has_process(**pid, &tables)) {
+        return Err(missing_process(*pid, &report, &tables));
+    }
     let view = View { report: &report, tables: &tables, goroutines, pids, recorded, notes: &notes };
     let mut output = Output::new();
     if args.json {
@@ -99,6 +104,44 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     output.finish()?;
     outcome
+}
+
+fn has_process(pid: i64, tables: &Tables) -> bool {
+    tables.entities.iter().any(|(_, e)| e.kind == EntityKind::Process && e.number == pid)
+}
+
+/// The failure if a process is not in the traces. It names some that are: those with most time of their
+/// threads and goroutines on CPUs, or running.
+fn missing_process(pid: i64, report: &Report, tables: &Tables) -> Failure {
+    const SHOWN: usize = 5;
+    let mut ran: BTreeMap<(i64, TextId), i64> = BTreeMap::new();
+    let mut add = |process: Option<EntityId>, nanos: i64| {
+        let known = process.and_then(|process| tables.entities.get(process));
+        if let Some(known) = known.filter(|known| known.number >= 0) {
+            *ran.entry((known.number, known.name)).or_default() += nanos;
+        }
+    };
+    for (id, _) in tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Process) {
+        add(Some(id), 0);
+    }
+    for (thread, times) in &report.threads {
+        add(tables.entities.process_of(*thread), times.times.on_cpu);
+    }
+    for ((process, _), group) in &report.groups {
+        add(*process, group.running.unknown);
+    }
+    let mut ran: Vec<((i64, TextId), i64)> = ran.into_iter().collect();
+    ran.sort_by_key(|(_, nanos)| Reverse(*nanos));
+    let shown =
+        ran.iter().take(SHOWN).map(|((pid, name), _)| format!("{pid} ({})", tables.str(*name)));
+    let mut there = match shown.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "they name no process ids".to_owned(),
+        some => format!("they have {some}"),
+    };
+    if let Some(more @ 1..) = ran.len().checked_sub(SHOWN) {
+        there.push_str(&format!(", {more} more"));
+    }
+    Failure::new(OneLine(&format!("process {pid} is not in the traces; {there}")))
 }
 
 struct View<'a> {
@@ -169,6 +212,28 @@ impl View<'_> {
 
     fn waker(&self, waker: Waker) -> String {
         OneLine(&text::waker(waker, self.tables)).to_string()
+    }
+
+    fn requester(&self, requester: &Requester) -> Value {
+        let times =
+            |times: RequesterTimes| json!({ "on_cpu": times.on_cpu, "runnable": times.runnable });
+        let entities = &self.tables.entities;
+        let number = |id: EntityId| entities.get(id).map(|entity| entity.number);
+        let occupants = requester.occupants.iter().map(|(occupant, nanos)| {
+            let thread = occupant.thread();
+            json!({
+                "occupant": self.occupant(*occupant),
+                "tid": thread.and_then(number),
+                "pid": thread.and_then(|thread| entities.process_of(thread)).and_then(number),
+                "nanos": nanos,
+            })
+        });
+        json!({
+            "tid": number(requester.thread),
+            "until_stopped": times(requester.stopping),
+            "after": times(requester.stopped),
+            "occupants": occupants.collect::<Vec<_>>(),
+        })
     }
 
     fn text(&self, id: TextId) -> String {
@@ -248,9 +313,14 @@ impl View<'_> {
         more(out, processes.len())
     }
 
+    /// Whether the scheduler was recorded: otherwise threads are known of samples or wake-ups.
+    fn has_scheduler(&self) -> bool {
+        self.report.threads.values().any(|thread| thread.times.unknown < thread.times.total())
+    }
+
     fn print_threads(&self, out: &mut Vec<u8>) -> io::Result<()> {
         let threads = self.threads();
-        if threads.is_empty() {
+        if threads.is_empty() || !self.has_scheduler() {
             return Ok(());
         }
         writeln!(
@@ -463,6 +533,9 @@ impl View<'_> {
                 write!(out, ": {stopping} until all had stopped, {rest} stopped")?;
             }
             writeln!(out)?;
+            if let Some(requester) = text::requester(pause, self.tables) {
+                writeln!(out, "    requester: {}", OneLine(&requester))?;
+            }
             for stop in pause.late().take(3) {
                 writeln!(out, "    late: {}", OneLine(&text::late(pause, stop, self.tables)))?;
             }
@@ -473,7 +546,7 @@ impl View<'_> {
     fn print_losses(&self, out: &mut Vec<u8>) -> io::Result<()> {
         writeln!(out, "\nNot known")?;
         let unknown: i64 = self.threads().iter().map(|(_, times, _)| times.unknown).sum();
-        if self.report.threads.is_empty() {
+        if !self.has_scheduler() {
             writeln!(out, "  The kernel's scheduler was not recorded: running is not on a CPU.")?;
         } else {
             let unknown = duration(unknown);
@@ -588,6 +661,7 @@ impl View<'_> {
                     "process": process(*p),
                     "occupant": self.occupant(*occupant),
                     "tid": occupant.thread().and_then(number),
+                    "pid": occupant.thread().and_then(|id| t.entities.process_of(id)).and_then(number),
                     "preempted": x.preempted,
                     "woken": x.woken,
                     "count": x.count,
@@ -633,6 +707,7 @@ impl View<'_> {
                 "stopped": p.stopped.map(Timestamp::nanos),
                 "end": p.end.nanos(),
                 "by": p.by.map(|by| name(t, by)),
+                "requester": p.requester.as_ref().map(|requester| self.requester(requester)),
                 "stops": stops,
             })
         });

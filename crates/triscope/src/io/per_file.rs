@@ -1,6 +1,6 @@
 //! Options with a value for each file.
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OneLine, Result};
 use std::path::PathBuf;
 
 /// The values of an option in the form `FILE=VALUE`, or `VALUE` if there is one file.
@@ -21,14 +21,23 @@ pub(crate) fn per_file<'a>(
         }
         match &mut found[..] {
             _ if is_used => {}
-            [single] => *single = Some(value.as_str()),
-            _ => {
-                let message = format!("{option} {value}: with several traces, pass FILE=VALUE");
-                return Err(Failure::new(message).with_code(2));
-            }
+            [single] if !value.contains('=') => *single = Some(value.as_str()),
+            _ => return Err(not_one_of(value, option, files)),
         }
     }
     Ok(found)
+}
+
+fn not_one_of(value: &str, option: &str, files: &[PathBuf]) -> Failure {
+    let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    let names = names.join(", ");
+    Failure::new(OneLine(&match value.rsplit_once('=') {
+        Some((file, _)) => format!("{option}: {file} is none of the traces: {names}"),
+        None => format!(
+            "{option} {value}: with several traces, pass FILE=VALUE; FILE is one of {names}"
+        ),
+    }))
+    .with_code(2)
 }
 
 /// `--offset` for each file, in nanoseconds: the `CLOCK_MONOTONIC` time at which the clock of the

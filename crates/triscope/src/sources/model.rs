@@ -101,9 +101,12 @@ enum Read {
     /// Its events are counted on the timeline.
     #[default]
     Other,
-    /// As [`Read::Other`], with the number of samples that cannot be decoded.
+    /// As [`Read::Other`], with the number of samples, that of those which cannot be decoded, and the
+    /// sampled events.
     Perf {
+        samples: u64,
         undecodable: u64,
+        events: String,
     },
     Go {
         stats: GoStats,
@@ -449,6 +452,9 @@ impl Opened {
     /// What was read of each trace that has events of its own, with notes: its name, and a text.
     pub(crate) fn summaries(&self, drawn: &TimelineStats) -> Vec<(&str, String)> {
         let of = |part: &'_ Part| match &*part.summary.0.borrow() {
+            Read::Perf { samples: samples @ 1.., events, .. } => {
+                Some(format!("{} of {events}", counted(*samples, "sample")))
+            }
             Read::Other | Read::Perf { .. } => None,
             Read::Go { stats, notes: others, .. } => {
                 let seconds = seconds(stats.first, stats.last);
@@ -489,7 +495,7 @@ impl Opened {
     /// Number of samples of perf.data recordings that cannot be decoded.
     pub(crate) fn undecodable_samples(&self) -> u64 {
         let of = |part: &Part| match *part.summary.0.borrow() {
-            Read::Perf { undecodable } => undecodable,
+            Read::Perf { undecodable, .. } => undecodable,
             _ => 0,
         };
         self.parts.iter().map(of).sum()

@@ -1,9 +1,10 @@
 use super::analysis::{Analysis, Rows};
 use super::path_model;
-use crate::answers::explain;
+use crate::answers::explain::{self, Style};
 use crate::failure::{Failure, Result};
 use crate::io::input;
 use crate::sources::go::Visitor;
+use crate::sources::model::Traces;
 use gotrace::analysis::{CriticalPaths, RequestFilter, Requests};
 use gotrace::{Event, GoId};
 use serde_json::Value;
@@ -115,7 +116,7 @@ pub(super) fn run(args: &Args) -> Result {
         let between = analysis.range.is_given().then_some((0, 0)); // for the message
         let subject = args.requests.subject();
         let question = Question { subject, between, ..Question::default() };
-        return Err(explain::nothing(&question));
+        return Err(explain::nothing(&question, &Traces::of(vec![analysis.file.clone()])));
     }
     let mut paths = CriticalPaths::new(requests);
     analysis.visit_again(&mut paths)?;
@@ -129,7 +130,8 @@ pub(super) fn run(args: &Args) -> Result {
         let pieces: Vec<Value> = paths.iter().flat_map(pieces).collect();
         args.rows.print(&pieces, Value::clone, |_| Ok(()))?;
     } else {
-        args.rows.print(&paths, Value::clone, |out| answer.print(args.frames, out))?;
+        let style = Style { frames: args.frames, has_pieces: true };
+        args.rows.print(&paths, Value::clone, |out| answer.print(style, out))?;
     }
     reading.into_result()
 }
@@ -137,7 +139,11 @@ pub(super) fn run(args: &Args) -> Result {
 /// The pieces of a path, each with its request.
 fn pieces(path: &Value) -> impl Iterator<Item = Value> {
     let mut request = path.clone();
-    let pieces = request.as_object_mut().and_then(|fields| fields.remove("pieces"));
+    let fields = request.as_object_mut();
+    let pieces = fields.and_then(|fields| {
+        fields.remove("summary");
+        fields.remove("pieces")
+    });
     let pieces = match pieces {
         Some(Value::Array(pieces)) => pieces,
         _ => Vec::new(),

@@ -6,6 +6,7 @@ use crate::io::input::Input;
 use crate::io::spool::spool;
 use crate::sources::processes::{self, Processes};
 use crate::sources::symbols;
+use perf_data::Session;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -44,6 +45,7 @@ impl Opening<'_> {
             error => fail(&error),
         })?;
         let mut source = symbols::named(source, reader.session().features());
+        let names = event_names(reader.session());
         let (name, notes, summary) = (self.path.display().to_string(), self.notes, self.summary);
         if self.path.ends_with(SCHEDULER) {
             let Processes { observed, skipped } = recorded_processes(self.path)?;
@@ -57,7 +59,15 @@ impl Opening<'_> {
                     None => {
                         source.finish(tables, out);
                         let stats = source.samples();
+                        // Of a part of the switches, or of those of one program, no state follows.
+                        let is_sampled = source.stats().switches == 0;
+                        let events = names(is_sampled);
+                        let sampled = if is_sampled { stats.samples } else { 0 };
+                        let what = format!(
+                            "samples of {events}, not a system-wide record of the scheduler"
+                        );
                         let incomplete = [
+                            (sampled, &*what),
                             (stats.undecodable, "samples that cannot be decoded"),
                             (stats.truncated, "stacks that the kernel truncated"),
                             (stats.cut, "stacks that were unwound incompletely"),
@@ -65,7 +75,8 @@ impl Opening<'_> {
                             (stats.unfinished, "waits of unknown duration, left out"),
                         ];
                         notes.add(&name, &incomplete);
-                        summary.set(Read::Perf { undecodable: stats.undecodable });
+                        let (samples, undecodable) = (stats.samples, stats.undecodable);
+                        summary.set(Read::Perf { samples, undecodable, events });
                         return Ok(false);
                     }
                 }
@@ -73,6 +84,17 @@ impl Opening<'_> {
             Ok(true)
         });
         Ok(())
+    }
+}
+
+/// The names of the events of a recording that are samples; with those of the scheduler, or without.
+fn event_names(session: &Session) -> impl Fn(bool) -> String + use<> {
+    let names: Vec<String> = session.events().iter().map(|event| event.name.clone()).collect();
+    move |with_scheduler| {
+        let is_shown = |name: &&String| {
+            !name.starts_with("dummy") && (with_scheduler || !name.starts_with("sched:"))
+        };
+        names.iter().filter(is_shown).cloned().collect::<Vec<_>>().join(", ")
     }
 }
 
