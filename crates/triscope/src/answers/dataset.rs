@@ -19,6 +19,11 @@ pub(crate) const PATHS: usize = 100;
 /// Events in which a reading of the wall clock is searched: traces have it at their beginning.
 const MOST_SEARCHED: usize = 1 << 20;
 
+/// Whether there is a dataset at `dir`.
+pub(crate) fn is_dataset(dir: &Path) -> bool {
+    dir.join("recordings").is_dir()
+}
+
 /// Traces that are added to a dataset.
 pub(crate) struct Export<'a> {
     pub(crate) traces: &'a Traces,
@@ -70,6 +75,7 @@ impl Export<'_> {
         if !failures.is_empty() {
             dataset.set_partial();
         }
+        opened.given_up.iter().for_each(|last| dataset.push_unread(*last));
         if dataset.is_empty() {
             failures.iter().for_each(Failure::print);
             return Err(Failure::new("the traces have no events"));
@@ -83,7 +89,8 @@ impl Export<'_> {
             None => "; no critical paths: the longest requests have too many events (--paths)",
         };
         let summary = dataset.finish(&tables).map_err(failure)?;
-        print(&summary, self.output, missing);
+        let partial = if failures.is_empty() { "" } else { " (partial)" };
+        print(&summary, &format!("{}{partial}", self.output.display()), missing);
         failures.iter().for_each(Failure::print);
         if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
     }
@@ -93,7 +100,7 @@ fn failure(error: Error) -> Failure {
     Failure::new(error)
 }
 
-fn print(summary: &Summary, output: &Path, missing: &str) {
+fn print(summary: &Summary, output: &str, missing: &str) {
     let (rows, bytes) = (summary.rows(), summary.bytes());
     let notes = notes(&[(
         summary.arguments,
@@ -101,12 +108,7 @@ fn print(summary: &Summary, output: &Path, missing: &str) {
         "arguments of events have no column",
     )]);
     let rows = counted(rows, "row");
-    eprintln!(
-        "{}: {rows} in {}, {}{notes}{missing}",
-        output.display(),
-        summary.partition,
-        size(bytes)
-    );
+    eprintln!("{output}: {rows} in {}, {}{notes}{missing}", summary.partition, size(bytes));
 }
 
 /// A number for a recording: a hash of its files, host and begin, so that a second export replaces

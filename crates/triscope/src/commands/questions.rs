@@ -1,7 +1,9 @@
 //! `triscope questions`: SQL for datasets.
 
+use crate::answers::dataset::is_dataset;
 use crate::failure::{Failure, Result};
 use crate::io::stdout::Output;
+use std::path::Path;
 use trace_dataset::{QUESTIONS, views};
 
 /// Print questions about a dataset in SQL
@@ -27,8 +29,20 @@ pub(crate) struct Args {
     spark: bool,
 }
 
+/// Statements that make the tables at `dir` views.
+fn views_of(dir: &str) -> Result<String> {
+    if dir.is_empty() {
+        return Err(Failure::new("--views: the name of the directory is empty").with_code(2));
+    }
+    if !is_dataset(Path::new(dir)) {
+        let what = "no dataset of triscope export: it has no directory recordings";
+        return Err(Failure::about(dir, what));
+    }
+    Ok(views(dir))
+}
+
 pub(crate) fn run(args: &Args) -> Result {
-    let mut text = args.views.as_deref().map(views).unwrap_or_default();
+    let mut text = args.views.as_deref().map(views_of).transpose()?.unwrap_or_default();
     match &args.name {
         Some(name) => {
             let question = QUESTIONS.iter().find(|question| question.name == name);
