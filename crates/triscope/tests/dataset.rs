@@ -70,3 +70,30 @@ fn views_need_a_dataset() {
     assert_eq!(code, Some(0));
     assert!(text.contains("read_parquet('dataset/sched/*/*/*.parquet'"), "{text}");
 }
+
+#[test]
+fn conditions_choose_the_cohorts_of_a_question() {
+    let dir = tempfile::tempdir().unwrap();
+    let cohorts = ["--before", "host = 'a'", "--after", "host = 'b'"];
+    for more in [&[][..], &["--spark"]] {
+        let args = [&["questions", "latency_regression"], &cohorts[..], more].concat();
+        let (code, text, errors) = run(dir.path(), &args);
+        assert_eq!(code, Some(0), "{errors}");
+        assert!(text.contains("WHERE (\n    host = 'a'\n  )\n"), "{text}");
+        assert!(text.contains("WHERE (\n    host = 'b'\n  )\n), sums AS ("), "{text}");
+    }
+    for (args, what) in [
+        (&["cpu_time"][..], "cpu_time: --before and --after are for flame_graph_difference and "),
+        (&[], "--before and --after need the name of a question"),
+        (&["nothing"], "no question is named nothing"),
+    ] {
+        let (code, _, errors) = run(dir.path(), &[&["questions"], args, &cohorts].concat());
+        assert_eq!(code, Some(2), "{errors}");
+        assert!(errors.contains(what), "{errors}");
+    }
+    for args in [&cohorts[..2], &["--before", " ", "--after", "true"]] {
+        let (code, _, errors) =
+            run(dir.path(), &[&["questions", "latency_regression"], args].concat());
+        assert_eq!(code, Some(2), "{errors}");
+    }
+}

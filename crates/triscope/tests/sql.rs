@@ -43,6 +43,14 @@ fn datasets_and_traces_reach_the_program() {
     assert_eq!(text, expected.map(|arg| format!("argument {arg}\n")).concat() + "recordings\n");
     assert!(output.status.success());
 
+    let cohorts = ["--before", "host = 'a'", "--after", "host = 'b'"];
+    let output = ask(dir.path(), &[&cohorts[..], &["latency_regression", name]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("argument --\nargument -- Scheduling latency of two"), "{text}");
+    assert!(text.contains("    host = 'a'\n") && text.contains("    host = 'b'\n"), "{text}");
+    let output = ask(dir.path(), &[&cohorts[..], &["SELECT 1", name]].concat());
+    assert_eq!(output.status.code(), Some(2));
+
     let output = ask(dir.path(), &["--json", "cpu_time", TRACE]);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{errors}");

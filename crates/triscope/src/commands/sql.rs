@@ -1,6 +1,6 @@
 //! `triscope sql`: SQL about a dataset or traces, by the program `triscope-sql`.
 
-use crate::answers::dataset::is_dataset;
+use crate::answers::dataset::{Cohorts, is_dataset, question};
 use crate::failure::{Failure, Result};
 use crate::run::cleanup;
 use crate::run::stop::Listener;
@@ -22,6 +22,7 @@ Examples:
   triscope sql 'SELECT host, count(*) FROM sched GROUP BY host' dataset
   triscope sql --json cpu_time recording/       what triscope record --keep wrote
   triscope sql --csv - dataset < question.sql
+  triscope sql latency_regression dataset --before \"date < '2026-11-20'\" --after \"date >= '2026-11-20'\"
   triscope questions                            the questions with a name
 
 The tables and columns are described in docs/dataset.md.")]
@@ -42,6 +43,8 @@ pub(crate) struct Args {
     /// an error [default: half of what is available]
     #[arg(long, value_name = "MB")]
     memory: Option<u32>,
+    #[command(flatten)]
+    cohorts: Cohorts,
 }
 
 /// The program that answers.
@@ -58,7 +61,11 @@ pub(crate) fn run(args: &Args) -> Result {
     if let Some(megabytes) = args.memory {
         command.args(["--memory", &megabytes.to_string()]);
     }
-    command.args(["--", args.query.as_str()]);
+    let query = match args.cohorts.is_given() {
+        true => args.cohorts.apply(&args.query, question(&args.query)?.sql.to_owned())?,
+        false => args.query.clone(),
+    };
+    command.args(["--", &query]);
     if let [dataset] = args.inputs.as_slice() {
         if is_dataset(dataset) {
             return Err(missing(&command.arg(dataset).exec()));
