@@ -109,10 +109,11 @@ pub(crate) fn task(args: &[String]) -> Result {
         }));
     }
     let (input, check) = (dir.join("input.json"), dir.join("check.py"));
+    let asked = [questions(), with_cohorts()].concat();
     let text = json!({
         "dataset": dataset,
         "recordings": exported,
-        "questions": [questions(), with_cohorts()].concat(),
+        "questions": asked,
         "tables": tables(),
         "examples": dir.join("examples.json"),
         "triscope_sql": triscope_sql,
