@@ -27,6 +27,7 @@
 //! - [`Timestamp`], [`ClockDomain`], [`ClockMap`]: conversion of many clocks to one time axis;
 //! - [`Cursor`]: bounds-checked little-endian reads and variable-length integers over a byte slice;
 //! - [`BuildId`], [`Inode`]: the identity of the contents of an ELF file, and of a mapped file;
+//! - [`crc32`]: the checksum of gzip;
 //! - [`Guid`]: a GUID in .NET's byte order;
 //! - [`Histogram`]: durations by size, for percentiles;
 //! - [`IdMap`]: values by identifiers that are mostly assigned consecutively;
@@ -40,6 +41,7 @@
 
 mod build_id;
 mod clock;
+mod crc;
 mod cursor;
 mod guid;
 mod histogram;
@@ -53,6 +55,7 @@ mod walk;
 
 pub use build_id::BuildId;
 pub use clock::{ClockDomain, ClockError, ClockMap, Timestamp};
+pub use crc::crc32;
 pub use cursor::{Cursor, ReadError, ReadErrorKind};
 pub use guid::{Guid, ParseGuidError};
 pub use histogram::Histogram;

@@ -1,5 +1,6 @@
--- Functions whose share of the CPU samples differs most between two cohorts, with the functions that they call. Here
--- the cohorts are the recordings of samples in the first and the second half by number: change the first query.
+-- Functions whose share of the CPU samples differs most between two cohorts, with the functions that they call.
+-- The options --before and --after choose the cohorts; without them, they are the recordings of samples in the first and
+-- the second half by number.
 --
 -- Example:
 --   function                before  after  difference
@@ -8,7 +9,7 @@
 --   main.serve.func1        3       3      0.5739
 --   main.serve.func1.1      3       3      0.5739
 WITH cohorts AS (
-  SELECT recording, ntile(2) OVER (ORDER BY recording) AS cohort
+  SELECT recording, CASE ntile(2) OVER (ORDER BY recording) WHEN 1 THEN 'before' ELSE 'after' END AS cohort
   FROM (SELECT DISTINCT recording FROM samples WHERE kind IN ('cpu', 'go_cpu', 'managed')) s
 ), functions AS (
   SELECT DISTINCT k.recording, k.stack, f.function
@@ -17,16 +18,16 @@ WITH cohorts AS (
   WHERE f.function IS NOT NULL
 ), counts AS (
   SELECT f.function,
-         sum(CASE WHEN c.cohort = 1 THEN 1 ELSE 0 END) AS before,
-         sum(CASE WHEN c.cohort = 2 THEN 1 ELSE 0 END) AS after
+         sum(CASE WHEN c.cohort = 'before' THEN 1 ELSE 0 END) AS before,
+         sum(CASE WHEN c.cohort = 'after' THEN 1 ELSE 0 END) AS after
   FROM samples s
   JOIN cohorts c USING (recording)
   JOIN functions f USING (recording, stack)
   WHERE s.kind IN ('cpu', 'go_cpu', 'managed')
   GROUP BY f.function
 ), totals AS (
-  SELECT sum(CASE WHEN c.cohort = 1 THEN 1 ELSE 0 END) AS before,
-         sum(CASE WHEN c.cohort = 2 THEN 1 ELSE 0 END) AS after
+  SELECT sum(CASE WHEN c.cohort = 'before' THEN 1 ELSE 0 END) AS before,
+         sum(CASE WHEN c.cohort = 'after' THEN 1 ELSE 0 END) AS after
   FROM samples s
   JOIN cohorts c USING (recording)
   WHERE s.kind IN ('cpu', 'go_cpu', 'managed')

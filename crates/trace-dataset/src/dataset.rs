@@ -2,7 +2,7 @@
 
 use crate::parquet::{Cell, FileWriter};
 use crate::partition;
-use crate::schema::{SCHEMA_VERSION, TABLES};
+use crate::schema::{SCHEMA_VERSION, TABLES, Table};
 use hashbrown::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -139,6 +139,9 @@ enum Name {
     Wakeups,
 }
 
+/// The table whose file is the last one: with it, the recording is complete.
+const RECORDINGS: &str = "recordings";
+
 /// Writes a timeline as a recording of a dataset. Feed it all derived data.
 ///
 /// An error of [`push`](Self::push) is the result of [`finish`](Self::finish). A dataset that is
@@ -149,6 +152,8 @@ pub struct Dataset {
     temporary: PathBuf,
     options: DatasetOptions,
     is_partial: bool,
+    /// For each source whose rest could not be read: the last event before.
+    unread: Vec<Timestamp>,
     writer: Writer,
     subjects: IdMap<Subject>,
     /// Those that are open, by their begin.
@@ -306,7 +311,8 @@ impl Dataset {
     pub fn create(dir: &Path, options: DatasetOptions) -> Result<Self, Error> {
         let name = format!(".{:016x}.{}.partial", options.recording, std::process::id());
         let temporary = dir.join(name);
-        fs::create_dir_all(&temporary).map_err(at(&temporary))?;
+        // The hidden directory is not the one that the caller knows.
+        fs::create_dir_all(&temporary).map_err(at(dir))?;
         let requests = [SpanKind::Task, SpanKind::Activity, SpanKind::Region]
             .map(|kind| Requests::new(RequestFilter::of(kind), options.paths));
         let mut dataset = Self {
@@ -321,6 +327,7 @@ impl Dataset {
             },
             options,
             is_partial: false,
+            unread: Vec::new(),
             subjects: IdMap::default(),
             spans: HashMap::new(),
             requests,
@@ -335,7 +342,7 @@ impl Dataset {
                 // A row group goes out at once.
                 FileWriter::new(BufWriter::with_capacity(1 << 12, file), table)
             });
-            dataset.writer.files.push(file.map_err(at(&path))?);
+            dataset.writer.files.push(file.map_err(at(dir))?);
         }
         Ok(dataset)
     }
@@ -354,6 +361,13 @@ impl Dataset {
     /// A source is damaged: the recording is marked as partial.
     pub fn set_partial(&mut self) {
         self.is_partial = true;
+    }
+
+    /// The rest of a source cannot be read: `last` is the last event before. The recording is marked as
+    /// partial, and has a loss that ends with the recording.
+    pub fn push_unread(&mut self, last: Timestamp) {
+        self.set_partial();
+        self.unread.push(last);
     }
 
     /// Adds derived data.
@@ -649,19 +663,21 @@ impl Dataset {
                 let process = about.filter(|(_, entity)| entity.kind != EntityKind::Cpu);
                 let process = process.and_then(|(id, _)| tables.entities.process_of(id));
                 let cells = [
-                    recording,
-                    time,
-                    monotonic,
-                    Cell::Text(kind),
-                    Cell::Int(since.nanos()),
                     cpu.map(|(_, cpu)| cpu.number).into(),
                     key(process),
                     count.map(|count| i64::try_from(count).unwrap_or(i64::MAX)).into(),
                 ];
-                self.writer.row(Name::Losses, &cells);
+                self.loss(kind, since, event.at, cells);
             }
             _ => {}
         }
+    }
+
+    /// A loss between two times, with the CPU, the process and the number of records.
+    fn loss(&mut self, kind: &str, since: Timestamp, at: Timestamp, of: [Cell<'static>; 3]) {
+        let [recording, time, monotonic] = self.writer.moment(at);
+        let cells = [recording, time, monotonic, Cell::Text(kind), Cell::Int(since.nanos())];
+        self.writer.row(Name::Losses, &[&cells[..], &of].concat());
     }
 
     fn span(&mut self, begin: &Event, end: Timestamp, is_open: bool, tables: &Tables) {
@@ -716,6 +732,9 @@ impl Dataset {
         let end = self.end.unwrap_or_default();
         for (_, begin) in open {
             self.span(&begin, end, true, tables);
+        }
+        for since in std::mem::take(&mut self.unread) {
+            self.loss("unread", since, end.max(since), [Cell::Null; 3]);
         }
         self.entities(tables);
         self.stacks(tables);
@@ -868,24 +887,34 @@ impl Dataset {
         }
         let mut summaries = Vec::new();
         for (file, table) in std::mem::take(&mut self.writer.files).into_iter().zip(TABLES) {
-            let path = self.temporary.join(table.name);
             let rows = file.rows();
             let result = file.finish(recording).and_then(|(out, bytes)| {
                 out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
                 Ok(bytes)
             });
-            let bytes = result.map_err(at(&path))?;
+            let bytes = result.map_err(at(&self.dir.join(table.name)))?;
             summaries.push(TableSummary { name: table.name, rows, bytes });
         }
-        let last = TABLES.get(Name::Recordings as usize);
-        let others = TABLES.iter().filter(|table| last.is_some_and(|last| last.name != table.name));
-        for table in others.chain(last) {
+        // What is likely to fail comes before the first file is in its place.
+        for table in TABLES {
             let dir = self.dir.join(table.name).join(partition);
             fs::create_dir_all(&dir).map_err(at(&dir))?;
-            let path = dir.join(format!("{recording:016x}.parquet"));
-            fs::rename(self.temporary.join(table.name), &path).map_err(at(&path))?;
         }
-        Ok(summaries)
+        let place = |table: &Table| {
+            self.dir.join(table.name).join(partition).join(format!("{recording:016x}.parquet"))
+        };
+        let (last, others): (Vec<_>, Vec<_>) =
+            TABLES.iter().partition(|table| table.name == RECORDINGS);
+        let moved = others.iter().chain(&last).try_for_each(|table| {
+            let path = place(table);
+            fs::rename(self.temporary.join(table.name), &path).map_err(at(&path))
+        });
+        if moved.is_err() {
+            for table in last.iter().chain(&others) {
+                let _ = fs::remove_file(place(table)); // the other error is reported
+            }
+        }
+        moved.map(|()| summaries)
     }
 }
 
@@ -907,7 +936,7 @@ mod tests {
         assert_eq!(name(Name::CriticalPaths), "critical_paths");
         assert_eq!(name(Name::GoroutineStates), "goroutine_states");
         assert_eq!(name(Name::ProcStates), "proc_states");
-        assert_eq!(name(Name::Recordings), "recordings");
+        assert_eq!(name(Name::Recordings), RECORDINGS);
         assert_eq!(name(Name::ThreadStates), "thread_states");
         assert_eq!(name(Name::Wakeups), "wakeups");
         assert_eq!(Name::Wakeups as usize + 1, TABLES.len());

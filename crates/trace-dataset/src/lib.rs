@@ -52,7 +52,7 @@ mod questions;
 mod schema;
 
 pub use dataset::{Dataset, DatasetOptions, Error, SourceFile, Summary, TableSummary};
-pub use questions::{QUESTIONS, Question, views};
+pub use questions::{QUESTIONS, Question, views, with_cohorts};
 pub use schema::{Column, ColumnType, SCHEMA_VERSION, TABLES, Table, markdown};
 
 /// Compiles the example of the README.

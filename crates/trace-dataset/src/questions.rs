@@ -22,6 +22,11 @@ impl Question {
         lines.collect::<Vec<_>>().join(" ")
     }
 
+    /// Whether the question compares two cohorts of recordings, which [`with_cohorts`] chooses.
+    pub fn compares_cohorts(&self) -> bool {
+        self.sql.contains(COHORTS)
+    }
+
     /// The query as Spark takes it: DuckDB and DataFusion have [`Question::sql`]. Few differ.
     pub fn in_spark(&self) -> String {
         let parts = SPARK.iter().filter(|(name, ..)| *name == self.name);
@@ -35,6 +40,33 @@ const SPARK: &[(&str, &str, &str)] = &[(
     "string_agg(coalesce(f.function, '?'), ';' ORDER BY k.depth DESC)",
     "listagg(coalesce(f.function, '?'), ';') WITHIN GROUP (ORDER BY k.depth DESC)",
 )];
+
+/// The part of a query that compares cohorts which has them: each row is a recording with its cohort, `before`
+/// or `after`.
+const COHORTS: &str = " cohorts AS (\n";
+
+/// The query of a question that [compares cohorts](Question::compares_cohorts), with other cohorts: the
+/// recordings for which the conditions hold, in SQL about the columns of the table `recordings`. A recording
+/// for which both hold is in both. `None` if the query is of another question.
+///
+/// ```
+/// let question = trace_dataset::QUESTIONS.iter().find(|q| q.name == "latency_regression").unwrap();
+/// let sql = trace_dataset::with_cohorts(question.sql, "date < '2026-11-22'", "kernel LIKE '6.18.%'");
+/// assert!(sql.unwrap().contains("kernel LIKE '6.18.%'"));
+/// ```
+pub fn with_cohorts(sql: &str, before: &str, after: &str) -> Option<String> {
+    let (head, rest) = sql.split_once(COHORTS)?;
+    // The end of the common table expression is the first line that is not indented.
+    let (_, tail) = rest.split_once("\n)")?;
+    let cohort = |name: &str, condition: &str| {
+        // A comment at the end of the condition ends with its line.
+        format!(
+            "  SELECT recording, '{name}' AS cohort FROM recordings WHERE (\n    {condition}\n  )\n"
+        )
+    };
+    let (before, after) = (cohort("before", before), cohort("after", after));
+    Some(format!("{head}{COHORTS}{before}  UNION ALL\n{after}){tail}"))
+}
 
 macro_rules! questions {
     ($($name:literal),* $(,)?) => {
@@ -113,6 +145,30 @@ mod tests {
             let question = QUESTIONS.iter().find(|question| question.name == *name).unwrap();
             assert_ne!(question.in_spark(), question.sql);
         }
+    }
+
+    #[test]
+    fn conditions_choose_cohorts() {
+        let comparing: Vec<_> = QUESTIONS.iter().filter(|q| q.compares_cohorts()).collect();
+        let names: Vec<_> = comparing.iter().map(|question| question.name).collect();
+        assert_eq!(names, ["flame_graph_difference", "latency_regression"]);
+        for question in comparing {
+            let sql = with_cohorts(question.sql, "host = 'a' -- old", "host = 'b'").unwrap();
+            let expected = " cohorts AS (
+  SELECT recording, 'before' AS cohort FROM recordings WHERE (
+    host = 'a' -- old
+  )
+  UNION ALL
+  SELECT recording, 'after' AS cohort FROM recordings WHERE (
+    host = 'b'
+  )
+), ";
+            let (head, tail) = sql.split_once(expected).unwrap();
+            assert!(question.sql.starts_with(head) && question.sql.ends_with(tail));
+            assert!(!tail.contains("OVER ("), "{tail}");
+            assert!(question.about().contains("--before and --after"), "{}", question.name);
+        }
+        assert_eq!(with_cohorts(QUESTIONS[0].sql, "true", "false"), None);
     }
 
     #[test]

@@ -100,5 +100,38 @@ fn a_directory_that_cannot_be_written_is_named() {
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
     let error = Dataset::create(&file, DatasetOptions::new(1)).unwrap_err();
-    assert!(error.path.starts_with(&file) && error.to_string().contains("cannot be written"));
+    assert_eq!(error.path, file, "not a hidden one in it");
+    assert!(error.to_string().contains("cannot be written"), "{error}");
+}
+
+/// The last table in the order of the alphabet cannot be published.
+#[test]
+fn a_dataset_that_cannot_be_published_leaves_no_file() {
+    let partition = "wakeups/date=__HIVE_DEFAULT_PARTITION__/host=__HIVE_DEFAULT_PARTITION__";
+    let blocked = |dir: &Path, path: &str| {
+        let table = Dataset::create(dir, DatasetOptions::new(1)).unwrap();
+        let error = table.finish(&Tables::new()).unwrap_err();
+        assert!(error.path.starts_with(dir.join(path)), "{error}");
+        assert!(error.to_string().contains("wakeups"), "{error}");
+    };
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("wakeups"), "").unwrap();
+    blocked(dir.path(), "wakeups");
+    assert_eq!(files(dir.path()), [dir.path().join("wakeups")]);
+
+    // A directory in the place of the file.
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join(partition).join("0000000000000001.parquet")).unwrap();
+    blocked(dir.path(), partition);
+    assert_eq!(files(dir.path()), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn the_unread_rest_of_a_source_is_a_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+    dataset.push_unread(trace_timeline::Timestamp::from_nanos(5));
+    let summary = dataset.finish(&Tables::new()).unwrap();
+    let losses = summary.tables.iter().find(|table| table.name == "losses").unwrap();
+    assert_eq!(losses.rows, 1);
 }

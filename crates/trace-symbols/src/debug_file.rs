@@ -69,48 +69,14 @@ fn crc_of(mut file: &File, max: u64) -> Option<u32> {
         return None;
     }
     let mut buffer = vec![0; 1 << 16];
-    let mut crc = !0;
+    let mut crc = 0;
     let mut left = max;
     loop {
         let read = file.read(&mut buffer).ok()?;
         left = left.checked_sub(read as u64)?;
         match buffer.get(..read) {
-            Some([]) | None => return Some(!crc),
-            Some(bytes) => crc = bytes.iter().fold(crc, |crc, byte| step(crc, *byte)),
+            Some([]) | None => return Some(crc),
+            Some(bytes) => crc = trace_common::crc32(crc, bytes),
         }
-    }
-}
-
-const TABLE: [u32; 256] = table();
-
-fn step(crc: u32, byte: u8) -> u32 {
-    let index = (crc as u8 ^ byte) as usize;
-    TABLE.get(index).copied().unwrap_or_default() ^ (crc >> 8)
-}
-
-#[allow(clippy::indexing_slicing, reason = "an error of constant evaluation, not a panic")]
-const fn table() -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut n = 0;
-    while n < 256 {
-        let (mut value, mut bit) = (n as u32, 0);
-        while bit < 8 {
-            value = if value & 1 == 1 { 0xedb8_8320 ^ (value >> 1) } else { value >> 1 };
-            bit += 1;
-        }
-        table[n] = value;
-        n += 1;
-    }
-    table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_crc_is_that_of_the_standard() {
-        let crc = b"123456789".iter().fold(!0, |crc, byte| step(crc, *byte));
-        assert_eq!(!crc, 0xcbf4_3926);
     }
 }

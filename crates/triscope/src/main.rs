@@ -17,9 +17,11 @@ mod sources;
 mod timeline;
 
 use clap::{CommandFactory, Parser, Subcommand};
+#[cfg(feature = "push")]
+use commands::push;
 use commands::{
     convert, demo, diff, doctor, dotnet, explain, export, flight, go, manual, open, perf, profile,
-    push, questions, record, report, sql, top,
+    questions, record, report, sql, top,
 };
 use failure::Failure;
 use std::process::ExitCode;
@@ -72,6 +74,7 @@ enum Command {
     Export(export::Args),
     Questions(questions::Args),
     Sql(sql::Args),
+    #[cfg(feature = "push")]
     Push(push::Args),
     Doctor(doctor::Args),
     Demo(demo::Args),
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         Command::Export(args) => export::run(&args),
         Command::Questions(args) => questions::run(&args),
         Command::Sql(args) => sql::run(&args),
+        #[cfg(feature = "push")]
         Command::Push(args) => push::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),

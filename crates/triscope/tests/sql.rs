@@ -10,6 +10,9 @@ use std::process::{Command, Output};
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
 
+/// A trace that ends in the middle.
+const CUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../nettrace/tests/data/t9-killed.nettrace");
+
 /// Prints its arguments, and which tables the dataset has, which is the last one.
 const PROGRAM: &str = "#!/bin/sh
 for last; do echo \"argument $last\"; done
@@ -34,11 +37,19 @@ fn datasets_and_traces_reach_the_program() {
     fs::create_dir_all(dataset.join("recordings")).unwrap();
     let name = dataset.to_str().unwrap();
 
-    let output = ask(dir.path(), &["--csv", "SELECT -1", name]);
+    let output = ask(dir.path(), &["--csv", "--memory", "500", "SELECT -1", name]);
     let text = String::from_utf8(output.stdout).unwrap();
-    let expected = ["--csv", "--", "SELECT -1", name].map(|arg| format!("argument {arg}\n"));
-    assert_eq!(text, expected.concat() + "recordings\n");
+    let expected = ["--csv", "--memory", "500", "--", "SELECT -1", name];
+    assert_eq!(text, expected.map(|arg| format!("argument {arg}\n")).concat() + "recordings\n");
     assert!(output.status.success());
+
+    let cohorts = ["--before", "host = 'a'", "--after", "host = 'b'"];
+    let output = ask(dir.path(), &[&cohorts[..], &["latency_regression", name]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("argument --\nargument -- Scheduling latency of two"), "{text}");
+    assert!(text.contains("    host = 'a'\n") && text.contains("    host = 'b'\n"), "{text}");
+    let output = ask(dir.path(), &[&cohorts[..], &["SELECT 1", name]].concat());
+    assert_eq!(output.status.code(), Some(2));
 
     let output = ask(dir.path(), &["--json", "cpu_time", TRACE]);
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -47,6 +58,12 @@ fn datasets_and_traces_reach_the_program() {
     assert!(text.starts_with("argument --json\nargument --\nargument cpu_time\n"), "{text}");
     assert!(text.contains("\ngoroutine_states\n") && text.contains("\nrecordings\n"), "{text}");
     assert!(errors.contains(" rows in "), "{errors}");
+
+    // Of a damaged trace, what could be read is asked.
+    let output = ask(dir.path(), &["cpu_time", CUT]);
+    let (text, errors) = (String::from_utf8(output.stdout).unwrap(), output.stderr);
+    assert!(text.contains("argument cpu_time\n") && text.contains("\nrecordings\n"), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&errors));
 
     let failing = dir.path().join("fails");
     fs::create_dir_all(failing.join("recordings")).unwrap();

@@ -7,6 +7,7 @@ import math
 import sys
 
 import duckdb
+import pyarrow
 import pyarrow.parquet
 
 import answers
@@ -25,10 +26,10 @@ def require(is_good, message):
 
 def check_files(tables, dataset):
     """Both readers see the same values, the schema is the documented one, groups are sorted."""
-    rows = size = 0
+    rows = size = damaged = 0
     for table in tables:
         for path in glob.glob(f"{dataset}/{table['name']}/*/*/*.parquet"):
-            file = pyarrow.parquet.ParquetFile(path)
+            file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
             metadata = file.metadata
             names = file.schema_arrow.names
             require(names == table["columns"], f"{path}: columns {names}")
@@ -58,7 +59,27 @@ def check_files(tables, dataset):
                     if name == table["sorted_by"]:
                         require(statistics.has_min_max, f"{path}: {name} has no range")
                         require(known == sorted(known), f"{path}: {name} is not sorted")
-    return rows, size
+            damaged += check_damage(path, metadata)
+    return rows, size, damaged
+
+
+def check_damage(path, metadata):
+    """A byte that differs in a page is an error in Arrow, in each page that ends a column."""
+    content, damaged = open(path, "rb").read(), 0
+    for group in range(metadata.num_row_groups):
+        for index in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(index)
+            start = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+            end = start + chunk.total_compressed_size
+            changed = pyarrow.BufferReader(content[: end - 1] + bytes([content[end - 1] ^ 1]) + content[end:])
+            file = pyarrow.parquet.ParquetFile(changed, page_checksum_verification=True)
+            try:
+                file.read_row_group(group, columns=[chunk.path_in_schema])
+                require(False, f"{path}: {chunk.path_in_schema}: a byte that differs is no error")
+            except (OSError, pyarrow.ArrowException) as error:
+                require("CRC" in str(error), f"{path}: {chunk.path_in_schema}: {error}")
+            damaged += 1
+    return damaged
 
 
 def named(process):
@@ -227,8 +248,35 @@ def compare_engine(engine, ours, ask):
     print(f"{same} of {len(ours)} answers of {engine} are those of DuckDB")
 
 
-def compare_datafusion(program, dataset, ours):
-    ask = lambda name, columns: answers.datafusion(program, name, dataset, columns)
+def compare_cohorts(connection, ours):
+    """The questions about two cohorts: here those without and with a kernel, which all recordings are in."""
+    (before, after, difference, *_), = ours["latency_regression by kernel"][1]
+    expected = connection.execute(
+        "SELECT avg(l) FILTER (kernel IS NULL), avg(l) FILTER (kernel IS NOT NULL) FROM recordings JOIN ("
+        "SELECT recording, avg(latency) AS l FROM (SELECT recording, latency FROM sched UNION ALL "
+        "SELECT recording, latency FROM goroutine_states) GROUP BY 1) USING (recording)"
+    ).fetchone()
+    for mine, other in zip((before, after, difference), (*expected, expected[1] - expected[0])):
+        require(math.isclose(mine, other, rel_tol=1e-9), f"latency_regression by kernel: {mine} and {other}")
+    # Other cohorts have the same samples.
+    sums = [
+        {function: before + after for function, before, after, _ in ours[name][1]}
+        for name in ("flame_graph_difference", "flame_graph_difference by kernel")
+    ]
+    require(sums[0] == sums[1], "flame_graph_difference by kernel: other samples")
+    kernel = dict((row[0], row[1:3]) for row in ours["flame_graph_difference by kernel"][1])
+    sampled = connection.execute(
+        "SELECT function, count(DISTINCT s) FILTER (r.kernel IS NULL), count(DISTINCT s) FILTER (r.kernel IS NOT NULL) "
+        "FROM (SELECT recording, stack, row_number() OVER () AS s FROM samples WHERE kind IN ('cpu', 'go_cpu', 'managed')) "
+        "JOIN recordings r USING (recording) JOIN stacks USING (recording, stack) "
+        "JOIN frames USING (recording, frame) WHERE function IS NOT NULL GROUP BY 1"
+    ).fetchall()
+    require(kernel == {row[0]: row[1:] for row in sampled}, "flame_graph_difference by kernel: other numbers")
+
+
+def compare_datafusion(program, dataset, questions, ours):
+    queries = {question["name"]: question["ask"] for question in questions}
+    ask = lambda name, columns: answers.datafusion(program, queries[name], dataset, columns)
     compare_engine("triscope-sql", ours, ask)
 
 
@@ -247,7 +295,9 @@ def compare_spark(python, task, ours):
 def main():
     task = json.load(open(sys.argv[1]))
     tables = task["tables"]
-    rows, size = check_files(tables, task["dataset"])
+    rows, size, damaged = check_files(tables, task["dataset"])
+    require(damaged > 100, f"only {damaged} pages")
+    print(f"{damaged} damaged pages are errors in Arrow")
     print(f"{rows} rows of {len(task['recordings'])} recordings, {size / rows:.2f} bytes a row: equal in DuckDB and Arrow")
     paths = 0
     for recording in task["recordings"]:
@@ -276,8 +326,9 @@ def main():
         widths = [max(len(row[i]) for row in texts) for i in range(len(columns))]
         lines = ["  ".join(value.ljust(width) for value, width in zip(row, widths)).rstrip() for row in texts]
         examples[question["name"]] = "\n".join(lines)
+    compare_cohorts(connection, ours)
     if task["triscope_sql"]:
-        compare_datafusion(task["triscope_sql"], task["dataset"], ours)
+        compare_datafusion(task["triscope_sql"], task["dataset"], task["questions"], ours)
     if task["spark"]:
         compare_spark(task["spark"], sys.argv[1], ours)
     json.dump(examples, open(task["examples"], "w"))

@@ -109,10 +109,11 @@ pub(crate) fn task(args: &[String]) -> Result {
         }));
     }
     let (input, check) = (dir.join("input.json"), dir.join("check.py"));
+    let asked = [questions(), with_cohorts()].concat();
     let text = json!({
         "dataset": dataset,
         "recordings": exported,
-        "questions": questions(),
+        "questions": asked,
         "tables": tables(),
         "examples": dir.join("examples.json"),
         "triscope_sql": triscope_sql,
@@ -159,8 +160,31 @@ fn scripts(dir: &Path) -> Result {
 fn questions() -> Vec<serde_json::Value> {
     let questions = trace_dataset::QUESTIONS.iter();
     questions
-        .map(|q| json!({ "name": q.name, "about": q.about(), "sql": q.sql, "spark": q.in_spark() }))
+        .map(|q| {
+            json!({
+                "name": q.name, "about": q.about(), "sql": q.sql, "spark": q.in_spark(), "ask": q.name,
+            })
+        })
         .collect()
+}
+
+/// Conditions for the questions that compare cohorts: each recording is in one. Engines support subqueries
+/// in few places.
+const COHORTS: [&str; 2] = [
+    "kernel IS NULL -- of a runtime",
+    "recording IN (SELECT recording FROM recordings WHERE kernel IS NOT NULL)",
+];
+
+/// The questions that compare cohorts, with conditions.
+fn with_cohorts() -> Vec<serde_json::Value> {
+    let [before, after] = COHORTS;
+    let with = |q: &trace_dataset::Question| {
+        let with = |sql: &str| trace_dataset::with_cohorts(sql, before, after);
+        let (sql, spark) = (with(q.sql)?, with(&q.in_spark())?);
+        let name = format!("{} by kernel", q.name);
+        Some(json!({ "name": name, "about": q.about(), "ask": &sql, "sql": &sql, "spark": spark }))
+    };
+    trace_dataset::QUESTIONS.iter().filter_map(with).collect()
 }
 
 /// The tables, for the checks.

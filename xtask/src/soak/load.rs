@@ -78,6 +78,13 @@ impl Pair {
     }
 }
 
+impl Pair {
+    /// CPU time in seconds.
+    pub(super) fn cpu_time(&self) -> Result<f64> {
+        super::recorder::cpu_time(self.child.id())
+    }
+}
+
 impl Drop for Pair {
     fn drop(&mut self) {
         let _ = self.child.kill(); // it may have failed

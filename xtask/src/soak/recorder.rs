@@ -62,15 +62,10 @@ impl Recorder {
     /// CPU time in seconds, and the resident set in KiB.
     pub(super) fn usage(&self) -> Result<(f64, u64)> {
         let pid = self.child.as_ref().map_or(0, Child::id);
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let fields = stat.rsplit_once(") ").ok_or("no name in stat")?.1;
-        let ticks = |n: usize| -> Result<u64> {
-            Ok(fields.split(' ').nth(n).ok_or("no CPU time in stat")?.parse()?)
-        };
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let resident = line.ok_or("the recorder has ended")?.trim().trim_end_matches(" kB");
-        Ok(((ticks(11)? + ticks(12)?) as f64 / TICKS, resident.parse()?))
+        Ok((cpu_time(pid)?, resident.parse()?))
     }
 
     /// Its numbers, by name.
@@ -135,6 +130,18 @@ impl Drop for Recorder {
             let _ = child.wait();
         }
     }
+}
+
+/// CPU time of a process in seconds.
+///
+/// Source: `proc_pid_stat(5)`, fields 14 and 15.
+pub(super) fn cpu_time(pid: u32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields = stat.rsplit_once(") ").ok_or("no name in stat")?.1;
+    let ticks = |n: usize| -> Result<u64> {
+        Ok(fields.split(' ').nth(n).ok_or("no CPU time in stat")?.parse()?)
+    };
+    Ok((ticks(11)? + ticks(12)?) as f64 / TICKS)
 }
 
 /// The numbers in a text.

@@ -7,6 +7,7 @@ use crate::schema::{Column, ColumnType};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use std::hash::BuildHasher;
 use std::io;
+use trace_common::crc32;
 
 /// Numbers of the format: `Encoding` and `PageType`.
 mod number {
@@ -293,6 +294,8 @@ fn pages(levels: &[u8], rows: usize, coded: Coded, position: u64) -> io::Result<
         header.i32(1, kind);
         header.i32(2, int(body.len())?);
         header.i32(3, int(packed.len())?);
+        // Of the page as it is in the file, without its header.
+        header.i32(4, crc32(0, &packed) as i32);
         header.begin(field);
         header.i32(1, int(count)?);
         header.i32(2, encoding);

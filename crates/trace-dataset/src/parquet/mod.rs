@@ -3,7 +3,7 @@
 //! Written here instead of with the `parquet` crate: that has 26 dependencies and takes 86 s of CPU
 //! to build, and what it would do beside this is not needed. Files are checked with DuckDB and Arrow.
 //!
-//! Each row group has one page per column, compressed with zstd. Integers are delta-encoded or have
+//! Each row group has one page per column, compressed with zstd and with a checksum. Integers are delta-encoded or have
 //! a dictionary, whichever is smaller; texts have a dictionary.
 //!
 //! Sources: `parquet.thrift` and `Encodings.md` of Apache Parquet 2.11.

@@ -10,7 +10,9 @@ use crate::timeline::{counted, notes, size};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use trace_dataset::{Dataset, DatasetOptions, Error, SourceFile, Summary};
+use trace_dataset::{
+    Dataset, DatasetOptions, Error, QUESTIONS, Question, SourceFile, Summary, with_cohorts,
+};
 use trace_timeline::{ClockDomain, Correlator, EventKind, Tables};
 
 /// The default number of tasks, of activities and of regions with critical paths.
@@ -18,6 +20,55 @@ pub(crate) const PATHS: usize = 100;
 
 /// Events in which a reading of the wall clock is searched: traces have it at their beginning.
 const MOST_SEARCHED: usize = 1 << 20;
+
+/// Whether there is a dataset at `dir`.
+pub(crate) fn is_dataset(dir: &Path) -> bool {
+    dir.join("recordings").is_dir()
+}
+
+/// The question with this name.
+pub(crate) fn question(name: &str) -> Result<&'static Question> {
+    QUESTIONS.iter().find(|question| question.name == name).ok_or_else(|| {
+        Failure::new(format_args!("no question is named {name}: triscope questions")).with_code(2)
+    })
+}
+
+/// The two cohorts of recordings that a question compares.
+#[derive(clap::Args)]
+pub(crate) struct Cohorts {
+    /// Of a question that compares two cohorts of recordings, the first one: a condition in SQL on the
+    /// columns of recordings, such as host = 'web-1'
+    #[arg(long, value_name = "COND", requires = "after", value_parser = condition)]
+    before: Option<String>,
+    /// The second one
+    #[arg(long, value_name = "COND", requires = "before", value_parser = condition)]
+    after: Option<String>,
+}
+
+impl Cohorts {
+    /// Whether they were given.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.before.is_some()
+    }
+
+    /// The SQL of a question, with these cohorts if they were given.
+    pub(crate) fn apply(&self, name: &str, sql: String) -> Result<String> {
+        let (Some(before), Some(after)) = (&self.before, &self.after) else { return Ok(sql) };
+        with_cohorts(&sql, before, after).ok_or_else(|| {
+            let all = QUESTIONS.iter().filter(|question| question.compares_cohorts());
+            let all: Vec<_> = all.map(|question| question.name).collect();
+            let what = format!("--before and --after are for {}", all.join(" and "));
+            Failure::about(name, what).with_code(2)
+        })
+    }
+}
+
+fn condition(text: &str) -> std::result::Result<String, String> {
+    match text.trim() {
+        "" => Err("the condition is empty".to_owned()),
+        condition => Ok(condition.to_owned()),
+    }
+}
 
 /// Traces that are added to a dataset.
 pub(crate) struct Export<'a> {
@@ -70,6 +121,7 @@ impl Export<'_> {
         if !failures.is_empty() {
             dataset.set_partial();
         }
+        opened.given_up.iter().for_each(|last| dataset.push_unread(*last));
         if dataset.is_empty() {
             failures.iter().for_each(Failure::print);
             return Err(Failure::new("the traces have no events"));
@@ -83,7 +135,8 @@ impl Export<'_> {
             None => "; no critical paths: the longest requests have too many events (--paths)",
         };
         let summary = dataset.finish(&tables).map_err(failure)?;
-        print(&summary, self.output, missing);
+        let partial = if failures.is_empty() { "" } else { " (partial)" };
+        print(&summary, &format!("{}{partial}", self.output.display()), missing);
         failures.iter().for_each(Failure::print);
         if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
     }
@@ -93,7 +146,7 @@ fn failure(error: Error) -> Failure {
     Failure::new(error)
 }
 
-fn print(summary: &Summary, output: &Path, missing: &str) {
+fn print(summary: &Summary, output: &str, missing: &str) {
     let (rows, bytes) = (summary.rows(), summary.bytes());
     let notes = notes(&[(
         summary.arguments,
@@ -101,12 +154,7 @@ fn print(summary: &Summary, output: &Path, missing: &str) {
         "arguments of events have no column",
     )]);
     let rows = counted(rows, "row");
-    eprintln!(
-        "{}: {rows} in {}, {}{notes}{missing}",
-        output.display(),
-        summary.partition,
-        size(bytes)
-    );
+    eprintln!("{output}: {rows} in {}, {}{notes}{missing}", summary.partition, size(bytes));
 }
 
 /// A number for a recording: a hash of its files, host and begin, so that a second export replaces

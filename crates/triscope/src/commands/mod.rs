@@ -24,7 +24,7 @@ pub(crate) mod open;
 pub(crate) mod perf;
 #[cfg(unix)]
 pub(crate) mod profile;
-#[cfg(unix)]
+#[cfg(all(unix, feature = "push"))]
 pub(crate) mod push;
 #[cfg(unix)]
 pub(crate) mod questions;

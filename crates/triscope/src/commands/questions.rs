@@ -1,7 +1,9 @@
 //! `triscope questions`: SQL for datasets.
 
+use crate::answers::dataset::{Cohorts, is_dataset, question};
 use crate::failure::{Failure, Result};
 use crate::io::stdout::Output;
+use std::path::Path;
 use trace_dataset::{QUESTIONS, views};
 
 /// Print questions about a dataset in SQL
@@ -14,7 +16,8 @@ Examples:
   triscope questions
   triscope questions scheduling_latency
   triscope questions scheduling_latency --views dataset | duckdb
-  triscope questions --views dataset > views.sql; duckdb -init views.sql")]
+  triscope questions --views dataset > views.sql; duckdb -init views.sql
+  triscope questions latency_regression --before \"kernel LIKE '6.12.%'\" --after \"kernel LIKE '6.18.%'\"")]
 pub(crate) struct Args {
     /// The name of a question
     #[arg(value_name = "NAME")]
@@ -25,21 +28,33 @@ pub(crate) struct Args {
     /// Print the question as Spark takes it
     #[arg(long, requires = "name", conflicts_with = "views")]
     spark: bool,
+    #[command(flatten)]
+    cohorts: Cohorts,
+}
+
+/// Statements that make the tables at `dir` views.
+fn views_of(dir: &str) -> Result<String> {
+    if dir.is_empty() {
+        return Err(Failure::new("--views: the name of the directory is empty").with_code(2));
+    }
+    if !is_dataset(Path::new(dir)) {
+        let what = "no dataset of triscope export: it has no directory recordings";
+        return Err(Failure::about(dir, what));
+    }
+    Ok(views(dir))
 }
 
 pub(crate) fn run(args: &Args) -> Result {
-    let mut text = args.views.as_deref().map(views).unwrap_or_default();
+    let mut text = args.views.as_deref().map(views_of).transpose()?.unwrap_or_default();
     match &args.name {
         Some(name) => {
-            let question = QUESTIONS.iter().find(|question| question.name == name);
-            let question = question.ok_or_else(|| {
-                Failure::new(format_args!("no question is named {name}: triscope questions"))
-                    .with_code(2)
-            })?;
-            match args.spark {
-                true => text.push_str(&question.in_spark()),
-                false => text.push_str(question.sql),
-            }
+            let question = question(name)?;
+            let sql = if args.spark { question.in_spark() } else { question.sql.to_owned() };
+            text.push_str(&args.cohorts.apply(name, sql)?);
+        }
+        None if args.cohorts.is_given() => {
+            let what = "--before and --after need the name of a question: triscope questions";
+            return Err(Failure::new(what).with_code(2));
         }
         None if args.views.is_none() => {
             let width = QUESTIONS.iter().map(|question| question.name.len()).max().unwrap_or(0);

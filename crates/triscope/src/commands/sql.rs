@@ -1,5 +1,6 @@
 //! `triscope sql`: SQL about a dataset or traces, by the program `triscope-sql`.
 
+use crate::answers::dataset::{Cohorts, is_dataset, question};
 use crate::failure::{Failure, Result};
 use crate::run::cleanup;
 use crate::run::stop::Listener;
@@ -12,7 +13,7 @@ use std::process::Command;
 /// Answer SQL about a dataset, or about traces
 ///
 /// DIR is a dataset of triscope export. Traces are exported to a temporary dataset first, which is one
-/// recording. DataFusion answers, in a program of its own: triscope-sql, beside this program or in
+/// recording. Of damaged traces, what could be read is in it, and the exit code is 1. DataFusion answers, in a program of its own: triscope-sql, beside this program or in
 /// PATH. It only reads.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -21,6 +22,7 @@ Examples:
   triscope sql 'SELECT host, count(*) FROM sched GROUP BY host' dataset
   triscope sql --json cpu_time recording/       what triscope record --keep wrote
   triscope sql --csv - dataset < question.sql
+  triscope sql latency_regression dataset --before \"date < '2026-11-20'\" --after \"date >= '2026-11-20'\"
   triscope questions                            the questions with a name
 
 The tables and columns are described in docs/dataset.md.")]
@@ -37,6 +39,12 @@ pub(crate) struct Args {
     /// Print comma-separated values
     #[arg(long, conflicts_with = "json")]
     csv: bool,
+    /// Limit for rows that are ordered, grouped or joined; what exceeds it goes to temporary files, or is
+    /// an error [default: half of what is available]
+    #[arg(long, value_name = "MB")]
+    memory: Option<u32>,
+    #[command(flatten)]
+    cohorts: Cohorts,
 }
 
 /// The program that answers.
@@ -50,8 +58,14 @@ pub(crate) fn run(args: &Args) -> Result {
     } else if args.csv {
         command.arg("--csv");
     }
-    command.args(["--", args.query.as_str()]);
-    let is_dataset = |path: &Path| path.join("recordings").is_dir();
+    if let Some(megabytes) = args.memory {
+        command.args(["--memory", &megabytes.to_string()]);
+    }
+    let query = match args.cohorts.is_given() {
+        true => args.cohorts.apply(&args.query, question(&args.query)?.sql.to_owned())?,
+        false => args.query.clone(),
+    };
+    command.args(["--", &query]);
     if let [dataset] = args.inputs.as_slice() {
         if is_dataset(dataset) {
             return Err(missing(&command.arg(dataset).exec()));
@@ -72,10 +86,14 @@ pub(crate) fn run(args: &Args) -> Result {
     let _guard = cleanup::on_exit(move || {
         let _ = std::fs::remove_dir_all(&path); // nothing is left to report to
     });
-    export(&args.inputs, temporary.path())?;
+    let exported = export(&args.inputs, temporary.path());
+    // Of damaged traces there is what could be read.
+    if !is_dataset(temporary.path()) {
+        return exported;
+    }
     let status = command.arg(temporary.path()).status().map_err(|error| missing(&error))?;
     match (status.code(), status.signal()) {
-        (Some(0), _) => Ok(()),
+        (Some(0), _) => exported,
         (Some(code), _) => Err(Failure::Quiet(u8::try_from(code).unwrap_or(1))),
         (None, signal) => {
             let what = format!("ended by signal {}", signal.unwrap_or(0));

@@ -97,6 +97,7 @@ pub(crate) fn get(
 /// # Errors
 ///
 /// Those of the connection. Another status than that of success is an error with the text of the server.
+#[cfg(feature = "push")]
 pub(crate) fn post(
     url: &Url,
     kind: &str,
@@ -104,7 +105,8 @@ pub(crate) fn post(
     limit: u64,
     patience: Duration,
 ) -> io::Result<Vec<u8>> {
-    let mut stream = connect(url.address()?, Some(patience))?;
+    let mut stream = connect(url.address()?, Some(patience))
+        .map_err(|error| late(error, "no connection", patience))?;
     stream.set_write_timeout(Some(patience))?;
     let Url { host, target, .. } = url;
     let length = content.len();
@@ -113,11 +115,29 @@ pub(crate) fn post(
     );
     // A server that refuses may answer before it has read all: its reply says why.
     let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(content));
+    let sent = sent.map_err(|error| late(error, "the server has not read the request", patience));
+    let no_reply = |error| late(error, "no reply", patience);
     let mut text = Vec::new();
-    match reply(&stream) {
-        Ok(body) => sent.and(body.take(limit).read_to_end(&mut text)).map(|_| text),
+    match reply(&stream).map_err(no_reply) {
+        Ok(body) => {
+            let read = body.take(limit).read_to_end(&mut text);
+            sent.and(read.map_err(no_reply)).map(|_| text)
+        }
         Err(error) if error.kind() == io::ErrorKind::Other => Err(error),
         Err(error) => Err(sent.err().unwrap_or(error)),
+    }
+}
+
+/// An error that says what did not happen in time, if it is that of a time limit: the kernel's is that a
+/// resource is unavailable.
+#[cfg(feature = "push")]
+fn late(error: io::Error, what: &str, patience: Duration) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            let why = format!("{what} within {} s", patience.as_secs_f64());
+            io::Error::new(io::ErrorKind::TimedOut, why)
+        }
+        _ => error,
     }
 }
 
@@ -163,8 +183,6 @@ pub(crate) fn end(stream: &TcpStream) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
-    use std::thread::JoinHandle;
 
     #[test]
     fn urls() {
@@ -195,6 +213,13 @@ mod tests {
             assert_eq!(parse(text).unwrap().address().unwrap().to_string(), address);
         }
     }
+}
+
+#[cfg(all(test, feature = "push"))]
+mod post_tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread::JoinHandle;
 
     /// A server that answers one request, and returns what came.
     fn server(reply: &'static [u8]) -> (Url, JoinHandle<Vec<u8>>) {
@@ -229,5 +254,27 @@ mod tests {
             let request = thread.join().unwrap();
             assert!(request.ends_with(b"Content-Length: 4\r\n\r\n\0\r\n\xff"), "{request:?}");
         }
+    }
+
+    #[test]
+    fn a_server_that_is_late_is_an_error_with_the_time_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let url = Url::parse(&url, "/x").unwrap();
+        let patience = Duration::from_millis(20);
+        let error = post(&url, "a/b", b"", 5, patience).unwrap_err();
+        assert_eq!(error.to_string(), "no reply within 0.02 s");
+        // More than the kernel holds for a server that reads nothing.
+        let error = post(&url, "a/b", &vec![0; 32 << 20], 5, patience).unwrap_err();
+        assert_eq!(error.to_string(), "the server has not read the request within 0.02 s");
+        // The headers came.
+        let thread = std::thread::spawn(move || {
+            let streams: Vec<_> = (0..3).map(|_| listener.accept().unwrap().0).collect();
+            (&streams[2]).write_all(b"HTTP/1.1 200 OK\r\n\r\nbe").unwrap();
+            streams
+        });
+        let error = post(&url, "a/b", b"", 5, Duration::from_secs(1)).unwrap_err();
+        assert_eq!(error.to_string(), "no reply within 1 s");
+        drop(thread.join().unwrap());
     }
 }

@@ -83,6 +83,8 @@ pub(crate) struct Opened {
     pub(crate) host: Option<String>,
     /// The wall clock when the clock of the timeline shows 0, if that recording has it.
     pub(crate) clock_offset: Option<i64>,
+    /// For each trace that was given up at damage: the last event that was read before, of any trace.
+    pub(crate) given_up: Vec<Timestamp>,
 }
 
 /// One of the traces.
@@ -381,6 +383,7 @@ impl Traces {
             kernel: None,
             host: None,
             clock_offset: None,
+            given_up: Vec::new(),
         };
         for (path, offset) in files.iter().zip(offsets) {
             let given = self.files.iter().position(|given| given == path);
@@ -418,6 +421,7 @@ impl Opened {
         each: &mut dyn FnMut(&Event, &mut Tables) -> Result,
     ) -> Result<Vec<Failure>> {
         let mut failures: Vec<Failure> = Vec::new();
+        let mut last = Timestamp::default();
         loop {
             let event = match self.streams.next(tables) {
                 Ok(Some(event)) => event,
@@ -425,9 +429,11 @@ impl Opened {
                 Err(error) => {
                     let name = self.parts.get(error.stream).map_or("", |part| &part.name);
                     failures.push(Failure::about(name, error.cause));
+                    self.given_up.push(last);
                     continue;
                 }
             };
+            last = event.at;
             each(event, tables)?;
         }
         for part in &self.parts {

@@ -1,0 +1,99 @@
+//! `triscope export` and `triscope questions` as processes. `cargo xtask test-dataset` reads the files.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// The exit code, the standard output, and the standard error.
+fn run(dir: &Path, args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    let output = command.args(args).current_dir(dir).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// As of `convert`: what is before the damage is exported, and the exit code is 1.
+#[test]
+fn of_damaged_traces_there_is_what_was_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let cut = format!("{DATA}/nettrace/tests/data/t9-killed.nettrace");
+    let (code, _, errors) = run(dir.path(), &["export", &cut, "-o", "dotnet"]);
+    assert_eq!(code, Some(1));
+    // A row more than the trace has: the loss of the rest.
+    assert!(errors.starts_with("dotnet (partial): 3385 rows in "), "{errors}");
+    assert!(errors.contains("the stream was cut"), "{errors}");
+    assert!(names(&dir.path().join("dotnet")).contains(&"recordings".to_owned()));
+
+    // Nothing is before the damage: no file.
+    let shop = fs::read(format!("{DATA}/gotrace/tests/data/shop.trace")).unwrap();
+    fs::write(dir.path().join("head.trace"), &shop[..30_000]).unwrap();
+    let (code, _, errors) = run(dir.path(), &["export", "head.trace", "-o", "go"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("the traces have no events"), "{errors}");
+    assert_eq!(names(&dir.path().join("go")), [""; 0]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_created_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = format!("{DATA}/gotrace/tests/data/shop.trace");
+    let (code, _, errors) = run(dir.path(), &["export", &trace, "-o", "/proc/x"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.starts_with("triscope: /proc/x: cannot be written: "), "{errors}");
+}
+
+#[test]
+fn views_need_a_dataset() {
+    let dir = tempfile::tempdir().unwrap();
+    for (views, code, what) in [
+        ("", 2, "triscope: --views: the name of the directory is empty\n"),
+        ("nowhere", 1, "triscope: nowhere: no dataset of triscope export"),
+    ] {
+        let (status, text, errors) = run(dir.path(), &["questions", "--views", views]);
+        assert_eq!((status, &*text), (Some(code), ""));
+        assert!(errors.starts_with(what), "{errors}");
+    }
+    fs::create_dir_all(dir.path().join("dataset/recordings")).unwrap();
+    let (code, text, _) = run(dir.path(), &["questions", "--views", "dataset"]);
+    assert_eq!(code, Some(0));
+    assert!(text.contains("read_parquet('dataset/sched/*/*/*.parquet'"), "{text}");
+}
+
+#[test]
+fn conditions_choose_the_cohorts_of_a_question() {
+    let dir = tempfile::tempdir().unwrap();
+    let cohorts = ["--before", "host = 'a'", "--after", "host = 'b'"];
+    for more in [&[][..], &["--spark"]] {
+        let args = [&["questions", "latency_regression"], &cohorts[..], more].concat();
+        let (code, text, errors) = run(dir.path(), &args);
+        assert_eq!(code, Some(0), "{errors}");
+        assert!(text.contains("WHERE (\n    host = 'a'\n  )\n"), "{text}");
+        assert!(text.contains("WHERE (\n    host = 'b'\n  )\n), sums AS ("), "{text}");
+    }
+    for (args, what) in [
+        (&["cpu_time"][..], "cpu_time: --before and --after are for flame_graph_difference and "),
+        (&[], "--before and --after need the name of a question"),
+        (&["nothing"], "no question is named nothing"),
+    ] {
+        let (code, _, errors) = run(dir.path(), &[&["questions"], args, &cohorts].concat());
+        assert_eq!(code, Some(2), "{errors}");
+        assert!(errors.contains(what), "{errors}");
+    }
+    for args in [&cohorts[..2], &["--before", " ", "--after", "true"]] {
+        let (code, _, errors) =
+            run(dir.path(), &[&["questions", "latency_regression"], args].concat());
+        assert_eq!(code, Some(2), "{errors}");
+    }
+}
