@@ -186,7 +186,7 @@ fn traces(args: &Args) -> Result<Traces> {
             _ => Err(usage(format!("--pid: {text} is not a process identifier"))),
         });
         let name = name.map(str::to_owned);
-        programs.push(Program { pid: pid.transpose()?, name, trace: None });
+        programs.push(Program { pid: pid.transpose()?, name, ..Program::default() });
     }
     Ok(Traces::with(args.files.clone(), args.offset.clone(), args.recovery, programs))
 }
