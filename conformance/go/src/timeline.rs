@@ -17,30 +17,41 @@ const GETPPID: &str = if cfg!(target_arch = "x86_64") { "110" } else { "173" };
 /// the kernel.
 const LARGEST_MEDIAN: i64 = 50_000;
 
-/// Compares the clocks, and returns recordings of the program for the check against Perfetto's
-/// schema.
+/// The oldest Go whose traces are on the clock of the kernel: 1.22.
+const OLDEST_MINOR: u32 = 22;
+
+/// Compares the clocks with every version of Go, and returns recordings of the program for the check
+/// against Perfetto's schema.
 ///
 /// # Errors
 /// A difference, or a program that fails.
 pub fn record() -> Result<Vec<PathBuf>> {
-    let go = Toolchain::install(toolchain::NEWEST)?;
     let triscope = run::triscope()?;
     let dir = cache::root()?.join("go/timeline");
     fs::create_dir_all(&dir)?;
     fs::write(dir.join("main.go"), PROGRAM)?;
     fs::write(dir.join("go.mod"), "module timeline\n\ngo 1.22\n")?;
-    run::output(go.command().args(["build", "-o", "program"]).current_dir(&dir))?;
+    let on_this_clock = |version: &&str| toolchain::minor(version) >= OLDEST_MINOR;
+    // The last one is the newest: its program is recorded below.
+    for version in toolchain::VERSIONS.into_iter().filter(on_this_clock) {
+        let go = Toolchain::install(version)?;
+        run::output(go.command().args(["build", "-o", "program"]).current_dir(&dir))?;
+        compare_clocks(&triscope, &dir, version)?;
+    }
+    recordings(&triscope, &dir)
+}
 
+/// Compares the times of the system calls of the program, which takes less than a second.
+fn compare_clocks(triscope: &Path, dir: &Path, version: &str) -> Result {
     let filter = format!("id == {GETPPID}");
     let kernel = in_own_mounts(
-        &dir,
-        &triscope,
+        dir,
+        triscope,
         &["perf", "trace", "-e", "raw_syscalls:sys_enter", "--filter", &filter, "--"],
         &["./program", "skew.trace"],
     )?;
-    let runtime = run::output(
-        Command::new(&triscope).args(["go", "events", "skew.trace"]).current_dir(&dir),
-    )?;
+    let runtime =
+        run::output(Command::new(triscope).args(["go", "events", "skew.trace"]).current_dir(dir))?;
     let kernel = kernel_times(&String::from_utf8_lossy(&kernel));
     let runtime = go_times(&String::from_utf8_lossy(&runtime));
     let mut skews: Vec<i64> = kernel
@@ -52,18 +63,23 @@ pub fn record() -> Result<Vec<PathBuf>> {
         .collect();
     if kernel.len() != CALLS || skews.len() != CALLS {
         let (k, s) = (kernel.len(), skews.len());
-        return Err(
-            format!("{k} calls in the kernel, {s} of them in Go's trace: not {CALLS}").into()
-        );
+        return Err(format!(
+            "Go {version}: {k} calls in the kernel, {s} of them in the trace: not {CALLS}"
+        )
+        .into());
     }
     skews.sort_unstable();
     let (median, worst) = (skews[CALLS / 2], skews[CALLS - 1]);
-    eprintln!("{CALLS} calls: median skew {median} ns, largest {worst} ns");
+    eprintln!("Go {version}: {CALLS} calls: median skew {median} ns, largest {worst} ns");
     if median > LARGEST_MEDIAN {
-        return Err(format!("the median skew is above {LARGEST_MEDIAN} ns").into());
+        return Err(format!("Go {version}: the median skew is above {LARGEST_MEDIAN} ns").into());
     }
+    Ok(())
+}
 
-    // Recordings with goroutines, with all tasks of the machine, and with losses.
+/// Recordings of the program, which was built by the newest Go.
+fn recordings(triscope: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
+    // With goroutines, with all tasks of the machine, and with losses.
     let mut recorded = Vec::new();
     for (name, options) in [
         ("merged", &[][..]),
@@ -73,11 +89,11 @@ pub fn record() -> Result<Vec<PathBuf>> {
         let (trace, out) = (format!("{name}.trace"), format!("{name}.pftrace"));
         let record = ["record", "--sched", "--go-trace", &trace, "-o", &out];
         let output = run::attempt(
-            Command::new(&triscope)
+            Command::new(triscope)
                 .args(record)
                 .args(options)
                 .args(["./program", &trace])
-                .current_dir(&dir),
+                .current_dir(dir),
         )?;
         let summary = String::from_utf8_lossy(&output.stderr);
         let reports = |what: &str| summary.contains(what);
@@ -99,13 +115,13 @@ pub fn record() -> Result<Vec<PathBuf>> {
     }
     let record = ["record", "--sched", "--go-trace", "raw.trace", "-o", "raw.pftrace", "--keep"];
     run::output(
-        Command::new(&triscope)
+        Command::new(triscope)
             .args(record)
             .args(["raw", "./program", "raw.trace"])
-            .current_dir(&dir),
+            .current_dir(dir),
     )?;
     let convert = ["convert", "raw", "-o", "converted.pftrace"];
-    let output = run::attempt(Command::new(&triscope).args(convert).current_dir(&dir))?;
+    let output = run::attempt(Command::new(triscope).args(convert).current_dir(dir))?;
     let summary = String::from_utf8_lossy(&output.stderr);
     let is_whole = summary.contains(" context switches, ") && summary.contains(" goroutines");
     if !output.status.success() || !is_whole {

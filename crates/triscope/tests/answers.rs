@@ -428,9 +428,36 @@ fn a_page_is_written_in_one_file() {
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
     assert!(page.contains("<title>shop.trace</title>"));
     assert_eq!(page, std::fs::read_to_string(&convert).unwrap());
-    let refused = triscope(&["convert", &shop, "--pid", "7", "-o", convert.to_str().unwrap()]);
+    let refused = triscope(&["convert", &shop, "--no-arrows", "-o", convert.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(2));
-    assert_eq!(text(&refused.stderr), "triscope: not for a page: --pid\n");
+    assert_eq!(text(&refused.stderr), "triscope: not for a page: --no-arrows\n");
+}
+
+/// A page is of the same traces as a timeline.
+#[test]
+fn a_page_takes_the_options_of_a_timeline() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.html");
+    let (shop, old) = (fixture("shop.trace"), fixture("go1.21-mixed.trace.gz"));
+    let page = |args: &[&str]| {
+        let output = triscope(&[&["convert", "-o", out.to_str().unwrap()], args].concat());
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, errors) = page(&[&shop, &old]);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("its clock cannot be related"), "{errors}");
+    let (code, errors) = page(&[&shop, &old, "--offset", &format!("{old}=12.5")]);
+    assert_eq!(code, Some(0), "{errors}");
+
+    let cut = dir.path().join("cut.trace");
+    let mut bytes = std::fs::read(&shop).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 64].fill(0xff);
+    std::fs::write(&cut, bytes).unwrap();
+    let cut = cut.to_str().unwrap();
+    let (code, errors) = page(&[cut, "--recover", "--pid", "7", "--name", "shop"]);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("damaged in "), "{errors}");
 }
 
 /// The critical paths of a page are found in a second pass. With several traces their texts are

@@ -316,4 +316,5 @@ fn a_trace_of_which_nothing_is_shown_says_so() {
     assert!(errors.contains("nothing of the trace can be shown"), "{errors}");
     assert!(errors.contains("32 Universal.System/ProcessMapping"), "{errors}");
     assert!(!errors.contains("open it"), "{errors}");
+    assert_eq!(names(dir.path()), ["shop.trace"], "no file is left");
 }

@@ -7,6 +7,7 @@
 )]
 
 use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use testkit::dotnet::Runtime;
@@ -178,6 +179,31 @@ fn a_dotnet_child_in_a_mount_namespace_is_found() {
         let errors = record_script(dir.path(), runtime, script);
         assert_eq!(dotnet_traces(dir.path()), 1, "{runtime:?}: {errors}");
     }
+}
+
+/// What `record --dotnet` keeps is enough for `explain`: a request queues a work item while all workers of
+/// the thread pool are blocked.
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-record"]
+fn a_starved_work_item_is_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ["--sched", "--dotnet", "--provider", "Triscope-Answers", "--keep", "raw", "--"];
+    let mut command = record(dir.path(), &options.map(OsStr::new));
+    command.arg(Runtime::Core31.program()).stdout(Stdio::piped());
+    command.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "answers:starve");
+    let mut recorder = command.spawn().unwrap();
+    let output = BufReader::new(recorder.stdout.take().unwrap());
+    assert!(output.lines().any(|line| line.unwrap() == "done"));
+    // The program ends with its input.
+    drop(recorder.stdin.take());
+    let errors = finish(dir.path(), recorder).0;
+    let mut explain = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    let explain = explain.args(["explain", "--json", "raw"]).current_dir(dir.path()).output();
+    let paths: serde_json::Value = serde_json::from_slice(&explain.unwrap().stdout).unwrap();
+    let path = &paths[0];
+    assert_eq!(path["name"], "Triscope-Answers/Starve", "{errors}");
+    let pieces = path["pieces"].as_array().unwrap();
+    assert!(pieces.iter().any(|piece| piece["what"] == "queued"), "{path}");
 }
 
 /// The installation of .NET Core 3.1 among the targets.

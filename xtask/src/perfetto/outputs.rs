@@ -45,7 +45,11 @@ impl Outputs {
             &named(&go, "go1.25-mixed.trace.gz")?,
         ];
         this.convert("several", &newest_first)?;
-        this.record()?;
+        let (old, new) =
+            (named(&go, "go1.21-mixed.trace.gz")?, named(&go, "go1.26-mixed.trace.gz")?);
+        let offset = format!("{}=12.5", old.display());
+        this.convert_with("offset", &["--offset", &offset], &[&old, &new])?;
+        this.record(&named(&go, "shop.trace")?)?;
         Ok(this)
     }
 
@@ -57,10 +61,15 @@ impl Outputs {
     }
 
     fn convert(&mut self, name: &str, traces: &[&PathBuf]) -> Result {
+        self.convert_with(name, &[], traces)
+    }
+
+    fn convert_with(&mut self, name: &str, options: &[&str], traces: &[&PathBuf]) -> Result {
         let triscope = self.triscope.clone();
         let output = self.file(name);
-        let converted =
-            run::attempt(Command::new(triscope).arg("convert").args(traces).arg("-o").arg(output))?;
+        let mut convert = Command::new(triscope);
+        convert.arg("convert").args(options).args(traces).arg("-o").arg(output);
+        let converted = run::attempt(&mut convert)?;
         // 1: the trace is damaged, and the readable part of it is converted.
         if matches!(converted.status.code(), Some(0 | 1)) && output.exists() {
             return Ok(());
@@ -68,10 +77,12 @@ impl Outputs {
         Err(format!("convert {name}: {}", String::from_utf8_lossy(&converted.stderr)).into())
     }
 
-    /// Live recordings: of the kernel alone, and of the kernel with .NET. (`test-timeline` writes
-    /// and checks those of the kernel with Go.)
-    fn record(&mut self) -> Result {
+    /// Live recordings: of the kernel alone, with stacks, with a Go trace and with .NET; and what was
+    /// kept of them. (`test-timeline` writes and checks those of the kernel with Go programs.)
+    fn record(&mut self, trace: &Path) -> Result {
         let triscope = self.triscope.clone();
+        let dir = self.dir.clone();
+        let kept = |name: &str| dir.join(format!("kept-{name}"));
         let record = |output: &Path, options: &[&str], command: &[&str]| {
             let mut record = Command::new(&triscope);
             record.env("WORKLOAD_SECONDS", "2").env("TMPDIR", std::env::temp_dir());
@@ -94,6 +105,28 @@ impl Outputs {
                 &String::from_utf8_lossy(&recorded.stderr),
             );
         }
+        let copy = dir.join("copy.trace").to_string_lossy().into_owned();
+        let raw = kept("go").to_string_lossy().into_owned();
+        let stacks = kept("stacks").to_string_lossy().into_owned();
+        let trace = trace.to_string_lossy();
+        for (name, options, command) in [
+            (
+                "kernel-and-go",
+                &["--go-trace", &copy, "--keep", &raw][..],
+                &["cp", &trace, &copy][..],
+            ),
+            ("kernel-and-stacks", &["-F", "199", "--off-cpu", "--keep", &stacks], &kernel),
+        ] {
+            let recorded = record(self.file(name), options, command)?;
+            if !recorded.status.success() {
+                let errors = String::from_utf8_lossy(&recorded.stderr);
+                return Err(format!("record {}: {errors}", options.join(" ")).into());
+            }
+        }
+        self.convert("kept-go", &[&kept("go")])?;
+        self.convert("kept-stacks", &[&kept("stacks")])?;
+        self.convert("perf-data", &[&kept("stacks").join("kernel.perf.data")])?;
+        self.profile()?;
         let targets = match runtimes::targets() {
             Ok(targets) => targets,
             Err(why) => return lane::skip("timelines of .NET recordings", &why),
@@ -101,13 +134,24 @@ impl Outputs {
         for version in ["3.1", "9", "10"] {
             let program = targets.join(version).join("run");
             let name = format!("kernel-and-dotnet-{version}");
-            let recorded = record(self.file(&name), &["--dotnet"], &[&program.to_string_lossy()])?;
+            let raw = kept(&name).to_string_lossy().into_owned();
+            let options = ["--dotnet", "--keep", &raw];
+            let recorded = record(self.file(&name), &options, &[&program.to_string_lossy()])?;
             if !recorded.status.success() {
                 let errors = String::from_utf8_lossy(&recorded.stderr);
                 return Err(format!("record --dotnet {version}: {errors}").into());
             }
+            self.convert(&format!("kept-{name}"), &[&kept(&name)])?;
         }
         Ok(())
+    }
+
+    /// The samples of a profile, as a timeline.
+    fn profile(&mut self) -> Result {
+        let mut profile = Command::new(self.triscope.clone());
+        profile.args(["profile", "-o"]).arg(self.file("profile")).arg("--");
+        run::output(profile.args(["sh", "-c", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done"]))
+            .map(drop)
     }
 }
 

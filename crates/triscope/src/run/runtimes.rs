@@ -80,10 +80,10 @@ impl Recorder {
     }
 
     /// Records the runtime of a running process.
-    pub(crate) fn of_process(pid: u32) -> Result<Self> {
+    pub(crate) fn of_process(pid: u32, config: &TracingConfig) -> Result<Self> {
         let client = Client::for_process(pid).map_err(Failure::new)?;
         let received = Count::default();
-        let session = to_file(&client, pid, &timeline(), &received)?;
+        let session = to_file(&client, pid, config, &received)?;
         let mut recorder = Self::start(move |over, _, _| {
             select! {
                 recv(over) -> _ => {}
@@ -332,15 +332,51 @@ impl<'a> Runtimes<'a> {
     }
 }
 
-/// The events that a timeline shows.
-pub(crate) fn timeline() -> TracingConfig {
-    TracingConfig::new([
+/// The events that a timeline shows and that critical paths need, and those of `others`. A provider that
+/// is in both has the keywords of both.
+pub(crate) fn timeline(others: &[Provider]) -> TracingConfig {
+    let mut providers = vec![
         Provider::new("Microsoft-DotNETCore-SampleProfiler").level(Level::Informational),
         // GC, loader, JIT, contention, exceptions, threading.
         Provider::new("Microsoft-Windows-DotNETRuntime").keywords(0x1_c019).level(Level::Verbose),
         // Activity ids.
         Provider::new("System.Threading.Tasks.TplEventSource").keywords(0x80),
-    ])
+        // Work items of the thread pool.
+        Provider::new("System.Diagnostics.Eventing.FrameworkEventSource").keywords(0x2),
+        // Requests.
+        Provider::new("Microsoft.AspNetCore.Hosting").level(Level::Informational),
+        Provider::new("System.Net.Http").level(Level::Informational),
+    ];
+    for other in others {
+        let is_same = |known: &&mut Provider| known.name.eq_ignore_ascii_case(&other.name);
+        match providers.iter_mut().find(is_same) {
+            Some(known) => {
+                known.keywords |= other.keywords;
+                known.level = known.level.max(other.level);
+                known.arguments.clone_from(&other.arguments);
+            }
+            None => providers.push(other.clone()),
+        }
+    }
+    TracingConfig::new(providers)
+}
+
+/// The providers of lists that are separated by commas: `NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]]`.
+pub(crate) fn providers(lists: &[String]) -> Result<Vec<Provider>> {
+    let texts = lists.iter().flat_map(|list| split(list));
+    texts.map(|text| text.parse::<Provider>().map_err(Failure::new)).collect()
+}
+
+/// Splits a list at commas outside quotes: arguments of a provider can contain quoted commas.
+fn split(list: &str) -> Vec<&str> {
+    let mut quoted = false;
+    list.split(|c| {
+        quoted ^= c == '"';
+        c == ',' && !quoted
+    })
+    .map(str::trim)
+    .filter(|text| !text.is_empty())
+    .collect()
 }
 
 /// The events that are recorded all the time: few, and none that suspends threads.
@@ -529,6 +565,30 @@ mod tests {
         // Capabilities are those of a thread.
         let failures = std::thread::spawn(look).join().unwrap();
         failures.iter().map(|failure| failure.message().to_owned()).collect()
+    }
+
+    #[test]
+    fn lists_of_providers() {
+        assert_eq!(split("A:1:2,B"), ["A:1:2", "B"]);
+        assert_eq!(split("A:::k=\"x,y\",B,"), ["A:::k=\"x,y\"", "B"]);
+        assert!(split("").is_empty());
+    }
+
+    #[test]
+    fn providers_are_added_to_those_of_a_timeline() {
+        let lists = ["A:1:4:x=\"1,2\",B".to_owned(), "system.net.http:2:5".to_owned()];
+        let config = timeline(&providers(&lists).unwrap());
+        let text = format!("{config:?}");
+        for name in ["FrameworkEventSource", "AspNetCore.Hosting", "\"A\"", "\"B\""] {
+            assert_eq!(text.matches(name).count(), 1, "{name}: {text}");
+        }
+        assert_eq!(text.to_lowercase().matches("system.net.http").count(), 1, "{text}");
+        let error = providers(&["A:x".to_owned()]).unwrap_err();
+        assert!(
+            error.message().contains("keywords are a 64-bit hexadecimal"),
+            "{}",
+            error.message()
+        );
     }
 
     #[test]

@@ -102,13 +102,6 @@ pub(crate) struct Recovery {
     limits: Option<Limits>,
 }
 
-impl Recovery {
-    /// Whether any option was given.
-    pub(crate) const fn is_given(&self) -> bool {
-        self.wanted || self.limits.is_some()
-    }
-}
-
 /// Parses limits by field name. K, M and G are powers of 1024.
 fn parse_limits(arg: &str) -> std::result::Result<Limits, String> {
     let mut limits = Limits::default();

@@ -54,6 +54,8 @@ pub(crate) struct Program {
     pub(crate) name: Option<String>,
     /// How messages call the trace, instead of its path.
     pub(crate) trace: Option<String>,
+    /// The file with what the recorder read of processes, if it is not beside the trace.
+    pub(crate) processes: Option<PathBuf>,
 }
 
 /// How to read one of the traces.
@@ -92,6 +94,8 @@ struct Part {
     name: String,
     damage: Damage,
     summary: Summary,
+    /// Why it was not read to its end.
+    error: Option<String>,
 }
 
 /// What was read of a trace so far.
@@ -394,7 +398,8 @@ impl Traces {
                 name if name == "-" => "standard input".to_owned(),
                 _ => path.display().to_string(),
             });
-            opened.parts.push(Part { name, damage: damage.clone(), summary: summary.clone() });
+            let (known, read) = (damage.clone(), summary.clone());
+            opened.parts.push(Part { name, damage: known, summary: read, error: None });
             let opening = Opening {
                 path,
                 program,
@@ -427,8 +432,9 @@ impl Opened {
                 Ok(Some(event)) => event,
                 Ok(None) => break,
                 Err(error) => {
-                    let name = self.parts.get(error.stream).map_or("", |part| &part.name);
-                    failures.push(Failure::about(name, error.cause));
+                    let Some(part) = self.parts.get_mut(error.stream) else { continue };
+                    let cause = part.error.insert(error.cause.to_string());
+                    failures.push(Failure::about(&part.name, cause));
                     self.given_up.push(last);
                     continue;
                 }
@@ -457,7 +463,14 @@ impl Opened {
 
     /// What was read of each trace that has events of its own, with notes: its name, and a text.
     pub(crate) fn summaries(&self, drawn: &TimelineStats) -> Vec<(&str, String)> {
-        let of = |part: &'_ Part| match &*part.summary.0.borrow() {
+        let parts = self.parts.iter().enumerate();
+        parts.filter_map(|(file, part)| Some((&*part.name, self.summary(file, drawn)?))).collect()
+    }
+
+    /// The same of one trace, by the position of its file.
+    pub(crate) fn summary(&self, file: usize, drawn: &TimelineStats) -> Option<String> {
+        let part = self.parts.get(file)?;
+        match &*part.summary.0.borrow() {
             Read::Perf { samples: samples @ 1.., events, .. } => {
                 Some(format!("{} of {events}", counted(*samples, "sample")))
             }
@@ -476,7 +489,7 @@ impl Opened {
                 let events = counted(stats.events, "event");
                 let mut samples = counted(stats.samples, "sample");
                 let (on, off) = (drawn.samples_on_cpu, drawn.samples_off_cpu);
-                if self.parts.len() == 1 && on + off > 0 {
+                if self.dotnet_traces() == 1 && on + off > 0 {
                     samples.push_str(&format!(" ({on} on CPU, {off} off CPU)"));
                 }
                 let notes = notes(&[
@@ -494,8 +507,25 @@ impl Opened {
                 ]);
                 Some(format!("{events} of {seconds:.3} s, {samples}{skipped}{notes}"))
             }
-        };
-        self.parts.iter().filter_map(|part| Some((&*part.name, of(part)?))).collect()
+        }
+    }
+
+    fn dotnet_traces(&self) -> usize {
+        let is_dotnet = |part: &&Part| matches!(&*part.summary.0.borrow(), Read::Dotnet { .. });
+        self.parts.iter().filter(is_dotnet).count()
+    }
+
+    /// Number of goroutines of a Go trace, by the position of its file.
+    pub(crate) fn goroutines(&self, file: usize) -> Option<u64> {
+        match &*self.parts.get(file)?.summary.0.borrow() {
+            Read::Go { stats, .. } => Some(stats.goroutines),
+            _ => None,
+        }
+    }
+
+    /// Why a trace was not read to its end, by the position of its file.
+    pub(crate) fn error(&self, file: usize) -> Option<&str> {
+        self.parts.get(file)?.error.as_deref()
     }
 
     /// Number of samples of perf.data recordings that cannot be decoded.
@@ -509,7 +539,13 @@ impl Opened {
 
     /// A .NET trace all of whose events are of kinds that the model does not have.
     pub(crate) fn nothing_shown(&self) -> Option<Failure> {
-        self.parts.iter().find_map(|part| match &*part.summary.0.borrow() {
+        (0..self.parts.len()).find_map(|file| self.nothing_shown_of(file))
+    }
+
+    /// Whether that holds for the trace at this position of the files.
+    pub(crate) fn nothing_shown_of(&self, file: usize) -> Option<Failure> {
+        let part = self.parts.get(file)?;
+        match &*part.summary.0.borrow() {
             Read::Dotnet { stats, skipped }
                 if stats.skipped > 0 && stats.skipped == stats.events =>
             {
@@ -517,7 +553,7 @@ impl Opened {
                 Some(Failure::about(&part.name, why))
             }
             _ => None,
-        })
+        }
     }
 }
 

@@ -22,14 +22,19 @@ const MAX_LINE: u64 = 1 << 16;
 /// Writes processes.
 pub(crate) struct ProcessWriter {
     path: PathBuf,
-    file: BufWriter<File>,
+    file: BufWriter<Box<dyn Write>>,
 }
 
 impl ProcessWriter {
     pub(crate) fn create(dir: &Path) -> io::Result<Self> {
         let path = dir.join(PROCESSES);
-        let file = BufWriter::new(File::create(&path)?);
-        Ok(Self { path, file })
+        let file = File::create(&path)?;
+        Ok(Self::start(path, Box::new(file)))
+    }
+
+    /// Starts the file, which has this path.
+    pub(crate) fn start(path: PathBuf, file: Box<dyn Write>) -> Self {
+        Self { path, file: BufWriter::new(file) }
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -13,7 +13,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use trace_timeline::sources::cgroup::{CgroupSource, CpuStat};
@@ -35,13 +34,13 @@ const MAX_LINE: usize = 2 * 4096;
 /// Writes readings.
 pub(crate) struct QuotaWriter {
     path: PathBuf,
-    file: BufWriter<File>,
+    file: BufWriter<Box<dyn Write>>,
 }
 
 impl QuotaWriter {
-    pub(crate) fn create(dir: &Path) -> io::Result<Self> {
-        let path = dir.join(QUOTAS);
-        let mut file = BufWriter::new(File::create(&path)?);
+    /// Starts the file, which has this path.
+    pub(crate) fn start(path: PathBuf, file: Box<dyn Write>) -> io::Result<Self> {
+        let mut file = BufWriter::new(file);
         file.write_all(SIGNATURE)?;
         Ok(Self { path, file })
     }
@@ -258,7 +257,9 @@ mod tests {
     fn what_is_written_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let at = Timestamp::from_nanos;
-        let mut writer = QuotaWriter::create(dir.path()).unwrap();
+        let path = dir.path().join(QUOTAS);
+        let file = std::fs::File::create(&path).unwrap();
+        let mut writer = QuotaWriter::start(path, Box::new(file)).unwrap();
         writer.cgroup(0, Path::new("/sys/fs/cgroup/a b")).unwrap();
         writer.member(at(1), 0, 10, true).unwrap();
         writer.read(at(1), 0, CpuStat::new(5, 100)).unwrap();

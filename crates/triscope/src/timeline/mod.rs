@@ -102,9 +102,12 @@ pub(crate) fn check_format(path: &Path, others: &[&str]) -> Result {
     }
 }
 
+/// How to open the written timeline.
+pub(crate) const NEXT_STEP: &str = "open it at https://ui.perfetto.dev (\"Open trace file\")";
+
 /// Prints how to open the written timeline.
 pub(crate) fn print_next_step() {
-    eprintln!("open it at https://ui.perfetto.dev (\"Open trace file\")");
+    eprintln!("{NEXT_STEP}");
 }
 
 /// The current time of `CLOCK_MONOTONIC`.

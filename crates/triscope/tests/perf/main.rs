@@ -17,6 +17,7 @@ mod list;
 mod probe;
 mod profile;
 mod record;
+mod record_layers;
 mod record_stacks;
 mod recording;
 mod sampling;

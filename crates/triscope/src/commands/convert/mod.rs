@@ -150,6 +150,11 @@ pub(crate) fn run(args: &Args) -> Result {
             _ => "nothing could be converted",
         }));
     }
+    let nothing_shown = opened.nothing_shown();
+    if let Some(failure) = nothing_shown.as_ref().filter(|_| opened.len() == 1) {
+        failures.iter().for_each(Failure::print);
+        return Err(Failure::new(failure.message()));
+    }
     let is_file = !output.is_stdout();
     let target = output.name();
     output.complete()?;
@@ -161,7 +166,6 @@ pub(crate) fn run(args: &Args) -> Result {
     )]);
     let sum = format!("{}{undecodable}{omitted}", summary(&source.stats()));
     print_summary(&opened, &source.stats(), &format!("{target}{partial}"), &size(bytes), &sum);
-    let nothing_shown = opened.nothing_shown();
     if is_file && nothing_shown.is_none() {
         timeline::print_next_step();
     }
@@ -186,7 +190,7 @@ fn traces(args: &Args) -> Result<Traces> {
             _ => Err(usage(format!("--pid: {text} is not a process identifier"))),
         });
         let name = name.map(str::to_owned);
-        programs.push(Program { pid: pid.transpose()?, name, trace: None });
+        programs.push(Program { pid: pid.transpose()?, name, ..Program::default() });
     }
     Ok(Traces::with(args.files.clone(), args.offset.clone(), args.recovery, programs))
 }
@@ -236,19 +240,12 @@ fn summary(stats: &TimelineStats) -> String {
 
 /// Writes a page, as `triscope report --html` does.
 fn page(args: &Args) -> Result<Result> {
-    let perfetto = [
-        ("--uncompressed", args.uncompressed),
-        ("--no-arrows", args.no_arrows),
-        ("--pid", !args.pid.is_empty()),
-        ("--name", !args.name.is_empty()),
-        ("--offset", !args.offset.is_empty()),
-        ("--recover and --limit", args.recovery.is_given()),
-    ];
+    let perfetto = [("--uncompressed", args.uncompressed), ("--no-arrows", args.no_arrows)];
     if let Some((option, _)) = perfetto.iter().find(|(_, is_given)| *is_given) {
         let why = format!("not for a page: {option}");
         return Err(Failure::new(why).with_code(2));
     }
-    html::write(&Traces::of(args.files.clone()), &args.output)
+    html::write(&traces(args)?, &args.output)
 }
 
 /// Writes the samples of the traces as a profile.

@@ -69,7 +69,12 @@ pub(crate) fn run(args: &Args) -> Result {
                    a Go toolchain nor a .NET runtime was found";
         return Err(Failure::about(page.display(), why));
     }
-    triscope(&own, ["report".as_ref(), keep.as_os_str(), "--html".as_ref(), page.as_os_str()])
+    triscope(&own, ["report".as_ref(), keep.as_os_str(), "--html".as_ref(), page.as_os_str()])?;
+    let (page, timeline) = (page.display(), timeline.display());
+    eprintln!(
+        "open {page} in a browser, and {timeline} at https://ui.perfetto.dev (\"Open trace file\")"
+    );
+    Ok(())
 }
 
 /// Runs this program with other arguments, as a user would.

@@ -3,6 +3,7 @@
 use super::machine::Machine;
 use super::{Check, Works};
 use crate::run::procfs::is_in_container;
+use crate::sources::kernel::remedy::{LOCKED_DOWN, MOUNT, SETCAP, UNLOCK, missing_for_tracepoints};
 use crate::sources::kernel::sampling::{Rate, Scope, THIS_THREAD};
 use crate::sources::kernel::{self, CONFIDENTIALITY};
 use object::{Object, ObjectSegment, ReadCache};
@@ -13,15 +14,6 @@ use perf_monitor::{
 use std::fs::File;
 use std::path::PathBuf;
 use trace_timeline::sources::cgroup::CpuStat;
-
-/// Grants this program what `perf_event_paranoid` withholds.
-const SETCAP: &str = "sudo setcap cap_perfmon,cap_sys_ptrace,cap_syslog+ep $(command -v triscope)";
-
-const MOUNT: &str = "sudo mount -t tracefs nodev /sys/kernel/tracing -o gid=$(id -g),mode=0750";
-
-const LOCKED_DOWN: &str = "the kernel is locked down: nobody may read it";
-
-const UNLOCK: &str = "boot with lockdown=integrity, or without lockdown";
 
 type Tried = Result<String, Error>;
 
@@ -144,7 +136,9 @@ fn scheduler(machine: &Machine) -> Check {
     match tried() {
         Ok(note) => Check::yes(id, what, note),
         Err(error) => {
-            let (why, fixes) = missing_for_tracepoints(machine, is_privileged());
+            let lockdown = machine.lockdown.as_deref();
+            let (why, fixes) =
+                missing_for_tracepoints(lockdown, &machine.features, is_privileged());
             // Such a kernel has no tracepoints.
             let found = reason(&error);
             let found = (!matches!(error, Error::UnknownEvent { .. })).then_some(found);
@@ -154,28 +148,6 @@ fn scheduler(machine: &Machine) -> Check {
             Check::no(id, what, reason, fix)
         }
     }
-}
-
-/// What this user lacks for the data of tracepoints, of which an error names the first: the privilege,
-/// and a tracefs that can be read. Sources: `perf_event_open(2)`, `perf_event_paranoid` of
-/// `proc_sys_kernel(5)`, `kernel_lockdown(7)`.
-fn missing_for_tracepoints(machine: &Machine, is_privileged: bool) -> (Vec<String>, Vec<String>) {
-    const DATA_FOR_ALL: i64 = -1;
-    let (mut why, mut fixes) = (Vec::new(), Vec::new());
-    if machine.lockdown.as_deref() == Some(CONFIDENTIALITY) {
-        why.push(LOCKED_DOWN.to_owned());
-        return (why, vec![UNLOCK.to_owned()]);
-    }
-    let is_for_all = machine.features.paranoid.is_some_and(|level| level <= DATA_FOR_ALL);
-    if !is_privileged && !is_for_all {
-        why.push("data of tracepoints needs -1, or CAP_PERFMON".to_owned());
-        fixes.push(format!("{SETCAP} (or sudo sysctl kernel.perf_event_paranoid=-1)"));
-    }
-    if !machine.features.tracefs_readable {
-        why.push("tracefs cannot be read".to_owned());
-        fixes.push(MOUNT.to_owned());
-    }
-    (why, fixes)
 }
 
 /// The counters of CPU quotas.
@@ -361,38 +333,4 @@ fn uprobe() -> Tried {
     let path = std::fs::read_link(SELF).unwrap_or_else(|_| SELF.into());
     Event::uprobe(path, offset.unwrap_or(0))?.builder().open(Target::ThisThread)?;
     Ok("a probe of this program opens".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_tracepoints_need() {
-        let mut machine = Machine::look();
-        let mut needs = |level, is_readable, is_privileged, lockdown: Option<&str>| {
-            machine.features.paranoid = Some(level);
-            machine.features.tracefs_readable = is_readable;
-            machine.lockdown = lockdown.map(str::to_owned);
-            let (why, fixes) = missing_for_tracepoints(&machine, is_privileged);
-            assert_eq!(why.len(), fixes.len());
-            let fixes = fixes.join(" ");
-            [fixes.contains("setcap"), fixes.contains("mount"), fixes.contains("boot")]
-        };
-        for level in -1..=4 {
-            for is_readable in [false, true] {
-                for is_privileged in [false, true] {
-                    for mode in [None, Some("none"), Some("integrity")] {
-                        let needs = needs(level, is_readable, is_privileged, mode);
-                        assert_eq!(needs, [!is_privileged && level > -1, !is_readable, false]);
-                    }
-                    let mode = Some("confidentiality");
-                    assert_eq!(
-                        needs(level, is_readable, is_privileged, mode),
-                        [false, false, true]
-                    );
-                }
-            }
-        }
-    }
 }

@@ -6,6 +6,7 @@ use crate::io::progress::Status;
 use crate::run::child;
 use crate::run::duration::duration;
 use crate::run::port::{Port, Startup, process_of};
+use crate::run::runtimes;
 use diag_ipc::reverse::Server;
 use diag_ipc::{
     BufferingMode, Client, Command as Ipc, Error, Level, PROVIDER_PRESETS, Provider,
@@ -112,12 +113,7 @@ pub(super) fn run(args: &Args) -> Result {
 }
 
 fn config(args: &Args) -> Result<TracingConfig> {
-    let mut providers = Vec::new();
-    for list in &args.providers {
-        for text in split(list) {
-            providers.push(text.parse::<Provider>().map_err(Failure::new)?);
-        }
-    }
+    let mut providers = runtimes::providers(&args.providers)?;
     if let Some(names) = &args.clrevents {
         let keywords = runtime_keywords(names).map_err(|unknown| {
             Failure::new(format!("--clrevents: the runtime has no keyword {unknown}"))
@@ -157,18 +153,6 @@ fn config(args: &Args) -> Result<TracingConfig> {
             Buffering::Drop => BufferingMode::Drop,
             Buffering::Block => BufferingMode::Block,
         }))
-}
-
-/// Splits a list at commas outside quotes: arguments of a provider can contain quoted commas.
-fn split(list: &str) -> Vec<&str> {
-    let mut quoted = false;
-    list.split(|c| {
-        quoted ^= c == '"';
-        c == ',' && !quoted
-    })
-    .map(str::trim)
-    .filter(|text| !text.is_empty())
-    .collect()
 }
 
 /// Starts a session and reports options that an old runtime does not support and a profile does not
@@ -462,16 +446,4 @@ fn connection(
 fn is_too_old(pid: u32) -> bool {
     let info = Client::for_process(pid).and_then(|client| client.process_info());
     info.is_err_and(|error| error.is_unknown_command())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_of_providers() {
-        assert_eq!(split("A:1:2,B"), ["A:1:2", "B"]);
-        assert_eq!(split("A:::k=\"x,y\",B,"), ["A:::k=\"x,y\"", "B"]);
-        assert!(split("").is_empty());
-    }
 }

@@ -1,6 +1,7 @@
 //! The kernel's scheduler events, as they are recorded.
 
 use super::drawing::{Drawing, DrawingError, Drawn, Exits};
+use super::keep::KeptFile;
 use super::members::Members;
 use super::raw::{Existing, RawRecords};
 use super::samples::{Samples, Sampling, Wanted};
@@ -116,7 +117,7 @@ pub(super) struct Scheduler {
     /// Records of tracepoints that cannot be decoded.
     undecodable: u64,
     /// The raw records, if they are kept.
-    raw: Option<RawRecords>,
+    raw: Option<RawRecords<KeptFile>>,
     /// The events with stacks.
     sampling: Option<Sampling>,
     samples: Option<Samples>,
@@ -239,8 +240,12 @@ impl Scheduler {
     }
 
     /// Sets the process of the command, which is recorded with its children.
-    pub(super) fn follow(&mut self, pid: u32) {
+    pub(super) fn follow(&mut self, pid: u32) -> Result<(), Error> {
         self.drawing.follow(pid);
+        if let (None, Some(raw)) = (&self.tracepoints, &mut self.raw) {
+            raw.process(pid)?;
+        }
+        Ok(())
     }
 
     /// Sets the running process to record, with its future children. Call this before and after the
@@ -270,31 +275,20 @@ impl Scheduler {
         self.drawing.members().processes()
     }
 
-    /// Writes the raw records to a `perf.data` file too. Without tracepoints there is nothing that
-    /// could be analysed, and this returns `false`.
-    pub(super) fn keep_raw(&mut self, path: &Path) -> Result<bool, Error> {
-        let (Some(tracepoints), Some(side)) = (&self.tracepoints, self.set.sideband()) else {
-            return Ok(false);
-        };
-        let mut events = vec![("dummy:u".to_owned(), side)];
-        events.extend(tracepoints.events());
+    /// Writes the raw records to a `perf.data` file too. Without tracepoints it has the switches of the
+    /// command's own threads.
+    pub(super) fn keep_raw(&mut self, file: KeptFile) -> Result<(), Error> {
+        let side = self.set.sideband().map(|side| ("dummy:u".to_owned(), side));
+        let mut events: Vec<(String, SetEvent)> = side.into_iter().collect();
+        events.extend(self.tracepoints.into_iter().flat_map(Tracepoints::events));
         events.extend(self.sampling.iter().flat_map(|sampling| sampling.sampled.clone()));
-        let file = File::create(path).map_err(|source| perf_data::Error::Io {
-            operation: "create the recording",
-            offset: 0,
-            source,
-        })?;
-        let (tracefs, has_stacks) = (kernel::tracefs()?, self.sampling.is_some());
+        let tracefs = self.tracepoints.as_ref().map(|_| kernel::tracefs()).transpose()?;
+        let has_stacks = self.sampling.is_some();
         let existing = Existing::All;
         let raw =
-            RawRecords::create(file, Some(&tracefs), &self.set, &events, existing, has_stacks)?;
+            RawRecords::create(file, tracefs.as_ref(), &self.set, &events, existing, has_stacks)?;
         self.raw = Some(raw);
-        Ok(true)
-    }
-
-    /// Whether the raw records are kept.
-    pub(super) const fn is_kept(&self) -> bool {
-        self.raw.is_some()
+        Ok(())
     }
 
     /// Writes what `/proc` shows of processes to a file: now, and when they execute a program. Call

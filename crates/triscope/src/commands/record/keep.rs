@@ -1,16 +1,79 @@
-//! The raw sources of a recording, for `triscope report` and `triscope explain`.
+//! The raw sources of a recording: for `triscope report` and `triscope explain`, and for the timeline in
+//! which the layers are related.
 
 use crate::failure::{Failure, Result};
-use crate::sources::model::{RECORDING, SCHEDULER};
+use crate::sources::model::{PROCESSES, RECORDING, SCHEDULER};
 use crate::sources::processes::ProcessWriter;
-use crate::sources::quota::QuotaWriter;
+use crate::sources::quota::{QUOTAS, QuotaWriter};
 use std::fs::{self, File};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// The directory.
+/// Where the sources are kept.
 pub(super) struct Keep {
     dir: PathBuf,
+    unnamed: Option<Unnamed>,
+}
+
+/// Files without a name in the directory: nothing is left of them, however the recorder ends.
+#[derive(Default)]
+struct Unnamed {
+    files: Vec<(&'static str, File)>,
+    failure: FirstError,
+}
+
+/// The first error of files that can be done without.
+type FirstError = Arc<Mutex<Option<io::Error>>>;
+
+/// A file of the recording.
+pub(super) struct KeptFile {
+    file: File,
+    /// For a file that the recording can do without: where its error is left. Nothing more is written
+    /// after it.
+    failure: Option<FirstError>,
+}
+
+impl KeptFile {
+    fn write_or_fail<T>(
+        &mut self,
+        done: T,
+        write: impl FnOnce(&mut File) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Some(failure) = &self.failure else { return write(&mut self.file) };
+        let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.is_some() {
+            return Ok(done);
+        }
+        write(&mut self.file).or_else(|error| {
+            // The timeline needs the space.
+            let _ = self.file.set_len(0);
+            *failure = Some(error);
+            Ok(done)
+        })
+    }
+}
+
+impl Write for KeptFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_or_fail(bytes.len(), |file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.write_or_fail((), File::flush)
+    }
+}
+
+impl Seek for KeptFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+/// The path of a file that may have no name.
+pub(super) fn descriptor(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 impl Keep {
@@ -21,33 +84,89 @@ impl Keep {
         if fs::read_dir(dir).map_err(fail)?.next().is_some() {
             return Err(Failure::about(dir.display(), "the directory is not empty"));
         }
-        Ok(Self { dir: dir.to_owned() })
+        Ok(Self { dir: dir.to_owned(), unnamed: None })
+    }
+
+    /// Keeps the kernel's records until the end of the recording, on the file system of the output.
+    pub(super) fn beside(output: &Path) -> Self {
+        let dir = output.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = dir.unwrap_or(Path::new(".")).to_owned();
+        Self { dir, unnamed: Some(Unnamed::default()) }
+    }
+
+    /// Whether the sources are there after the recording.
+    const fn is_named(&self) -> bool {
+        self.unnamed.is_none()
+    }
+
+    /// Why not everything is kept until the end of the recording.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        let failure = self.unnamed.as_ref()?.failure.lock();
+        let failure = failure.unwrap_or_else(PoisonError::into_inner);
+        let error = failure.as_ref()?;
+        let what = "the kernel's records cannot be kept until the end";
+        Some(Failure::about(self.dir.display(), format_args!("{what}: {error}")))
+    }
+
+    /// The path of one of the files, if it was created.
+    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
+        match &self.unnamed {
+            Some(unnamed) => {
+                let file = unnamed.files.iter().find(|(known, _)| *known == name);
+                file.map(|(_, file)| descriptor(file))
+            }
+            None => Some(self.dir.join(name)).filter(|path| path.exists()),
+        }
+    }
+
+    /// Creates one of the files. Returns it with its path.
+    fn file(&mut self, name: &'static str) -> Result<(PathBuf, KeptFile)> {
+        let Some(unnamed) = &mut self.unnamed else {
+            let path = self.dir.join(name);
+            let file =
+                File::create(&path).map_err(|error| Failure::about(path.display(), error))?;
+            return Ok((path, KeptFile { file, failure: None }));
+        };
+        let fail = |error| Failure::about(self.dir.display(), error);
+        let file = tempfile::tempfile_in(&self.dir).map_err(fail)?;
+        unnamed.files.push((name, file.try_clone().map_err(fail)?));
+        let failure = Some(Arc::clone(&unnamed.failure));
+        Ok((descriptor(&file), KeptFile { file, failure }))
     }
 
     /// Names the process that was recorded, for [`RECORDING`].
     pub(super) fn describe(&self, pid: u32, command: &str) -> Result {
+        if !self.is_named() {
+            return Ok(());
+        }
         let path = self.dir.join(RECORDING);
         let text = format!("{:#}\n", serde_json::json!({ "pid": pid, "command": command }));
         fs::write(&path, text).map_err(|error| Failure::about(path.display(), error))
     }
 
-    /// The file of the scheduler's records.
-    pub(super) fn scheduler(&self) -> PathBuf {
-        self.dir.join(SCHEDULER)
+    /// Starts the file of the scheduler's records.
+    pub(super) fn scheduler(&mut self) -> Result<KeptFile> {
+        self.file(SCHEDULER).map(|(_, file)| file)
     }
 
     /// Starts the file of the CPU quotas.
-    pub(super) fn quotas(&self) -> Result<QuotaWriter> {
-        QuotaWriter::create(&self.dir).map_err(|error| Failure::about(self.dir.display(), error))
+    pub(super) fn quotas(&mut self) -> Result<QuotaWriter> {
+        let (path, file) = self.file(QUOTAS)?;
+        let started = QuotaWriter::start(path, Box::new(file));
+        started.map_err(|error| Failure::about(self.dir.display(), error))
     }
 
     /// Starts the file of the processes.
-    pub(super) fn processes(&self) -> Result<ProcessWriter> {
-        ProcessWriter::create(&self.dir).map_err(|error| Failure::about(self.dir.display(), error))
+    pub(super) fn processes(&mut self) -> Result<ProcessWriter> {
+        let (path, file) = self.file(PROCESSES)?;
+        Ok(ProcessWriter::start(path, Box::new(file)))
     }
 
     /// Copies the Go trace of a process.
     pub(super) fn go(&self, pid: u32, trace: &Path) -> Result {
+        if !self.is_named() {
+            return Ok(());
+        }
         let to = self.dir.join(format!("go-{pid}.trace"));
         let copied = fs::copy(trace, &to).map_err(|error| Failure::about(to.display(), error));
         copied.map(drop)
@@ -55,6 +174,9 @@ impl Keep {
 
     /// Copies the trace of a .NET process.
     pub(super) fn dotnet(&self, pid: u32, mut trace: &File) -> Result {
+        if !self.is_named() {
+            return Ok(());
+        }
         let to = self.dir.join(format!("dotnet-{pid}.nettrace"));
         let mut copy = || -> io::Result<()> {
             trace.seek(SeekFrom::Start(0))?;
@@ -62,5 +184,28 @@ impl Keep {
             Ok(())
         };
         copy().map_err(|error| Failure::about(to.display(), error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_ends_only_files_without_a_name() {
+        let full = || File::options().write(true).open("/dev/full").unwrap();
+        let mut named = KeptFile { file: full(), failure: None };
+        assert_eq!(named.write(b"x").unwrap_err().kind(), io::ErrorKind::StorageFull);
+
+        let mut keep = Keep::beside(Path::new("out"));
+        let (path, mut file) = keep.file(SCHEDULER).unwrap();
+        file.write_all(b"records").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"records");
+        assert!(keep.failure().is_none() && keep.path(SCHEDULER) == keep.path(SCHEDULER));
+        file.file = full();
+        file.write_all(b"more").unwrap();
+        file.write_all(b"and more").unwrap();
+        let failure = keep.failure().unwrap();
+        assert!(failure.message().contains("No space left"), "{}", failure.message());
     }
 }

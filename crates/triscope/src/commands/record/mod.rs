@@ -10,6 +10,7 @@ mod members;
 mod page;
 mod quota;
 mod raw;
+mod related;
 mod samples;
 mod subject;
 
@@ -25,22 +26,23 @@ use crate::sources::go::Recovery;
 use crate::sources::kernel;
 use crate::sources::model::{Opened, Program, Traces};
 use crate::timeline::{
-    self, Timeline, Written, counted, draw_samples, draw_traces, now, read_clock, size,
+    self, Timeline, Written, counted, draw_samples, draw_traces, read_clock, size,
 };
 use crossbeam_channel::tick;
+use diag_ipc::TracingConfig;
 use drawing::{Drawn, Exits};
 use events::{Sampled, Scheduler};
-use go_traces::GoTraces;
-use keep::Keep;
+use go_traces::{GoTrace, GoTraces};
+use keep::{Keep, descriptor};
 use perf_monitor::{NiceThread, OpenErrorReason, RealtimeThread};
 use quota::Quotas;
+use related::{Clocks, Related, Sources};
 use samples::Wanted;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use subject::Subject;
-use trace_export::timeline::{TimelineOptions, TimelineSource};
+use trace_export::timeline::{TimelineOptions, TimelineSource, TimelineStats};
 use trace_export::{
     Category, ClockDomain, CpuIntervals, DebugAnnotation, Name, Sink, Timestamp, Track, TrackEvent,
     Value,
@@ -58,6 +60,10 @@ use trace_timeline::text;
 /// command, and SIGTERM and SIGHUP are passed on to it. The second signal is passed on as SIGTERM,
 /// the third one as SIGKILL. A running process is recorded until it exits, until Ctrl-C, or for
 /// --seconds.
+///
+/// With a Go or .NET runtime, the layers are related: each state of a goroutine says whether its
+/// thread had a CPU and, if not, which thread had it. For that, the timeline is written a second time
+/// at the end, of the kernel's records, with every thread of the machine by name.
 ///
 /// During the recording the timeline is in FILE.partial, which is written at least once a second.
 /// If the recorder is killed or the disk is full, that file can be opened and lacks at most the
@@ -102,6 +108,10 @@ pub(crate) struct Args {
     /// GCs, compilations, lock waits, exceptions
     #[arg(long, value_name = "PID", num_args = 0..=1)]
     dotnet: Option<Option<u32>>,
+    /// Also record these .NET event sources, separated by commas, as dotnet collect does:
+    /// NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]] with KEYWORDS in hexadecimal
+    #[arg(long, value_name = "LIST")]
+    provider: Vec<String>,
     /// Sample the stacks of threads that run, HERTZ times per second and CPU: kernel and user space,
     /// by frame pointers. Implies --sched
     #[arg(
@@ -122,7 +132,7 @@ pub(crate) struct Args {
     /// error
     #[arg(short, long, value_name = "FILE", default_value = "timeline.pftrace")]
     output: PathBuf,
-    /// Also keep the raw sources in DIR, for triscope report and triscope explain: the scheduler's
+    /// Also keep the raw sources in DIR, for triscope report and triscope explain: the kernel's
     /// records, readings of CPU quotas, Go traces and .NET traces
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -160,7 +170,7 @@ pub(crate) struct Args {
     /// The command, with its arguments
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
-    /// Do not print what can be done with the raw sources: they are not kept for long
+    /// Do not print the next step: the caller does
     #[arg(long, hide = true)]
     is_part: bool,
     /// Whether the sources are found, as none was named.
@@ -203,16 +213,10 @@ fn run_one(args: &Args) -> Result {
             let is_file = !output.is_stdout();
             output.complete()?;
             eprintln!("{}", OneLine(&format!("{name}: {summary}")));
-            // With --open, its address follows.
-            if is_file && !args.open {
-                timeline::print_next_step();
-            }
-            if let Some(dir) = args.keep.as_ref().filter(|_| !args.is_part) {
-                let dir = dir.display().to_string();
-                eprintln!("next: triscope report {0} --html {0}.html", OneLine(&dir));
-            }
             if args.open && is_file {
                 serve::open(Viewer::Perfetto, &args.output)?;
+            } else if !args.is_part {
+                print_next_step(is_file.then_some(timeline::NEXT_STEP), args.keep.as_deref());
             }
             outcome
         }
@@ -223,7 +227,28 @@ fn run_one(args: &Args) -> Result {
     }
 }
 
+/// Prints the next step in one line: how to open the output, and what can be done with the directory of
+/// `--keep`, if something was kept.
+fn print_next_step(open: Option<&str>, keep: Option<&Path>) {
+    let is_kept = |dir: &&Path| Traces::of(vec![dir.to_path_buf()]).files().is_ok();
+    let report = keep.filter(is_kept).map(|dir| {
+        let dir = dir.display().to_string();
+        OneLine(&format!("triscope report {dir} --html {dir}.html")).to_string()
+    });
+    match (open, report) {
+        (Some(open), Some(report)) => eprintln!("next: {report}; or {open}"),
+        (Some(open), None) => eprintln!("{open}"),
+        (None, Some(report)) => eprintln!("next: {report}"),
+        (None, None) => {}
+    }
+}
+
 impl Args {
+    /// Whether a runtime can be recorded.
+    const fn can_have_runtime(&self) -> bool {
+        self.is_found || self.go_trace.is_some() || self.dotnet.is_some()
+    }
+
     const fn sampled(&self) -> Wanted {
         Wanted { freq: self.freq, off_cpu: self.off_cpu }
     }
@@ -246,6 +271,11 @@ impl Args {
 /// Records and draws. Returns the summary and the outcome of the recording.
 fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
     let running = subject::process(args)?;
+    let others = runtimes::providers(&args.provider)?;
+    if !others.is_empty() && args.dotnet.is_none() && !args.is_found {
+        return Err(Failure::new("--provider is for .NET runtimes: add --dotnet").with_code(2));
+    }
+    let config = runtimes::timeline(&others);
     let mut go = args.is_found.then(|| match running {
         Some(pid) => GoTraces::of_process(pid, args.seconds),
         None => GoTraces::of_command(&args.command, args.seconds),
@@ -265,13 +295,19 @@ fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
         }
         opened => opened.transpose()?,
     };
-    let keep = args.keep.as_deref().map(Keep::create).transpose()?;
+    let keep = match &args.keep {
+        Some(dir) => Some(Keep::create(dir)?),
+        None if scheduler.is_some() && args.can_have_runtime() && related::is_possible(args) => {
+            Some(Keep::beside(&args.output))
+        }
+        None => None,
+    };
     // The thread that compresses has its nice value, the command that is started later has not.
     let nice = prefer();
     let (sink, written) = timeline::open_with_queue(output, args.uncompressed, QUEUE)?;
     drop(nice);
     let mut recording =
-        Recording::start(args, running, port, scheduler, go, keep, sink, written, output)?;
+        Recording::start(args, running, port, config, scheduler, go, keep, sink, written, output)?;
     recording.watch()?;
     recording.finish()
 }
@@ -303,8 +339,50 @@ struct Recording<'a> {
     /// The Go traces, if none was named.
     go: Option<GoTraces>,
     start: Instant,
+    /// The clocks at the start.
+    clocks: Clocks,
     ending: Ending,
 }
+
+/// The trace of a runtime that was recorded.
+struct RuntimeTrace {
+    program: Program,
+    origin: Origin,
+}
+
+enum Origin {
+    /// The Go trace that was named.
+    Named(PathBuf),
+    Go(GoTrace),
+    Dotnet(runtimes::Recording),
+}
+
+impl RuntimeTrace {
+    fn path(&self) -> PathBuf {
+        match &self.origin {
+            Origin::Named(path) => path.clone(),
+            Origin::Go(trace) => trace.path().to_owned(),
+            Origin::Dotnet(recording) => descriptor(&recording.file),
+        }
+    }
+}
+
+/// What is said of the end of a recording.
+#[derive(Default)]
+struct Summary {
+    texts: Vec<String>,
+    /// Requested data that is missing. The rest of the timeline is valid, and is written.
+    missing: Vec<(&'static str, Failure)>,
+}
+
+impl Summary {
+    fn lacks(&mut self, what: &'static str, failure: impl IntoIterator<Item = Failure>) {
+        self.missing.extend(failure.into_iter().map(|failure| (what, failure)));
+    }
+}
+
+/// What is missing of a .NET trace.
+const NOT_ALL_OF_DOTNET: &str = "not all of .NET";
 
 /// The end of a command by the time limit.
 #[derive(PartialEq)]
@@ -322,37 +400,33 @@ impl<'a> Recording<'a> {
         args: &'a Args,
         running: Option<u32>,
         port: Option<Port>,
+        config: TracingConfig,
         mut scheduler: Option<Scheduler>,
         mut go: Option<GoTraces>,
-        keep: Option<Keep>,
+        mut keep: Option<Keep>,
         mut sink: Timeline,
         written: Written,
         output: &'a OutputFile,
     ) -> Result<Self> {
         let fail = |error| output.failure(&error);
         sink.kernel(rustix::system::uname().release().to_bytes()).map_err(fail)?;
-        snapshot(&mut sink).map_err(fail)?;
+        let clocks = clocks().map_err(fail)?;
+        sink.clock_snapshot(&clocks).map_err(fail)?;
         let earlier = args.go_trace.as_deref().map(Version::of);
         if let Some(scheduler) = &mut scheduler {
             if args.dotnet.is_some() {
                 scheduler.keep_intervals();
             }
-            if let Some(keep) = &keep {
-                let kept = scheduler.keep_raw(&keep.scheduler());
-                if !kept.map_err(|error| error.into_failure(output))? {
-                    let why = "--keep and .html need the scheduler's tracepoints: record as root";
-                    if !args.is_found {
-                        return Err(Failure::new(why));
-                    }
-                    Failure::new(why).print();
-                }
+            if let Some(keep) = &mut keep {
+                let kept = scheduler.keep_raw(keep.scheduler()?);
+                kept.map_err(|error| error.into_failure(output))?;
             }
             let followed = running.map_or(Ok(()), |pid| scheduler.follow_running(pid));
             let enabled = followed.and_then(|()| scheduler.enable());
             enabled.map_err(|error| error.into_failure(output))?;
             let started = scheduler.start_samples(running);
             started.map_err(|error| error.into_failure(output))?;
-            if let Some(keep) = keep.as_ref().filter(|_| scheduler.is_kept()) {
+            if let Some(keep) = &mut keep {
                 let kept = scheduler.keep_processes(keep.processes()?);
                 kept.map_err(|error| error.into_failure(output))?;
             }
@@ -365,8 +439,8 @@ impl<'a> Recording<'a> {
                     followed.map_err(|error| error.into_failure(output))?;
                 }
                 let runtimes = match (args.is_found, args.dotnet) {
-                    (true, _) => Some(runtimes::Recorder::of_family(None, runtimes::timeline())),
-                    (false, Some(_)) => Some(runtimes::Recorder::of_process(pid)?),
+                    (true, _) => Some(runtimes::Recorder::of_family(None, config)),
+                    (false, Some(_)) => Some(runtimes::Recorder::of_process(pid, &config)?),
                     (false, None) => None,
                 };
                 (subject, runtimes)
@@ -374,10 +448,10 @@ impl<'a> Recording<'a> {
             None => {
                 let subject = Subject::start(args, port.as_ref(), output.is_stdout())?;
                 if let Some(scheduler) = &mut scheduler {
-                    scheduler.follow(subject.pid);
+                    let followed = scheduler.follow(subject.pid);
+                    followed.map_err(|error| error.into_failure(output))?;
                 }
-                let runtimes = port
-                    .map(|port| runtimes::Recorder::of_family(Some(port), runtimes::timeline()));
+                let runtimes = port.map(|port| runtimes::Recorder::of_family(Some(port), config));
                 (subject, runtimes)
             }
         };
@@ -387,7 +461,7 @@ impl<'a> Recording<'a> {
         if let Some(keep) = &keep {
             keep.describe(subject.pid, &subject.line())?;
         }
-        let quotas = scheduler.as_ref().map(|_| Quotas::new(keep.as_ref())).transpose()?;
+        let quotas = scheduler.as_ref().map(|_| Quotas::new(keep.as_mut())).transpose()?;
         output.keep();
         let start = Instant::now();
         let family = Family::new(subject.pid);
@@ -405,6 +479,7 @@ impl<'a> Recording<'a> {
             earlier,
             go,
             start,
+            clocks,
             ending: Ending::Not,
         };
         this.look()?;
@@ -496,65 +571,89 @@ impl<'a> Recording<'a> {
     /// Draws the rest, and returns the summary and the outcome.
     fn finish(mut self) -> Result<(String, Result)> {
         let fail = |error| self.output.failure(&error);
-        let end = now().map_err(Failure::new)?;
+        let end = clocks().map_err(Failure::new)?;
         let recorded = self.start.elapsed();
-        let mut summary = Vec::new();
-        // Requested data that is missing. The rest of the timeline is valid, and is written.
-        let mut missing = Vec::new();
+        let mut summary = Summary::default();
         let (exits, intervals) = match self.scheduler.take() {
             Some(scheduler) => {
-                let (exits, intervals) = self.finish_scheduler(scheduler, &mut summary)?;
+                let (exits, intervals) = self.finish_scheduler(scheduler, &mut summary.texts)?;
                 (Some(exits), intervals.map(Arc::new))
             }
             None => (None, None),
         };
         if let Some(quotas) = self.quotas.take() {
-            summary.extend(quotas.finish(&mut self.sink, self.output)?);
+            summary.texts.extend(quotas.finish(&mut self.sink, self.output)?);
         }
-        draw_command(&self.subject, end, &mut self.sink).map_err(fail)?;
-        if let Some(runtimes) = self.runtimes.take() {
-            self.draw_runtimes(runtimes, intervals, &mut summary, &mut missing)?;
-        }
-        if let (Some(path), Some(earlier)) = (&self.args.go_trace, self.earlier.take()) {
-            let drawn = if Version::of(path) == earlier {
-                Err(Failure::about(path.display(), "the command did not write it"))
-            } else {
-                self.draw_go(self.subject.pid, "", path, &mut missing)
-            };
-            match drawn {
-                Ok(text) => summary.push(text),
-                Err(failure) => missing.push(("no goroutines", failure)),
-            }
-        }
-        if let Some(go) = self.go.take() {
-            // They were not requested: the recording is complete without.
-            let (traces, mut failures) = go.finish();
-            for trace in traces {
-                match self.draw_go(trace.pid, &trace.name, trace.path(), &mut missing) {
-                    Ok(text) => summary.push(text),
-                    Err(failure) => failures.push(failure),
+        let mut traces = self.dotnet_traces(&mut summary);
+        traces.extend(self.go_traces(&mut summary));
+        let bytes = match self.relate(&traces, exits.is_some(), &end, &mut summary) {
+            Some(related) => {
+                for (trace, file) in traces.iter().zip(related.first..) {
+                    self.describe(trace, &related.opened, file, &related.stats, &mut summary);
                 }
+                let bytes = related.bytes;
+                drop(self.sink);
+                related.replace(&self.args.output)?;
+                bytes
             }
-            for failure in failures {
-                failure.and("goroutines are not recorded").print();
+            None => {
+                let at = monotonic(&end);
+                draw_command(&self.subject, at, &mut self.sink).map_err(fail)?;
+                for trace in &traces {
+                    self.draw_trace(trace, intervals.as_ref(), &mut summary)?;
+                }
+                if let Some(exits) = exits {
+                    exits.draw(&mut self.sink).map_err(fail)?;
+                }
+                self.sink.clock_snapshot(&end).map_err(fail)?;
+                self.sink.finish().map_err(fail)?;
+                self.written.bytes.get()
             }
-        }
-        if let Some(exits) = exits {
-            exits.draw(&mut self.sink).map_err(fail)?;
-        }
-        snapshot(&mut self.sink).map_err(fail)?;
-        self.sink.finish().map_err(fail)?;
-        summary.extend(missing.iter().map(|(what, _)| (*what).to_owned()));
+        };
+        let Summary { mut texts, missing } = summary;
+        texts.extend(missing.iter().map(|(what, _)| (*what).to_owned()));
         if !page::is_wanted(self.args) {
-            summary.push(size(self.written.bytes.get()));
+            texts.push(size(bytes));
         }
-        summary.extend(self.written.stall(recorded));
+        texts.extend(self.written.stall(recorded));
         for (_, failure) in &missing {
             failure.print();
         }
         let partial = if missing.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) };
         let outcome = self.subject.watch.outcome().and(partial);
-        Ok((summary.join(", "), outcome))
+        Ok((texts.join(", "), outcome))
+    }
+
+    /// Draws everything again, with the layers related, if there are layers. The live timeline is
+    /// complete up to its last flush then.
+    fn relate(
+        &mut self,
+        traces: &[RuntimeTrace],
+        has_scheduler: bool,
+        end: &Clocks,
+        summary: &mut Summary,
+    ) -> Option<Related> {
+        const WHAT: &str = "the layers are not related";
+        if traces.is_empty() || !has_scheduler || page::is_wanted(self.args) {
+            return None;
+        }
+        let Some(keep) = self.keep.as_ref().filter(|_| related::is_possible(self.args)) else {
+            Failure::about(self.output.name(), "is no regular file").and(WHAT).print();
+            return None;
+        };
+        let flushed = self.sink.write_out().map_err(|error| self.output.failure(&error));
+        let (args, subject) = (self.args, &self.subject);
+        let sources = Sources { args, keep, traces, subject, clocks: [&self.clocks, end] };
+        match flushed.and_then(|()| sources.draw()) {
+            Ok(mut related) => {
+                summary.lacks("not all is drawn", std::mem::take(&mut related.missing));
+                Some(related)
+            }
+            Err(failure) => {
+                summary.lacks(WHAT, [failure.and("the timeline has each layer by itself")]);
+                None
+            }
+        }
     }
 
     fn finish_scheduler(
@@ -631,14 +730,9 @@ impl<'a> Recording<'a> {
         format!("use --pages {}", USUAL.max(pages.saturating_mul(4)))
     }
 
-    fn draw_runtimes(
-        &mut self,
-        runtimes: runtimes::Recorder,
-        intervals: Option<Arc<CpuIntervals>>,
-        summary: &mut Vec<String>,
-        missing: &mut Vec<(&'static str, Failure)>,
-    ) -> Result {
-        const PARTIAL: &str = "not all of .NET";
+    /// The .NET traces, which are kept if that is requested.
+    fn dotnet_traces(&mut self, summary: &mut Summary) -> Vec<RuntimeTrace> {
+        let Some(runtimes) = self.runtimes.take() else { return Vec::new() };
         let (recordings, mut failures) = runtimes.finish();
         if self.args.is_found {
             // They were not requested: the recording is complete without.
@@ -646,73 +740,125 @@ impl<'a> Recording<'a> {
         } else if recordings.is_empty() && failures.is_empty() {
             failures.push(Failure::about("the command", "no .NET runtime was started"));
         }
+        let mut traces = Vec::new();
         for recording in recordings {
             if let Some(Err(failure)) =
                 self.keep.as_ref().map(|keep| keep.dotnet(recording.pid, &recording.file))
             {
-                missing.push(("a .NET trace is not kept", failure));
+                summary.lacks("a .NET trace is not kept", [failure]);
             }
             let name = if recording.pid == self.subject.pid {
                 self.subject.name()
             } else {
                 format!("{} ({})", recording.name, recording.pid)
             };
-            let mut options = TimelineOptions::default();
-            options.cpus.clone_from(&intervals);
             let trace = Some(format!(".NET process {}", recording.pid));
-            let program = Program { pid: None, name: Some(name), trace };
-            let path = descriptor(&recording.file);
-            let (opened, source, damage) = self.draw_trace(&path, program, options)?;
-            let damage = damage.into_iter().next().or_else(|| opened.nothing_shown());
-            summary.extend(opened.summaries(&source.stats()).into_iter().map(|(_, text)| text));
-            missing.extend(recording.failure.or(damage).map(|failure| (PARTIAL, failure)));
+            let program = Program { name: Some(name), trace, ..Program::default() };
+            traces.push(RuntimeTrace { program, origin: Origin::Dotnet(recording) });
         }
-        missing.extend(failures.into_iter().map(|failure| (PARTIAL, failure)));
+        summary.lacks(NOT_ALL_OF_DOTNET, failures);
+        traces
+    }
+
+    /// The Go traces that can be drawn, which are kept if that is requested.
+    fn go_traces(&mut self, summary: &mut Summary) -> Vec<RuntimeTrace> {
+        let mut found = Vec::new();
+        if let (Some(path), Some(earlier)) = (&self.args.go_trace, self.earlier.take()) {
+            if Version::of(path) == earlier {
+                let failure = Failure::about(path.display(), "the command did not write it");
+                summary.lacks(NO_GOROUTINES, [failure]);
+            } else {
+                found.push((self.subject.pid, String::new(), Origin::Named(path.clone())));
+            }
+        }
+        // They were not requested: the recording is complete without.
+        let not_recorded = |failure: Failure| failure.and("goroutines are not recorded").print();
+        if let Some(go) = self.go.take() {
+            let (traces, failures) = go.finish();
+            failures.into_iter().for_each(not_recorded);
+            found.extend(
+                traces.into_iter().map(|trace| (trace.pid, trace.name.clone(), Origin::Go(trace))),
+            );
+        }
+        let mut traces = Vec::new();
+        for (pid, name, origin) in found {
+            let name = if name.is_empty() { self.subject.name() } else { name };
+            let program = Program { pid: Some(pid.into()), name: Some(name), ..Program::default() };
+            let trace = RuntimeTrace { program, origin };
+            match (check(&trace), &trace.origin) {
+                (Ok(()), _) => {
+                    let kept =
+                        self.keep.as_ref().map_or(Ok(()), |keep| keep.go(pid, &trace.path()));
+                    summary.lacks("the Go trace is not kept", kept.err());
+                    traces.push(trace);
+                }
+                (Err(failure), Origin::Named(_)) => summary.lacks(NO_GOROUTINES, [failure]),
+                (Err(failure), _) => not_recorded(failure),
+            }
+        }
+        traces
+    }
+
+    /// Draws the trace of a runtime by itself.
+    fn draw_trace(
+        &mut self,
+        trace: &RuntimeTrace,
+        intervals: Option<&Arc<CpuIntervals>>,
+        summary: &mut Summary,
+    ) -> Result {
+        let mut options = TimelineOptions::default();
+        options.cpus = intervals.cloned();
+        let (mut opened, mut source) = open_trace(trace.path(), trace.program.clone(), options)?;
+        draw_traces(&mut opened, &mut source, false, &mut self.sink, self.output)?;
+        self.describe(trace, &opened, 0, &source.stats(), summary);
         Ok(())
     }
 
-    /// Draws the Go trace of a process on the timeline, keeps it if requested, and returns a summary
-    /// of it. The name is that of the program, if it is not the command's.
-    fn draw_go(
-        &mut self,
-        pid: u32,
-        name: &str,
-        path: &Path,
-        missing: &mut Vec<(&'static str, Failure)>,
-    ) -> Result<String> {
-        let process = if name.is_empty() { self.subject.name() } else { name.to_owned() };
-        let program = Program { pid: Some(pid.into()), name: Some(process), trace: None };
-        let (_, source, damage) = self.draw_trace(path, program, TimelineOptions::default())?;
-        let kept = self.keep.as_ref().map(|keep| keep.go(pid, path));
-        if let Some(Err(failure)) = kept {
-            missing.push(("the Go trace is not kept", failure));
-        }
-        let mut text = counted(source.stats().goroutines, "goroutine");
-        if !name.is_empty() {
+    /// Summarizes what was drawn of a trace, which is the one at this position of the opened ones.
+    fn describe(
+        &self,
+        trace: &RuntimeTrace,
+        opened: &Opened,
+        file: usize,
+        stats: &TimelineStats,
+        summary: &mut Summary,
+    ) {
+        let error = opened.error(file);
+        let found = match &trace.origin {
+            Origin::Dotnet(recording) => {
+                summary.texts.extend(opened.summary(file, stats));
+                let name = trace.program.trace.as_deref().unwrap_or_default();
+                let damage = error.map(|error| Failure::about(name, error));
+                let damage = damage.or_else(|| opened.nothing_shown_of(file));
+                let truncated = recording.failure.as_ref().map(Failure::message).map(Failure::new);
+                return summary.lacks(NOT_ALL_OF_DOTNET, truncated.or(damage));
+            }
+            Origin::Named(_) => None,
+            Origin::Go(trace) => Some(trace).filter(|trace| !trace.name.is_empty()),
+        };
+        let mut text = counted(opened.goroutines(file).unwrap_or_default(), "goroutine");
+        if let Some(GoTrace { pid, name, .. }) = found {
             text.push_str(&format!(" of {name} ({pid})"));
         }
-        if let Some(damage) = damage.first() {
-            text.push_str(&format!(", the Go trace ends early: {}", damage.message()));
+        if let Some(error) = error {
+            text.push_str(&format!(", the Go trace ends early: {error}"));
         }
-        Ok(text)
+        summary.texts.push(text);
     }
+}
 
-    /// Draws the trace of a runtime. The last result is what is damaged in it.
-    fn draw_trace(
-        &mut self,
-        path: &Path,
-        program: Program,
-        options: TimelineOptions,
-    ) -> Result<(Opened, TimelineSource, Vec<Failure>)> {
-        let (mut opened, mut source) = open_trace(path.to_owned(), program, options)?;
-        if opened.domain != ClockDomain::Monotonic {
-            let why = "its clock cannot be related to CLOCK_MONOTONIC, as that of Go 1.21 and \
-                       older: build the program with Go 1.22 or later";
-            return Err(Failure::about(path.display(), why));
-        }
-        let damage = draw_traces(&mut opened, &mut source, false, &mut self.sink, self.output)?;
-        Ok((opened, source, damage))
+const NO_GOROUTINES: &str = "no goroutines";
+
+/// Whether a Go trace can be drawn with the rest.
+fn check(trace: &RuntimeTrace) -> Result {
+    let path = trace.path();
+    let opened = open_trace(path.clone(), trace.program.clone(), TimelineOptions::default())?.0;
+    if opened.domain == ClockDomain::Monotonic {
+        return Ok(());
     }
+    let why = "its clock cannot be related to CLOCK_MONOTONIC, as that of Go 1.21 and older: build \
+               the program with Go 1.22 or later";
+    Err(Failure::about(path.display(), why))
 }
 
 /// Opens a trace to be drawn.
@@ -723,11 +869,6 @@ fn open_trace(
 ) -> Result<(Opened, TimelineSource)> {
     let traces = Traces::with(vec![path], Vec::new(), Recovery::default(), vec![program]);
     Ok((traces.open()?, TimelineSource::new(options)))
-}
-
-/// The path of a file without a name.
-fn descriptor(file: &std::fs::File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Summary of the scheduler events.
@@ -753,7 +894,7 @@ fn open_scheduler(args: &Args, is_running: bool) -> Result<Scheduler> {
     } else {
         match Scheduler::open(args.pages, args.all_tasks, args.sampled()) {
             Ok(scheduler) => return Ok(scheduler),
-            Err(error) if kernel::is_privilege(&error) => error.to_string(),
+            Err(error) if kernel::is_privilege(&error) => kernel::remedy::refusal(&error),
             Err(perf_monitor::Error::UnknownEvent { .. }) if kernel::is_confidential() => {
                 "the kernel is locked down (confidentiality) and has no tracepoints".to_owned()
             }
@@ -802,10 +943,14 @@ fn draw_command(subject: &Subject, end: Timestamp, sink: &mut Timeline) -> std::
     sink.end(end, track, &[DebugAnnotation::new(ended, status)])
 }
 
-/// Relates the clocks: scheduler events are drawn on `CLOCK_BOOTTIME`.
-fn snapshot(sink: &mut Timeline) -> std::io::Result<()> {
+/// Readings that relate the clocks: scheduler events are drawn on `CLOCK_BOOTTIME`.
+fn clocks() -> std::io::Result<Clocks> {
     let clocks = [ClockDomain::Monotonic, ClockDomain::Boottime, ClockDomain::Realtime];
-    let readings: std::io::Result<Vec<(ClockDomain, Timestamp)>> =
-        clocks.into_iter().map(|clock| Ok((clock, read_clock(clock)?))).collect();
-    sink.clock_snapshot(&readings?)
+    clocks.into_iter().map(|clock| Ok((clock, read_clock(clock)?))).collect()
+}
+
+/// The time of the timeline among readings of clocks.
+fn monotonic(clocks: &Clocks) -> Timestamp {
+    let of_timeline = clocks.iter().find(|(clock, _)| *clock == ClockDomain::Monotonic);
+    of_timeline.map_or(Timestamp::default(), |(_, at)| *at)
 }

@@ -20,6 +20,7 @@ pub(super) fn run(args: &Args) -> Result {
     let dir = tempfile::Builder::new().prefix("triscope-record-").tempdir();
     let dir = dir.map_err(|error| Failure::about("a temporary directory", error))?;
     let mut args = args.clone();
+    let kept = args.keep.clone();
     let keep = args.keep.get_or_insert_with(|| dir.path().join("recording")).clone();
     args.uncompressed = true;
     let (summary, outcome) = super::record(&args, &mut OutputFile::discarded())?;
@@ -35,6 +36,8 @@ pub(super) fn run(args: &Args) -> Result {
     let written = html::write_to(&traces, output, writer)?;
     if args.open {
         serve::open(Viewer::Browser, &args.output)?;
+    } else if !args.is_part {
+        super::print_next_step(Some("open it in a browser"), kept.as_deref());
     }
     outcome.and(written)
 }

@@ -55,7 +55,7 @@ impl Group {
 
 impl Quotas {
     /// Writes the readings to the directory too, if sources are kept.
-    pub(super) fn new(keep: Option<&Keep>) -> Result<Self> {
+    pub(super) fn new(keep: Option<&mut Keep>) -> Result<Self> {
         Ok(Self {
             groups: Vec::new(),
             by_dir: HashMap::new(),

@@ -3,11 +3,10 @@
 use super::events::TRACEPOINTS;
 use perf_data::{
     BuildIds, Error, Features, FileWriter, RecordWriter, RecordedEvent, Result, Synthesizer,
-    TracingData,
+    TracingData, perf_event_attr,
 };
 use perf_monitor::{RawRecord, RecordLayout, RingSet, SetEvent, Tracefs};
-use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Seek, Write};
 
 /// The processes that exist already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,18 +18,19 @@ pub(super) enum Existing {
 }
 
 /// A file of records.
-pub(super) struct RawRecords {
-    writer: FileWriter<BufWriter<File>>,
+pub(super) struct RawRecords<F: Write + Seek> {
+    writer: FileWriter<BufWriter<F>>,
     tracing: Option<TracingData>,
     /// With the layout of the sideband, if the names of functions are needed.
     build_ids: Option<(BuildIds, RecordLayout)>,
+    sideband: Option<perf_event_attr>,
 }
 
-impl RawRecords {
+impl<F: Write + Seek> RawRecords<F> {
     /// Starts the file with these events of the set, the first of which is the sideband. With
     /// `has_stacks`, it has what the names of functions need.
     pub(super) fn create(
-        file: File,
+        file: F,
         tracefs: Option<&Tracefs>,
         set: &RingSet,
         events: &[(String, SetEvent)],
@@ -62,7 +62,14 @@ impl RawRecords {
         let build_ids = sideband
             .filter(|_| has_stacks)
             .map(|attr| (BuildIds::default(), RecordLayout::new(&attr)));
-        Ok(Self { writer, tracing, build_ids })
+        Ok(Self { writer, tracing, build_ids, sideband })
+    }
+
+    /// Adds a process that was started before its records begin.
+    pub(super) fn process(&mut self, pid: u32) -> Result<()> {
+        let Some(attr) = &self.sideband else { return Ok(()) };
+        // Its program comes later: it has no mappings that are of use.
+        Synthesizer::new(attr, false).process(pid, &mut self.writer)
     }
 
     pub(super) fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
@@ -78,7 +85,7 @@ impl RawRecords {
     }
 
     /// Completes the file.
-    pub(super) fn finish(self) -> Result<File> {
+    pub(super) fn finish(self) -> Result<F> {
         let mut features = Features::of_this_machine();
         features.tracing = self.tracing;
         features.clock = perf_data::ClockReference::now(trace_common::ClockDomain::Monotonic);

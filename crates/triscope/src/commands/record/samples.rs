@@ -95,7 +95,7 @@ impl Sampling {
 
 /// The samples of the drawn threads.
 pub(super) struct Samples {
-    records: RawRecords,
+    records: RawRecords<File>,
     off_cpu: bool,
     sampled: Option<SetEvent>,
     /// The fields and the id of the sideband.

@@ -47,8 +47,9 @@ impl Opening<'_> {
         let mut source = symbols::named(source, reader.session().features());
         let names = event_names(reader.session());
         let (name, notes, summary) = (self.path.display().to_string(), self.notes, self.summary);
-        if self.path.ends_with(SCHEDULER) {
-            let Processes { observed, skipped } = recorded_processes(self.path)?;
+        let beside = self.path.ends_with(SCHEDULER).then(|| self.path.with_file_name(PROCESSES));
+        if let Some(path) = self.program.processes.or(beside) {
+            let Processes { observed, skipped } = recorded_processes(&path)?;
             notes.add(&name, &[(skipped, "lines about processes that cannot be read")]);
             source = source.with_processes(observed);
         }
@@ -98,11 +99,10 @@ fn event_names(session: &Session) -> impl Fn(bool) -> String + use<> {
     }
 }
 
-/// What the recorder read of processes, in a file beside its records.
-fn recorded_processes(records: &Path) -> Result<Processes> {
-    let path = records.with_file_name(PROCESSES);
+/// What the recorder read of processes.
+fn recorded_processes(path: &Path) -> Result<Processes> {
     let fail = |error: io::Error| Failure::about(path.display(), error);
-    match File::open(&path) {
+    match File::open(path) {
         Ok(file) => processes::read(file).map_err(fail),
         // Of an older recorder.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Processes::default()),

@@ -1,0 +1,91 @@
+//! The commands that let a user record more.
+
+use super::{CONFIDENTIALITY, lockdown};
+use perf_monitor::{Error, KernelFeatures, OpenErrorReason, is_privileged};
+
+/// Grants this program what `perf_event_paranoid` withholds.
+pub(crate) const SETCAP: &str =
+    "sudo setcap cap_perfmon,cap_sys_ptrace,cap_syslog+ep $(command -v triscope)";
+
+pub(crate) const MOUNT: &str =
+    "sudo mount -t tracefs nodev /sys/kernel/tracing -o gid=$(id -g),mode=0750";
+
+pub(crate) const LOCKED_DOWN: &str = "the kernel is locked down: nobody may read it";
+
+pub(crate) const UNLOCK: &str = "boot with lockdown=integrity, or without lockdown";
+
+/// What this user lacks for the data of tracepoints, of which an error names the first: the privilege,
+/// and a tracefs that can be read. The second result are the remedies. Sources: `perf_event_open(2)`,
+/// `perf_event_paranoid` of `proc_sys_kernel(5)`, `kernel_lockdown(7)`.
+pub(crate) fn missing_for_tracepoints(
+    lockdown: Option<&str>,
+    features: &KernelFeatures,
+    is_privileged: bool,
+) -> (Vec<String>, Vec<String>) {
+    const DATA_FOR_ALL: i64 = -1;
+    let (mut why, mut fixes) = (Vec::new(), Vec::new());
+    if lockdown == Some(CONFIDENTIALITY) {
+        why.push(LOCKED_DOWN.to_owned());
+        return (why, vec![UNLOCK.to_owned()]);
+    }
+    let is_for_all = features.paranoid.is_some_and(|level| level <= DATA_FOR_ALL);
+    if !is_privileged && !is_for_all {
+        why.push(
+            "data of tracepoints needs kernel.perf_event_paranoid -1, or CAP_PERFMON".to_owned(),
+        );
+        fixes.push(format!("{SETCAP} (or sudo sysctl kernel.perf_event_paranoid=-1)"));
+    }
+    if !features.tracefs_readable {
+        why.push("tracefs cannot be read".to_owned());
+        fixes.push(MOUNT.to_owned());
+    }
+    (why, fixes)
+}
+
+/// Why this user may not record tracepoints, with all the commands that change it: an error names what
+/// is missing first.
+pub(crate) fn refusal(error: &Error) -> String {
+    let (features, lockdown) = (KernelFeatures::probe(), lockdown());
+    let (why, fixes) = missing_for_tracepoints(lockdown.as_deref(), &features, is_privileged());
+    let is_covered = match error {
+        Error::NoTracefs | Error::File { .. } => true,
+        other => matches!(other.reason(), Some(OpenErrorReason::Privilege { .. })),
+    };
+    if fixes.is_empty() || !is_covered {
+        return error.to_string();
+    }
+    format!("{}: {}", why.join("; "), fixes.join(", and "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tracepoints_need() {
+        let mut features = KernelFeatures::probe();
+        let mut needs = |level, is_readable, is_privileged, lockdown: Option<&str>| {
+            features.paranoid = Some(level);
+            features.tracefs_readable = is_readable;
+            let (why, fixes) = missing_for_tracepoints(lockdown, &features, is_privileged);
+            assert_eq!(why.len(), fixes.len());
+            let fixes = fixes.join(" ");
+            [fixes.contains("setcap"), fixes.contains("mount"), fixes.contains("boot")]
+        };
+        for level in -1..=4 {
+            for is_readable in [false, true] {
+                for is_privileged in [false, true] {
+                    for mode in [None, Some("none"), Some("integrity")] {
+                        let needs = needs(level, is_readable, is_privileged, mode);
+                        assert_eq!(needs, [!is_privileged && level > -1, !is_readable, false]);
+                    }
+                    let mode = Some("confidentiality");
+                    assert_eq!(
+                        needs(level, is_readable, is_privileged, mode),
+                        [false, false, true]
+                    );
+                }
+            }
+        }
+    }
+}
