@@ -524,6 +524,45 @@ fn time_off_the_cpu_is_in_the_functions_that_wait() {
     }
 }
 
+/// The waits of a timeline: the nanoseconds of the slices of each stack.
+pub(crate) fn waits_of(timeline: &testkit::perfetto::Timeline) -> Stacks {
+    let (mut stacks, mut open) = (Stacks::new(), BTreeMap::new());
+    for line in timeline.lines.iter().filter(|line| line.contains("/Off CPU: ")) {
+        let (place, event) = line.split_once("/Off CPU: ").unwrap();
+        let (at, thread) = place.split_once(' ').unwrap();
+        let at: u64 = at.parse().unwrap();
+        if event.starts_with("begin ") {
+            let (_, stack) = event.split_once(" [").unwrap_or_default();
+            let frames = stack.strip_suffix(']').unwrap_or_default().split(" > ");
+            let before = open.insert(thread, (at, frames.map(str::to_owned).collect()));
+            assert!(before.is_none(), "a thread is away once at a time: {line}");
+        } else {
+            let (since, stack): (u64, Vec<String>) = open.remove(thread).unwrap();
+            *stacks.entry(stack).or_default() += at - since;
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    stacks
+}
+
+/// Each wait is a slice with its stack, as long as the wait.
+#[test]
+fn waits_are_slices_of_the_timeline() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
+    let program = program.to_str().unwrap();
+    for options in [["profile", "--off-cpu"], ["profile", "--wall"], ["record", "--off-cpu"]] {
+        agreeing(30, |rounds| {
+            let output = ["-o", "x.pftrace", "--", program, "sleep", rounds];
+            let ran = run_in(dir.path(), &[&options[..], &output].concat());
+            ran.is_good();
+            let timeline = std::fs::read(dir.path().join("x.pftrace")).unwrap();
+            (waits_of(&testkit::perfetto::Timeline::read(&timeline)), ran, ())
+        });
+    }
+}
+
 #[test]
 fn wall_clock_time_is_that_on_and_off_the_cpu() {
     needs_root!();
