@@ -491,7 +491,7 @@ fn event(w: &mut World, all: &[EntityId], (kind, a, b, c): (u8, usize, usize, us
         8 if c % 2 == 0 => EventKind::Argument { name, value: Value::Entity(of(a)) },
         8 => EventKind::Counter { entity: of(a), name, unit, value: c as f64 },
         9 => {
-            let kind = if b.is_multiple_of(2) { SampleKind::Cpu } else { SampleKind::OffCpu };
+            let kind = if b % 2 == 0 { SampleKind::Cpu } else { SampleKind::OffCpu };
             let (thread, cpu) = (maybe(b), maybe(c));
             let (weight, event, of_none) = (c as u64, SampledEventId::default(), None);
             EventKind::Sample {
