@@ -74,7 +74,7 @@ fn firefox(
 /// What is said of goroutines if there are no samples of Go programs.
 fn without_goroutines(are_wanted: bool) -> String {
     let text = "; no samples of Go programs whose execution trace is given: no goroutines";
-    are_wanted.then(|| text.to_owned()).unwrap_or_default()
+    if are_wanted { text.to_owned() } else { String::new() }
 }
 
 /// The event; with `by_goroutine`, the goroutine of a sample is its outermost frame.
