@@ -35,6 +35,10 @@ pub struct MappedAddress {
     /// The position in the file; of the kernel, its modules and memory without a file the address
     /// itself.
     pub address: u64,
+    /// The first address of the mapping in memory.
+    pub start: u64,
+    /// The address after its last one.
+    pub end: u64,
 }
 
 /// The mappings of all processes, as the records up to now report them.
@@ -193,8 +197,9 @@ impl Mappings {
     /// as the records report.
     pub fn at(&self, pid: u32, address: u64, is_kernel: bool) -> Option<MappedAddress> {
         if is_kernel {
-            let (_, (end, file)) = self.kernel.range(..=address).next_back()?;
-            return (address < *end).then_some(MappedAddress { file: *file, address });
+            let (start, (end, file)) = self.kernel.range(..=address).next_back()?;
+            let (start, end, file) = (*start, *end, *file);
+            return (address < end).then_some(MappedAddress { file, address, start, end });
         }
         let (start, mapping) = self.processes.get(&pid)?.range(..=address).next_back()?;
         if address >= mapping.end {
@@ -203,7 +208,9 @@ impl Mappings {
         let file = mapping.file;
         let is_perf_map = self.files.get(file).is_some_and(|file| file.is_perf_map);
         let in_file = (address - start).wrapping_add(mapping.pgoff);
-        Some(MappedAddress { file, address: if is_perf_map { address } else { in_file } })
+        let (start, end) = (*start, mapping.end);
+        let address = if is_perf_map { address } else { in_file };
+        Some(MappedAddress { file, address, start, end })
     }
 
     /// Number of files.

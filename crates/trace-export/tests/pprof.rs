@@ -5,9 +5,12 @@ use flate2::read::GzDecoder;
 use proptest::prelude::*;
 use std::io::Read;
 use trace_export::profile::{
-    Format, Label, LabelSet, Measure, Profile, ReadError, ReadLimits, Unit, read_pprof,
+    Format, Label, LabelSet, Measure, Profile, ReadError, ReadLimits, Samples, Unit, read_pprof,
 };
-use trace_timeline::{Frame, Mapping, Tables};
+use trace_timeline::{
+    ClockDomain, Entity, EntityKind, Event, EventKind, Frame, Mapping, SampleKind, SampledEventId,
+    Tables, Timestamp,
+};
 
 /// A sample: indexes of its frames, the value of its labels, count and weight.
 type Sample = (Vec<usize>, Option<(String, i64)>, u64, u64);
@@ -129,6 +132,71 @@ proptest! {
             prop_assert!(file.default < file.profiles.len());
             write(&file.profiles[file.default], &tables);
         }
+    }
+}
+
+/// Addresses are those of memory, where programs of other tools look for them.
+#[test]
+fn mappings_have_the_addresses_of_their_frames() {
+    let mut tables = Tables::new();
+    let path = tables.text(b"/bin/app");
+    let (start, end, offset) = (0x40_1000, 0x40_3000, 0x1000);
+    let known = Mapping { path, start, end, offset, ..Mapping::default() };
+    let mapping = tables.add_mapping(known);
+    // The last one is in a part that is mapped, too.
+    let frame = |address| Frame { mapping, address, ..Frame::default() };
+    let stack = tables.stack(&[0x1010, 0x2fff, 0, 0x5008].map(frame));
+    let mut profile = Profile::new(Measure {
+        events: "samples".into(),
+        weight: "cpu".into(),
+        unit: Unit::Nanoseconds,
+        period: 0,
+    });
+    profile.add(stack, LabelSet::default(), 1, 1);
+    let message = write(&profile, &tables);
+    let location = |id, address| {
+        let location = Message::default().int(1, id).int(2, 1);
+        if address > 0 { location.int(3, address) } else { location }
+    };
+    let mapping = Message::default().int(1, 1).int(2, start).int(3, 0x40_6000).int(4, offset);
+    let expected: Vec<Vec<u8>> = [
+        Message::default().message(3, mapping.int(5, 5).int(7, 1)).0,
+        Message::default().message(4, location(1, 0x40_1010)).0,
+        Message::default().message(4, location(2, 0x40_2fff)).0,
+        Message::default().message(4, location(3, 0)).0,
+        Message::default().message(4, location(4, 0x40_5008)).0,
+    ]
+    .into();
+    for part in expected {
+        let has = message.windows(part.len()).any(|window| window == part);
+        assert!(has, "{part:x?} in {message:x?}");
+    }
+}
+
+/// The time of a profile is that of the wall clock.
+#[test]
+fn profiles_of_samples_have_their_time() {
+    let mut tables = Tables::new();
+    let thread = tables.entity(Entity::new(EntityKind::Thread, 7)).unwrap();
+    let at = Timestamp::from_nanos;
+    let clock = |domain| EventKind::Clock { time: at(5), domain, reading: at(1_000_005) };
+    let sample = EventKind::Sample {
+        entity: thread,
+        kind: SampleKind::Cpu,
+        stack: None,
+        weight: 1,
+        thread: None,
+        cpu: None,
+        event: SampledEventId::NONE,
+        of: None,
+    };
+    for (domain, start) in [(ClockDomain::Realtime, 1_000_020), (ClockDomain::Boottime, 0)] {
+        let mut samples = Samples::new();
+        for (time, kind) in [(5, clock(domain)), (20, sample), (50, sample)] {
+            samples.push(&Event { at: at(time), kind }, &tables);
+        }
+        let profiles = samples.into_profiles(&tables);
+        assert_eq!(profiles[0].1.span(), (start, 30), "{domain}");
     }
 }
 

@@ -12,8 +12,9 @@ use testkit::perfetto::Timeline;
 use trace_export::timeline::{TimelineOptions, TimelineSource, TimelineStats};
 use trace_export::{ChromeSink, ClockDomain, PerfettoSink, Sink};
 use trace_timeline::{
-    Attribute, Context, Entity, EntityId, EntityKind, Event, EventKind, FlowKind, InstantKind,
-    LossKind, SampleKind, SampledEventId, SpanKind, State, Tables, ThreadState, Timestamp, Value,
+    Attribute, Context, Entity, EntityId, EntityKind, Event, EventKind, FlowKind, Frame,
+    InstantKind, LossKind, Mapping, MappingId, SampleKind, SampledEventId, SpanKind, State, Tables,
+    ThreadState, Timestamp, Value,
 };
 
 #[derive(Default)]
@@ -124,6 +125,50 @@ fn layers_are_related() {
     assert_eq!((stats.switches, stats.wakings, stats.goroutines, stats.losses), (3, 1, 2, 1));
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/layers.timeline");
     testkit::golden::check(&file, &(Timeline::read(&trace).text() + "\n"));
+}
+
+/// A wait is as long as its sample says, with the stack and by the innermost function of user space.
+#[test]
+fn waits_are_slices_below_their_thread() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 7, "p", None);
+    let thread = w.entity(EntityKind::Thread, 8, "t", Some(process));
+    let kernel = Mapping { is_kernel: true, ..Mapping::default() };
+    let kernel = w.tables.add_mapping(kernel).unwrap();
+    let mut stack = |frames: &[(&str, Option<MappingId>)]| {
+        let frame = |tables: &mut Tables, (function, mapping): &(&str, _)| Frame {
+            function: tables.text(function.as_bytes()),
+            mapping: *mapping,
+            ..Frame::default()
+        };
+        let frames: Vec<Frame> = frames.iter().map(|f| frame(&mut w.tables, f)).collect();
+        w.tables.stack(&frames)
+    };
+    let asleep = stack(&[("schedule", Some(kernel)), ("poll", None), ("main", None)]);
+    let preempted = stack(&[("[preempted]", None), ("main", None)]);
+    let unknown = stack(&[("schedule", Some(kernel))]);
+    // The last one would begin before the end of the one before.
+    for (at, weight, stack) in [(100, 60, asleep), (200, 50, preempted), (250, 80, unknown)] {
+        w.now = at;
+        let (kind, event) = (SampleKind::OffCpu, SampledEventId::default());
+        let (entity, cpu, of) = (thread, None, None);
+        w.push(EventKind::Sample { entity, kind, stack, weight, thread: None, cpu, event, of });
+    }
+    let (trace, stats) = w.draw(TimelineOptions::default());
+    assert_eq!(stats.samples, 3);
+    let timeline = Timeline::read(&trace);
+    let track = "t 8/Off CPU: ";
+    let slices: Vec<&String> = timeline.lines.iter().filter(|l| l.contains(track)).collect();
+    let expected = [
+        "40 TRACKbegin poll [main > poll > schedule]",
+        "100 TRACKend",
+        "150 TRACKbegin [preempted] [main > [preempted]]",
+        "200 TRACKend",
+        "200 TRACKbegin off CPU [schedule]",
+        "250 TRACKend",
+    ];
+    assert_eq!(slices, expected.map(|line| line.replace("TRACK", track)).each_ref());
+    assert_eq!(timeline.count(" sample "), 0);
 }
 
 /// The options of a timeline of the scheduler alone change what it costs, not what is drawn.
@@ -446,8 +491,9 @@ fn event(w: &mut World, all: &[EntityId], (kind, a, b, c): (u8, usize, usize, us
         8 if c % 2 == 0 => EventKind::Argument { name, value: Value::Entity(of(a)) },
         8 => EventKind::Counter { entity: of(a), name, unit, value: c as f64 },
         9 => {
-            let (kind, thread, cpu) = (SampleKind::Cpu, maybe(b), maybe(c));
-            let (weight, event, of_none) = (1, SampledEventId::default(), None);
+            let kind = if b % 2 == 0 { SampleKind::Cpu } else { SampleKind::OffCpu };
+            let (thread, cpu) = (maybe(b), maybe(c));
+            let (weight, event, of_none) = (c as u64, SampledEventId::default(), None);
             EventKind::Sample {
                 entity: of(a),
                 kind,

@@ -61,16 +61,17 @@ pub struct Frame {
     pub file: TextId,
     /// The line in the source file; 0 if it is unknown.
     pub line: u32,
-    /// The address relative to the start of the mapping, or of a method that was compiled at run
-    /// time; without a mapping the address in the process. 0 if it is unknown.
+    /// The position in the file of the mapping, or the address relative to the start of a method that was
+    /// compiled at run time; without a mapping the address in the process. 0 if it is unknown.
     pub address: u64,
 }
 
 /// A file with code that is mapped into a process: an executable, a library, an assembly, or the
 /// kernel.
 ///
-/// A source that knows positions in the file has one mapping for the whole file, which starts at 0:
-/// the same function has the same address in all processes then.
+/// A file has one mapping for each of its parts with code, which is that of the first process: a
+/// function has the same position in the file in all processes. The address of a frame in memory is
+/// `start - offset + address`. Without a place in memory, `start`, `end` and `offset` are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mapping {
     /// The path or name.

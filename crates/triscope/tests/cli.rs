@@ -123,6 +123,21 @@ fn assert_events(ran: &Ran) {
     assert!(ran.stdout == KINDS_EVENTS, "{}", String::from_utf8_lossy(&ran.stdout));
 }
 
+/// Lines of the text after the options are not broken again.
+#[test]
+fn help_has_no_line_of_a_word() {
+    for command in ["convert", "open", "profile", "push", "record", "top"] {
+        let help = String::from_utf8(run(&[command, "--help"]).stdout).unwrap();
+        let (_, text) = help.split_once("\nExamples:").unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let is_broken = |three: &&[&str]| {
+            let [before, line, after] = three else { return false };
+            before.len() > 80 && (1..20).contains(&line.len()) && !after.is_empty()
+        };
+        assert_eq!(lines.windows(3).find(is_broken), None, "{command}");
+    }
+}
+
 #[test]
 fn events_are_those_of_go_whatever_the_input() {
     let (files, trace) = (Files::new(), kinds());

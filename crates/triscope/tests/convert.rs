@@ -56,6 +56,26 @@ fn a_trace_becomes_json_of_chrome() {
     assert_eq!(names(dir.path()), ["out.json", "shop.trace"]);
 }
 
+/// All that it has would count twice.
+#[test]
+fn a_file_that_is_given_twice_is_refused() {
+    let dir = directory();
+    fs::hard_link(dir.path().join("shop.trace"), dir.path().join("same.trace")).unwrap();
+    for (second, why) in [
+        ("shop.trace", "shop.trace: is given twice"),
+        ("./shop.trace", "is the same file as shop.trace"),
+        ("same.trace", "same.trace: is the same file as shop.trace"),
+    ] {
+        for output in ["out.pftrace", "out.folded", "out.html"] {
+            let output = convert(dir.path(), &["shop.trace", second, "-o", output]);
+            let error = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{error}");
+            assert!(error.contains(why), "{error}");
+        }
+    }
+    assert_eq!(names(dir.path()), ["same.trace", "shop.trace"]);
+}
+
 #[test]
 fn a_trace_becomes_a_timeline() {
     let dir = directory();

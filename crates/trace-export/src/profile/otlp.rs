@@ -35,7 +35,7 @@ pub(super) fn write(
     resource: &[(&str, &str)],
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut dictionary = Dictionary::new();
+    let mut dictionary = Dictionary::new(view);
     let samples: Vec<Sample> = view
         .samples()
         .iter()
@@ -133,9 +133,9 @@ struct Dictionary {
 }
 
 impl Dictionary {
-    fn new() -> Self {
+    fn new(view: &View<'_>) -> Self {
         let mut this = Self {
-            symbols: Symbols::new(),
+            symbols: Symbols::new(view),
             stacks: Numbers::default(),
             attributes: Numbers::default(),
             messages: Message::default(),
@@ -214,7 +214,7 @@ impl Dictionary {
     fn mapping(&mut self, mapping: MappingId, view: &View<'_>) -> u64 {
         let (index, is_new) = self.symbols.mappings.of(mapping);
         if is_new {
-            let mapping = view.tables.mapping(mapping);
+            let mapping = self.symbols.mapping(mapping, view);
             let path = self.symbols.strings.text(view.text(mapping.path));
             let build_id = (!mapping.build_id.is_empty()).then(|| {
                 let text = LabelText::Text(view.text(mapping.build_id));

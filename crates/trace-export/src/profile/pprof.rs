@@ -23,7 +23,7 @@ const PERIOD: u32 = 12;
 
 pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
     let measure = view.measure();
-    let mut tables = Tables { symbols: Symbols::new(), messages: Message::default() };
+    let mut tables = Tables { symbols: Symbols::new(view), messages: Message::default() };
     let mut p = Message::default();
     let mut value_type = |field, kind: &str, unit: &str, strings: &mut Names| {
         let (kind, unit) = (strings.text(kind.into()), strings.text(unit.into()));
@@ -105,7 +105,7 @@ impl Tables {
     fn mapping(&mut self, mapping: MappingId, view: &View<'_>) -> u64 {
         let (id, is_new) = self.symbols.mappings.of(mapping);
         if is_new {
-            let mapping = view.tables.mapping(mapping);
+            let mapping = self.symbols.mapping(mapping, view);
             let [path, build_id] = [mapping.path, mapping.build_id]
                 .map(|text| self.symbols.strings.text(view.text(text)));
             self.messages.message(MAPPING, |m| {

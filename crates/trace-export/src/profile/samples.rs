@@ -2,6 +2,7 @@
 
 use super::{GivenLabels, Label, Labels, Measure, Profile, Unit};
 use std::collections::BTreeMap;
+use trace_common::ClockDomain;
 use trace_timeline::{Event, EventKind, SampleKind, SampledEventId, Tables, TextId, Timestamp};
 
 /// Collects the samples of a timeline: a [`Profile`] for each kind and event.
@@ -23,6 +24,8 @@ pub struct Samples {
     profiles: BTreeMap<(SampleKind, SampledEventId), Spanned>,
     /// The labels of samples on and off the CPU, if they are one profile.
     states: Option<[GivenLabels; 2]>,
+    /// Nanoseconds of the wall clock when the clock of the timeline shows 0.
+    wall_clock: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -49,7 +52,8 @@ impl Samples {
         Self { states: Some(states), ..Self::default() }
     }
 
-    /// Adds an event, if it is a sample. Samples have the labels `process`, `pid`, `cgroup`, `container`,
+    /// Adds an event, if it is a sample. The first reading of the wall clock gives the time of the
+    /// profiles. Samples have the labels `process`, `pid`, `cgroup`, `container`,
     /// `thread`, `comm` and `goroutine`, as far as they are known.
     pub fn push(&mut self, event: &Event, tables: &Tables) {
         self.push_with(event, &[], tables);
@@ -57,6 +61,9 @@ impl Samples {
 
     /// Adds an event, if it is a sample, with more labels.
     pub fn push_with(&mut self, event: &Event, labels: &[(TextId, Label)], tables: &Tables) {
+        if let EventKind::Clock { time, domain: ClockDomain::Realtime, reading } = event.kind {
+            self.wall_clock.get_or_insert(reading.nanos_since(time));
+        }
         let EventKind::Sample { entity, kind, stack, weight, thread, event: of, .. } = event.kind
         else {
             return;
@@ -96,9 +103,11 @@ impl Samples {
     /// The profiles with their names, those with most samples first: the name of the event, as
     /// `cycles`, or `go-cpu`, `managed` or `allocations`.
     pub fn into_profiles(self, tables: &Tables) -> Vec<(String, Profile)> {
-        let is_wall = self.states.is_some();
+        let (is_wall, wall_clock) = (self.states.is_some(), self.wall_clock);
         let named = |((kind, event), Spanned { mut profile, first, last })| {
-            profile.set_span(0, last.nanos_since(first).unsigned_abs());
+            let start = wall_clock.map_or(0, |offset| first.nanos().saturating_add(offset));
+            let duration = last.nanos_since(first).unsigned_abs();
+            profile.set_span(u64::try_from(start).unwrap_or(0), duration);
             let name = if is_wall { WALL_NAME.to_owned() } else { name(kind, event, tables) };
             (name, profile)
         };

@@ -4,7 +4,7 @@ use super::message::Message;
 use super::view::{Names, View};
 use std::collections::HashMap;
 use std::hash::Hash;
-use trace_timeline::{Frame, MappingId, TextId};
+use trace_timeline::{Frame, Mapping, MappingId, TextId};
 
 /// Numbers of keys, from 1 on: 0 stands for none.
 #[derive(Debug)]
@@ -32,18 +32,49 @@ pub(super) struct Symbols {
     pub(super) mappings: Numbers<MappingId>,
     pub(super) locations: Numbers<Frame>,
     functions: Numbers<(TextId, TextId, Option<MappingId>)>,
+    /// The first and the last address of the frames of each mapping.
+    used: HashMap<MappingId, (u64, u64)>,
 }
 
 impl Symbols {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(view: &View<'_>) -> Self {
         let mut strings = Names::default();
         strings.text("".into()); // number 0
+        let mut used = HashMap::new();
+        for frame in view.samples().iter().flat_map(|sample| view.frames(sample.stack)) {
+            let (Some(mapping), at @ 1..) = (frame.mapping, address(frame, view)) else { continue };
+            let (first, last) = used.entry(mapping).or_insert((at, at));
+            (*first, *last) = (at.min(*first), at.max(*last));
+        }
         Self {
+            used,
             strings,
             mappings: Numbers::default(),
             locations: Numbers::default(),
             functions: Numbers::default(),
         }
+    }
+
+    /// A mapping that has the addresses of all its frames: the program may have mapped more of the file
+    /// than is known. One without a place in memory is as it is.
+    pub(super) fn mapping(&self, id: MappingId, view: &View<'_>) -> Mapping {
+        const PAGE: u64 = 0xfff;
+        let mut mapping = view.tables.mapping(id);
+        let is_placed = mapping.end > 0 || mapping.is_kernel;
+        let Some((first, last)) = self.used.get(&id).filter(|_| is_placed) else {
+            return mapping;
+        };
+        // Positions in the kernel are addresses.
+        if mapping.end == 0 {
+            (mapping.start, mapping.offset) = (first & !PAGE, first & !PAGE);
+        }
+        let missing = mapping.start.saturating_sub(first & !PAGE).min(mapping.offset);
+        mapping.start -= missing;
+        mapping.offset -= missing;
+        if *last >= mapping.end {
+            mapping.end = (last | PAGE).saturating_add(1);
+        }
+        mapping
     }
 
     /// The number of the function of a frame, which is 0 without a name, and of a new one the name and the
@@ -61,10 +92,14 @@ impl Symbols {
     }
 }
 
-/// The address of a frame in memory.
+/// The address of a frame in memory. 0 if it is unknown.
 pub(super) fn address(frame: &Frame, view: &View<'_>) -> u64 {
-    let start = frame.mapping.map_or(0, |mapping| view.tables.mapping(mapping).start);
-    start.saturating_add(frame.address)
+    match frame.mapping.map(|mapping| view.tables.mapping(mapping)) {
+        Some(mapping) if frame.address > 0 => {
+            mapping.start.wrapping_sub(mapping.offset).wrapping_add(frame.address)
+        }
+        _ => frame.address,
+    }
 }
 
 /// Adds the line of a location. Without a function, viewers show the address.

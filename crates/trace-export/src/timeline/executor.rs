@@ -5,7 +5,7 @@ use super::{Context, Drawing};
 use crate::lanes::Nest;
 use crate::model::{Category, Sink, Track, TrackEvent, TrackId};
 use std::io;
-use trace_common::IdMap;
+use trace_common::{IdMap, Timestamp};
 use trace_timeline::{EntityId, EntityKind, Interval, SpanId, State};
 
 /// By the position of their entities.
@@ -32,6 +32,8 @@ struct Thread {
     /// The goroutine or P on its track.
     shows: Option<EntityId>,
     nest: Nest<SpanId>,
+    /// The track of its waits, and the end of the last one.
+    waits: Option<(TrackId, Timestamp)>,
 }
 
 const fn key(id: EntityId) -> i64 {
@@ -184,6 +186,26 @@ impl Drawing {
         };
         *self.executors.threads.insert(key(id)) = Thread { track, ..Thread::default() };
         Ok(track)
+    }
+
+    /// Draws a time of a thread away from the CPU, until now. It is below the track of the thread: what a
+    /// runtime draws there can begin or end meanwhile.
+    pub(super) fn wait(
+        &mut self,
+        id: EntityId,
+        since: Timestamp,
+        entry: &TrackEvent<'_>,
+        cx: &mut Context<'_, impl Sink>,
+    ) -> io::Result<()> {
+        let Some(parent) = self.thread_track(id, cx)? else { return Ok(()) };
+        let Some(thread) = self.executors.threads.get_mut(key(id)) else { return Ok(()) };
+        let (track, last) = match thread.waits {
+            Some(known) => known,
+            None => (cx.sink.track(&Track::custom(b"Off CPU").child_of(parent))?, since),
+        };
+        thread.waits = Some((track, cx.at));
+        cx.sink.begin(since.max(last), track, entry)?;
+        cx.sink.end(cx.at, track, &[])
     }
 
     /// The track of slices inside an entity, and its open slices. `None` if it has no track.

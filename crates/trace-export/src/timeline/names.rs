@@ -333,6 +333,22 @@ impl Names {
         id
     }
 
+    /// The name of a wait: the reason, as `[preempted]`, or the innermost function of user space.
+    pub(super) fn wait(
+        &mut self,
+        stack: Option<ModelStack>,
+        cx: &mut Context<'_, impl Sink>,
+    ) -> TextId {
+        let tables = cx.tables;
+        let frames = stack.map_or(&[][..], |stack| tables.frames(stack));
+        let is_kernel = |id| tables.mapping(id).is_kernel;
+        let outside = frames.iter().find(|frame| !frame.mapping.is_some_and(is_kernel));
+        match outside.map(|frame| frame.function).filter(|function| !function.is_empty()) {
+            Some(function) => self.text(function, cx),
+            None => self.fixed("off CPU", cx.sink),
+        }
+    }
+
     pub(super) fn stack(
         &mut self,
         stack: Option<ModelStack>,

@@ -32,6 +32,7 @@ impl Drawing {
         let is_of_thread = sample.kind != SampleKind::Allocation;
         let thread = thread.filter(|_| is_of_thread);
         match thread {
+            Some((id, _)) if sample.kind == SampleKind::OffCpu => self.wait_sample(sample, id, cx),
             Some((id, thread)) => self.thread_sample(sample, id, thread, cx),
             None => self.other_sample(sample, cx),
         }
@@ -57,9 +58,6 @@ impl Drawing {
         };
         let mut root = Root::None;
         drawn.cpu = cpu.flatten();
-        if sample.kind == SampleKind::OffCpu {
-            root = Root::OffCpu;
-        }
         if sample.kind == SampleKind::Managed {
             let state = match sample.kernel {
                 Kernel::Unknown | Kernel::Absent => self.cpu_state(sample, tid),
@@ -85,6 +83,21 @@ impl Drawing {
         }
         self.stats.samples += 1;
         cx.sink.sample(cx.at, &drawn)
+    }
+
+    /// A wait as a slice with the stack where the thread left the CPU.
+    fn wait_sample(
+        &mut self,
+        sample: &Sampled,
+        thread: EntityId,
+        cx: &mut Context<'_, impl Sink>,
+    ) -> io::Result<()> {
+        self.stats.samples += 1;
+        let name = self.names.wait(sample.stack, cx);
+        let stack = self.names.stack(sample.stack, cx);
+        let entry = TrackEvent::new(name).stack(stack).category(Category::Sched);
+        let nanos = i64::try_from(sample.weight).unwrap_or(i64::MAX);
+        self.wait(thread, sample.at.saturating_add_nanos(-nanos), &entry, cx)
     }
 
     /// Whether a thread had a CPU before it was sampled, and which one, by the given intervals.

@@ -11,7 +11,7 @@ use trace_timeline::{EntityKind, Event, EventKind, Tables};
 
 /// Whether the name of a file selects a format of profiles.
 pub(crate) fn is_wanted(path: &Path) -> bool {
-    Format::of(path).is_some() || FirefoxFile::of(path).is_some()
+    Format::of(path).is_some() || FirefoxFile::is_wanted(path)
 }
 
 /// Writes the samples of one event: of `event`, otherwise of the one with most samples. Go traces among
@@ -23,7 +23,7 @@ pub(crate) fn write(
     event: Option<&str>,
     by_goroutine: bool,
 ) -> Result<Result> {
-    if let Some(file) = FirefoxFile::of(path) {
+    if let Some(file) = FirefoxFile::of(path)? {
         return firefox(traces, file, event, by_goroutine);
     }
     let file = ProfileFile::create(path)?;
@@ -33,6 +33,7 @@ pub(crate) fn write(
         samples.push(&below_goroutine(event, by_goroutine, tables), tables);
         Ok(())
     })?;
+    let note = note.unwrap_or_else(|| without_goroutines(by_goroutine));
     let profiles = samples.into_profiles(&tables);
     if profiles.is_empty() && event.is_none() {
         return Err(outcome.err().unwrap_or_else(no_samples));
@@ -62,11 +63,18 @@ fn firefox(
         profile.push(&below_goroutine(event, by_goroutine, tables), tables);
         Ok(())
     })?;
+    let note = note.unwrap_or_else(|| without_goroutines(by_goroutine));
     if profile.is_empty() {
         return Err(outcome.err().unwrap_or_else(no_samples));
     }
     file.write(profile, &tables, &title(&traces.title()), &note)?;
     Ok(outcome)
+}
+
+/// What is said of goroutines if there are no samples of Go programs.
+fn without_goroutines(are_wanted: bool) -> String {
+    let text = "; no samples of Go programs whose execution trace is given: no goroutines";
+    if are_wanted { text.to_owned() } else { String::new() }
 }
 
 /// The event; with `by_goroutine`, the goroutine of a sample is its outermost frame.

@@ -3,12 +3,13 @@
 use super::counting::Counted;
 use super::follow::Follow;
 use super::progress::Progress;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OneLine, Result};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 #[cfg(unix)]
 use std::os::{unix::fs::FileTypeExt, unix::net::UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use trace_common::Cursor;
 
 /// The format of an input, detected by its first bytes.
@@ -108,6 +109,41 @@ pub(crate) fn check_twice(path: &Path, reader: &str) -> Result {
     let message = format!("{reader} reads the trace twice: save it to a file first");
     Err(Failure::about(name, message))
 }
+
+/// Refuses a file that is given twice, also by another name: all that it has would count twice.
+pub(crate) fn check_distinct(paths: &[PathBuf]) -> Result {
+    let mut known: HashMap<Identity, &PathBuf> = HashMap::new();
+    for path in paths {
+        let before = identity(path).and_then(|identity| known.insert(identity, path));
+        if let Some(before) = before {
+            let why = match before == path {
+                true => "is given twice".to_owned(),
+                false => format!("is the same file as {}", OneLine(&before.to_string_lossy())),
+            };
+            return Err(Failure::about(path.display(), why).with_code(2));
+        }
+    }
+    Ok(())
+}
+
+/// The device and inode of a file. Standard input, and what cannot be opened, has none.
+#[cfg(unix)]
+fn identity(path: &Path) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt as _;
+    let metadata = std::fs::metadata(path).ok().filter(|_| path.as_os_str() != "-")?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+#[cfg(unix)]
+type Identity = (u64, u64);
+
+#[cfg(not(unix))]
+fn identity(path: &Path) -> Option<Identity> {
+    std::fs::canonicalize(path).ok()
+}
+
+#[cfg(not(unix))]
+type Identity = PathBuf;
 
 /// Whether an input can be read more than once. What cannot be opened counts as a file: opening it
 /// reports the error.

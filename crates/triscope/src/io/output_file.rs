@@ -48,9 +48,17 @@ impl OutputFile {
         let kind = match metadata {
             Some(metadata) if metadata.is_dir() => return fail("is a directory, not a file"),
             Some(metadata) if !metadata.is_file() => Kind::Device,
-            _ => Kind::File(None),
+            _ => {
+                Partial::check(&path).map_err(|error| cannot_be_written(&path, &error))?;
+                Kind::File(None)
+            }
         };
         Ok(Self::new(path, kind))
+    }
+
+    /// Whether `path` can be an output: to be known before the time until it is written.
+    pub(crate) fn check(path: &Path) -> Result {
+        Self::create(path, &[]).map(drop)
     }
 
     /// An output that nobody needs.
@@ -117,7 +125,7 @@ impl OutputFile {
         if self.is_stdout() {
             return Failure::output(error);
         }
-        Failure::about(self.path.display(), format!("cannot be written: {error}"))
+        cannot_be_written(&self.path, error)
     }
 
     /// Renames the file to its final name.
@@ -142,13 +150,21 @@ impl Drop for OutputFile {
     }
 }
 
+fn cannot_be_written(path: &Path, error: &io::Error) -> Failure {
+    Failure::about(path.display(), format!("cannot be written: {error}"))
+}
+
+/// The directory of a file.
+pub(super) fn directory(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// The path of a file without symbolic links, also if the file does not exist yet.
 fn resolved(path: &Path) -> Option<PathBuf> {
     if let Ok(path) = fs::canonicalize(path) {
         return Some(path);
     }
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Some(fs::canonicalize(dir).ok()?.join(path.file_name()?))
+    Some(fs::canonicalize(directory(path)).ok()?.join(path.file_name()?))
 }
 
 /// The metadata of the file, if it exists.

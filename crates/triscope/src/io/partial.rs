@@ -1,7 +1,8 @@
 //! The file `NAME.partial`, which becomes `NAME` when it is complete.
 
+use super::output_file::directory;
 use crate::run::cleanup;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -26,6 +27,16 @@ impl Partial {
         Ok((Self { file, _guard: guard }, writer))
     }
 
+    /// Whether that of `path` could be created, as far as this is known before.
+    pub(super) fn check(path: &Path) -> io::Result<()> {
+        let dir = directory(path);
+        if !fs::metadata(dir)?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        // As the user that opens it, not the one that started a program with the set-user-ID bit.
+        Ok(accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
+    }
+
     pub(super) fn path(&self) -> &Path {
         self.file.path()
     }
@@ -48,15 +59,13 @@ fn open_partial(path: &Path) -> io::Result<NamedTempFile> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let partial = path.with_file_name(&name);
-    let directory =
-        path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let create = || {
         tempfile::Builder::new()
             .prefix(&name)
             .suffix(&OsString::new())
             .rand_bytes(0)
             .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(directory)
+            .tempfile_in(directory(path))
     };
     let file = match create() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

@@ -1,6 +1,7 @@
 //! The file `NAME.partial`, which becomes `NAME` when it is complete: without the locks, symbolic
 //! links and signals of Unix.
 
+use super::output_file::directory;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,10 @@ impl Partial {
         let path = path.with_file_name(name);
         let writer = File::create(&path)?;
         Ok((Self { path, is_removed: true }, writer))
+    }
+
+    pub(super) fn check(path: &Path) -> io::Result<()> {
+        fs::metadata(directory(path)).map(drop)
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -2,7 +2,7 @@
 
 use super::output_file::OutputFile;
 use crate::failure::{Failure, OneLine, Result};
-use crate::timeline::notes;
+use crate::timeline::{counted, notes};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use trace_export::profile::{FirefoxProfile, Format, Profile};
@@ -20,13 +20,15 @@ pub(crate) struct FirefoxFile {
 }
 
 impl ProfileFile {
-    /// Finds the format. Nothing is created before there is a profile.
+    /// Finds the format, and whether the file can be written. Nothing is created before there is a
+    /// profile.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let format = Format::of(path).ok_or_else(|| {
             let endings: Vec<_> = Format::ENDINGS.iter().map(|(ending, _)| *ending).collect();
             let endings = endings.join(", ");
             Failure::about(path.display(), format!("the name must end in one of {endings}"))
         })?;
+        OutputFile::check(path)?;
         Ok(Self { path: path.to_owned(), format })
     }
 
@@ -39,8 +41,9 @@ impl ProfileFile {
         remark: &str,
     ) -> Result {
         let (name, ()) = write(&self.path, |out| profile.write(self.format, title, tables, out))?;
-        let (count, events) = (profile.count(), &profile.measure().events);
-        eprintln!("{}: {count} {events}{remark}", OneLine(&name));
+        let events = &profile.measure().events;
+        let events = counted(profile.count(), events.strip_suffix('s').unwrap_or(events));
+        eprintln!("{}: {events}{remark}", OneLine(&name));
         if self.format == Format::Pprof && name != "-" {
             eprintln!("open it with: go tool pprof -http=: {}", OneLine(&name));
         }
@@ -52,10 +55,18 @@ impl FirefoxFile {
     /// The end of the names of such files.
     pub(crate) const ENDING: &str = ".json.gz";
 
-    /// `None` if the name selects another format.
-    pub(crate) fn of(path: &Path) -> Option<Self> {
-        let is_one = path.to_str().is_some_and(|path| path.ends_with(Self::ENDING));
-        is_one.then(|| Self { path: path.to_owned() })
+    /// Whether the name selects this format.
+    pub(crate) fn is_wanted(path: &Path) -> bool {
+        path.to_str().is_some_and(|path| path.ends_with(Self::ENDING))
+    }
+
+    /// `None` if the name selects another format. An error if the file cannot be written.
+    pub(crate) fn of(path: &Path) -> Result<Option<Self>> {
+        if !Self::is_wanted(path) {
+            return Ok(None);
+        }
+        OutputFile::check(path)?;
+        Ok(Some(Self { path: path.to_owned() }))
     }
 
     /// Writes the profile, and prints its size with a remark.
@@ -70,10 +81,15 @@ impl FirefoxFile {
         let (name, left_out) = write(&self.path, |out| profile.write(title, tables, out))?;
         let notes = notes(&[
             (left_out, "sample of another event left out", "samples of other events left out"),
-            (dropped.samples, "sample too many", "samples too many: use a lower -F"),
+            (
+                dropped.samples,
+                "sample above 4 Mi left out: use a lower -F",
+                "samples above 4 Mi left out: use a lower -F",
+            ),
             (dropped.markers, "marker too many", "markers too many"),
         ]);
-        eprintln!("{}: {} samples{remark}{notes}", OneLine(&name), count.saturating_sub(left_out));
+        let samples = counted(count.saturating_sub(left_out), "sample");
+        eprintln!("{}: {samples}{remark}{notes}", OneLine(&name));
         if name != "-" {
             eprintln!("open it at https://profiler.firefox.com (\"Load a profile from file\")");
         }

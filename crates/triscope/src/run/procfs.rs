@@ -60,7 +60,7 @@ pub(crate) fn start_time(pid: u32) -> Option<u64> {
 
 /// Whether this process may not look into another one. Into one that has just ended, nobody can; threads of
 /// the kernel have nothing to look into, and no command line.
-pub(crate) fn is_of_other_user(pid: u32) -> bool {
+pub(crate) fn is_unreadable(pid: u32) -> bool {
     if command_line(pid).iter().all(String::is_empty) {
         return false;
     }

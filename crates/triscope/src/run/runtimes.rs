@@ -11,6 +11,7 @@ use diag_ipc::reverse::Runtime;
 use diag_ipc::{
     Client, Error, Level, NoSocketReason, Provider, StopHandle, TracingConfig, TruncationReason,
 };
+use rustix::process::geteuid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
@@ -164,7 +165,7 @@ struct Runtimes<'a> {
     unnamed: u64,
     /// Runtimes above the limit.
     unrecorded: u64,
-    /// Processes of other users that this one may not look into: with a runtime or without.
+    /// Processes that this one may not look into, such as those of other users: with a runtime or without.
     unreadable: BTreeSet<u32>,
     /// Processes whose runtimes were recorded or failed, with their start times.
     known: BTreeMap<u32, Option<u64>>,
@@ -316,10 +317,10 @@ impl<'a> Runtimes<'a> {
         }
         if !self.unreadable.is_empty() {
             let processes = counted(self.unreadable.len() as u64, "process");
-            let what = format_args!(
-                "{processes} of other users cannot be asked for .NET runtimes: run as root"
-            );
-            self.failures.push(Failure::new(what));
+            // Root of a container may not read all processes, either.
+            let fix = if geteuid().is_root() { "" } else { ": run as root" };
+            let what = "cannot be read or asked for .NET runtimes";
+            self.failures.push(Failure::new(format_args!("{processes} {what}{fix}")));
         }
         if self.unrecorded > 0 {
             let count = self.unrecorded;
@@ -422,7 +423,7 @@ impl Candidate {
                 let reason = NoSocketReason::PermissionDenied;
                 let is_refused =
                     matches!(error, Error::NoSocket { reason: found, .. } if found == reason);
-                self.is_unreadable = is_refused && procfs::is_of_other_user(pid);
+                self.is_unreadable = is_refused && procfs::is_unreadable(pid);
                 return None;
             }
         };
@@ -592,11 +593,11 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_other_users_are_counted() {
+    fn processes_that_cannot_be_read_are_counted() {
         const NOBODY: u32 = 65_534;
         let own = std::process::id();
         assert_eq!(failures_without_privileges([own].into()), [""; 0]);
-        let is_root = rustix::process::geteuid().is_root();
+        let is_root = geteuid().is_root();
         let mut command = Command::new("sleep");
         command.arg("60").stdin(Stdio::null());
         let mut child = is_root.then(|| command.uid(NOBODY).gid(NOBODY).spawn().unwrap());
@@ -611,6 +612,7 @@ mod tests {
             child.wait().unwrap();
         }
         let [failure] = &failures[..] else { panic!("{failures:?}") };
-        assert!(failure.contains("1 process of other users"), "{failure}");
+        assert!(failure.contains("1 process cannot be read"), "{failure}");
+        assert_eq!(failure.contains("run as root"), !is_root, "{failure}");
     }
 }

@@ -3,7 +3,7 @@
 use super::procfs::threads_of;
 use crate::failure::{Failure, Result};
 use crate::sources::kernel::events::Cpus;
-use perf_monitor::OpenErrorReason;
+use perf_monitor::{OpenErrorReason, online_cpus};
 
 /// The processes, threads or CPUs to monitor.
 #[derive(clap::Args)]
@@ -28,6 +28,16 @@ impl Target {
     /// Whether CPUs are monitored rather than tasks.
     pub(crate) const fn is_system_wide(&self) -> bool {
         self.all_cpus || self.cpu.is_some()
+    }
+
+    /// The CPUs that are named. One that is not online is an error.
+    pub(crate) fn cpus(&self) -> Result<Option<Cpus>> {
+        let online = online_cpus();
+        let mut named = self.cpu.iter().flat_map(|Cpus(cpus)| cpus);
+        match named.find(|cpu| !online.contains(cpu)) {
+            Some(cpu) => Err(Failure::new(format_args!("CPU {cpu} does not exist, or is offline"))),
+            None => Ok(self.cpu.clone()),
+        }
     }
 
     /// Whether the command inherits its events, which start with its first instruction.

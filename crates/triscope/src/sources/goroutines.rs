@@ -162,6 +162,9 @@ impl Goroutines {
     /// How many samples have a goroutine, and why others have none.
     pub(crate) fn notes(&self) -> String {
         let missing: u64 = self.unattributed.values().sum();
+        if self.attributed + missing == 0 {
+            return "; no samples of Go programs: no goroutines".to_owned();
+        }
         let all = counted(self.attributed + missing, "sample");
         let mut text = format!("; {} of {all} of Go programs with a goroutine", self.attributed);
         for (reason, count) in &self.unattributed {

@@ -21,7 +21,8 @@ use trace_export::timeline::TimelineStats;
 use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource, DotnetStats};
 use trace_timeline::sources::go::{GoOptions, GoSource, GoStats};
 use trace_timeline::{
-    Correlator, Derived, Dropped, EntityId, Event, SampledGoroutines, Streams, Tables, text,
+    Correlator, Derived, Dropped, EntityId, Event, EventKind, SampledGoroutines, Streams, Tables,
+    text,
 };
 
 pub(crate) use trace_timeline::text::duration;
@@ -296,23 +297,29 @@ impl Traces {
         tables: &mut Tables,
         each: &mut dyn FnMut(&Event, &Tables) -> Result,
     ) -> Result<Result> {
-        let mut each = |event: &Event, tables: &mut Tables| each(event, tables);
-        let failures = self.open()?.read(tables, &mut each)?;
+        let mut opened = self.open()?;
+        let mut offset = opened.clock_offset;
+        let mut each = |event: &Event, tables: &mut Tables| {
+            offset.take().map_or(Ok(()), |nanos| each(&wall_clock(event.at, nanos), tables))?;
+            each(event, tables)
+        };
+        let failures = opened.read(tables, &mut each)?;
         failures.iter().for_each(Failure::print);
         Ok(if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) })
     }
 
     /// The same as `merge`; samples of threads are those of the goroutines that the threads execute by
-    /// the Go traces among them. Also returns what is said of that.
+    /// the Go traces among them. Also returns what is said of that, if there are such samples.
     pub(crate) fn merge_with_goroutines(
         &self,
         tables: &mut Tables,
         each: &mut dyn FnMut(&Event, &mut Tables) -> Result,
-    ) -> Result<(Result, String)> {
+    ) -> Result<(Result, Option<String>)> {
         let mut opened = self.open()?;
         let mut goroutines = SampledGoroutines::new();
-        let ends = opened.ends();
+        let (ends, mut offset) = (opened.ends(), opened.clock_offset);
         let mut apply = |event: &Event, tables: &mut Tables| {
+            offset.take().map_or(Ok(()), |nanos| each(&wall_clock(event.at, nanos), tables))?;
             ends.each(&mut |process, last| goroutines.end(process, last));
             let mut event = *event;
             goroutines.apply(&mut event, tables);
@@ -322,10 +329,10 @@ impl Traces {
         failures.iter().for_each(Failure::print);
         let (attributed, others) = (goroutines.attributed(), goroutines.others());
         let note = match attributed + others {
-            0 => String::new(),
+            0 => None,
             all => {
                 let all = counted(all, "sample");
-                format!("; {attributed} of {all} of Go programs with a goroutine")
+                Some(format!("; {attributed} of {all} of Go programs with a goroutine"))
             }
         };
         Ok((if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }, note))
@@ -379,6 +386,7 @@ impl Traces {
 
     fn open_with(&self, notes: &Notes, lists_damage: bool) -> Result<Opened> {
         let files = self.files()?;
+        input::check_distinct(&files)?;
         let offsets = offsets(&self.offset, &files)?;
         let mut opened = Opened {
             streams: Streams::new(),
@@ -415,6 +423,12 @@ impl Traces {
         }
         Ok(opened)
     }
+}
+
+/// A reading of the wall clock, from its offset: the records of perf have none.
+fn wall_clock(at: Timestamp, offset: i64) -> Event {
+    let (domain, reading) = (ClockDomain::Realtime, at.saturating_add_nanos(offset));
+    Event { at, kind: EventKind::Clock { time: at, domain, reading } }
 }
 
 impl Opened {

@@ -6,9 +6,12 @@ use crate::sampling::{FRAME_POINTERS, compiled};
 use crate::support::{Ran, as_nobody, names, run_in, users_may_count};
 use testkit::sampling::rate;
 
-/// Frames of samples that name this function.
-fn samples_of(timeline: &testkit::perfetto::Timeline, function: &str) -> usize {
-    let is_it = |line: &&String| line.contains(" sample ") && line.contains(function);
+/// Samples and waits with this function.
+fn stacks_of(timeline: &testkit::perfetto::Timeline, function: &str) -> usize {
+    let is_it = |line: &&String| {
+        [" sample ", "/Off CPU: begin "].iter().any(|what| line.contains(what))
+            && line.contains(function)
+    };
     timeline.lines.iter().filter(is_it).count()
 }
 
@@ -27,11 +30,12 @@ fn stacks_are_on_the_timeline_and_kept() {
     ran.is_good();
     let (samples, waits) = (reported(&ran, "samples of"), reported(&ran, "stacks of waits"));
     let timeline = read(&dir.path().join("out"));
-    assert_eq!(timeline.count(" sample ") as u64, samples + waits, "{}", ran.stderr);
+    assert_eq!(timeline.count(" sample ") as u64, samples, "{}", ran.stderr);
+    assert_eq!(timeline.count("/Off CPU: begin ") as u64, waits, "{}", ran.stderr);
     // On and off the CPU.
     assert!(samples > 0 && waits > 0, "{}", ran.stderr);
     for function in ["sixty", "wait_for", "main"] {
-        assert!(samples_of(&timeline, function) > 0, "{function}: {}", timeline.text());
+        assert!(stacks_of(&timeline, function) > 0, "{function}: {}", timeline.text());
     }
     // Nothing of threads that are not drawn: they have no track with their name.
     let names = ["triscope", "sh", "shares", "other", "others"];
@@ -52,9 +56,10 @@ fn stacks_are_on_the_timeline_and_kept() {
     assert!(stacks.contains("main;sixty;wait_for;"), "{stacks}");
 
     // The thread that sleeps is the last one.
-    let sampled = timeline.lines.iter().rev().find(|line| line.contains("wait_for"));
-    let (_, ids) = sampled.unwrap().split_once(" sample ").unwrap();
-    let tid = ids.split(['/', ' ']).nth(1).unwrap();
+    let is_wait = |line: &&String| line.contains("/Off CPU: begin ") && line.contains("wait_for");
+    let waits = timeline.lines.iter().rev().find(is_wait);
+    let (thread, _) = waits.unwrap().split_once("/Off CPU: ").unwrap();
+    let tid = thread.rsplit(' ').next().unwrap();
     let explained = run_in(dir.path(), &["explain", "--json", "--thread", tid, "raw"]);
     assert!(explained.stdout.contains("wait_for"), "{tid}: {}", explained.stdout);
 }

@@ -2,25 +2,24 @@
 
 use crate::needs_root;
 use crate::sampling::{FRAME_POINTERS, compiled};
-use crate::support::run_in;
+use crate::support::{Ran, run_in};
 use serde_json::Value;
 
-/// The table, which follows what the program printed.
-fn table(printed: &str) -> Value {
-    serde_json::from_str(&printed[printed.find('{').unwrap()..]).unwrap()
+/// The table is all of the output.
+fn table(ran: &Ran) -> Value {
+    serde_json::from_str(&ran.stdout).unwrap()
 }
 
-/// The shares of the three functions in the table, and those that the program printed before it.
-fn shares(printed: &str) -> [[f64; 3]; 2] {
-    let table = table(printed);
-    let (known, _) = printed.split_once('{').unwrap();
+/// The shares of the three functions in the table, and those that the program printed.
+fn shares(ran: &Ran) -> [[f64; 3]; 2] {
+    let table = table(ran);
     let total = |name: &str| {
         let functions = table["functions"].as_array().unwrap().iter();
         let of = functions.filter(|function| function["name"] == name);
         of.map(|function| function["total"].as_f64().unwrap()).sum()
     };
     let printed = |name: &str| {
-        let line = known.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let line = ran.stderr.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim().parse().unwrap()
     };
     let share = |of: [f64; 3]| of.map(|value| value / of.iter().sum::<f64>());
@@ -38,10 +37,10 @@ fn waits_have_their_share_of_the_time() {
         let top = ["top", "--json", "--delay", "600", mode, "--", program, kind, "60"];
         let ran = run_in(dir.path(), &top);
         ran.is_good();
-        let [found, known] = shares(&ran.stdout);
+        let [found, known] = shares(&ran);
         let is_close = |n: usize| (found[n] - known[n]).abs() < 0.03;
         // The function that waits called the kernel.
-        let row = &table(&ran.stdout)["functions"][0];
+        let row = &table(&ran)["functions"][0];
         let is_user = row["file"].as_str().is_some_and(|file| !file.starts_with("[kernel"));
         assert!(is_user && row["self"].as_f64() > Some(0.3), "{mode} {kind}: {row}");
         assert!((0..3).all(is_close), "{mode} {kind}: {found:?} {known:?}\n{}", ran.stdout);

@@ -293,7 +293,7 @@ impl Locations {
                 }
                 Ok(())
             })?;
-            let (mapping, start) = match mapping {
+            let (mapping, base) = match mapping {
                 0 => (None, 0),
                 id => *mappings.get(&id).ok_or(ReadError::Reference {
                     what: "mapping",
@@ -305,10 +305,8 @@ impl Locations {
                 locations.frames.push(Frame::default());
             }
             for frame in locations.frames.get_mut(first..).unwrap_or_default() {
-                match address.checked_sub(start) {
-                    Some(inside) => (frame.mapping, frame.address) = (mapping, inside),
-                    None => frame.address = address,
-                }
+                frame.mapping = mapping;
+                frame.address = if address > 0 { address.wrapping_sub(base) } else { 0 };
             }
             locations.index.insert(id, (first, locations.frames.len()));
         }
@@ -365,7 +363,7 @@ fn functions(raw: &Raw<'_>, tables: &mut Tables) -> Result<HashMap<u64, (TextId,
     Ok(functions)
 }
 
-/// The mappings with their first addresses.
+/// The mappings, with the address in memory of the first byte of their files.
 fn mappings(raw: &Raw<'_>, tables: &mut Tables) -> Result<HashMap<u64, (Option<MappingId>, u64)>> {
     let mut mappings = HashMap::new();
     for message in &raw.mappings {
@@ -388,8 +386,8 @@ fn mappings(raw: &Raw<'_>, tables: &mut Tables) -> Result<HashMap<u64, (Option<M
         mapping.path = tables.text(path);
         mapping.build_id = tables.text(raw.text(build_id, message.offset())?);
         mapping.is_kernel = path.starts_with(b"[kernel");
-        let start = mapping.start;
-        mappings.insert(id, (tables.add_mapping(mapping), start));
+        let base = mapping.start.wrapping_sub(mapping.offset);
+        mappings.insert(id, (tables.add_mapping(mapping), base));
     }
     Ok(mappings)
 }

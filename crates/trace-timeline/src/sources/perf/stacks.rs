@@ -68,13 +68,27 @@ pub(super) struct Stacks {
     addresses: Vec<u64>,
     /// Stacks that the unwinder could not follow to their end.
     pub(super) cut: u64,
-    /// Mappings in the tables, by the number of the file.
-    ids: Vec<Option<MappingId>>,
+    /// The mapped parts of files, by the number of the file.
+    parts: Vec<Vec<Part>>,
     /// The numbers of the files.
     numbers: HashMap<MappingId, usize>,
     names: Names,
     frames: Vec<Frame>,
 }
+
+/// A part of a file that a process has mapped.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    id: MappingId,
+    /// Its positions in the file.
+    first: u64,
+    end: u64,
+    /// The address in memory of position 0.
+    base: u64,
+}
+
+/// Mapped parts of a file that are distinguished: programs have one or two.
+const MAX_PARTS: usize = 4;
 
 impl fmt::Debug for Stacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -150,7 +164,7 @@ impl Stacks {
             unwinder: None,
             addresses: Vec::new(),
             cut: 0,
-            ids: Vec::new(),
+            parts: Vec::new(),
             numbers: HashMap::new(),
             names: Names::default(),
             frames: Vec::new(),
@@ -315,27 +329,15 @@ impl Stacks {
         if !is_kernel && mode != CpuMode::User {
             return frames.push(unknown); // of a guest or a hypervisor
         }
-        let mapped = self.mappings.at(pid, call, is_kernel).map(|at| (at.file, at.address));
+        let mapped = self.mappings.at(pid, call, is_kernel);
         // Without a record of its mapping, it is the kernel nevertheless.
-        let Some((number, call)) = mapped.or(is_kernel.then_some((0, call))) else {
-            return frames.push(unknown);
-        };
+        let place = mapped.map(|at| (at.file, at.address)).or(is_kernel.then_some((0, call)));
+        let Some((number, position)) = place else { return frames.push(unknown) };
+        let (start, end) = mapped.map_or((0, 0), |at| (at.start, at.end));
+        let base = call.wrapping_sub(position);
+        let mapping = self.part(number, position, [start, end, base], tables);
+        let call = position;
         let Some(file) = self.mappings.file(number) else { return frames.push(unknown) };
-        if self.ids.len() <= number {
-            self.ids.resize(number + 1, None);
-        }
-        let mapping = self.ids.get(number).copied().flatten().or_else(|| {
-            let path = tables.text(file.name.as_bytes());
-            let build_id = file.build_id.map_or_else(String::new, |id| id.to_string());
-            let build_id = tables.text(build_id.as_bytes());
-            let is_kernel = file.is_kernel;
-            tables.add_mapping(Mapping { path, build_id, is_kernel, ..Mapping::default() })
-        });
-        if let (Some(known), Some(mapping)) = (self.ids.get_mut(number), mapping) {
-            if known.replace(mapping).is_none() {
-                self.numbers.insert(mapping, number);
-            }
-        }
         let frame = Frame { mapping, address: call.saturating_add(back), ..Frame::default() };
         match &mut self.symbols {
             Some(symbols) => {
@@ -343,6 +345,38 @@ impl Stacks {
             }
             None => frames.push(frame),
         }
+    }
+
+    /// The mapping of a position in a file, which a process has mapped from `start` to `end`, with position
+    /// 0 at `base`.
+    fn part(
+        &mut self,
+        number: usize,
+        position: u64,
+        [start, end, base]: [u64; 3],
+        tables: &mut Tables,
+    ) -> Option<MappingId> {
+        if self.parts.len() <= number {
+            self.parts.resize(number + 1, Vec::new());
+        }
+        let parts = self.parts.get_mut(number)?;
+        let known = parts.iter().find(|part| (part.first..part.end).contains(&position));
+        // Other parts of the same program are as far from each other in memory as in the file.
+        let known = known.or_else(|| parts.iter().find(|part| part.base == base));
+        if let Some(part) = known.or_else(|| parts.get(MAX_PARTS - 1).and(parts.first())) {
+            return Some(part.id);
+        }
+        let file = self.mappings.file(number)?;
+        let build_id = file.build_id.map_or_else(String::new, |id| id.to_string());
+        let [path, build_id] =
+            [file.name.as_bytes(), build_id.as_bytes()].map(|text| tables.text(text));
+        let (is_kernel, offset) = (file.is_kernel, start.wrapping_sub(base));
+        let mapping = Mapping { path, build_id, start, end, offset, is_kernel };
+        let id = tables.add_mapping(mapping)?;
+        let (first, end) = (offset, end.wrapping_sub(base));
+        parts.push(Part { id, first, end, base });
+        self.numbers.insert(id, number);
+        Some(id)
     }
 }
 
@@ -390,6 +424,43 @@ mod tests {
         let addresses =
             run.tables.frames(stack.unwrap()).iter().map(|frame| frame.address).collect();
         (addresses, run.source.samples())
+    }
+
+    /// Processes have a program at different addresses; a function has one position in its file.
+    #[test]
+    fn a_part_of_a_file_is_one_mapping_in_all_processes() {
+        let mut attr = perf_event_attr::new(PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
+        attr.sample_type =
+            PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CALLCHAIN;
+        attr.sample_period = 1;
+        let mut run = Run::of([RecordedEvent { name: "cycles".into(), attr, ids: vec![ID] }]);
+        let name = u64::from_le_bytes(*b"/bin/x\0\0");
+        let user = PERF_RECORD_MISC_USER;
+        for (pid, start, length, offset) in [
+            (1, 0x40_1000, 0x2000, 0x1000),
+            (2, 0x7f00_0000_1000, 0x2000, 0x1000),
+            // Farther away in memory than in the file.
+            (2, 0x7f00_0001_0000, 0x1000, 0x8000),
+        ] {
+            let body = [pid | pid << 32, start, length, offset, name];
+            run.push(PERF_RECORD_MMAP, user, &body);
+        }
+        for (pid, ip) in [(1, 0x40_1010), (2, 0x7f00_0000_1010), (2, 0x7f00_0001_0010)] {
+            let body = [ID, pid | pid << 32, 5, 2, PERF_CONTEXT_USER, ip];
+            run.push(PERF_RECORD_SAMPLE, user, &body);
+        }
+        let place = |event: &crate::Event| match event.kind {
+            EventKind::Sample { stack, .. } => {
+                let frame = run.tables.frames(stack.unwrap())[0];
+                let mapping = run.tables.mapping(frame.mapping.unwrap());
+                Some([frame.address, mapping.start, mapping.end, mapping.offset])
+            }
+            _ => None,
+        };
+        let program = [0x1010, 0x40_1000, 0x40_3000, 0x1000];
+        let other = [0x8010, 0x7f00_0001_0000, 0x7f00_0001_1000, 0x8000];
+        let places: Vec<_> = run.events.iter().filter_map(place).collect();
+        assert_eq!(places, [program, program, other]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::io::output_file::OutputFile;
 use crate::io::profile_file::{FirefoxFile, ProfileFile};
 use crate::io::recording::Recording;
 use crate::run::duration::duration;
+use crate::run::sample_rate;
 use crate::run::serve::{self, Viewer};
 use crate::run::target::Target;
 use crate::sources::goroutines::Goroutines;
@@ -51,8 +52,8 @@ Examples:
   triscope profile --by goroutine -o cpu.svg -p 1234  of a Go program
 
 Recording your own processes needs no privilege while kernel.perf_event_paranoid is 2 or less; above
-1 stacks have no kernel part. --off-cpu and --wall need 1 or less, because a thread leaves the CPU in
-the kernel. Everything else needs root or CAP_PERFMON.")]
+1 stacks have no kernel part. --off-cpu and --wall need 1 or less, because a thread leaves the CPU
+in the kernel. Everything else needs root or CAP_PERFMON.")]
 pub(crate) struct Args {
     /// The profile, by its name: .svg (a flame graph), .pb.gz (go tool pprof), .speedscope.json
     /// (speedscope.app), .json.gz (profiler.firefox.com), .folded; .pftrace or .html (a timeline);
@@ -64,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long)]
     open: bool,
     /// Samples per second of CPU time
-    #[arg(short = 'F', long, value_name = "HERTZ", default_value_t = 999,
+    #[arg(short = 'F', long, value_name = "HERTZ", default_value_t = sample_rate::USUAL,
           value_parser = clap::value_parser!(u64).range(1..))]
     freq: u64,
     /// The time that threads are away from the CPU, by the stack where they left it
@@ -185,13 +186,14 @@ enum Kind {
 
 impl Kind {
     fn of(args: &Args) -> Result<Self> {
-        if let Some(file) = FirefoxFile::of(&args.output) {
+        if let Some(file) = FirefoxFile::of(&args.output)? {
             return Ok(Self::Profile(Output::Firefox(file)));
         }
         let extension = args.output.extension().and_then(|extension| extension.to_str());
         Ok(match extension {
-            Some("data") => Self::Recording,
-            Some("pftrace" | "html") => Self::Timeline,
+            Some("data") => OutputFile::check(&args.output).map(|()| Self::Recording)?,
+            // The recording is written beside it first.
+            Some("pftrace" | "html") => OutputFile::check(&args.output).map(|()| Self::Timeline)?,
             _ => {
                 let file = ProfileFile::create(&args.output)
                     .map_err(|failure| failure.and("or .json.gz, .pftrace, .html and .data"))?;
@@ -214,6 +216,7 @@ pub(crate) fn run(args: &Args) -> Result {
     if args.wakers && !args.has_switches() {
         return Err(Failure::new("--wakers is of waits: it needs --off-cpu or --wall").with_code(2));
     }
+    sample_rate::check(args.freq)?;
     let servers = args.debuginfod.then(servers::of_environment).transpose()?;
     let waking = args.wakers.then(wakers::event).transpose()?;
     if args.debuginfod && !matches!(kind, Kind::Profile(_)) {

@@ -77,7 +77,7 @@ impl Args {
         if on_exec {
             tids.push(THIS_THREAD);
         }
-        let (cpus, inherit) = (self.target.cpu.clone(), !self.target.is_system_wide());
+        let (cpus, inherit) = (self.target.cpus()?, !self.target.is_system_wide());
         let cgroups = self.cgroup_dirs()?;
         Ok(Scope { tids, cgroups, cpus, inherit, on_exec })
     }

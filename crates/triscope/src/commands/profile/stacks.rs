@@ -10,7 +10,7 @@ use crate::sources::runtimes::Runtimes;
 use crate::sources::symbols::{self, managed::Managed};
 use crate::timeline::notes;
 use perf_data::RecordWriter;
-use perf_monitor::{ProcessInfo, RawRecord, RingSet};
+use perf_monitor::{ClockDomain, ProcessInfo, RawRecord, RingSet};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -57,14 +57,18 @@ impl Stacks {
     ) -> Self {
         let tables = &mut samples.tables;
         let wakers = has_wakers.then(|| Wakers::new(tables));
+        let clock = wall_clock();
         let collected = match output {
-            Output::Profile(file) if is_wall => {
-                Collected::Profile(file, Samples::wall_clock(tables))
+            Output::Profile(file) => {
+                let mut samples =
+                    if is_wall { Samples::wall_clock(tables) } else { Samples::new() };
+                clock.iter().for_each(|event| samples.push(event, tables));
+                Collected::Profile(file, samples)
             }
-            Output::Profile(file) => Collected::Profile(file, Samples::new()),
             Output::Firefox(file) => {
                 let mut profile = FirefoxProfile::new();
                 profile.set_interval(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+                clock.iter().for_each(|event| profile.push(event, tables));
                 Collected::Firefox(file, profile)
             }
         };
@@ -181,6 +185,13 @@ impl Counted {
             Collected::Firefox(_, profile) => profile.push(&event, tables),
         }
     }
+}
+
+/// A reading of the wall clock.
+fn wall_clock() -> Option<Event> {
+    let domain = ClockDomain::Realtime;
+    let (time, reading) = (perf_monitor::now(ClockDomain::Monotonic)?, perf_monitor::now(domain)?);
+    Some(Event { at: time, kind: EventKind::Clock { time, domain, reading } })
 }
 
 /// Adds the cgroup and the container of a process, if it still runs.

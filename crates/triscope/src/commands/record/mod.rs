@@ -20,6 +20,7 @@ use crate::io::progress::Status;
 use crate::run::family::Family;
 use crate::run::port::{Port, Startup};
 use crate::run::procfs::is_in_container;
+use crate::run::sample_rate;
 use crate::run::serve::{self, Viewer};
 use crate::run::{programs, runtimes};
 use crate::sources::go::Recovery;
@@ -270,6 +271,7 @@ impl Args {
 
 /// Records and draws. Returns the summary and the outcome of the recording.
 fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
+    args.freq.map_or(Ok(()), sample_rate::check)?;
     let running = subject::process(args)?;
     let others = runtimes::providers(&args.provider)?;
     if !others.is_empty() && args.dotnet.is_none() && !args.is_found {

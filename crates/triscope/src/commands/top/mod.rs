@@ -9,6 +9,7 @@ mod view;
 
 use crate::failure::{Failure, Result};
 use crate::run::duration::duration;
+use crate::run::sample_rate;
 use crate::run::target::{Target, threads};
 use crate::run::watch::Watch;
 use crate::sources::goroutines;
@@ -21,7 +22,8 @@ use live::Live;
 use perf_monitor::{Event, EventBuilder, Software};
 use rows::By;
 use screen::Screen;
-use std::io::{IsTerminal as _, stdin, stdout};
+use std::io::{IsTerminal as _, stderr, stdin, stdout};
+use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use view::{Action, Header, View};
@@ -39,7 +41,8 @@ use view::{Action, Header, View};
 /// Keys: Tab selects what the rows are, s the order, / filters rows by a text, p or Space pauses, arrows
 /// and PageUp and PageDown scroll, q or Ctrl-C ends.
 ///
-/// It needs a terminal. --once and --json print the first interval anywhere. triscope perf top prints
+/// It needs a terminal. --once and --json print the first interval anywhere; the output of a command then
+/// goes to standard error. triscope perf top prints
 /// tables of symbols by thread name, as a log without a terminal, and without stacks.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -59,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KIND", default_value = "function")]
     by: By,
     /// Samples per second of CPU time
-    #[arg(short = 'F', long, value_name = "HERTZ", default_value_t = 999,
+    #[arg(short = 'F', long, value_name = "HERTZ", default_value_t = sample_rate::USUAL,
           value_parser = clap::value_parser!(u64).range(1..))]
     freq: u64,
     /// Sample this event [default: cycles, or cpu-clock on machines without hardware counters]
@@ -109,11 +112,18 @@ pub(crate) fn run(args: &Args) -> Result {
         let what = "top needs a terminal as its input and output: use --once or --json";
         return Err(Failure::new(what).with_code(2));
     }
+    sample_rate::check(args.freq)?;
     let mut opened = open(args, args.sampled()?.as_ref())?;
     let mut live = Live::start(args, &mut opened)?;
     let watch = match &args.target.command[..] {
         [] => Watch::running(&args.target.pid, args.seconds)?,
-        command if is_printed => Watch::command(command, args.seconds, |_| ())?,
+        command if is_printed => {
+            let output = stderr().as_fd().try_clone_to_owned();
+            let output = output.map_err(|error| Failure::about("standard error", error))?;
+            Watch::command(command, args.seconds, |command| {
+                command.stdout(output);
+            })?
+        }
         command => Watch::command(command, args.seconds, discard_output)?,
     };
     if is_printed {
@@ -154,12 +164,13 @@ impl Args {
 
 /// Opens the events; without the kernel if only that is permitted, and possible.
 fn open(args: &Args, event: Option<&Event>) -> Result<Opened> {
+    let cpus = args.target.cpus()?;
     let mut tids = threads(&args.target.pid)?;
     let on_exec = args.target.starts_on_exec();
     if on_exec {
         tids.push(THIS_THREAD);
     }
-    let (cpus, inherit) = (args.target.cpu.clone(), !args.target.is_system_wide());
+    let inherit = !args.target.is_system_wide();
     let scope = Scope { tids, cpus, inherit, on_exec, ..Scope::default() };
     let open = |user_only| {
         let mut opened = scope.open(None, PAGES, user_only)?;
