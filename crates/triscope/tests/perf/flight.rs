@@ -215,6 +215,44 @@ pub(crate) fn are_accounted_for(log: &str) {
     assert!(delivered > 0, "{line}");
 }
 
+/// The files of a dump that have this text, as UTF-8 or UTF-16.
+#[track_caller]
+pub(crate) fn files_with(dump: &Path, text: &str) -> Vec<String> {
+    let utf16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let has = |name: &String| {
+        let bytes = fs::read(dump.join(name)).unwrap();
+        [text.as_bytes(), &utf16].iter().any(|t| bytes.windows(t.len()).any(|w| w == *t))
+    };
+    names(dump).into_iter().filter(has).collect()
+}
+
+#[test]
+fn secrets_are_in_no_file_of_a_dump() {
+    needs_root!();
+    let with: &[&str] = &["kernel.perf.data", "processes.jsonl", "recording.json"];
+    for (options, expected) in [(&[][..], &[][..]), (&["--command-lines"], with)] {
+        let base = tempfile::tempdir().unwrap();
+        let mut command = triscope(&[]);
+        command.env("TOKEN", "s3cr3t-of-the-environment");
+        let ended = "while [ ! -e $0 ]; do /bin/true --password=s3cr3t-argument; done";
+        let end = base.path().join("end");
+        let words = ["--", "sh", "-c", ended, end.to_str().unwrap(), "--password=s3cr3t-argument"];
+        let options = [&SHORT[..], &["-F", "99"], options, &words].concat();
+        let dir = base.path().join("flight");
+        let mut recorder = Recorder::start_by(command, base.path(), &dir, &options);
+        let dump = recorder.dump("what does it have?");
+        assert_eq!(files_with(&dump, "s3cr3t-argument"), expected);
+        assert_eq!(files_with(&dump, "s3cr3t-of-the-environment"), [""; 0]);
+        for name in names(&dump) {
+            let mode = fs::metadata(dump.join(&name)).unwrap().permissions();
+            let mode = std::os::unix::fs::PermissionsExt::mode(&mode);
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        fs::write(end, "").unwrap();
+        assert!(recorder.running.0.take().unwrap().wait().unwrap().success());
+    }
+}
+
 /// The directory of a recorder that was killed when a segment had the thread `pong`.
 fn killed(base: &Path) -> PathBuf {
     let recorder = Recorder::start(base, &[]);
@@ -260,6 +298,32 @@ fn a_truncated_segment_is_read_up_to_its_end() {
     let missing = manifest["missing"].to_string();
     assert!(missing.contains("the end of 1 segment"), "{missing}");
     run(&["report", dump.to_str().unwrap()]).is_good();
+}
+
+#[test]
+fn segments_that_are_removed_are_missing() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let recorder = Recorder::start(base.path(), &["--back", "4s", "--forward", "200ms"]);
+    let segments = recorder.dir.join("segments");
+    let is_sealed = |name: &String| name.ends_with(".perf.data");
+    until("sealed segments", || names(&segments).iter().filter(|n| is_sealed(n)).count() >= 2);
+    // Also that in progress.
+    for name in names(&segments) {
+        let _ = fs::remove_file(segments.join(name)); // it may be evicted or sealed meanwhile
+    }
+    ping_pong(100);
+    wait_for_segment_with(&recorder.dir, b"pong\0");
+    let dump = recorder.dump("what is left?");
+    let manifest = manifest(&dump);
+    assert_eq!(manifest["complete"], false);
+    let missing = manifest["missing"].to_string();
+    assert!(missing.contains("No such file or directory"), "{missing}");
+    assert!(threads(&dump).iter().any(|name| name == "pong"));
+    // Their time has come, and the recorder goes on.
+    recorder.wait_for("was removed by another program");
+    recorder.dump("it goes on");
+    are_accounted_for(&recorder.end("TERM"));
 }
 
 /// A process of two threads that want the same CPU, until it is killed.

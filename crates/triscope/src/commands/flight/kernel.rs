@@ -1,5 +1,6 @@
 //! The kernel's events, written as segments.
 
+use super::assemble;
 use super::chain::{Chain, field, tid};
 use super::detect::{Detector, Limits};
 use super::store::Store;
@@ -10,8 +11,7 @@ use crate::sources::kernel::{self, usual_event};
 use crate::sources::symbols;
 use crate::timeline::{counted, now};
 use perf_data::{
-    BuildIds, Features, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TaskRecords,
-    TracingData,
+    BuildIds, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TaskRecords, TracingData,
 };
 use perf_monitor::{
     CpuChanges, Event, EventBuilder, FieldFormat, RawRecord, RingSet, SampleFlags, SetEvent,
@@ -318,7 +318,7 @@ impl Kernel {
             failed = flushed.err();
         }
         if let Some(error) = failed {
-            self.abandon(store, &error)?;
+            self.abandon(store, &error);
         }
         self.starts.push_back(start);
         if self.starts.len() > ROUNDS {
@@ -398,25 +398,35 @@ impl Kernel {
             lost: lost.saturating_sub(self.lost_before),
         };
         self.stats.bytes += current.writer.bytes();
-        let mut features = Features::of_this_machine();
-        features.version = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
+        let mut features = assemble::features(false);
         features.clock = perf_data::ClockReference::now(trace_common::ClockDomain::Monotonic);
         features.tracing = Some(self.tracing.clone());
         let finished = current.writer.finish(&features);
         if let Err(error) = finished {
-            return self.torn(store, &current.path, segment, &error);
+            self.torn(store, &current.path, segment, &error);
+            return Ok(());
         }
         self.begun = end;
-        store.seal(&current.path, segment).map_err(|e| Failure::about(current.path.display(), e))
+        self.keep(store, &current.path, segment);
+        Ok(())
+    }
+
+    /// Adds a complete segment to those that are kept. One whose file is gone is a gap.
+    fn keep(&mut self, store: &mut Store, path: &std::path::Path, segment: Segment) {
+        if let Err(error) = store.seal(path, segment) {
+            self.stats.failed += 1;
+            let what = format_args!("{}: a segment is lost", path.display());
+            Failure::about(what, error).print();
+        }
     }
 
     /// Gives up the segment in progress: it cannot be written. What was written stays.
-    fn abandon(&mut self, store: &mut Store, error: &perf_data::Error) -> Result {
-        let Some(Current { id, path, writer, start }) = self.current.take() else { return Ok(()) };
+    fn abandon(&mut self, store: &mut Store, error: &perf_data::Error) {
+        let Some(Current { id, path, writer, start }) = self.current.take() else { return };
         drop(writer);
         let lost = self.set.stats().rings.lost.saturating_sub(self.lost_before);
         let segment = Segment { id, start, end: self.last.max(start), bytes: 0, lost };
-        self.torn(store, &path, segment, error)
+        self.torn(store, &path, segment, error);
     }
 
     fn torn(
@@ -425,7 +435,7 @@ impl Kernel {
         path: &std::path::Path,
         segment: Segment,
         error: &perf_data::Error,
-    ) -> Result {
+    ) {
         self.stats.failed += 1;
         // What comes until the next segment begins is in none.
         self.begun = Timestamp::MIN;
@@ -435,10 +445,9 @@ impl Kernel {
         let budget = store.ring.used().saturating_sub(oldest.max(1));
         let full = store.ring.budget();
         store.ring.set_budget(trace_flight::Budget { bytes: budget, ..full });
-        let evicted = store.evict(segment.end, 0);
+        store.evict(segment.end, 0);
         store.ring.set_budget(full);
-        evicted.map_err(|e| Failure::about(path.display(), e))?;
-        store.seal(path, segment).map_err(|e| Failure::about(path.display(), e))
+        self.keep(store, path, segment);
     }
 
     /// Opens the events on CPUs that came online: their ids belong in a new segment.
@@ -488,7 +497,8 @@ impl Kernel {
         result.map_err(kernel::failure)?;
         set.count_losses().map_err(kernel::failure)?;
         if let Some(error) = failed {
-            return self.abandon(store, &error);
+            self.abandon(store, &error);
+            return Ok(());
         }
         let end = now().map_err(Failure::new)?;
         // Nothing comes after this.

@@ -38,7 +38,7 @@ use trigger::Trigger;
 /// segments: the next one in the same directory continues with them, and `triscope flight dump` without a
 /// recorder makes a dump of them. DIR and everything in it is for its user only. Dumps have the names
 /// of threads and the paths of programs, but no command lines unless --command-lines is given, and no
-/// environment.
+/// environment. The command lines that .NET runtimes write are replaced by asterisks.
 ///
 /// Once its events are open, the recorder keeps no capability but CAP_PERFMON and CAP_IPC_LOCK, and
 /// CAP_SYS_ADMIN where the kernel does not accept CAP_PERFMON.

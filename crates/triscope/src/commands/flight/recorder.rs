@@ -150,6 +150,7 @@ fn sources_of(settings: &Settings, pid: Option<u32>) -> sources::Wanted {
         dotnet: settings.dotnet,
         go: settings.go,
         triggers: settings.triggers.clone(),
+        command_lines: settings.command_lines,
         bytes: source_bytes(settings),
         keep: keep(settings),
         pid,
@@ -219,7 +220,7 @@ impl Recorder {
         let segments = dump.segments.clone();
         let dumped = dump.write()?;
         self.store.release(&segments);
-        self.store.remove(&segments).map_err(Failure::new)?;
+        self.store.remove(&segments);
         self.report(&dumped);
         Ok(())
     }
@@ -286,7 +287,7 @@ impl Recorder {
         let keep = self.store.ring.budget().keep;
         let written = self.kernel.recorded();
         let oldest = self.windows.open().map_or(written, |window| written.min(window.from + keep));
-        self.store.evict(oldest, self.kernel.bytes()).map_err(Failure::new)?;
+        self.store.evict(oldest, self.kernel.bytes());
         if let Some(first) = self.store.ring.segments().next() {
             // The first segment has records of before its start, too.
             self.machine.forget(first.start - keep);
