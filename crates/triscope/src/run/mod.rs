@@ -25,6 +25,8 @@ pub(crate) mod rescue;
 #[cfg(unix)]
 pub(crate) mod runtimes;
 #[cfg(unix)]
+pub(crate) mod sample_rate;
+#[cfg(unix)]
 pub(crate) mod serve;
 #[cfg_attr(not(unix), path = "stop_wasi.rs")]
 pub(crate) mod stop;

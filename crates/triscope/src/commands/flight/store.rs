@@ -12,19 +12,21 @@
 //! ```
 
 use super::assemble::{Assembled, Input, assemble, is_within};
+use super::control::SOCKET;
+use super::directory::{self, PRIVATE, Skeleton};
 use super::sources::{self, Collected};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::private;
-use crate::sources::model::{MANIFEST, RECORDING, SCHEDULER};
+use crate::sources::model::{BOOT, DUMPS, MANIFEST, RECORDING, SCHEDULER};
 use crate::sources::processes::ProcessWriter;
 use crate::timeline::{counted, now};
 use crossbeam_channel::Receiver;
 use perf_data::{Limits, Reader, TracingData};
 use perf_monitor::ProcessInfo;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use trace_flight::{
@@ -49,6 +51,8 @@ pub(super) struct Store {
     /// The dumps of this recorder, oldest first: their names begin with the wall-clock time, which can be set
     /// back.
     made: Vec<PathBuf>,
+    /// What this recorder has created, until it is taken.
+    skeleton: Option<Skeleton>,
 }
 
 /// Disk space.
@@ -87,9 +91,7 @@ pub(super) struct Dumped {
 }
 
 const LOCK: &str = "lock";
-const BOOT: &str = "boot_id";
 const SEGMENTS: &str = "segments";
-const DUMPS: &str = "dumps";
 const SOURCES: &str = "sources";
 const LEFT: &str = "left";
 /// Time limit for the thread of the sources to reply: a runtime may hang.
@@ -101,36 +103,40 @@ const SEALED: &str = ".perf.data";
 /// A segment of an earlier boot is shorter.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// Bytes of the number of a boot.
+const MAX_BOOT: u64 = 64;
+
 /// Segments have smaller numbers.
 const MAX_ID: u64 = u64::MAX / 2;
-
-/// Only the user of the recorder: traces say much about a machine.
-const PRIVATE: u32 = 0o700;
 
 impl Store {
     /// Opens the directory, creates it, or adopts what an earlier recorder left there.
     pub(super) fn open(dir: &Path, space: Space, keep: Duration) -> Result<Self> {
         let fail = |error: io::Error| Failure::about(dir.display(), error);
-        let is_new = match fs::read_dir(dir) {
-            Ok(mut entries) => entries.next().is_none(),
+        let (is_empty, is_new) = match fs::read_dir(dir) {
+            Ok(mut entries) => (entries.next().is_none(), false),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 DirBuilder::new().recursive(true).mode(PRIVATE).create(dir).map_err(fail)?;
-                true
+                (true, true)
             }
             Err(error) => return Err(fail(error)),
         };
-        if !is_new && !dir.join(LOCK).exists() {
+        if !is_empty && fs::symlink_metadata(dir.join(LOCK)).is_err() {
             let why = "is not empty, and no directory of a flight recorder";
             return Err(Failure::about(dir.display(), why));
         }
+        directory::secure(dir)?;
         let lock = lock(dir)?;
-        if is_new {
-            fs::set_permissions(dir, Permissions::from_mode(PRIVATE)).map_err(fail)?;
-        }
         for name in [SEGMENTS, DUMPS, SOURCES] {
-            let made = DirBuilder::new().recursive(true).mode(PRIVATE).create(dir.join(name));
-            made.map_err(fail)?;
+            directory::create(&dir.join(name))?;
         }
+        if fs::symlink_metadata(dir.join(LEFT)).is_ok() {
+            directory::secure(&dir.join(LEFT))?;
+        }
+        let skeleton = is_empty.then(|| {
+            let files = [BOOT, SOCKET, LOCK];
+            Skeleton::new(dir, is_new, &[SEGMENTS, DUMPS, SOURCES, LEFT], &files)
+        });
         let mut this = Self {
             dir: dir.to_owned(),
             _lock: lock,
@@ -141,9 +147,15 @@ impl Store {
             unremoved: Vec::new(),
             left: vec![dir.join(LEFT), dir.join(SOURCES)],
             made: Vec::new(),
+            skeleton,
         };
         this.adopt().map_err(fail)?;
         Ok(this)
+    }
+
+    /// What to remove if the start fails.
+    pub(super) const fn skeleton(&mut self) -> Option<Skeleton> {
+        self.skeleton.take()
     }
 
     pub(super) const fn set_space(&mut self, space: Space, keep: Duration) {
@@ -179,7 +191,9 @@ impl Store {
     fn adopt(&mut self) -> io::Result<()> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let path = self.dir.join(BOOT);
-        let is_same_boot = fs::read_to_string(&path).is_ok_and(|before| before == boot);
+        let before = directory::open(&path, OpenOptions::new().read(true));
+        let before = before.ok().and_then(|file| io::read_to_string(file.take(MAX_BOOT)).ok());
+        let is_same_boot = before.is_some_and(|before| before == boot);
         let now = now()?;
         let latest = |start: Timestamp| if is_same_boot { now } else { start + LONGEST };
         let mut found = Vec::new();
@@ -232,7 +246,10 @@ impl Store {
             }
         } else {
             self.earlier = found;
-            fs::write(path, boot)?;
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => private::write_new(&path, boot.as_bytes())?,
+            }
         }
         Ok(())
     }
@@ -260,15 +277,24 @@ impl Store {
 
     /// Seals the file of a segment.
     pub(super) fn seal(&mut self, partial: &Path, mut segment: Segment) -> io::Result<()> {
-        segment.bytes = fs::metadata(partial)?.len();
-        fs::rename(partial, self.path(&segment))?;
+        let sealed = fs::metadata(partial).and_then(|metadata| {
+            segment.bytes = metadata.len();
+            fs::rename(partial, self.path(&segment))
+        });
+        if let Err(error) = sealed {
+            // The budget does not count it.
+            self.unremoved.push(partial.to_owned());
+            return Err(error);
+        }
         self.ring.seal(segment).map_err(io::Error::other)
     }
 
     /// Removes what the budget does not permit.
     pub(super) fn evict(&mut self, now: Timestamp, current: u64) {
         let evicted = self.ring.evict(now, current);
-        self.remove(&evicted);
+        if !evicted.is_empty() || !self.unremoved.is_empty() {
+            self.remove(&evicted);
+        }
     }
 
     /// Prepares a dump of the segments that overlap a window.
@@ -495,15 +521,9 @@ impl Dump {
 fn lock(dir: &Path) -> Result<File> {
     let path = dir.join(LOCK);
     let fail = |error: io::Error| Failure::about(path.display(), error);
-    let open = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(private::FILE)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-        .open(&path);
-    let file = open.map_err(fail)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(private::FILE);
+    let file = directory::open(&path, &mut options)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -592,6 +612,7 @@ fn rescue(
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::super::assemble::tests::{SAMPLE, samples};
 
@@ -651,6 +672,48 @@ mod tests {
             manifest.missing.iter().any(|what| what.contains("cannot be read")),
             "{manifest:?}"
         );
+    }
+
+    /// Links that another user has made, before or after the recorder.
+    #[test]
+    fn links_in_the_directory_are_refused() {
+        for name in [SEGMENTS, DUMPS, SOURCES, LEFT, LOCK] {
+            let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            drop(open(dir.path()));
+            let path = dir.path().join(name);
+            let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)); // `left` is not there
+            let target = match name {
+                LOCK => elsewhere.path().join("lock"),
+                _ => elsewhere.path().to_owned(),
+            };
+            std::os::unix::fs::symlink(target, path).unwrap();
+            let Err(failure) = Store::open(dir.path(), SPACE, Duration::ZERO) else {
+                panic!("{name} is accepted")
+            };
+            assert!(failure.message().contains("symbolic link"), "{}", failure.message());
+            assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_start_that_failed_leaves_nothing() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = base.path().join("flight");
+        let mut store = open(&dir);
+        let skeleton = store.skeleton().unwrap();
+        drop(store);
+        skeleton.remove();
+        assert!(!dir.exists());
+        // With a segment, or in a directory that was there, all stays.
+        let mut store = open(&dir);
+        let skeleton = store.skeleton().unwrap();
+        let (id, path, _) = store.create(now().unwrap()).unwrap();
+        let at = now().unwrap();
+        store.seal(&path, Segment { id, start: at, end: at, bytes: 0, lost: 0 }).unwrap();
+        drop(store);
+        skeleton.remove();
+        assert!(dir.join(LOCK).exists());
+        assert!(open(&dir).skeleton().is_none());
     }
 
     /// The recorder before may have kept command lines.
