@@ -535,6 +535,7 @@ fn a_directory_that_becomes_read_only_is_survived() {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
         fs::set_permissions(&segments, mode).unwrap();
     };
+    until("a segment in progress", || names(&segments).iter().any(|n| n.ends_with(".partial")));
     mode(0o500);
     recorder.wait_for("a segment is lost: Permission denied");
     until("segments that cannot be begun", || {
